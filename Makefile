@@ -1,0 +1,102 @@
+# Everything this repository can do. `make help` lists the targets; each does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Cluster Autoscaler's core imports every cloud provider unless a tag narrows it to one. Set here, once, for all.
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -tags=externalgrpc)
+# Children started in other folders must not take this module for theirs.
+export GOWORK := off
+
+BIN := $(CURDIR)/out/bin
+TOOLS := .ci/tools
+CONTROLPLANE := test/cluster/controlplane
+
+# The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
+PACKAGES = $$(go list ./... | grep -v /test/)
+STORIES = $$(go list ./test/...)
+TEST_TIMEOUT ?= 15m
+
+##@ Use
+
+.PHONY: help
+help: ## Print this list.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## Show the whole story on this machine in five minutes: simulated cloud, real control plane, live timeline, out/demo/report.html.
+	go run ./test/demo
+
+.PHONY: build
+build: controlplane ## Build every binary into out/bin.
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./cmd/...
+
+.PHONY: clean
+clean: ## Remove out/ (Go's own caches stay).
+	rm -rf out
+
+##@ Check
+
+.PHONY: test
+test: lint test-unit test-stories ## Lint, then every test under the race detector, the stories on a real control plane included.
+
+.PHONY: test-unit
+test-unit: compiler ## Run the tests that need no cluster.
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
+
+.PHONY: test-stories
+test-stories: compiler build ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 $(STORIES)
+
+.PHONY: lint
+lint: gofmt vet staticcheck ## Check formatting, go vet, staticcheck.
+
+.PHONY: gofmt
+gofmt:
+	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs -r ls -d 2>/dev/null | xargs -r gofmt -l); \
+	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files"; exit 1; fi
+
+.PHONY: vet
+vet:
+	go vet ./...
+	@if [ -f $(CONTROLPLANE)/go.mod ]; then set -x; go -C $(CONTROLPLANE) vet ./...; fi
+
+.PHONY: staticcheck
+staticcheck: $(BIN)/staticcheck
+	$(BIN)/staticcheck ./...
+
+.PHONY: bench
+bench: build ## Measure scale-up, refresh, loop and delete; print a table and write out/bench/*.json.
+	go run ./test/bench
+
+##@ Ship
+
+.PHONY: manifests
+manifests: ## Render deploy/manifests from the Helm chart.
+	@echo 'no chart yet'
+
+##@ Parts that the above need
+
+.PHONY: controlplane
+controlplane: ## Build the control plane of the tests (its own Go module) into out/bin.
+	@mkdir -p $(BIN)
+	@if [ -f $(CONTROLPLANE)/go.mod ]; then set -x; go build -C $(CONTROLPLANE) -o $(BIN)/controlplane .; fi
+
+.PHONY: compiler
+compiler: ## Install a C compiler where none is found: the race detector links with it.
+	@if ! command -v "$$(go env CC | cut -d' ' -f1)" >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev; \
+		else \
+			echo 'The race detector needs a C compiler. Install one: apt-get install gcc libc6-dev' >&2; exit 1; \
+		fi; \
+	fi
+
+$(BIN)/staticcheck: $(TOOLS)/go.mod
+	@mkdir -p $(BIN)
+	GOFLAGS= go build -C $(TOOLS) -o $(BIN)/ honnef.co/go/tools/cmd/staticcheck
