@@ -1,0 +1,212 @@
+// Package reclaim carries a Node from the notice that its spot instance will be taken back to the removal of the Node:
+//
+//	notice → mark (taint, cordon, label, deadline: one patch) → drain → gone
+//
+// A notice that is withdrawn ends in the Node being given back. Every step is idempotent and follows from what is
+// written on the Node, so that a new leader goes on where the last one was killed.
+//
+// The rule for whom this is done is "every Node of this cluster whose instance is being recycled", in a pool of ours or
+// not: the instance dies in either case, and its pods are better off warned. Instances without a Node are only
+// remembered, and taken up when their Node appears.
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+const (
+	// DefaultPollInterval is how often the cloud is asked for instances that are being recycled.
+	DefaultPollInterval = 2 * time.Second
+	// DefaultNoticePeriod is how long an instance is taken to live from the first sight of its notice, where no source
+	// states the deadline. Alibaba Cloud releases a spot instance five minutes after it enters Recycling.
+	DefaultNoticePeriod = 5 * time.Minute
+
+	markWorkers  = 16
+	drainWorkers = 32
+)
+
+// Cloud is what the controller asks of Alibaba Cloud. It is implemented by *alicloud.Client.
+type Cloud interface {
+	// RecyclingInstances lists the instances of the region that are about to be released.
+	RecyclingInstances(ctx context.Context) ([]alicloud.Instance, error)
+	// Instances leaves out the ids that no longer exist.
+	Instances(ctx context.Context, ids []string) ([]alicloud.Instance, error)
+}
+
+// Config is what a Controller is made of. Cloud, Client, Informers and Recorder are required.
+type Config struct {
+	Cloud Cloud
+	// Client evicts and deletes pods and deletes Nodes. See Clients for its budget.
+	Client kubernetes.Interface
+	// MarkClient patches Nodes. It has a budget of its own, lest the marks of a mass reclaim wait behind evictions.
+	// Default: Client.
+	MarkClient kubernetes.Interface
+	// Informers are the ones that the rest of the process uses. New registers indexes and handlers with them: start them
+	// after New. Run does not start them.
+	Informers informers.SharedInformerFactory
+	Recorder  record.EventRecorder
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
+	// PollInterval defaults to DefaultPollInterval, NoticePeriod to DefaultNoticePeriod.
+	PollInterval, NoticePeriod time.Duration
+	// OnNotice is called, without a lock held and never concurrently with itself, when Doomed has got larger by an
+	// instance with a Node: the time to look for a replacement. It must not block. Optional.
+	OnNotice func()
+}
+
+// Controller takes reclaims from notice to end. Only the leader may run it. Its exported methods are safe for concurrent
+// use.
+type Controller struct {
+	Config
+
+	nodes      corelisters.NodeLister
+	nodeIndex  cache.Indexer
+	podIndex   cache.Indexer
+	haveSynced []cache.InformerSynced
+
+	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
+	marks, drains workqueue.TypedRateLimitingInterface[string]
+
+	notifying sync.Mutex
+
+	mu sync.Mutex
+	// notices are those heard by this process, by instance.
+	notices map[string]Notice
+	// endings are what the cloud says of doomed instances that it no longer lists as recycling.
+	endings map[string]ending
+}
+
+// New makes a controller and registers it with the informers, which must not have been started yet.
+func New(config Config) (*Controller, error) {
+	if config.Cloud == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil {
+		return nil, errors.New("reclaim: Cloud, Client, Informers and Recorder are required")
+	}
+	config.setDefaults()
+	c := &Controller{
+		Config:  config,
+		marks:   newQueue("reclaim_marks", config.Clock),
+		drains:  newQueue("reclaim_drains", config.Clock),
+		notices: map[string]Notice{},
+		endings: map[string]ending{},
+	}
+	if err := c.register(config.Informers.Core().V1()); err != nil {
+		return nil, fmt.Errorf("reclaim: registering with the informers: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Config) setDefaults() {
+	if c.MarkClient == nil {
+		c.MarkClient = c.Client
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.PollInterval <= 0 {
+		c.PollInterval = DefaultPollInterval
+	}
+	if c.NoticePeriod <= 0 {
+		c.NoticePeriod = DefaultNoticePeriod
+	}
+	if c.OnNotice == nil {
+		c.OnNotice = func() {}
+	}
+}
+
+// Run polls and works until ctx ends, then waits for the workers. It returns nil unless the informers' caches never
+// filled.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("reclaim"))
+	if !cache.WaitForCacheSync(ctx.Done(), c.haveSynced...) {
+		return fmt.Errorf("reclaim: the caches of nodes and pods did not fill: %w", context.Cause(ctx))
+	}
+	var workers sync.WaitGroup
+	for range markWorkers {
+		workers.Go(func() { work(ctx, c.marks, c.syncMark) })
+	}
+	for range drainWorkers {
+		workers.Go(func() { work(ctx, c.drains, c.syncDrain) })
+	}
+	c.pollUntilDone(ctx)
+	c.marks.ShutDown()
+	c.drains.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+// Doomed are the ids of the instances that have a notice, heard or written on their Node. The set is the caller's.
+func (c *Controller) Doomed() sets.Set[string] {
+	c.mu.Lock()
+	doomed := sets.KeySet(c.notices)
+	c.mu.Unlock()
+	for _, node := range c.markedNodes() {
+		if id := instanceID(node); id != "" {
+			doomed.Insert(id)
+		}
+	}
+	return doomed
+}
+
+// pollUntilDone asks at once, then every PollInterval.
+func (c *Controller) pollUntilDone(ctx context.Context) {
+	ticker := c.Clock.NewTicker(c.PollInterval)
+	defer ticker.Stop()
+	for {
+		if err := c.poll(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Polling for notices failed; what is known stands")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func newQueue(name string, clk clock.WithTicker) workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: clk})
+}
+
+// Retries start fast, since a notice leaves minutes, and never get rarer than a tenth of them.
+const (
+	retryFirst = 100 * time.Millisecond
+	retryMost  = 10 * time.Second
+)
+
+// work takes Nodes from the queue until it is shut down.
+func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], sync func(context.Context, string) error) {
+	for {
+		name, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		if err := sync(ctx, name); err == nil {
+			queue.Forget(name)
+		} else if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Will try again", "node", klog.KRef("", name))
+			queue.AddRateLimited(name)
+		}
+		queue.Done(name)
+	}
+}
+
+var _ = corev1.Node{}
