@@ -1,6 +1,9 @@
 package market
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Timeline maps the caller's clock to market time, which may start anywhere in a trace and run faster than the clock.
 type Timeline struct {
@@ -21,13 +24,13 @@ func (t Timeline) speed() float64 {
 
 // Elapsed returns the market time at a moment of the clock. It is negative before the market began.
 func (t Timeline) Elapsed(at time.Time) time.Duration {
-	return t.Offset + time.Duration(float64(at.Sub(t.Start))*t.speed())
+	return t.Offset + time.Duration(math.Floor(float64(at.Sub(t.Start))*t.speed()))
 }
 
-// Moment returns the earliest moment of the clock, to the nanosecond, at which Elapsed is not below the given one.
+// Moment returns the earliest moment of the clock at which Elapsed is not below the given one.
 func (t Timeline) Moment(elapsed time.Duration) time.Time {
-	at := t.Start.Add(time.Duration(float64(elapsed-t.Offset) / t.speed()))
-	// The division may round down; a caller who wakes at a change must then really see it.
+	at := t.Start.Add(time.Duration(math.Floor(float64(elapsed-t.Offset) / t.speed())) - 1)
+	// The division may round either way; a caller who wakes at a change must then really see it.
 	for t.Elapsed(at) < elapsed {
 		at = at.Add(1)
 	}
