@@ -1,0 +1,127 @@
+package alicloud
+
+import (
+	"slices"
+	"time"
+
+	essapi "github.com/aliyun/alibaba-cloud-sdk-go/services/ess"
+)
+
+// convert maps the SDK's types to ours.
+func convert[From, To any](from []From, one func(*From) To) []To {
+	to := make([]To, len(from))
+	for i := range from {
+		to[i] = one(&from[i])
+	}
+	return to
+}
+
+// listOf is how the SDK wants a list: absent where there is none.
+func listOf(values []string) *[]string {
+	if len(values) == 0 {
+		return nil
+	}
+	values = slices.Clone(values)
+	return &values
+}
+
+// timeFormats are those seen in replies; all are UTC.
+var timeFormats = []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02T15:04:05", "2006-01-02 15:04:05"}
+
+// parseTime returns the zero time for what it cannot read.
+func parseTime(text string) time.Time {
+	for _, format := range timeFormats {
+		if t, err := time.Parse(format, text); err == nil {
+			return t.UTC()
+		}
+	}
+	return time.Time{}
+}
+
+func scalingGroup(g *essapi.ScalingGroup) ScalingGroup {
+	out := ScalingGroup{
+		ID: g.ScalingGroupId, Name: g.ScalingGroupName, RegionID: g.RegionId,
+		MinSize: g.MinSize, MaxSize: g.MaxSize, TotalCapacity: g.TotalCapacity,
+		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended,
+		SuspendedProcess:             g.SuspendedProcesses.SuspendedProcess,
+		ActiveScalingConfigurationID: g.ActiveScalingConfigurationId,
+		LaunchTemplateID:             g.LaunchTemplateId, LaunchTemplateVersion: g.LaunchTemplateVersion,
+		VSwitchIDs: g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
+		CompensateWithOnDemand: g.CompensateWithOnDemand, SpotInstanceRemedy: g.SpotInstanceRemedy,
+		HealthCheckType: g.HealthCheckType, DefaultCooldown: time.Duration(g.DefaultCooldown) * time.Second,
+		Tags: tags(g.Tags.Tag),
+	}
+	if g.EnableDesiredCapacity {
+		out.DesiredCapacity = &g.DesiredCapacity
+	}
+	if len(out.VSwitchIDs) == 0 && g.VSwitchId != "" {
+		out.VSwitchIDs = []string{g.VSwitchId}
+	}
+	for _, o := range g.LaunchTemplateOverrides.LaunchTemplateOverride {
+		out.LaunchTemplateTypes = append(out.LaunchTemplateTypes, o.InstanceType)
+	}
+	return out
+}
+
+// tags reads both spellings: TagKey and TagValue of groups, Key and Value of configurations.
+func tags(list []essapi.Tag) map[string]string {
+	out := make(map[string]string, len(list))
+	for _, t := range list {
+		switch {
+		case t.TagKey != "":
+			out[t.TagKey] = t.TagValue
+		case t.Key != "":
+			out[t.Key] = t.Value
+		}
+	}
+	return out
+}
+
+func scalingInstance(i *essapi.ScalingInstance) ScalingInstance {
+	created := i.CreationTime
+	if created == "" {
+		created = i.CreatedTime
+	}
+	return ScalingInstance{
+		ID: i.InstanceId, ScalingGroupID: i.ScalingGroupId, ScalingActivityID: i.ScalingActivityId,
+		LifecycleState: i.LifecycleState, HealthStatus: i.HealthStatus,
+		InstanceType: i.InstanceType, ZoneID: i.ZoneId, SpotStrategy: i.SpotStrategy,
+		Created: parseTime(created),
+	}
+}
+
+func scalingConfiguration(g *essapi.ScalingConfigurationInDescribeScalingConfigurations) ScalingConfiguration {
+	out := ScalingConfiguration{
+		ID: g.ScalingConfigurationId, ScalingGroupID: g.ScalingGroupId,
+		InstanceTypes: g.InstanceTypes.InstanceType,
+		SpotStrategy:  g.SpotStrategy, SpotDuration: time.Duration(g.SpotDuration) * time.Hour,
+		SystemDiskGiB: g.SystemDiskSize,
+		Tags:          tags(g.Tags.Tag),
+	}
+	if out.SpotStrategy == "" {
+		out.SpotStrategy = NoSpot
+	}
+	if len(out.InstanceTypes) == 0 && g.InstanceType != "" {
+		out.InstanceTypes = []string{g.InstanceType}
+	}
+	if limits := g.SpotPriceLimit.SpotPriceModel; len(limits) > 0 {
+		out.SpotPriceLimits = make(map[string]float64, len(limits))
+		for _, l := range limits {
+			out.SpotPriceLimits[l.InstanceType] = l.PriceLimit
+		}
+	}
+	return out
+}
+
+func activity(a *essapi.ScalingActivity) Activity {
+	detail := a.StatusMessage
+	if detail == "" {
+		detail = a.Detail
+	}
+	return Activity{
+		ID: a.ScalingActivityId, ScalingGroupID: a.ScalingGroupId,
+		Status: a.StatusCode, StatusDetail: detail, ErrorCode: a.ErrorCode, ErrorMessage: a.ErrorMessage,
+		Metadata: a.ActivityMetadata, CreatedInstances: a.CreatedInstances.CreatedInstance,
+		Started: parseTime(a.StartTime), Ended: parseTime(a.EndTime),
+	}
+}

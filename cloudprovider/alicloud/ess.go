@@ -1,0 +1,238 @@
+package alicloud
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
+	essapi "github.com/aliyun/alibaba-cloud-sdk-go/services/ess"
+	"github.com/google/uuid"
+)
+
+const ess = "ess"
+
+// What ESS takes at most in one request.
+const (
+	essPageSize         = 50
+	essIDBatch          = 20 // groups, instances, activities
+	configurationsBatch = 10
+	maxScaleDelta       = 1000
+	maxClientToken      = 64
+)
+
+// GroupFilter narrows a listing of scaling groups. The zero filter is all of the region.
+type GroupFilter struct {
+	IDs []string
+	// Tags must all be on the group; an empty value stands for any.
+	Tags map[string]string
+}
+
+// ScalingGroups lists scaling groups, ordered by id. Ids that do not exist are left out.
+func (c *Client) ScalingGroups(ctx context.Context, filter GroupFilter) ([]ScalingGroup, error) {
+	list := func(ctx context.Context, ids []string) ([]ScalingGroup, error) {
+		return listPages(ctx, essPageSize, func(g ScalingGroup) string { return g.ID },
+			func(ctx context.Context, number int) (page[ScalingGroup], error) {
+				return c.scalingGroupsPage(ctx, ids, filter.Tags, number)
+			})
+	}
+	var groups []ScalingGroup
+	var err error
+	if len(filter.IDs) == 0 {
+		groups, err = list(ctx, nil)
+	} else {
+		groups, err = inBatches(ctx, filter.IDs, essIDBatch, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	groups = slices.DeleteFunc(groups, func(g ScalingGroup) bool { return !hasTags(g.Tags, filter.Tags) })
+	slices.SortFunc(groups, func(a, b ScalingGroup) int { return cmp.Compare(a.ID, b.ID) })
+	return groups, nil
+}
+
+func (c *Client) scalingGroupsPage(ctx context.Context, ids []string, tags map[string]string, number int) (page[ScalingGroup], error) {
+	r, err := send(ctx, c, request[*essapi.DescribeScalingGroupsResponse]{
+		service: ess, action: "DescribeScalingGroups", response: essapi.CreateDescribeScalingGroupsResponse,
+		build: func() requests.AcsRequest {
+			q := essapi.CreateDescribeScalingGroupsRequest()
+			q.PageSize, q.PageNumber = requests.NewInteger(essPageSize), requests.NewInteger(number)
+			q.ScalingGroupId = listOf(ids)
+			if len(tags) > 0 {
+				q.Tag = &[]essapi.DescribeScalingGroupsTag{}
+			}
+			for key, value := range tags {
+				*q.Tag = append(*q.Tag, essapi.DescribeScalingGroupsTag{Key: key, Value: value})
+			}
+			return q
+		}})
+	if err != nil {
+		return page[ScalingGroup]{}, err
+	}
+	return page[ScalingGroup]{convert(r.ScalingGroups.ScalingGroup, scalingGroup), r.PageSize, r.TotalCount}, nil
+}
+
+// hasTags guards against a service that does not know the filter: what is not ours must not be managed.
+func hasTags(tags, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if got, ok := tags[key]; !ok || (value != "" && got != value) {
+			return false
+		}
+	}
+	return true
+}
+
+// InstanceFilter narrows a listing of scaling instances. The zero filter is all groups of the region.
+type InstanceFilter struct {
+	ScalingGroupID string
+	IDs            []string
+}
+
+// ScalingInstances lists the instances of scaling groups, ordered by id. Pages are fetched concurrently.
+func (c *Client) ScalingInstances(ctx context.Context, filter InstanceFilter) ([]ScalingInstance, error) {
+	list := func(ctx context.Context, ids []string) ([]ScalingInstance, error) {
+		return listPages(ctx, essPageSize, func(i ScalingInstance) string { return i.ID },
+			func(ctx context.Context, number int) (page[ScalingInstance], error) {
+				return c.scalingInstancesPage(ctx, filter.ScalingGroupID, ids, number)
+			})
+	}
+	if len(filter.IDs) == 0 {
+		return list(ctx, nil)
+	}
+	instances, err := inBatches(ctx, filter.IDs, essIDBatch, list)
+	slices.SortFunc(instances, func(a, b ScalingInstance) int { return cmp.Compare(a.ID, b.ID) })
+	return instances, err
+}
+
+func (c *Client) scalingInstancesPage(ctx context.Context, groupID string, ids []string, number int) (page[ScalingInstance], error) {
+	r, err := send(ctx, c, request[*essapi.DescribeScalingInstancesResponse]{
+		service: ess, action: "DescribeScalingInstances", response: essapi.CreateDescribeScalingInstancesResponse,
+		build: func() requests.AcsRequest {
+			q := essapi.CreateDescribeScalingInstancesRequest()
+			q.PageSize, q.PageNumber = requests.NewInteger(essPageSize), requests.NewInteger(number)
+			q.ScalingGroupId, q.InstanceId = groupID, listOf(ids)
+			return q
+		}})
+	if err != nil {
+		return page[ScalingInstance]{}, err
+	}
+	return page[ScalingInstance]{convert(r.ScalingInstances.ScalingInstance, scalingInstance), r.PageSize, r.TotalCount}, nil
+}
+
+// ScalingConfigurations returns the configurations of the ids; those that do not exist are left out.
+func (c *Client) ScalingConfigurations(ctx context.Context, ids []string) ([]ScalingConfiguration, error) {
+	return inBatches(ctx, ids, configurationsBatch, func(ctx context.Context, ids []string) ([]ScalingConfiguration, error) {
+		r, err := send(ctx, c, request[*essapi.DescribeScalingConfigurationsResponse]{
+			service: ess, action: "DescribeScalingConfigurations", response: essapi.CreateDescribeScalingConfigurationsResponse,
+			build: func() requests.AcsRequest {
+				q := essapi.CreateDescribeScalingConfigurationsRequest()
+				q.PageSize, q.ScalingConfigurationId = requests.NewInteger(essPageSize), listOf(ids)
+				return q
+			}})
+		if err != nil {
+			return nil, err
+		}
+		return convert(r.ScalingConfigurations.ScalingConfiguration, scalingConfiguration), nil
+	})
+}
+
+// Activities returns the scaling activities of the ids; those that do not exist are left out.
+func (c *Client) Activities(ctx context.Context, ids []string) ([]Activity, error) {
+	return inBatches(ctx, ids, essIDBatch, func(ctx context.Context, ids []string) ([]Activity, error) {
+		return c.activities(ctx, func(q *essapi.DescribeScalingActivitiesRequest) { q.ScalingActivityId = listOf(ids) })
+	})
+}
+
+// GroupActivities returns the 50 last activities of a group, the newest first, of one status or, where status is "",
+// of any.
+func (c *Client) GroupActivities(ctx context.Context, groupID, status string) ([]Activity, error) {
+	activities, err := c.activities(ctx, func(q *essapi.DescribeScalingActivitiesRequest) {
+		q.ScalingGroupId, q.StatusCode = groupID, status
+	})
+	slices.SortStableFunc(activities, func(a, b Activity) int { return b.Started.Compare(a.Started) })
+	return activities, err
+}
+
+func (c *Client) activities(ctx context.Context, narrow func(*essapi.DescribeScalingActivitiesRequest)) ([]Activity, error) {
+	r, err := send(ctx, c, request[*essapi.DescribeScalingActivitiesResponse]{
+		service: ess, action: "DescribeScalingActivities", response: essapi.CreateDescribeScalingActivitiesResponse,
+		build: func() requests.AcsRequest {
+			q := essapi.CreateDescribeScalingActivitiesRequest()
+			q.PageSize = requests.NewInteger(essPageSize)
+			narrow(q)
+			return q
+		}})
+	if err != nil {
+		return nil, err
+	}
+	return convert(r.ScalingActivities.ScalingActivity, activity), nil
+}
+
+// Scale asks a group for more instances and returns the activity that will bring them. Stock, price and quota are
+// not checked before it returns; they fail the activity.
+//
+// Where the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
+func (c *Client) Scale(ctx context.Context, s ScaleRequest) (activityID string, err error) {
+	const action = "ScaleWithAdjustment"
+	switch {
+	case s.ScalingGroupID == "":
+		return "", invalid(ess, action, "no scaling group given")
+	case s.Delta < 1 || s.Delta > maxScaleDelta:
+		return "", invalid(ess, action, "%s: cannot add %d instances at once, only 1 to %d", s.ScalingGroupID, s.Delta, maxScaleDelta)
+	case !validToken(s.ClientToken):
+		return "", invalid(ess, action, "%s: the client token must be 1 to %d ASCII characters", s.ScalingGroupID, maxClientToken)
+	}
+	r, err := send(ctx, c, request[*essapi.ScaleWithAdjustmentResponse]{
+		service: ess, action: action, response: essapi.CreateScaleWithAdjustmentResponse,
+		build: func() requests.AcsRequest {
+			q := essapi.CreateScaleWithAdjustmentRequest()
+			q.ScalingGroupId, q.ClientToken, q.ActivityMetadata = s.ScalingGroupID, s.ClientToken, s.Metadata
+			q.AdjustmentType, q.AdjustmentValue = "QuantityChangeInCapacity", requests.NewInteger(s.Delta)
+			q.ParallelTask = requests.NewBoolean(true)
+			if s.InstanceType != "" {
+				q.InstanceType = &[]string{s.InstanceType}
+			}
+			q.VSwitchId, q.SpotStrategy = listOf(s.VSwitchIDs), s.SpotStrategy
+			return q
+		}})
+	if err != nil {
+		return "", err
+	}
+	return r.ScalingActivityId, nil
+}
+
+// Remove takes instances out of a group, releases them and lowers the desired capacity by as many, so that ESS does
+// not replace them. Instances that are not in the group are ignored. It returns the activity that does it.
+//
+// Without a ClientToken one is made up, which covers this call and its retries only.
+func (c *Client) Remove(ctx context.Context, m RemoveRequest) (activityID string, err error) {
+	const action = "RemoveInstances"
+	if m.ClientToken == "" {
+		m.ClientToken = uuid.NewString()
+	}
+	switch {
+	case m.ScalingGroupID == "":
+		return "", invalid(ess, action, "no scaling group given")
+	case len(m.InstanceIDs) < 1 || len(m.InstanceIDs) > MaxRemoveBatch:
+		return "", invalid(ess, action, "%s: cannot remove %d instances at once, only 1 to %d", m.ScalingGroupID, len(m.InstanceIDs), MaxRemoveBatch)
+	case !validToken(m.ClientToken):
+		return "", invalid(ess, action, "%s: the client token must be 1 to %d ASCII characters", m.ScalingGroupID, maxClientToken)
+	}
+	r, err := send(ctx, c, request[*essapi.RemoveInstancesResponse]{
+		service: ess, action: action, response: essapi.CreateRemoveInstancesResponse,
+		build: func() requests.AcsRequest {
+			q := essapi.CreateRemoveInstancesRequest()
+			q.ScalingGroupId, q.ClientToken, q.InstanceId = m.ScalingGroupID, m.ClientToken, listOf(m.InstanceIDs)
+			q.DecreaseDesiredCapacity, q.IgnoreInvalidInstance = requests.NewBoolean(true), requests.NewBoolean(true)
+			q.RemovePolicy = "release"
+			return q
+		}})
+	if err != nil {
+		return "", err
+	}
+	return r.ScalingActivityId, nil
+}
+
+func validToken(token string) bool {
+	return token != "" && len(token) <= maxClientToken && !slices.ContainsFunc([]byte(token), func(b byte) bool { return b < ' ' || b > '~' })
+}
