@@ -17,11 +17,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -58,8 +56,8 @@ type Config struct {
 	// MarkClient patches Nodes. It has a budget of its own, lest the marks of a mass reclaim wait behind evictions.
 	// Default: Client.
 	MarkClient kubernetes.Interface
-	// Informers are the ones that the rest of the process uses. New registers indexes and handlers with them: start them
-	// after New. Run does not start them.
+	// Informers are those that the rest of the process uses. New adds its indexes to them, Run its handlers; neither
+	// starts them: that is done after New.
 	Informers informers.SharedInformerFactory
 	Recorder  record.EventRecorder
 	// Clock defaults to the real one.
@@ -76,10 +74,7 @@ type Config struct {
 type Controller struct {
 	Config
 
-	nodes      corelisters.NodeLister
-	nodeIndex  cache.Indexer
-	podIndex   cache.Indexer
-	haveSynced []cache.InformerSynced
+	nodeInformer, podInformer cache.SharedIndexInformer
 
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
 	marks, drains workqueue.TypedRateLimitingInterface[string]
@@ -93,7 +88,7 @@ type Controller struct {
 	endings map[string]ending
 }
 
-// New makes a controller and registers it with the informers, which must not have been started yet.
+// New makes a controller. The error names what is missing, or the index that could not be added.
 func New(config Config) (*Controller, error) {
 	if config.Cloud == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil {
 		return nil, errors.New("reclaim: Cloud, Client, Informers and Recorder are required")
@@ -106,8 +101,8 @@ func New(config Config) (*Controller, error) {
 		notices: map[string]Notice{},
 		endings: map[string]ending{},
 	}
-	if err := c.register(config.Informers.Core().V1()); err != nil {
-		return nil, fmt.Errorf("reclaim: registering with the informers: %w", err)
+	if err := c.addIndexes(); err != nil {
+		return nil, fmt.Errorf("reclaim: %w", err)
 	}
 	return c, nil
 }
@@ -130,13 +125,15 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Run polls and works until ctx ends, then waits for the workers. It returns nil unless the informers' caches never
-// filled.
+// Run polls and works until ctx ends, then waits for its workers. The error is that of the informers: their caches never
+// filled, or were stopped already.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("reclaim"))
-	if !cache.WaitForCacheSync(ctx.Done(), c.haveSynced...) {
-		return fmt.Errorf("reclaim: the caches of nodes and pods did not fill: %w", context.Cause(ctx))
+	unwatch, err := c.watch(ctx)
+	if err != nil {
+		return fmt.Errorf("reclaim: watching nodes and pods: %w", err)
 	}
+	defer unwatch()
 	var workers sync.WaitGroup
 	for range markWorkers {
 		workers.Go(func() { work(ctx, c.marks, c.syncMark) })
@@ -164,22 +161,6 @@ func (c *Controller) Doomed() sets.Set[string] {
 	return doomed
 }
 
-// pollUntilDone asks at once, then every PollInterval.
-func (c *Controller) pollUntilDone(ctx context.Context) {
-	ticker := c.Clock.NewTicker(c.PollInterval)
-	defer ticker.Stop()
-	for {
-		if err := c.poll(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Polling for notices failed; what is known stands")
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-	}
-}
-
 func newQueue(name string, clk clock.WithTicker) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost),
@@ -202,11 +183,18 @@ func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string
 		if err := sync(ctx, name); err == nil {
 			queue.Forget(name)
 		} else if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Will try again", "node", klog.KRef("", name))
+			logRetry(klog.FromContext(ctx), name, err)
 			queue.AddRateLimited(name)
 		}
 		queue.Done(name)
 	}
 }
 
-var _ = corev1.Node{}
+// logRetry keeps quiet about budgets, which refuse every time.
+func logRetry(logger klog.Logger, node string, err error) {
+	if errors.Is(err, errRefused) {
+		logger.V(2).Info("Will ask again", "node", klog.KRef("", node), "answer", err.Error())
+		return
+	}
+	logger.Error(err, "Will try again", "node", klog.KRef("", node))
+}

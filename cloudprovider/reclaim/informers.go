@@ -1,0 +1,178 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+)
+
+// Names of the indexes, distinct from those that others may add to the same informers.
+const (
+	byInstance = "gpu-spot/reclaim/instance"
+	byMark     = "gpu-spot/reclaim/marked"
+	byNode     = "gpu-spot/reclaim/node"
+
+	marked = "true"
+)
+
+func (c *Controller) addIndexes() error {
+	core := c.Informers.Core().V1()
+	c.nodeInformer, c.podInformer = core.Nodes().Informer(), core.Pods().Informer()
+	if err := c.nodeInformer.AddIndexers(cache.Indexers{
+		byInstance: func(obj any) ([]string, error) {
+			if id := instanceID(obj.(*corev1.Node)); id != "" {
+				return []string{id}, nil
+			}
+			return nil, nil
+		},
+		byMark: func(obj any) ([]string, error) {
+			if isMarked(obj.(*corev1.Node)) {
+				return []string{marked}, nil
+			}
+			return nil, nil
+		},
+	}); err != nil {
+		return fmt.Errorf("indexing nodes: %w", err)
+	}
+	if err := c.podInformer.AddIndexers(cache.Indexers{
+		byNode: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
+	}); err != nil {
+		return fmt.Errorf("indexing pods: %w", err)
+	}
+	return nil
+}
+
+// watch adds the handlers and waits until they have seen everything there is. They are added here, not in New, so that
+// only the leader has them.
+func (c *Controller) watch(ctx context.Context) (unwatch func(), err error) {
+	nodes, nodesErr := c.nodeInformer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(obj any, _ bool) { c.nodeAppeared(obj.(*corev1.Node)) },
+		UpdateFunc: func(old, obj any) { c.nodeChanged(old.(*corev1.Node), obj.(*corev1.Node)) },
+		DeleteFunc: func(obj any) { c.nodeVanished(last[*corev1.Node](obj)) },
+	})
+	pods, podsErr := c.podInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.podChanged(obj.(*corev1.Pod)) },
+		UpdateFunc: func(_, obj any) { c.podChanged(obj.(*corev1.Pod)) },
+		DeleteFunc: func(obj any) { c.podChanged(last[*corev1.Pod](obj)) },
+	})
+	if err := errors.Join(nodesErr, podsErr); err != nil {
+		return nil, err
+	}
+	unwatch = func() {
+		if err := errors.Join(c.nodeInformer.RemoveEventHandler(nodes), c.podInformer.RemoveEventHandler(pods)); err != nil {
+			klog.FromContext(ctx).Error(err, "Removing the handlers")
+		}
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced) {
+		unwatch()
+		return nil, fmt.Errorf("the caches did not fill: %w", context.Cause(ctx))
+	}
+	return unwatch, nil
+}
+
+// last is the last known state of an object that was deleted.
+func last[T any](obj any) T {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	object, _ := obj.(T)
+	return object
+}
+
+func (c *Controller) nodeAppeared(node *corev1.Node) {
+	if _, doomed := c.noticeOf(node); !doomed {
+		return
+	}
+	c.marks.Add(node.Name)
+	if !isMarked(node) {
+		c.notify()
+	}
+}
+
+// nodeChanged puts back a mark that somebody took off, and starts the drain once the marks have come back to the cache:
+// a drain looks at nothing else. Heartbeats are none of its business.
+func (c *Controller) nodeChanged(old, node *corev1.Node) {
+	notice, doomed := c.noticeOf(node)
+	if !doomed {
+		return
+	}
+	if len(markPatch(node, notice)) > 0 {
+		c.marks.Add(node.Name)
+	} else if len(markPatch(old, notice)) > 0 {
+		c.drains.Add(node.Name)
+	}
+}
+
+func (c *Controller) nodeVanished(node *corev1.Node) {
+	if node == nil || !isMarked(node) {
+		return
+	}
+	notice, _ := c.noticeOf(node)
+	outcome := outcomeLost
+	if isDrained(node) {
+		outcome = outcomeDrained
+	}
+	reclaims.WithLabelValues(string(notice.Source), outcome).Inc()
+}
+
+func (c *Controller) podChanged(pod *corev1.Pod) {
+	if pod == nil || pod.Spec.NodeName == "" {
+		return
+	}
+	if node := c.node(pod.Spec.NodeName); node != nil && isMarked(node) {
+		c.drains.Add(node.Name)
+	}
+}
+
+// node is nil where there is none of that name.
+func (c *Controller) node(name string) *corev1.Node {
+	obj, exists, err := c.nodeInformer.GetIndexer().GetByKey(name)
+	if err != nil || !exists {
+		return nil
+	}
+	return obj.(*corev1.Node)
+}
+
+// nodeOf is nil where the instance has no Node in this cluster.
+func (c *Controller) nodeOf(instanceID string) *corev1.Node {
+	if nodes := indexed[*corev1.Node](c.nodeInformer, byInstance, instanceID); len(nodes) > 0 {
+		return nodes[0]
+	}
+	return nil
+}
+
+func (c *Controller) markedNodes() []*corev1.Node {
+	return indexed[*corev1.Node](c.nodeInformer, byMark, marked)
+}
+
+func (c *Controller) podsOn(node string) []*corev1.Pod {
+	return indexed[*corev1.Pod](c.podInformer, byNode, node)
+}
+
+// indexed cannot fail: the index exists since New.
+func indexed[T any](informer cache.SharedIndexInformer, index, key string) []T {
+	objects, err := informer.GetIndexer().ByIndex(index, key)
+	if err != nil {
+		panic(err)
+	}
+	found := make([]T, 0, len(objects))
+	for _, object := range objects {
+		found = append(found, object.(T))
+	}
+	return found
+}
+
+// instanceID is empty for a Node of another cloud and for one without a providerID.
+func instanceID(node *corev1.Node) string {
+	_, id, err := ess.InstanceIDFromProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return ""
+	}
+	return id
+}

@@ -1,0 +1,127 @@
+package reclaim
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+)
+
+// syncMark brings the Node's marks in line with what is known of its instance.
+func (c *Controller) syncMark(ctx context.Context, name string) error {
+	node := c.node(name)
+	if node == nil {
+		return nil
+	}
+	notice, doomed := c.noticeOf(node)
+	if !doomed {
+		return nil
+	}
+	switch c.verdictOf(notice.InstanceID) {
+	case released:
+		return c.remove(ctx, node, notice)
+	case withdrawn:
+		return c.giveBack(ctx, node, notice)
+	}
+	changed, err := c.mark(ctx, node, notice)
+	if err == nil && !changed {
+		c.drains.Add(name) // else nodeChanged does
+	}
+	return err
+}
+
+// mark completes the marks. An Event and a latency are due for the first time only, not where a mark was taken off by
+// hand and is put back.
+func (c *Controller) mark(ctx context.Context, node *corev1.Node, notice Notice) (changed bool, err error) {
+	var first bool
+	changed, err = patchNode(ctx, c.MarkClient, node, func(node *corev1.Node) nodePatch {
+		first = !isMarked(node)
+		return markPatch(node, notice)
+	})
+	if err != nil || !changed || !first {
+		return changed, err
+	}
+	noticeToMark.WithLabelValues(string(notice.Source)).Observe(c.Clock.Since(notice.FirstSeen).Seconds())
+	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", notice.InstanceID, "deadline", notice.Deadline)
+	c.event(node, ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, draining",
+		notice.InstanceID, formatTime(notice.Deadline), notice.Source)
+	return true, nil
+}
+
+// giveBack undoes the marks of an instance that lives on.
+func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Notice) error {
+	changed, err := patchNode(ctx, c.MarkClient, node, unmarkPatch)
+	if err != nil {
+		return err
+	}
+	// The verdict stays until the informer shows the Node without marks: see pruneEndings.
+	c.mu.Lock()
+	delete(c.notices, notice.InstanceID)
+	c.mu.Unlock()
+	if changed {
+		reclaims.WithLabelValues(string(notice.Source), outcomeCancelled).Inc()
+		klog.FromContext(ctx).Info("Given back", "node", klog.KObj(node), "instance", notice.InstanceID)
+		c.event(node, ReasonCancelled, "The notice for spot instance %s was withdrawn; the node is given back", notice.InstanceID)
+	}
+	return nil
+}
+
+// remove deletes the Node of an instance that is no more. The cloud controller manager does so too: whoever comes second
+// finds it done.
+func (c *Controller) remove(ctx context.Context, node *corev1.Node, notice Notice) error {
+	err := c.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &node.UID},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Removed the node of a released instance", "node", klog.KObj(node), "instance", notice.InstanceID)
+	c.event(node, ReasonReleased, "Spot instance %s was released; the node is removed", notice.InstanceID)
+	return nil
+}
+
+// patchNode applies what makePatch asks for, starting from the cached Node and, where that was overtaken, from the live
+// one. It says whether there was anything to change. A Node that is gone needs no change.
+func patchNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node, makePatch func(*corev1.Node) nodePatch) (changed bool, err error) {
+	uid := node.UID
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		patch := makePatch(node)
+		if len(patch) == 0 {
+			return nil
+		}
+		body, err := patch.against(node)
+		if err != nil {
+			return err
+		}
+		_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		if apierrors.IsConflict(err) {
+			if node, err = liveNode(ctx, client, node.Name, uid); err == nil {
+				err = apierrors.NewConflict(corev1.Resource("nodes"), node.Name, nil)
+			}
+			return err
+		}
+		changed = err == nil
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return changed, err
+}
+
+// liveNode is a NotFound error where another Node has taken the name.
+func liveNode(ctx context.Context, client kubernetes.Interface, name string, uid types.UID) (*corev1.Node, error) {
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err == nil && node.UID != uid {
+		err = apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	return node, err
+}

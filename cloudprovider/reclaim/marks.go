@@ -1,0 +1,154 @@
+package reclaim
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// What a doomed Node carries.
+const (
+	// TaintKey keeps new pods off; its value is the deadline in Unix seconds. The prefix is one that Cluster Autoscaler
+	// strips from the templates it makes of Nodes: any other key would keep pods off the replacement as well.
+	TaintKey = "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim"
+	// ReclaimingLabel is "true"; node affinity can ask for its absence, which tolerations cannot undo.
+	ReclaimingLabel = "gpu-spot.autoscaling/reclaiming"
+	// DeadlineAnnotation is when the instance is released, RFC 3339, UTC.
+	DeadlineAnnotation = "gpu-spot.autoscaling/reclaim-deadline"
+
+	// The notes below are for the controller itself: with them a new leader goes on where the last one stopped.
+	noticedAnnotation  = "gpu-spot.autoscaling/reclaim-noticed"  // first seen, RFC 3339
+	sourceAnnotation   = "gpu-spot.autoscaling/reclaim-source"   // Source
+	cordonedAnnotation = "gpu-spot.autoscaling/reclaim-cordoned" // "true": unschedulable is our doing
+	drainedAnnotation  = "gpu-spot.autoscaling/reclaim-drained"  // when first without pods, RFC 3339
+)
+
+var notes = []string{DeadlineAnnotation, noticedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation}
+
+// isMarked says whether anything on the Node says that it is doomed. A mark may be incomplete: someone untainted it.
+func isMarked(node *corev1.Node) bool {
+	_, annotated := node.Annotations[DeadlineAnnotation]
+	return annotated || slices.ContainsFunc(node.Spec.Taints, isOurs)
+}
+
+func isOurs(taint corev1.Taint) bool { return taint.Key == TaintKey }
+
+func isDrained(node *corev1.Node) bool {
+	_, drained := node.Annotations[drainedAnnotation]
+	return drained
+}
+
+// readMark is the notice as written on the Node. It is false where the deadline cannot be read.
+func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
+	deadline, err := time.Parse(time.RFC3339, node.Annotations[DeadlineAnnotation])
+	if err != nil {
+		i := slices.IndexFunc(node.Spec.Taints, isOurs)
+		if i < 0 {
+			return Notice{}, false
+		}
+		seconds, err := strconv.ParseInt(node.Spec.Taints[i].Value, 10, 64)
+		if err != nil {
+			return Notice{}, false
+		}
+		deadline = time.Unix(seconds, 0)
+	}
+	notice := Notice{InstanceID: instanceID, Deadline: deadline.UTC(), Source: SourceUnknown}
+	if source := node.Annotations[sourceAnnotation]; source != "" {
+		notice.Source = Source(source)
+	}
+	if notice.FirstSeen, err = time.Parse(time.RFC3339, node.Annotations[noticedAnnotation]); err != nil {
+		notice.FirstSeen = notice.Deadline.Add(-DefaultNoticePeriod)
+	}
+	return notice, true
+}
+
+// markPatch is the merge patch that completes the Node's marks; nil where they are complete.
+func markPatch(node *corev1.Node, n Notice) nodePatch {
+	taint := corev1.Taint{Key: TaintKey, Value: strconv.FormatInt(n.Deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule}
+	wanted := map[string]string{
+		DeadlineAnnotation: n.Deadline.UTC().Format(time.RFC3339),
+		noticedAnnotation:  n.FirstSeen.UTC().Format(time.RFC3339Nano),
+		sourceAnnotation:   string(n.Source),
+	}
+	if !node.Spec.Unschedulable {
+		wanted[cordonedAnnotation] = "true"
+	}
+	patch := nodePatch{}
+	for key, value := range wanted {
+		if node.Annotations[key] != value {
+			patch.annotate(key, value)
+		}
+	}
+	if node.Labels[ReclaimingLabel] != "true" {
+		patch.set("true", "metadata", "labels", ReclaimingLabel)
+	}
+	if !node.Spec.Unschedulable {
+		patch.set(true, "spec", "unschedulable")
+	}
+	if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) && t.Value == taint.Value }) {
+		patch.set(append(otherTaints(node), taint), "spec", "taints")
+	}
+	return patch
+}
+
+// unmarkPatch takes off what markPatch put on, and nothing else; nil where nothing is left of it.
+func unmarkPatch(node *corev1.Node) nodePatch {
+	patch := nodePatch{}
+	for _, key := range notes {
+		if _, ok := node.Annotations[key]; ok {
+			patch.annotate(key, nil)
+		}
+	}
+	if _, ok := node.Labels[ReclaimingLabel]; ok {
+		patch.set(nil, "metadata", "labels", ReclaimingLabel)
+	}
+	if node.Spec.Unschedulable && node.Annotations[cordonedAnnotation] == "true" {
+		patch.set(nil, "spec", "unschedulable")
+	}
+	if others := otherTaints(node); len(others) < len(node.Spec.Taints) {
+		patch.set(others, "spec", "taints")
+	}
+	return patch
+}
+
+// drainedPatch notes when the Node was first without pods; empty where that is noted already.
+func drainedPatch(node *corev1.Node, at time.Time) nodePatch {
+	patch := nodePatch{}
+	if isMarked(node) && !isDrained(node) {
+		patch.annotate(drainedAnnotation, at.UTC().Format(time.RFC3339Nano))
+	}
+	return patch
+}
+
+func otherTaints(node *corev1.Node) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOurs)
+}
+
+// nodePatch is a JSON merge patch of a Node. Empty means that there is nothing to change.
+type nodePatch map[string]any
+
+func (p nodePatch) annotate(key string, value any) { p.set(value, "metadata", "annotations", key) }
+
+// set puts the value at the path; nil removes what is there.
+func (p nodePatch) set(value any, path ...string) {
+	at := p
+	for _, key := range path[:len(path)-1] {
+		next, ok := at[key].(nodePatch)
+		if !ok {
+			next = nodePatch{}
+			at[key] = next
+		}
+		at = next
+	}
+	at[path[len(path)-1]] = value
+}
+
+// against makes the patch fail with a conflict where the Node is no longer the one that it was made from: merge patches
+// replace the list of taints as a whole, so a taint added by somebody else in between would be lost.
+func (p nodePatch) against(node *corev1.Node) ([]byte, error) {
+	p.set(node.ResourceVersion, "metadata", "resourceVersion")
+	return json.Marshal(p)
+}
