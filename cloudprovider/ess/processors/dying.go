@@ -1,0 +1,90 @@
+package processors
+
+import (
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/customresources"
+	drasnapshot "k8s.io/autoscaler/cluster-autoscaler/simulator/dynamicresources/snapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+)
+
+// Doom knows which nodes are being reclaimed.
+type Doom interface {
+	// BeginLoop is called once at the start of each loop with all nodes of the cluster.
+	BeginLoop(allNodes []*apiv1.Node)
+	// IsDoomed answers alike from one BeginLoop to the next.
+	IsDoomed(node *apiv1.Node) bool
+}
+
+// DyingNodes removes nodes under reclaim from both node lists of a loop, the first thing that core asks a processor
+// to do. They are then neither capacity for pending pods (a cordon alone would not do: pods that tolerate everything
+// still fit a cordoned node) nor broken nodes (of which too many make core stop buying, just when it must), and their
+// pods neither count for spreading nor block a volume for their successors.
+//
+// It also lets nodes pass as ready whose GPUs are shared: they have a GPU label but no nvidia.com/gpu, from which the
+// processor behind it would conclude that the driver is missing.
+type DyingNodes struct {
+	doom Doom
+	next customresources.CustomResourcesProcessor
+}
+
+var _ customresources.CustomResourcesProcessor = (*DyingNodes)(nil)
+
+// NewDyingNodes puts itself in front of another processor, normally core's default one for GPUs.
+func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor) *DyingNodes {
+	return &DyingNodes{doom: doom, next: next}
+}
+
+// FilterOutNodesWithUnreadyResources begins the loop and returns the lists without doomed nodes.
+func (p *DyingNodes) FilterOutNodesWithUnreadyResources(
+	ctx *cacontext.AutoscalingContext, allNodes, readyNodes []*apiv1.Node, dra *drasnapshot.Snapshot,
+) ([]*apiv1.Node, []*apiv1.Node) {
+	p.doom.BeginLoop(allNodes)
+	alive := p.alive(allNodes)
+	doomedNodes.Set(float64(len(allNodes) - len(alive)))
+
+	var shared, judged []*apiv1.Node
+	for _, node := range p.alive(readyNodes) {
+		if sharesGPU(node) {
+			shared = append(shared, node)
+		} else {
+			judged = append(judged, node)
+		}
+	}
+	alive, ready := p.next.FilterOutNodesWithUnreadyResources(ctx, alive, judged, dra)
+	return alive, append(ready, shared...)
+}
+
+func (p *DyingNodes) alive(nodes []*apiv1.Node) []*apiv1.Node {
+	alive := make([]*apiv1.Node, 0, len(nodes))
+	for _, node := range nodes {
+		if !p.doom.IsDoomed(node) {
+			alive = append(alive, node)
+		}
+	}
+	return alive
+}
+
+// GetNodeResourceTargets counts the GPUs of a node against cluster-wide GPU limits. Shared GPUs do not count, and
+// neither does a foreign node whose GPUs cannot be known: the processor behind would fail the whole scale-up.
+func (p *DyingNodes) GetNodeResourceTargets(
+	ctx *cacontext.AutoscalingContext, node *apiv1.Node, group cloudprovider.NodeGroup,
+) ([]customresources.CustomResourceTarget, errors.AutoscalerError) {
+	if sharesGPU(node) || (group == nil && !offers(node, resourceGPU)) {
+		return nil, nil
+	}
+	return p.next.GetNodeResourceTargets(ctx, node, group)
+}
+
+// CleanUp is called when the autoscaler ends.
+func (p *DyingNodes) CleanUp() { p.next.CleanUp() }
+
+func sharesGPU(node *apiv1.Node) bool {
+	return offers(node, resourceGPUMem) && !offers(node, resourceGPU)
+}
+
+func offers(node *apiv1.Node, name apiv1.ResourceName) bool {
+	quantity, ok := node.Status.Allocatable[name]
+	return ok && !quantity.IsZero()
+}
