@@ -1,15 +1,206 @@
 package ess
 
 import (
+	"math"
+	"strconv"
+	"strings"
+
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// GPULabel is the label that an ACK node with an NVIDIA GPU carries; its value is the model.
+// GPULabel is the label by which an ACK node tells the model of its NVIDIA GPUs, in the spelling of nvidia-smi with
+// dashes for spaces.
 const GPULabel = "aliyun.accelerator/nvidia_name"
 
-// GPUConfig is what the core needs to know of the node's GPUs; nil when it has none.
-func GPUConfig(node *apiv1.Node) *cloudprovider.GpuConfig { return nil }
+const (
+	gpuCountLabel  = "aliyun.accelerator/nvidia_count"
+	gpuMemoryLabel = "aliyun.accelerator/nvidia_mem"
+	// gpuScheduleLabel says in which way ACK hands out the GPUs of a node.
+	gpuScheduleLabel = "ack.node.gpu.schedule"
+)
 
-// GPUModelLabel turns ECS's GPUSpec into the value of GPULabel.
-func GPUModelLabel(spec string) string { return spec }
+// The extended resources as which ACK offers GPUs. A node offers them in one way only; the others are 0 on it.
+const (
+	resourceGPU = apiv1.ResourceName("nvidia.com/gpu")
+	// resourceGPUMemory is in GiB, summed over the GPUs of the node.
+	resourceGPUMemory = apiv1.ResourceName("aliyun.com/gpu-mem")
+	resourceGPUCount  = apiv1.ResourceName("aliyun.com/gpu-count")
+	// resourceGPUCompute is in per cent of one GPU, summed over the GPUs of the node.
+	resourceGPUCompute = apiv1.ResourceName("aliyun.com/gpu-core.percentage")
+	// resourceTopologyGPU stands for whole GPUs that ACK's scheduler picks by their interconnect.
+	resourceTopologyGPU = apiv1.ResourceName("aliyun.com/gpu")
+)
+
+// Values of gpuScheduleLabel.
+const (
+	scheduleWhole    = "default"
+	scheduleMemory   = "cgpu"
+	scheduleCompute  = "core_mem"
+	scheduleTopology = "topology"
+)
+
+// scheduledResource is the resource that counts under each value of gpuScheduleLabel.
+var scheduledResource = map[string]apiv1.ResourceName{
+	scheduleWhole:    resourceGPU,
+	scheduleMemory:   resourceGPUMemory,
+	"share":          resourceGPUMemory,
+	"mps":            resourceGPUMemory,
+	scheduleCompute:  resourceGPUMemory,
+	scheduleTopology: resourceTopologyGPU,
+}
+
+// GPUConfig returns the model of the node's GPUs and the resource in which their use is counted, which is memory where
+// GPUs are shared; nil where the node has no GPU. A node whose driver is not up yet is known by its labels.
+func GPUConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
+	if node == nil {
+		return nil
+	}
+	model, labelled := node.Labels[GPULabel]
+	counted := resourceGPU
+	offered := false
+	for _, name := range []apiv1.ResourceName{resourceGPU, resourceGPUMemory, resourceTopologyGPU} {
+		if quantity := node.Status.Allocatable[name]; quantity.Sign() > 0 {
+			counted, offered = name, true
+			break
+		}
+	}
+	if !labelled && !offered {
+		return nil
+	}
+	if !offered {
+		if name, ok := scheduledResource[node.Labels[gpuScheduleLabel]]; ok {
+			counted = name
+		}
+	}
+	return &cloudprovider.GpuConfig{Label: GPULabel, Type: model, ResourceName: counted}
+}
+
+// gpuModel is a GPU as ECS and as its driver know it.
+type gpuModel struct {
+	// name is ECS's GPUSpec without the maker's name.
+	name string
+	// memoryGiB is what ECS sells it with; it tells variants of one name apart.
+	memoryGiB float64
+	// label is what nvidia-smi calls it, with dashes for spaces.
+	label string
+	// memoryMiB is what nvidia-smi says it has, with a driver of branch 510 or later and ECC as ECS sets it.
+	memoryMiB int64
+}
+
+// gpuModels are the GPUs for which the two names differ by more than a dash, or the two sizes by more than the unit.
+// Of several variants the first is the one taken where the size is unknown.
+var gpuModels = []gpuModel{
+	{"P4", 8, "Tesla-P4", 7680},
+	{"P100", 16, "Tesla-P100-PCIE-16GB", 16384},
+	{"V100", 16, "Tesla-V100-SXM2-16GB", 16384},
+	{"V100", 32, "Tesla-V100-SXM2-32GB", 32768},
+	{"V100S", 32, "Tesla-V100S-PCIE-32GB", 32768},
+	{"T4", 16, "Tesla-T4", 15360},
+	{"A10", 24, "NVIDIA-A10", 23028},
+	{"A100", 80, "NVIDIA-A100-SXM4-80GB", 81920},
+	{"A100", 40, "NVIDIA-A100-SXM4-40GB", 40960},
+	{"A800", 80, "NVIDIA-A800-SXM4-80GB", 81920},
+	{"L20", 48, "NVIDIA-L20", 46068},
+	{"H20", 96, "NVIDIA-H20", 97871},
+}
+
+// foreignMakers begin the GPUSpec of accelerators that are not NVIDIA's: they have neither its labels nor its resource.
+var foreignMakers = []string{"AMD", "MI-", "INTEL", "HL-", "ALINPU", "PPU", "NETINT"}
+
+// GPUModelLabel returns the value of GPULabel for ECS's GPUSpec, such as NVIDIA-A10 for "NVIDIA A10". Of a model sold
+// with several sizes of memory it names the first; GPUModelOf knows better. It is empty where the GPU is not NVIDIA's.
+func GPUModelLabel(spec string) string {
+	return findGPUModel(spec, 0).label
+}
+
+// GPUModelOf returns the value of GPULabel for nodes of the type; empty where they have no NVIDIA GPU.
+func GPUModelOf(t alicloud.InstanceType) string {
+	if t.GPUs <= 0 {
+		return ""
+	}
+	return findGPUModel(t.GPUModel, t.GPUMemoryGiB).label
+}
+
+// findGPUModel always answers: a model that is not in the table is labelled as it is spelt.
+func findGPUModel(spec string, memoryGiB float64) gpuModel {
+	spec = strings.Join(strings.Fields(spec), " ")
+	upper := strings.ToUpper(spec)
+	for _, maker := range foreignMakers {
+		if strings.HasPrefix(upper, maker) {
+			return gpuModel{}
+		}
+	}
+	bare := strings.TrimPrefix(strings.TrimPrefix(upper, "NVIDIA "), "TESLA ")
+	var found *gpuModel
+	for i, model := range gpuModels {
+		if model.name == bare && (found == nil || closer(model.memoryGiB, found.memoryGiB, memoryGiB)) {
+			found = &gpuModels[i]
+		}
+	}
+	if found != nil {
+		return *found
+	}
+	return gpuModel{label: labelValue(spec), memoryGiB: memoryGiB, memoryMiB: int64(memoryGiB * 1024)}
+}
+
+// closer says whether a is nearer to the size than b; no size is nearer to nothing.
+func closer(a, b, size float64) bool {
+	return size > 0 && math.Abs(a-size) < math.Abs(b-size)
+}
+
+// labelValue makes a label value of any text.
+func labelValue(text string) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_':
+			return r
+		}
+		return '-'
+	}, text)
+	return strings.Trim(clean[:min(len(clean), 63)], "-._")
+}
+
+// gpuShape is what the GPUs of a type add to its nodes, handed out in the given way.
+func gpuShape(t alicloud.InstanceType, schedule string) (labels map[string]string, resources apiv1.ResourceList) {
+	model := findGPUModel(t.GPUModel, t.GPUMemoryGiB)
+	if t.GPUs <= 0 || model.label == "" {
+		return nil, nil
+	}
+	gpus := int64(t.GPUs)
+	labels = map[string]string{
+		GPULabel:                      model.label,
+		gpuCountLabel:                 strconv.FormatInt(gpus, 10),
+		"aliyun.accelerator/xpu_type": "nvidia",
+		gpuScheduleLabel:              schedule,
+	}
+	if model.memoryMiB > 0 {
+		labels[gpuMemoryLabel] = strconv.FormatInt(model.memoryMiB, 10) + "MiB"
+	}
+	return labels, gpuResources(gpus, model.memoryMiB/1024, schedule)
+}
+
+// gpuResources are the extended resources of so many GPUs of so many whole GiB each.
+func gpuResources(gpus, memoryGiB int64, schedule string) apiv1.ResourceList {
+	counts := map[apiv1.ResourceName]int64{resourceGPU: 0}
+	switch {
+	case scheduledResource[schedule] == resourceGPUMemory:
+		counts[resourceGPUMemory] = gpus * memoryGiB
+		counts[resourceGPUCount] = gpus
+		if schedule == scheduleCompute {
+			counts[resourceGPUCompute] = gpus * 100
+		}
+	case schedule == scheduleTopology:
+		counts[resourceTopologyGPU] = gpus
+	default:
+		counts[resourceGPU] = gpus
+	}
+	resources := apiv1.ResourceList{}
+	for name, count := range counts {
+		resources[name] = *resource.NewQuantity(count, resource.DecimalSI)
+	}
+	return resources
+}

@@ -1,7 +1,15 @@
 package ess
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -15,7 +23,7 @@ const (
 	PurchaseOnDemand Purchase = "on-demand"
 )
 
-// PurchaseOf is the purchase option of a SpotStrategy; empty and NoSpot are on-demand.
+// PurchaseOf returns the purchase option of a SpotStrategy; none and NoSpot are on-demand.
 func PurchaseOf(spotStrategy string) Purchase {
 	if spotStrategy == "" || spotStrategy == alicloud.NoSpot {
 		return PurchaseOnDemand
@@ -23,15 +31,115 @@ func PurchaseOf(spotStrategy string) Purchase {
 	return PurchaseSpot
 }
 
-// TemplateSpec is what a node of an offering will be made of.
+// Labels of the nodes that we buy, besides the well-known ones.
+const (
+	purchaseLabel     = "gpu-spot.autoscaling/purchase-option"
+	chargeTypeLabel   = "node.alibabacloud.com/instance-charge-type"
+	spotStrategyLabel = "node.alibabacloud.com/spot-strategy"
+	// diskZoneLabel is what volumes on cloud disks are bound to.
+	diskZoneLabel = "topology.diskplugin.csi.alibabacloud.com/zone"
+)
+
+// TemplateSpec is what the node of an offering will be made of.
 type TemplateSpec struct {
+	// GroupID is the node group, PoolID the scaling group. Zone is empty where the pool decides it.
 	GroupID, PoolID, Region, Zone string
 	Type                          alicloud.InstanceType
 	Purchase                      Purchase
-	SpotStrategy                  string
-	SystemDiskGiB                 int
-	Settings                      Settings
+	// SpotStrategy is how ESS will buy it; empty means SpotAsPriceGo for spot.
+	SpotStrategy string
+	// SystemDiskGiB is 0 where the scaling configuration does not say.
+	SystemDiskGiB int
+	Settings      Settings
 }
 
-// BuildTemplate makes the Node that an instance of the offering would register.
-func BuildTemplate(spec TemplateSpec) *apiv1.Node { return &apiv1.Node{} }
+// BuildTemplate makes the Node that an instance of the offering would be once it is up: what kubelet, ACK and the
+// device plugin would put on it, and over that what the pool's tags say. The name is new each time; there is no
+// providerID. Where a tag contradicts what follows from the offering itself, such as its zone, the offering wins.
+func BuildTemplate(spec TemplateSpec) *apiv1.Node {
+	name := fmt.Sprintf("template-%s-%s", strings.ToLower(labelValue(spec.PoolID)), rand.String(10))
+	gpuLabels, gpuResources := gpuShape(spec.Type, spec.gpuSchedule())
+
+	maxPods := int64(defaultMaxPods)
+	if pods, ok := spec.Settings.Resources[apiv1.ResourcePods]; ok {
+		maxPods = pods.Value()
+	}
+	diskGiB := spec.SystemDiskGiB
+	if diskGiB <= 0 {
+		diskGiB = defaultSystemDiskGiB
+	}
+	capacity, allocatable := machineResources(spec.Type.VCPU, spec.Type.MemoryGiB, diskGiB, maxPods)
+	for _, list := range []apiv1.ResourceList{capacity, allocatable} {
+		maps.Copy(list, gpuResources)
+		maps.Copy(list, spec.Settings.Resources)
+	}
+
+	return &apiv1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: MergeTags(gpuLabels, spec.Settings.Labels, spec.labels(name)),
+		},
+		Spec: apiv1.NodeSpec{Taints: slices.Clone(spec.Settings.Taints)},
+		Status: apiv1.NodeStatus{
+			Capacity:    capacity,
+			Allocatable: allocatable,
+			Conditions:  cloudprovider.BuildReadyConditions(),
+			NodeInfo:    apiv1.NodeSystemInfo{Architecture: spec.arch(), OperatingSystem: cloudprovider.DefaultOS},
+		},
+	}
+}
+
+// gpuSchedule is how ACK will hand out the GPUs: as the label that nodes of the pool get says, if there is one.
+func (spec TemplateSpec) gpuSchedule() string {
+	schedule := spec.Settings.Labels[gpuScheduleLabel]
+	switch {
+	case schedule != "":
+		return schedule
+	case spec.Settings.SharedGPU:
+		return scheduleMemory
+	}
+	return scheduleWhole
+}
+
+func (spec TemplateSpec) arch() string {
+	if spec.Type.Arch != "" {
+		return spec.Type.Arch
+	}
+	return cloudprovider.DefaultArch
+}
+
+func (spec TemplateSpec) spotStrategy() string {
+	switch {
+	case spec.Purchase != PurchaseSpot:
+		return alicloud.NoSpot
+	case PurchaseOf(spec.SpotStrategy) == PurchaseSpot:
+		return spec.SpotStrategy
+	}
+	return alicloud.SpotAsPriceGo
+}
+
+// labels are those that follow from the offering. The beta forms are still written by kubelet and cloud-controller.
+func (spec TemplateSpec) labels(hostname string) map[string]string {
+	labels := map[string]string{
+		apiv1.LabelHostname:           hostname,
+		apiv1.LabelArchStable:         spec.arch(),
+		apiv1.LabelOSStable:           cloudprovider.DefaultOS,
+		"beta.kubernetes.io/arch":     spec.arch(),
+		"beta.kubernetes.io/os":       cloudprovider.DefaultOS,
+		apiv1.LabelInstanceTypeStable: spec.Type.ID,
+		apiv1.LabelInstanceType:       spec.Type.ID,
+		apiv1.LabelTopologyRegion:     spec.Region,
+		apiv1.LabelTopologyZone:       spec.Zone,
+
+		apiv1.LabelFailureDomainBetaRegion: spec.Region,
+		apiv1.LabelFailureDomainBetaZone:   spec.Zone,
+
+		diskZoneLabel:     spec.Zone,
+		chargeTypeLabel:   "PostPaid",
+		spotStrategyLabel: spec.spotStrategy(),
+		purchaseLabel:     string(spec.Purchase),
+	}
+	// A pool that cannot be targeted may put the node into any of its zones.
+	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
+	return labels
+}
