@@ -1,0 +1,332 @@
+package ess
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
+)
+
+const (
+	a10  = "ecs.gn7i-c8g1.2xlarge"
+	v100 = "ecs.gn6v-c8g1.2xlarge"
+)
+
+// fakeCloud is a cloud whose every answer the test decides: activities end when the test ends them.
+type fakeCloud struct {
+	mu             sync.Mutex
+	groups         map[string]alicloud.ScalingGroup
+	configurations map[string]alicloud.ScalingConfiguration
+	instances      map[string]alicloud.ScalingInstance
+	activities     map[string]alicloud.Activity
+	scales         map[string]string // activity by client token
+	scaleCalls     []alicloud.ScaleRequest
+	removeCalls    []alicloud.RemoveRequest
+	calls          int
+	born           int
+
+	listErr error
+	// scaleErrs and removeErrs are returned by the next calls, in order; lost says that the work was done all the same.
+	scaleErrs  []error
+	removeErrs []error
+	lost       bool
+	// hidden are left out of the next region-wide listing.
+	hidden []string
+}
+
+func newFakeCloud(groups ...alicloud.ScalingGroup) *fakeCloud {
+	f := &fakeCloud{
+		groups: map[string]alicloud.ScalingGroup{}, instances: map[string]alicloud.ScalingInstance{},
+		activities: map[string]alicloud.Activity{}, scales: map[string]string{},
+		configurations: map[string]alicloud.ScalingConfiguration{
+			"two-types": {ID: "two-types", InstanceTypes: []string{a10, v100}, SpotStrategy: alicloud.SpotAsPriceGo},
+			"one-type":  {ID: "one-type", InstanceTypes: []string{a10}, SpotStrategy: alicloud.SpotAsPriceGo},
+		},
+	}
+	for _, group := range groups {
+		f.groups[group.ID] = group
+	}
+	return f
+}
+
+func spotGroup(id string) alicloud.ScalingGroup {
+	return alicloud.ScalingGroup{
+		ID: id, MaxSize: 10, LifecycleState: "Active", ActiveScalingConfigurationID: "two-types",
+		VSwitchIDs: []string{"vsw-a", "vsw-b"},
+		Tags:       map[string]string{EnabledTag: "true", ClusterTagPrefix + "test": "owned"},
+	}
+}
+
+func (f *fakeCloud) ScalingGroups(_ context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	var found []alicloud.ScalingGroup
+	for _, group := range f.groups {
+		if len(filter.IDs) == 0 || slices.Contains(filter.IDs, group.ID) {
+			found = append(found, group)
+		}
+	}
+	return found, f.listErr
+}
+
+func (f *fakeCloud) ScalingInstances(_ context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	var found []alicloud.ScalingInstance
+	for id, instance := range f.instances {
+		if len(filter.IDs) > 0 && !slices.Contains(filter.IDs, id) || len(filter.IDs) == 0 && slices.Contains(f.hidden, id) {
+			continue
+		}
+		found = append(found, instance)
+	}
+	return found, nil
+}
+
+func (f *fakeCloud) ScalingConfigurations(_ context.Context, ids []string) ([]alicloud.ScalingConfiguration, error) {
+	var found []alicloud.ScalingConfiguration
+	for _, id := range ids {
+		if configuration, ok := f.configurations[id]; ok {
+			found = append(found, configuration)
+		}
+	}
+	return found, nil
+}
+
+func (f *fakeCloud) Activities(_ context.Context, ids []string) ([]alicloud.Activity, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	var found []alicloud.Activity
+	for _, id := range ids {
+		if activity, ok := f.activities[id]; ok {
+			found = append(found, activity)
+		}
+	}
+	return found, nil
+}
+
+func (f *fakeCloud) GroupActivities(_ context.Context, groupID, _ string) ([]alicloud.Activity, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []alicloud.Activity
+	for _, activity := range f.activities {
+		if activity.ScalingGroupID == groupID {
+			found = append(found, activity)
+		}
+	}
+	return found, nil
+}
+
+func (f *fakeCloud) InstanceTypes(_ context.Context, ids []string) ([]alicloud.InstanceType, error) {
+	known := map[string]alicloud.InstanceType{
+		a10:  {ID: a10, VCPU: 8, MemoryGiB: 30, GPUs: 1, GPUModel: "NVIDIA A10", GPUMemoryGiB: 24, Arch: "amd64"},
+		v100: {ID: v100, VCPU: 8, MemoryGiB: 32, GPUs: 1, GPUModel: "NVIDIA V100", GPUMemoryGiB: 16, Arch: "amd64"},
+	}
+	var found []alicloud.InstanceType
+	for _, id := range ids {
+		if shape, ok := known[id]; ok {
+			found = append(found, shape)
+		}
+	}
+	return found, nil
+}
+
+func (f *fakeCloud) VSwitches(_ context.Context, ids []string) ([]alicloud.VSwitch, error) {
+	var found []alicloud.VSwitch
+	for _, id := range ids {
+		if zone, ok := map[string]string{"vsw-a": "zone-a", "vsw-b": "zone-b"}[id]; ok {
+			found = append(found, alicloud.VSwitch{ID: id, ZoneID: zone})
+		}
+	}
+	return found, nil
+}
+
+func next(errs *[]error) error {
+	if len(*errs) == 0 {
+		return nil
+	}
+	err := (*errs)[0]
+	*errs = (*errs)[1:]
+	return err
+}
+
+func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scaleCalls = append(f.scaleCalls, request)
+	err := next(&f.scaleErrs)
+	if err != nil && !f.lost {
+		return "", err
+	}
+	if id, again := f.scales[request.ClientToken]; again {
+		return id, err
+	}
+	id := fmt.Sprintf("asa-%d", len(f.activities))
+	f.scales[request.ClientToken] = id
+	f.activities[id] = alicloud.Activity{ID: id, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress, Metadata: request.Metadata}
+	return id, err
+}
+
+func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removeCalls = append(f.removeCalls, request)
+	if err := next(&f.removeErrs); err != nil {
+		return "", err
+	}
+	for _, id := range request.InstanceIDs {
+		delete(f.instances, id)
+	}
+	return fmt.Sprintf("asa-remove-%d", len(f.removeCalls)), nil
+}
+
+// launch puts n instances of the type and zone into the group, as the work of the activity.
+func (f *fakeCloud) launch(n int, groupID, activityID, instanceType, zone string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var ids []string
+	for range n {
+		f.born++
+		id := fmt.Sprintf("i-%04d", f.born)
+		f.instances[id] = alicloud.ScalingInstance{ID: id, ScalingGroupID: groupID, ScalingActivityID: activityID,
+			LifecycleState: alicloud.LifecycleInService, InstanceType: instanceType, ZoneID: zone,
+			SpotStrategy: alicloud.SpotAsPriceGo, Created: time.Now()}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// end ends the activity with what it created and the error code, if any.
+func (f *fakeCloud) end(activityID, code string, created ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	activity := f.activities[activityID]
+	activity.Status, activity.ErrorCode, activity.CreatedInstances = alicloud.ActivitySuccessful, code, created
+	if code != "" {
+		activity.Status = alicloud.ActivityFailed
+	}
+	f.activities[activityID] = activity
+}
+
+type fixedPrices map[pricing.Offering]float64
+
+func (fixedPrices) SetOfferings([]pricing.Offering) {}
+func (f fixedPrices) Price(offering pricing.Offering) (float64, bool) {
+	price, ok := f[offering]
+	return price, ok
+}
+
+type recordedEvents struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (r *recordedEvents) Eventf(_, reason, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = append(r.said, reason+": "+fmt.Sprintf(format, args...))
+}
+
+// about returns the Events of one reason.
+func (r *recordedEvents) about(reason string) (said []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range r.said {
+		if len(event) > len(reason) && event[:len(reason)+1] == reason+":" {
+			said = append(said, event)
+		}
+	}
+	return said
+}
+
+// fixture is a provider over a fakeCloud.
+type fixture struct {
+	*testing.T
+	cloud    *fakeCloud
+	events   *recordedEvents
+	provider *Provider
+}
+
+func newFixture(t *testing.T, cloud *fakeCloud, change ...func(*Config)) *fixture {
+	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}}
+	config := Config{
+		Cloud: cloud, Events: f.events, Clock: clock.RealClock{}, ClusterName: "test", Region: "cn-test",
+		Prices: fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	var err error
+	f.provider, err = New(config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.provider.Cleanup()) })
+	return f
+}
+
+func (f *fixture) refresh() {
+	f.Helper()
+	require.NoError(f, f.provider.Refresh())
+}
+
+func (f *fixture) group(id string) *Offering {
+	f.Helper()
+	for _, group := range f.provider.NodeGroups() {
+		if group.Id() == id {
+			return group.(*Offering)
+		}
+	}
+	require.Failf(f, "no such node group", "%s", id)
+	return nil
+}
+
+func (f *fixture) target(id string) int {
+	f.Helper()
+	size, err := f.group(id).TargetSize()
+	require.NoError(f, err)
+	return size
+}
+
+func (f *fixture) groupIDs() (ids []string) {
+	for _, group := range f.provider.NodeGroups() {
+		ids = append(ids, group.Id())
+	}
+	return ids
+}
+
+func nodeOf(instanceID string) *apiv1.Node {
+	return &apiv1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: instanceID},
+		Spec:       apiv1.NodeSpec{ProviderID: "cn-test." + instanceID},
+	}
+}
+
+func nodesOf(instanceIDs ...string) (nodes []*apiv1.Node) {
+	for _, id := range instanceIDs {
+		nodes = append(nodes, nodeOf(id))
+	}
+	return nodes
+}
+
+// failedNodes are the fake Nodes that core makes of instances with an error.
+func (f *fixture) failedNodes(groupID string) (nodes []*apiv1.Node) {
+	instances, err := f.group(groupID).Nodes()
+	require.NoError(f, err)
+	for _, instance := range instances {
+		if instance.Status.ErrorInfo != nil {
+			nodes = append(nodes, &apiv1.Node{ObjectMeta: metav1.ObjectMeta{Name: instance.Id}, Spec: apiv1.NodeSpec{ProviderID: instance.Id}})
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,57 @@
+package ess
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	refreshSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "gpu_spot_refresh_duration_seconds",
+		Help:    "Seconds that one refresh of all pools took.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 2, 10),
+	})
+	refreshErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "gpu_spot_refresh_errors_total",
+		Help: "Refreshes that failed, after which the last good snapshot was served.",
+	})
+	lastRefresh = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_last_refresh_timestamp_seconds",
+		Help: "Unix time of the last successful refresh.",
+	})
+	poolProblem = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_problem",
+		Help: "1 while the pool has the problem.",
+	}, []string{"pool", "reason"})
+	poolErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_pool_errors_total",
+		Help: "Problems of a pool that appeared or changed.",
+	}, []string{"pool", "reason"})
+	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_targeting",
+		Help: "1 for the way in which the pool is targeted: single, request or whole.",
+	}, []string{"pool", "mode"})
+	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_instances",
+		Help: "Instances of the pool: live, outstanding (bought and not there), doomed (being reclaimed), removing.",
+	}, []string{"pool", "state"})
+	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchased_instances_total",
+		Help: "Instances asked for in purchases that the cloud accepted.",
+	}, []string{"pool", "purchase_option"})
+	purchaseFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchase_failures_total",
+		Help: "Instances that were asked for and did not come, by the cloud's error code.",
+	}, []string{"pool", "instance_type", "zone", "purchase_option", "code"})
+	compensatedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_compensated_instances_total",
+		Help: "Pay-as-you-go instances that came where spot was asked for.",
+	}, []string{"pool"})
+	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_removed_instances_total",
+		Help: "Instances given back.",
+	}, []string{"pool"})
+)
+
+// RegisterMetrics registers the metrics of this package. It panics if they are registered already.
+func RegisterMetrics(r prometheus.Registerer) {
+	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, poolProblem, poolErrors, poolTargeting, poolInstances,
+		purchasedInstances, purchaseFailures, compensatedInstances, removedInstances)
+}

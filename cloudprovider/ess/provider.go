@@ -1,0 +1,405 @@
+package ess
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// ReclaimingLabel is on Nodes whose instance is being reclaimed, with the value "true".
+const ReclaimingLabel = "gpu-spot.autoscaling/reclaiming"
+
+// ProviderName is what Cluster Autoscaler and its logs call this provider.
+const ProviderName = "gpu-spot"
+
+// Cloud is what the provider asks of Alibaba Cloud. It is implemented by *alicloud.Client.
+type Cloud interface {
+	ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error)
+	ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error)
+	ScalingConfigurations(ctx context.Context, ids []string) ([]alicloud.ScalingConfiguration, error)
+	Activities(ctx context.Context, ids []string) ([]alicloud.Activity, error)
+	GroupActivities(ctx context.Context, groupID, status string) ([]alicloud.Activity, error)
+	InstanceTypes(ctx context.Context, ids []string) ([]alicloud.InstanceType, error)
+	VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, error)
+	Scale(ctx context.Context, request alicloud.ScaleRequest) (activityID string, err error)
+	Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error)
+}
+
+// Prices are the market prices of offerings, per instance-hour. It is implemented by *pricing.Book.
+type Prices interface {
+	// SetOfferings says of which offerings prices are wanted from now on.
+	SetOfferings([]pricing.Offering)
+	// Price never touches the network; it is false while no price is known.
+	Price(pricing.Offering) (float64, bool)
+}
+
+// EventSink tells the operator, as a Kubernetes Event on the autoscaler's Deployment.
+type EventSink interface {
+	Eventf(eventType, reason, messageFmt string, args ...any)
+}
+
+// Config is what a Provider is made of. Cloud, Prices, PricingModel, Events and Clock are required.
+type Config struct {
+	Cloud        Cloud
+	Prices       Prices
+	PricingModel cloudprovider.PricingModel
+	Events       EventSink
+	Clock        clock.Clock
+
+	// ClusterName is the <cluster-name> of the discovery tag k8s.io/cluster-autoscaler/<cluster-name>.
+	// Empty means that nothing is discovered.
+	ClusterName string
+	Region      string
+	// NodeGroupSpecs are explicit pools, each min:max:<scaling-group-id>.
+	NodeGroupSpecs  []string
+	ResourceLimiter *cloudprovider.ResourceLimiter
+
+	// Doomed names the instances whose reclaim is known, marked Nodes or not. Optional.
+	Doomed func() sets.Set[string]
+	// Overrides are tags of a pool from elsewhere (the annotations of its ConfigMap); they win. Optional.
+	Overrides func(poolID string) map[string]string
+	// Wake asks for a loop before the scan interval is over, such as after a failed purchase. Optional.
+	Wake func()
+
+	// MaxProvisionTime is how long a purchase may stay without an answer before it is given up as failed.
+	MaxProvisionTime time.Duration
+	// DeleteWindow is how long removals of one pool are gathered before they are sent. Default 250 ms.
+	DeleteWindow time.Duration
+}
+
+// Provider implements Cluster Autoscaler's CloudProvider over ESS scaling groups. It is safe for concurrent use.
+type Provider struct {
+	Config
+	specs map[string]sizeBounds
+	// ctx ends with Cleanup: the interfaces of Cluster Autoscaler carry no context.
+	ctx     context.Context
+	cancel  context.CancelFunc
+	remover *remover
+	reports *reporter
+
+	// refreshing admits one refresh at a time; it is never held together with a call of core's.
+	refreshing sync.Mutex
+	facts      *facts
+
+	mu sync.RWMutex
+	// pools are those in working order, by scaling group; each is immutable.
+	pools map[string]*pool
+	// groups is what NodeGroups returns; it changes in Refresh only.
+	groups []cloudprovider.NodeGroup
+	// handles are the node groups ever seen: core keeps the pointers across loops.
+	handles   map[string]*Offering
+	instances map[string]alicloud.ScalingInstance
+	// seen remembers every instance that was ever in a pool of ours, to tell a vanished one from a foreign one.
+	seen      sets.Set[string]
+	purchases map[string]*purchase
+	removals  map[string]*removal
+	// whole holds the pools in which targeting was found not to hold.
+	whole sets.Set[string]
+	// doomed is frozen from one BeginLoop to the next.
+	doomed      sets.Set[string]
+	providerIDs map[string]string
+	// recalled are the pools whose activities of a previous process were taken up.
+	recalled    sets.Set[string]
+	tallies     map[string]*tally
+	poolTallies map[string]*poolTally
+	refreshed   time.Time
+}
+
+var _ cloudprovider.CloudProvider = (*Provider)(nil)
+
+// New makes a provider that knows nothing until its first Refresh. The error names the spec that does not parse.
+func New(config Config) (*Provider, error) {
+	specs, err := parseNodeGroupSpecs(config.NodeGroupSpecs)
+	if err != nil {
+		return nil, err
+	}
+	if config.DeleteWindow <= 0 {
+		config.DeleteWindow = defaultDeleteWindow
+	}
+	if config.MaxProvisionTime <= 0 {
+		config.MaxProvisionTime = 15 * time.Minute
+	}
+	if config.Wake == nil {
+		config.Wake = func() {}
+	}
+	if config.ResourceLimiter == nil {
+		config.ResourceLimiter = cloudprovider.NewResourceLimiter(nil, nil)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Provider{
+		Config: config, specs: specs, ctx: ctx, cancel: cancel,
+		reports:     newReporter(config.Events),
+		facts:       newFacts(),
+		pools:       map[string]*pool{},
+		handles:     map[string]*Offering{},
+		instances:   map[string]alicloud.ScalingInstance{},
+		seen:        sets.New[string](),
+		purchases:   map[string]*purchase{},
+		removals:    map[string]*removal{},
+		whole:       sets.New[string](),
+		recalled:    sets.New[string](),
+		doomed:      sets.New[string](),
+		providerIDs: map[string]string{},
+		tallies:     map[string]*tally{},
+		poolTallies: map[string]*poolTally{},
+	}
+	p.remover = newRemover(p)
+	return p, nil
+}
+
+// Name implements CloudProvider.
+func (p *Provider) Name() string { return ProviderName }
+
+// NodeGroups returns the offerings found by the last Refresh, by id.
+func (p *Provider) NodeGroups() []cloudprovider.NodeGroup {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.groups
+}
+
+// NodeGroupForNode returns the offering whose instance, or failed purchase, the node stands for; nil for a node that
+// is none of ours, one of another cloud or one without a providerID.
+func (p *Provider) NodeGroupForNode(node *apiv1.Node) (cloudprovider.NodeGroup, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if handle := p.handleOf(node); handle != nil {
+		return handle, nil
+	}
+	return nil, nil // a literal nil: core tests the interface
+}
+
+// handleOf needs p.mu.
+func (p *Provider) handleOf(node *apiv1.Node) *Offering {
+	if token, ok := placeholderToken(node.Spec.ProviderID); ok {
+		if bought := p.purchases[token]; bought != nil {
+			return p.handleFor(bought.poolID, bought.offering)
+		}
+		return nil
+	}
+	if instance, ok := p.instances[instanceIDOf(node)]; ok {
+		return p.handleFor(instance.ScalingGroupID, offeringOf(instance))
+	}
+	return nil
+}
+
+// handleFor is nil where the pool is out of order or gone. Needs p.mu.
+func (p *Provider) handleFor(poolID string, offering offering) *Offering {
+	if p.pools[poolID] == nil {
+		return nil
+	}
+	return p.handles[p.groupIDOf(poolID, offering)]
+}
+
+// HasInstance says whether the node's instance still exists. Nodes that were never ours are said to exist: core asks
+// about those too, and what it takes for gone it no longer protects.
+func (p *Provider) HasInstance(node *apiv1.Node) (bool, error) {
+	id := instanceIDOf(node)
+	if id == "" {
+		return true, nil
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if _, exists := p.instances[id]; exists {
+		return true, nil
+	}
+	return !p.seen.Has(id), nil
+}
+
+// Pricing returns the model over the market prices.
+func (p *Provider) Pricing() (cloudprovider.PricingModel, errors.AutoscalerError) {
+	return p.PricingModel, nil
+}
+
+// GetAvailableMachineTypes returns the instance types of all pools.
+func (p *Provider) GetAvailableMachineTypes() ([]string, error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	types := sets.New[string]()
+	for _, pool := range p.pools {
+		for _, offering := range pool.offerings {
+			types.Insert(offering.InstanceType)
+		}
+	}
+	return sets.List(types), nil
+}
+
+// NewNodeGroup is not implemented: scaling groups are the operator's.
+func (p *Provider) NewNodeGroup(string, map[string]string, map[string]string, []apiv1.Taint,
+	map[string]resource.Quantity) (cloudprovider.NodeGroup, error) {
+	return nil, cloudprovider.ErrNotImplemented
+}
+
+// GetResourceLimiter returns the limits given by flags.
+func (p *Provider) GetResourceLimiter() (*cloudprovider.ResourceLimiter, error) {
+	return p.ResourceLimiter, nil
+}
+
+// GPULabel is the label by which ACK tells the model of a node's GPUs.
+func (p *Provider) GPULabel() string { return GPULabel }
+
+// GetAvailableGPUTypes returns the GPU models that the pools can buy.
+func (p *Provider) GetAvailableGPUTypes() map[string]struct{} {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	models := map[string]struct{}{}
+	for _, pool := range p.pools {
+		for _, offering := range pool.offerings {
+			if model := offering.shape.GPUModel; model != "" {
+				models[GPUModelLabel(model)] = struct{}{}
+			}
+		}
+	}
+	return models
+}
+
+// GetNodeGpuConfig returns the GPU resource of the node, also where GPUs are shared; nil where it has none.
+func (p *Provider) GetNodeGpuConfig(node *apiv1.Node) *cloudprovider.GpuConfig { return GPUConfig(node) }
+
+// Cleanup ends what the provider runs and waits for removals under way.
+func (p *Provider) Cleanup() error {
+	p.cancel()
+	p.remover.stop()
+	return nil
+}
+
+// BeginLoop freezes which instances are doomed until the next call, so that core, which asks about nodes before
+// Refresh and about instances after it, sees one truth; and learns in which form each Node writes its providerID,
+// because core compares that form to the letter.
+func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
+	doomed := sets.New[string]()
+	if p.Doomed != nil {
+		doomed = p.Doomed().Clone()
+	}
+	providerIDs := make(map[string]string, len(nodes))
+	for _, node := range nodes {
+		id := instanceIDOf(node)
+		if id == "" {
+			continue
+		}
+		providerIDs[id] = node.Spec.ProviderID
+		if node.Labels[ReclaimingLabel] == "true" {
+			doomed.Insert(id)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed, p.providerIDs = doomed, providerIDs
+	p.retally()
+}
+
+// IsDoomed says whether the node's instance is being reclaimed, as of the last BeginLoop.
+func (p *Provider) IsDoomed(node *apiv1.Node) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.doomed.Has(instanceIDOf(node))
+}
+
+// PoolStatus is a pool as scale-down has to see it.
+type PoolStatus struct {
+	ID string
+	// Size counts what is there and what is bought, without what is doomed or being removed.
+	Size int
+	// MinSize is the floor that scale-down must leave.
+	MinSize int
+	// Cooldown is how long after LastScaleUp the pool is not scaled down.
+	Cooldown    time.Duration
+	LastScaleUp time.Time
+}
+
+// PoolOf returns the pool of the node; false for a node that is none of ours.
+func (p *Provider) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	handle := p.handleOf(node)
+	if handle == nil {
+		return PoolStatus{}, false
+	}
+	pool := p.pools[handle.poolID]
+	if pool == nil {
+		return PoolStatus{}, false
+	}
+	tally := p.poolTally(pool.id)
+	return PoolStatus{
+		ID: pool.id, Size: tally.live + tally.outstanding, MinSize: pool.minSize,
+		Cooldown: pool.settings.Cooldown, LastScaleUp: tally.lastScaleUp,
+	}, true
+}
+
+// NodePrice is the market price of one node of the group per hour; false while it is unknown.
+func (p *Provider) NodePrice(groupID string) (float64, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	handle := p.handles[groupID]
+	if handle == nil {
+		return 0, false
+	}
+	pool := p.pools[handle.poolID]
+	if pool == nil {
+		return 0, false
+	}
+	return p.priceOf(pool, handle.offering)
+}
+
+// TemplateVersion changes whenever the template of the group changes; it is empty for a group that is gone.
+func (p *Provider) TemplateVersion(groupID string) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	handle := p.handles[groupID]
+	if handle == nil {
+		return ""
+	}
+	if known := p.knownOffering(handle); known != nil {
+		return known.templateVersion
+	}
+	return ""
+}
+
+// knownOffering returns what is known of the handle's offering, nil where it is not to be had any more. Needs p.mu.
+func (p *Provider) knownOffering(handle *Offering) *knownOffering {
+	pool := p.pools[handle.poolID]
+	if pool == nil {
+		return nil
+	}
+	return pool.byGroupID[handle.id]
+}
+
+// groupIDOf is the id of the node group that holds the offering of the pool. Needs p.mu.
+func (p *Provider) groupIDOf(poolID string, offering offering) string {
+	if pool := p.pools[poolID]; pool != nil && pool.targeting == targetWhole {
+		return wholeGroupID(poolID, pool.purchase)
+	}
+	return offering.groupID(poolID)
+}
+
+// instanceIDOf is empty for a node of another cloud and for one without a providerID.
+func instanceIDOf(node *apiv1.Node) string {
+	_, id, err := InstanceIDFromProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// providerIDOf is the providerID in the form that the instance's Node has. Needs p.mu.
+func (p *Provider) providerIDOf(instanceID string) string {
+	if form, ok := p.providerIDs[instanceID]; ok {
+		return form
+	}
+	return ProviderID(p.Region, instanceID)
+}
+
+// errUnknownGroup is what a handle answers to a request for change once its pool is gone or broken.
+func errUnknownGroup(groupID string) error {
+	return fmt.Errorf("node group %s: its scaling group is not under management any more", groupID)
+}

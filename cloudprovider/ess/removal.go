@@ -1,0 +1,212 @@
+package ess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+const (
+	defaultDeleteWindow = 250 * time.Millisecond
+	// removalTimeout is below the five minutes that core gives a deletion.
+	removalTimeout = 4 * time.Minute
+)
+
+// ErrBelowMinimum is returned for a node whose removal would take its pool below its minimum.
+var ErrBelowMinimum = errors.New("the pool is at its minimum")
+
+// removal is an instance on its way out. It counts no more, from before the cloud was asked until it is gone.
+type removal struct {
+	poolID string
+	// activityID is empty until the cloud has accepted the removal.
+	activityID string
+	accepted   time.Time
+}
+
+// remover gathers removals, which core orders one by one, into as few calls as there can be: one batch at a time
+// is gathered per pool. Each batch is run by a goroutine that stop waits for.
+type remover struct {
+	provider *Provider
+	mu       sync.Mutex
+	gathered map[string]*removalBatch
+	stopped  bool
+	running  sync.WaitGroup
+}
+
+type removalBatch struct {
+	poolID string
+	// forced holds the instances; true where the pool's minimum does not matter.
+	forced map[string]bool
+	// done is closed when failures is complete.
+	done     chan struct{}
+	failures map[string]error
+}
+
+func newRemover(p *Provider) *remover {
+	return &remover{provider: p, gathered: map[string]*removalBatch{}}
+}
+
+// stop refuses new removals and waits for those under way.
+func (r *remover) stop() {
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
+	r.running.Wait()
+}
+
+// remove gives back the nodes' instances and waits until the cloud has accepted it.
+func (r *remover) remove(o *Offering, nodes []*apiv1.Node, force bool) error {
+	instances, placeholders, errs := r.sort(o, nodes)
+	if placeholders.Len() > 0 {
+		r.provider.acknowledge(placeholders)
+	}
+	if len(instances) == 0 {
+		return errors.Join(errs...)
+	}
+	batch, err := r.join(o.poolID, instances, force)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	<-batch.done
+	for _, id := range instances {
+		if err := batch.failures[id]; err != nil {
+			errs = append(errs, fmt.Errorf("node group %s: remove instance %s: %w", o.id, id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sort tells instances from placeholders, and both from nodes that are not of this node group.
+func (r *remover) sort(o *Offering, nodes []*apiv1.Node) (instances []string, placeholders sets.Set[string], errs []error) {
+	p := r.provider
+	placeholders = sets.New[string]()
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, node := range nodes {
+		switch _, failed := placeholderToken(node.Spec.ProviderID); {
+		case failed:
+			placeholders.Insert(node.Spec.ProviderID)
+		case p.handleOf(node) != o:
+			errs = append(errs, fmt.Errorf("node group %s: node %s (%s) does not belong to it", o.id, node.Name, node.Spec.ProviderID))
+		default:
+			instances = append(instances, instanceIDOf(node))
+		}
+	}
+	return instances, placeholders, errs
+}
+
+// join adds the instances to the batch that the pool is gathering.
+func (r *remover) join(poolID string, instances []string, force bool) (*removalBatch, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped {
+		return nil, fmt.Errorf("pool %s: the provider is shutting down", poolID)
+	}
+	batch := r.gathered[poolID]
+	if batch == nil {
+		batch = &removalBatch{poolID: poolID, forced: map[string]bool{}, done: make(chan struct{}), failures: map[string]error{}}
+		r.gathered[poolID] = batch
+		r.running.Go(func() { r.run(batch) })
+	}
+	for _, id := range instances {
+		batch.forced[id] = force || batch.forced[id]
+	}
+	return batch, nil
+}
+
+func (r *remover) run(batch *removalBatch) {
+	defer close(batch.done)
+	select {
+	case <-r.provider.Clock.After(r.provider.DeleteWindow):
+	case <-r.provider.ctx.Done():
+	}
+	r.mu.Lock()
+	delete(r.gathered, batch.poolID)
+	r.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(r.provider.ctx, removalTimeout)
+	defer cancel()
+	for chunk := range slices.Chunk(r.provider.admitRemovals(batch), alicloud.MaxRemoveBatch) {
+		r.provider.removeChunk(ctx, batch, chunk)
+	}
+}
+
+// admitRemovals marks what may go as going, and says of the rest why not. What is on its way out already is let be.
+func (p *Provider) admitRemovals(batch *removalBatch) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.retally()
+	spare := 0
+	if pool := p.pools[batch.poolID]; pool != nil {
+		spare = p.poolTally(batch.poolID).live - pool.minSize
+	}
+	var admitted []string
+	for _, id := range sets.List(sets.KeySet(batch.forced)) {
+		if instance, listed := p.instances[id]; listed && p.isLeaving(instance) {
+			continue
+		}
+		if !p.doomed.Has(id) {
+			if spare--; spare < 0 && !batch.forced[id] {
+				batch.failures[id] = ErrBelowMinimum
+				continue
+			}
+		}
+		p.removals[id] = &removal{poolID: batch.poolID}
+		admitted = append(admitted, id)
+	}
+	return admitted
+}
+
+// removeChunk sends one call, and the same again under the same token while the cloud is busy.
+func (p *Provider) removeChunk(ctx context.Context, batch *removalBatch, ids []string) {
+	request := alicloud.RemoveRequest{ScalingGroupID: batch.poolID, InstanceIDs: ids, ClientToken: uuid.NewString()}
+	var activityID string
+	var refused error
+	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{
+		Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: 40, Cap: 10 * time.Second,
+	}, func(ctx context.Context) (bool, error) {
+		activityID, refused = p.Cloud.Remove(ctx, request)
+		if refused != nil && sendAgain(alicloud.ClassOf(refused), refused) {
+			klog.V(1).Infof("Pool %s: removal of %d instances has to wait: %v", batch.poolID, len(ids), refused)
+			return false, nil
+		}
+		return true, refused
+	})
+	if err != nil && refused != nil {
+		err = refused // says more than that the time is over
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.retally()
+	for _, id := range ids {
+		if err != nil {
+			delete(p.removals, id)
+			batch.failures[id] = err
+		} else if going := p.removals[id]; going != nil {
+			going.activityID, going.accepted = activityID, p.Clock.Now()
+		}
+	}
+	if err == nil {
+		removedInstances.WithLabelValues(batch.poolID).Add(float64(len(ids)))
+		klog.Infof("Pool %s: gave back %v (activity %s)", batch.poolID, ids, activityID)
+	}
+}
+
+// giveBack removes, without waiting, what a broken atomic purchase brought. Whatever fails is tried again by the next
+// Refresh.
+func (r *remover) giveBack(poolID string, instances []string) {
+	if _, err := r.join(poolID, instances, true); err != nil {
+		klog.Warningf("Cannot roll back %v: %v", instances, err)
+	}
+}
