@@ -264,7 +264,9 @@ func (p *Provider) GetAvailableGPUTypes() map[string]struct{} {
 }
 
 // GetNodeGpuConfig returns the GPU resource of the node, also where GPUs are shared; nil where it has none.
-func (p *Provider) GetNodeGpuConfig(node *apiv1.Node) *cloudprovider.GpuConfig { return GPUConfig(node) }
+func (p *Provider) GetNodeGpuConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
+	return GPUConfig(node)
+}
 
 // Cleanup ends what the provider runs and waits for removals under way.
 func (p *Provider) Cleanup() error {
