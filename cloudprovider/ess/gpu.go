@@ -4,9 +4,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -125,7 +128,7 @@ func GPUModelOf(t alicloud.InstanceType) string {
 	return findGPUModel(t.GPUModel, t.GPUMemoryGiB).label
 }
 
-// findGPUModel always answers: a model that is not in the table is labelled as it is spelt.
+// findGPUModel always answers: a model that is not in the table is labelled as ECS spells it.
 func findGPUModel(spec string, memoryGiB float64) gpuModel {
 	spec = strings.Join(strings.Fields(spec), " ")
 	upper := strings.ToUpper(spec)
@@ -135,6 +138,7 @@ func findGPUModel(spec string, memoryGiB float64) gpuModel {
 		}
 	}
 	bare := strings.TrimPrefix(strings.TrimPrefix(upper, "NVIDIA "), "TESLA ")
+	branded := strings.HasPrefix(upper, "NVIDIA") || strings.HasPrefix(upper, "TESLA")
 	var found *gpuModel
 	for i, model := range gpuModels {
 		if model.name == bare && (found == nil || closer(model.memoryGiB, found.memoryGiB, memoryGiB)) {
@@ -143,6 +147,9 @@ func findGPUModel(spec string, memoryGiB float64) gpuModel {
 	}
 	if found != nil {
 		return *found
+	}
+	if spec != "" && !branded {
+		spec = "NVIDIA " + spec // as drivers since branch 470 put it
 	}
 	return gpuModel{label: labelValue(spec), memoryGiB: memoryGiB, memoryMiB: int64(memoryGiB * 1024)}
 }
@@ -155,13 +162,12 @@ func closer(a, b, size float64) bool {
 // labelValue makes a label value of any text.
 func labelValue(text string) string {
 	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_':
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '.' || r == '_') {
 			return r
 		}
 		return '-'
 	}, text)
-	return strings.Trim(clean[:min(len(clean), 63)], "-._")
+	return strings.Trim(clean[:min(len(clean), validation.LabelValueMaxLength)], "-._")
 }
 
 // gpuShape is what the GPUs of a type add to its nodes, handed out in the given way.

@@ -57,7 +57,7 @@ type TemplateSpec struct {
 // device plugin would put on it, and over that what the pool's tags say. The name is new each time; there is no
 // providerID. Where a tag contradicts what follows from the offering itself, such as its zone, the offering wins.
 func BuildTemplate(spec TemplateSpec) *apiv1.Node {
-	name := fmt.Sprintf("template-%s-%s", strings.ToLower(labelValue(spec.PoolID)), rand.String(10))
+	name := templateName(spec.PoolID)
 	gpuLabels, gpuResources := gpuShape(spec.Type, spec.gpuSchedule())
 
 	maxPods := int64(defaultMaxPods)
@@ -87,6 +87,12 @@ func BuildTemplate(spec TemplateSpec) *apiv1.Node {
 			NodeInfo:    apiv1.NodeSystemInfo{Architecture: spec.arch(), OperatingSystem: cloudprovider.DefaultOS},
 		},
 	}
+}
+
+// templateName is also fit for the label of the host name, which is shorter than names may be.
+func templateName(poolID string) string {
+	pool := strings.ReplaceAll(strings.ToLower(labelValue(poolID)), "_", "-")
+	return fmt.Sprintf("template-%.40s-%s", pool, rand.String(10))
 }
 
 // gpuSchedule is how ACK will hand out the GPUs: as the label that nodes of the pool get says, if there is one.

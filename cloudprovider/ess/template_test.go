@@ -1,0 +1,268 @@
+package ess
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+var (
+	a10Type = alicloud.InstanceType{
+		ID: "ecs.gn7i-4x.8xlarge", VCPU: 32, MemoryGiB: 128, GPUs: 4, GPUModel: "NVIDIA A10", GPUMemoryGiB: 24, Arch: "amd64",
+	}
+	cpuType = alicloud.InstanceType{ID: "ecs.g7.large", VCPU: 2, MemoryGiB: 8, Arch: "amd64"}
+)
+
+func templateOf(t alicloud.InstanceType, settings Settings) *apiv1.Node {
+	return BuildTemplate(TemplateSpec{
+		GroupID: "asg-1/" + t.ID + "/cn-hangzhou-h/spot", PoolID: "asg-1", Region: "cn-hangzhou", Zone: "cn-hangzhou-h",
+		Type: t, Purchase: PurchaseSpot, SpotStrategy: alicloud.SpotAsPriceGo, SystemDiskGiB: 120, Settings: settings,
+	})
+}
+
+func TestTemplateIsLikeAnACKNode(t *testing.T) {
+	node := templateOf(a10Type, Settings{})
+
+	wantLabels := map[string]string{
+		"kubernetes.io/hostname":                        node.Name,
+		"kubernetes.io/arch":                            "amd64",
+		"kubernetes.io/os":                              "linux",
+		"beta.kubernetes.io/arch":                       "amd64",
+		"beta.kubernetes.io/os":                         "linux",
+		"node.kubernetes.io/instance-type":              "ecs.gn7i-4x.8xlarge",
+		"beta.kubernetes.io/instance-type":              "ecs.gn7i-4x.8xlarge",
+		"topology.kubernetes.io/region":                 "cn-hangzhou",
+		"topology.kubernetes.io/zone":                   "cn-hangzhou-h",
+		"failure-domain.beta.kubernetes.io/region":      "cn-hangzhou",
+		"failure-domain.beta.kubernetes.io/zone":        "cn-hangzhou-h",
+		"topology.diskplugin.csi.alibabacloud.com/zone": "cn-hangzhou-h",
+		"node.alibabacloud.com/instance-charge-type":    "PostPaid",
+		"node.alibabacloud.com/spot-strategy":           "SpotAsPriceGo",
+		"gpu-spot.autoscaling/purchase-option":          "spot",
+		"aliyun.accelerator/nvidia_name":                "NVIDIA-A10",
+		"aliyun.accelerator/nvidia_count":               "4",
+		"aliyun.accelerator/nvidia_mem":                 "23028MiB",
+		"aliyun.accelerator/xpu_type":                   "nvidia",
+		"ack.node.gpu.schedule":                         "default",
+	}
+	if !maps.Equal(node.Labels, wantLabels) {
+		t.Errorf("labels\n%v, want\n%v", node.Labels, wantLabels)
+	}
+	for key, value := range node.Labels {
+		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
+			t.Errorf("label %s=%s: %v", key, value, problems)
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(node.Name); len(problems) > 0 {
+		t.Errorf("name %s: %v", node.Name, problems)
+	}
+	if node.Spec.ProviderID != "" || node.Spec.Unschedulable || len(node.Spec.Taints) > 0 {
+		t.Errorf("spec %+v", node.Spec)
+	}
+	if len(node.Status.Conditions) == 0 || node.Status.Conditions[0].Type != apiv1.NodeReady ||
+		node.Status.Conditions[0].Status != apiv1.ConditionTrue {
+		t.Errorf("conditions %v", node.Status.Conditions)
+	}
+	wantResources(t, "capacity", node.Status.Capacity, map[apiv1.ResourceName]string{
+		"cpu": "32", "memory": "128384Mi", "ephemeral-storage": "120448Mi", "pods": "110",
+		"hugepages-1Gi": "0", "hugepages-2Mi": "0", "nvidia.com/gpu": "4",
+	})
+	wantResources(t, "allocatable", node.Status.Allocatable, map[apiv1.ResourceName]string{
+		"cpu": "31850m", "memory": "126619Mi", "ephemeral-storage": "113668993800", "pods": "110",
+		"hugepages-1Gi": "0", "hugepages-2Mi": "0", "nvidia.com/gpu": "4",
+	})
+}
+
+// wantResources compares the whole list.
+func wantResources(t *testing.T, what string, got apiv1.ResourceList, want map[apiv1.ResourceName]string) {
+	t.Helper()
+	for name, quantity := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s has %s=%s", what, name, &quantity)
+		}
+	}
+	for name, quantity := range want {
+		if had, ok := got[name]; !ok || had.Cmp(resource.MustParse(quantity)) != 0 {
+			t.Errorf("%s %s is %s, want %s", what, name, &had, quantity)
+		}
+	}
+}
+
+func TestTemplateWithoutGPUs(t *testing.T) {
+	node := templateOf(cpuType, Settings{SharedGPU: true})
+	for key := range node.Labels {
+		if strings.Contains(key, "accelerator") || strings.Contains(key, "gpu.schedule") {
+			t.Errorf("label %s", key)
+		}
+	}
+	for name := range node.Status.Capacity {
+		if strings.Contains(string(name), "gpu") {
+			t.Errorf("resource %s", name)
+		}
+	}
+	if got := GPUConfig(node); got != nil {
+		t.Errorf("core would see %+v", got)
+	}
+}
+
+func TestTemplateOfSharedGPUs(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings Settings
+		schedule string
+		want     map[apiv1.ResourceName]string
+		counted  apiv1.ResourceName
+	}{
+		"by our tag": {
+			settings: Settings{SharedGPU: true}, schedule: "cgpu", counted: "aliyun.com/gpu-mem",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "88", "aliyun.com/gpu-count": "4"},
+		},
+		"by the label that ACK gives the node pool": {
+			settings: Settings{Labels: map[string]string{"ack.node.gpu.schedule": "share"}},
+			schedule: "share", counted: "aliyun.com/gpu-mem",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "88", "aliyun.com/gpu-count": "4"},
+		},
+		"with compute power apart": {
+			settings: Settings{SharedGPU: true, Labels: map[string]string{"ack.node.gpu.schedule": "core_mem"}},
+			schedule: "core_mem", counted: "aliyun.com/gpu-mem",
+			want: map[apiv1.ResourceName]string{
+				"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "88", "aliyun.com/gpu-count": "4", "aliyun.com/gpu-core.percentage": "400",
+			},
+		},
+		"by topology": {
+			settings: Settings{Labels: map[string]string{"ack.node.gpu.schedule": "topology"}},
+			schedule: "topology", counted: "aliyun.com/gpu",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu": "4"},
+		},
+		"with the amount from a tag": {
+			settings: Settings{SharedGPU: true, Resources: apiv1.ResourceList{"aliyun.com/gpu-mem": resource.MustParse("92")}},
+			schedule: "cgpu", counted: "aliyun.com/gpu-mem",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "92", "aliyun.com/gpu-count": "4"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := templateOf(a10Type, test.settings)
+			if got := node.Labels["ack.node.gpu.schedule"]; got != test.schedule {
+				t.Errorf("handed out by %q, want %q", got, test.schedule)
+			}
+			gpus := apiv1.ResourceList{}
+			for name, quantity := range node.Status.Allocatable {
+				if strings.Contains(string(name), "gpu") {
+					gpus[name] = quantity
+				}
+			}
+			wantResources(t, "allocatable", gpus, test.want)
+			if got := GPUConfig(node); got == nil || got.ResourceName != test.counted {
+				t.Errorf("core would see %+v", got)
+			}
+		})
+	}
+}
+
+func TestTemplateFollowsTags(t *testing.T) {
+	taint := apiv1.Taint{Key: "dedicated", Value: "gpu", Effect: apiv1.TaintEffectNoSchedule}
+	settings := Settings{
+		Labels: map[string]string{
+			"tier": "batch", "aliyun.accelerator/nvidia_name": "NVIDIA-A10G", "topology.kubernetes.io/zone": "cn-beijing-a",
+		},
+		Taints: []apiv1.Taint{taint},
+		Resources: apiv1.ResourceList{
+			"pods": resource.MustParse("20"), "memory": resource.MustParse("100Gi"), "aliyun/member-eni": resource.MustParse("13"),
+		},
+	}
+	node := templateOf(a10Type, settings)
+
+	for key, want := range map[string]string{
+		"tier":                           "batch",
+		"aliyun.accelerator/nvidia_name": "NVIDIA-A10G",
+		"topology.kubernetes.io/zone":    "cn-hangzhou-h",
+	} {
+		if got := node.Labels[key]; got != want {
+			t.Errorf("label %s=%q, want %q", key, got, want)
+		}
+	}
+	if len(node.Spec.Taints) != 1 || node.Spec.Taints[0] != taint {
+		t.Errorf("taints %v", node.Spec.Taints)
+	}
+	node.Spec.Taints[0].Value = "changed"
+	if settings.Taints[0] != taint {
+		t.Error("the settings share their taints with the node")
+	}
+	for what, list := range map[string]apiv1.ResourceList{"capacity": node.Status.Capacity, "allocatable": node.Status.Allocatable} {
+		for name, want := range settings.Resources {
+			if got := list[name]; got.Cmp(want) != 0 {
+				t.Errorf("%s %s=%s, want %s", what, name, &got, &want)
+			}
+		}
+	}
+}
+
+func TestTemplateReservesMemoryForItsPods(t *testing.T) {
+	few := templateOf(a10Type, Settings{Resources: apiv1.ResourceList{"pods": resource.MustParse("10")}})
+	many := templateOf(a10Type, Settings{})
+	got := few.Status.Allocatable.Memory().Value() - many.Status.Allocatable.Memory().Value()
+	if want := int64(100 * 11 << 20); got != want {
+		t.Errorf("100 pods fewer free %d bytes, want %d", got, want)
+	}
+}
+
+func TestTemplateTellsHowItIsBought(t *testing.T) {
+	for name, test := range map[string]struct {
+		purchase                           Purchase
+		strategy, wantOption, wantStrategy string
+	}{
+		"spot":                              {PurchaseSpot, "SpotWithPriceLimit", "spot", "SpotWithPriceLimit"},
+		"spot in no particular way":         {PurchaseSpot, "", "spot", "SpotAsPriceGo"},
+		"spot of a group that is not":       {PurchaseSpot, "NoSpot", "spot", "SpotAsPriceGo"},
+		"on demand":                         {PurchaseOnDemand, "NoSpot", "on-demand", "NoSpot"},
+		"on demand of a group that is spot": {PurchaseOnDemand, "SpotAsPriceGo", "on-demand", "NoSpot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := BuildTemplate(TemplateSpec{PoolID: "asg-1", Type: cpuType, Purchase: test.purchase, SpotStrategy: test.strategy})
+			if got := node.Labels["gpu-spot.autoscaling/purchase-option"]; got != test.wantOption {
+				t.Errorf("purchase option %q, want %q", got, test.wantOption)
+			}
+			if got := node.Labels["node.alibabacloud.com/spot-strategy"]; got != test.wantStrategy {
+				t.Errorf("spot strategy %q, want %q", got, test.wantStrategy)
+			}
+		})
+	}
+}
+
+func TestTemplateOfAPoolThatPicksTheZoneHasNone(t *testing.T) {
+	node := BuildTemplate(TemplateSpec{PoolID: "asg-1", Region: "cn-hangzhou", Type: cpuType, Purchase: PurchaseSpot})
+	for _, key := range []string{apiv1.LabelTopologyZone, apiv1.LabelFailureDomainBetaZone, diskZoneLabel} {
+		if value, ok := node.Labels[key]; ok {
+			t.Errorf("label %s=%q", key, value)
+		}
+	}
+}
+
+func TestTemplateNamesAreFitAndNew(t *testing.T) {
+	spec := TemplateSpec{PoolID: "ASG_" + strings.Repeat("x", 80), Type: cpuType}
+	one, two := BuildTemplate(spec), BuildTemplate(spec)
+	if one.Name == two.Name {
+		t.Error("two templates have one name")
+	}
+	if problems := validation.IsDNS1123Subdomain(one.Name); len(problems) > 0 {
+		t.Error(problems)
+	}
+	if problems := validation.IsValidLabelValue(one.Labels[apiv1.LabelHostname]); len(problems) > 0 {
+		t.Error(problems)
+	}
+}
+
+func TestPurchaseOf(t *testing.T) {
+	for strategy, want := range map[string]Purchase{
+		"": PurchaseOnDemand, "NoSpot": PurchaseOnDemand, "SpotAsPriceGo": PurchaseSpot, "SpotWithPriceLimit": PurchaseSpot,
+	} {
+		if got := PurchaseOf(strategy); got != want {
+			t.Errorf("%q is %s, want %s", strategy, got, want)
+		}
+	}
+}
