@@ -177,13 +177,10 @@ func (l *line) refusal(service, action string) error {
 	var body struct{ Code, Message, RequestID string }
 	_ = json.Unmarshal(l.reply.body, &body) // it is an object; fields of a strange kind stay empty
 	e := &Error{Service: service, Action: action, Status: l.reply.status, Code: body.Code, RequestID: body.RequestID,
-		Message: l.redact(body.Message)}
+		Message: l.redact(body.Message), Class: classOfReply(l.reply.status, body.Code)}
 	if e.Code == "" {
 		e.Code = CodeHTTP
-		e.Class = classOfReply(e.Status, "")
-		return e
 	}
-	e.Class = classOfReply(e.Status, e.Code)
 	return e
 }
 

@@ -155,9 +155,9 @@ func ClassOfCode(code string) Class {
 	return Unknown
 }
 
-// classOfReply is ClassOfCode with the HTTP status as the last resort.
+// classOfReply is ClassOfCode with the HTTP status as the last resort, for codes that are unknown or absent.
 func classOfReply(status int, code string) Class {
-	if class := ClassOfCode(code); class != Unknown {
+	if class := ClassOfCode(code); class != Unknown && class != "" {
 		return class
 	}
 	switch {

@@ -85,7 +85,7 @@ func invalid(service, action, format string, args ...any) *Error {
 // secretParameter matches the parameters of a signed request that let others act in our name, whether they stand in
 // a URL, percent-encoded in a string to sign, or in JSON.
 var secretParameter = regexp.MustCompile(
-	`(?i)\b(Signature|SignatureNonce|SecurityToken|BearerToken|OIDCToken|AccessKeySecret)("?\s*[=:]\s*"?|%3D|%253D)[^\s&"',]+`)
+	`(?i)(Signature|SignatureNonce|SecurityToken|BearerToken|OIDCToken|AccessKeySecret)("?\s*[=:]\s*"?|%3D|%253D)[^\s&"',]+`)
 
 // stringToSign starts the part of a signature error that repeats the whole signed request.
 var stringToSign = regexp.MustCompile(`(?is)[,;.]?\s*(server )?string to ?sign.*`)

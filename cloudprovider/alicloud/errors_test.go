@@ -1,0 +1,67 @@
+package alicloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func mustJSON(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func TestClassOfCode(t *testing.T) {
+	codes := map[Class][]string{
+		"":           {""},
+		Stockout:     {"OperationDenied.NoStock", "NoInstanceStock", "Zone.NotOnSale", "RecommendEmpty.InstanceTypeSoldOut", "Some.NoStock"},
+		PriceTooLow:  {"InvalidSpotPriceLimit", "InvalidSpotPriceLimit.LowerThanPublicPrice", "InvalidSpotPriceLimit.New"},
+		Quota:        {"QuotaExceed.ElasticQuota", "QuotaExceed.AfterpayInstance", "QuotaExceeded", "QuotaExceeded.Anything", "InvalidVSwitchId.IpNotEnough", "InsufficientBalance", "InvalidAccountStatus.NotEnoughBalance"},
+		Throttled:    {"Throttling", "Throttling.User", "Throttling.Anything"},
+		Conflict:     {"ScalingActivityInProgress", "Operation.Conflict", "IncorrectScalingGroupStatus"},
+		NotFound:     {"InvalidScalingGroupId.NotFound", "InvalidInstanceId.NotFound", "InvalidAnything.NotFound"},
+		Unauthorized: {"Forbidden.Unauthorized", "Forbidden", "InvalidAccessKeyId.NotFound", "SignatureDoesNotMatch", "InvalidSecurityToken.Expired", "NoPermission", "InvalidTimeStamp.Expired"},
+		BelowMinimum: {"IncorrectCapacity.MinSize"},
+		Invalid:      {"InvalidParameter", "MissingParameter", "InvalidAnything", "MissingPageSize"},
+		Unavailable:  {"InternalError", "ServiceUnavailable", CodeNetwork, CodeNotJSON},
+		Unknown:      {"Surprise"},
+	}
+	for class, list := range codes {
+		for _, code := range list {
+			assert.Equal(t, class, ClassOfCode(code), code)
+		}
+	}
+}
+
+func TestClassOf(t *testing.T) {
+	assert.Equal(t, Class(""), ClassOf(nil))
+	assert.Equal(t, Unknown, ClassOf(errors.New("of other origin")))
+	assert.Equal(t, Quota, ClassOf(errors.Join(errors.New("x"), &Error{Class: Quota})))
+	assert.ErrorIs(t, noReply(ess, "X", context.DeadlineExceeded), context.DeadlineExceeded)
+}
+
+func TestErrorText(t *testing.T) {
+	e := &Error{Service: "ess", Action: "RemoveInstances", Code: "IncorrectCapacity.MinSize", Message: "too few", Status: 400, RequestID: "R-1"}
+	assert.Equal(t, "ess RemoveInstances: IncorrectCapacity.MinSize: too few (HTTP 400, request R-1)", e.Error())
+	assert.Equal(t, "ess X: Network", (&Error{Service: "ess", Action: "X", Code: CodeNetwork}).Error())
+}
+
+func TestRedact(t *testing.T) {
+	tests := []struct{ name, in, out string }{
+		{"a signed URL", "Post https://h/?Action=X&SecurityToken=abc&Signature=d%3D: EOF", "Post https://h/?Action=X&SecurityToken=<hidden>&Signature=<hidden> EOF"},
+		{"a percent-encoded string", "a%26SecurityToken%3Dabc%26x", "a%26SecurityToken=<hidden>"},
+		{"a JSON field", `{"SecurityToken": "abc", "x":1}`, `{"SecurityToken=<hidden>", "x":1}`},
+		{"a string to sign", "no match, server string to sign is:POST&x", "no match"},
+		{"a value in use", "it was hunter2.", "it was <hidden>."},
+		{"plain words", "The Signature does not match", "The Signature does not match"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { assert.Equal(t, test.out, redact(test.in, "hunter2", "")) })
+	}
+}
