@@ -133,6 +133,18 @@ func TestFailedPurchaseIsSeenByCoreUntilAcknowledged(t *testing.T) {
 	}
 }
 
+func TestInstanceThatCameAndWentIsNoFailure(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	came := f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")
+	f.cloud.end("asa-0", "", came...)
+	delete(f.cloud.instances, came[0])
+	f.refresh()
+	assert.Equal(t, 1, f.target(a10InA))
+	assert.Empty(t, f.failedNodes(a10InA))
+}
+
 func TestPurchaseWithoutEndIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
