@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// Names of the components, which are also their sub-commands and the names of their logs.
+const (
+	nameEtcd              = "etcd"
+	nameAPIServer         = "kube-apiserver"
+	nameScheduler         = "kube-scheduler"
+	nameControllerManager = "kube-controller-manager"
+	nameKwok              = "kwok"
+)
+
+// layout is what the flags of all components are derived from.
+type layout struct {
+	dir             string // the cluster's directory, absolute
+	nodeGracePeriod time.Duration
+}
+
+func (l layout) path(name string) string       { return filepath.Join(l.dir, name) }
+func (l layout) kubeconfig(user string) string { return l.path(user + ".kubeconfig") }
+
+func (l layout) apiServerFlags() []string {
+	return []string{
+		"--etcd-servers=unix://" + etcdClientSocket,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none", // nobody reaches it through the Service
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--tls-cert-file=" + l.path(fileServingCert),
+		"--tls-private-key-file=" + l.path(fileServingKey),
+		"--client-ca-file=" + l.path(fileCA),
+		"--anonymous-auth=false",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + l.path(fileServiceAccount),
+		"--service-account-signing-key-file=" + l.path(fileServiceAccount),
+		"--profiling=false",
+	}
+}
+
+func (l layout) schedulerFlags() []string {
+	return []string{
+		"--kubeconfig=" + l.kubeconfig(nameScheduler),
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--authentication-skip-lookup=true",
+		"--kube-api-qps=5000",
+		"--kube-api-burst=10000",
+		"--profiling=false",
+	}
+}
+
+// controllerManagerFlags leaves out the two controllers that want a cloud or a pod network.
+func (l layout) controllerManagerFlags() []string {
+	return []string{
+		"--kubeconfig=" + l.kubeconfig(nameControllerManager),
+		"--secure-port=0",
+		"--leader-elect=false",
+		"--controllers=*,-nodeipam,-cloud-node-lifecycle",
+		"--service-account-private-key-file=" + l.path(fileServiceAccount),
+		"--root-ca-file=" + l.path(fileCA),
+		fmt.Sprintf("--node-monitor-grace-period=%s", l.nodeGracePeriod),
+		fmt.Sprintf("--node-monitor-period=%s", min(5*time.Second, l.nodeGracePeriod/8)),
+		"--concurrent-job-syncs=20",
+		"--concurrent-gc-syncs=50",
+		"--kube-api-qps=5000",
+		"--kube-api-burst=10000",
+		"--profiling=false",
+	}
+}
+
+func (l layout) kwokFlags() []string {
+	return []string{
+		"--kubeconfig=" + l.kubeconfig(nameKwok),
+		fmt.Sprintf("--node-grace-period=%s", l.nodeGracePeriod),
+	}
+}

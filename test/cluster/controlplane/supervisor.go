@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// supervisor runs one cluster. It is owned by the goroutine of supervise.
+type supervisor struct {
+	layout   layout
+	port     *port
+	children map[string]*child
+	end      context.CancelCauseFunc // ends the cluster, once, for the reason given
+
+	out   sync.Mutex // guards reply
+	reply *json.Encoder
+}
+
+// message is one line on the supervisor's standard output: the first carries Cluster, each later one the answer to the
+// request of the same ID, or, without an ID, the reason why the cluster has ended.
+type message struct {
+	Cluster *clusterInfo `json:"cluster,omitempty"`
+	ID      int          `json:"id,omitempty"`
+	Error   string       `json:"error,omitempty"`
+}
+
+// clusterInfo says how to reach a cluster.
+type clusterInfo struct {
+	URL             string         `json:"url"`
+	AdminKubeconfig string         `json:"adminKubeconfig"`
+	Dir             string         `json:"dir"`
+	Processes       map[string]int `json:"processes"` // component → process id
+}
+
+// request is one line on the supervisor's standard input.
+type request struct {
+	ID        int    `json:"id"`
+	Verb      string `json:"verb"` // pause, resume, stop, start
+	Component string `json:"component"`
+}
+
+// supervise runs a cluster until standard input closes or a component fails, obeying requests meanwhile.
+// Whatever makes it return, its children are gone then.
+func supervise(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+	s := &supervisor{children: map[string]*child{}, reply: json.NewEncoder(out)}
+	flags := pflag.NewFlagSet("supervise", pflag.ContinueOnError)
+	flags.StringVar(&s.layout.dir, "dir", "", "directory of the cluster's data, certificates and logs")
+	flags.DurationVar(&s.layout.nodeGracePeriod, "node-grace-period", 40*time.Second, "how long a Node may be silent before it is NotReady")
+	temporary := flags.Bool("temporary", false, "remove the directory at the end")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(s.layout.dir)
+	if err != nil {
+		return err
+	}
+	s.layout.dir = dir
+	if *temporary {
+		defer os.RemoveAll(dir)
+	}
+	defer s.killAll()
+
+	ctx, s.end = context.WithCancelCause(ctx)
+	requests := make(chan request)
+	go func() { // ends when the parent closes the pipe, at the latest with this process, which ends with this function
+		readRequests(ctx, in, requests)
+		s.end(errParentGone)
+	}()
+	err = s.start(ctx)
+	if err == nil {
+		err = s.serve(ctx, requests)
+	}
+	if errors.Is(context.Cause(ctx), errParentGone) {
+		return nil
+	}
+	return errors.Join(err, s.send(message{Error: err.Error()}))
+}
+
+// errParentGone is how a cluster ends when all is well.
+var errParentGone = errors.New("the parent closed the pipe")
+
+// start brings up all components, in the order in which they need each other, and announces the cluster.
+func (s *supervisor) start(ctx context.Context) error {
+	var err error
+	if s.port, err = openPort(); err != nil {
+		return err
+	}
+	admin, err := s.writeCredentials()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{nameEtcd, nameAPIServer} {
+		if err := s.startComponent(name); err != nil {
+			return err
+		}
+	}
+	if err := s.awaitAPIServer(ctx, admin); err != nil {
+		return err
+	}
+	info := &clusterInfo{URL: s.port.url(), AdminKubeconfig: admin, Dir: s.layout.dir, Processes: map[string]int{}}
+	for _, name := range []string{nameControllerManager, nameScheduler, nameKwok} {
+		if err := s.startComponent(name); err != nil {
+			return err
+		}
+	}
+	for name, c := range s.children {
+		info.Processes[name] = c.pid()
+	}
+	return s.send(message{Cluster: info})
+}
+
+// writeCredentials writes everything the components need to know each other and returns the administrator's kubeconfig.
+func (s *supervisor) writeCredentials() (admin string, err error) {
+	ca, err := newAuthority(s.layout.dir)
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(ca.serve(s.layout.dir), writeServiceAccountKey(s.layout.dir)); err != nil {
+		return "", err
+	}
+	const masters = "system:masters"
+	for name, identity := range map[string][]string{
+		nameScheduler:         {"system:kube-scheduler"},
+		nameControllerManager: {"system:kube-controller-manager", masters}, // else every controller needs a token of its own first
+		nameKwok:              {"kwok", masters},                           // it stands for kubelets, which RBAC does not limit either
+	} {
+		if _, err := ca.kubeconfig(s.layout.dir, name, s.port.url(), identity[0], identity[1:]...); err != nil {
+			return "", err
+		}
+	}
+	return ca.kubeconfig(s.layout.dir, "admin", s.port.url(), "admin", masters)
+}
+
+func (s *supervisor) startComponent(name string) error {
+	spec := childSpec{name: name, dir: s.layout.dir}
+	switch name {
+	case nameAPIServer:
+		spec.args = s.layout.apiServerFlags()
+		spec.files = []*os.File{s.port.lend()}
+	case nameControllerManager:
+		spec.args = s.layout.controllerManagerFlags()
+	case nameScheduler:
+		spec.args = s.layout.schedulerFlags()
+	case nameKwok:
+		spec.args = s.layout.kwokFlags()
+	}
+	c, err := startChild(spec)
+	if err != nil {
+		return err
+	}
+	s.children[name] = c
+	go func() { // ends with the child
+		<-c.done
+		if err := c.failure(); err != nil {
+			s.end(err)
+		}
+	}()
+	return nil
+}
+
+// serve obeys requests until the cluster ends, and returns why.
+func (s *supervisor) serve(ctx context.Context, requests <-chan request) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case r := <-requests:
+			answer := message{ID: r.ID}
+			if err := s.obey(r); err != nil {
+				answer.Error = err.Error()
+			}
+			if err := s.send(answer); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *supervisor) obey(r request) error {
+	c, known := s.children[r.Component]
+	if !known {
+		return fmt.Errorf("unknown component %q", r.Component)
+	}
+	switch r.Verb {
+	case "pause":
+		return c.signal(syscall.SIGSTOP)
+	case "resume":
+		return c.signal(syscall.SIGCONT)
+	case "stop":
+		c.kill()
+		if r.Component == nameAPIServer {
+			s.port.refuse()
+		}
+		return nil
+	case "start":
+		if c.pid() != 0 {
+			return fmt.Errorf("%s is already running", r.Component)
+		}
+		return s.startComponent(r.Component)
+	default:
+		return fmt.Errorf("unknown verb %q", r.Verb)
+	}
+}
+
+func (s *supervisor) send(m message) error {
+	s.out.Lock()
+	defer s.out.Unlock()
+	return s.reply.Encode(m)
+}
+
+// killAll ends every component, the API server's clients before it so that none has time to complain.
+func (s *supervisor) killAll() {
+	for _, name := range []string{nameKwok, nameScheduler, nameControllerManager, nameAPIServer, nameEtcd} {
+		if c := s.children[name]; c != nil {
+			c.kill()
+		}
+	}
+}
+
+// readRequests passes on each line of in until it ends.
+func readRequests(ctx context.Context, in io.Reader, requests chan<- request) {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			fmt.Fprintln(os.Stderr, "controlplane: not a request:", err)
+			continue
+		}
+		select {
+		case requests <- r:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// port is the API server's listening socket, held by the supervisor for the life of the cluster.
+type port struct {
+	listener *net.TCPListener
+	file     *os.File
+	refusing chan struct{} // closed when refuse's goroutine has ended; nil while the socket is lent
+}
+
+func openPort() (*port, error) {
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, err
+	}
+	file, err := listener.File()
+	if err != nil {
+		return nil, err
+	}
+	return &port{listener: listener, file: file}, nil
+}
+
+func (p *port) url() string { return "https://" + p.listener.Addr().String() }
+
+// lend returns the socket for an API server about to start. Connections that come before it is up wait.
+func (p *port) lend() *os.File {
+	if p.refusing != nil {
+		_ = p.listener.SetDeadline(time.Unix(1, 0)) // ends Accept
+		<-p.refusing
+		p.refusing = nil
+	}
+	return p.file
+}
+
+// refuse closes every connection that comes while there is no API server, so that clients see what they would see of a
+// machine that is up without it: an error at once, not a silence.
+func (p *port) refuse() {
+	if p.refusing != nil {
+		return
+	}
+	_ = p.listener.SetDeadline(time.Time{})
+	ended := make(chan struct{})
+	p.refusing = ended
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := p.listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+}
