@@ -51,8 +51,14 @@ func listPages[T any](ctx context.Context, size int, key func(T) string, fetch f
 	if err := l.getAll(ctx, l.stale(size)); err != nil {
 		return nil, err
 	}
-	if err := l.getAll(ctx, l.stale(size)); err != nil {
-		return nil, err
+	if l.changed() {
+		// Replies overtake each other, so which total is the newest only one more request can tell.
+		if _, err := l.get(ctx, 1); err != nil {
+			return nil, err
+		}
+		if err := l.getAll(ctx, l.stale(size)); err != nil {
+			return nil, err
+		}
 	}
 	return l.items(), nil
 }
@@ -70,6 +76,16 @@ func (l *listing[T]) get(ctx context.Context, number int) (page[T], error) {
 	l.total = p.total
 	l.madeAt[number] = p.total
 	return p, nil
+}
+
+// changed says whether the pages were made under different totals.
+func (l *listing[T]) changed() bool {
+	for _, total := range l.madeAt {
+		if total != l.total {
+			return true
+		}
+	}
+	return false
 }
 
 // stale are the pages that are missing, or were made under another total than the last.
