@@ -52,37 +52,6 @@ func TestKubeletReservedAtTheEdges(t *testing.T) {
 	}
 }
 
-// Nodes seen: a template must not promise more than they have, and not much less.
-func TestMachineResourcesStayJustBelowNodesSeen(t *testing.T) {
-	for name, test := range map[string]struct {
-		vcpu           int
-		memoryGiB      float64
-		diskGiB        int
-		pods           int64
-		cpuMilli       int64
-		memoryKi       int64 // allocatable
-		ephemeralBytes int64 // allocatable
-	}{
-		"ecs.gn6i-c4g1.xlarge": {4, 15, 40, 13, 3920, 14368792, 37693705359},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, allocatable := machineResources(test.vcpu, test.memoryGiB, test.diskGiB, test.pods)
-			if got := allocatable.Cpu().MilliValue(); got != test.cpuMilli {
-				t.Errorf("cpu %dm, want %dm", got, test.cpuMilli)
-			}
-			within(t, apiv1.ResourceMemory, allocatable.Memory().Value(), test.memoryKi*1024)
-			within(t, apiv1.ResourceEphemeralStorage, allocatable.StorageEphemeral().Value(), test.ephemeralBytes)
-		})
-	}
-}
-
-func within(t *testing.T, name apiv1.ResourceName, got, seen int64) {
-	t.Helper()
-	if got > seen || float64(got) < 0.97*float64(seen) {
-		t.Errorf("%s: %d, and a node has %d", name, got, seen)
-	}
-}
-
 func TestMachineResourcesOfTinyMachinesAreNotNegative(t *testing.T) {
 	capacity, allocatable := machineResources(0, 0.25, 0, 0)
 	for _, list := range []apiv1.ResourceList{capacity, allocatable} {

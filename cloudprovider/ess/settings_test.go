@@ -213,7 +213,7 @@ func TestParseSettingsNamesTheTagThatDoesNotParse(t *testing.T) {
 		"a fraction of a GPU":                {own + "resources/nvidia.com/gpu", "500m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseSettings(map[string]string{test.key: test.value, own + "min-size": "0", test.key + "": test.value})
+			_, err := ParseSettings(MergeTags(map[string]string{own + "min-size": "0"}, map[string]string{test.key: test.value}))
 			var tagError *TagError
 			if !errors.As(err, &tagError) {
 				t.Fatalf("got %v, want a TagError", err)

@@ -164,6 +164,33 @@ func TestTemplateOfSharedGPUs(t *testing.T) {
 	}
 }
 
+// A node of ACK as published, of which only the limit on pods hangs on the network plugin.
+func TestTemplateIsLikeAnACKNodeSeen(t *testing.T) {
+	t4 := alicloud.InstanceType{
+		ID: "ecs.gn6i-c4g1.xlarge", VCPU: 4, MemoryGiB: 15, GPUs: 1, GPUModel: "NVIDIA T4", GPUMemoryGiB: 16,
+	}
+	node := BuildTemplate(TemplateSpec{PoolID: "asg-1", Type: t4, Purchase: PurchaseSpot, SystemDiskGiB: 40, Settings: Settings{
+		SharedGPU: true, Resources: apiv1.ResourceList{"pods": resource.MustParse("13")},
+	}})
+	got := node.Status.Allocatable.DeepCopy()
+	within(t, apiv1.ResourceMemory, got.Memory().Value(), 14368792<<10)
+	within(t, apiv1.ResourceEphemeralStorage, got.StorageEphemeral().Value(), 37693705359)
+	delete(got, apiv1.ResourceMemory)
+	delete(got, apiv1.ResourceEphemeralStorage)
+	wantResources(t, "allocatable", got, map[apiv1.ResourceName]string{
+		"cpu": "3920m", "pods": "13", "hugepages-1Gi": "0", "hugepages-2Mi": "0",
+		"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "15", "aliyun.com/gpu-count": "1",
+	})
+}
+
+// within holds that the template promises no more than the node has, and not much less.
+func within(t *testing.T, name apiv1.ResourceName, got, seen int64) {
+	t.Helper()
+	if got > seen || float64(got) < 0.97*float64(seen) {
+		t.Errorf("%s: %d, and the node has %d", name, got, seen)
+	}
+}
+
 func TestTemplateFollowsTags(t *testing.T) {
 	taint := apiv1.Taint{Key: "dedicated", Value: "gpu", Effect: apiv1.TaintEffectNoSchedule}
 	settings := Settings{
