@@ -37,7 +37,7 @@ const (
 const (
 	// maxPoolSize is the most instances that ESS lets a scaling group have.
 	maxPoolSize = 2000
-	// maxPrice is per instance-hour, a thousand times what the dearest type costs on demand.
+	// maxPrice is per instance-hour, a thousand times and more what any type costs on demand.
 	maxPrice    = 1e6
 	maxDuration = 7 * 24 * time.Hour
 )
