@@ -255,8 +255,8 @@ func (p *Provider) GetAvailableGPUTypes() map[string]struct{} {
 	models := map[string]struct{}{}
 	for _, pool := range p.pools {
 		for _, offering := range pool.offerings {
-			if model := offering.shape.GPUModel; model != "" {
-				models[GPUModelLabel(model)] = struct{}{}
+			if model := GPUModelOf(offering.shape); model != "" {
+				models[model] = struct{}{}
 			}
 		}
 	}

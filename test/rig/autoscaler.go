@@ -1,0 +1,180 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+)
+
+// Autoscaler is one process of the real binary.
+type Autoscaler struct {
+	command *exec.Cmd
+	address string
+	logPath string
+	done    chan struct{}
+	err     error
+}
+
+// StartAutoscaler starts the binary under the shipped ServiceAccount, with quick loops and without leader election;
+// further flags and environment variables win.
+func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string) (*Autoscaler, error) {
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.CreateTemp(r.Dir, "autoscaler-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() // the child has its own
+	key := r.Cloud.AccessKey()
+	command := exec.Command(r.binary, append([]string{
+		"--kubeconfig=" + r.kubeconfig, "--namespace=" + Namespace, "--address=" + address, "--leader-elect=false",
+		"--cluster-name=" + ClusterName, "--region=" + r.World.Region, "--cloud-scheme=http",
+		"--ess-endpoint=" + r.Cloud.Endpoint(), "--ecs-endpoint=" + r.Cloud.Endpoint(), "--vpc-endpoint=" + r.Cloud.Endpoint(),
+		"--scan-interval=1s", "--scale-down-unneeded-time=5s", "--scale-down-unready-time=20s", "--v=2",
+	}, flags...)...)
+	command.Env = append(append(os.Environ(),
+		"ALIBABA_CLOUD_ACCESS_KEY_ID="+key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET="+key.Secret,
+		"GORACE=halt_on_error=1"), env...)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	a := &Autoscaler{command: command, address: address, logPath: log.Name(), done: make(chan struct{})}
+	go func() { // ends with the process
+		a.err = command.Wait()
+		close(a.done)
+	}()
+	return a, nil
+}
+
+// RunAutoscaler is StartAutoscaler for the length of a test, which fails if the process ends badly.
+func (r *Rig) RunAutoscaler(t *testing.T, flags ...string) *Autoscaler {
+	t.Helper()
+	return r.RunAutoscalerWithEnv(t, nil, flags...)
+}
+
+// RunAutoscalerWithEnv is RunAutoscaler with further environment variables.
+func (r *Rig) RunAutoscalerWithEnv(t *testing.T, env []string, flags ...string) *Autoscaler {
+	t.Helper()
+	a, err := r.StartAutoscaler(t.Context(), env, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := a.Stop()
+		if err != nil {
+			t.Errorf("the autoscaler: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the autoscaler's last words:\n%s", a.Log(150))
+		}
+	})
+	return a
+}
+
+// Kill ends the process at once, as kill -9 does.
+func (a *Autoscaler) Kill() {
+	_ = a.command.Process.Kill() // it may have ended
+	<-a.done
+}
+
+// Stop asks the process to end, and says how it did. A process that was killed before did so well.
+func (a *Autoscaler) Stop() error {
+	_ = a.command.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-a.done:
+	case <-time.After(20 * time.Second):
+		a.Kill()
+		return errors.New("did not end within 20s of SIGTERM")
+	}
+	var exit *exec.ExitError
+	if errors.As(a.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return nil
+	}
+	return a.err
+}
+
+// Done is closed when the process has ended.
+func (a *Autoscaler) Done() <-chan struct{} { return a.done }
+
+// PID is the process's.
+func (a *Autoscaler) PID() int { return a.command.Process.Pid }
+
+// Log returns the last lines that the process wrote.
+func (a *Autoscaler) Log(lines int) string {
+	text, err := os.ReadFile(a.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Metrics scrapes the process.
+func (a *Autoscaler) Metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	return new(expfmt.TextParser).TextToMetricFamilies(bytes.NewReader(body))
+}
+
+// freeAddress is one that was free a moment ago.
+func freeAddress(ctx context.Context) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	return listener.Addr().String(), nil
+}
+
+// buildBinary has go's cache do the work when nothing has changed.
+func buildBinary(ctx context.Context, root string, race bool) (string, error) {
+	output := filepath.Join(root, "out", "bin", "gpu-spot-autoscaler")
+	arguments := []string{"build", "-tags", "externalgrpc"}
+	if race {
+		output += "-race"
+		arguments = append(arguments, "-race")
+	}
+	build := exec.CommandContext(ctx, "go", append(arguments, "-o", output, "./cmd/gpu-spot-autoscaler")...)
+	build.Dir = root
+	if text, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the binary: %w\n%s", err, text)
+	}
+	return output, nil
+}
+
+func repositoryRoot() (string, error) {
+	text, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(text))), nil
+}

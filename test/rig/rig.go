@@ -1,0 +1,179 @@
+// Package rig puts the real binary between a real control plane and a simulated cloud, for stories and measurements.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/cluster"
+)
+
+const (
+	// Namespace and ServiceAccount are those of the shipped manifests.
+	Namespace      = "kube-system"
+	ServiceAccount = "gpu-spot-autoscaler"
+	// ClusterName is in the discovery tag of the pools that a rig's autoscaler manages.
+	ClusterName = "rig"
+)
+
+// Options are what a Rig is made of.
+type Options struct {
+	World alisim.World
+	// Race has the binary built with the race detector; a race that it finds is a failure of Stop.
+	Race bool
+	// Output gets what the components say on starting; default nothing.
+	Output io.Writer
+	// Dir holds logs and kubeconfigs. Required.
+	Dir string
+	// WithoutNodes keeps the simulator from registering Nodes.
+	WithoutNodes bool
+}
+
+// Rig is a control plane with the shipped RBAC installed, and a cloud. Its autoscalers are started apart.
+type Rig struct {
+	Options
+	Cluster *cluster.Cluster
+	Cloud   *alisim.Server
+	// Client is the administrator's.
+	Client kubernetes.Interface
+	// kubeconfig is the ServiceAccount's.
+	kubeconfig string
+	binary     string
+}
+
+// New starts a rig; Stop ends it.
+func New(ctx context.Context, options Options) (*Rig, error) {
+	r := &Rig{Options: options}
+	if r.Output == nil {
+		r.Output = io.Discard
+	}
+	if err := r.start(ctx); err != nil {
+		r.Stop()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Rig) start(ctx context.Context) error {
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
+	if r.binary, err = buildBinary(ctx, root, r.Race); err != nil {
+		return err
+	}
+	if r.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output}); err != nil {
+		return err
+	}
+	config := r.Cluster.AdminConfig()
+	config.QPS, config.Burst = 500, 1000
+	if r.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	if err := r.install(ctx, root); err != nil {
+		return err
+	}
+	options := alisim.Options{Clock: clock.RealClock{}}
+	if !r.WithoutNodes {
+		options.Kube = config
+	}
+	// The cloud outlives the context of its start.
+	r.Cloud, err = alisim.Start(context.WithoutCancel(ctx), r.World, options)
+	return err
+}
+
+// install applies the shipped manifests, all but the Deployment: the binary runs outside of the cluster, under the
+// ServiceAccount that they make.
+func (r *Rig) install(ctx context.Context, root string) error {
+	manifests, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(manifests)
+	for _, path := range manifests {
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = r.Cluster.ApplyYAML(ctx, file)
+		file.Close()
+		if err != nil {
+			return fmt.Errorf("apply %s: %w", path, err)
+		}
+	}
+	r.kubeconfig, err = r.Cluster.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount)
+	return err
+}
+
+// Stop ends the cloud and the control plane.
+func (r *Rig) Stop() {
+	if r.Cloud != nil {
+		r.Cloud.Stop()
+	}
+	if r.Cluster != nil {
+		r.Cluster.Stop()
+	}
+}
+
+// ForTest starts a rig with a race-detecting binary for the length of a test.
+func ForTest(t *testing.T, world alisim.World) *Rig {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first one builds
+	defer cancel()
+	r, err := New(ctx, Options{World: world, Race: true, Dir: t.TempDir(), Output: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// Eventually polls until the condition holds, or fails the test with what was waited for.
+func Eventually(t *testing.T, timeout time.Duration, what string, condition func(context.Context) (bool, error)) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, timeout, true, condition)
+	if err != nil {
+		t.Fatalf("waited %v for this: %s: %v", timeout, what, err)
+	}
+}
+
+// Always polls for the whole duration and fails the test as soon as the condition does not hold.
+func Always(t *testing.T, duration time.Duration, what string, condition func(context.Context) (bool, error)) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, duration, true, func(ctx context.Context) (bool, error) {
+		holds, err := condition(ctx)
+		if err == nil && !holds {
+			err = fmt.Errorf("does not hold")
+		}
+		return false, err
+	})
+	if err != nil && !wait.Interrupted(err) {
+		t.Fatalf("should always hold: %s: %v", what, err)
+	}
+}
+
+// Events returns the messages of the Events with the reason, of any object.
+func (r *Rig) Events(ctx context.Context, reason string) ([]string, error) {
+	list, err := r.Client.CoreV1().Events(corev1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+	if err != nil {
+		return nil, err
+	}
+	var messages []string
+	for _, event := range list.Items {
+		messages = append(messages, event.Message)
+	}
+	return messages, nil
+}
