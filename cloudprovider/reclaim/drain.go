@@ -41,7 +41,7 @@ func (c *Controller) syncDrain(ctx context.Context, name string) error {
 	if !doomed || c.verdictOf(notice.InstanceID) != pending {
 		return nil
 	}
-	if c.marks.Len() > 0 {
+	if c.marksWaiting() {
 		c.drains.AddAfter(name, marksFirst)
 		return nil
 	}

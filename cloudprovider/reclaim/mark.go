@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,8 +13,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// markTimeout bounds one attempt, so that a connection that hangs holds up no other mark, nor the drains behind them.
+const markTimeout = 5 * time.Second
+
 // syncMark brings the Node's marks in line with what is known of its instance.
 func (c *Controller) syncMark(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
 	node := c.node(name)
 	if node == nil {
 		return nil

@@ -72,6 +72,8 @@ func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
 
 // hear takes the notices of a source. What is known already stays as it was first heard.
 func (c *Controller) hear(ctx context.Context, source Source, instanceIDs sets.Set[string]) {
+	c.hearing.Add(1)
+	defer c.hearing.Add(-1)
 	var news bool
 	for id := range instanceIDs {
 		if !c.remember(id, source) {
@@ -89,6 +91,9 @@ func (c *Controller) hear(ctx context.Context, source Source, instanceIDs sets.S
 		c.notify()
 	}
 }
+
+// marksWaiting says whether Nodes are still waiting for a worker to mark them, or are just being queued for it.
+func (c *Controller) marksWaiting() bool { return c.hearing.Load() > 0 || c.marks.Len() > 0 }
 
 // remember says whether the notice is new.
 func (c *Controller) remember(instanceID string, source Source) bool {

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -78,6 +79,8 @@ type Controller struct {
 
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
 	marks, drains workqueue.TypedRateLimitingInterface[string]
+	// hearing is how many sources are just queueing marks.
+	hearing atomic.Int32
 
 	notifying sync.Mutex
 

@@ -1,0 +1,246 @@
+package reclaim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+var spotTaint = corev1.Taint{Key: "spot", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+func withTaint(node *corev1.Node) { node.Spec.Taints = append(node.Spec.Taints, spotTaint) }
+
+func cordoned(node *corev1.Node) { node.Spec.Unschedulable = true }
+
+// requireMarked checks all four marks, and that they agree.
+func requireMarked(t *testing.T, node *corev1.Node, deadline time.Time) {
+	t.Helper()
+	require.NotNil(t, node)
+	deadline = deadline.Truncate(time.Second)
+	require.Equal(t, deadline.UTC().Format(time.RFC3339), node.Annotations[DeadlineAnnotation])
+	require.Equal(t, "true", node.Labels[ReclaimingLabel])
+	require.True(t, node.Spec.Unschedulable)
+	require.Contains(t, node.Spec.Taints, corev1.Taint{
+		Key: TaintKey, Value: strconv.FormatInt(deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule,
+	})
+}
+
+// requireUnmarked checks that nothing of ours is left.
+func requireUnmarked(t *testing.T, node *corev1.Node) {
+	t.Helper()
+	require.NotNil(t, node)
+	for _, note := range notes {
+		require.NotContains(t, node.Annotations, note)
+	}
+	require.NotContains(t, node.Labels, ReclaimingLabel)
+	require.False(t, slices.ContainsFunc(node.Spec.Taints, isOurs), "taints: %v", node.Spec.Taints)
+}
+
+func TestANoticeMarksTheNodeInOnePatch(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a", withTaint)
+		w.addNode("b")
+		w.start()
+		w.client.ClearActions()
+		w.cloud.reclaim("a")
+		noticed := time.Now().Add(time.Second) // start let a second pass since the last poll
+		w.poll()
+
+		requireMarked(t, w.node("a"), noticed.Add(DefaultNoticePeriod))
+		assert.Contains(t, w.node("a").Spec.Taints, spotTaint, "other taints stay")
+		assert.Equal(t, "a", w.node("a").Labels["pool"], "other labels stay")
+		requireUnmarked(t, w.node("b"))
+		assert.Equal(t, []string{"patch nodes", "patch nodes"}, w.requests(), "one to mark, one to note that it is empty")
+		assert.Equal(t, []string{"SpotReclaimDrained a", "SpotReclaimNotice a"}, w.seen())
+		assert.Equal(t, 1, w.notices)
+		assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
+	})
+}
+
+func TestTheNodeIsMarkedWhateverTheFormOfItsProviderID(t *testing.T) {
+	for name, tc := range map[string]struct {
+		providerID string
+		marked     bool
+	}{
+		"as ACK writes it":       {"cn-beijing.i-a", true},
+		"with a scheme":          {"alicloud://cn-beijing.i-a", true},
+		"none":                   {"", false},
+		"of another cloud":       {"aws:///us-east-1a/i-a", false},
+		"of a kwok or kind node": {"kind://docker/kind/i-a", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a", func(node *corev1.Node) { node.Spec.ProviderID = tc.providerID })
+				w.cloud.reclaim("a")
+				w.start()
+				assert.Equal(t, tc.marked, isMarked(w.node("a")))
+			})
+		})
+	}
+}
+
+func TestANoticeWaitsForItsNode(t *testing.T) {
+	story(t, func(w *world) {
+		w.cloud.reclaim("late")
+		w.start()
+		noticed := time.Now().Add(-time.Second)
+		require.Zero(t, w.notices, "nothing to replace yet")
+		require.True(t, w.controller.Doomed().Has("i-late"))
+		w.pass(30 * time.Second)
+
+		w.addNode("late")
+		w.cloud.reclaim("late")
+		w.pass(0)
+		requireMarked(t, w.node("late"), noticed.Add(DefaultNoticePeriod))
+		assert.Equal(t, 1, w.notices)
+	})
+}
+
+func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
+	story(t, func(w *world) {
+		w.cloud.reclaim("foreign")
+		w.start()
+		require.True(t, w.controller.Doomed().Has("i-foreign"))
+		w.cloud.release("foreign")
+		w.poll()
+		assert.Empty(t, w.controller.Doomed())
+		assert.Empty(t, w.requests())
+	})
+}
+
+func TestMarksThatSomebodyTakesOffArePutBack(t *testing.T) {
+	for name, meddle := range map[string]func(*corev1.Node){
+		"untainted":         func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{spotTaint} },
+		"uncordoned":        func(node *corev1.Node) { node.Spec.Unschedulable = false },
+		"label removed":     func(node *corev1.Node) { delete(node.Labels, ReclaimingLabel) },
+		"deadline removed":  func(node *corev1.Node) { delete(node.Annotations, DeadlineAnnotation) },
+		"deadline garbled":  func(node *corev1.Node) { node.Annotations[DeadlineAnnotation] = "soon" },
+		"taint garbled":     func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{spotTaint, {Key: TaintKey, Value: "soon"}} },
+		"all notes removed": func(node *corev1.Node) { node.Annotations = nil },
+		"everything removed": func(node *corev1.Node) {
+			node.Annotations, node.Labels = nil, nil
+			node.Spec.Unschedulable, node.Spec.Taints = false, []corev1.Taint{spotTaint}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a", withTaint)
+				w.cloud.reclaim("a")
+				w.start()
+				deadline := time.Now().Add(DefaultNoticePeriod - time.Second)
+				requireMarked(t, w.node("a"), deadline)
+
+				w.updateNode("a", meddle)
+				w.pass(0)
+				requireMarked(t, w.node("a"), deadline)
+				assert.Contains(t, w.node("a").Spec.Taints, spotTaint)
+			})
+		})
+	}
+}
+
+func TestAMarkDoesNotUndoWhatOthersDidMeanwhile(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		var overtaken atomic.Bool
+		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if overtaken.Swap(true) {
+				return false, nil, nil
+			}
+			node, err := w.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "", "a")
+			require.NoError(t, err)
+			withTaint(node.(*corev1.Node))
+			require.NoError(t, w.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+			return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "a", nil)
+		})
+		w.cloud.reclaim("a")
+		w.start()
+		require.True(t, overtaken.Load())
+		requireMarked(t, w.node("a"), time.Now().Add(DefaultNoticePeriod-time.Second))
+		assert.Contains(t, w.node("a").Spec.Taints, spotTaint)
+	})
+}
+
+func TestEveryPatchNamesTheVersionItWasMadeFrom(t *testing.T) {
+	patch := nodePatch{}
+	patch.set(true, "spec", "unschedulable")
+	node := &corev1.Node{}
+	node.ResourceVersion = "42"
+	body, err := patch.against(node)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"42"},"spec":{"unschedulable":true}}`, string(body))
+}
+
+func TestAMarkIsTriedUntilItHolds(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		var failures atomic.Int32
+		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if failures.Add(1) <= 5 {
+				return true, nil, apierrors.NewInternalError(fmt.Errorf("etcd is away"))
+			}
+			return false, nil, nil
+		})
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(5 * time.Second)
+		requireMarked(t, w.node("a"), time.Now().Add(DefaultNoticePeriod-6*time.Second))
+	})
+}
+
+func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.cloud.reclaim("a")
+		w.start()
+		deadline := time.Now().Add(DefaultNoticePeriod - time.Second)
+		w.stop()
+		w.seen()
+		w.pass(2 * time.Minute)
+		w.addPod("p", "a")
+
+		w.start()
+		requireMarked(t, w.node("a"), deadline)
+		assert.Equal(t, []string{"SpotReclaimEvicted p"}, w.seen(), "no second notice, no second word that it is drained")
+		assert.Empty(t, w.pods())
+		assert.True(t, w.controller.Doomed().Has("i-a"))
+	})
+}
+
+func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
+	const nodes = 80 // the fake's watches hold a hundred events
+	story(t, func(w *world) {
+		for i := range nodes {
+			w.addNode(fmt.Sprint(i))
+			w.addPod(fmt.Sprintf("pod-%d", i), fmt.Sprint(i))
+		}
+		w.start()
+		w.client.ClearActions()
+		for i := range nodes {
+			w.cloud.reclaim(fmt.Sprint(i))
+		}
+		w.poll()
+
+		requests := w.requests()
+		require.GreaterOrEqual(t, len(requests), nodes)
+		for i, request := range requests[:nodes-markWorkers] { // those in the workers' hands may still be under way
+			require.Equal(t, "patch nodes", request, "request %d", i)
+		}
+		w.poll()
+		for i := range nodes {
+			requireMarked(t, w.node(fmt.Sprint(i)), time.Now().Add(DefaultNoticePeriod-3*time.Second))
+		}
+		assert.Empty(t, w.pods())
+		assert.Equal(t, 1, w.notices, "one wake-up for all")
+	})
+}

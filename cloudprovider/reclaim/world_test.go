@@ -1,0 +1,311 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+// world is a cluster, a cloud and a running controller inside a synctest bubble: its clock stands still while anything
+// is being worked on.
+type world struct {
+	*testing.T
+	client *fake.Clientset
+	cloud  *fakeCloud
+	// events are "<reason> <object>".
+	events  chan string
+	notices int
+
+	controller *Controller
+	stop       func()
+
+	mu sync.Mutex
+	// budget are the pods, by name, that a PodDisruptionBudget protects.
+	budget sets.Set[string]
+}
+
+// story runs a test in a bubble of its own. The controller is not started yet.
+func story(t *testing.T, tell func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			T:      t,
+			client: fake.NewClientset(),
+			cloud:  &fakeCloud{instances: map[string]alicloud.Instance{}},
+			events: make(chan string, 10_000),
+			budget: sets.New[string](),
+			stop:   func() {},
+		}
+		w.client.PrependReactor("create", "pods", w.evict)
+		defer func() { w.stop() }()
+		tell(w)
+	})
+}
+
+// start runs a new controller, as after winning the lease, and lets it see what there is.
+func (w *world) start(change ...func(*Config)) {
+	w.Helper()
+	// A resync period, since without one client-go's reflectors wait on a channel from outside the bubble.
+	factory := informers.NewSharedInformerFactory(w.client, 24*time.Hour)
+	config := Config{
+		Cloud: w.cloud, Client: w.client, Informers: factory, Recorder: recorder{w.events},
+		OnNotice: func() { w.notices++ },
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	controller, err := New(config)
+	require.NoError(w, err)
+	ctx, cancel := context.WithCancel(w.Context())
+	factory.Start(ctx.Done())
+	ended := make(chan error, 1)
+	go func() { ended <- controller.Run(ctx) }()
+	w.controller = controller
+	w.stop = func() {
+		cancel()
+		factory.Shutdown()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			w.Error(err)
+		}
+		w.stop = func() {}
+	}
+	w.pass(time.Second)
+}
+
+// pass lets time go by; nothing in the bubble is left half done.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// poll lets one poll go by.
+func (w *world) poll() { w.pass(DefaultPollInterval) }
+
+// evict is what the API server does with an eviction.
+func (w *world) evict(action clienttesting.Action) (handled bool, ret runtime.Object, err error) {
+	if action.GetSubresource() != "eviction" {
+		return false, nil, nil
+	}
+	eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+	w.mu.Lock()
+	refused := w.budget.Has(eviction.Name)
+	w.mu.Unlock()
+	if refused {
+		return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	}
+	return true, nil, w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), eviction.Namespace, eviction.Name)
+}
+
+func (w *world) protect(pod string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.budget.Insert(pod)
+}
+
+// addNode makes an instance i-<name> and its Node.
+func (w *world) addNode(name string, change ...func(*corev1.Node)) {
+	w.Helper()
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"pool": "a"}},
+		Spec:       corev1.NodeSpec{ProviderID: "cn-beijing.i-" + name},
+	}
+	for _, f := range change {
+		f(node)
+	}
+	_, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{})
+	require.NoError(w, err)
+	w.cloud.set("i-"+name, "Running")
+}
+
+func (w *world) addPod(name, node string, change ...func(*corev1.Pod)) {
+	w.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](30)},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, f := range change {
+		f(pod)
+	}
+	_, err := w.client.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
+	require.NoError(w, err)
+}
+
+func ownedByDaemonSet(pod *corev1.Pod) {
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", APIVersion: "apps/v1", Name: "driver", Controller: ptr.To(true)}}
+}
+
+func mirror(pod *corev1.Pod) {
+	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+}
+
+func succeeded(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }
+
+func grace(d time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(d.Seconds())) }
+}
+
+// node is nil where there is none.
+func (w *world) node(name string) *corev1.Node {
+	w.Helper()
+	node, err := w.client.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	require.NoError(w, err)
+	return node
+}
+
+func (w *world) updateNode(name string, change func(*corev1.Node)) {
+	w.Helper()
+	node := w.node(name)
+	change(node)
+	_, err := w.client.CoreV1().Nodes().Update(w.Context(), node, metav1.UpdateOptions{})
+	require.NoError(w, err)
+}
+
+// pods are the names of those left, sorted.
+func (w *world) pods() []string {
+	w.Helper()
+	list, err := w.client.CoreV1().Pods("").List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	names := []string{}
+	for _, pod := range list.Items {
+		names = append(names, pod.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// seen are the Events since the last call, sorted.
+func (w *world) seen() []string {
+	events := []string{}
+	for {
+		select {
+		case event := <-w.events:
+			events = append(events, event)
+		default:
+			slices.Sort(events)
+			return events
+		}
+	}
+}
+
+// requests are the verbs and resources that changed something, in order, such as "patch nodes" or "create pods/eviction".
+func (w *world) requests() []string {
+	var requests []string
+	for _, action := range w.client.Actions() {
+		if verb := action.GetVerb(); verb != "get" && verb != "list" && verb != "watch" {
+			resource := strings.TrimSuffix(action.GetResource().Resource+"/"+action.GetSubresource(), "/")
+			requests = append(requests, verb+" "+resource)
+		}
+	}
+	return requests
+}
+
+// recorder writes down the reason and the name of the object of each Event.
+type recorder struct{ events chan<- string }
+
+var _ record.EventRecorder = recorder{}
+
+func (r recorder) Event(object runtime.Object, _, reason, _ string) {
+	name := "?"
+	if named, ok := object.(metav1.Object); ok {
+		name = named.GetName()
+	}
+	r.events <- reason + " " + name
+}
+
+func (r recorder) Eventf(object runtime.Object, kind, reason, format string, _ ...any) {
+	r.Event(object, kind, reason, format)
+}
+
+func (r recorder) AnnotatedEventf(object runtime.Object, _ map[string]string, kind, reason, format string, _ ...any) {
+	r.Event(object, kind, reason, format)
+}
+
+// fakeCloud is Cloud in memory.
+type fakeCloud struct {
+	mu        sync.Mutex
+	instances map[string]alicloud.Instance
+	// listErr and askErr fail RecyclingInstances and Instances.
+	listErr, askErr error
+}
+
+func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listErr != nil {
+		return nil, c.listErr
+	}
+	var recycling []alicloud.Instance
+	for _, instance := range c.instances {
+		if slices.Contains(instance.LockReasons, alicloud.LockRecycling) {
+			recycling = append(recycling, instance)
+		}
+	}
+	return recycling, nil
+}
+
+func (c *fakeCloud) Instances(_ context.Context, ids []string) ([]alicloud.Instance, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.askErr != nil {
+		return nil, c.askErr
+	}
+	var found []alicloud.Instance
+	for _, id := range ids {
+		if instance, ok := c.instances[id]; ok {
+			found = append(found, instance)
+		}
+	}
+	return found, nil
+}
+
+func (c *fakeCloud) set(id, status string, locks ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.instances[id] = alicloud.Instance{ID: id, Status: status, LockReasons: locks}
+}
+
+// reclaim gives the instances of these Nodes their notice.
+func (c *fakeCloud) reclaim(nodes ...string) {
+	for _, node := range nodes {
+		c.set("i-"+node, "Running", alicloud.LockRecycling)
+	}
+}
+
+func (c *fakeCloud) withdraw(node string) { c.set("i-"+node, "Running") }
+
+func (c *fakeCloud) release(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.instances, "i-"+node)
+}
+
+func (c *fakeCloud) fail(list, ask error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listErr, c.askErr = list, ask
+}
