@@ -21,7 +21,7 @@ type Quote struct {
 	Capacity int
 	// Spot is 0 where the type is not sold as spot in the zone.
 	Spot float64
-	// OnDemand is 0 where the type is not sold in the zone at all. On-demand stock is not modelled.
+	// OnDemand is 0 where the type is not sold on demand in the zone. On-demand stock is not modelled.
 	OnDemand float64
 }
 
@@ -46,7 +46,7 @@ type Market interface {
 
 // normalise keeps the fields of a quote consistent with each other.
 func (q Quote) normalise() Quote {
-	if q.Spot <= 0 || q.OnDemand <= 0 || q.Capacity == 0 {
+	if q.Spot <= 0 {
 		q.Capacity = 0
 	}
 	q.Available = q.Capacity != 0

@@ -29,7 +29,7 @@ func (t Timeline) Elapsed(at time.Time) time.Duration {
 
 // Moment returns the earliest moment of the clock at which Elapsed is not below the given one.
 func (t Timeline) Moment(elapsed time.Duration) time.Time {
-	at := t.Start.Add(time.Duration(math.Floor(float64(elapsed-t.Offset) / t.speed())) - 1)
+	at := t.Start.Add(time.Duration(math.Floor(float64(elapsed-t.Offset)/t.speed())) - 1)
 	// The division may round either way; a caller who wakes at a change must then really see it.
 	for t.Elapsed(at) < elapsed {
 		at = at.Add(1)
