@@ -228,6 +228,8 @@ func (f fixedPrices) Price(offering pricing.Offering) (float64, bool) {
 	return price, ok
 }
 
+func (f fixedPrices) Known() map[pricing.Offering]float64 { return f }
+
 type recordedEvents struct {
 	mu   sync.Mutex
 	said []string

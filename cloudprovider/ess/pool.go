@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/config/dynamic"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -33,6 +34,9 @@ func (o offering) groupID(poolID string) string {
 func (o offering) priced() pricing.Offering {
 	return pricing.Offering{InstanceType: o.InstanceType, Zone: o.Zone, Spot: o.Purchase == PurchaseSpot}
 }
+
+// wholePoolAnnotation is on the template of a pool that cannot be targeted, for the pricing model; it holds the pool.
+const wholePoolAnnotation = "gpu-spot.autoscaling/whole-pool"
 
 // wholeGroupID is the node group of a pool that cannot be targeted.
 func wholeGroupID(poolID string, purchase Purchase) string {
@@ -251,6 +255,7 @@ func (p *pool) group2offering(source poolSource, configuration alicloud.ScalingC
 		smallest.Zone = ""
 	}
 	smallest.foresee(id, source.region, p, configuration, tags)
+	metav1.SetMetaDataAnnotation(&smallest.template.ObjectMeta, wholePoolAnnotation, p.id)
 	p.byGroupID[id] = &smallest
 }
 

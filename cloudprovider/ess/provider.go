@@ -40,8 +40,7 @@ type Cloud interface {
 type Prices interface {
 	// SetOfferings says of which offerings prices are wanted from now on.
 	SetOfferings([]pricing.Offering)
-	// Price never touches the network; it is false while no price is known.
-	Price(pricing.Offering) (float64, bool)
+	pricing.Prices
 }
 
 // EventSink tells the operator, as a Kubernetes Event on the autoscaler's Deployment.
@@ -49,13 +48,12 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Config is what a Provider is made of. Cloud, Prices, PricingModel, Events and Clock are required.
+// Config is what a Provider is made of. Cloud, Prices, Events and Clock are required.
 type Config struct {
-	Cloud        Cloud
-	Prices       Prices
-	PricingModel cloudprovider.PricingModel
-	Events       EventSink
-	Clock        clock.Clock
+	Cloud  Cloud
+	Prices Prices
+	Events EventSink
+	Clock  clock.Clock
 
 	// ClusterName is the <cluster-name> of the discovery tag k8s.io/cluster-autoscaler/<cluster-name>.
 	// Empty means that nothing is discovered.
@@ -82,6 +80,7 @@ type Config struct {
 type Provider struct {
 	Config
 	specs map[string]sizeBounds
+	model *pricing.Model
 	// ctx ends with Cleanup: the interfaces of Cluster Autoscaler carry no context.
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -97,6 +96,8 @@ type Provider struct {
 	pools map[string]*pool
 	// groups is what NodeGroups returns; it changes in Refresh only.
 	groups []cloudprovider.NodeGroup
+	// shapes are the instance types of the pools.
+	shapes map[string]alicloud.InstanceType
 	// handles are the node groups ever seen: core keeps the pointers across loops.
 	handles   map[string]*Offering
 	instances map[string]alicloud.ScalingInstance
@@ -155,6 +156,7 @@ func New(config Config) (*Provider, error) {
 		poolTallies: map[string]*poolTally{},
 	}
 	p.remover = newRemover(p)
+	p.model = pricing.NewModel(pricing.ModelConfig{Prices: config.Prices, Shape: p.shape, Candidates: p.candidates})
 	return p, nil
 }
 
@@ -218,7 +220,30 @@ func (p *Provider) HasInstance(node *apiv1.Node) (bool, error) {
 
 // Pricing returns the model over the market prices.
 func (p *Provider) Pricing() (cloudprovider.PricingModel, errors.AutoscalerError) {
-	return p.PricingModel, nil
+	return p.model, nil
+}
+
+// shape tells the pricing model what a type consists of.
+func (p *Provider) shape(instanceType string) (pricing.Shape, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	shape, ok := p.shapes[instanceType]
+	return pricing.Shape{VCPU: float64(shape.VCPU), MemoryGiB: shape.MemoryGiB, GPUs: float64(shape.GPUs)}, ok
+}
+
+// candidates tells the pricing model what the template of a whole pool may turn out to be.
+func (p *Provider) candidates(node *apiv1.Node) []pricing.Offering {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	pool := p.pools[node.Annotations[wholePoolAnnotation]]
+	if pool == nil {
+		return nil
+	}
+	var candidates []pricing.Offering
+	for _, offered := range pool.offerings {
+		candidates = append(candidates, offered.priced())
+	}
+	return candidates
 }
 
 // GetAvailableMachineTypes returns the instance types of all pools.

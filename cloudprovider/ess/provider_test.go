@@ -210,6 +210,13 @@ func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
 	require.NoError(t, group.IncreaseSize(1))
 	assert.Empty(t, f.cloud.scaleCalls[1].InstanceType, "a whole pool is not targeted")
 
+	template, err := group.TemplateNodeInfo()
+	require.NoError(t, err)
+	model, _ := f.provider.Pricing()
+	price, err := model.NodePrice(template.Node(), time.Time{}, time.Time{}.Add(time.Hour))
+	require.NoError(t, err)
+	assert.InDelta(t, 5, price, 0.001, "priced as the dearest")
+
 	again := newFixture(t, f.cloud)
 	again.refresh()
 	again.refresh()

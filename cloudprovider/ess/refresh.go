@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -375,7 +376,7 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 			}
 		}
 	}
-	p.pools = pools
+	p.pools, p.shapes = pools, maps.Clone(p.facts.types)
 	p.whole = p.whole.Intersection(seen.managed)
 	p.regroup()
 	p.retally()
