@@ -226,17 +226,17 @@ func TestGPUModelsAreNamedAsTheDriverNamesThem(t *testing.T) {
 	}
 }
 
-func TestAThousandMachinesAtOnce(t *testing.T) {
+func TestManyMachinesAtOnce(t *testing.T) {
 	f := newFixture()
 	var g errgroup.Group
-	for i := range 1000 {
+	for i := range 100 {
 		g.Go(func() error { return f.registrar.Up(t.Context(), a10(fmt.Sprintf("i-%d", i))) })
 	}
 	require.NoError(t, g.Wait())
 	f.step(bootDriver)
 
 	list := f.nodes(t)
-	assert.Len(t, list, 1000, "no name is given twice")
+	assert.Len(t, list, 100, "no name is given twice")
 	for _, node := range list {
 		assert.Contains(t, node.Status.Allocatable, gpu)
 	}
