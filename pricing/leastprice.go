@@ -1,0 +1,162 @@
+package pricing
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// LeastPriceName is the name of the expander, for --expander.
+const LeastPriceName = "least-price"
+
+// Decision is why an option was chosen.
+type Decision struct {
+	Chosen Candidate
+	// RunnerUp is nil where there was no choice.
+	RunnerUp *Candidate
+	// Alternatives are the options that were not chosen.
+	Alternatives int
+}
+
+// Candidate is an option in numbers.
+type Candidate struct {
+	// NodeGroup is the id of the group that would grow, by Nodes, to help Pods.
+	NodeGroup   string
+	Nodes, Pods int
+	// GPUs and CPUs are what the pods ask for.
+	GPUs, CPUs float64
+	// Price is that of all the nodes together per hour; it is 0 where Priced is false.
+	Price  float64
+	Priced bool
+}
+
+// Cost is the price per GPU-hour asked for, or per CPU-hour where the pods ask for no GPUs. Pods that ask for nothing
+// cost what the nodes do.
+func (c Candidate) Cost() float64 {
+	switch {
+	case c.GPUs > 0:
+		return c.Price / c.GPUs
+	case c.CPUs > 0:
+		return c.Price / c.CPUs
+	}
+	return c.Price
+}
+
+// String is a line for logs and Events.
+func (c Candidate) String() string {
+	if !c.Priced {
+		return fmt.Sprintf("%s: %d nodes for %d pods, price unknown", c.NodeGroup, c.Nodes, c.Pods)
+	}
+	unit := "GPU"
+	if c.GPUs == 0 {
+		unit = "CPU"
+	}
+	return fmt.Sprintf("%s: %d nodes for %d pods, %.3f per hour, %.3f per %s-hour", c.NodeGroup, c.Nodes, c.Pods, c.Price, c.Cost(), unit)
+}
+
+// LeastPrice is an expander for Cluster Autoscaler. It chooses the option that costs least for what it helps; among
+// equals that with fewer nodes, then more pods, then the first by id, so that equal input gives equal decisions.
+// An option without a known price is only chosen where there is no other.
+type LeastPrice struct {
+	model   cloudprovider.PricingModel
+	clock   clock.PassiveClock
+	explain func(Decision)
+}
+
+var (
+	_ expander.Filter   = (*LeastPrice)(nil)
+	_ expander.Strategy = (*LeastPrice)(nil)
+)
+
+// NewLeastPrice returns the expander. It calls explain, which may be nil, with each decision.
+func NewLeastPrice(model cloudprovider.PricingModel, clk clock.PassiveClock, explain func(Decision)) *LeastPrice {
+	if explain == nil {
+		explain = func(Decision) {}
+	}
+	return &LeastPrice{model: model, clock: clk, explain: explain}
+}
+
+// BestOptions returns the best option alone, or nil where there are no options.
+func (l *LeastPrice) BestOptions(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) []expander.Option {
+	if best := l.BestOption(options, nodeInfos); best != nil {
+		return []expander.Option{*best}
+	}
+	return nil
+}
+
+// BestOption returns the best option, or nil where there are none.
+func (l *LeastPrice) BestOption(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) *expander.Option {
+	if len(options) == 0 {
+		return nil
+	}
+	type ranked struct {
+		Candidate
+		option expander.Option
+	}
+	ranking := make([]ranked, len(options))
+	for i, option := range options {
+		ranking[i] = ranked{l.candidate(option, nodeInfos), option}
+	}
+	slices.SortStableFunc(ranking, func(a, b ranked) int { return better(a.Candidate, b.Candidate) })
+
+	decision := Decision{Chosen: ranking[0].Candidate, Alternatives: len(ranking) - 1}
+	if len(ranking) > 1 {
+		decision.RunnerUp = &ranking[1].Candidate
+	}
+	l.explain(decision)
+	best := ranking[0].option
+	best.Debug = fmt.Sprintf("%s | %s: %s", best.Debug, LeastPriceName, decision.Chosen)
+	return &best
+}
+
+func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*framework.NodeInfo) Candidate {
+	needs := demandOf(option.Pods...)
+	c := Candidate{NodeGroup: option.NodeGroup.Id(), Nodes: option.NodeCount, Pods: len(option.Pods), GPUs: needs.gpus, CPUs: needs.cpu}
+	info := nodeInfos[c.NodeGroup]
+	if info == nil || info.Node() == nil {
+		klog.V(2).InfoS("An option has no node template and is ranked last", "nodeGroup", c.NodeGroup)
+		return c
+	}
+	now := l.clock.Now()
+	price, err := l.model.NodePrice(info.Node(), now, now.Add(time.Hour))
+	if err != nil {
+		klog.V(2).InfoS("An option has no price and is ranked last", "nodeGroup", c.NodeGroup, "err", err)
+		return c
+	}
+	c.Price, c.Priced = price*float64(option.NodeCount), true
+	return c
+}
+
+// better orders candidates, the best first. Options for GPU pods go before those for others: their costs cannot be
+// compared, and the others have their turn in the next loop.
+func better(a, b Candidate) int {
+	return cmp.Or(
+		first(a.Priced, b.Priced),
+		first(a.GPUs > 0, b.GPUs > 0),
+		cmp.Compare(rounded(a.Cost()), rounded(b.Cost())),
+		cmp.Compare(a.Nodes, b.Nodes),
+		cmp.Compare(b.Pods, a.Pods),
+		cmp.Compare(a.NodeGroup, b.NodeGroup),
+	)
+}
+
+// rounded forgets what sums of floats differ in by accident, so that equals are equal.
+func rounded(cost float64) float64 { return math.Round(cost * 1e6) }
+
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,55 @@
+package pricing
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var refreshErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "gpu_spot_price_refresh_errors_total",
+	Help: "Failed looks at a price, by purchase option. The last good price stays in use.",
+}, []string{"purchase_option"})
+
+var (
+	priceDesc = prometheus.NewDesc("gpu_spot_price_per_hour",
+		"Last known price of an offering per instance-hour, in the account's currency.",
+		[]string{"instance_type", "zone", "purchase_option"}, nil)
+	ageDesc = prometheus.NewDesc("gpu_spot_price_age_seconds",
+		"Time since the price of an offering was last seen.",
+		[]string{"instance_type", "zone", "purchase_option"}, nil)
+)
+
+// published is the book that runs; its prices are read when they are scraped, so that ages are right and offerings
+// that are gone vanish.
+var published atomic.Pointer[Book]
+
+// RegisterMetrics makes this package's metrics known to r. It panics where they are already known, as MustRegister does.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(refreshErrors, bookCollector{}) }
+
+type bookCollector struct{}
+
+// Describe implements prometheus.Collector.
+func (bookCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- priceDesc
+	out <- ageDesc
+}
+
+// Collect implements prometheus.Collector.
+func (bookCollector) Collect(out chan<- prometheus.Metric) {
+	book := published.Load()
+	if book == nil {
+		return
+	}
+	book.mu.RLock()
+	defer book.mu.RUnlock()
+	for o := range book.wanted {
+		found, ok := book.prices.exactly(o)
+		if !ok {
+			continue
+		}
+		labels := []string{o.InstanceType, o.Zone, o.PurchaseOption()}
+		out <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, found.price, labels...)
+		out <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, book.options.Clock.Since(found.seen).Seconds(), labels...)
+	}
+}

@@ -1,0 +1,80 @@
+package pricing
+
+import "time"
+
+// place is a type in a zone; the zone is "" where a price was quoted for no zone in particular.
+type place struct{ instanceType, zone string }
+
+// point is a price and when it was seen.
+type point struct {
+	price float64
+	seen  time.Time
+}
+
+// prices are the last known ones. They are not safe for concurrent use.
+type prices struct {
+	// spot and listed come from the spot price history: the market price, and the on-demand list price beside it.
+	spot, listed map[place]point
+	// quoted are on-demand prices asked for, with the account's discounts; they are better than listed ones.
+	quoted map[place]point
+}
+
+func newPrices() prices {
+	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}}
+}
+
+func (p prices) of(o Offering) (float64, bool) {
+	found, ok := p.find(o)
+	return found.price, ok
+}
+
+// find prefers what was seen for exactly this offering over what stands in for it.
+func (p prices) find(o Offering) (point, bool) {
+	if found, ok := p.exactly(o); ok {
+		return found, true
+	}
+	if o.Spot {
+		return p.find(Offering{InstanceType: o.InstanceType, Zone: o.Zone})
+	}
+	return p.dearestOnDemand(o.InstanceType)
+}
+
+// exactly is the price of this offering and no other.
+func (p prices) exactly(o Offering) (point, bool) {
+	at := place{o.InstanceType, o.Zone}
+	if o.anyZone() {
+		if o.Spot {
+			return dearest(o.InstanceType, p.spot)
+		}
+		return p.dearestOnDemand(o.InstanceType)
+	}
+	if o.Spot {
+		found, ok := p.spot[at]
+		return found, ok
+	}
+	if found, ok := p.quoted[at]; ok {
+		return found, true
+	}
+	found, ok := p.listed[at]
+	return found, ok
+}
+
+// dearestOnDemand stands in for zones without a price of their own: on-demand prices differ little between the zones
+// of a region.
+func (p prices) dearestOnDemand(instanceType string) (point, bool) {
+	if found, ok := dearest(instanceType, p.quoted); ok {
+		return found, true
+	}
+	return dearest(instanceType, p.listed)
+}
+
+func dearest(instanceType string, among map[place]point) (point, bool) {
+	var best point
+	found := false
+	for at, candidate := range among {
+		if at.instanceType == instanceType && (!found || candidate.price > best.price) {
+			best, found = candidate, true
+		}
+	}
+	return best, found
+}
