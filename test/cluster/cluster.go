@@ -12,6 +12,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -107,6 +108,9 @@ func start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	}
 	process, err := startSupervisor(opts.Binary, dir, temporary, opts.NodeGracePeriod)
 	if err != nil {
+		if temporary {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
 		return nil, err
 	}
 	c := &Cluster{process: process}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
@@ -57,15 +56,10 @@ func runKwok(ctx context.Context, args []string) error {
 	}
 	ctx = log.NewContext(ctx, log.NewLogger(os.Stderr, log.LevelWarn))
 
-	factory := informers.NewSharedInformerFactory(client, 0)
-	nodes := factory.Core().V1().Nodes()
-	if err := keepLeases(ctx, client, nodes, *grace); err != nil {
+	if err := keepLeases(ctx, client, *grace); err != nil {
 		return err
 	}
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-
-	controller, err := kubelets(client, selection{nodes.Lister()})
+	controller, err := kubelets(client)
 	if err != nil {
 		return err
 	}
@@ -78,14 +72,15 @@ func runKwok(ctx context.Context, args []string) error {
 
 // kubelets is kwok itself. Its own leases are off: while it believes that it does not hold a Node's lease it drops the
 // events of that Node's pods for good, and it believes so for a moment after every new Node.
-func kubelets(client kubernetes.Interface, nodes selection) (*controllers.Controller, error) {
+func kubelets(client kubernetes.Interface) (*controllers.Controller, error) {
 	local, err := parseStages(stages)
 	if err != nil {
 		return nil, err
 	}
+	nodes := newSelection()
 	return controllers.NewController(controllers.Config{
 		Clock:                             clock.RealClock{},
-		TypedClient:                       fakeNodesOnly{client},
+		TypedClient:                       fakeNodesOnly{client, nodes},
 		ManageNodesWithAnnotationSelector: nodeAnnotation + "=" + nodeFake,
 		CIDR:                              podNetwork,
 		NodeIP:                            addressOfNode,

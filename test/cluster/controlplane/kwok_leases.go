@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	corev1informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/kwok/pkg/kwok/controllers"
@@ -16,8 +15,9 @@ import (
 
 // keepLeases holds a lease for each of our Nodes and lets go of it when the Node is no longer ours, as long as ctx lasts.
 // The lease is the Node's heartbeat: the controller-manager calls a Node unreachable that has not renewed it for grace.
-func keepLeases(ctx context.Context, client kubernetes.Interface, nodes corev1informers.NodeInformer, grace time.Duration) error {
+func keepLeases(ctx context.Context, client kubernetes.Interface, grace time.Duration) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(corev1.NamespaceNodeLease))
+	nodes := factory.Core().V1().Nodes() // has no namespace
 	leases := factory.Coordination().V1().Leases().Lister().Leases(corev1.NamespaceNodeLease)
 	holder, err := controllers.NewNodeLeaseController(controllers.NodeLeaseControllerConfig{
 		HolderIdentity:       nameKwok,

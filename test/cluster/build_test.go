@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestVersionIsThatOfTheNestedModule(t *testing.T) {
+	mod, err := os.ReadFile("controlplane/go.mod")
+	require.NoError(t, err)
+	require.Contains(t, string(mod), "k8s.io/kubernetes v"+kubeVersion)
+}
+
+func TestFingerprintChangesWithTheSources(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	seen := map[string]bool{}
+	for _, change := range []func(){
+		func() { write("a", "1") },
+		func() { write("a", "2") },
+		func() { write("b", "") },
+		func() { require.NoError(t, os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "c"))) },
+	} {
+		change()
+		sum, err := fingerprint(dir)
+		require.NoError(t, err)
+		require.False(t, seen[sum])
+		seen[sum] = true
+	}
+}
+
+func TestStartRefusesBadOptions(t *testing.T) {
+	used := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(used, "file"), nil, 0o600))
+	tests := map[string]struct {
+		opts Options
+		want string
+	}{
+		"a directory in use":           {Options{Dir: used}, "is not empty"},
+		"a grace period too short":     {Options{NodeGracePeriod: 1}, "NodeGracePeriod"},
+		"a binary that does not exist": {Options{Binary: filepath.Join(used, "none")}, "none"},
+		"a binary of something else":   {Options{Binary: "/bin/false"}, "supervisor ended"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := Start(t.Context(), test.opts)
+			require.ErrorContains(t, err, test.want)
+		})
+	}
+}
