@@ -1,24 +1,16 @@
+// Command gpu-spot-autoscaler keeps a Kubernetes cluster on Alibaba Cloud supplied with GPU spot nodes. It is Cluster
+// Autoscaler with a cloud provider of its own.
 package main
 
 import (
-	_ "github.com/aliyun/alibaba-cloud-sdk-go/sdk"
-	_ "github.com/aliyun/alibaba-cloud-sdk-go/services/ecs"
-	_ "github.com/aliyun/alibaba-cloud-sdk-go/services/ess"
-	_ "github.com/aliyun/alibaba-cloud-sdk-go/services/sts"
-	_ "github.com/aliyun/alibaba-cloud-sdk-go/services/vpc"
-	_ "github.com/google/uuid"
-	_ "github.com/prometheus/client_golang/prometheus/promhttp"
-	_ "github.com/spf13/cobra"
-	_ "github.com/spf13/pflag"
-	_ "github.com/stretchr/testify/assert"
-	_ "golang.org/x/sync/errgroup"
-	_ "golang.org/x/time/rate"
-	_ "k8s.io/autoscaler/cluster-autoscaler/core"
-	_ "k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/orchestrator"
-	_ "k8s.io/autoscaler/cluster-autoscaler/config/flags"
-	_ "k8s.io/kubectl/pkg/drain"
-	_ "k8s.io/utils/clock"
-	_ "sigs.k8s.io/yaml"
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app"
 )
 
-func main() {}
+func main() {
+	os.Exit(cli.Run(app.NewCommand()))
+}

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"context"
+
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
+	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/loop"
+	"k8s.io/autoscaler/cluster-autoscaler/metrics"
+	"k8s.io/client-go/informers"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// firstRefreshRetry is how long to wait before the cloud is asked again at start.
+const firstRefreshRetry = 5 * time.Second
+
+// parts are what runs while this process leads.
+type parts struct {
+	informers informers.SharedInformerFactory
+	prices    *pricing.Book
+	reclaimer *reclaim.Controller
+	provider  *ess.Provider
+	core      core.Autoscaler
+	trigger   *processors.Trigger
+	// provisioning is nil unless ProvisioningRequests are enabled.
+	provisioning *provisioning
+}
+
+// autoscale builds the parts and runs them until ctx ends or one of them fails. It returns nil when ctx ended, after
+// the loop under way.
+func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, snapshotter debuggingsnapshot.DebuggingSnapshotter) error {
+	group, ctx := errgroup.WithContext(ctx)
+	p, err := build(ctx, config, snapshotter)
+	if err != nil {
+		return err
+	}
+	defer p.informers.Shutdown()
+	p.informers.Start(ctx.Done())
+	for kind, synced := range p.informers.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return notIfDone(ctx, fmt.Errorf("list %v: stopped before it was complete", kind))
+		}
+	}
+	group.Go(func() error { p.prices.Run(ctx); return nil })
+	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
+	group.Go(func() error { return p.loop(ctx, config, health) })
+	return group.Wait()
+}
+
+// notIfDone leaves out errors that come of the end.
+func notIfDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// loop runs core's loop each time the trigger says so.
+func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
+	health.StartMonitoring()
+	if err := p.firstRefresh(ctx); err != nil {
+		return notIfDone(ctx, err)
+	}
+	if err := p.core.Start(); err != nil {
+		return fmt.Errorf("start cluster autoscaler: %w", err)
+	}
+	defer p.cleanUp(config)
+	// Pods and ProvisioningRequests have turns: what bought nothing may do so in the turn after the next.
+	var last, beforeLast time.Time
+	for productive := true; p.trigger.Wait(ctx, productive) == nil; {
+		beforeLast, last = last, time.Now()
+		loop.RunAutoscalerOnce(p.core, health, last)
+		since := last
+		if p.provisioning != nil {
+			since = beforeLast
+		}
+		productive = p.productive(since)
+	}
+	return nil
+}
+
+// firstRefresh waits for the first look at the pools. Core begins its first loop with cleaning the taints that a killed
+// predecessor left on nodes of ours, once, and before it refreshes: without pools no node would be ours.
+func (p *parts) firstRefresh(ctx context.Context) error {
+	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(context.Context) (bool, error) {
+		err := p.provider.Refresh()
+		if err != nil {
+			klog.Errorf("Will try again in %v: %v", firstRefreshRetry, err)
+		}
+		return err == nil, nil
+	})
+}
+
+// productive says whether a loop since then bought, removed or provisioned something: there may be more to do.
+func (p *parts) productive(since time.Time) bool {
+	if p.provisioning != nil && !p.provisioning.injector.LastProvisioningRequestProcessTime().Before(since) {
+		return true
+	}
+	return !p.core.LastScaleUpTime().Before(since) || !p.core.LastScaleDownDeleteTime().Before(since)
+}
+
+// cleanUp ends core. It cleans up the provider itself only where it writes a status ConfigMap.
+func (p *parts) cleanUp(config *Config) {
+	p.core.ExitCleanUp()
+	if config.Autoscaling.WriteStatusConfigMap {
+		return
+	}
+	if err := p.provider.Cleanup(); err != nil {
+		klog.Errorf("Clean up the provider: %v", err)
+	}
+}
+
+// build wires the parts. Nothing runs yet.
+func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
+	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(withoutManagedFields))}
+	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
+	events := newDeploymentEvents(ctx, config.Kube, kube.Recorder, config.Autoscaling.ConfigNamespace, config.DeploymentName)
+
+	var err error
+	if config.Autoscaling.ProvisioningRequestEnabled {
+		if p.provisioning, err = newProvisioning(config); err != nil {
+			return nil, err
+		}
+	}
+	pods := newPodFlow(config, p.provisioning)
+	p.trigger = pods.trigger
+	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+
+	marks, drains, err := reclaim.Clients(config.KubeConfig)
+	if err != nil {
+		return nil, err
+	}
+	if p.reclaimer, err = reclaim.New(reclaim.Config{
+		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: kube.Recorder, Clock: config.Clock,
+		PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod, OnNotice: p.trigger.Notify,
+	}); err != nil {
+		return nil, err
+	}
+	p.prices = pricing.NewBook(pricing.BookOptions{Source: config.Cloud, Interval: config.PriceRefreshInterval, Clock: config.Clock})
+	if p.provider, err = ess.New(ess.Config{
+		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
+		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
+		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
+		Doomed:          p.reclaimer.Doomed, Wake: p.trigger.Notify,
+		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
+	}); err != nil {
+		return nil, err
+	}
+	expander, err := newExpander(config, p.provider, kube, events)
+	if err != nil {
+		return nil, err
+	}
+	p.core, err = buildCore(config, p, kube, pods, expander, events, snapshotter)
+	return p, err
+}
+
+// withoutManagedFields drops what nobody here reads and is a good part of every object.
+func withoutManagedFields(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}

@@ -1,0 +1,149 @@
+package app
+
+import (
+	"fmt"
+
+	apiv1 "k8s.io/api/core/v1"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
+	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
+	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	"k8s.io/autoscaler/cluster-autoscaler/metrics"
+	"k8s.io/autoscaler/cluster-autoscaler/observers/loopstart"
+	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/nodes"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/podinjection"
+	podinjectionbackoff "k8s.io/autoscaler/cluster-autoscaler/processors/podinjection/backoff"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates/emptycandidates"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates/previouscandidates"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/predicate"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/store"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+)
+
+// podFlow is the way of a pending pod to the orchestrator that buys for it.
+type podFlow struct {
+	trigger      *processors.Trigger
+	hold         *processors.Hold
+	orchestrator scaleup.Orchestrator
+	// fakes keeps Events off pods that exist only to buy ahead of demand; nil unless that is enabled.
+	fakes status.ScaleUpStatusProcessor
+}
+
+func newPodFlow(config *Config, provisioning *provisioning) *podFlow {
+	flow := &podFlow{}
+	chain := podlistprocessor.NewDefaultPodListProcessor(scheduling.ScheduleAnywhere)
+	var inner scaleup.Orchestrator = orchestrator.New()
+	if provisioning != nil {
+		provisioning.extend(chain)
+		inner = provisioning.orchestrator
+	}
+	if config.Autoscaling.ProactiveScaleupEnabled {
+		registry := podinjectionbackoff.NewFakePodControllerRegistry()
+		chain = pods.NewCombinedPodListProcessor([]pods.PodListProcessor{
+			podinjection.NewPodInjectionPodListProcessor(registry), chain,
+			podinjection.NewEnforceInjectedPodsLimitProcessor(config.Autoscaling.PodInjectionLimit),
+		})
+		flow.fakes = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
+	}
+	arrivals, gangs := processors.NewArrivals(config.Clock), &processors.Gangs{}
+	flow.hold = processors.NewHold(chain, arrivals, gangs, config.Clock, config.SettleWindow)
+	flow.orchestrator = processors.NewGangOrchestrator(inner, gangs, config.Clock)
+	flow.trigger = processors.NewTrigger(processors.TriggerConfig{
+		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals, Waker: flow.hold,
+		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
+	})
+	return flow
+}
+
+// buildCore makes Cluster Autoscaler of its own parts and ours.
+func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients, flow *podFlow,
+	best expander.Strategy, events processors.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
+	autoscaling := config.Autoscaling
+	handle, err := framework.NewHandle(p.informers, autoscaling.SchedulerConfig, autoscaling.DynamicResourceAllocationEnabled)
+	if err != nil {
+		return nil, fmt.Errorf("simulate the scheduler: %w", err)
+	}
+	deletion := simulatoroptions.NewNodeDeleteOptions(autoscaling)
+	opts := core.AutoscalerOptions{
+		AutoscalingOptions:     autoscaling,
+		KubeClient:             config.Kube,
+		InformerFactory:        p.informers,
+		AutoscalingKubeClients: kube,
+		CloudProvider:          p.provider,
+		FrameworkHandle:        handle,
+		ClusterSnapshot: predicate.NewPredicateSnapshot(store.NewDeltaSnapshotStore(autoscaling.ClusterSnapshotParallelism),
+			handle, autoscaling.DynamicResourceAllocationEnabled),
+		ExpanderStrategy:     best,
+		DebuggingSnapshotter: snapshotter,
+		ScaleUpOrchestrator:  flow.orchestrator,
+		DeleteOptions:        deletion,
+		DrainabilityRules:    rules.Default(deletion),
+	}
+	opts.Processors = newProcessors(config, p.provider, flow, events)
+	opts.Processors.ScaleDownNodeProcessor = newScaleDownCandidates(&opts)
+	if p.provisioning != nil {
+		opts.LoopStartNotifier = loopstart.NewObserversList([]loopstart.Observer{p.provisioning.processor})
+	}
+
+	metrics.UpdateCPULimitsCores(autoscaling.MinCoresTotal, autoscaling.MaxCoresTotal)
+	metrics.UpdateMemoryLimitsBytes(autoscaling.MinMemoryTotal, autoscaling.MaxMemoryTotal)
+	metrics.InitMetrics()
+
+	autoscaler, aErr := core.NewAutoscaler(opts, p.informers)
+	if aErr != nil {
+		return nil, fmt.Errorf("build cluster autoscaler: %w", aErr)
+	}
+	return autoscaler, nil
+}
+
+// newProcessors puts ours in the places of core's. Not listed: the processor of --scale-down-delay-type-local, since
+// the cooldown is of a pool.
+func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events processors.EventSink) *caprocessors.AutoscalingProcessors {
+	all := caprocessors.DefaultProcessors(config.Autoscaling)
+	cheapest := processors.NewCheapestFirst(provider, config.Clock)
+	all.CustomResourcesProcessor = processors.NewDyingNodes(provider, all.CustomResourcesProcessor)
+	all.TemplateNodeInfoProvider = processors.NewTemplates(provider, events)
+	all.PodListProcessor = flow.hold
+	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
+	all.NodeGroupListProcessor = cheapest
+	all.BinpackingLimiter = cheapest
+	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
+	if flow.fakes != nil {
+		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
+			[]status.ScaleUpStatusProcessor{flow.fakes, all.ScaleUpStatusProcessor})
+	}
+	return all
+}
+
+// newScaleDownCandidates looks at empty nodes first and then at those looked at before, as core's own main does.
+func newScaleDownCandidates(opts *core.AutoscalerOptions) nodes.ScaleDownNodeProcessor {
+	previous := previouscandidates.NewPreviousCandidates()
+	opts.Processors.ScaleDownCandidatesNotifier.Register(previous)
+	candidates := scaledowncandidates.NewCombinedScaleDownCandidatesProcessor()
+	candidates.Register(scaledowncandidates.NewScaleDownCandidatesSortingProcessor([]scaledowncandidates.CandidatesComparer{
+		emptycandidates.NewEmptySortingProcessor(emptycandidates.NewNodeInfoGetter(opts.ClusterSnapshot), opts.DeleteOptions, opts.DrainabilityRules),
+		previous,
+	}))
+	return candidates
+}
+
+// pools shows the provider's pools as scale-down wants to see them.
+type pools struct{ *ess.Provider }
+
+func (p pools) PoolOf(node *apiv1.Node) (processors.Pool, bool) {
+	status, ok := p.Provider.PoolOf(node)
+	return processors.Pool(status), ok
+}

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	"k8s.io/autoscaler/cluster-autoscaler/expander/factory"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// newExpander makes the chain of --expander out of Cluster Autoscaler's expanders and ours.
+func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cacontext.AutoscalingKubeClients,
+	events processors.EventSink) (expander.Strategy, error) {
+	model, aErr := provider.Pricing()
+	if aErr != nil {
+		return nil, fmt.Errorf("prices: %w", aErr)
+	}
+	known := factory.NewFactory()
+	known.RegisterDefaultExpanders(provider, kube, config.Kube, config.Autoscaling.ConfigNamespace,
+		config.Autoscaling.GRPCExpanderCert, config.Autoscaling.GRPCExpanderURL)
+	known.RegisterFilter(pricing.LeastPriceName, func() expander.Filter {
+		return pricing.NewLeastPrice(model, config.Clock, explainTo(events))
+	})
+	strategy, err := known.Build(strings.Split(config.Autoscaling.ExpanderNames, ","))
+	if err != nil {
+		return nil, fmt.Errorf("--expander=%s: %w", config.Autoscaling.ExpanderNames, err)
+	}
+	return strategy, nil
+}
+
+// explainTo tells the operator why an offering was chosen.
+func explainTo(events processors.EventSink) func(pricing.Decision) {
+	return func(decision pricing.Decision) {
+		reason := "there was no other"
+		if decision.RunnerUp != nil {
+			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
+		}
+		klog.Infof("Chose %s (%s)", decision.Chosen, reason)
+		events.Eventf(corev1.EventTypeNormal, "OfferingChosen", "%s (%s)", decision.Chosen, reason)
+	}
+}

@@ -1,0 +1,86 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+)
+
+// errLostLease says that another process may be the leader by now.
+var errLostLease = errors.New("lost the leader lease")
+
+// lead does the work while this process holds the lease, or right away where there is no election, and returns the
+// work's error. The lease is held until the work has ended, so that no two processes ever work at once, and then given
+// back. It returns errLostLease, without waiting for the work, when the lease could not be renewed.
+func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzAdaptor, work func(context.Context) error) error {
+	if !config.LeaderElection.LeaderElect {
+		return work(ctx)
+	}
+	lock, err := resourcelock.New(config.LeaderElection.ResourceLock,
+		config.LeaderElection.ResourceNamespace, config.LeaderElection.ResourceName,
+		config.ElectionClient.CoreV1(), config.ElectionClient.CoordinationV1(),
+		resourcelock.ResourceLockConfig{Identity: config.Identity})
+	if err != nil {
+		return fmt.Errorf("make the leader lease: %w", err)
+	}
+
+	// The election outlives ctx until the work is done.
+	election, giveBack := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveBack()
+	started, done := make(chan struct{}), make(chan error, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: options.Name, Lock: lock, WatchDog: watchdog, ReleaseOnCancel: true,
+		LeaseDuration: config.LeaderElection.LeaseDuration.Duration,
+		RenewDeadline: config.LeaderElection.RenewDeadline.Duration,
+		RetryPeriod:   config.LeaderElection.RetryPeriod.Duration,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(held context.Context) {
+				close(started)
+				held, cancel := context.WithCancel(held)
+				defer context.AfterFunc(ctx, cancel)()
+				defer giveBack()
+				done <- work(held)
+			},
+			OnStoppedLeading: func() { klog.Info("Not the leader") },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("--leader-elect: %w", err)
+	}
+	watchdog.SetLeaderElection(elector)
+
+	// Who does not lead yet has nothing to finish.
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-started:
+		default:
+			giveBack()
+		}
+	})()
+	elector.Run(election)
+	return outcome(election, started, done)
+}
+
+// outcome tells why the election ended.
+func outcome(election context.Context, started <-chan struct{}, done <-chan error) error {
+	if election.Err() == nil {
+		return errLostLease
+	}
+	select {
+	case err := <-done:
+		return err
+	default:
+	}
+	select {
+	case <-started: // work began in the moment of the end
+		return <-done
+	default:
+		return nil // told to end before it ever led
+	}
+}

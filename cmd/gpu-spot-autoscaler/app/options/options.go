@@ -1,0 +1,203 @@
+// Package options reads the command line: every flag of Cluster Autoscaler, with some defaults changed, and our own.
+package options
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/autoscaler/cluster-autoscaler/config"
+	"k8s.io/autoscaler/cluster-autoscaler/config/flags"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	cliflag "k8s.io/component-base/cli/flag"
+	componentconfig "k8s.io/component-base/config"
+	componentoptions "k8s.io/component-base/config/options"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/features"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+)
+
+// Name is the name of the binary, of its Deployment and of its lease, unless flags say otherwise.
+const Name = "gpu-spot-autoscaler"
+
+// Names of the sections that --help prints.
+const (
+	sectionOurs     = "gpu-spot"
+	sectionElection = "leader election"
+	sectionLogs     = "logs"
+	sectionFeatures = "feature gates"
+	sectionCore     = "cluster-autoscaler"
+)
+
+// defaultPriceRefreshInterval: Alibaba publishes spot prices by the hour.
+const defaultPriceRefreshInterval = 5 * time.Minute
+
+// Options are the command line. They are complete after Complete.
+type Options struct {
+	Region      string
+	CloudScheme string
+	Endpoints   alicloud.Endpoints
+
+	// SettleWindow is how long no new GPU pod of a kind must have appeared before capacity is bought for it.
+	SettleWindow time.Duration
+	// ReclaimPollInterval is how often the cloud is asked for reclaim notices; ReclaimNoticePeriod is how long before
+	// the release they come.
+	ReclaimPollInterval, ReclaimNoticePeriod time.Duration
+	PriceRefreshInterval                     time.Duration
+	// DeploymentName is the Deployment that this process is of. Events about no other object are recorded there.
+	DeploymentName string
+
+	LeaderElection componentconfig.LeaderElectionConfiguration
+	Logs           *logsapi.LoggingConfiguration
+	// Autoscaling are the flags of Cluster Autoscaler, as of Complete.
+	Autoscaling config.AutoscalingOptions
+
+	sections cliflag.NamedFlagSets
+}
+
+// New declares the flags. Those of Cluster Autoscaler are variables of the process, so there is only one useful
+// Options in a process.
+func New() (*Options, error) {
+	o := &Options{Logs: logsapi.NewLoggingConfiguration()}
+	o.addOurs(o.sections.FlagSet(sectionOurs))
+	o.addElection(o.sections.FlagSet(sectionElection))
+	logsapi.AddFlags(o.Logs, o.sections.FlagSet(sectionLogs))
+	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
+		return nil, fmt.Errorf("adding the feature gates of logging: %w", err)
+	}
+	utilfeature.DefaultMutableFeatureGate.AddFlag(o.sections.FlagSet(sectionFeatures))
+	if err := setDefaults(coreDefaults()); err != nil {
+		return nil, err
+	}
+	o.addCore(o.sections.FlagSet(sectionCore))
+	return o, nil
+}
+
+func (o *Options) addOurs(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Region, "region", os.Getenv("ALIBABA_CLOUD_REGION_ID"),
+		"Region of the scaling groups, such as cn-hangzhou. Required. Default: $ALIBABA_CLOUD_REGION_ID.")
+	fs.StringVar(&o.CloudScheme, "cloud-scheme", "https", "How to speak to Alibaba Cloud: https or http.")
+	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba's of the region.")
+	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba's of the region.")
+	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba's of the region.")
+	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba's of the region.")
+	fs.DurationVar(&o.SettleWindow, "settle-window", processors.DefaultSettleWindow,
+		"Buy for pending GPU pods when for so long no other of their kind has appeared, at the latest after five times that. Complete gangs do not wait. 0 turns it off.")
+	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", reclaim.DefaultPollInterval,
+		"How often to ask for instances that are about to be reclaimed. One request each.")
+	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", reclaim.DefaultNoticePeriod,
+		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
+	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
+	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
+		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
+}
+
+func (o *Options) addElection(fs *pflag.FlagSet) {
+	o.LeaderElection = componentconfig.LeaderElectionConfiguration{
+		LeaderElect:   true,
+		LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
+		RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
+		RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
+		ResourceLock:  resourcelock.LeasesResourceLock,
+		ResourceName:  Name,
+	}
+	componentoptions.BindLeaderElectionFlags(&o.LeaderElection, fs)
+}
+
+// addCore adopts the flags of Cluster Autoscaler and klog, which live in the flag set of the process: the code that
+// reads them looks there whether they were given. Two of them are as much ours, and listed so.
+func (o *Options) addCore(fs *pflag.FlagSet) {
+	if flag.Lookup("logtostderr") == nil {
+		klog.InitFlags(nil)
+	}
+	pflag.CommandLine.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	pflag.CommandLine.AddGoFlagSet(flag.CommandLine)
+	for name, usage := range map[string]string{
+		"cluster-name": "Manage the scaling groups tagged k8s.io/cluster-autoscaler/enabled=true and k8s.io/cluster-autoscaler/<cluster-name>.",
+		"nodes":        "Manage this scaling group too, whatever its tags: <min>:<max>:<scaling-group-id>. Can be given several times.",
+	} {
+		f := pflag.CommandLine.Lookup(name)
+		f.Usage = usage
+		o.sections.FlagSet(sectionOurs).AddFlag(f)
+	}
+	flag.VisitAll(func(f *flag.Flag) {
+		taken := slices.ContainsFunc(o.sections.Order, func(section string) bool {
+			return o.sections.FlagSets[section].Lookup(f.Name) != nil
+		})
+		if !taken && !strings.HasPrefix(f.Name, "test.") {
+			fs.AddFlag(pflag.CommandLine.Lookup(f.Name))
+		}
+	})
+}
+
+// Sections returns the flags by section, for parsing and for --help.
+func (o *Options) Sections() cliflag.NamedFlagSets { return o.sections }
+
+// Complete reads the flags of Cluster Autoscaler after the command line was parsed, and puts right what must not be
+// chosen. It exits the process, as Cluster Autoscaler does, where one of those flags cannot be read.
+func (o *Options) Complete() error {
+	o.Autoscaling = flags.AutoscalingOptions()
+	if o.LeaderElection.ResourceNamespace == "" {
+		o.LeaderElection.ResourceNamespace = o.Autoscaling.ConfigNamespace
+	}
+	if o.Autoscaling.BalanceSimilarNodeGroups {
+		klog.Warning("--balance-similar-node-groups is ignored: it would split a purchase over the offerings of a pool, which share one maximum")
+		o.Autoscaling.BalanceSimilarNodeGroups = false
+	}
+	if !o.Autoscaling.ScaleDownDelayTypeLocal {
+		klog.Warning("--scale-down-delay-type-local=false: every purchase anywhere delays every scale-down, beside the cooldown of each pool")
+	}
+	if len(o.Autoscaling.NodeGroupAutoDiscovery) > 0 {
+		klog.Warning("--node-group-auto-discovery is ignored: scaling groups are found by the tags k8s.io/cluster-autoscaler/enabled and k8s.io/cluster-autoscaler/<cluster-name>")
+	}
+	return o.enableDRA()
+}
+
+// enableDRA sets the feature gate that the scheduler's plugins go by to what the flag of Cluster Autoscaler says.
+func (o *Options) enableDRA() error {
+	gates := utilfeature.DefaultMutableFeatureGate
+	if !o.Autoscaling.DynamicResourceAllocationEnabled || gates.Enabled(features.DynamicResourceAllocation) {
+		return nil
+	}
+	if err := gates.SetFromMap(map[string]bool{string(features.DynamicResourceAllocation): true}); err != nil {
+		return fmt.Errorf("enabling dynamic resource allocation: %w", err)
+	}
+	return nil
+}
+
+// Validate names every flag that does not make sense.
+func (o *Options) Validate() []error {
+	var problems []error
+	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	if o.Region == "" {
+		fail("--region is required")
+	}
+	if o.CloudScheme != "http" && o.CloudScheme != "https" {
+		fail("--cloud-scheme=%s is neither http nor https", o.CloudScheme)
+	}
+	if o.Autoscaling.ClusterName == "" && len(o.Autoscaling.NodeGroups) == 0 {
+		fail("one of --cluster-name and --nodes is required: without either there is no pool to manage")
+	}
+	if o.SettleWindow < 0 {
+		fail("--settle-window=%v is negative", o.SettleWindow)
+	}
+	for name, value := range map[string]time.Duration{
+		"reclaim-poll-interval": o.ReclaimPollInterval, "reclaim-notice-period": o.ReclaimNoticePeriod,
+		"price-refresh-interval": o.PriceRefreshInterval, "scan-interval": o.Autoscaling.ScanInterval,
+	} {
+		if value <= 0 {
+			fail("--%s=%v is not positive", name, value)
+		}
+	}
+	return problems
+}

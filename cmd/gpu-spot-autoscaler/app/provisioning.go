@@ -1,0 +1,60 @@
+package app
+
+import (
+	"fmt"
+
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/provreq"
+	"k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/besteffortatomic"
+	"k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/checkcapacity"
+	provreqorchestrator "k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/orchestrator"
+	"k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/provreqclient"
+)
+
+// provisioning is Cluster Autoscaler's support for ProvisioningRequests.
+type provisioning struct {
+	injector     *provreq.ProvisioningRequestPodsInjector
+	processor    provisioningProcessor
+	orchestrator scaleup.Orchestrator
+}
+
+// provisioningProcessor both processes pods and is told of each loop's start.
+type provisioningProcessor interface {
+	pods.PodListProcessor
+	Refresh()
+}
+
+func newProvisioning(config *Config) (*provisioning, error) {
+	autoscaling := config.Autoscaling
+	client, err := provreqclient.NewProvisioningRequestClient(config.KubeConfig)
+	if err != nil {
+		return nil, fmt.Errorf("make the client for ProvisioningRequests: %w", err)
+	}
+	injector, err := provreq.NewProvisioningRequestPodsInjector(config.KubeConfig,
+		autoscaling.ProvisioningRequestInitialBackoffTime, autoscaling.ProvisioningRequestMaxBackoffTime,
+		autoscaling.ProvisioningRequestMaxBackoffCacheSize, autoscaling.CheckCapacityBatchProcessing,
+		autoscaling.CheckCapacityProcessorInstance)
+	if err != nil {
+		return nil, fmt.Errorf("watch ProvisioningRequests: %w", err)
+	}
+	var batch *provreq.ProvisioningRequestPodsInjector
+	if autoscaling.CheckCapacityBatchProcessing {
+		batch = injector
+	}
+	return &provisioning{
+		injector:  injector,
+		processor: provreq.NewProvReqProcessor(client, autoscaling.CheckCapacityProcessorInstance),
+		orchestrator: provreqorchestrator.NewWrapperOrchestrator(provreqorchestrator.New(client, []provreqorchestrator.ProvisioningClass{
+			checkcapacity.New(client, batch),
+			besteffortatomic.New(client),
+		})),
+	}, nil
+}
+
+// extend adds to core's chain: pods that consume a request do not count, the pods of the request in turn do.
+func (p *provisioning) extend(chain *pods.CombinedPodListProcessor) {
+	chain.AddProcessor(provreq.NewProvisioningRequestPodsFilter(provreq.NewDefautlEventManager()))
+	chain.AddProcessor(p.injector)
+	chain.AddProcessor(p.processor)
+}
