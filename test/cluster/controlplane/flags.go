@@ -39,7 +39,6 @@ func (l layout) apiServerFlags() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + l.path(fileServiceAccount),
 		"--service-account-signing-key-file=" + l.path(fileServiceAccount),
-		"--profiling=false",
 	}
 }
 
@@ -51,7 +50,6 @@ func (l layout) schedulerFlags() []string {
 		"--authentication-skip-lookup=true",
 		"--kube-api-qps=5000",
 		"--kube-api-burst=10000",
-		"--profiling=false",
 	}
 }
 
@@ -70,7 +68,6 @@ func (l layout) controllerManagerFlags() []string {
 		"--concurrent-gc-syncs=50",
 		"--kube-api-qps=5000",
 		"--kube-api-burst=10000",
-		"--profiling=false",
 	}
 }
 
