@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/test/rig"
+)
+
+func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
+	s.deploy("train", 2)
+	var pods []corev1.Pod
+	s.eventually("both replicas run", func(ctx context.Context) (bool, error) {
+		var err error
+		pods, err = s.replicas(ctx, "train")
+		return len(pods) == 2, err
+	})
+	doomed := s.instances("asg-1")[0].ID
+	require.NoError(t, s.Cloud.Reclaim(doomed))
+	deadline := time.Now().Add(40 * time.Second)
+	s.eventually("its Node is marked", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, doomed)
+		return node != nil && marked(node), err
+	})
+	s.eventually("its Node is empty", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, doomed)
+		if node == nil || err != nil {
+			return false, err
+		}
+		pods, err := s.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name})
+		return err == nil && len(pods.Items) == 0, err
+	})
+	assert.True(t, time.Now().Before(deadline))
+	s.eventually("both replicas run again, elsewhere", func(ctx context.Context) (bool, error) {
+		pods, err := s.replicas(ctx, "train")
+		if err != nil || len(pods) != 2 {
+			return false, err
+		}
+		node, err := s.node(ctx, doomed)
+		return node == nil || pods[0].Spec.NodeName != node.Name && pods[1].Spec.NodeName != node.Name, err
+	})
+	s.eventually("the released instance's Node is gone", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, doomed)
+		return node == nil, err
+	})
+	bought := len(s.instances("asg-1"))
+	assert.Equal(t, 2, bought, "one replacement for one reclaim")
+}
+
+func marked(node *corev1.Node) bool {
+	tainted := false
+	for _, taint := range node.Spec.Taints {
+		tainted = tainted || taint.Key == "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim" && taint.Effect == corev1.TaintEffectNoSchedule
+	}
+	_, err := time.Parse(time.RFC3339, node.Annotations["gpu-spot.autoscaling/reclaim-deadline"])
+	return tainted && err == nil && node.Spec.Unschedulable && node.Labels["gpu-spot.autoscaling/reclaiming"] == "true"
+}
+
+// deploy keeps n replicas of a GPU pod.
+func (s *story) deploy(name string, n int32) {
+	s.t.Helper()
+	pod := rig.GPUPod(name, 1)
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	_, err := s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(s.t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &n,
+			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// replicas are the pods of the app that run.
+func (s *story) replicas(ctx context.Context, name string) ([]corev1.Pod, error) {
+	list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	if err != nil {
+		return nil, err
+	}
+	var running []corev1.Pod
+	for _, pod := range list.Items {
+		if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
+			running = append(running, pod)
+		}
+	}
+	return running, nil
+}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+func TestPendingPodsAreBoughtForInTheCheapestZoneFromZero(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 3)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	assert.Equal(t, map[string]int{zoneB: 3}, s.zonesOf("asg-1"))
+	assert.Len(t, s.requests("ScaleWithAdjustment"), 1, "three pods that come together are bought for together")
+	s.told("SpotPurchaseRequested", "3 instances", zoneB, "4.000")
+}
+
+func TestStockoutTurnsToTheNextCheapestOffering(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.Cloud.SetStock(a10, zoneB, 0)
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 2)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	assert.Equal(t, map[string]int{zoneC: 2}, s.zonesOf("asg-1"))
+	s.told("SpotPurchaseFailed", zoneB, "NoStock")
+}
+
+func TestPodsGoToThePoolThatTheyAskFor(t *testing.T) {
+	left, right := pool("asg-left", 10), rig.SpotPool("asg-right", 10, []string{t4}, zones())
+	left.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "left"
+	right.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "right"
+	s := tell(t, world(left, right))
+	s.RunAutoscaler(t)
+	first, second := rig.GPUPod("first", 1), rig.GPUPod("second", 1)
+	first.Spec.NodeSelector = map[string]string{"team": "left"}
+	second.Spec.NodeSelector = map[string]string{"team": "right"}
+	s.Submit(t, first, second)
+	s.running(first, second)
+	assert.Len(t, s.instances("asg-left"), 1)
+	assert.Len(t, s.instances("asg-right"), 1)
+}
+
+func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 20)))
+	// The cheapest zone has three only.
+	s.Cloud.SetStock(a10, zoneB, 3)
+	s.RunAutoscaler(t)
+	gang := rig.Gang("allreduce", 8)
+	s.Submit(t, gang[:5]...)
+	rig.Always(t, 4*time.Second, "nothing is bought for five of eight", func(context.Context) (bool, error) {
+		return len(s.requests("ScaleWithAdjustment")) == 0, nil
+	})
+	s.Submit(t, gang[5:]...)
+	s.running(gang...)
+	s.told("SpotPurchaseRolledBack", zoneB)
+	s.eventually("all eight are in one zone and what came of the first purchase is given back", func(context.Context) (bool, error) {
+		zones := s.zonesOf("asg-1")
+		return len(zones) == 1 && zones[zoneC] == 8, nil
+	})
+}
+
+func TestMaximumOfAPoolHolds(t *testing.T) {
+	limited := pool("asg-1", 10)
+	limited.Tags["gpu-spot.autoscaling/max-size"] = "2"
+	s := tell(t, world(limited))
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 4)
+	s.Submit(t, pods...)
+	s.eventually("two of four run", func(ctx context.Context) (bool, error) { return s.countRunning(ctx, pods) == 2, nil })
+	rig.Always(t, 6*time.Second, "there are no more than two", func(context.Context) (bool, error) {
+		return len(s.instances("asg-1")) <= 2, nil
+	})
+}
+
+func TestPriceCapIsNotExceeded(t *testing.T) {
+	capped := pool("asg-1", 10)
+	capped.Tags["gpu-spot.autoscaling/price-cap"] = "4.5"
+	s := tell(t, world(capped))
+	s.Cloud.SetPrice(a10, zoneB, 5.5, 10)
+	s.RunAutoscaler(t, "--price-refresh-interval=1s")
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	rig.Always(t, 6*time.Second, "nothing is bought above the cap", func(context.Context) (bool, error) {
+		return len(s.requests("ScaleWithAdjustment")) == 0, nil
+	})
+	s.Cloud.SetPrice(a10, zoneC, 3, 10)
+	s.running(pod)
+	assert.Equal(t, map[string]int{zoneC: 1}, s.zonesOf("asg-1"))
+}
+
+func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
+	stubborn := pool("asg-1", 10)
+	stubborn.IgnoreTargeting = true
+	s := tell(t, world(stubborn))
+	autoscaler := s.RunAutoscaler(t)
+	first := rig.GPUPod("first", 1)
+	s.Submit(t, first)
+	s.running(first)
+	s.told("SpotPoolNotTargetable", "asg-1", zoneB)
+	second := rig.GPUPod("second", 1)
+	s.Submit(t, second)
+	s.running(second)
+	requests := s.requests("ScaleWithAdjustment")
+	assert.Contains(t, requests[0].Parameters, "InstanceType.1")
+	assert.NotContains(t, requests[len(requests)-1].Parameters, "InstanceType.1")
+	assert.Len(t, s.instances("asg-1"), 2, "nothing is bought twice over it")
+
+	families, err := autoscaler.Metrics(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, families, "gpu_spot_pool_targeting")
+	assert.Equal(t, "whole", families["gpu_spot_pool_targeting"].GetMetric()[0].GetLabel()[0].GetValue())
+}
+
+func TestPayAsYouGoInPlaceOfSpotIsTold(t *testing.T) {
+	careless := single("asg-1", 10)
+	compensate := true
+	careless.CompensateWithOnDemand = &compensate
+	s := tell(t, world(careless))
+	s.Cloud.SetStock(a10, zoneA, 0)
+	s.RunAutoscaler(t)
+	s.told("SpotPoolProblem", "CompensateWithOnDemand")
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.running(pod)
+	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
+	s.told("SpotCompensatedWithOnDemand", "asg-1")
+}
