@@ -53,6 +53,8 @@ type Book struct {
 	wanted map[Offering]bool
 	looks  map[look]*schedule
 	prices prices
+	// looked is closed, and replaced, after each look.
+	looked chan struct{}
 }
 
 // look is one question to the source: the spot prices of a type in all zones, or the on-demand price in one.
@@ -65,6 +67,7 @@ type look struct {
 
 // schedule says when a look is due.
 type schedule struct {
+	// due is zero before the first look.
 	due      time.Time
 	failures int
 }
@@ -86,6 +89,7 @@ func NewBook(options BookOptions) *Book {
 		wanted:  map[Offering]bool{},
 		looks:   map[look]*schedule{},
 		prices:  newPrices(),
+		looked:  make(chan struct{}),
 	}
 }
 
@@ -100,7 +104,7 @@ func (b *Book) SetOfferings(offerings []Offering) {
 		b.wanted[o] = true
 		l := lookFor(o)
 		if b.looks[l] == nil {
-			b.looks[l] = &schedule{} // due since ever
+			b.looks[l] = &schedule{}
 			fresh = true
 		}
 	}
@@ -143,6 +147,33 @@ func (b *Book) Known() map[Offering]float64 {
 		}
 	}
 	return known
+}
+
+// AwaitFirstLook returns once every wanted price has been looked up, be it in vain, or with the context's error. It is
+// for the start, so that the first purchase is not made blindly.
+func (b *Book) AwaitFirstLook(ctx context.Context) error {
+	for {
+		b.mu.RLock()
+		pending, looked := b.pending(), b.looked
+		b.mu.RUnlock()
+		if !pending {
+			return nil
+		}
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b *Book) pending() bool {
+	for o := range b.wanted {
+		if b.looks[lookFor(o)].due.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // Run keeps the prices fresh until the context ends. A look that fails leaves the last good price as it is, is logged
@@ -276,4 +307,6 @@ func (b *Book) reschedule(ctx context.Context, l look, err error) {
 		interval = min(interval, firstRetry<<min(s.failures-1, 10))
 	}
 	s.due = b.options.Clock.Now().Add(wait.Jitter(interval, spread))
+	close(b.looked)
+	b.looked = make(chan struct{})
 }
