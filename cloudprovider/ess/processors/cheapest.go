@@ -14,9 +14,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/binpacking"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroups"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
-	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 )
 
@@ -29,28 +27,47 @@ type Prices interface {
 	NodePrice(groupID string) (float64, bool)
 }
 
-// CheapestFirst keeps scale-up fast over a thousand offerings without making it dearer. It sorts the offerings by a
-// lower bound of what placing all pods on them would cost,
+// CheapestFirst keeps scale-up fast over a thousand offerings without making it dearer. It sorts the offerings by the
+// least that placing all pods on them could cost,
 //
-//	bound(offering) = price × max over resources ⌈requests of all pods ÷ what a new node leaves to pods⌉,
+//	total = price × max over resources ⌈requests of all pods ÷ what a new node leaves to pods⌉,
 //
-// and stops the bin-packing, which takes nearly all the time, as soon as some evaluated offering takes all pods for no
-// more than the bound of the next one: no offering after it can be cheaper, since each costs at least its bound. So
-// among options that take all pods the least price is exact, even where a dearer node takes more pods. Options that
-// take only some of the pods are not waited for.
+// and stops the bin-packing, which takes nearly all the time, as soon as what is left cannot win. What wins is up to the
+// expander; least-price takes the lowest price per GPU asked for (per CPU where none is). By that measure
 //
-// Where no offering takes all pods it stops when it has some option and its patience is over: then what was not
-// evaluated is, pod for pod, about as dear or dearer.
+//   - an option that takes all pods beats every offering whose total is no less, if that would take all pods too;
+//   - any option beats every offering whose unit price, price ÷ GPUs of a node, is no less.
+//
+// The second rule is exact. It ends the search where no offering suits all pods, say because some want one GPU model
+// and some another. The first ends it earlier; all that it can miss is an offering that has room for some of the pods
+// only and would fill its nodes better with those than with all. Ties go to fewer nodes, as in least-price.
+//
+// Both rules apart, the search ends when there is something to choose and patience is over: what was not evaluated by
+// then is about as dear, or dearer.
 type CheapestFirst struct {
 	prices Prices
 	clock  clock.PassiveClock
 
 	// The state of the scale-up under way.
-	pods      int
-	order     []string
-	bounds    map[string]float64
+	demand    demand
+	ranking   []ranked
 	processed sets.Set[string]
 	began     time.Time
+	// judged is the number of options looked at; of those, bestTotal is the price of the cheapest that takes all pods,
+	// bestUnit the lowest price per GPU, or CPU, asked for.
+	judged              int
+	bestTotal, bestUnit float64
+}
+
+// ranked is an offering in the order of evaluation.
+type ranked struct {
+	id string
+	// total is the least that all pods could cost on nodes, the least number of them; infinite where they cannot all go.
+	total, nodes float64
+	// unit is the price per GPU, or CPU, of a node.
+	unit float64
+	// leastUnit is the least unit of this and all offerings after it.
+	leastUnit float64
 }
 
 var (
@@ -63,41 +80,50 @@ func NewCheapestFirst(prices Prices, clk clock.PassiveClock) *CheapestFirst {
 	return &CheapestFirst{prices: prices, clock: clk}
 }
 
-// Process returns the groups, cheapest bound first, then by price; groups that cannot take all pods or have no price come last.
+// Process returns the groups in the order of what they would cost. Those that cannot take all pods come after those
+// that may, and those without a price last.
 func (c *CheapestFirst) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo,
 	unschedulable []*apiv1.Pod) ([]cloudprovider.NodeGroup, map[string]*framework.NodeInfo, error) {
-	demand := totalRequests(unschedulable)
-	prices := make(map[string]float64, len(groups))
-	c.bounds = make(map[string]float64, len(groups))
+	c.demand = demandOf(unschedulable)
+	c.ranking = make([]ranked, 0, len(groups))
+	byID := make(map[string]cloudprovider.NodeGroup, len(groups))
 	for _, group := range groups {
-		id := group.Id()
-		price, known := c.prices.NodePrice(id)
-		if !known {
-			price = math.Inf(1)
-		}
-		prices[id] = price
-		c.bounds[id] = math.Inf(1)
-		if nodes := nodesNeeded(demand, nodeInfos[id]); !math.IsInf(nodes, 1) {
-			c.bounds[id] = price * nodes
-		}
+		byID[group.Id()] = group
+		c.ranking = append(c.ranking, c.rank(group.Id(), nodeInfos[group.Id()]))
 	}
-	sorted := slices.Clone(groups)
-	slices.SortFunc(sorted, func(a, b cloudprovider.NodeGroup) int {
-		a1, b1 := a.Id(), b.Id()
-		return cmp.Or(cmp.Compare(c.bounds[a1], c.bounds[b1]), cmp.Compare(prices[a1], prices[b1]), cmp.Compare(a1, b1))
+	slices.SortFunc(c.ranking, func(a, b ranked) int {
+		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit), cmp.Compare(a.id, b.id))
 	})
-	c.pods = len(unschedulable)
-	c.order = c.order[:0]
-	for _, group := range sorted {
-		c.order = append(c.order, group.Id())
+	sorted := make([]cloudprovider.NodeGroup, len(groups))
+	least := math.Inf(1)
+	for i := len(c.ranking) - 1; i >= 0; i-- {
+		least = min(least, c.ranking[i].unit)
+		c.ranking[i].leastUnit = least
+		sorted[i] = byID[c.ranking[i].id]
 	}
 	return sorted, nodeInfos, nil
+}
+
+func (c *CheapestFirst) rank(id string, template *framework.NodeInfo) ranked {
+	r := ranked{id: id, nodes: c.demand.nodes(template), total: math.Inf(1), unit: math.Inf(1)}
+	price, known := c.prices.NodePrice(id)
+	if !known {
+		return r
+	}
+	if !math.IsInf(r.nodes, 1) {
+		r.total = price * r.nodes
+	}
+	if units := c.demand.units(template); units > 0 {
+		r.unit = price / units
+	}
+	return r
 }
 
 // InitBinpacking begins the search.
 func (c *CheapestFirst) InitBinpacking(*cacontext.AutoscalingContext, []cloudprovider.NodeGroup) {
 	c.processed = sets.New[string]()
 	c.began = c.clock.Now()
+	c.judged, c.bestTotal, c.bestUnit = 0, math.Inf(1), math.Inf(1)
 }
 
 // MarkProcessed notes that a group was evaluated or skipped.
@@ -105,34 +131,41 @@ func (c *CheapestFirst) MarkProcessed(_ *cacontext.AutoscalingContext, groupID s
 	c.processed.Insert(groupID)
 }
 
-// StopBinpacking says whether no group that is left can be cheaper than the best found.
+// StopBinpacking says whether no group that is left can win.
 func (c *CheapestFirst) StopBinpacking(_ *cacontext.AutoscalingContext, options []expander.Option) bool {
 	if len(options) == 0 {
 		return false
 	}
-	if c.clock.Since(c.began) > patience {
-		klog.V(1).Infof("Choosing between %d options after %v, offerings not evaluated are dearer", len(options), patience)
+	for len(c.ranking) > 0 && c.processed.Has(c.ranking[0].id) {
+		c.ranking = c.ranking[1:]
+	}
+	if len(c.ranking) == 0 {
 		return true
 	}
-	best := math.Inf(1)
-	for _, option := range options {
-		price, known := c.prices.NodePrice(option.NodeGroup.Id())
-		if known && len(option.Pods) == c.pods {
-			best = min(best, price*float64(option.NodeCount))
-		}
+	if c.clock.Since(c.began) > patience {
+		klog.Infof("Choosing between %d options after %v; %d offerings that promised less were not evaluated", len(options), patience, len(c.ranking))
+		return true
 	}
-	return !math.IsInf(best, 1) && best <= c.nextBound()
+	for ; c.judged < len(options); c.judged++ {
+		c.judge(options[c.judged])
+	}
+	next := c.ranking[0]
+	return !math.IsInf(c.bestTotal, 1) && c.bestTotal <= next.total ||
+		!math.IsInf(c.bestUnit, 1) && c.bestUnit <= next.leastUnit
 }
 
-// nextBound is the least bound of the groups not yet processed.
-func (c *CheapestFirst) nextBound() float64 {
-	for len(c.order) > 0 && c.processed.Has(c.order[0]) {
-		c.order = c.order[1:]
+func (c *CheapestFirst) judge(option expander.Option) {
+	price, known := c.prices.NodePrice(option.NodeGroup.Id())
+	if !known {
+		return
 	}
-	if len(c.order) == 0 {
-		return math.Inf(1)
+	total := price * float64(option.NodeCount)
+	if len(option.Pods) == c.demand.pods {
+		c.bestTotal = min(c.bestTotal, total)
 	}
-	return c.bounds[c.order[0]]
+	if asked := c.demand.unitsOf(option.Pods); asked > 0 {
+		c.bestUnit = min(c.bestUnit, total/asked)
+	}
 }
 
 // FinalizeBinpacking ends the search.
@@ -142,40 +175,3 @@ func (c *CheapestFirst) FinalizeBinpacking(*cacontext.AutoscalingContext, []expa
 
 // CleanUp is called when the autoscaler ends.
 func (c *CheapestFirst) CleanUp() {}
-
-// totalRequests sums the requests of pods, and the pods themselves under AllowedPodNumber.
-func totalRequests(pods []*apiv1.Pod) *schedulerframework.Resource {
-	total := &schedulerframework.Resource{AllowedPodNumber: len(pods)}
-	for _, pod := range pods {
-		total.Add(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}))
-	}
-	return total
-}
-
-// nodesNeeded is the least number of nodes like the template that the demand could do with; infinite where the
-// template lacks something or there is none.
-func nodesNeeded(demand *schedulerframework.Resource, template *framework.NodeInfo) float64 {
-	if template == nil {
-		return math.Inf(1)
-	}
-	node := template.ToScheduler()
-	has, taken := node.Allocatable, node.Requested
-	nodes := 1.0
-	consider := func(want, has, taken int64) {
-		switch free := has - taken; {
-		case want <= 0:
-		case free <= 0:
-			nodes = math.Inf(1)
-		default:
-			nodes = max(nodes, math.Ceil(float64(want)/float64(free)))
-		}
-	}
-	consider(demand.MilliCPU, has.MilliCPU, taken.MilliCPU)
-	consider(demand.Memory, has.Memory, taken.Memory)
-	consider(demand.EphemeralStorage, has.EphemeralStorage, taken.EphemeralStorage)
-	consider(int64(demand.AllowedPodNumber), int64(has.AllowedPodNumber), int64(len(node.Pods)))
-	for name, want := range demand.ScalarResources {
-		consider(want, has.ScalarResources[name], taken.ScalarResources[name])
-	}
-	return nodes
-}

@@ -1,0 +1,140 @@
+package processors
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+type wakeAfter struct{ at time.Time }
+
+func (w *wakeAfter) NextWake() (time.Time, bool) { return w.at, !w.at.IsZero() }
+
+// newTestTrigger has an interval of 10 s. It is used within a bubble, where the real clock is a fake one.
+func newTestTrigger(waker *wakeAfter) *Trigger {
+	return NewTrigger(TriggerConfig{
+		Clock: clock.RealClock{}, Interval: 10 * time.Second, Arrivals: NewArrivals(clock.RealClock{}), Waker: waker,
+		BypassedSchedulers: map[string]bool{"bypassed": true},
+	})
+}
+
+func TestTriggerWakes(t *testing.T) {
+	second := time.Second
+	tests := map[string]struct {
+		productive bool
+		settled    time.Duration // 0: nothing settles
+		event      time.Duration // 0: no event
+		want       time.Duration
+	}{
+		"after the interval where nothing happens":       {want: 10 * second},
+		"at once after a productive loop":                {productive: true, want: 0},
+		"when a settle window ends":                      {settled: 2 * second, want: 2 * second},
+		"after the interval where a window lasts longer": {settled: 20 * second, want: 10 * second},
+		"on an event":                      {event: 3 * second, want: 3 * second},
+		"on an event before a window ends": {event: second, settled: 2 * second, want: second},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				waker := &wakeAfter{}
+				if test.settled > 0 {
+					waker.at = time.Now().Add(test.settled)
+				}
+				trigger := newTestTrigger(waker)
+				if test.event > 0 {
+					time.AfterFunc(test.event, trigger.Notify)
+				}
+				began := time.Now()
+				require.NoError(t, trigger.Wait(t.Context(), test.productive))
+				assert.Equal(t, test.want, time.Since(began))
+			})
+		})
+	}
+}
+
+func TestTriggerCoalescesABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := newTestTrigger(&wakeAfter{})
+		for range 100 {
+			trigger.Notify()
+		}
+		began := time.Now()
+		require.NoError(t, trigger.Wait(t.Context(), false))
+		assert.Zero(t, time.Since(began))
+		require.NoError(t, trigger.Wait(t.Context(), false))
+		assert.Equal(t, 10*time.Second, time.Since(began), "a hundred events are one loop")
+	})
+}
+
+func TestTriggerKeepsLoopsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := newTestTrigger(&wakeAfter{})
+		began := time.Now()
+		for range 5 {
+			trigger.Notify()
+			require.NoError(t, trigger.Wait(t.Context(), false))
+		}
+		assert.Equal(t, 4*minLoopGap, time.Since(began))
+	})
+}
+
+func TestTriggerEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := newTestTrigger(&wakeAfter{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, trigger.Wait(ctx, false), context.DeadlineExceeded)
+		assert.Error(t, trigger.Wait(ctx, true), "no loop starts any more")
+	})
+}
+
+func TestTriggerOnPods(t *testing.T) {
+	deleted := func(pod *apiv1.Pod) { pod.DeletionTimestamp = &pod.CreationTimestamp }
+	done := func(pod *apiv1.Pod) { pod.Status.Phase = apiv1.PodSucceeded }
+	bypassed := func(pod *apiv1.Pod) { pod.Spec.SchedulerName = "bypassed" }
+	gated := func(pod *apiv1.Pod) {
+		pod.Status.Conditions = []apiv1.PodCondition{{Type: apiv1.PodScheduled, Status: apiv1.ConditionFalse, Reason: apiv1.PodReasonSchedulingGated}}
+	}
+	tests := map[string]struct {
+		old, pod *apiv1.Pod
+		wakes    bool
+		arrived  bool
+	}{
+		"a pod nobody has looked at yet only arrives":        {pod: newPod("p"), arrived: true},
+		"a pod becomes unschedulable":                        {old: newPod("p"), pod: newPod("p", unschedulable), wakes: true, arrived: true},
+		"a pod was unschedulable before we came":             {pod: newPod("p", unschedulable), wakes: true, arrived: true},
+		"an unschedulable pod is looked at again":            {old: newPod("p", unschedulable), pod: newPod("p", unschedulable), arrived: true},
+		"a gated pod only arrives":                           {pod: newPod("p", gated), arrived: true},
+		"a pod of a bypassed scheduler counts from creation": {pod: newPod("p", bypassed), wakes: true, arrived: true},
+		"a pod with a node is none of our business":          {pod: newPod("p", unschedulable, onNode("n"))},
+		"a pod gets a node":                                  {old: newPod("p", unschedulable), pod: newPod("p", onNode("n"))},
+		"a pod that is being deleted is not bought for":      {pod: newPod("p", unschedulable, deleted)},
+		"a pod that has ended is not bought for":             {pod: newPod("p", done)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			trigger := newTestTrigger(nil)
+			if test.old != nil {
+				trigger.config.Arrivals.Note(test.old)
+			}
+			handler := trigger.PodHandler()
+			if test.old == nil {
+				handler.OnAdd(test.pod, true)
+			} else {
+				handler.OnUpdate(test.old, test.pod)
+			}
+			assert.Equal(t, test.wakes, len(trigger.events) == 1)
+			_, arrived := trigger.config.Arrivals.Of(test.pod)
+			assert.Equal(t, test.arrived, arrived)
+			handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: test.pod})
+			assert.Empty(t, trigger.config.Arrivals.times)
+		})
+	}
+}
