@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+)
+
+// deleteRow is about giving nodes back as core does: one DeleteNodes for each, all at once.
+type deleteRow struct {
+	Nodes   int     `json:"nodes"`
+	Calls   int     `json:"calls"`
+	Seconds float64 `json:"seconds"`
+}
+
+// deleteDetail is a row and the calls behind it.
+type deleteDetail struct {
+	deleteRow
+	Pools       int            `json:"pools"`
+	CallsByName map[string]int `json:"calls_by_name"`
+}
+
+// measureDelete gives back all 100 nodes of one pool. Beside it, for comparison, 100 nodes of five pools.
+func measureDelete(ctx context.Context, s *session) (report, error) {
+	const nodes = 100
+	var details []deleteDetail
+	for _, pools := range []int{1, 5} {
+		s.tell("delete: %d nodes of %d pools", nodes, pools)
+		found, err := deletion(ctx, pools, nodes)
+		if err != nil {
+			return report{}, err
+		}
+		details = append(details, found)
+	}
+	row := details[0].deleteRow
+	return report{
+		Rows: []deleteRow{row}, Details: details,
+		Aims: []aim{atMost(5, float64(row.Calls), "calls for %d nodes", nodes)},
+	}, nil
+}
+
+func deletion(ctx context.Context, pools, nodes int) (found deleteDetail, err error) {
+	world := newWorld(pools, 3, 2, nodes)
+	for i := range world.Pools {
+		world.Pools[i].Instances = nodes / pools
+	}
+	p, err := newProvided(ctx, world)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.Refresh(); err != nil {
+		return found, err
+	}
+	doomed, err := p.nodes()
+	if err != nil {
+		return found, err
+	}
+	found.Nodes, found.Pools = len(doomed), pools
+	found.CallsByName, err = p.cloud.calls(ctx, func() error {
+		began := time.Now()
+		defer func() { found.Seconds = time.Since(began).Seconds() }()
+		return deleteAll(doomed)
+	})
+	found.Calls = total(found.CallsByName)
+	return found, err
+}
+
+// nodes are the Nodes that the provider's instances would have, each with its group.
+func (p *provided) nodes() (map[*corev1.Node]cloudprovider.NodeGroup, error) {
+	groups := map[*corev1.Node]cloudprovider.NodeGroup{}
+	for _, group := range p.NodeGroups() {
+		instances, err := group.Nodes()
+		if err != nil {
+			return nil, err
+		}
+		for _, instance := range instances {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: instance.Id}, Spec: corev1.NodeSpec{ProviderID: instance.Id}}
+			groups[node] = group
+		}
+	}
+	return groups, nil
+}
+
+func deleteAll(nodes map[*corev1.Node]cloudprovider.NodeGroup) error {
+	var deletions errgroup.Group
+	for node, group := range nodes {
+		deletions.Go(func() error { return group.DeleteNodes([]*corev1.Node{node}) })
+	}
+	return deletions.Wait()
+}

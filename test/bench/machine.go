@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// machine is where a measurement was made.
+type machine struct {
+	CPUs        int    `json:"cpus"`
+	Model       string `json:"model,omitempty"`
+	MemoryBytes int64  `json:"memory_bytes,omitempty"`
+	Go          string `json:"go"`
+}
+
+func thisMachine() machine {
+	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
+	m.Model, _ = procField("/proc/cpuinfo", "model name") // elsewhere than on Linux there is none
+	m.MemoryBytes, _ = procBytes("/proc/meminfo", "MemTotal")
+	return m
+}
+
+// residentBytes is how much memory a process has now, and had at most since it started.
+func residentBytes(pid int) (now, peak int64, err error) {
+	status := fmt.Sprintf("/proc/%d/status", pid)
+	if now, err = procBytes(status, "VmRSS"); err != nil {
+		return 0, 0, err
+	}
+	peak, err = procBytes(status, "VmHWM")
+	return now, peak, err
+}
+
+// procBytes reads a field such as "VmRSS:    1234 kB".
+func procBytes(path, name string) (int64, error) {
+	text, err := procField(path, name)
+	if err != nil {
+		return 0, err
+	}
+	kib, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
+	return kib << 10, err
+}
+
+// procField reads the first line "name: value" of a file.
+func procField(path, name string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if key, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("%s has no %s", path, name)
+}
+
+// percentile returns the smallest value that is not below p percent of the values, which it sorts; 0 of none.
+func percentile(values []float64, p int) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[max(0, (len(values)*p+99)/100-1)]
+}

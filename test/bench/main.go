@@ -1,0 +1,149 @@
+// Command bench measures what the autoscaler is meant to be good at, prints a table and writes one JSON file per
+// measurement, {"rows": [...]} and what is worth knowing beside the rows, to out/bench.
+//
+//	go run ./test/bench [-run scaleup,loop] [-quick] [-out folder]
+//
+// Every measurement uses real parts: the SDK speaks HTTP to a simulated cloud, and where the binary is measured it runs
+// as a process of its own, built without the race detector, against a real control plane. All of that shares the
+// machine's cores with what is measured, so the figures are pessimistic.
+//
+// An aim that is missed is told, and is no failure. A measurement that cannot be made is one.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// measurement is one file of out/bench.
+type measurement struct {
+	// name is that of the file, without .json.
+	name    string
+	title   string
+	measure func(context.Context, *session) (report, error)
+}
+
+// measurements are all there are, in the order in which they are made: those first that are over soon.
+var measurements = []measurement{
+	{"refresh", "One refresh of the snapshot, 20 ms per cloud call", measureRefresh},
+	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
+}
+
+// session is what all measurements of one run share.
+type session struct {
+	// quick asks for the smallest rows and few repetitions.
+	quick bool
+	// dir is for logs and data of the parts, gone at the end.
+	dir string
+	// progress is for the person who waits.
+	progress io.Writer
+}
+
+func (s *session) tell(format string, args ...any) { fmt.Fprintf(s.progress, format+"\n", args...) }
+
+// repetitions is n, or less where the user is in a hurry.
+func (s *session) repetitions(n int) int {
+	if s.quick {
+		return min(n, 2)
+	}
+	return n
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if slices.Equal(os.Args[1:], cloudArguments) {
+		exitOn(serveCloud(ctx, os.Stdin, os.Stdout))
+		return
+	}
+	names := flag.String("run", "", "names of the measurements to make, separated by commas (default all of them)")
+	quick := flag.Bool("quick", false, "make only the smallest rows, with few repetitions")
+	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
+	flag.Parse()
+	exitOn(run(ctx, *names, *out, *quick))
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run makes the chosen measurements one after the other. One that fails does not keep the others from being made.
+func run(ctx context.Context, names, out string, quick bool) (err error) {
+	chosen, err := choose(names)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	closeLog, err := logTo(filepath.Join(out, "bench.log"))
+	if err != nil {
+		return err
+	}
+	defer closeLog()
+
+	s := &session{quick: quick, dir: dir, progress: os.Stderr}
+	var failures []error
+	for _, m := range chosen {
+		began := time.Now()
+		r, err := m.measure(ctx, s)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
+			continue
+		}
+		r.Title, r.Quick, r.Machine, r.Seconds = m.title, quick, thisMachine(), time.Since(began).Seconds()
+		r.print(os.Stdout)
+		failures = append(failures, r.write(filepath.Join(out, m.name+".json")))
+	}
+	return errors.Join(append(failures, ctx.Err())...)
+}
+
+func choose(names string) ([]measurement, error) {
+	if names == "" {
+		return measurements, nil
+	}
+	var chosen []measurement
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(measurements, func(m measurement) bool { return m.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no measurement %q", name)
+		}
+		chosen = append(chosen, measurements[i])
+	}
+	return chosen, nil
+}
+
+// logTo sends what the parts in this process log to a file.
+func logTo(path string) (closeLog func(), err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	if err := errors.Join(flags.Set("logtostderr", "false"), flags.Set("stderrthreshold", "FATAL")); err != nil {
+		return nil, err
+	}
+	klog.SetOutput(file)
+	return func() { klog.Flush(); file.Close() }, nil
+}

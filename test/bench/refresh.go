@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+)
+
+const (
+	// pageSize is the largest page of ESS.
+	pageSize = 50
+	// refreshPause is Cluster Autoscaler's default scan interval. Refreshes in quicker succession would wait for the
+	// client's own rate limit.
+	refreshPause = 10 * time.Second
+)
+
+// refreshRow is about one refresh in the steady state: everything that rarely changes has been read, nothing is under
+// way. Calls and bytes are those of the dearest of the repetitions, seconds are their median.
+type refreshRow struct {
+	Pools     int `json:"pools"`
+	Instances int `json:"instances"`
+	Calls     int `json:"calls"`
+	// CallsBound is one per full page of pools and of instances.
+	CallsBound int     `json:"calls_bound"`
+	Seconds    float64 `json:"seconds"`
+	// AllocBytes are all bytes that this process allocated meanwhile. The simulated cloud is another process.
+	AllocBytes uint64 `json:"alloc_bytes"`
+}
+
+// refreshDetail is one refresh.
+type refreshDetail struct {
+	Offerings  int            `json:"offerings"`
+	Cold       bool           `json:"cold"`
+	Calls      map[string]int `json:"calls"`
+	Seconds    float64        `json:"seconds"`
+	AllocBytes uint64         `json:"alloc_bytes"`
+}
+
+// measureRefresh refreshes a provider that begins knowing nothing. The first refresh, which also reads configurations,
+// types, vSwitches and the latest activities of each pool, is in the details only.
+func measureRefresh(ctx context.Context, s *session) (report, error) {
+	sizes := []struct{ pools, instances int }{{50, 1000}, {200, 10_000}}
+	if s.quick {
+		sizes = sizes[:1]
+	}
+	var rows []refreshRow
+	var details []refreshDetail
+	var aims []aim
+	for _, size := range sizes {
+		s.tell("refresh: %d pools, %d instances", size.pools, size.instances)
+		found, err := refreshes(ctx, size.pools, size.instances, s.repetitions(5))
+		if err != nil {
+			return report{}, err
+		}
+		row := summarise(found[1:])
+		row.Pools, row.Instances, row.CallsBound = size.pools, size.instances, pages(size.pools)+pages(size.instances)
+		rows, details = append(rows, row), append(details, found...)
+		aims = append(aims, atMost(1.2*float64(row.CallsBound), float64(row.Calls), "calls at %d instances", row.Instances))
+		if row.Instances == 10_000 {
+			aims = append(aims, atMost(2, row.Seconds, "seconds at %d instances", row.Instances))
+		}
+	}
+	return report{Rows: rows, Aims: aims, Details: details}, nil
+}
+
+func pages(items int) int { return (items + pageSize - 1) / pageSize }
+
+// refreshes returns the cold one and then the steady ones.
+func refreshes(ctx context.Context, pools, instances, steady int) (found []refreshDetail, err error) {
+	world := newWorld(pools, 3, 2, instances)
+	for i := range world.Pools {
+		world.Pools[i].Instances = instances / pools
+	}
+	p, err := newProvided(ctx, world)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	if err := p.expectInstances(ctx, instances); err != nil {
+		return nil, err
+	}
+	for i := range steady + 1 {
+		if i > 0 {
+			if err := sleep(ctx, refreshPause); err != nil {
+				return nil, err
+			}
+		}
+		detail, err := refreshOnce(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		detail.Cold = i == 0
+		found = append(found, detail)
+	}
+	return found, checkSizes(p.Provider, instances)
+}
+
+func (p *provided) expectInstances(ctx context.Context, n int) error {
+	state, err := p.cloud.state(ctx)
+	if err == nil && len(state.Instances) != n {
+		err = fmt.Errorf("the simulated cloud began with %d instances, not %d", len(state.Instances), n)
+	}
+	return err
+}
+
+func refreshOnce(ctx context.Context, p *provided) (refreshDetail, error) {
+	var detail refreshDetail
+	calls, err := p.cloud.calls(ctx, func() error {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		err := p.Refresh()
+		detail.Seconds = time.Since(began).Seconds()
+		runtime.ReadMemStats(&after)
+		detail.AllocBytes = after.TotalAlloc - before.TotalAlloc
+		return err
+	})
+	detail.Calls, detail.Offerings = calls, len(p.NodeGroups())
+	return detail, err
+}
+
+// checkSizes makes sure that what was measured had the right outcome.
+func checkSizes(p *ess.Provider, instances int) error {
+	total := 0
+	for _, group := range p.NodeGroups() {
+		size, err := group.TargetSize()
+		if err != nil {
+			return err
+		}
+		total += size
+	}
+	if total != instances {
+		return fmt.Errorf("the provider counts %d instances, not %d", total, instances)
+	}
+	return nil
+}
+
+func summarise(found []refreshDetail) refreshRow {
+	var row refreshRow
+	var seconds []float64
+	for _, detail := range found {
+		seconds = append(seconds, detail.Seconds)
+		row.Calls = max(row.Calls, total(detail.Calls))
+		row.AllocBytes = max(row.AllocBytes, detail.AllocBytes)
+	}
+	row.Seconds = percentile(seconds, 50)
+	return row
+}
+
+func total(calls map[string]int) (sum int) {
+	for n := range maps.Values(calls) {
+		sum += n
+	}
+	return sum
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

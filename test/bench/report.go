@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strconv"
+	"text/tabwriter"
+)
+
+// report is what a measurement found. Rows is a slice of structs; the keys of the rows are their JSON names, which are
+// the columns of the table too.
+type report struct {
+	Title string `json:"title"`
+	Rows  any    `json:"rows"`
+	// Aims are those that the rows made speak of.
+	Aims []aim `json:"aims"`
+	// Details hold what the rows have no place for.
+	Details any `json:"details,omitempty"`
+	// Quick says that rows were left out.
+	Quick   bool    `json:"quick,omitempty"`
+	Machine machine `json:"machine"`
+	// Seconds is how long it took to measure.
+	Seconds float64 `json:"seconds"`
+}
+
+// aim is a bound on a figure.
+type aim struct {
+	// Aim names the figure, the row and the bound.
+	Aim      string  `json:"aim"`
+	Bound    float64 `json:"bound"`
+	Measured float64 `json:"measured"`
+	Met      bool    `json:"met"`
+}
+
+// atMost is an aim for a figure that should be small.
+func atMost(bound, measured float64, format string, args ...any) aim {
+	return aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Met: measured <= bound}
+}
+
+func (r report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+func (r report) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%s\n", r.Title)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	rows := reflect.ValueOf(r.Rows)
+	for _, field := range reflect.VisibleFields(rows.Type().Elem()) {
+		fmt.Fprintf(table, "%s\t", field.Tag.Get("json"))
+	}
+	fmt.Fprintln(table)
+	for i := range rows.Len() {
+		for j := range rows.Index(i).NumField() {
+			fmt.Fprintf(table, "%s\t", cell(rows.Index(i).Field(j)))
+		}
+		fmt.Fprintln(table)
+	}
+	table.Flush()
+	for _, a := range r.Aims {
+		verdict := "met   "
+		if !a.Met {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(w, "  %s  %s: %s of at most %s\n", verdict, a.Aim, number(a.Measured), number(a.Bound))
+	}
+}
+
+func cell(v reflect.Value) string {
+	if v.CanFloat() {
+		return strconv.FormatFloat(v.Float(), 'f', 3, 64)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

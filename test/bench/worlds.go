@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/market"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const (
+	region = "ap-southeast-1"
+	// addresses is how many instances fit into a vSwitch: none of the worlds is short of them.
+	addresses = 1 << 20
+	// zoneSurcharge sets the prices of each zone apart from those of the one before.
+	zoneSurcharge = .03
+)
+
+// newWorld is one in which pools of the given numbers of types and zones offer GPU types of the catalogue as spot, each
+// at its lowest published spot price, a little dearer from zone to zone, without bound. Pools go through the types in
+// turn.
+func newWorld(pools, typesPerPool, zoneCount, maxSize int) alisim.World {
+	w := alisim.World{Region: region}
+	var zones, vswitches []string
+	for i := range zoneCount {
+		zone := fmt.Sprintf("%s%c", region, 'a'+i)
+		zones, vswitches = append(zones, zone), append(vswitches, "vsw-"+zone)
+		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: "vsw-" + zone, Zone: zone, AvailableIPs: addresses})
+	}
+	sold := soldTypes()
+	for i := range pools {
+		var types []string
+		for j := range typesPerPool {
+			types = append(types, sold[(i*typesPerPool+j)%len(sold)].ID)
+		}
+		pool := rig.SpotPool(fmt.Sprintf("asg-bench-%03d", i), maxSize, types, vswitches)
+		pool.MultiAZPolicy = "BALANCE"
+		w.Pools = append(w.Pools, pool)
+	}
+	for _, t := range sold {
+		for i, zone := range zones {
+			w.Market.Script = append(w.Market.Script, alisim.Change{
+				InstanceType: t.ID, Zone: zone, Stock: ptr.To(market.Unlimited),
+				Spot: ptr.To(t.SpotMin * (1 + zoneSurcharge*float64(i))), OnDemand: ptr.To(max(t.OnDemand, t.SpotMax)),
+			})
+		}
+	}
+	return w
+}
+
+// soldTypes are the types that were sold as spot somewhere, by id.
+func soldTypes() []market.Type {
+	catalogue := market.Catalogue()
+	var sold []market.Type
+	for _, id := range slices.Sorted(maps.Keys(catalogue)) {
+		if catalogue[id].SpotMin > 0 {
+			sold = append(sold, catalogue[id])
+		}
+	}
+	return sold
+}
