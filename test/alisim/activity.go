@@ -70,10 +70,16 @@ func (c *cloud) newActivity(g *group, p purchase, cause string) *activity {
 	return a
 }
 
-// schedule lets a scale-out buy half-way through its time and end at the end of it.
+// schedule lets a scale-out buy half-way through its time and end at the end of it, unless scaling out is suspended.
 func (c *cloud) schedule(a *activity) {
 	half := c.world.ActivityDelay.Duration / 2
-	c.later(half, func(now time.Time) { c.buy(a, now) })
+	c.later(half, func(now time.Time) {
+		if a.group.suspended(processScaleOut) && a.status == activityInProgress {
+			c.reject(a, fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
+			return
+		}
+		c.buy(a, now)
+	})
 	c.later(c.world.ActivityDelay.Duration, func(now time.Time) { c.finish(a, now) })
 }
 

@@ -20,6 +20,8 @@ import (
 type Registrar interface {
 	Up(ctx context.Context, m nodes.Machine) error
 	Down(ctx context.Context, instanceID string) error
+	// Wait returns when nothing that Up and Down left for later is under way.
+	Wait()
 }
 
 // nodeKeeper carries machines to the cluster and back, one goroutine for each that is up. All end with the context.
@@ -55,6 +57,12 @@ const (
 	firstPause = 200 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
+
+// wait returns when all goroutines have ended, which they do after the context.
+func (k *nodeKeeper) wait() {
+	k.group.Wait()
+	k.registrar.Wait()
+}
 
 // persist repeats a call until it succeeds, enough is closed, or everything ends; false in the last case.
 func (k *nodeKeeper) persist(enough <-chan struct{}, what, id string, call func(context.Context) error) bool {

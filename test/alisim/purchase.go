@@ -34,10 +34,6 @@ func (c *cloud) buy(a *activity, now time.Time) {
 	}
 	a.bought = true
 	p := a.purchase
-	if a.group.suspended(processScaleOut) {
-		c.reject(a, fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
-		return
-	}
 	count := p.count
 	if p.most != nil && *p.most < count {
 		count = *p.most

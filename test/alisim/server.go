@@ -165,7 +165,7 @@ func (s *Server) Stop() {
 		}
 		s.work.Wait()
 		if s.cloud != nil && s.cloud.nodes != nil {
-			s.cloud.nodes.group.Wait()
+			s.cloud.nodes.wait()
 		}
 		s.inFlight.Lock()
 		defer s.inFlight.Unlock()

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,21 +20,12 @@ const (
 	LabelNodePoolNode = "node.alibabacloud.com/nodepool-id"
 	LabelChargeType   = "node.alibabacloud.com/instance-charge-type"
 	LabelSpotStrategy = "node.alibabacloud.com/spot-strategy"
-	LabelGPUName      = "aliyun.accelerator/nvidia_name"
-	LabelGPUCount     = "aliyun.accelerator/nvidia_count"
-	LabelGPUMemory    = "aliyun.accelerator/nvidia_mem"
+	// LabelDiskZone is what volumes on cloud disks are bound to.
+	LabelDiskZone = "topology.diskplugin.csi.alibabacloud.com/zone"
 )
 
 // KwokAnnotation makes kwok look after a node.
 const KwokAnnotation = "kwok.x-k8s.io/node"
-
-// Extended resources that the GPU driver and its device plugin bring.
-const (
-	resourceGPU = corev1.ResourceName("nvidia.com/gpu")
-	// Where GPUs are shared, these take the place of nvidia.com/gpu.
-	resourceSharedGPUMemory = corev1.ResourceName("aliyun.com/gpu-mem")
-	resourceSharedGPUCount  = corev1.ResourceName("aliyun.com/gpu-count")
-)
 
 // Machine is a booted instance.
 type Machine struct {
@@ -47,8 +37,8 @@ type Machine struct {
 	// Labels and Taints are added to those every ACK node has; these labels win, but for the instance ID.
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Resources are further extended resources by name, as quantities. With aliyun.com/gpu-mem or aliyun.com/gpu-count
-	// among them the GPUs are shared, and there is no nvidia.com/gpu.
+	// Resources are further resources by name, as quantities. GPU resources among them (nvidia.com/gpu, or aliyun.com/gpu-mem
+	// and aliyun.com/gpu-count where GPUs are shared) take the place of those that follow from GPUs and LabelGPUSchedule.
 	Resources map[string]string
 	VCPU      int
 	MemoryGiB float64
@@ -70,9 +60,8 @@ func buildNode(m Machine) (*corev1.Node, corev1.ResourceList, error) {
 		return nil, nil, err
 	}
 	capacity := capacityOf(m)
-	allocatable := allocatableOf(capacity)
 	maps.Copy(capacity, extended)
-	maps.Copy(allocatable, extended)
+	allocatable := allocatableOf(capacity)
 	if m.DriverDelay <= 0 {
 		maps.Copy(capacity, driver)
 		maps.Copy(allocatable, driver)
@@ -116,66 +105,46 @@ func named(node *corev1.Node, address netip.Addr) *corev1.Node {
 
 func labelsOf(m Machine) map[string]string {
 	labels := map[string]string{
-		corev1.LabelInstanceTypeStable: m.InstanceType,
-		corev1.LabelTopologyZone:       m.Zone,
-		corev1.LabelTopologyRegion:     m.Region,
-		corev1.LabelArchStable:         "amd64",
-		corev1.LabelOSStable:           "linux",
-		LabelChargeType:                "PostPaid",
-		LabelSpotStrategy:              orDefault(m.SpotStrategy, "NoSpot"),
+		corev1.LabelInstanceTypeStable:      m.InstanceType,
+		corev1.LabelInstanceType:            m.InstanceType,
+		corev1.LabelTopologyZone:            m.Zone,
+		corev1.LabelFailureDomainBetaZone:   m.Zone,
+		LabelDiskZone:                       m.Zone,
+		corev1.LabelTopologyRegion:          m.Region,
+		corev1.LabelFailureDomainBetaRegion: m.Region,
+		corev1.LabelArchStable:              "amd64",
+		"beta.kubernetes.io/arch":           "amd64",
+		corev1.LabelOSStable:                "linux",
+		"beta.kubernetes.io/os":             "linux",
+		LabelChargeType:                     "PostPaid",
+		LabelSpotStrategy:                   orDefault(m.SpotStrategy, "NoSpot"),
 	}
 	if m.PoolID != "" {
 		labels[LabelNodePool] = m.PoolID
 		labels[LabelNodePoolNode] = m.PoolID
 	}
-	if m.GPUs > 0 {
-		labels[LabelGPUName] = GPUName(m.GPUModel, m.GPUMemGiB)
-		labels[LabelGPUCount] = strconv.Itoa(m.GPUs)
-		labels[LabelGPUMemory] = fmt.Sprintf("%.0fMiB", m.GPUMemGiB*1024)
-	}
+	maps.Copy(labels, gpuLabels(m))
 	maps.Copy(labels, m.Labels)
 	labels[LabelInstanceID] = m.InstanceID
 	return labels
 }
 
-// GPUName returns the name that the driver reports, as ACK writes it on a node: "NVIDIA-A10", "Tesla-V100-SXM2-16GB".
-// model may be bare ("V100") or Alibaba's GPUSpec ("NVIDIA V100"); memory is per GPU. A model it does not know becomes
-// "NVIDIA-<model>".
-func GPUName(model string, memoryGiB float64) string {
-	model = strings.TrimPrefix(strings.TrimSpace(model), "NVIDIA ")
-	switch model {
-	case "P4", "T4", "M40":
-		return "Tesla-" + model
-	case "P100":
-		return fmt.Sprintf("Tesla-P100-PCIE-%.0fGB", memoryGiB)
-	case "V100":
-		return fmt.Sprintf("Tesla-V100-SXM2-%.0fGB", memoryGiB)
-	case "A100":
-		return fmt.Sprintf("NVIDIA-A100-SXM4-%.0fGB", memoryGiB)
-	}
-	return "NVIDIA-" + strings.ReplaceAll(model, " ", "-")
-}
-
 // extendedResources parses what is there from the start, and what comes with the driver.
 func extendedResources(m Machine) (extended, driver corev1.ResourceList, err error) {
 	extended, driver = corev1.ResourceList{}, corev1.ResourceList{}
-	if m.GPUs > 0 {
-		driver[resourceGPU] = *resource.NewQuantity(int64(m.GPUs), resource.DecimalSI)
-	}
 	for name, text := range m.Resources {
 		quantity, err := resource.ParseQuantity(text)
 		if err != nil {
 			return nil, nil, fmt.Errorf("nodes: instance %s: resource %s=%q: %w", m.InstanceID, name, text, err)
 		}
-		switch name := corev1.ResourceName(name); name {
-		case resourceSharedGPUMemory, resourceSharedGPUCount:
-			delete(driver, resourceGPU)
-			driver[name] = quantity
-		case resourceGPU:
-			driver[name] = quantity
-		default:
-			extended[name] = quantity
+		if broughtByDriver(corev1.ResourceName(name)) {
+			driver[corev1.ResourceName(name)] = quantity
+		} else {
+			extended[corev1.ResourceName(name)] = quantity
 		}
+	}
+	if len(driver) == 0 {
+		driver = gpuResources(m)
 	}
 	return extended, driver, nil
 }

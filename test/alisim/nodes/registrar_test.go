@@ -28,10 +28,12 @@ import (
 )
 
 const (
-	bootDriver = 40 * time.Second
-	gpu        = corev1.ResourceName("nvidia.com/gpu")
-	gpuMemory  = corev1.ResourceName("aliyun.com/gpu-mem")
-	gpuCount   = corev1.ResourceName("aliyun.com/gpu-count")
+	bootDriver  = 40 * time.Second
+	gpu         = corev1.ResourceName("nvidia.com/gpu")
+	gpuMemory   = corev1.ResourceName("aliyun.com/gpu-mem")
+	gpuCount    = corev1.ResourceName("aliyun.com/gpu-count")
+	gpuCore     = corev1.ResourceName("aliyun.com/gpu-core.percentage")
+	gpuTopology = corev1.ResourceName("aliyun.com/gpu")
 )
 
 // a10 is a machine of type ecs.gn7i-c8g1.2xlarge.
@@ -93,21 +95,28 @@ func TestNodeLooksLikeOneOfACK(t *testing.T) {
 	assert.Equal(t, map[string]string{"kwok.x-k8s.io/node": "fake"}, node.Annotations)
 	assert.Equal(t, "cn-hangzhou."+node.Status.Addresses[0].Address, node.Name)
 	assert.Equal(t, map[string]string{
-		"node.kubernetes.io/instance-type":           "ecs.gn7i-c8g1.2xlarge",
-		"topology.kubernetes.io/zone":                "cn-hangzhou-j",
-		"topology.kubernetes.io/region":              "cn-hangzhou",
-		"kubernetes.io/arch":                         "amd64",
-		"kubernetes.io/os":                           "linux",
-		"kubernetes.io/hostname":                     node.Name,
-		"aliyun.accelerator/nvidia_name":             "NVIDIA-A10",
-		"aliyun.accelerator/nvidia_count":            "1",
-		"aliyun.accelerator/nvidia_mem":              "24576MiB",
-		"alibabacloud.com/ecs-instance-id":           "i-bp1abc",
-		"alibabacloud.com/nodepool-id":               "asg-1",
-		"node.alibabacloud.com/nodepool-id":          "asg-1",
-		"node.alibabacloud.com/instance-charge-type": "PostPaid",
-		"node.alibabacloud.com/spot-strategy":        "SpotAsPriceGo",
-		"team":                                       "vision",
+		"node.kubernetes.io/instance-type":              "ecs.gn7i-c8g1.2xlarge",
+		"topology.kubernetes.io/zone":                   "cn-hangzhou-j",
+		"topology.kubernetes.io/region":                 "cn-hangzhou",
+		"kubernetes.io/arch":                            "amd64",
+		"kubernetes.io/os":                              "linux",
+		"kubernetes.io/hostname":                        node.Name,
+		"aliyun.accelerator/nvidia_name":                "NVIDIA-A10",
+		"aliyun.accelerator/nvidia_count":               "1",
+		"aliyun.accelerator/nvidia_mem":                 "23028MiB",
+		"aliyun.accelerator/xpu_type":                   "nvidia",
+		"beta.kubernetes.io/arch":                       "amd64",
+		"beta.kubernetes.io/os":                         "linux",
+		"beta.kubernetes.io/instance-type":              "ecs.gn7i-c8g1.2xlarge",
+		"failure-domain.beta.kubernetes.io/zone":        "cn-hangzhou-j",
+		"failure-domain.beta.kubernetes.io/region":      "cn-hangzhou",
+		"topology.diskplugin.csi.alibabacloud.com/zone": "cn-hangzhou-j",
+		"alibabacloud.com/ecs-instance-id":              "i-bp1abc",
+		"alibabacloud.com/nodepool-id":                  "asg-1",
+		"node.alibabacloud.com/nodepool-id":             "asg-1",
+		"node.alibabacloud.com/instance-charge-type":    "PostPaid",
+		"node.alibabacloud.com/spot-strategy":           "SpotAsPriceGo",
+		"team":                                          "vision",
 	}, node.Labels)
 }
 
@@ -132,10 +141,10 @@ func TestACKReservesItsShare(t *testing.T) {
 		diskGiB                          int
 		cpu, memory, capacityMemory, gib string
 	}{
-		"a small node gives up a quarter of its memory": {1, 2, 40, "940m", "980Mi", "1707Mi", "35"},
-		"four cores":          {4, 8, 0, "3920m", "6469Mi", "7728Mi", "106"},
-		"eight cores, 30 GiB": {8, 30, 0, "7910m", "28546Mi", "29805Mi", "106"},
-		"a large node":        {128, 1024, 500, "127610m", "1026045Mi", "1027304Mi", "442"},
+		"a small node gives up a quarter of its memory": {1, 2, 40, "940m", "950Mi", "1666Mi", "35"},
+		"four cores":          {4, 8, 0, "3920m", "6455Mi", "7714Mi", "106"},
+		"eight cores, 30 GiB": {8, 30, 0, "7910m", "28631Mi", "29890Mi", "106"},
+		"a large node":        {128, 1024, 500, "127610m", "1030583Mi", "1031842Mi", "442"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -164,26 +173,31 @@ func TestACKReservesItsShare(t *testing.T) {
 func TestGPUsComeWithTheDriver(t *testing.T) {
 	tests := map[string]struct {
 		gpus          int
+		schedule      string
 		resources     map[string]string
 		before, after map[corev1.ResourceName]string
 	}{
-		"whole GPUs":    {8, nil, nil, map[corev1.ResourceName]string{gpu: "8"}},
-		"shared GPUs":   {2, map[string]string{"aliyun.com/gpu-mem": "48", "aliyun.com/gpu-count": "2"}, nil, map[corev1.ResourceName]string{gpuMemory: "48", gpuCount: "2"}},
-		"fewer by hand": {8, map[string]string{"nvidia.com/gpu": "7"}, nil, map[corev1.ResourceName]string{gpu: "7"}},
-		"others at once": {1, map[string]string{"aliyun/erdma": "4"}, map[corev1.ResourceName]string{"aliyun/erdma": "4"},
+		"whole GPUs":     {8, "", nil, nil, map[corev1.ResourceName]string{gpu: "8"}},
+		"shared by hand": {2, "", map[string]string{"aliyun.com/gpu-mem": "48", "aliyun.com/gpu-count": "2"}, nil, map[corev1.ResourceName]string{gpuMemory: "48", gpuCount: "2"}},
+		"fewer by hand":  {8, "default", map[string]string{"nvidia.com/gpu": "7"}, nil, map[corev1.ResourceName]string{gpu: "7"}},
+		"shared":         {2, "cgpu", nil, nil, map[corev1.ResourceName]string{gpuMemory: "44", gpuCount: "2"}},
+		"shared cores":   {2, "core_mem", nil, nil, map[corev1.ResourceName]string{gpuMemory: "44", gpuCount: "2", gpuCore: "200"}},
+		"by topology":    {8, "topology", nil, nil, map[corev1.ResourceName]string{gpuTopology: "8"}},
+		"none":           {0, "", nil, nil, nil},
+		"others at once": {1, "", map[string]string{"aliyun/erdma": "4"}, map[corev1.ResourceName]string{"aliyun/erdma": "4"},
 			map[corev1.ResourceName]string{gpu: "1", "aliyun/erdma": "4"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture()
 			m := a10("i-1")
-			m.GPUs, m.Resources = tt.gpus, tt.resources
+			m.GPUs, m.Resources, m.Labels = tt.gpus, tt.resources, map[string]string{nodes.LabelGPUSchedule: tt.schedule}
 			require.NoError(t, f.registrar.Up(t.Context(), m))
 			has := func(want map[corev1.ResourceName]string) {
 				t.Helper()
 				status := f.onlyNode(t).Status
 				for _, list := range []corev1.ResourceList{status.Capacity, status.Allocatable} {
-					for _, name := range []corev1.ResourceName{gpu, gpuMemory, gpuCount, "aliyun/erdma"} {
+					for _, name := range []corev1.ResourceName{gpu, gpuTopology, gpuMemory, gpuCount, gpuCore, "aliyun/erdma"} {
 						quantity, ok := list[name]
 						assert.Equal(t, want[name] != "", ok, name)
 						if ok {
@@ -199,6 +213,19 @@ func TestGPUsComeWithTheDriver(t *testing.T) {
 			has(tt.after)
 		})
 	}
+}
+
+func TestThePoolSaysHowManyPods(t *testing.T) {
+	f := newFixture()
+	m := a10("i-1")
+	m.Resources = map[string]string{"pods": "110"}
+	require.NoError(t, f.registrar.Up(t.Context(), m))
+	few := newFixture()
+	require.NoError(t, few.registrar.Up(t.Context(), a10("i-1")))
+
+	got, usual := f.onlyNode(t).Status.Allocatable, few.onlyNode(t).Status.Allocatable
+	assert.Equal(t, int64(110), got.Pods().Value())
+	assert.Equal(t, int64((110-64)*11<<20), usual.Memory().Value()-got.Memory().Value(), "each pod costs 11 MiB")
 }
 
 func TestABrokenQuantityIsNamed(t *testing.T) {
@@ -335,8 +362,8 @@ func TestTheEndOfTheContextEndsWhatIsLeft(t *testing.T) {
 }
 
 var (
-	nodeResource = schema.GroupResource{Resource: "nodes"}
-	unreachable  = errors.New("connection refused")
+	nodeResource   = schema.GroupResource{Resource: "nodes"}
+	errUnreachable = errors.New("connection refused")
 )
 
 // failing answers the first calls of a verb with an error.
@@ -350,11 +377,11 @@ func failing(client *fake.Clientset, verb string, times int32, err error) *atomi
 
 func TestAFailingAPIServerIsAskedAgain(t *testing.T) {
 	tests := map[string]error{
-		"unreachable":       unreachable,
+		"unreachable":       errUnreachable,
 		"too many requests": apierrors.NewTooManyRequests("later", 1),
-		"internal error":    apierrors.NewInternalError(unreachable),
+		"internal error":    apierrors.NewInternalError(errUnreachable),
 		"server timeout":    apierrors.NewServerTimeout(nodeResource, "create", 1),
-		"conflict":          apierrors.NewConflict(nodeResource, "n", unreachable),
+		"conflict":          apierrors.NewConflict(nodeResource, "n", errUnreachable),
 	}
 	for name, failure := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -390,9 +417,9 @@ func TestRetryingEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
-			calls := failing(f.client, "create", 99, unreachable)
+			calls := failing(f.client, "create", 99, errUnreachable)
 			begun := time.Now()
-			assert.ErrorIs(t, f.registrar.Up(t.Context(), a10("i-1")), unreachable)
+			assert.ErrorIs(t, f.registrar.Up(t.Context(), a10("i-1")), errUnreachable)
 			assert.EqualValues(t, 10, calls.Load())
 			assert.Less(t, time.Since(begun), time.Minute)
 		})
@@ -401,12 +428,12 @@ func TestRetryingEnds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
 			f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
-			failing(f.client, "create", 99, unreachable)
+			failing(f.client, "create", 99, errUnreachable)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err := f.registrar.Up(ctx, a10("i-1"))
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.ErrorIs(t, err, unreachable)
+			assert.ErrorIs(t, err, errUnreachable)
 		})
 	})
 }

@@ -11,8 +11,8 @@ const (
 	mebibyte = 1 << 20
 	gibibyte = 1 << 30
 
-	// maxPods is what ACK gives a node by default.
-	maxPods = 64
+	// defaultMaxPods is what ACK's documentation shows on a node. On real ones it hangs on the network plugin.
+	defaultMaxPods = 64
 	// defaultDiskGiB is ACK's default system disk.
 	defaultDiskGiB = 120
 	// evictionMiB is the kubelet's memory.available threshold on ACK.
@@ -25,7 +25,7 @@ func capacityOf(m Machine) corev1.ResourceList {
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(m.VCPU), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(visibleMemory(m.MemoryGiB), resource.BinarySI),
 		corev1.ResourceEphemeralStorage: *resource.NewQuantity(diskCapacity(m.SystemDiskGiB), resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+		corev1.ResourcePods:             *resource.NewQuantity(defaultMaxPods, resource.DecimalSI),
 		"hugepages-1Gi":                 *resource.NewQuantity(0, resource.DecimalSI),
 		"hugepages-2Mi":                 *resource.NewQuantity(0, resource.DecimalSI),
 	}
@@ -38,17 +38,18 @@ func allocatableOf(capacity corev1.ResourceList) corev1.ResourceList {
 	cpu := capacity.Cpu().MilliValue()
 	allocatable[corev1.ResourceCPU] = *resource.NewMilliQuantity(cpu-reservedMilliCPU(cpu), resource.DecimalSI)
 	memory := capacity.Memory().Value()
-	allocatable[corev1.ResourceMemory] = *resource.NewQuantity(memory-reservedMemory(memory), resource.BinarySI)
+	allocatable[corev1.ResourceMemory] = *resource.NewQuantity(memory-reservedMemory(memory, capacity.Pods().Value()), resource.BinarySI)
 	// nodefs.available: 10 %
 	disk := capacity.StorageEphemeral().Value()
 	allocatable[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk-disk/10, resource.DecimalSI)
 	return allocatable
 }
 
-// visibleMemory is what is left of the nominal memory after firmware and kernel took theirs. Alibaba does not publish
-// it; 300 MiB and 2 % comes close to what nodes of 8 and of 32 GiB show.
-func visibleMemory(nominalGiB float64) int64 {
-	return max(0, int64(nominalGiB*gibibyte*.98)-300*mebibyte)
+// visibleMemory is what is left of the memory that the type is sold with. The kernel spends 64 bytes on every page of
+// 4 KiB; what it and the firmware take beside is a guess, close to the node of 8 GiB in ACK's documentation.
+func visibleMemory(soldGiB float64) int64 {
+	sold := int64(soldGiB * gibibyte)
+	return max(0, sold-sold/64-350*mebibyte)
 }
 
 // diskCapacity is what an ext4 file system leaves of a disk: 98.3 %.
@@ -68,6 +69,6 @@ func reservedMilliCPU(total int64) int64 {
 }
 
 // reservedMemory is 11 MiB per pod and 255 MiB, at most a quarter of the memory, and the eviction threshold.
-func reservedMemory(total int64) int64 {
-	return min((11*maxPods+255)*mebibyte, total/4) + evictionMiB*mebibyte
+func reservedMemory(total, pods int64) int64 {
+	return min((11*pods+255)*mebibyte, total/4) + evictionMiB*mebibyte
 }
