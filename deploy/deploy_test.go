@@ -1,0 +1,158 @@
+// Package deploy_test keeps what is shipped true to the code: files that no compiler reads.
+package deploy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// manifests are the objects of all files, decoded by the rule of the API server that unknown fields are errors.
+func manifests(t *testing.T) []runtime.Object {
+	t.Helper()
+	paths, err := filepath.Glob("manifests/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	var objects []runtime.Object
+	for _, path := range paths {
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		defer file.Close()
+		documents := utilyaml.NewDocumentDecoder(file)
+		for buffer := make([]byte, 1<<20); ; {
+			n, err := documents.Read(buffer)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, path)
+			if !strings.Contains(string(buffer[:n]), "kind:") { // the heading
+				continue
+			}
+			object, _, err := decoder.Decode(buffer[:n], nil, nil)
+			require.NoError(t, err, path)
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+func TestTheDeploymentRunsWithoutPrivileges(t *testing.T) {
+	for _, object := range manifests(t) {
+		deployment, ok := object.(*appsv1.Deployment)
+		if !ok {
+			continue
+		}
+		pod := deployment.Spec.Template.Spec
+		assert.True(t, *pod.SecurityContext.RunAsNonRoot)
+		assert.EqualValues(t, "RuntimeDefault", pod.SecurityContext.SeccompProfile.Type)
+		for _, container := range pod.Containers {
+			assert.True(t, *container.SecurityContext.ReadOnlyRootFilesystem)
+			assert.False(t, *container.SecurityContext.AllowPrivilegeEscalation)
+			assert.Contains(t, container.SecurityContext.Capabilities.Drop, corev1.Capability("ALL"))
+			assert.NotNil(t, container.LivenessProbe)
+			assert.NotNil(t, container.ReadinessProbe)
+		}
+		return
+	}
+	t.Fatal("no Deployment among the manifests")
+}
+
+func TestTheRoleHasNoWildcards(t *testing.T) {
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, object := range manifests(t) {
+		switch role := object.(type) {
+		case *rbacv1.ClusterRole:
+			rules["ClusterRole "+role.Name] = role.Rules
+		case *rbacv1.Role:
+			rules["Role "+role.Name] = role.Rules
+		}
+	}
+	require.Len(t, rules, 2)
+	for name, rules := range rules {
+		for _, rule := range rules {
+			for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
+				assert.NotContains(t, list, "*", "%s: %v", name, rule)
+			}
+			assert.NotContains(t, rule.Resources, "secrets", name)
+		}
+	}
+}
+
+func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {
+	text, err := os.ReadFile("ram-policy.json")
+	require.NoError(t, err)
+	var policy struct {
+		Version   string
+		Statement []struct{ Action []string }
+	}
+	require.NoError(t, json.Unmarshal(text, &policy))
+	require.Len(t, policy.Statement, 1)
+
+	called := sets.New[string]()
+	request := regexp.MustCompile(`\b(ess|ecs|vpc)api\.Create(\w+)Request\(`)
+	for _, match := range inSource(t, request, "../cloudprovider/alicloud") {
+		called.Insert(match[1] + ":" + match[2])
+	}
+	require.NotEmpty(t, called)
+	assert.Equal(t, sets.List(called), sets.List(sets.New(policy.Statement[0].Action...)))
+}
+
+func TestTheAlertsWatchMetricsThatExist(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	name := regexp.MustCompile(`\bgpu_spot_\w+`)
+	declared := sets.New[string]()
+	for _, match := range inSource(t, regexp.MustCompile(`"(gpu_spot_\w+)"`), "..") {
+		declared.Insert(match[1])
+	}
+	used := name.FindAllString(string(text), -1)
+	require.NotEmpty(t, used)
+	for _, metric := range used {
+		plain := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(metric, "")
+		assert.True(t, declared.Has(metric) || declared.Has(plain), "%s is declared nowhere", metric)
+	}
+}
+
+// inSource finds the pattern in the Go files below the folder that are not tests.
+func inSource(t *testing.T, pattern *regexp.Regexp, folder string) [][]string {
+	t.Helper()
+	var found [][]string
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "out" || entry.Name() == ".git") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading the source: %w", err)
+		}
+		found = append(found, pattern.FindAllStringSubmatch(string(text), -1)...)
+		return nil
+	})
+	require.NoError(t, err)
+	return found
+}
