@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,23 +74,20 @@ func goBuild(ctx context.Context, source, binary string) error {
 	return nil
 }
 
-// fingerprint sums up everything in the nested module and the compiler. It saves the second or two that go build takes
-// to find out that there is nothing to do.
+// fingerprint sums up everything the nested module is built from, and the compiler. It saves the second or two that go
+// build takes to find out that there is nothing to do.
 func fingerprint(source string) (string, error) {
-	files, err := os.ReadDir(source)
-	if err != nil {
-		return "", err
-	}
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), kubeVersion)
-	for _, file := range files {
-		data, err := os.ReadFile(filepath.Join(source, file.Name()))
-		if err != nil {
-			return "", err
+	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
 		}
-		fmt.Fprintf(sum, "%s %d\n%s", file.Name(), len(data), data)
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+		data, err := os.ReadFile(path)
+		fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
 var moduleLine = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(modulePath) + `\s*$`)

@@ -6,15 +6,12 @@ import (
 	"net/url"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
 )
 
-// Sockets of etcd, relative to the cluster's directory, which is the working directory of every component: a path
-// relative to it always fits the 108 bytes of a socket address, and no port is taken. etcd wants the names to look like
-// host:port.
-const (
-	etcdClientSocket = "etcd-client:0"
-	etcdPeerSocket   = "etcd-peer:0"
-)
+// peerSocket is where no second member will ever call. etcd wants the name to look like host:port.
+const peerSocket = "etcd-peer:0"
 
 // etcdQuota is the largest database etcd accepts, in bytes; enough for the 150,000 pods of the benchmarks.
 const etcdQuota = 8 << 30
@@ -26,12 +23,11 @@ func runEtcd(ctx context.Context, _ []string) error {
 	config.Dir = "etcd"
 	config.UnsafeNoFsync = true
 	config.QuotaBackendBytes = etcdQuota
-	config.MaxTxnOps = 10_000
 	config.LogLevel = "warn"
 	config.EnableGRPCGateway = false
 	// A lone member has nobody to wait for, so that short ticks only make it ready sooner.
 	config.TickMs, config.ElectionMs = 10, 100
-	client, peer := socketURL(etcdClientSocket), socketURL(etcdPeerSocket)
+	client, peer := socketURL(supervise.EtcdSocket), socketURL(peerSocket)
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)

@@ -15,20 +15,19 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-)
 
-// listenerDescriptor is the first descriptor that os/exec passes on: the API server's listening socket.
-const listenerDescriptor = 3
+	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
+)
 
 // runAPIServer serves on a socket that the supervisor opened. So the port is known before the API server runs, cannot
 // be lost to another process in between, and stays the same when the API server is restarted.
 func runAPIServer(ctx context.Context, args []string) error {
-	listener, err := net.FileListener(os.NewFile(listenerDescriptor, "listener"))
+	listener, err := net.FileListener(os.NewFile(supervise.FirstFile, "listener"))
 	if err != nil {
 		return fmt.Errorf("the supervisor passed no listening socket: %w", err)
 	}
 	server := options.NewServerRunOptions()
-	flags := pflag.NewFlagSet(nameAPIServer, pflag.ContinueOnError)
+	flags := pflag.NewFlagSet(supervise.APIServer, pflag.ContinueOnError)
 	for _, set := range server.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}

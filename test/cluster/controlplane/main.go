@@ -12,15 +12,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"gpu-spot-autoscaler/test/cluster/controlplane/internal/kubelet"
+	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
 )
 
 // components maps the name of a child to what runs in its process until it fails.
 var components = map[string]func(ctx context.Context, args []string) error{
-	nameEtcd:              runEtcd,
-	nameAPIServer:         runAPIServer,
-	nameScheduler:         runScheduler,
-	nameControllerManager: runControllerManager,
-	nameKwok:              runKwok,
+	supervise.Etcd:              runEtcd,
+	supervise.APIServer:         runAPIServer,
+	supervise.Scheduler:         runScheduler,
+	supervise.ControllerManager: runControllerManager,
+	supervise.Kwok:              kubelet.Run,
 }
 
 func main() {
@@ -36,7 +39,7 @@ func run(args []string) error {
 	}
 	ctx := context.Background()
 	if args[0] == "supervise" {
-		return supervise(ctx, args[1:], os.Stdin, os.Stdout)
+		return supervise.Run(ctx, args[1:], os.Stdin, os.Stdout)
 	}
 	component, known := components[args[0]]
 	if !known {

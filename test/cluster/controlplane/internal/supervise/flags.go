@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"fmt"
@@ -8,12 +8,17 @@ import (
 
 // Names of the components, which are also their sub-commands and the names of their logs.
 const (
-	nameEtcd              = "etcd"
-	nameAPIServer         = "kube-apiserver"
-	nameScheduler         = "kube-scheduler"
-	nameControllerManager = "kube-controller-manager"
-	nameKwok              = "kwok"
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	Scheduler         = "kube-scheduler"
+	ControllerManager = "kube-controller-manager"
+	Kwok              = "kwok"
 )
+
+// EtcdSocket is where etcd serves the API server, relative to the cluster's directory, which is the working directory of
+// every component: a relative path always fits the 108 bytes of a socket address, and no port is taken. etcd wants the
+// name to look like host:port.
+const EtcdSocket = "etcd-client:0"
 
 // layout is what the flags of all components are derived from.
 type layout struct {
@@ -26,7 +31,7 @@ func (l layout) kubeconfig(user string) string { return l.path(user + ".kubeconf
 
 func (l layout) apiServerFlags() []string {
 	return []string{
-		"--etcd-servers=unix://" + etcdClientSocket,
+		"--etcd-servers=unix://" + EtcdSocket,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none", // nobody reaches it through the Service
@@ -44,7 +49,7 @@ func (l layout) apiServerFlags() []string {
 
 func (l layout) schedulerFlags() []string {
 	return []string{
-		"--kubeconfig=" + l.kubeconfig(nameScheduler),
+		"--kubeconfig=" + l.kubeconfig(Scheduler),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--authentication-skip-lookup=true",
@@ -56,7 +61,7 @@ func (l layout) schedulerFlags() []string {
 // controllerManagerFlags leaves out the two controllers that want a cloud or a pod network.
 func (l layout) controllerManagerFlags() []string {
 	return []string{
-		"--kubeconfig=" + l.kubeconfig(nameControllerManager),
+		"--kubeconfig=" + l.kubeconfig(ControllerManager),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--controllers=*,-nodeipam,-cloud-node-lifecycle",
@@ -73,7 +78,7 @@ func (l layout) controllerManagerFlags() []string {
 
 func (l layout) kwokFlags() []string {
 	return []string{
-		"--kubeconfig=" + l.kubeconfig(nameKwok),
+		"--kubeconfig=" + l.kubeconfig(Kwok),
 		fmt.Sprintf("--node-grace-period=%s", l.nodeGracePeriod),
 	}
 }

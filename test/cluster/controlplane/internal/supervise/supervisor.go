@@ -1,4 +1,6 @@
-package main
+// Package supervise holds one cluster together: it starts each component as a child process, obeys requests to pause or
+// kill one, and sees to it that all of them are gone when the cluster ends.
+package supervise
 
 import (
 	"bufio"
@@ -7,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// supervisor runs one cluster. It is owned by the goroutine of supervise.
+// supervisor runs one cluster. It is owned by the goroutine of Run.
 type supervisor struct {
 	layout   layout
 	port     *port
@@ -51,9 +52,9 @@ type request struct {
 	Component string `json:"component"`
 }
 
-// supervise runs a cluster until standard input closes or a component fails, obeying requests meanwhile.
+// Run runs a cluster until standard input closes or a component fails, obeying requests meanwhile.
 // Whatever makes it return, its children are gone then.
-func supervise(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	s := &supervisor{children: map[string]*child{}, reply: json.NewEncoder(out)}
 	flags := pflag.NewFlagSet("supervise", pflag.ContinueOnError)
 	flags.StringVar(&s.layout.dir, "dir", "", "directory of the cluster's data, certificates and logs")
@@ -101,7 +102,7 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{nameEtcd, nameAPIServer} {
+	for _, name := range []string{Etcd, APIServer} {
 		if err := s.startComponent(name); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		return err
 	}
 	info := &clusterInfo{URL: s.port.url(), AdminKubeconfig: admin, Dir: s.layout.dir, Processes: map[string]int{}}
-	for _, name := range []string{nameControllerManager, nameScheduler, nameKwok} {
+	for _, name := range []string{ControllerManager, Scheduler, Kwok} {
 		if err := s.startComponent(name); err != nil {
 			return err
 		}
@@ -132,9 +133,9 @@ func (s *supervisor) writeCredentials() (admin string, err error) {
 	}
 	const masters = "system:masters"
 	for name, identity := range map[string][]string{
-		nameScheduler:         {"system:kube-scheduler"},
-		nameControllerManager: {"system:kube-controller-manager", masters}, // else every controller needs a token of its own first
-		nameKwok:              {"kwok", masters},                           // it stands for kubelets, which RBAC does not limit either
+		Scheduler:         {"system:kube-scheduler"},
+		ControllerManager: {"system:kube-controller-manager", masters}, // else every controller needs a token of its own first
+		Kwok:              {"kwok", masters},                           // it stands for kubelets, which RBAC does not limit either
 	} {
 		if _, err := ca.kubeconfig(s.layout.dir, name, s.port.url(), identity[0], identity[1:]...); err != nil {
 			return "", err
@@ -146,14 +147,14 @@ func (s *supervisor) writeCredentials() (admin string, err error) {
 func (s *supervisor) startComponent(name string) error {
 	spec := childSpec{name: name, dir: s.layout.dir}
 	switch name {
-	case nameAPIServer:
+	case APIServer:
 		spec.args = s.layout.apiServerFlags()
 		spec.files = []*os.File{s.port.lend()}
-	case nameControllerManager:
+	case ControllerManager:
 		spec.args = s.layout.controllerManagerFlags()
-	case nameScheduler:
+	case Scheduler:
 		spec.args = s.layout.schedulerFlags()
-	case nameKwok:
+	case Kwok:
 		spec.args = s.layout.kwokFlags()
 	}
 	c, err := startChild(spec)
@@ -200,7 +201,7 @@ func (s *supervisor) obey(r request) error {
 		return c.signal(syscall.SIGCONT)
 	case "stop":
 		c.kill()
-		if r.Component == nameAPIServer {
+		if r.Component == APIServer {
 			s.port.refuse()
 		}
 		return nil
@@ -222,7 +223,7 @@ func (s *supervisor) send(m message) error {
 
 // killAll ends every component, the API server's clients before it so that none has time to complain.
 func (s *supervisor) killAll() {
-	for _, name := range []string{nameKwok, nameScheduler, nameControllerManager, nameAPIServer, nameEtcd} {
+	for _, name := range []string{Kwok, Scheduler, ControllerManager, APIServer, Etcd} {
 		if c := s.children[name]; c != nil {
 			c.kill()
 		}
@@ -244,56 +245,4 @@ func readRequests(ctx context.Context, in io.Reader, requests chan<- request) {
 			return
 		}
 	}
-}
-
-// port is the API server's listening socket, held by the supervisor for the life of the cluster.
-type port struct {
-	listener *net.TCPListener
-	file     *os.File
-	refusing chan struct{} // closed when refuse's goroutine has ended; nil while the socket is lent
-}
-
-func openPort() (*port, error) {
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		return nil, err
-	}
-	file, err := listener.File()
-	if err != nil {
-		return nil, err
-	}
-	return &port{listener: listener, file: file}, nil
-}
-
-func (p *port) url() string { return "https://" + p.listener.Addr().String() }
-
-// lend returns the socket for an API server about to start. Connections that come before it is up wait.
-func (p *port) lend() *os.File {
-	if p.refusing != nil {
-		_ = p.listener.SetDeadline(time.Unix(1, 0)) // ends Accept
-		<-p.refusing
-		p.refusing = nil
-	}
-	return p.file
-}
-
-// refuse closes every connection that comes while there is no API server, so that clients see what they would see of a
-// machine that is up without it: an error at once, not a silence.
-func (p *port) refuse() {
-	if p.refusing != nil {
-		return
-	}
-	_ = p.listener.SetDeadline(time.Time{})
-	ended := make(chan struct{})
-	p.refusing = ended
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := p.listener.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	}()
 }

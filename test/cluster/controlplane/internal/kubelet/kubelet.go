@@ -1,4 +1,5 @@
-package main
+// Package kubelet plays the kubelets of a cluster, with kwok. stages.yaml says how Nodes and pods behave.
+package kubelet
 
 import (
 	"bytes"
@@ -34,9 +35,9 @@ const (
 	addressOfNode = "192.0.2.1"    // for a Node that comes without one; TEST-NET-1, which nothing answers
 )
 
-// runKwok plays the kubelets of all Nodes annotated kwok.x-k8s.io/node=fake.
-func runKwok(ctx context.Context, args []string) error {
-	flags := pflag.NewFlagSet(nameKwok, pflag.ContinueOnError)
+// Run plays the kubelets of all Nodes annotated kwok.x-k8s.io/node=fake.
+func Run(ctx context.Context, args []string) error {
+	flags := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
 	grace := flags.Duration("node-grace-period", 40*time.Second, "a Node's lease lasts this long and is renewed in every quarter of it")
 	if err := flags.Parse(args); err != nil {
@@ -59,7 +60,7 @@ func runKwok(ctx context.Context, args []string) error {
 	if err := keepLeases(ctx, client, *grace); err != nil {
 		return err
 	}
-	controller, err := kubelets(client)
+	controller, err := newController(client)
 	if err != nil {
 		return err
 	}
@@ -70,9 +71,9 @@ func runKwok(ctx context.Context, args []string) error {
 	return ctx.Err()
 }
 
-// kubelets is kwok itself. Its own leases are off: while it believes that it does not hold a Node's lease it drops the
+// newController is kwok itself. Its own leases are off: while it believes that it does not hold a Node's lease it drops the
 // events of that Node's pods for good, and it believes so for a moment after every new Node.
-func kubelets(client kubernetes.Interface) (*controllers.Controller, error) {
+func newController(client kubernetes.Interface) (*controllers.Controller, error) {
 	local, err := parseStages(stages)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"errors"
@@ -23,12 +23,15 @@ type child struct {
 	err     error       // why it ended
 }
 
+// FirstFile is the descriptor at which a child finds the first file it inherits: for the API server its listening socket.
+const FirstFile = 3
+
 // childSpec says what to start.
 type childSpec struct {
 	name  string
 	dir   string // working directory
 	args  []string
-	files []*os.File // inherited as descriptors 3, 4, …
+	files []*os.File // inherited from descriptor FirstFile on
 }
 
 // startChild runs this binary again as the component of the spec, its output appended to <dir>/<name>.log.

@@ -1,4 +1,4 @@
-package main
+package kubelet
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func keepLeases(ctx context.Context, client kubernetes.Interface, grace time.Dur
 	nodes := factory.Core().V1().Nodes() // has no namespace
 	leases := factory.Coordination().V1().Leases().Lister().Leases(corev1.NamespaceNodeLease)
 	holder, err := controllers.NewNodeLeaseController(controllers.NodeLeaseControllerConfig{
-		HolderIdentity:       nameKwok,
+		HolderIdentity:       "kwok",
 		TypedClient:          client,
 		LeaseDurationSeconds: uint(max(1, grace/time.Second)),
 		LeaseParallelism:     leaseWorkers,
