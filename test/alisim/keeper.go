@@ -100,7 +100,7 @@ func (c *cloud) machine(i *instance) nodes.Machine {
 		InstanceID: i.id, Region: c.world.Region, Zone: i.vsw.Zone, InstanceType: i.typ.ID, SpotStrategy: i.spotStrategy,
 		PoolID: i.group.ID,
 		VCPU:   i.typ.VCPU, MemoryGiB: i.typ.MemoryGiB, GPUs: i.typ.GPUs, GPUModel: i.typ.GPUModel, GPUMemGiB: i.typ.GPUMemGiB,
-		DriverDelay: c.world.DriverDelay.Duration,
+		SystemDiskGiB: i.group.SystemDiskGiB, DriverDelay: c.world.DriverDelay.Duration,
 	}
 	m.Labels, m.Taints, m.Resources = nodeExtras(i.group.Pool)
 	return m

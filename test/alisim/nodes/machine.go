@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -117,7 +118,7 @@ func labelsOf(m Machine) map[string]string {
 		corev1.LabelOSStable:                "linux",
 		"beta.kubernetes.io/os":             "linux",
 		LabelChargeType:                     "PostPaid",
-		LabelSpotStrategy:                   orDefault(m.SpotStrategy, "NoSpot"),
+		LabelSpotStrategy:                   cmp.Or(m.SpotStrategy, "NoSpot"),
 	}
 	if m.PoolID != "" {
 		labels[LabelNodePool] = m.PoolID
@@ -147,11 +148,4 @@ func extendedResources(m Machine) (extended, driver corev1.ResourceList, err err
 		driver = gpuResources(m)
 	}
 	return extended, driver, nil
-}
-
-func orDefault(value, fallback string) string {
-	if value == "" {
-		return fallback
-	}
-	return value
 }
