@@ -117,6 +117,9 @@ func (a *Autoscaler) Done() <-chan struct{} { return a.done }
 // PID is the process's.
 func (a *Autoscaler) PID() int { return a.command.Process.Pid }
 
+// Address is the host:port at which the process serves metrics and health.
+func (a *Autoscaler) Address() string { return a.address }
+
 // Log returns the last lines that the process wrote.
 func (a *Autoscaler) Log(lines int) string {
 	text, err := os.ReadFile(a.logPath)

@@ -40,6 +40,8 @@ type Options struct {
 	Dir string
 	// WithoutNodes keeps the simulator from registering Nodes.
 	WithoutNodes bool
+	// NodeGracePeriod is how long a Node may be silent before it is NotReady; default that of package cluster.
+	NodeGracePeriod time.Duration
 }
 
 // Rig is a control plane with the shipped RBAC installed, and a cloud. Its autoscalers are started apart.
@@ -75,7 +77,9 @@ func (r *Rig) start(ctx context.Context) error {
 	if r.binary, err = buildBinary(ctx, root, r.Race); err != nil {
 		return err
 	}
-	if r.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output}); err != nil {
+	if r.Cluster, err = cluster.Start(ctx, cluster.Options{
+		Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod,
+	}); err != nil {
 		return err
 	}
 	config := r.Cluster.AdminConfig()
@@ -86,13 +90,25 @@ func (r *Rig) start(ctx context.Context) error {
 	if err := r.install(ctx, root); err != nil {
 		return err
 	}
+	return r.startCloud(ctx)
+}
+
+func (r *Rig) startCloud(ctx context.Context) (err error) {
 	options := alisim.Options{Clock: clock.RealClock{}}
 	if !r.WithoutNodes {
-		options.Kube = config
+		options.Kube = r.Cluster.AdminConfig()
 	}
 	// The cloud outlives the context of its start.
 	r.Cloud, err = alisim.Start(context.WithoutCancel(ctx), r.World, options)
 	return err
+}
+
+// ReplaceWorld ends the cloud and starts another with the world. Autoscalers know only the cloud that was there when
+// they started.
+func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
+	r.Cloud.Stop()
+	r.World = world
+	return r.startCloud(ctx)
 }
 
 // install applies the shipped manifests, all but the Deployment: the binary runs outside of the cluster, under the
