@@ -1,0 +1,128 @@
+package options
+
+import (
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/autoscaler/cluster-autoscaler/config"
+)
+
+// newOnce declares the flags in a pod of the namespace infra. They are the process's, so that is done once.
+var newOnce = sync.OnceValues(func() (*Options, error) {
+	if err := os.Setenv("POD_NAMESPACE", "infra"); err != nil {
+		return nil, err
+	}
+	return New()
+})
+
+// parse stands for the command line of a process.
+func parse(t *testing.T, args ...string) *Options {
+	t.Helper()
+	o, err := newOnce()
+	require.NoError(t, err)
+	all := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	for _, section := range o.Sections().FlagSets {
+		all.AddFlagSet(section)
+	}
+	require.NoError(t, all.Parse(args))
+	return o
+}
+
+// TestCommandLine is one test: Cluster Autoscaler reads its flags once in a process.
+func TestCommandLine(t *testing.T) {
+	o := parse(t,
+		"--region=cn-hangzhou", "--cluster-name=c1", "--nodes=0:10:asg-1", "--nodes=1:2:asg-2", "--settle-window=2s",
+		"--ess-endpoint=127.0.0.1:1", "--max-drain-parallelism=3", "--balance-similar-node-groups", "--scale-down-unneeded-time=7m",
+		"--leader-elect=false", "-v=0")
+	require.NoError(t, o.Complete())
+	require.Empty(t, o.Validate())
+
+	assert.Equal(t, "cn-hangzhou", o.Region)
+	assert.Equal(t, 2*time.Second, o.SettleWindow)
+	assert.Equal(t, "127.0.0.1:1", o.Endpoints.ESS)
+	assert.False(t, o.LeaderElection.LeaderElect)
+	assert.Equal(t, "infra", o.LeaderElection.ResourceNamespace, "the lease is where the pod is")
+	assert.Equal(t, Name, o.LeaderElection.ResourceName)
+
+	core := o.Autoscaling
+	assert.Equal(t, "c1", core.ClusterName)
+	assert.Equal(t, []string{"0:10:asg-1", "1:2:asg-2"}, core.NodeGroups)
+	assert.Equal(t, "infra", core.ConfigNamespace)
+	assert.Equal(t, 7*time.Minute, core.NodeGroupDefaults.ScaleDownUnneededTime, "flags of Cluster Autoscaler work")
+	assert.Equal(t, 3, core.MaxDrainParallelism, "a default of ours can be changed")
+	assert.False(t, core.BalanceSimilarNodeGroups, "what must not be chosen is not")
+
+	assert.Equal(t, "least-price", core.ExpanderNames)
+	assert.True(t, core.ScaleDownDelayTypeLocal)
+	assert.False(t, core.WriteStatusConfigMap)
+	assert.False(t, core.CordonNodeBeforeTerminate)
+	assert.False(t, core.ProvisioningRequestEnabled)
+	assert.Equal(t, 1000, core.MaxScaleDownParallelism)
+}
+
+func TestEveryFlagIsListedOnce(t *testing.T) {
+	o := parse(t)
+	seen := map[string]string{}
+	for section, flags := range o.Sections().FlagSets {
+		flags.VisitAll(func(f *pflag.Flag) {
+			assert.Empty(t, seen[f.Name], "--%s is in %s, too", f.Name, section)
+			seen[f.Name] = section
+		})
+	}
+	for name, section := range map[string]string{
+		"region": sectionOurs, "cluster-name": sectionOurs, "nodes": sectionOurs, "sts-endpoint": sectionOurs,
+		"leader-elect": sectionElection, "v": sectionLogs, "feature-gates": sectionFeatures,
+		"expander": sectionCore, "scan-interval": sectionCore, "logtostderr": sectionCore,
+	} {
+		assert.Equal(t, section, seen[name], name)
+	}
+	assert.NotContains(t, seen, "test.v")
+	assert.True(t, o.Ours("region"))
+	assert.True(t, o.Ours("expander"), "with a default of ours")
+	assert.False(t, o.Ours("scan-interval"))
+}
+
+func TestDefaultsShowInHelp(t *testing.T) {
+	o := parse(t)
+	for name, want := range coreDefaults() {
+		f := o.Sections().FlagSets[sectionCore].Lookup(name)
+		if assert.NotNil(t, f, name) {
+			assert.Equal(t, want, f.DefValue, name)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"complete options are good":   {change: func(*Options) {}},
+		"explicit pools need no name": {change: func(o *Options) { o.Autoscaling.ClusterName, o.Autoscaling.NodeGroups = "", []string{"0:1:asg"} }},
+		"region is required":          {func(o *Options) { o.Region = "" }, "--region is required"},
+		"scheme must be one of two":   {func(o *Options) { o.CloudScheme = "ftp" }, "--cloud-scheme=ftp is neither http nor https"},
+		"some pool must be meant":     {func(o *Options) { o.Autoscaling.ClusterName = "" }, "one of --cluster-name and --nodes is required: without either there is no pool to manage"},
+		"no negative window":          {func(o *Options) { o.SettleWindow = -1 }, "--settle-window=-1ns is negative"},
+		"no busy loop of polls":       {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := &Options{
+				Region: "r", CloudScheme: "https", ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, PriceRefreshInterval: 1,
+				Autoscaling: config.AutoscalingOptions{ClusterName: "c", ScanInterval: 1},
+			}
+			test.change(o)
+			problems := o.Validate()
+			if test.want == "" {
+				assert.Empty(t, problems)
+			} else if assert.Len(t, problems, 1) {
+				assert.EqualError(t, problems[0], test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	caconfig "k8s.io/autoscaler/cluster-autoscaler/config"
+	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/metrics"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/pricing"
+)
+
+func TestHandler(t *testing.T) {
+	registerMetrics(false)
+	registerMetrics(false) // as often as one likes
+	tests := map[string]struct {
+		autoscaling caconfig.AutoscalingOptions
+		path        string
+		status      int
+		body        string
+	}{
+		"health":                   {path: "/healthz", status: 200, body: "ok"},
+		"health of the lease":      {path: "/healthz/leaderElection", status: 200, body: "ok"},
+		"health of the loop":       {path: "/health-check", status: 200, body: "OK"},
+		"metrics of ours":          {path: "/metrics", status: 200, body: "gpu_spot_doomed_nodes"},
+		"metrics of core":          {path: "/metrics", status: 200, body: "cluster_autoscaler_"},
+		"no snapshot by default":   {path: "/snapshotz", status: 404},
+		"no profiles by default":   {path: "/debug/pprof/", status: 404},
+		"profiles where asked for": {autoscaling: caconfig.AutoscalingOptions{EnableProfiling: true}, path: "/debug/pprof/", status: 200},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			config := &Config{Options: &options.Options{Autoscaling: test.autoscaling}}
+			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), debuggingsnapshot.NewDebuggingSnapshotter(false), watchdog())
+			response := httptest.NewRecorder()
+			served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, test.path, nil))
+			assert.Equal(t, test.status, response.Code)
+			assert.Contains(t, response.Body.String(), test.body)
+		})
+	}
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	}()
+	response, err := http.Get("http://" + listener.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	cancel()
+	select {
+	case err := <-ended:
+		assert.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("still serves")
+	}
+}
+
+func TestEventsAreAboutOurDeployment(t *testing.T) {
+	client := fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: options.Name, UID: "uid"}})
+	recorder := record.NewFakeRecorder(2)
+	recorder.IncludeObject = true
+	known := newDeploymentEvents(t.Context(), client, recorder, "kube-system", options.Name)
+	assert.Equal(t, "uid", string(known.deployment.UID))
+	unknown := newDeploymentEvents(t.Context(), client, recorder, "kube-system", "other")
+	assert.Empty(t, unknown.deployment.UID)
+
+	explainTo(unknown)(pricing.Decision{Chosen: pricing.Candidate{NodeGroup: "cheap", Nodes: 1, Pods: 2, GPUs: 2, Price: 4, Priced: true}})
+	event := <-recorder.Events
+	assert.Contains(t, event, "Normal OfferingChosen cheap: 1 nodes for 2 pods")
+	assert.Contains(t, event, "there was no other")
+	assert.Contains(t, event, "Deployment")
+}
+
+func TestIdentity(t *testing.T) {
+	t.Setenv("POD_NAME", "gpu-spot-autoscaler-0")
+	pod, err := identity()
+	require.NoError(t, err)
+	assert.Equal(t, "gpu-spot-autoscaler-0", pod, "a container takes up the lease of the one before it")
+
+	t.Setenv("POD_NAME", "")
+	one, err := identity()
+	require.NoError(t, err)
+	two, err := identity()
+	require.NoError(t, err)
+	assert.NotEqual(t, one, two, "two processes on one host are two candidates")
+}
