@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"gpu-spot-autoscaler/test/alisim/market"
 )
 
 // Fault switches a fault on.
@@ -85,6 +87,11 @@ func (s *Server) SetPrice(instanceType, zone string, spot, onDemand float64) {
 		c.checkOffering(c.offeringOf(instanceType, zone), c.clock.Now())
 		return nil
 	})
+}
+
+// Quote returns what the market says of a type in a zone now. Its capacity includes the instances that run.
+func (s *Server) Quote(instanceType, zone string) market.Quote {
+	return s.cloud.market.Quote(instanceType, zone, s.cloud.clock.Now())
 }
 
 // PutGroup adds a pool, or changes one without touching its instances.
