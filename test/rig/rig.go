@@ -34,6 +34,8 @@ type Options struct {
 	World alisim.World
 	// Race has the binary built with the race detector; a race that it finds is a failure of Stop.
 	Race bool
+	// Binary is the autoscaler to run; default: the one built from source.
+	Binary string
 	// Output gets what the components say on starting; default nothing.
 	Output io.Writer
 	// Dir holds logs and kubeconfigs. Required.
@@ -74,8 +76,10 @@ func (r *Rig) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.binary, err = buildBinary(ctx, root, r.Race); err != nil {
-		return err
+	if r.binary = r.Binary; r.binary == "" {
+		if r.binary, err = buildBinary(ctx, root, r.Race); err != nil {
+			return err
+		}
 	}
 	if r.Cluster, err = cluster.Start(ctx, cluster.Options{
 		Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod,
