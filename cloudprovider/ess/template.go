@@ -33,7 +33,6 @@ func PurchaseOf(spotStrategy string) Purchase {
 
 // Labels of the nodes that we buy, besides the well-known ones.
 const (
-	purchaseLabel     = "gpu-spot.autoscaling/purchase-option"
 	chargeTypeLabel   = "node.alibabacloud.com/instance-charge-type"
 	spotStrategyLabel = "node.alibabacloud.com/spot-strategy"
 	// diskZoneLabel is what volumes on cloud disks are bound to.
@@ -143,7 +142,6 @@ func (spec TemplateSpec) labels(hostname string) map[string]string {
 		diskZoneLabel:     spec.Zone,
 		chargeTypeLabel:   "PostPaid",
 		spotStrategyLabel: spec.spotStrategy(),
-		purchaseLabel:     string(spec.Purchase),
 	}
 	// A pool that cannot be targeted may put the node into any of its zones.
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })

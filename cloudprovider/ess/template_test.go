@@ -44,7 +44,6 @@ func TestTemplateIsLikeAnACKNode(t *testing.T) {
 		"topology.diskplugin.csi.alibabacloud.com/zone": "cn-hangzhou-h",
 		"node.alibabacloud.com/instance-charge-type":    "PostPaid",
 		"node.alibabacloud.com/spot-strategy":           "SpotAsPriceGo",
-		"gpu-spot.autoscaling/purchase-option":          "spot",
 		"aliyun.accelerator/nvidia_name":                "NVIDIA-A10",
 		"aliyun.accelerator/nvidia_count":               "4",
 		"aliyun.accelerator/nvidia_mem":                 "23028MiB",
@@ -240,20 +239,17 @@ func TestTemplateReservesMemoryForItsPods(t *testing.T) {
 
 func TestTemplateTellsHowItIsBought(t *testing.T) {
 	for name, test := range map[string]struct {
-		purchase                           Purchase
-		strategy, wantOption, wantStrategy string
+		purchase               Purchase
+		strategy, wantStrategy string
 	}{
-		"spot":                              {PurchaseSpot, "SpotWithPriceLimit", "spot", "SpotWithPriceLimit"},
-		"spot in no particular way":         {PurchaseSpot, "", "spot", "SpotAsPriceGo"},
-		"spot of a group that is not":       {PurchaseSpot, "NoSpot", "spot", "SpotAsPriceGo"},
-		"on demand":                         {PurchaseOnDemand, "NoSpot", "on-demand", "NoSpot"},
-		"on demand of a group that is spot": {PurchaseOnDemand, "SpotAsPriceGo", "on-demand", "NoSpot"},
+		"spot":                              {PurchaseSpot, "SpotWithPriceLimit", "SpotWithPriceLimit"},
+		"spot in no particular way":         {PurchaseSpot, "", "SpotAsPriceGo"},
+		"spot of a group that is not":       {PurchaseSpot, "NoSpot", "SpotAsPriceGo"},
+		"on demand":                         {PurchaseOnDemand, "NoSpot", "NoSpot"},
+		"on demand of a group that is spot": {PurchaseOnDemand, "SpotAsPriceGo", "NoSpot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := BuildTemplate(TemplateSpec{PoolID: "asg-1", Type: cpuType, Purchase: test.purchase, SpotStrategy: test.strategy})
-			if got := node.Labels["gpu-spot.autoscaling/purchase-option"]; got != test.wantOption {
-				t.Errorf("purchase option %q, want %q", got, test.wantOption)
-			}
 			if got := node.Labels["node.alibabacloud.com/spot-strategy"]; got != test.wantStrategy {
 				t.Errorf("spot strategy %q, want %q", got, test.wantStrategy)
 			}
