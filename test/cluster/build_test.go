@@ -41,7 +41,7 @@ func TestStartRefusesBadOptions(t *testing.T) {
 		opts Options
 		want string
 	}{
-		"a directory in use":           {Options{Dir: used}, "is not empty"},
+		"a directory in use":           {Options{Dir: used, Binary: "/bin/false"}, "is not empty"},
 		"a grace period too short":     {Options{NodeGracePeriod: 1}, "NodeGracePeriod"},
 		"a binary that does not exist": {Options{Binary: filepath.Join(used, "none")}, "none"},
 		"a binary of something else":   {Options{Binary: "/bin/false"}, "supervisor ended"},

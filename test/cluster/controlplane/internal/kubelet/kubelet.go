@@ -31,7 +31,7 @@ var stages []byte
 const (
 	kwokWorkers   = 16
 	leaseWorkers  = 8
-	podNetwork    = "10.128.0.0/9" // a pod for each of 8 million addresses
+	podNetwork    = "10.128.0.1/9" // 8 million addresses, from this one on
 	addressOfNode = "192.0.2.1"    // for a Node that comes without one; TEST-NET-1, which nothing answers
 )
 
