@@ -48,6 +48,7 @@ type cloud struct {
 	// a member until a health check misses it.
 	machines   roster[*instance]
 	members    roster[*instance]
+	spot       int // of members
 	recycling  roster[*instance]
 	instanceBy map[string]*instance
 	offerings  map[offeringKey]*offering

@@ -27,7 +27,7 @@ func (s *Server) control() http.Handler {
 	mux.HandleFunc("GET /_sim/state", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.State()) })
 	mux.HandleFunc("GET /_sim/requests", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Requests()) })
 	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Faults()) })
-	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); writeJSON(w, s.Faults()) })
+	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); answer(w, nil) })
 	mux.HandleFunc("POST /_sim/faults", post(func(f faultJSON) error {
 		f.Fault.Latency = f.Latency.Duration
 		return s.Fault(f.Fault)

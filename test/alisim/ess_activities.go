@@ -127,17 +127,17 @@ func (c *cloud) execute(g *group, r *request, delta int, p purchase, parallel bo
 	if err := g.admit(parallel); err != nil {
 		return nil, err
 	}
-	a := c.scale(g, delta, p, causeOf(r, g.capacity(), delta))
+	a := c.scale(g, delta, p, causeOf(r, g.target(), delta))
+	if a == nil {
+		return reply{"ScalingActivityId": "", "ActivityType": "CapacityChange"}, nil
+	}
 	a.parallel, a.metadata = parallel, r.get("ActivityMetadata")
-	return reply{"ScalingActivityId": a.id, "ActivityType": "CapacityChange"}, nil
+	return reply{"ScalingActivityId": a.id}, nil
 }
 
 // delta turns an adjustment into a number of instances.
 func (g *group) delta(kind string, value int) (int, error) {
-	size := g.expected()
-	if g.DesiredCapacity != nil {
-		size = *g.DesiredCapacity
-	}
+	size := g.target()
 	var delta int
 	switch kind {
 	case "QuantityChangeInCapacity":

@@ -37,7 +37,7 @@ func describeScalingInstances(c *cloud, r *request) (reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.findMembers(r)
+	found, spot, err := c.findMembers(r)
 	if err != nil {
 		return nil, err
 	}
@@ -46,57 +46,50 @@ func describeScalingInstances(c *cloud, r *request) (reply, error) {
 		list = append(list, i.scalingJSON())
 	}
 	return reply{
-		"TotalCount": len(found), "TotalSpotCount": countSpot(found), "PageNumber": pages.number, "PageSize": pages.size,
+		"TotalCount": len(found), "TotalSpotCount": spot, "PageNumber": pages.number, "PageSize": pages.size,
 		"ScalingInstances": wrap("ScalingInstance", list),
 	}, nil
 }
 
-func countSpot(list []*instance) int {
-	n := 0
-	for _, i := range list {
-		if i.isSpot() {
-			n++
-		}
-	}
-	return n
-}
-
-// findMembers returns the members that the request asks for, oldest first; without a group, those of the region.
-func (c *cloud) findMembers(r *request) ([]*instance, error) {
+// findMembers returns the members that the request asks for, oldest first, and how many of them are spot instances.
+// Without a group they are those of the region.
+func (c *cloud) findMembers(r *request) (found []*instance, spot int, err error) {
 	ids, err := r.list("InstanceId", maxESSList)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	states, err := r.list("LifecycleStates", maxESSList)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if state := r.get("LifecycleState"); state != "" {
 		states = append(states, state)
 	}
-	candidates := c.members.items
-	groupID := r.get("ScalingGroupId")
-	switch {
-	case len(ids) > 0:
-		candidates = c.membersOf(ids, groupID)
-	case groupID != "":
+	wanted := memberFilter(r, states)
+	candidates, spot := c.members.items, c.spot
+	if groupID := r.get("ScalingGroupId"); groupID != "" {
 		g, known := c.groupByID[groupID]
 		if !known {
-			return nil, nil
+			return nil, 0, nil
 		}
-		candidates = g.members.items
+		candidates, spot = g.members.items, g.spot
 	}
-	wanted := memberFilter(r, states)
-	if wanted == nil {
-		return candidates, nil
+	if len(ids) == 0 && wanted == nil {
+		return candidates, spot, nil
 	}
-	var found []*instance
+	if len(ids) > 0 {
+		candidates = c.membersOf(ids, r.get("ScalingGroupId"))
+	}
+	spot = 0
 	for _, i := range candidates {
-		if wanted(i) {
+		if wanted == nil || wanted(i) {
 			found = append(found, i)
+			if i.isSpot() {
+				spot++
+			}
 		}
 	}
-	return found, nil
+	return found, spot, nil
 }
 
 func (c *cloud) membersOf(ids []string, groupID string) []*instance {

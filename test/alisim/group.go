@@ -112,6 +112,14 @@ func (g *group) expected() int {
 	return n
 }
 
+// target is the size that adjustments start from.
+func (g *group) target() int {
+	if g.DesiredCapacity != nil {
+		return *g.DesiredCapacity
+	}
+	return g.expected()
+}
+
 func (g *group) suspended(process string) bool {
 	return g.SystemSuspended || slices.Contains(g.SuspendedProcesses, process)
 }

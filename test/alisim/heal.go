@@ -53,9 +53,11 @@ func (c *cloud) heal(g *group) {
 	}
 	switch {
 	case have < want && !g.suspended(processScaleOut):
-		c.schedule(c.newActivity(g, purchaseOf(want-have), "The Total Capacity is below the expected number of instances."))
+		a := c.newActivity(g, purchaseOf(want-have), "The Total Capacity is below the expected number of instances.")
+		a.parallel = true
+		c.schedule(a)
 	case have > want && !g.suspended(processScaleIn):
-		c.newRemoval(g, g.oldest(have-want), "The Total Capacity is above the expected number of instances.")
+		c.newRemoval(g, g.oldest(have-want), "The Total Capacity is above the expected number of instances.").parallel = true
 	}
 }
 

@@ -82,6 +82,7 @@ func (c *cloud) launch(a *activity, o option, now time.Time) *instance {
 	g.members.add(i)
 	if i.isSpot() {
 		g.spot++
+		c.spot++
 	}
 	i.enter(statePending)
 	return i
@@ -144,6 +145,7 @@ func (c *cloud) detach(i *instance) {
 	c.members.remove(i)
 	if i.isSpot() {
 		i.group.spot--
+		c.spot--
 	}
 	c.forget(i)
 }

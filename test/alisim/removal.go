@@ -42,29 +42,31 @@ func (g *group) oldest(count int) []*instance {
 	return victims
 }
 
-// scale moves the group's size by delta within its limits. It always returns an activity, rejected where the limits
-// leave nothing to do.
+// scale moves the group's size by delta within its limits. It returns the activity, which is rejected where the limits
+// leave nothing to do, and nil where only the desired capacity had to change.
 func (c *cloud) scale(g *group, delta int, p purchase, cause string) *activity {
-	from := g.expected()
-	if g.DesiredCapacity != nil {
-		from = *g.DesiredCapacity
-	}
+	from := g.target()
 	to := g.clamp(from + delta)
+	if to == from || to < from && g.suspended(processScaleIn) {
+		a := c.newActivity(g, purchase{}, cause)
+		c.reject(a, g.whyUnchanged(delta))
+		return a
+	}
 	if g.DesiredCapacity != nil {
 		g.DesiredCapacity = &to
 	}
-	switch {
-	case to > from:
+	if to > from {
 		p.count = to - from
 		a := c.newActivity(g, p, cause)
 		c.schedule(a)
 		return a
-	case to < from && !g.suspended(processScaleIn):
-		return c.newRemoval(g, g.oldest(from-to), cause)
 	}
-	a := c.newActivity(g, purchase{}, cause)
-	c.reject(a, g.whyUnchanged(delta))
-	return a
+	victims := g.oldest(g.expected() - to)
+	if len(victims) == 0 {
+		c.lookAfter(g)
+		return nil
+	}
+	return c.newRemoval(g, victims, cause)
 }
 
 func (g *group) whyUnchanged(delta int) *failure {

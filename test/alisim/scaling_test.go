@@ -135,6 +135,19 @@ func TestParallelActivitiesShareTheMaximum(t *testing.T) {
 	assert.Len(t, s.members(spotGroup), 5)
 }
 
+func TestLoweringAWishThatWasNeverFulfilledRemovesNothing(t *testing.T) {
+	s := start(t, func(w *alisim.World) { w.Pools[0].Instances, w.Pools[0].DesiredCapacity = 2, ptr.To(2) })
+	require.NoError(t, s.Fault(alisim.Fault{Kind: alisim.FaultPartialFill, Times: 1}))
+	s.buy(spotGroup, 3)
+	assert.Equal(t, 5, s.group(spotGroup).DesiredCapacity)
+	resp, err := s.scale(spotGroup, -3)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"CapacityChange", ""}, []string{resp.ActivityType, resp.ScalingActivityId})
+	s.pass(10 * (healthCheckDelay + activityDelay))
+	assert.Equal(t, 2, s.group(spotGroup).DesiredCapacity)
+	assert.Len(t, s.members(spotGroup), 2)
+}
+
 func TestFailuresAppearInTheActivityOnly(t *testing.T) {
 	soldOut := func(s *sim) {
 		for _, zone := range []string{zoneA, zoneB, zoneC} {
