@@ -40,9 +40,9 @@ func TestDyingNodes(t *testing.T) {
 	assert.ElementsMatch(t, []string{"whole", "booting", "shared"}, nodeNames(all), "a doomed node is no node")
 	assert.ElementsMatch(t, []string{"whole", "shared"}, nodeNames(ready), "shared GPUs are ready, missing drivers are not")
 	for _, node := range all {
-		isReady, _, err := kubeutil.GetReadinessState(node)
+		readiness, err := kubeutil.GetNodeReadiness(node)
 		require.NoError(t, err)
-		assert.Equal(t, node.Name != "booting", isReady, node.Name)
+		assert.Equal(t, node.Name != "booting", readiness.Ready, node.Name)
 	}
 }
 

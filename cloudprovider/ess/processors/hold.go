@@ -30,10 +30,10 @@ const maxSettleWindows = 5
 //   - pods of a gang that is not complete: pending and scheduled ones together are fewer than its declared size. A
 //     complete gang does not settle, since it said how many are to come.
 //
-// The chain of processors that it wraps runs first, on all pods: whatever fits nodes that exist or are on their way
-// is placed there in the snapshot, so scale-down leaves those nodes to the held pods too, and only what is left is held.
-// For the short time of settling, scale-down removes nothing at all, as core does for new pods. An incomplete gang has
-// no such power: it may stay incomplete for ever.
+// The chain of processors that it wraps runs first, on all pods: whatever fits nodes that exist or are on their way is
+// placed there in the snapshot, and only what is left is held. So scale-down sees the nodes that held pods would need
+// as used, as it does for pods that nothing can be bought for, and need not be stopped: a gang may stay incomplete for
+// ever, and in a busy cluster something is always settling.
 type Hold struct {
 	inner    pods.PodListProcessor
 	arrivals *Arrivals
@@ -80,11 +80,11 @@ func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1
 		// Without the count no gang is complete: better late than in pieces.
 		klog.Errorf("Holding all gangs back, cannot list pods: %v", err)
 	}
-	return h.release(ctx, gangs, pending, left), nil
+	return h.release(gangs, pending, left), nil
 }
 
 // release splits what is left into what is bought for now, which it returns, and what is held.
-func (h *Hold) release(ctx *cacontext.AutoscalingContext, gangs map[string]*census, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
+func (h *Hold) release(gangs map[string]*census, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
 	h.gangs.missing = map[string]int{}
 	for name, gang := range gangs {
 		h.gangs.missing[name] = gang.missing()
@@ -107,9 +107,6 @@ func (h *Hold) release(ctx *cacontext.AutoscalingContext, gangs map[string]*cens
 		}
 	}
 	settled, settling := h.settle(ordinary)
-	if settling > 0 {
-		ctx.ProcessorCallbacks.DisableScaleDownForLoop()
-	}
 	heldPods.WithLabelValues("gang").Set(float64(incomplete))
 	heldPods.WithLabelValues("settling").Set(float64(settling))
 	return append(released, settled...)

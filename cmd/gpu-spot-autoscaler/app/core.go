@@ -2,7 +2,9 @@ package app
 
 import (
 	"fmt"
+	"time"
 
+	apiv1 "k8s.io/api/core/v1"
 	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
@@ -120,7 +122,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
 	all.NodeGroupListProcessor = cheapest
 	all.BinpackingLimiter = cheapest
-	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
+	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider, config.Autoscaling.ScaleDownDelayAfterAdd}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
 	if flow.fakes != nil {
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
 			[]status.ScaleUpStatusProcessor{flow.fakes, all.ScaleUpStatusProcessor})
@@ -141,9 +143,18 @@ func newScaleDownCandidates(opts *core.AutoscalerOptions) nodes.ScaleDownNodePro
 }
 
 // pools shows the provider's pools as scale-down wants to see them.
-type pools struct{ *ess.Provider }
+type pools struct {
+	provider interface {
+		PoolOf(*apiv1.Node) (ess.PoolStatus, bool)
+	}
+	// cooldown is of pools that have none of their own.
+	cooldown time.Duration
+}
 
 func (p pools) PoolOf(node *apiv1.Node) (processors.Pool, bool) {
-	status, ok := p.Provider.PoolOf(node)
+	status, ok := p.provider.PoolOf(node)
+	if status.Cooldown == 0 {
+		status.Cooldown = p.cooldown
+	}
 	return processors.Pool(status), ok
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	caconfig "k8s.io/autoscaler/cluster-autoscaler/config"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -101,4 +104,16 @@ func TestIdentity(t *testing.T) {
 	two, err := identity()
 	require.NoError(t, err)
 	assert.NotEqual(t, one, two, "two processes on one host are two candidates")
+}
+
+type onePool struct{ ess.PoolStatus }
+
+func (p onePool) PoolOf(*corev1.Node) (ess.PoolStatus, bool) { return p.PoolStatus, true }
+
+func TestPoolsWithoutACooldownHaveThatOfTheFlag(t *testing.T) {
+	for own, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second} {
+		pool, ok := pools{onePool{ess.PoolStatus{ID: "asg", Size: 2, Cooldown: own}}, time.Minute}.PoolOf(nil)
+		assert.True(t, ok)
+		assert.Equal(t, processors.Pool{ID: "asg", Size: 2, Cooldown: want}, pool)
+	}
 }

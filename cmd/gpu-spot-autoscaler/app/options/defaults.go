@@ -15,8 +15,10 @@ func coreDefaults() map[string]string {
 		"cloud-provider": "alicloud",
 		"expander":       pricing.LeastPriceName,
 
-		// A pool has its own cooldown. The global delay would never end while reclaimed nodes are being replaced.
+		// A pool has its own cooldown, of which the delay is the default. As a global delay it would never end while
+		// reclaimed nodes are being replaced.
 		"scale-down-delay-type-local": "true",
+		"scale-down-delay-after-add":  "0s",
 		// Its clean-up at start would let pods back onto nodes under reclaim.
 		"cordon-node-before-terminating": "false",
 		// Some 0.8 kB per offering in one object of 1 MiB at most, written in every loop.
@@ -26,7 +28,6 @@ func coreDefaults() map[string]string {
 		// gathers the calls into few. Drains are bounded by disruption budgets.
 		"max-scale-down-parallelism": "1000",
 		"max-drain-parallelism":      "20",
-		"max-bulk-soft-taint-count":  "100",
 		// Deleting a node takes some three requests; the default of 5 a second would make that a minute for 100 nodes.
 		"kube-client-qps":   "100",
 		"kube-client-burst": "200",

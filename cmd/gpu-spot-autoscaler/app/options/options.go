@@ -115,7 +115,7 @@ func (o *Options) addElection(fs *pflag.FlagSet) {
 }
 
 // addCore adopts the flags of Cluster Autoscaler and klog, which live in the flag set of the process: the code that
-// reads them looks there whether they were given. Two of them are as much ours, and listed so.
+// reads them looks there whether they were given. Some of them are as much ours, and listed so.
 func (o *Options) addCore(fs *pflag.FlagSet) {
 	if flag.Lookup("logtostderr") == nil {
 		klog.InitFlags(nil)
@@ -123,8 +123,9 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 	pflag.CommandLine.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	pflag.CommandLine.AddGoFlagSet(flag.CommandLine)
 	for name, usage := range map[string]string{
-		"cluster-name": "Manage the scaling groups tagged k8s.io/cluster-autoscaler/enabled=true and k8s.io/cluster-autoscaler/<cluster-name>.",
-		"nodes":        "Manage this scaling group too, whatever its tags: <min>:<max>:<scaling-group-id>. Can be given several times.",
+		"cluster-name":               "Manage the scaling groups tagged k8s.io/cluster-autoscaler/enabled=true and k8s.io/cluster-autoscaler/<cluster-name>.",
+		"scale-down-delay-after-add": "Cooldown of pools that have no tag gpu-spot.autoscaling/cooldown: for how long after a purchase the pool is not scaled down.",
+		"nodes":                      "Manage this scaling group too, whatever its tags: <min>:<max>:<scaling-group-id>. Can be given several times.",
 	} {
 		f := pflag.CommandLine.Lookup(name)
 		f.Usage = usage
@@ -156,6 +157,11 @@ func (o *Options) Complete() error {
 	}
 	if !o.Autoscaling.ScaleDownDelayTypeLocal {
 		klog.Warning("--scale-down-delay-type-local=false: every purchase anywhere delays every scale-down, beside the cooldown of each pool")
+	}
+	for _, name := range []string{"scale-down-delay-after-delete", "scale-down-delay-after-failure"} {
+		if o.Autoscaling.ScaleDownDelayTypeLocal && pflag.CommandLine.Changed(name) {
+			klog.Warningf("--%s is ignored: the delays are of each pool, and a pool has no other than its cooldown", name)
+		}
 	}
 	if len(o.Autoscaling.NodeGroupAutoDiscovery) > 0 {
 		klog.Warning("--node-group-auto-discovery is ignored: scaling groups are found by the tags k8s.io/cluster-autoscaler/enabled and k8s.io/cluster-autoscaler/<cluster-name>")

@@ -88,9 +88,9 @@ func TestEveryFlagIsListedOnce(t *testing.T) {
 }
 
 func TestDefaultsShowInHelp(t *testing.T) {
-	o := parse(t)
+	parse(t)
 	for name, want := range coreDefaults() {
-		f := o.Sections().FlagSets[sectionCore].Lookup(name)
+		f := pflag.CommandLine.Lookup(name)
 		if assert.NotNil(t, f, name) {
 			assert.Equal(t, want, f.DefValue, name)
 		}
