@@ -9,39 +9,59 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Arrivals remembers when each pod without a node was first seen. Creation timestamps would not do: they are cut to
-// the second and belong to another machine's clock. It is safe for concurrent use.
+// Arrivals remembers the pods without a node, and when each was first seen. Creation timestamps would not do: they are
+// cut to the second and belong to another machine's clock. It is safe for concurrent use.
 type Arrivals struct {
-	clock clock.PassiveClock
-	mu    sync.Mutex
-	times map[types.UID]time.Time
+	clock   clock.PassiveClock
+	mu      sync.Mutex
+	waiting map[types.UID]arrival
+}
+
+type arrival struct {
+	at time.Time
+	// pod is as it was last seen.
+	pod *apiv1.Pod
 }
 
 // NewArrivals makes an empty record.
 func NewArrivals(clk clock.PassiveClock) *Arrivals {
-	return &Arrivals{clock: clk, times: map[types.UID]time.Time{}}
+	return &Arrivals{clock: clk, waiting: map[types.UID]arrival{}}
 }
 
-// Note records a pod that has no node, unless it was seen before.
+// Note records a pod that has no node. The time of its arrival stays that of the first call.
 func (a *Arrivals) Note(pod *apiv1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, seen := a.times[pod.UID]; !seen {
-		a.times[pod.UID] = a.clock.Now()
+	known, seen := a.waiting[pod.UID]
+	if !seen {
+		known.at = a.clock.Now()
 	}
+	known.pod = pod
+	a.waiting[pod.UID] = known
 }
 
 // Of returns when the pod was first seen; false if it was not.
 func (a *Arrivals) Of(pod *apiv1.Pod) (time.Time, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, seen := a.times[pod.UID]
-	return at, seen
+	known, seen := a.waiting[pod.UID]
+	return known.at, seen
+}
+
+// Waiting returns all pods recorded, in no order.
+func (a *Arrivals) Waiting() []*apiv1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pods := make([]*apiv1.Pod, 0, len(a.waiting))
+	for _, known := range a.waiting {
+		pods = append(pods, known.pod)
+	}
+	return pods
 }
 
 // Forget drops a pod that has a node or is gone.
 func (a *Arrivals) Forget(pod *apiv1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.times, pod.UID)
+	delete(a.waiting, pod.UID)
 }

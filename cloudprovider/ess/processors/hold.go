@@ -63,6 +63,7 @@ func NewHold(inner pods.PodListProcessor, arrivals *Arrivals, gangs *Gangs, clk 
 
 // Process returns the pods to buy for now.
 func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	unschedulable = withKin(unschedulable, h.arrivals.Waiting())
 	// The chain may reorder and reuse the slice.
 	pending := sets.New[types.UID]()
 	for _, pod := range unschedulable {

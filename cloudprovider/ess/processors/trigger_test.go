@@ -134,7 +134,7 @@ func TestTriggerOnPods(t *testing.T) {
 			_, arrived := trigger.config.Arrivals.Of(test.pod)
 			assert.Equal(t, test.arrived, arrived)
 			handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: test.pod})
-			assert.Empty(t, trigger.config.Arrivals.times)
+			assert.Empty(t, trigger.config.Arrivals.waiting)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
-	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
