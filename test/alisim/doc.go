@@ -13,5 +13,5 @@
 //	cloud.go, group.go, instance.go, activity.go                 what there is
 //	purchase.go, removal.go, heal.go, spot.go                    what happens to it by and by
 //	metadata.go, control.go                                      the other HTTP endpoints
-//	world.go, server.go, views.go                                the Go API
+//	world.go, server.go, steering.go, views.go                   the Go API
 package alisim

@@ -1,10 +1,8 @@
 package alisim
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 )
 
 // Most elements that ESS takes in a list or returns on a page.
@@ -12,9 +10,6 @@ const (
 	maxESSPage = 50
 	maxESSList = 20
 )
-
-// minuteLayout is how ESS prints most of its times.
-const minuteLayout = "2006-01-02T15:04Z"
 
 type scalingGroupJSON struct {
 	ScalingGroupId, ScalingGroupName, GroupType, RegionId, VpcId, VSwitchId, CreationTime string
@@ -219,118 +214,4 @@ func (p *Pool) modifyWords(r *request) error {
 		return invalid("MultiAZPolicy", p.MultiAZPolicy)
 	}
 	return nil
-}
-
-func suspendProcesses(c *cloud, r *request) (reply, error) {
-	return changeProcesses(c, r, func(suspended, named []string) []string {
-		for _, p := range named {
-			if !slices.Contains(suspended, p) {
-				suspended = append(suspended, p)
-			}
-		}
-		return suspended
-	})
-}
-
-func resumeProcesses(c *cloud, r *request) (reply, error) {
-	return changeProcesses(c, r, func(suspended, named []string) []string {
-		return slices.DeleteFunc(suspended, func(p string) bool { return slices.Contains(named, p) })
-	})
-}
-
-func changeProcesses(c *cloud, r *request, change func(suspended, named []string) []string) (reply, error) {
-	g, err := c.lookup(r)
-	if err != nil {
-		return nil, err
-	}
-	named, err := r.list("Process", len(processes))
-	if err != nil {
-		return nil, err
-	}
-	if len(named) == 0 {
-		return nil, missing("Process.1")
-	}
-	for _, p := range named {
-		if !slices.Contains(processes, p) {
-			return nil, invalid("Process", p)
-		}
-	}
-	g.SuspendedProcesses = change(slices.Clone(g.SuspendedProcesses), named)
-	c.lookAfter(g)
-	return reply{}, nil
-}
-
-// maxTagResources is how many tags one page of ListTagResources has.
-const maxTagResources = 50
-
-type tagResourceJSON struct {
-	ResourceId, ResourceType, TagKey, TagValue string
-	Propagate                                  bool
-}
-
-// listTagResources pages over groups, so that its token stays valid while groups come and go; a page ends with the
-// group that fills it.
-func listTagResources(c *cloud, r *request) (reply, error) {
-	if kind, err := r.required("ResourceType"); err != nil {
-		return nil, err
-	} else if kind != "scalinggroup" {
-		return nil, invalid("ResourceType", kind)
-	}
-	ids, err := r.list("ResourceId", maxESSPage)
-	if err != nil {
-		return nil, err
-	}
-	filters, err := r.tags()
-	if err != nil {
-		return nil, err
-	}
-	from, err := parseToken(r.get("NextToken"))
-	if err != nil {
-		return nil, err
-	}
-	candidates := &c.groups
-	if len(ids) > 0 {
-		candidates = &roster[*group]{items: c.groupsOf(ids)}
-	}
-	var list []tagResourceJSON
-	rest, _ := candidates.after(from, candidates.len())
-	for at, g := range rest {
-		if matchTags(g.Tags, filters) {
-			list = append(list, g.tagResources()...)
-		}
-		if len(list) >= maxTagResources && at < len(rest)-1 {
-			return reply{"NextToken": token(g), "TagResources": wrap("TagResource", list)}, nil
-		}
-	}
-	return reply{"NextToken": "", "TagResources": wrap("TagResource", list)}, nil
-}
-
-func (g *group) tagResources() []tagResourceJSON {
-	var list []tagResourceJSON
-	for _, key := range slices.Sorted(maps.Keys(g.Tags)) {
-		list = append(list, tagResourceJSON{ResourceId: g.ID, ResourceType: "scalinggroup", TagKey: key, TagValue: g.Tags[key]})
-	}
-	return list
-}
-
-// token names the last item of a page.
-func token(last interface{ ordinal() uint64 }) string { return fmt.Sprintf("%016x", last.ordinal()) }
-
-// parseToken is the reverse; no token is the place before the first item.
-func parseToken(text string) (uint64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	var ordinal uint64
-	if _, err := fmt.Sscanf(text, "%016x", &ordinal); err != nil || len(text) != 16 {
-		return 0, invalid("NextToken", text)
-	}
-	return ordinal, nil
-}
-
-func optionalTime(t time.Time, layout string) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(layout)
 }

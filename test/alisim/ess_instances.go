@@ -5,8 +5,6 @@ import (
 	"slices"
 )
 
-const secondLayout = "2006-01-02T15:04:05Z"
-
 type scalingInstanceJSON struct {
 	InstanceId, ScalingGroupId, ScalingConfigurationId, ScalingActivityId string
 

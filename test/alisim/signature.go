@@ -13,8 +13,6 @@ import (
 // clockSkew is how far a request's Timestamp may be off the server's clock. Nonces are remembered as long.
 const clockSkew = 15 * time.Minute
 
-const timestampLayout = "2006-01-02T15:04:05Z"
-
 // authenticator knows the keys and remembers the nonces. Guarded by the cloud's mutex.
 type authenticator struct {
 	keys   map[string]credential
@@ -82,7 +80,7 @@ func (a *authenticator) key(p parameters, now time.Time) (credential, error) {
 }
 
 func checkTimestamp(text string, now time.Time) error {
-	at, err := time.Parse(timestampLayout, text)
+	at, err := time.Parse(secondLayout, text)
 	if err != nil {
 		return badRequest("InvalidTimeStamp.Format", "Specified time stamp or date value is not well formatted.")
 	}
