@@ -91,12 +91,13 @@ func TestSettling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakePassiveClock(epoch)
 			arrivals := NewArrivals(clk)
-			for after, pod := range test.arrivals {
-				clk.SetTime(epoch.Add(after))
-				arrivals.Note(pod)
-			}
 			hold := NewHold(&chain{}, arrivals, &Gangs{}, clk, window)
 			for _, loop := range test.loops {
+				for after, pod := range test.arrivals {
+					if clk.SetTime(epoch.Add(after)); after <= loop.at {
+						arrivals.Note(pod)
+					}
+				}
 				clk.SetTime(epoch.Add(loop.at))
 				ctx, called, _ := newContext(nil, nil)
 				released, err := hold.Process(ctx, loop.pending)

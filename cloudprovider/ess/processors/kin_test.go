@@ -1,0 +1,79 @@
+package processors
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+)
+
+func TestPodsLikeOneThatFoundNoNodeNeedNotWaitForTheScheduler(t *testing.T) {
+	found := newPod("found", unschedulable)
+	for name, test := range map[string]struct {
+		found, waiting []*apiv1.Pod
+		want           []string
+	}{
+		"a pod of the same kind is added": {
+			found: []*apiv1.Pod{found}, waiting: newPods(2, "more"), want: []string{"found", "more-0", "more-1"},
+		},
+		"a pod that is in the list already is not added again": {
+			found: []*apiv1.Pod{found}, waiting: []*apiv1.Pod{found}, want: []string{"found"},
+		},
+		"the scheduler has the first word on a kind": {waiting: newPods(2, "more"), want: []string{}},
+		"a pod of another kind waits": {
+			found: []*apiv1.Pod{found}, waiting: newPods(1, "two", requesting(string(resourceGPU), "2")), want: []string{"found"},
+		},
+		"a pod with another node selector waits": {
+			found: []*apiv1.Pod{found}, waiting: newPods(1, "a10", selecting("gpu", "a10")), want: []string{"found"},
+		},
+		"a pod of another priority waits, since it might preempt": {
+			found:   []*apiv1.Pod{found},
+			waiting: newPods(1, "high", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](100) }), want: []string{"found"},
+		},
+		"a pod of another scheduler waits": {
+			found:   []*apiv1.Pod{found},
+			waiting: newPods(1, "volcano", func(pod *apiv1.Pod) { pod.Spec.SchedulerName = "volcano" }), want: []string{"found"},
+		},
+		"a gated pod waits": {
+			found:   []*apiv1.Pod{found},
+			waiting: newPods(1, "gated", func(pod *apiv1.Pod) { pod.Spec.SchedulingGates = []apiv1.PodSchedulingGate{{Name: "quota"}} }),
+			want:    []string{"found"},
+		},
+		"a pod with a ProvisioningRequest waits for that": {
+			found:   []*apiv1.Pod{found},
+			waiting: newPods(1, "request", annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "r")), want: []string{"found"},
+		},
+		"pods without GPU wait": {
+			found: newPods(1, "found", withoutGPU, unschedulable), waiting: newPods(1, "more", withoutGPU), want: []string{"found-0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ElementsMatch(t, test.want, names(withKin(test.found, test.waiting)))
+		})
+	}
+}
+
+func TestBigJobIsReleasedInOnePieceThoughTheSchedulerIsSlow(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(epoch)
+	arrivals := NewArrivals(clk)
+	job := newPods(100, "p")
+	for i, pod := range job {
+		clk.SetTime(epoch.Add(time.Duration(i) * 10 * time.Millisecond))
+		arrivals.Note(pod)
+	}
+	unschedulable(job[0])
+	hold := NewHold(&chain{}, arrivals, &Gangs{}, clk, time.Second)
+	ctx, _, _ := newContext(nil, nil)
+	released, err := hold.Process(ctx, job[:1])
+	require.NoError(t, err)
+	assert.Empty(t, released, "the last has only just come")
+	clk.SetTime(epoch.Add(2 * time.Second))
+	released, err = hold.Process(ctx, job[:1])
+	require.NoError(t, err)
+	assert.Len(t, released, 100)
+}
