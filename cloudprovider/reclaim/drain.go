@@ -23,13 +23,13 @@ const (
 	// podWorkers is how many pods of one Node are evicted at once.
 	podWorkers = 8
 	// podTimeout bounds one eviction. Some refusals name a time to wait, and client-go waits inside the call.
-	podTimeout = 2 * time.Second
+	podTimeout = 5 * time.Second
 	// checkAfter is when to look again after pods were deleted: to delete anew what came back.
 	checkAfter = 5 * time.Second
 )
 
-// errRefused says that a PodDisruptionBudget stands against an eviction for now.
-var errRefused = errors.New("refused by a PodDisruptionBudget")
+// errRefused says that a pod may not go just now.
+var errRefused = errors.New("not now")
 
 // syncDrain takes one step toward a Node without pods: evictions while there is time, deletions after.
 func (c *Controller) syncDrain(ctx context.Context, name string) error {
@@ -85,14 +85,21 @@ func (c *Controller) evict(ctx context.Context, pod *corev1.Pod, notice Notice) 
 		c.event(pod, ReasonEvicted, "Evicted: spot instance %s of node %s will be released at %s",
 			notice.InstanceID, pod.Spec.NodeName, formatTime(notice.Deadline))
 		return nil
-	case isGone(err):
+	case apierrors.IsNotFound(err):
 		return nil
-	case apierrors.IsTooManyRequests(err), ctx.Err() != nil,
-		apierrors.IsInternalError(err): // how the API server answers for a pod under two budgets
-		return fmt.Errorf("pod %s: %w: %w", klog.KObj(pod), errRefused, err)
+	case ctx.Err() != nil || isRefusal(err):
+		return fmt.Errorf("%w: pod %s: %w", errRefused, klog.KObj(pod), err)
 	default:
 		return fmt.Errorf("evicting pod %s: %w", klog.KObj(pod), err)
 	}
+}
+
+// isRefusal knows the answers of the API server that more patience may change.
+func isRefusal(err error) bool {
+	return apierrors.IsTooManyRequests(err) || // a PodDisruptionBudget stands against it
+		apierrors.IsInternalError(err) || // two of them
+		apierrors.IsTimeout(err) || // many are evicted under one of them at once
+		apierrors.IsConflict(err) // the pod changed meanwhile, or another has its name
 }
 
 // delete is for when there is no more time to ask. A pod that is on its way out, but would take longer than is left, is
@@ -102,7 +109,7 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, notice Notice)
 		return nil
 	}
 	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, c.deleteOptions(pod, notice))
-	if isGone(err) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
@@ -113,9 +120,6 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, notice Notice)
 		notice.InstanceID, pod.Spec.NodeName, formatTime(notice.Deadline))
 	return nil
 }
-
-// isGone: the pod is no more, or another one has its name.
-func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // deleteOptions cap the pod's grace at what is left until the deadline. It is never zero: that would take the pod out of
 // the API while its containers still run.

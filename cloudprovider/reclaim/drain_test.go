@@ -1,12 +1,17 @@
 package reclaim
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -78,6 +83,33 @@ func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
 		w.pass(retryMost)
 		assert.Empty(t, w.pods())
 	})
+}
+
+func TestAnAnswerThatMayChangeIsWaitedFor(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for name, answer := range map[string]error{
+		"a budget refuses":              apierrors.NewTooManyRequests("disruption budget", 10),
+		"the pod is under two budgets":  apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+		"many are evicted at once":      apierrors.NewTimeoutError("couldn't update PodDisruptionBudget", 10),
+		"the pod has changed meanwhile": apierrors.NewConflict(pods, "p", nil),
+		"the answer makes no sense":     apierrors.NewForbidden(pods, "p", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				var answers atomic.Int32
+				w.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					failing := action.GetSubresource() == "eviction" && answers.Add(1) <= 3
+					return failing, nil, answer
+				})
+				w.addNode("a")
+				w.addPod("p", "a")
+				w.cloud.reclaim("a")
+				w.start()
+				assert.Empty(t, w.pods())
+				assert.EqualValues(t, 4, answers.Load())
+			})
+		})
+	}
 }
 
 func TestDeletionStartsInTimeForTheNotice(t *testing.T) {

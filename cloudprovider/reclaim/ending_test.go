@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -128,6 +129,31 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 				w.cloud.set("i-a", tc.status)
 				w.pass(5 * DefaultPollInterval)
 				assert.Equal(t, tc.marked, isMarked(w.node("a")))
+			})
+		})
+	}
+}
+
+func TestEveryEndIsCounted(t *testing.T) {
+	for outcome, tell := range map[string]func(w *world){
+		outcomeDrained:   func(w *world) { w.cloud.release("a") },
+		outcomeCancelled: func(w *world) { w.cloud.withdraw("a") },
+		outcomeLost:      func(w *world) { w.cloud.release("a") },
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				if outcome == outcomeLost {
+					w.addPod("guarded", "a")
+					w.protect("guarded")
+				}
+				before := testutil.ToFloat64(reclaims.WithLabelValues(string(SourcePoll), outcome))
+				w.cloud.reclaim("a")
+				w.start()
+				tell(w)
+				w.poll()
+				w.poll()
+				assert.Equal(t, before+1, testutil.ToFloat64(reclaims.WithLabelValues(string(SourcePoll), outcome)))
 			})
 		})
 	}

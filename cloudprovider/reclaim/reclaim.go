@@ -193,7 +193,7 @@ func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string
 	}
 }
 
-// logRetry keeps quiet about budgets, which refuse every time.
+// logRetry keeps quiet about budgets, which refuse again and again.
 func logRetry(logger klog.Logger, node string, err error) {
 	if errors.Is(err, errRefused) {
 		logger.V(2).Info("Will ask again", "node", klog.KRef("", node), "answer", err.Error())
