@@ -48,6 +48,9 @@ type CheapestFirst struct {
 	prices Prices
 	clock  clock.PassiveClock
 
+	// Only the offerings ranked from..to are shown to core; ranked is how many there are in all. See StagedOrchestrator.
+	from, to, ranked int
+
 	// The state of the scale-up under way.
 	demand    demand
 	ranking   []ranked
@@ -77,8 +80,11 @@ var (
 
 // NewCheapestFirst makes a processor that has to be installed both as NodeGroupListProcessor and as BinpackingLimiter.
 func NewCheapestFirst(prices Prices, clk clock.PassiveClock) *CheapestFirst {
-	return &CheapestFirst{prices: prices, clock: clk}
+	return &CheapestFirst{prices: prices, clock: clk, to: math.MaxInt}
 }
+
+// show restricts what Process returns to the groups in these places.
+func (c *CheapestFirst) show(from, to int) { c.from, c.to = from, to }
 
 // Process returns the groups in the order of what they would cost. Those that cannot take all pods come after those
 // that may, and those without a price last.
@@ -94,7 +100,9 @@ func (c *CheapestFirst) Process(_ *cacontext.AutoscalingContext, groups []cloudp
 	slices.SortFunc(c.ranking, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit), cmp.Compare(a.id, b.id))
 	})
-	sorted := make([]cloudprovider.NodeGroup, len(groups))
+	c.ranked = len(c.ranking)
+	c.ranking = c.ranking[min(c.from, c.ranked):min(c.to, c.ranked)]
+	sorted := make([]cloudprovider.NodeGroup, len(c.ranking))
 	least := math.Inf(1)
 	for i := len(c.ranking) - 1; i >= 0; i-- {
 		least = min(least, c.ranking[i].unit)

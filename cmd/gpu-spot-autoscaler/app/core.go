@@ -61,7 +61,7 @@ func newPodFlow(config *Config, provisioning *provisioning) *podFlow {
 	}
 	arrivals, gangs := processors.NewArrivals(config.Clock), &processors.Gangs{}
 	flow.hold = processors.NewHold(chain, arrivals, gangs, config.Clock, config.SettleWindow)
-	flow.orchestrator = processors.NewGangOrchestrator(inner, gangs, config.Clock)
+	flow.orchestrator = processors.NewGangOrchestrator(processors.NewStagedOrchestrator(inner), gangs, config.Clock)
 	flow.trigger = processors.NewTrigger(processors.TriggerConfig{
 		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals, Waker: flow.hold,
 		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
