@@ -36,7 +36,7 @@ const shutdownGrace = 5 * time.Second
 func Run(ctx context.Context, config *Config) error {
 	registerMetrics(config.Autoscaling.EmitPerNodeGroupMetrics)
 	health := metrics.NewHealthCheck(config.Autoscaling.MaxInactivityTime, config.Autoscaling.MaxFailingTime)
-	snapshotter := debuggingsnapshot.NewDebuggingSnapshotter(config.Autoscaling.DebuggingSnapshotEnabled)
+	snapshotter := snapshotter{debuggingsnapshot.NewDebuggingSnapshotter(config.Autoscaling.DebuggingSnapshotEnabled)}
 	watchdog := leaderelection.NewLeaderHealthzAdaptor(config.LeaderElection.LeaseDuration.Duration)
 
 	listener, err := net.Listen("tcp", config.Autoscaling.Address)
@@ -59,9 +59,21 @@ func Run(ctx context.Context, config *Config) error {
 	return group.Wait()
 }
 
-// serve answers requests until ctx ends.
+// snapshotter is core's, which looks for a request to cancel without holding its lock. There is none to be cancelled by
+// then: requests end with the server.
+type snapshotter struct {
+	debuggingsnapshot.DebuggingSnapshotter
+}
+
+// Cleanup does nothing.
+func (snapshotter) Cleanup() {}
+
+// serve answers requests until ctx ends, and with it every request.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	stopped := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()

@@ -61,13 +61,25 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
-	}()
-	response, err := http.Get("http://" + listener.Addr().String())
+	mux := http.NewServeMux()
+	mux.HandleFunc("/quick", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	asked := make(chan struct{})
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { close(asked); <-r.Context().Done() })
+	go func() { ended <- serve(ctx, listener, mux) }()
+	response, err := http.Get("http://" + listener.Addr().String() + "/quick")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
+	slow := make(chan error, 1)
+	go func() {
+		response, err := http.Get("http://" + listener.Addr().String() + "/slow")
+		if err == nil {
+			err = response.Body.Close()
+		}
+		slow <- err
+	}()
+	<-asked
 	cancel()
+	<-slow // ends with the rest, well or not
 	select {
 	case err := <-ended:
 		assert.NoError(t, err)
