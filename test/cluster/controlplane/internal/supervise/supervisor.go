@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -24,9 +23,7 @@ type supervisor struct {
 	port     *port
 	children map[string]*child
 	end      context.CancelCauseFunc // ends the cluster, once, for the reason given
-
-	out   sync.Mutex // guards reply
-	reply *json.Encoder
+	reply    *json.Encoder
 }
 
 // message is one line on the supervisor's standard output: the first carries Cluster, each later one the answer to the
@@ -62,6 +59,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	temporary := flags.Bool("temporary", false, "remove the directory at the end")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if s.layout.dir == "" { // which would be the working directory, and perhaps be removed
+		return errors.New("--dir is missing")
 	}
 	dir, err := filepath.Abs(s.layout.dir)
 	if err != nil {
@@ -215,11 +215,7 @@ func (s *supervisor) obey(r request) error {
 	}
 }
 
-func (s *supervisor) send(m message) error {
-	s.out.Lock()
-	defer s.out.Unlock()
-	return s.reply.Encode(m)
-}
+func (s *supervisor) send(m message) error { return s.reply.Encode(m) }
 
 // killAll ends every component, the API server's clients before it so that none has time to complain.
 func (s *supervisor) killAll() {
