@@ -1,0 +1,63 @@
+package app
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// names collects the names of what is registered.
+type names struct {
+	*prometheus.Registry
+	found []string
+}
+
+func (n *names) MustRegister(collectors ...prometheus.Collector) {
+	for _, collector := range collectors {
+		descriptions := make(chan *prometheus.Desc, 100)
+		collector.Describe(descriptions)
+		close(descriptions)
+		for description := range descriptions {
+			n.found = append(n.found, regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(description.String())[1])
+		}
+	}
+}
+
+func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := &names{Registry: prometheus.NewRegistry()}
+	for _, register := range []func(prometheus.Registerer){
+		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, reclaim.RegisterMetrics,
+	} {
+		register(metrics)
+	}
+	if len(metrics.found) < 20 {
+		t.Fatalf("found only %v", metrics.found)
+	}
+	for _, name := range metrics.found {
+		if !strings.Contains(string(text), "`"+name) {
+			t.Errorf("docs/operations.md does not explain %s", name)
+		}
+	}
+	for _, name := range regexp.MustCompile("`(gpu_spot_[a-z_]+)").FindAllStringSubmatch(string(text), -1) {
+		known := false
+		for _, found := range metrics.found {
+			known = known || found == name[1]
+		}
+		if !known {
+			t.Errorf("docs/operations.md explains %s, which does not exist", name[1])
+		}
+	}
+}
