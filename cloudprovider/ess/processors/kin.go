@@ -25,7 +25,7 @@ func withKin(unschedulable, waiting []*apiv1.Pod) []*apiv1.Pod {
 		return unschedulable
 	}
 	for _, pod := range waiting {
-		if !listed.Has(pod.UID) && unprocessed(pod) && kinds.Has(kindOf(pod)) {
+		if !listed.Has(pod.UID) && mayBeListed(pod) && kinds.Has(kindOf(pod)) {
 			unschedulable = append(unschedulable, pod)
 		}
 	}
@@ -42,8 +42,10 @@ func kindOf(pod *apiv1.Pod) string {
 	return fmt.Sprintf("%s|%s|%d", demand, pod.Spec.SchedulerName, ptr.Deref(pod.Spec.Priority, 0))
 }
 
-// unprocessed says whether the scheduler is still to look at the pod. One that is gated is not for it to look at.
-func unprocessed(pod *apiv1.Pod) bool {
+// mayBeListed says whether the scheduler is still to look at the pod, or has found no node since core listed the pods.
+// One that is gated is not for it to look at, and one that it failed on may fit.
+func mayBeListed(pod *apiv1.Pod) bool {
 	_, condition := podutil.GetPodCondition(&pod.Status, apiv1.PodScheduled)
-	return len(pod.Spec.SchedulingGates) == 0 && (condition == nil || condition.Status == apiv1.ConditionFalse && condition.Reason == "")
+	return len(pod.Spec.SchedulingGates) == 0 && (condition == nil || condition.Status == apiv1.ConditionFalse &&
+		(condition.Reason == "" || condition.Reason == apiv1.PodReasonUnschedulable))
 }

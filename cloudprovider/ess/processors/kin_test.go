@@ -25,6 +25,9 @@ func TestPodsLikeOneThatFoundNoNodeNeedNotWaitForTheScheduler(t *testing.T) {
 			found: []*apiv1.Pod{found}, waiting: []*apiv1.Pod{found}, want: []string{"found"},
 		},
 		"the scheduler has the first word on a kind": {waiting: newPods(2, "more"), want: []string{}},
+		"so is one of which the scheduler has said so since": {
+			found: []*apiv1.Pod{found}, waiting: newPods(1, "late", unschedulable), want: []string{"found", "late-0"},
+		},
 		"a pod of another kind waits": {
 			found: []*apiv1.Pod{found}, waiting: newPods(1, "two", requesting(string(resourceGPU), "2")), want: []string{"found"},
 		},
