@@ -29,6 +29,7 @@ const firstRefreshRetry = 5 * time.Second
 // parts are what runs while this process leads.
 type parts struct {
 	informers informers.SharedInformerFactory
+	overrides *overrides
 	prices    *pricing.Book
 	reclaimer *reclaim.Controller
 	provider  *ess.Provider
@@ -46,11 +47,13 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 	if err != nil {
 		return err
 	}
-	defer p.informers.Shutdown()
-	p.informers.Start(ctx.Done())
-	for kind, synced := range p.informers.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			return notIfDone(ctx, fmt.Errorf("list %v: stopped before it was complete", kind))
+	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers} {
+		defer factory.Shutdown()
+		factory.Start(ctx.Done())
+		for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+			if !synced {
+				return notIfDone(ctx, fmt.Errorf("list %v: stopped before it was complete", kind))
+			}
 		}
 	}
 	group.Go(func() error { p.prices.Run(ctx); return nil })
@@ -155,7 +158,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Doomed:          p.reclaimer.Doomed, Wake: p.trigger.Notify,
+		Doomed:          p.reclaimer.Doomed, Overrides: p.overrides.of, Wake: p.trigger.Notify,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err

@@ -1,0 +1,63 @@
+package app
+
+import (
+	"fmt"
+
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// poolLabel is on the ConfigMaps whose annotations are settings of a pool; its value is the scaling group. A scaling
+// group holds at most 20 tags, and their values are short.
+const poolLabel = "gpu-spot.autoscaling/pool"
+
+// overrides are the settings of pools that ConfigMaps hold.
+type overrides struct {
+	informers informers.SharedInformerFactory
+	byPool    cache.Indexer
+}
+
+// newOverrides watches the ConfigMaps of the namespace that carry the label, once its informers are started.
+func newOverrides(client kubernetes.Interface, namespace string) (*overrides, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
+		informers.WithTransform(withoutManagedFields),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = poolLabel }))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	err := informer.AddIndexers(cache.Indexers{poolLabel: func(object any) ([]string, error) {
+		configMap, ok := object.(*apiv1.ConfigMap)
+		if !ok {
+			return nil, fmt.Errorf("index ConfigMaps by pool: got a %T", object)
+		}
+		return []string{configMap.Labels[poolLabel]}, nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("index ConfigMaps by pool: %w", err)
+	}
+	return &overrides{informers: factory, byPool: informer.GetIndexer()}, nil
+}
+
+// of returns the annotations of the pool's ConfigMap, nil where it has none. Of several the first by name is taken.
+func (o *overrides) of(poolID string) map[string]string {
+	objects, err := o.byPool.ByIndex(poolLabel, poolID)
+	if err != nil {
+		klog.Errorf("Look up the ConfigMap of pool %s: %v", poolID, err)
+		return nil
+	}
+	var chosen *apiv1.ConfigMap
+	for _, object := range objects {
+		if configMap := object.(*apiv1.ConfigMap); chosen == nil || configMap.Name < chosen.Name {
+			chosen = configMap
+		}
+	}
+	if chosen == nil {
+		return nil
+	}
+	if len(objects) > 1 {
+		klog.Warningf("Pool %s has %d ConfigMaps, taking %s", poolID, len(objects), chosen.Name)
+	}
+	return chosen.Annotations
+}
