@@ -1,0 +1,428 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/test/alisim"
+)
+
+// kind says what happened.
+type kind string
+
+// Kinds of events, in the order of the story.
+const (
+	podsPending    kind = "pods_pending"
+	offeringChosen kind = "offering_chosen"
+	scaleUp        kind = "scale_up"
+	purchaseFailed kind = "purchase_failed"
+	nodeReady      kind = "node_ready"
+	podsRunning    kind = "pods_running"
+	notice         kind = "notice"
+	tainted        kind = "tainted"
+	drained        kind = "drained"
+	podsMoved      kind = "pods_moved"
+	jobDone        kind = "job_done"
+	nodeIdle       kind = "node_idle"
+	scaleDown      kind = "scale_down"
+	released       kind = "released"
+)
+
+// event is an entry of report.json. Fields that do not apply are left out.
+type event struct {
+	Time time.Time `json:"time"`
+	Kind kind      `json:"kind"`
+	Job  string    `json:"job,omitempty"`
+	// Pods are those pending or running; Pod is the one where it is one.
+	Pods []string `json:"pods,omitempty"`
+	Pod  string   `json:"pod,omitempty"`
+	Node string   `json:"node,omitempty"`
+	// Instance, Offering and Price are of the node; a scale_up has the offering alone, and how many instances were asked for.
+	Instance string `json:"instance,omitempty"`
+	Offering string `json:"offering,omitempty"`
+	Count    int    `json:"count,omitempty"`
+	// Price is what the spot market asks for one instance-hour at that time, in CNY.
+	Price float64 `json:"price,omitempty"`
+	// Deadline is when the instance will be released.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Forced says that the demo asked for the reclaim, since the trace had none in time.
+	Forced  bool   `json:"forced,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// span is a stretch of time in which a node worked for a job.
+type span struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to,omitzero"`
+	Job  string    `json:"job"`
+}
+
+// life is what became of an instance. Times are zero for what did not happen.
+type life struct {
+	Instance string    `json:"instance"`
+	Node     string    `json:"node,omitempty"`
+	Offering string    `json:"offering"`
+	GPUs     int       `json:"gpus,omitempty"`
+	Created  time.Time `json:"created"`
+	Ready    time.Time `json:"ready,omitzero"`
+	Notice   time.Time `json:"notice,omitzero"`
+	Tainted  time.Time `json:"tainted,omitzero"`
+	Drained  time.Time `json:"drained,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Removed is when the autoscaler asked for its removal.
+	Removed  time.Time `json:"removed,omitzero"`
+	Released time.Time `json:"released,omitzero"`
+	Work     []span    `json:"work,omitempty"`
+
+	offering offering
+	// readyEvent waits for the job that the node turns out to be for.
+	readyEvent *event
+}
+
+// job is the one it works for, or worked for last.
+func (l *life) job() string {
+	if len(l.Work) == 0 {
+		return ""
+	}
+	return l.Work[len(l.Work)-1].Job
+}
+
+// state counts a job's GPU pods at a moment.
+type state struct {
+	At      time.Time `json:"at"`
+	Pending int       `json:"pending"`
+	Running int       `json:"running"`
+}
+
+// course is how a job goes.
+type course struct {
+	job
+	// States are its changes.
+	States []state `json:"states"`
+	// Lost is when it lost pods to a reclaim first, Done when it had succeeded.
+	Lost time.Time `json:"lost,omitzero"`
+	Done time.Time `json:"done,omitzero"`
+	// announced are the counts of the last event about each.
+	announcedPending, announcedRunning int
+	// reduced says that it has not been whole since it lost pods.
+	reduced bool
+}
+
+func (c *course) now() state {
+	if len(c.States) == 0 {
+		return state{}
+	}
+	return c.States[len(c.States)-1]
+}
+
+// settle is for how long counts must not have changed to be announced, unless they are complete.
+const settle = 600 * time.Millisecond
+
+// chronicle turns snapshots into events. It looks at nothing but them, so that equal snapshots give equal chronicles.
+type chronicle struct {
+	events  []*event
+	courses []*course
+	// lives by instance, and in the order of their creation.
+	lives   map[string]*life
+	ordered []*life
+	// forced are the instances whose reclaim the demo asked for.
+	forced map[string]bool
+
+	podJobs map[string]string
+	// asked is the latest purchase of each offering, toldFor what was said about it.
+	asked   map[offering]alisim.RequestView
+	toldFor map[string]bool
+	zones   map[string]string // by vSwitch
+}
+
+func newChronicle(jobs []job, zones map[string]string) *chronicle {
+	c := &chronicle{
+		lives: map[string]*life{}, forced: map[string]bool{}, podJobs: map[string]string{},
+		asked: map[offering]alisim.RequestView{}, toldFor: map[string]bool{}, zones: zones,
+	}
+	for _, j := range jobs {
+		c.courses = append(c.courses, &course{job: j})
+	}
+	return c
+}
+
+// advance takes the next snapshot and returns what happened since the one before.
+func (c *chronicle) advance(s snapshot) []*event {
+	before := len(c.events)
+	for name, p := range s.pods {
+		c.podJobs[name] = p.job
+	}
+	c.meetInstances(s)
+	c.hearPurchases(s)
+	c.followNodes(s)
+	for _, job := range c.courses {
+		c.followJob(s, job)
+	}
+	c.followReclaims(s)
+	c.followRemovals(s)
+	return c.events[before:]
+}
+
+func (c *chronicle) add(e event) *event {
+	if len(e.Pods) == 1 {
+		e.Pod = e.Pods[0]
+	}
+	c.events = append(c.events, &e)
+	return &e
+}
+
+// about begins an event about an instance.
+func (l *life) about(s snapshot, k kind) event {
+	return event{
+		Time: s.at, Kind: k, Job: l.job(), Node: l.Node, Instance: l.Instance, Offering: l.Offering,
+		Price: s.quotes[l.offering].Spot,
+	}
+}
+
+func (c *chronicle) meetInstances(s snapshot) {
+	var fresh []*life
+	for id, i := range s.instances {
+		if c.lives[id] == nil {
+			o := offeringOf(i)
+			c.lives[id] = &life{Instance: id, Offering: o.String(), Created: i.Created, offering: o}
+			fresh = append(fresh, c.lives[id])
+		}
+	}
+	slices.SortFunc(fresh, func(a, b *life) int {
+		return strings.Compare(a.Offering+a.Instance, b.Offering+b.Instance)
+	})
+	c.ordered = append(c.ordered, fresh...)
+}
+
+// hearPurchases matches what the cloud was asked for with the Events on the pods it is for.
+func (c *chronicle) hearPurchases(s snapshot) {
+	for _, r := range s.requests {
+		if r.Action == "ScaleWithAdjustment" && r.Code == "" {
+			c.asked[offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}] = r
+		}
+	}
+	for _, w := range s.words {
+		switch w.reason {
+		case "OfferingChosen":
+			c.add(event{Time: s.at, Kind: offeringChosen, Message: w.text})
+		case "SpotPurchaseFailed", "SpotPurchaseRolledBack":
+			c.add(event{Time: s.at, Kind: purchaseFailed, Message: w.text})
+		}
+	}
+	for _, w := range s.words {
+		for _, bought := range w.purchases() {
+			c.tellScaleUp(s, c.podJobs[w.object], bought)
+		}
+	}
+}
+
+// tellScaleUp speaks once of each purchase for a job.
+func (c *chronicle) tellScaleUp(s snapshot, job string, bought offering) {
+	request := c.asked[bought]
+	key := job + " " + request.RequestID + " " + bought.String()
+	if job == "" || c.toldFor[key] {
+		return
+	}
+	c.toldFor[key] = true
+	e := event{Time: s.at, Kind: scaleUp, Job: job, Offering: bought.String(), Price: s.quotes[bought].Spot}
+	if count, err := strconv.Atoi(request.Parameters["AdjustmentValue"]); err == nil {
+		e.Time, e.Count = request.Time, count
+	}
+	c.add(e)
+}
+
+// followNodes sees nodes come, work and idle.
+func (c *chronicle) followNodes(s snapshot) {
+	working := c.working(s)
+	for _, l := range c.ordered {
+		n, registered := s.nodes[l.Instance]
+		if !registered {
+			l.rest(s.at)
+			continue
+		}
+		l.Node, l.GPUs = n.name, max(l.GPUs, n.gpus)
+		if n.ready && l.Ready.IsZero() {
+			l.Ready = s.at
+			l.readyEvent = c.add(l.about(s, nodeReady))
+		}
+		job := working[n.name]
+		if job != "" && job != l.current() {
+			l.rest(s.at)
+			l.Work = append(l.Work, span{From: s.at, Job: job})
+			if l.readyEvent != nil && l.readyEvent.Job == "" {
+				l.readyEvent.Job = job
+			}
+		}
+		if job == "" && l.current() != "" {
+			l.rest(s.at)
+			if l.Notice.IsZero() && l.Removed.IsZero() && s.instances[l.Instance].Deadline.IsZero() {
+				c.add(l.about(s, nodeIdle))
+			}
+		}
+	}
+}
+
+// working returns the job of each node that has pods of one.
+func (c *chronicle) working(s snapshot) map[string]string {
+	jobs := map[string]string{}
+	for _, p := range s.pods {
+		if p.node != "" && p.gpus > 0 && p.phase != corev1.PodSucceeded && p.phase != corev1.PodFailed {
+			jobs[p.node] = p.job
+		}
+	}
+	return jobs
+}
+
+func (l *life) current() string {
+	if len(l.Work) == 0 || !l.Work[len(l.Work)-1].To.IsZero() {
+		return ""
+	}
+	return l.Work[len(l.Work)-1].Job
+}
+
+func (l *life) rest(at time.Time) {
+	if l.current() != "" {
+		l.Work[len(l.Work)-1].To = at
+	}
+}
+
+// followJob sees a job wait, run, shrink, be whole again and succeed.
+func (c *chronicle) followJob(s snapshot, job *course) {
+	var pending, running []string
+	succeeded := 0
+	for name, p := range s.pods {
+		switch {
+		case p.job != job.Name:
+		case p.phase == corev1.PodSucceeded && p.gpus == 0: // the launcher: the job is over
+			succeeded = job.Pods
+		case p.phase == corev1.PodSucceeded:
+			succeeded++
+		case p.gpus == 0 || p.leaving:
+		case p.phase == corev1.PodRunning:
+			running = append(running, name)
+		case p.phase == corev1.PodPending && p.node == "":
+			pending = append(pending, name)
+		}
+	}
+	if now := job.now(); now.Pending != len(pending) || now.Running != len(running) {
+		job.States = append(job.States, state{At: s.at, Pending: len(pending), Running: len(running)})
+	}
+	if job.Done.IsZero() && succeeded >= job.Pods {
+		job.Done = s.at
+		c.add(event{Time: s.at, Kind: jobDone, Job: job.Name})
+	}
+	if job.Done.IsZero() {
+		c.announce(s, job, pending, running)
+	}
+}
+
+func (c *chronicle) announce(s snapshot, job *course, pending, running []string) {
+	slices.Sort(pending)
+	slices.Sort(running)
+	settled := s.at.Sub(job.now().At) >= settle
+	if len(pending) > job.announcedPending && (settled || len(pending) == job.Pods) {
+		c.add(event{Time: s.at, Kind: podsPending, Job: job.Name, Pods: pending, Count: len(pending)})
+		job.announcedPending = len(pending)
+	}
+	if len(pending) == 0 {
+		job.announcedPending = 0
+	}
+	whole := len(running) == job.Pods
+	if len(running) > job.announcedRunning && (settled || whole) {
+		e := event{Time: s.at, Kind: podsRunning, Job: job.Name, Pods: running, Count: len(running)}
+		if job.reduced && whole {
+			e.Kind, job.reduced = podsMoved, false
+		}
+		c.add(e)
+		job.announcedRunning = len(running)
+	}
+	job.announcedRunning = min(job.announcedRunning, len(running))
+}
+
+// followReclaims sees notices, marks and drains.
+func (c *chronicle) followReclaims(s snapshot) {
+	working := c.working(s)
+	for _, l := range c.ordered {
+		i, exists := s.instances[l.Instance]
+		if !exists || i.Deadline.IsZero() {
+			continue
+		}
+		if l.Notice.IsZero() {
+			l.Notice, l.Deadline = s.at, i.Deadline
+			e := l.about(s, notice)
+			e.Job, e.Deadline, e.Forced = l.current(), i.Deadline, c.forced[l.Instance]
+			c.add(e)
+		}
+		n, registered := s.nodes[l.Instance]
+		if registered && n.tainted && l.Tainted.IsZero() {
+			l.Tainted = s.at
+			c.addReclaim(s, l, tainted)
+		}
+		if registered && !l.Tainted.IsZero() && l.Drained.IsZero() && working[n.name] == "" {
+			l.Drained = s.at
+			c.addReclaim(s, l, drained)
+			c.markReduced(s, l)
+		}
+	}
+}
+
+func (c *chronicle) addReclaim(s snapshot, l *life, k kind) {
+	e := l.about(s, k)
+	e.Deadline = l.Deadline
+	c.add(e)
+}
+
+// markReduced notes whose pods were on a node that was drained.
+func (c *chronicle) markReduced(s snapshot, l *life) {
+	for _, job := range c.courses {
+		if job.Name == l.job() && job.Done.IsZero() {
+			job.reduced = true
+			if job.Lost.IsZero() {
+				job.Lost = s.at
+			}
+		}
+	}
+}
+
+// followRemovals sees instances given back and gone.
+func (c *chronicle) followRemovals(s snapshot) {
+	for _, r := range s.requests {
+		if r.Action != "RemoveInstances" || r.Code != "" {
+			continue
+		}
+		for n := 1; r.Parameters[fmt.Sprintf("InstanceId.%d", n)] != ""; n++ {
+			l := c.lives[r.Parameters[fmt.Sprintf("InstanceId.%d", n)]]
+			if l != nil && l.Removed.IsZero() {
+				l.Removed = r.Time
+				e := l.about(s, scaleDown)
+				e.Time = r.Time
+				c.add(e)
+			}
+		}
+	}
+	for _, l := range c.ordered {
+		if _, exists := s.instances[l.Instance]; !exists && l.Released.IsZero() {
+			l.Released = s.at
+			l.rest(s.at)
+			e := l.about(s, released)
+			e.Deadline = l.Deadline
+			c.add(e)
+		}
+	}
+}
+
+// count returns how many events of a kind there are for a job; "" is any event that has one.
+func (c *chronicle) count(k kind, job string) int {
+	n := 0
+	for _, e := range c.events {
+		if e.Kind == k && e.Job != "" && (job == "" || e.Job == job) {
+			n++
+		}
+	}
+	return n
+}
