@@ -40,6 +40,9 @@ type fakeCloud struct {
 	scaleErrs  []error
 	removeErrs []error
 	lost       bool
+	// removalTakes is how long a removal keeps its group from taking another.
+	removalTakes time.Duration
+	busyUntil    time.Time
 	// hidden are left out of the next region-wide listing.
 	hidden []string
 }
@@ -186,6 +189,10 @@ func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (s
 	if err := next(&f.removeErrs); err != nil {
 		return "", err
 	}
+	if time.Now().Before(f.busyUntil) {
+		return "", errBusy
+	}
+	f.busyUntil = time.Now().Add(f.removalTakes)
 	for _, id := range request.InstanceIDs {
 		delete(f.instances, id)
 	}

@@ -11,6 +11,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -241,22 +242,39 @@ func TestPayAsYouGoThatCameForSpotIsTold(t *testing.T) {
 }
 
 func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		group := spotGroup("asg-1")
-		group.MaxSize = 200
-		f := newFixture(t, newFakeCloud(group))
-		ids := f.cloud.launch(100, "asg-1", "", a10, "zone-a")
-		f.refresh()
-		done := make(chan error)
-		for _, id := range ids {
-			go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
-		}
-		for range ids {
-			require.NoError(t, <-done)
-		}
-		assert.Len(t, f.cloud.removeCalls, 5)
-		assert.Zero(t, f.target(a10InA))
-	})
+	for name, test := range map[string]struct {
+		takes           time.Duration
+		desiredCapacity *int
+		calls           int
+		within          time.Duration
+	}{
+		"a removal is soon over":                             {takes: 2 * time.Second, calls: 5, within: 13 * time.Second},
+		"what keeps the pool busy is learned once":           {takes: 40 * time.Second, calls: 14, within: 4 * time.Minute},
+		"a pool with desired capacity takes several at once": {desiredCapacity: ptr.To(100), calls: 5, within: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				group := spotGroup("asg-1")
+				group.MaxSize, group.DesiredCapacity = 200, test.desiredCapacity
+				f := newFixture(t, newFakeCloud(group))
+				f.cloud.removalTakes = test.takes
+				ids := f.cloud.launch(100, "asg-1", "", a10, "zone-a")
+				f.refresh()
+				began := time.Now()
+				done := make(chan error)
+				for _, id := range ids {
+					go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
+				}
+				for range ids {
+					require.NoError(t, <-done)
+				}
+				assert.LessOrEqual(t, len(f.cloud.removeCalls), test.calls)
+				assert.Less(t, time.Since(began), test.within)
+				assert.Empty(t, f.cloud.instances)
+				assert.Zero(t, f.target(a10InA))
+			})
+		})
+	}
 }
 
 func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {

@@ -21,6 +21,10 @@ const (
 	defaultDeleteWindow = 250 * time.Millisecond
 	// removalTimeout is below the five minutes that core gives a deletion.
 	removalTimeout = 4 * time.Minute
+	// firstTurn is how long a scaling group is taken to be busy with a removal until it is known to be longer.
+	firstTurn = 3 * time.Second
+	// firstRetry is the wait after a removal that could not be carried out now. It grows by half each time, up to lastRetry.
+	firstRetry, lastRetry = time.Second, 10 * time.Second
 )
 
 // ErrBelowMinimum is returned for a node whose removal would take its pool below its minimum.
@@ -137,8 +141,41 @@ func (r *remover) run(batch *removalBatch) {
 
 	ctx, cancel := context.WithTimeout(r.provider.ctx, removalTimeout)
 	defer cancel()
-	for chunk := range slices.Chunk(r.provider.admitRemovals(batch), alicloud.MaxRemoveBatch) {
-		r.provider.removeChunk(ctx, batch, chunk)
+	r.removeAll(ctx, batch, r.provider.admitRemovals(batch))
+}
+
+// removeAll sends as few calls as there can be. A scaling group without desired capacity does one thing at a time, so
+// each call but the first is for when the removal before it should be over, going by how long those took.
+func (r *remover) removeAll(ctx context.Context, batch *removalBatch, ids []string) {
+	turn, parallel := firstTurn, r.provider.removesInParallel(batch.poolID)
+	first := true
+	for chunk := range slices.Chunk(ids, alicloud.MaxRemoveBatch) {
+		if !first && !parallel {
+			_ = r.provider.pause(ctx, turn) // the call then says why not
+		}
+		waited := r.provider.removeChunk(ctx, batch, chunk)
+		if !first {
+			turn += waited
+		}
+		first = false
+	}
+}
+
+func (p *Provider) removesInParallel(poolID string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	pool := p.pools[poolID]
+	return pool != nil && pool.group.DesiredCapacity != nil
+}
+
+func (p *Provider) pause(ctx context.Context, d time.Duration) error {
+	timer := p.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -168,23 +205,19 @@ func (p *Provider) admitRemovals(batch *removalBatch) []string {
 	return admitted
 }
 
-// removeChunk sends one call, and the same again under the same token while the cloud is busy.
-func (p *Provider) removeChunk(ctx context.Context, batch *removalBatch, ids []string) {
+// removeChunk sends one call, and the same again under the same token while the cloud is busy, and returns how long it
+// had to wait.
+func (p *Provider) removeChunk(ctx context.Context, batch *removalBatch, ids []string) (waited time.Duration) {
 	request := alicloud.RemoveRequest{ScalingGroupID: batch.poolID, InstanceIDs: ids, ClientToken: uuid.NewString()}
-	var activityID string
-	var refused error
-	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{
-		Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: 40, Cap: 10 * time.Second,
-	}, func(ctx context.Context) (bool, error) {
-		activityID, refused = p.Cloud.Remove(ctx, request)
-		if refused != nil && sendAgain(alicloud.ClassOf(refused), refused) {
-			klog.V(1).Infof("Pool %s: removal of %d instances has to wait: %v", batch.poolID, len(ids), refused)
-			return false, nil
+	began := p.Clock.Now()
+	activityID, err := p.Cloud.Remove(ctx, request)
+	for delay := firstRetry; err != nil && sendAgain(alicloud.ClassOf(err), err); delay = min(delay*3/2, lastRetry) {
+		klog.V(1).Infof("Pool %s: removal of %d instances has to wait: %v", batch.poolID, len(ids), err)
+		if p.pause(ctx, wait.Jitter(delay, 0.2)) != nil {
+			break // the refusal says more than that the time is over
 		}
-		return true, refused
-	})
-	if err != nil && refused != nil {
-		err = refused // says more than that the time is over
+		waited = p.Clock.Since(began)
+		activityID, err = p.Cloud.Remove(ctx, request)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,6 +234,7 @@ func (p *Provider) removeChunk(ctx context.Context, batch *removalBatch, ids []s
 		removedInstances.WithLabelValues(batch.poolID).Add(float64(len(ids)))
 		klog.Infof("Pool %s: gave back %v (activity %s)", batch.poolID, ids, activityID)
 	}
+	return waited
 }
 
 // giveBack removes, without waiting, what a broken atomic purchase brought. Whatever fails is tried again by the next
