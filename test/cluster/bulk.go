@@ -20,7 +20,7 @@ const (
 
 // CreateNodes creates many Nodes quickly, their status included. It stops at the first error.
 func (c *Cluster) CreateNodes(ctx context.Context, nodes []*corev1.Node) error {
-	return createAll(ctx, c, nodes, func(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
+	return forAll(ctx, c, nodes, func(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
 		_, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		return err
 	})
@@ -29,7 +29,7 @@ func (c *Cluster) CreateNodes(ctx context.Context, nodes []*corev1.Node) error {
 // CreatePods creates many pods quickly, in their namespaces, default if they name none. Pods that name their Node pass by
 // the scheduler. It stops at the first error.
 func (c *Cluster) CreatePods(ctx context.Context, pods []*corev1.Pod) error {
-	return createAll(ctx, c, pods, func(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
+	return forAll(ctx, c, pods, func(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 		namespace := pod.Namespace
 		if namespace == "" {
 			namespace = metav1.NamespaceDefault
@@ -39,7 +39,15 @@ func (c *Cluster) CreatePods(ctx context.Context, pods []*corev1.Pod) error {
 	})
 }
 
-func createAll[T any](ctx context.Context, c *Cluster, objects []T, create func(context.Context, kubernetes.Interface, T) error) error {
+// UpdatePodStatuses writes the statuses of many pods quickly, as their kubelets would. It stops at the first error.
+func (c *Cluster) UpdatePodStatuses(ctx context.Context, pods []*corev1.Pod) error {
+	return forAll(ctx, c, pods, func(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
+		_, err := client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func forAll[T any](ctx context.Context, c *Cluster, objects []T, do func(context.Context, kubernetes.Interface, T) error) error {
 	clients, err := c.bulkClients()
 	if err != nil {
 		return err
@@ -50,10 +58,10 @@ func createAll[T any](ctx context.Context, c *Cluster, objects []T, create func(
 		if groupCtx.Err() != nil {
 			break
 		}
-		group.Go(func() error { return create(groupCtx, clients[i%len(clients)], object) })
+		group.Go(func() error { return do(groupCtx, clients[i%len(clients)], object) })
 	}
 	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
-		return fmt.Errorf("cluster: bulk creation: %w", err)
+		return fmt.Errorf("cluster: bulk requests: %w", err)
 	}
 	return nil
 }
