@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -17,13 +18,35 @@ type machine struct {
 	Model       string `json:"model,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	Go          string `json:"go"`
+	// Load is the load average over the last minute, as the measurement ended.
+	Load float64 `json:"load"`
 }
 
 func thisMachine() machine {
 	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
 	m.Model, _ = procField("/proc/cpuinfo", "model name") // elsewhere than on Linux there is none
 	m.MemoryBytes, _ = procBytes("/proc/meminfo", "MemTotal")
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &m.Load)
+	}
 	return m
+}
+
+// cpuSeconds is how much processor time a process has taken, to the hundredth of a second.
+func cpuSeconds(pid int) (float64, error) {
+	const ticksPerSecond = 100 // USER_HZ, the same everywhere
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, afterName, _ := strings.Cut(string(stat), ") ") // state is the third field, utime the 14th, stime the 15th
+	fields := strings.Fields(afterName)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat is too short", pid)
+	}
+	user, userErr := strconv.ParseFloat(fields[11], 64)
+	system, systemErr := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / ticksPerSecond, errors.Join(userErr, systemErr)
 }
 
 // residentBytes is how much memory a process has now, and had at most since it started.

@@ -1,7 +1,7 @@
 // Command bench measures what the autoscaler is meant to be good at, prints a table and writes one JSON file per
 // measurement, {"rows": [...]} and what is worth knowing beside the rows, to out/bench.
 //
-//	go run ./test/bench [-run scaleup,loop] [-quick] [-out folder]
+//	go run ./test/bench [-run scaleup,loop] [-quick] [-profile] [-out folder]
 //
 // Every measurement uses real parts: the SDK speaks HTTP to a simulated cloud, and where the binary is measured it runs
 // as a process of its own, built without the race detector, against a real control plane. All of that shares the
@@ -39,6 +39,8 @@ type measurement struct {
 var measurements = []measurement{
 	{"refresh", "One refresh of the snapshot, 20 ms per cloud call", measureRefresh},
 	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
+	{"loop", "The main loop over a big cluster", measureLoop},
+	{"scaleup", "From the creation of a GPU pod to the accepted purchase", measureScaleup},
 }
 
 // session is what all measurements of one run share.
@@ -47,6 +49,8 @@ type session struct {
 	quick bool
 	// dir is for logs and data of the parts, gone at the end.
 	dir string
+	// profiles is where profiles go; empty for none.
+	profiles string
 	// progress is for the person who waits.
 	progress io.Writer
 }
@@ -71,8 +75,13 @@ func main() {
 	names := flag.String("run", "", "names of the measurements to make, separated by commas (default all of them)")
 	quick := flag.Bool("quick", false, "make only the smallest rows, with few repetitions")
 	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
+	profile := flag.Bool("profile", false, "also write CPU and heap profiles of the binary, which makes it slower")
 	flag.Parse()
-	exitOn(run(ctx, *names, *out, *quick))
+	s := &session{quick: *quick, progress: os.Stderr}
+	if *profile {
+		s.profiles = *out
+	}
+	exitOn(s.run(ctx, *names, *out))
 }
 
 func exitOn(err error) {
@@ -83,7 +92,7 @@ func exitOn(err error) {
 }
 
 // run makes the chosen measurements one after the other. One that fails does not keep the others from being made.
-func run(ctx context.Context, names, out string, quick bool) (err error) {
+func (s *session) run(ctx context.Context, names, out string) (err error) {
 	chosen, err := choose(names)
 	if err != nil {
 		return err
@@ -91,18 +100,16 @@ func run(ctx context.Context, names, out string, quick bool) (err error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "bench-")
-	if err != nil {
+	if s.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
 	closeLog, err := logTo(filepath.Join(out, "bench.log"))
 	if err != nil {
 		return err
 	}
 	defer closeLog()
 
-	s := &session{quick: quick, dir: dir, progress: os.Stderr}
 	var failures []error
 	for _, m := range chosen {
 		began := time.Now()
@@ -111,7 +118,7 @@ func run(ctx context.Context, names, out string, quick bool) (err error) {
 			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}
-		r.Title, r.Quick, r.Machine, r.Seconds = m.title, quick, thisMachine(), time.Since(began).Seconds()
+		r.Title, r.Quick, r.Machine, r.Seconds = m.title, s.quick, thisMachine(), time.Since(began).Seconds()
 		r.print(os.Stdout)
 		failures = append(failures, r.write(filepath.Join(out, m.name+".json")))
 	}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+// newRig starts a control plane and a cloud every call to which is as slow as callLatency. Nodes never fall silent:
+// nobody looks after them.
+func newRig(ctx context.Context, s *session, name string, world alisim.World) (*rig.Rig, error) {
+	r, err := rig.New(ctx, rig.Options{
+		World: world, Dir: filepath.Join(s.dir, name), WithoutNodes: true, NodeGracePeriod: 24 * time.Hour, Output: s.progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, slowDown(r)
+}
+
+func slowDown(r *rig.Rig) error {
+	return r.Cloud.Fault(alisim.Fault{Kind: alisim.FaultLatency, Latency: callLatency})
+}
+
+// startAutoscaler starts the binary as it is shipped, but for the leader election, and returns when it has refreshed,
+// knows the prices and has gone through its first loops.
+func startAutoscaler(ctx context.Context, r *rig.Rig, flags ...string) (*rig.Autoscaler, error) {
+	const scanInterval = 10 * time.Second // the default
+	a, err := r.StartAutoscaler(ctx, nil, append([]string{
+		"--scan-interval=" + scanInterval.String(), "--scale-down-unneeded-time=10m", "--scale-down-unready-time=20m", "--v=1",
+	}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-a.Done():
+			return false, errors.New("it has ended")
+		default:
+		}
+		loops, err := mainLoops(ctx, a)
+		return err == nil && loops.count > 0, nil // it may not serve metrics yet
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("wait for the first loop of the autoscaler: %w\n%s", err, a.Log(20)), a.Stop())
+	}
+	return a, nil
+}
+
+// loopTimes are how many main loops there were and how long they took together.
+type loopTimes struct {
+	count   uint64
+	seconds float64
+}
+
+// mainLoops reads Cluster Autoscaler's own histogram of its main loop.
+func mainLoops(ctx context.Context, a *rig.Autoscaler) (loopTimes, error) {
+	families, err := a.Metrics(ctx)
+	if err != nil {
+		return loopTimes{}, err
+	}
+	for _, metric := range families["cluster_autoscaler_function_duration_seconds"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "function" && label.GetValue() == "main" {
+				h := metric.GetHistogram()
+				return loopTimes{h.GetSampleCount(), h.GetSampleSum()}, nil
+			}
+		}
+	}
+	return loopTimes{}, nil
+}
+
+// deletePods removes all pods of the namespace default at once and waits until they are gone.
+func deletePods(ctx context.Context, r *rig.Rig) error {
+	pods := r.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	now := int64(0)
+	err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		left, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
+		return err == nil && len(left.Items) == 0, err
+	})
+}

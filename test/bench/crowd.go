@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/alisim/market"
+	"gpu-spot-autoscaler/test/alisim/nodes"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const (
+	// daemonsPerNode of a node's pods are of DaemonSets, one trains on all GPUs of the node, the others are of ReplicaSets.
+	daemonsPerNode = 6
+	// podsPerReplicaSet spreads the latter over as many ReplicaSets as a big cluster has.
+	podsPerReplicaSet = 250
+	// idleOneIn is of how many nodes one has no pod that uses its GPUs. Scale-down looks at those.
+	idleOneIn = 20
+
+	annotationDaemon = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+)
+
+// registerNodes makes a Node, as ACK would, of every instance of the cloud, and returns them when they are ready.
+func registerNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
+	client, err := kubernetes.NewForConfig(nodes.Tune(r.Cluster.AdminConfig()))
+	if err != nil {
+		return nil, err
+	}
+	registrar := nodes.NewRegistrar(client, clock.RealClock{})
+	catalogue := market.Catalogue()
+	instances := r.Cloud.Instances()
+	var registrations errgroup.Group
+	registrations.SetLimit(submitters)
+	for _, instance := range instances {
+		registrations.Go(func() error {
+			t := catalogue[instance.InstanceType]
+			return registrar.Up(ctx, nodes.Machine{
+				InstanceID: instance.ID, Region: r.World.Region, Zone: instance.Zone, InstanceType: t.ID,
+				SpotStrategy: instance.SpotStrategy, PoolID: instance.ScalingGroupID, VCPU: t.VCPU, MemoryGiB: t.MemoryGiB,
+				GPUs: t.GPUs, GPUModel: t.GPUModel, GPUMemGiB: t.GPUMemGiB,
+			})
+		})
+	}
+	if err := registrations.Wait(); err != nil {
+		return nil, err
+	}
+	var list *corev1.NodeList
+	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == len(instances) && !slices.ContainsFunc(list.Items, isUnready), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for %d nodes: %w", len(instances), err)
+	}
+	return list.Items, nil
+}
+
+// isUnready: a new Node has a taint until the controller-manager has seen that it is ready.
+func isUnready(node corev1.Node) bool {
+	return len(node.Spec.Taints) > 0 || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// crowd puts running pods on all nodes. They are written down as a kubelet would report them: nobody runs them, and
+// nobody looks after them, so the controllers have to be stopped before.
+func crowd(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) error {
+	replicas := len(nodes) * (perNode - daemonsPerNode)
+	owners, err := createReplicaSets(ctx, r.Client, replicas/podsPerReplicaSet+1)
+	if err != nil {
+		return err
+	}
+	var pods []*corev1.Pod
+	for i := range nodes {
+		for j := range perNode {
+			pod := newResident(&nodes[i], j)
+			if j < daemonsPerNode {
+				pod.Annotations[annotationDaemon] = "true"
+			} else {
+				owner := owners[len(pods)*(perNode-daemonsPerNode)/perNode/podsPerReplicaSet]
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+			}
+			if j == daemonsPerNode && i%idleOneIn != 0 {
+				trainOn(pod, &nodes[i])
+			}
+			pods = append(pods, pod)
+		}
+	}
+	if err := r.Cluster.CreatePods(ctx, pods); err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		pod.Status = runningStatus(pod)
+	}
+	return r.Cluster.UpdatePodStatuses(ctx, pods)
+}
+
+func createReplicaSets(ctx context.Context, client kubernetes.Interface, n int) (sets []*appsv1.ReplicaSet, err error) {
+	for i := range n {
+		set, err := client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, newReplicaSet(i), metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
+}
+
+// newResident is a pod as a service in a big cluster has it: labels, annotations, some environment, requests, a probe.
+func newResident(node *corev1.Node, i int) *corev1.Pod {
+	var env []corev1.EnvVar
+	for n := range 8 {
+		env = append(env, corev1.EnvVar{Name: fmt.Sprintf("SERVICE_SETTING_%d", n), Value: fmt.Sprintf("value-of-setting-%d.example.internal", n)})
+	}
+	app := fmt.Sprintf("service-%d", i)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%s", app, node.Name), Namespace: metav1.NamespaceDefault,
+			Labels:      map[string]string{"app.kubernetes.io/name": app, "app.kubernetes.io/instance": app, "pod-template-hash": "6d4cf56db6"},
+			Annotations: map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node.Name,
+			Containers: []corev1.Container{{
+				Name: "service", Image: "registry.example.internal/services/" + app + ":v1.24.3", Env: env,
+				Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("48Mi"),
+				}},
+			}},
+		},
+	}
+}
+
+// trainOn has the pod use all GPUs of its node.
+func trainOn(pod *corev1.Pod, node *corev1.Node) {
+	const gpu = corev1.ResourceName("nvidia.com/gpu")
+	pod.Spec.Containers[0].Resources.Requests[gpu] = node.Status.Allocatable[gpu]
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{gpu: node.Status.Allocatable[gpu]}
+}
+
+func newReplicaSet(i int) *appsv1.ReplicaSet {
+	name := fmt.Sprintf("services-%d", i)
+	labels := map[string]string{"set": name}
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: ptr.To[int32](podsPerReplicaSet),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "service", Image: "service"}}},
+			},
+		},
+	}
+}
+
+// runningStatus is what the kubelet says of a pod that runs.
+func runningStatus(pod *corev1.Pod) corev1.PodStatus {
+	since := metav1.Now()
+	condition := func(kind corev1.PodConditionType) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: since}
+	}
+	const address, host = "10.4.17.201", "10.0.3.77"
+	return corev1.PodStatus{
+		Phase:  corev1.PodRunning,
+		HostIP: host, HostIPs: []corev1.HostIP{{IP: host}}, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+		StartTime: &since, QOSClass: corev1.PodQOSBurstable,
+		Conditions: []corev1.PodCondition{
+			condition(corev1.PodReadyToStartContainers), condition(corev1.PodInitialized), condition(corev1.PodReady),
+			condition(corev1.ContainersReady), condition(corev1.PodScheduled),
+		},
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name: pod.Spec.Containers[0].Name, Ready: true, Started: ptr.To(true),
+			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: since}},
+			Image:       pod.Spec.Containers[0].Image,
+			ImageID:     pod.Spec.Containers[0].Image + "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			ContainerID: "containerd://2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+		}},
+	}
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+// loopRow is over the main loops of a process, but for the first. Cluster Autoscaler measures them itself.
+type loopRow struct {
+	Nodes       int     `json:"nodes"`
+	PodsPerNode int     `json:"pods_per_node"`
+	P50         float64 `json:"p50_s"`
+	Max         float64 `json:"max_s"`
+	// RSSBytes is the most that the process ever had.
+	RSSBytes int64 `json:"rss_bytes"`
+}
+
+// loopDetail is about one phase.
+type loopDetail struct {
+	Nodes int    `json:"nodes"`
+	Phase string `json:"phase"`
+	// Seconds are of each loop.
+	Seconds    []float64 `json:"seconds"`
+	CPUSeconds float64   `json:"cpu_seconds"`
+	// RSSBytes is at the end of the phase.
+	RSSBytes int64 `json:"rss_bytes"`
+}
+
+const podsPerNode = 30
+
+// measureLoop runs the binary over big clusters. A twentieth of the nodes train nothing, so there is always scale-down
+// to think about. Then GPU pods come for which it buys, and then such as no offering has a node for, so that every loop
+// goes through all offerings in vain.
+func measureLoop(ctx context.Context, s *session) (r report, err error) {
+	sizes := []int{1000, 5000}
+	if s.quick {
+		sizes = []int{300}
+	}
+	bounds := map[int]float64{1000: 2, 5000: 10}
+	var rows []loopRow
+	var details []loopDetail
+	for _, size := range sizes {
+		found, phases, err := loops(ctx, s, size)
+		if err != nil {
+			return r, fmt.Errorf("%d nodes: %w", size, err)
+		}
+		rows, details = append(rows, found), append(details, phases...)
+		if bound, ok := bounds[size]; ok {
+			r.Aims = append(r.Aims, atMost(bound, found.Max, "max_s at %d nodes", size))
+		}
+		if size == 5000 {
+			r.Aims = append(r.Aims, atMost(1.5*(1<<30), float64(found.RSSBytes), "rss_bytes at %d nodes", size))
+		}
+	}
+	r.Rows, r.Details = rows, details
+	return r, nil
+}
+
+// loops measures one size, on a cluster of its own.
+func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loopDetail, err error) {
+	const perPool = 50
+	world := newWorld(size/perPool, 3, 2, 2*perPool)
+	for i := range world.Pools {
+		world.Pools[i].Instances = perPool
+	}
+	bench, err := newRig(ctx, s, fmt.Sprintf("loop-%d", size), world)
+	if err != nil {
+		return row, nil, err
+	}
+	defer bench.Stop()
+	if err := populate(ctx, s, bench); err != nil {
+		return row, nil, err
+	}
+	// The refresh of 5000 instances takes 100 calls of the 1500 that the cloud client allows itself in a minute.
+	a, err := startAutoscaler(ctx, bench, append(s.flags(), "--scan-interval=5s")...)
+	if err != nil {
+		return row, nil, err
+	}
+	defer func() { err = errors.Join(err, a.Stop()) }()
+	stopProfile := s.profile(ctx, a, fmt.Sprintf("loop-%d", size))
+	defer stopProfile()
+
+	watch := newLoopWatch(a, size)
+	if phases, err = watch.phases(ctx, s, bench); err != nil {
+		return row, nil, fmt.Errorf("%w\n%s", err, a.Log(20))
+	}
+	var all []float64
+	for _, phase := range phases[1:] {
+		all = append(all, phase.Seconds...)
+	}
+	row = loopRow{Nodes: size, PodsPerNode: podsPerNode, P50: percentile(all, 50), Max: percentile(all, 100)}
+	_, row.RSSBytes, err = residentBytes(a.PID())
+	return row, phases, err
+}
+
+// populate fills the cluster. The controllers, which would take the pods apart, and kwok, which would run them one by
+// one, are stopped for good once the nodes are up.
+func populate(ctx context.Context, s *session, bench *rig.Rig) error {
+	began := time.Now()
+	nodes, err := registerNodes(ctx, bench)
+	if err != nil {
+		return err
+	}
+	s.tell("loop: %d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
+	for _, component := range []string{cluster.ControllerManager, cluster.Kwok} {
+		if err := bench.Cluster.Kill(ctx, component); err != nil {
+			return err
+		}
+	}
+	if err := crowd(ctx, bench, nodes, podsPerNode); err != nil {
+		return err
+	}
+	s.tell("loop: %d pods are on them after %.0f s", len(nodes)*podsPerNode, time.Since(began).Seconds())
+	return nil
+}
+
+// loopWatch times the loops of a process one by one.
+type loopWatch struct {
+	autoscaler *rig.Autoscaler
+	nodes      int
+	seen       loopTimes
+	cpu        float64
+}
+
+func newLoopWatch(a *rig.Autoscaler, nodes int) *loopWatch { return &loopWatch{autoscaler: a, nodes: nodes} }
+
+func (w *loopWatch) phases(ctx context.Context, s *session, bench *rig.Rig) (phases []loopDetail, err error) {
+	for _, phase := range []struct {
+		name string
+		// pods is how many are created, each of so many GPUs.
+		pods, gpus, loops int
+	}{
+		{"first", 0, 0, 1},
+		{"idle", 0, 0, 6},
+		{"buying", 50, 1, 4},
+		{"buying in vain", 50, 64, 6},
+	} {
+		s.tell("loop: %s", phase.name)
+		if err := submitFor(ctx, bench, phase.pods, phase.gpus); err != nil {
+			return nil, err
+		}
+		detail, err := w.observe(ctx, phase.name, s.repetitions(phase.loops))
+		if err != nil {
+			return nil, err
+		}
+		phases = append(phases, detail)
+	}
+	return phases, nil
+}
+
+// submitFor creates pods that each ask for GPUs.
+func submitFor(ctx context.Context, bench *rig.Rig, pods, gpus int) error {
+	var creations errgroup.Group
+	creations.SetLimit(submitters)
+	for i := range pods {
+		creations.Go(func() error {
+			pod := rig.GPUPod(fmt.Sprintf("train-%d-%d", gpus, i), gpus)
+			pod.Labels["app"] = "train-" + strconv.Itoa(gpus)
+			pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+			_, err := bench.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	return creations.Wait()
+}
+
+// observe waits for so many further loops.
+func (w *loopWatch) observe(ctx context.Context, phase string, loops int) (detail loopDetail, err error) {
+	const pollInterval = 200 * time.Millisecond // below the least time between two loops
+	detail = loopDetail{Nodes: w.nodes, Phase: phase}
+	for len(detail.Seconds) < loops {
+		if err := sleep(ctx, pollInterval); err != nil {
+			return detail, err
+		}
+		select {
+		case <-w.autoscaler.Done():
+			return detail, errors.New("the autoscaler has ended")
+		default:
+		}
+		now, err := mainLoops(ctx, w.autoscaler)
+		if err != nil {
+			return detail, err
+		}
+		for n := now.count - w.seen.count; n > 0; n-- { // more than one only if one was over at once
+			detail.Seconds = append(detail.Seconds, (now.seconds-w.seen.seconds)/float64(now.count-w.seen.count))
+		}
+		w.seen = now
+	}
+	before := w.cpu
+	if w.cpu, err = cpuSeconds(w.autoscaler.PID()); err != nil {
+		return detail, err
+	}
+	detail.CPUSeconds = w.cpu - before
+	detail.RSSBytes, _, err = residentBytes(w.autoscaler.PID())
+	return detail, err
+}

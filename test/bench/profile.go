@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gpu-spot-autoscaler/test/rig"
+)
+
+// flags are those that every autoscaler of the session gets.
+func (s *session) flags() []string {
+	if s.profiles == "" {
+		return nil
+	}
+	return []string{"--profiling"}
+}
+
+// profile takes a CPU profile of the process until the returned function is called, and a heap profile then, if the user
+// asked for profiles.
+func (s *session) profile(ctx context.Context, a *rig.Autoscaler, name string) (stop func()) {
+	if s.profiles == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var slices sync.WaitGroup
+	slices.Go(func() {
+		// A profile is sent when its time is over, so it is taken in slices; the last one is lost.
+		for i := 0; ctx.Err() == nil; i++ {
+			s.save(ctx, a, "profile?seconds=5", fmt.Sprintf("%s-%d.cpu.pprof", name, i))
+		}
+	})
+	return func() {
+		heap, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer done()
+		s.save(heap, a, "heap", name+".heap.pprof")
+		cancel()
+		slices.Wait()
+	}
+}
+
+// save writes what the process tells under /debug/pprof. What goes wrong is told and spoils no measurement.
+func (s *session) save(ctx context.Context, a *rig.Autoscaler, what, file string) {
+	if err := fetch(ctx, "http://"+a.Address()+"/debug/pprof/"+what, filepath.Join(s.profiles, file)); err != nil && ctx.Err() == nil {
+		s.tell("profile: %v", err)
+	}
+}
+
+func fetch(ctx context.Context, url, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, body, 0o644)
+}
