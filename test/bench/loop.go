@@ -133,7 +133,9 @@ type loopWatch struct {
 	cpu        float64
 }
 
-func newLoopWatch(a *rig.Autoscaler, nodes int) *loopWatch { return &loopWatch{autoscaler: a, nodes: nodes} }
+func newLoopWatch(a *rig.Autoscaler, nodes int) *loopWatch {
+	return &loopWatch{autoscaler: a, nodes: nodes}
+}
 
 func (w *loopWatch) phases(ctx context.Context, s *session, bench *rig.Rig) (phases []loopDetail, err error) {
 	for _, phase := range []struct {
