@@ -132,12 +132,17 @@ func (c *Config) setDefaults() {
 // filled, or were stopped already.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("reclaim"))
+	var workers sync.WaitGroup
+	defer func() {
+		c.marks.ShutDown()
+		c.drains.ShutDown()
+		workers.Wait()
+	}()
 	unwatch, err := c.watch(ctx)
 	if err != nil {
 		return fmt.Errorf("reclaim: watching nodes and pods: %w", err)
 	}
 	defer unwatch()
-	var workers sync.WaitGroup
 	for range markWorkers {
 		workers.Go(func() { work(ctx, c.marks, c.syncMark) })
 	}
@@ -145,9 +150,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		workers.Go(func() { work(ctx, c.drains, c.syncDrain) })
 	}
 	c.pollUntilDone(ctx)
-	c.marks.ShutDown()
-	c.drains.ShutDown()
-	workers.Wait()
 	return nil
 }
 
