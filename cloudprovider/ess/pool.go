@@ -320,13 +320,3 @@ func sameZone(offerings []*knownOffering) bool {
 	}
 	return true
 }
-
-// vswitchesIn are the pool's vSwitches in the zone of the offering, nil where it is not offered.
-func (p *pool) vswitchesIn(wanted offering) []string {
-	for _, offered := range p.offerings {
-		if offered.offering == wanted {
-			return offered.vswitches
-		}
-	}
-	return nil
-}

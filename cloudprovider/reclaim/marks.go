@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
 )
 
 // What a doomed Node carries.
@@ -15,7 +17,7 @@ const (
 	// strips from the templates it makes of Nodes: any other key would keep pods off the replacement as well.
 	TaintKey = "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim"
 	// ReclaimingLabel is "true"; node affinity can ask for its absence, which tolerations cannot undo.
-	ReclaimingLabel = "gpu-spot.autoscaling/reclaiming"
+	ReclaimingLabel = ess.ReclaimingLabel
 	// DeadlineAnnotation is when the instance is released, RFC 3339, UTC.
 	DeadlineAnnotation = "gpu-spot.autoscaling/reclaim-deadline"
 

@@ -64,7 +64,10 @@ type story struct {
 }
 
 // tell starts the world. Prices are 6 in zone a, 4 in zone b and 5 in zone c, whatever the type.
+// Stories are told side by side: each has a world of its own, and most of its time is waiting.
 func tell(t *testing.T, w alisim.World) *story {
+	t.Helper()
+	t.Parallel()
 	s := &story{Rig: rig.ForTest(t, w), t: t}
 	for zone, price := range map[string]float64{zoneA: 6, zoneB: 4, zoneC: 5} {
 		for _, instanceType := range []string{a10, t4} {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -158,15 +159,24 @@ func freeAddress(ctx context.Context) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// buildBinary has go's cache do the work when nothing has changed.
-func buildBinary(ctx context.Context, root string, race bool) (string, error) {
-	output := filepath.Join(root, "out", "bin", "gpu-spot-autoscaler")
-	arguments := []string{"build", "-tags", "externalgrpc"}
-	if race {
-		output += "-race"
-		arguments = append(arguments, "-race")
+// buildPlain and buildRace build the binary once per process; go's cache does the work when nothing has changed.
+var (
+	buildPlain = sync.OnceValues(func() (string, error) { return buildBinary("") })
+	buildRace  = sync.OnceValues(func() (string, error) { return buildBinary("-race") })
+)
+
+// buildBinary takes -race, or nothing.
+func buildBinary(detector string) (string, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", err
 	}
-	build := exec.CommandContext(ctx, "go", append(arguments, "-o", output, "./cmd/gpu-spot-autoscaler")...)
+	output := filepath.Join(root, "out", "bin", "gpu-spot-autoscaler"+detector)
+	arguments := []string{"build", "-tags", "externalgrpc", "-o", output}
+	if detector != "" {
+		arguments = append(arguments, detector)
+	}
+	build := exec.Command("go", append(arguments, "./cmd/gpu-spot-autoscaler")...)
 	build.Dir = root
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binary: %w\n%s", err, text)

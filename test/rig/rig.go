@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -77,7 +76,11 @@ func (r *Rig) start(ctx context.Context) error {
 		return err
 	}
 	if r.binary = r.Binary; r.binary == "" {
-		if r.binary, err = buildBinary(ctx, root, r.Race); err != nil {
+		build := buildPlain
+		if r.Race {
+			build = buildRace
+		}
+		if r.binary, err = build(); err != nil {
 			return err
 		}
 	}
@@ -115,24 +118,16 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 	return r.startCloud(ctx)
 }
 
-// install applies the shipped manifests, all but the Deployment: the binary runs outside of the cluster, under the
-// ServiceAccount that they make.
+// install applies the shipped ServiceAccount and roles. The Deployment it leaves out: the binary runs outside of the
+// cluster.
 func (r *Rig) install(ctx context.Context, root string) error {
-	manifests, err := filepath.Glob(filepath.Join(root, "deploy", "manifests", "*.yaml"))
+	manifest, err := os.Open(filepath.Join(root, "deploy", "manifests", "rbac.yaml"))
 	if err != nil {
 		return err
 	}
-	slices.Sort(manifests)
-	for _, path := range manifests {
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		err = r.Cluster.ApplyYAML(ctx, file)
-		file.Close()
-		if err != nil {
-			return fmt.Errorf("apply %s: %w", path, err)
-		}
+	defer manifest.Close()
+	if err := r.Cluster.ApplyYAML(ctx, manifest); err != nil {
+		return fmt.Errorf("apply %s: %w", manifest.Name(), err)
 	}
 	r.kubeconfig, err = r.Cluster.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount)
 	return err
