@@ -19,9 +19,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/podinjection"
 	podinjectionbackoff "k8s.io/autoscaler/cluster-autoscaler/processors/podinjection/backoff"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
-	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates"
-	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates/emptycandidates"
-	"k8s.io/autoscaler/cluster-autoscaler/processors/scaledowncandidates/previouscandidates"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/predicate"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/store"
@@ -94,7 +91,9 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		DrainabilityRules:    rules.Default(deletion),
 	}
 	opts.Processors = newProcessors(config, p.provider, flow, events)
-	opts.Processors.ScaleDownNodeProcessor = newScaleDownCandidates(&opts)
+	candidates := processors.NewCandidates(opts.ClusterSnapshot, deletion, opts.DrainabilityRules, config.Clock)
+	opts.Processors.ScaleDownNodeProcessor = candidates
+	opts.Processors.ScaleDownCandidatesNotifier.Register(candidates)
 	if p.provisioning != nil {
 		opts.LoopStartNotifier = loopstart.NewObserversList([]loopstart.Observer{p.provisioning.processor})
 	}
@@ -127,18 +126,6 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 			[]status.ScaleUpStatusProcessor{flow.fakes, all.ScaleUpStatusProcessor})
 	}
 	return all
-}
-
-// newScaleDownCandidates looks at empty nodes first and then at those looked at before, as core's own main does.
-func newScaleDownCandidates(opts *core.AutoscalerOptions) nodes.ScaleDownNodeProcessor {
-	previous := previouscandidates.NewPreviousCandidates()
-	opts.Processors.ScaleDownCandidatesNotifier.Register(previous)
-	candidates := scaledowncandidates.NewCombinedScaleDownCandidatesProcessor()
-	candidates.Register(scaledowncandidates.NewScaleDownCandidatesSortingProcessor([]scaledowncandidates.CandidatesComparer{
-		emptycandidates.NewEmptySortingProcessor(emptycandidates.NewNodeInfoGetter(opts.ClusterSnapshot), opts.DeleteOptions, opts.DrainabilityRules),
-		previous,
-	}))
-	return candidates
 }
 
 // pools shows the provider's pools as scale-down wants to see them.
