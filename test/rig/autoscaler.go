@@ -137,6 +137,7 @@ func (a *Autoscaler) Metrics(ctx context.Context) (map[string]*dto.MetricFamily,
 	if err != nil {
 		return nil, err
 	}
+	request.Header.Set("Accept-Encoding", "identity") // compressing would cost it more than the rest
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err
