@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"sync"
 	"time"
 
@@ -42,6 +44,29 @@ func (s *session) profile(ctx context.Context, a *rig.Autoscaler, name string) (
 		cancel()
 		slices.Wait()
 	}
+}
+
+// profileSelf takes a CPU profile of this process until the returned function is called, and one of all that it
+// allocated since it started.
+func (s *session) profileSelf(name string) (stop func() error, err error) {
+	if s.profiles == "" {
+		return func() error { return nil }, nil
+	}
+	cpu, err := os.Create(filepath.Join(s.profiles, name+".cpu.pprof"))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return nil, errors.Join(err, cpu.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		allocations, err := os.Create(filepath.Join(s.profiles, name+".allocs.pprof"))
+		if err != nil {
+			return errors.Join(err, cpu.Close())
+		}
+		return errors.Join(cpu.Close(), pprof.Lookup("allocs").WriteTo(allocations, 0), allocations.Close())
+	}, nil
 }
 
 // save writes what the process tells under /debug/pprof. What goes wrong is told and spoils no measurement.

@@ -53,8 +53,12 @@ func measureRefresh(ctx context.Context, s *session) (report, error) {
 	var aims []aim
 	for _, size := range sizes {
 		s.tell("refresh: %d pools, %d instances", size.pools, size.instances)
-		found, err := refreshes(ctx, size.pools, size.instances, s.repetitions(5))
+		stopProfile, err := s.profileSelf(fmt.Sprintf("refresh-%d", size.instances))
 		if err != nil {
+			return report{}, err
+		}
+		found, err := refreshes(ctx, size.pools, size.instances, s.repetitions(5))
+		if err := errors.Join(err, stopProfile()); err != nil {
 			return report{}, err
 		}
 		row := summarise(found[1:])
