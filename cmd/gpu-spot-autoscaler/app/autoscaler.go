@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
@@ -23,8 +23,12 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// firstRefreshRetry is how long to wait before the cloud is asked again at start.
-const firstRefreshRetry = 5 * time.Second
+const (
+	// firstRefreshRetry is how long to wait before the cloud is asked again at start.
+	firstRefreshRetry = 5 * time.Second
+	// firstPrices is how long the first loop waits for prices at most: to buy blindly is better than not to buy.
+	firstPrices = 10 * time.Second
+)
 
 // parts are what runs while this process leads.
 type parts struct {
@@ -76,6 +80,7 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 	if err := p.firstRefresh(ctx); err != nil {
 		return notIfDone(ctx, err)
 	}
+	p.awaitPrices(ctx)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
 	}
@@ -106,6 +111,15 @@ func (p *parts) firstRefresh(ctx context.Context) error {
 	})
 }
 
+// awaitPrices waits for the first look at the prices of the pools that the first refresh found.
+func (p *parts) awaitPrices(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstPrices)
+	defer cancel()
+	if err := p.prices.AwaitFirstLook(ctx); err != nil {
+		klog.Warningf("Going on without all prices: %v", err)
+	}
+}
+
 // productive says whether a loop since then bought, removed or provisioned something: there may be more to do.
 func (p *parts) productive(since time.Time) bool {
 	if p.provisioning != nil && !p.provisioning.injector.LastProvisioningRequestProcessTime().Before(since) {
@@ -127,9 +141,10 @@ func (p *parts) cleanUp(config *Config) {
 
 // build wires the parts. Nothing runs yet.
 func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
-	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(withoutManagedFields))}
+	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(slim))}
+	watchPods(p.informers)
 	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
-	events := newDeploymentEvents(ctx, config.Kube, kube.Recorder, config.Autoscaling.ConfigNamespace, config.DeploymentName)
+	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 
 	var err error
 	if config.Autoscaling.ProvisioningRequestEnabled {
@@ -137,7 +152,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 			return nil, err
 		}
 	}
-	pods := newPodFlow(config, p.provisioning)
+	pods := newPodFlow(config, p.provisioning, func(node *apiv1.Node) bool { return p.provider.IsDoomed(node) })
 	p.trigger = pods.trigger
 	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
@@ -172,12 +187,4 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}
 	p.core, err = buildCore(config, p, kube, pods, expander, events, snapshotter)
 	return p, err
-}
-
-// withoutManagedFields drops what nobody here reads and is a good part of every object.
-func withoutManagedFields(obj any) (any, error) {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	return obj, nil
 }

@@ -40,7 +40,7 @@ type podFlow struct {
 	fakes status.ScaleUpStatusProcessor
 }
 
-func newPodFlow(config *Config, provisioning *provisioning) *podFlow {
+func newPodFlow(config *Config, provisioning *provisioning, doomed func(*apiv1.Node) bool) *podFlow {
 	flow := &podFlow{}
 	chain := podlistprocessor.NewDefaultPodListProcessor(scheduling.ScheduleAnywhere)
 	var inner scaleup.Orchestrator = orchestrator.New()
@@ -57,7 +57,7 @@ func newPodFlow(config *Config, provisioning *provisioning) *podFlow {
 		flow.fakes = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
 	arrivals, gangs := processors.NewArrivals(config.Clock), &processors.Gangs{}
-	flow.hold = processors.NewHold(chain, arrivals, gangs, config.Clock, config.SettleWindow)
+	flow.hold = processors.NewHold(processors.NewEvacuees(chain, doomed), arrivals, gangs, config.Clock, config.SettleWindow)
 	flow.orchestrator = processors.NewGangOrchestrator(processors.NewStagedOrchestrator(inner), gangs, config.Clock)
 	flow.trigger = processors.NewTrigger(processors.TriggerConfig{
 		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals, Waker: flow.hold,

@@ -6,8 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
 // deploymentEvents records Events on our own Deployment: about pools, prices and everything else that is no object of
@@ -15,6 +19,20 @@ import (
 type deploymentEvents struct {
 	recorder   record.EventRecorder
 	deployment *corev1.ObjectReference
+}
+
+// eventsInAWhile is how many Events of one reason are recorded one by one within ten minutes. Further ones are summed up
+// in the last.
+const eventsInAWhile = 100
+
+// newDeploymentRecorder returns a recorder that ends with ctx. Core's own keeps to one Event of a reason in five minutes
+// for each object, and all pools share the one Deployment.
+func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) record.EventRecorder {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
+		MaxEvents: eventsInAWhile, BurstSize: eventsInAWhile, QPS: 1,
+	}))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: options.Name})
 }
 
 // newDeploymentEvents looks the Deployment up once, for its UID, by which kubectl describe finds Events. Without the
