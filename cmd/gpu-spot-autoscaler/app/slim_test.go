@@ -1,0 +1,136 @@
+package app
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+)
+
+func gpus(n string) apiv1.ResourceRequirements {
+	return apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse(n)}}
+}
+
+func TestSlimPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
+	always := apiv1.ContainerRestartPolicyAlways
+	affinity := &apiv1.Affinity{NodeAffinity: &apiv1.NodeAffinity{}}
+	pod := &apiv1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Labels: map[string]string{"app": "a"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}},
+			Annotations: map[string]string{apiv1.LastAppliedConfigAnnotation: "{}", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+		},
+		Spec: apiv1.PodSpec{
+			NodeName: "n", NodeSelector: map[string]string{"gpu": "a10"}, Affinity: affinity,
+			Tolerations: []apiv1.Toleration{{Key: "t"}}, Priority: ptr.To[int32](7), SchedulerName: "s",
+			ImagePullSecrets: []apiv1.LocalObjectReference{{Name: "s"}},
+			InitContainers:   []apiv1.Container{{Name: "sidecar", Image: "i", RestartPolicy: &always, Resources: gpus("1")}},
+			Containers: []apiv1.Container{{
+				Name: "c", Image: "i", Env: []apiv1.EnvVar{{Name: "E"}}, Resources: gpus("2"), LivenessProbe: &apiv1.Probe{},
+				Ports: []apiv1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 81}},
+			}},
+			Volumes: []apiv1.Volume{
+				{Name: "token", VolumeSource: apiv1.VolumeSource{Projected: &apiv1.ProjectedVolumeSource{}}},
+				{Name: "scratch", VolumeSource: apiv1.VolumeSource{EmptyDir: &apiv1.EmptyDirVolumeSource{}}},
+				{Name: "data", VolumeSource: apiv1.VolumeSource{PersistentVolumeClaim: &apiv1.PersistentVolumeClaimVolumeSource{ClaimName: "d"}}},
+			},
+		},
+		Status: apiv1.PodStatus{
+			Phase: apiv1.PodRunning, PodIP: "10.0.0.1", NominatedNodeName: "n",
+			Conditions: []apiv1.PodCondition{
+				{Type: apiv1.PodReady, Status: apiv1.ConditionTrue}, {Type: apiv1.ContainersReady, Status: apiv1.ConditionFalse},
+				{Type: apiv1.DisruptionTarget, Status: apiv1.ConditionTrue},
+			},
+			ContainerStatuses: []apiv1.ContainerStatus{{Name: "c", ImageID: "i", Resources: ptr.To(gpus("2"))}},
+		},
+	}
+	want := &apiv1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "p", Labels: map[string]string{"app": "a"},
+			Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+		},
+		Spec: apiv1.PodSpec{
+			NodeName: "n", NodeSelector: map[string]string{"gpu": "a10"}, Affinity: affinity,
+			Tolerations: []apiv1.Toleration{{Key: "t"}}, Priority: ptr.To[int32](7), SchedulerName: "s",
+			InitContainers: []apiv1.Container{{Name: "sidecar", RestartPolicy: &always, Resources: gpus("1")}},
+			Containers:     []apiv1.Container{{Name: "c", Resources: gpus("2"), Ports: []apiv1.ContainerPort{{ContainerPort: 81, HostPort: 81}}}},
+			Volumes: []apiv1.Volume{
+				{Name: "scratch", VolumeSource: apiv1.VolumeSource{EmptyDir: &apiv1.EmptyDirVolumeSource{}}},
+				{Name: "data", VolumeSource: apiv1.VolumeSource{PersistentVolumeClaim: &apiv1.PersistentVolumeClaimVolumeSource{ClaimName: "d"}}},
+			},
+		},
+		Status: apiv1.PodStatus{
+			Phase: apiv1.PodRunning, NominatedNodeName: "n",
+			Conditions: []apiv1.PodCondition{
+				{Type: apiv1.ContainersReady, Status: apiv1.ConditionFalse}, {Type: apiv1.DisruptionTarget, Status: apiv1.ConditionTrue},
+			},
+		},
+	}
+	for range 2 { // an informer may hand its objects through again
+		slimmed, err := slim(pod)
+		require.NoError(t, err)
+		assert.Equal(t, want, slimmed)
+	}
+}
+
+func TestSlimPodKeepsWhatAContainerHoldsWhileItIsResized(t *testing.T) {
+	pod := &apiv1.Pod{
+		Spec:   apiv1.PodSpec{Containers: []apiv1.Container{{Name: "c", Resources: gpus("1")}}},
+		Status: apiv1.PodStatus{ContainerStatuses: []apiv1.ContainerStatus{{Name: "c", ImageID: "i", Resources: ptr.To(gpus("2"))}}},
+	}
+	slimPod(pod)
+	assert.Equal(t, []apiv1.ContainerStatus{{Name: "c", Resources: ptr.To(gpus("2"))}}, pod.Status.ContainerStatuses)
+}
+
+func TestSlimLeavesOtherObjectsAlone(t *testing.T) {
+	node := &apiv1.Node{Status: apiv1.NodeStatus{Images: []apiv1.ContainerImage{{SizeBytes: 1}}, Phase: apiv1.NodeRunning}}
+	slimmed, err := slim(node)
+	require.NoError(t, err)
+	assert.Equal(t, &apiv1.Node{Status: apiv1.NodeStatus{Phase: apiv1.NodeRunning}}, slimmed)
+	tombstone := "not an object"
+	slimmed, err = slim(tombstone)
+	require.NoError(t, err)
+	assert.Equal(t, tombstone, slimmed)
+}
+
+func TestPodsAreListedInPagesAndSlim(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		options := action.(clienttesting.ListActionImpl).ListOptions
+		assert.NotEqual(t, "0", options.ResourceVersion)
+		assert.Positive(t, options.Limit)
+		list := &apiv1.PodList{}
+		page := 1
+		fmt.Sscanf(options.Continue, "%d", &page) // the first page has none
+		for i := range 2 {
+			list.Items = append(list.Items, apiv1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p-%d-%d", page, i)},
+				Spec:       apiv1.PodSpec{Containers: []apiv1.Container{{Name: "c", Image: "i"}}},
+			})
+		}
+		if page < 3 {
+			list.Continue = fmt.Sprint(page + 1)
+		}
+		return true, list, nil
+	})
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
+	watchPods(factory)
+	lister := factory.Core().V1().Pods().Lister()
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	pods, err := lister.Pods("default").List(labels.Everything())
+	require.NoError(t, err)
+	assert.Len(t, pods, 6)
+	for _, pod := range pods {
+		assert.Empty(t, pod.Spec.Containers[0].Image, pod.Name)
+	}
+}
