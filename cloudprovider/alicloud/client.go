@@ -85,7 +85,7 @@ type request[R responses.AcsResponse] struct {
 //
 // Every request may be retried: those that only read, and those that buy or remove because they carry a ClientToken.
 func send[R responses.AcsResponse](ctx context.Context, c *Client, r request[R]) (R, error) {
-	delays := c.options.Retry
+	delays, uncertain := c.options.Retry, false
 	for attempt := 1; ; attempt++ {
 		response := r.response()
 		err := c.attempt(ctx, r.service, r.action, r.build(), response)
@@ -93,6 +93,9 @@ func send[R responses.AcsResponse](ctx context.Context, c *Client, r request[R])
 			return response, nil
 		}
 		class := ClassOf(err)
+		// Without an answer nobody knows what was done; a refusal of a later attempt does not undo it.
+		uncertain = uncertain || class == Unavailable
+		markUncertain(err, uncertain)
 		if ctx.Err() != nil || (class != Throttled && class != Unavailable) || attempt >= c.options.Retry.Steps {
 			return response, err
 		}

@@ -21,6 +21,9 @@ type Error struct {
 	// Status is the HTTP status; 0 where there was no reply.
 	Status int
 	Class  Class
+	// Uncertain: the request, or an earlier attempt at it, may have been carried out. Where it buys or removes, only the
+	// same request under the same ClientToken, or what the cloud lists, can tell.
+	Uncertain bool
 
 	cause error
 }
@@ -64,6 +67,19 @@ func (e *Error) Error() string {
 
 // Unwrap returns what lies below, such as context.DeadlineExceeded or a net.Error; nil where there is nothing.
 func (e *Error) Unwrap() error { return e.cause }
+
+// IsUncertain says whether the failed request may have been carried out all the same.
+func IsUncertain(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Uncertain
+}
+
+func markUncertain(err error, uncertain bool) {
+	var e *Error
+	if errors.As(err, &e) {
+		e.Uncertain = uncertain
+	}
+}
 
 // ClassOf returns the class of a failed call, Unknown for errors of other origin and "" for nil.
 func ClassOf(err error) Class {

@@ -23,9 +23,11 @@ const (
 
 var (
 	errBusy     = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
-	errLost     = &alicloud.Error{Code: "", Class: alicloud.Unavailable}
+	errLost     = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
 	errRefused  = &alicloud.Error{Code: "Forbidden.Unauthorized", Class: alicloud.Unauthorized}
 	errNoAnswer = errors.New("no answer")
+	// errUncertainRefusal is what the client makes of an attempt without an answer and a refused one after it.
+	errUncertainRefusal = &alicloud.Error{Code: "Forbidden.Unauthorized", Class: alicloud.Unauthorized, Uncertain: true}
 )
 
 func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
@@ -80,6 +82,39 @@ func TestPurchaseWithoutAnAnswerIsSentAgainUnderItsToken(t *testing.T) {
 			require.Len(t, f.cloud.scaleCalls, 3)
 			assert.Equal(t, f.cloud.scaleCalls[0], f.cloud.scaleCalls[2])
 			assert.Len(t, f.cloud.activities, 1, "bought once")
+		})
+	}
+}
+
+func TestRefusalAfterALostReplyIsNotBelievedBeforeTheActivitiesAreRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		lost   bool // the first attempt was carried out
+		errs   []error
+		failed int
+	}{
+		"the lost attempt bought":                {lost: true, errs: []error{errLost, errRefused}},
+		"the lost attempt did not":               {errs: []error{errLost, errRefused}, failed: 2},
+		"both within one call, and it bought":    {lost: true, errs: []error{errUncertainRefusal}},
+		"both within one call, and it did not":   {errs: []error{errUncertainRefusal}, failed: 2},
+		"a plain refusal needs no second look":   {errs: []error{errRefused}, failed: 2},
+		"lost twice, then bought under its name": {lost: true, errs: []error{errLost, errLost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+			f.refresh()
+			f.cloud.scaleErrs, f.cloud.lost = test.errs, test.lost
+			require.NoError(t, f.group(a10InA).IncreaseSize(2))
+			f.refresh()
+			f.refresh()
+			f.refresh()
+			assert.Len(t, f.failedNodes(a10InA), test.failed)
+			assert.Equal(t, 2, f.target(a10InA))
+			if test.lost {
+				f.cloud.end("asa-0", "", f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")...)
+				f.refresh()
+				assert.Equal(t, 2, f.target(a10InA))
+				assert.Empty(t, f.provider.purchases)
+			}
 		})
 	}
 }

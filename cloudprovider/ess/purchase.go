@@ -30,6 +30,10 @@ type purchase struct {
 	requested time.Time
 
 	sending bool
+	// uncertain: an attempt had no answer, so it may have been carried out.
+	uncertain bool
+	// refusal is the answer to a later attempt, which does not undo an uncertain one: the pool's activities decide.
+	refusal error
 	// activityID is empty until the cloud has accepted the request.
 	activityID string
 	// settled: nothing more will come of it.
@@ -151,11 +155,14 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 // send asks the cloud for a purchase. Where the answer is lost, or the cloud is busy, the purchase stays entered and
 // the next Refresh sends the same request again, under the same token: it cannot be bought twice.
 func (p *Provider) send(ctx context.Context, bought *purchase) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
 	activityID, err := p.Cloud.Scale(ctx, bought.request)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	bought.sending = false
+	bought.uncertain = bought.uncertain || alicloud.IsUncertain(err)
 	switch class := alicloud.ClassOf(err); {
 	case err == nil:
 		bought.activityID = activityID
@@ -163,10 +170,38 @@ func (p *Provider) send(ctx context.Context, bought *purchase) {
 	case sendAgain(class, err):
 		klog.Warningf("Purchase of %d in pool %s has no answer yet, it will be sent again under the same token: %v",
 			bought.request.Delta, bought.poolID, err)
+	case bought.uncertain:
+		bought.refusal = err
+		klog.Warningf("Purchase of %d in pool %s was refused after an attempt without an answer, looking whether that one bought: %v",
+			bought.request.Delta, bought.poolID, err)
 	default:
 		p.failed(bought, errorClass(class), codeOf(err), err.Error())
 	}
 }
+
+// resolve decides purchases that were refused after an attempt without an answer, by the activities of their pool.
+// Needs p.mu for writing.
+func (p *Provider) resolve(poolID string, activities []alicloud.Activity) {
+	for _, bought := range p.purchases {
+		if bought.poolID != poolID || bought.refusal == nil {
+			continue
+		}
+		refusal := bought.refusal
+		bought.refusal = nil
+		for _, activity := range activities {
+			if note, ours := noteOf(activity); ours && note.Token == bought.request.ClientToken {
+				bought.activityID = activity.ID
+			}
+		}
+		if bought.activityID == "" {
+			p.failed(bought, errorClass(alicloud.ClassOf(refusal)), codeOf(refusal), refusal.Error())
+		}
+	}
+}
+
+// sendTimeout bounds one attempt to buy, so that a cloud that hangs holds up the other pools for moments only. What has
+// no answer by then is sent again in the next loop.
+const sendTimeout = 15 * time.Second
 
 // sendAgain says whether the request may not have been carried out, or was and the answer is lost.
 func sendAgain(class alicloud.Class, err error) bool {

@@ -38,7 +38,7 @@ type observation struct {
 	groups     []alicloud.ScalingGroup
 	managed    sets.Set[string]
 	activities map[string]alicloud.Activity
-	// recalled are the activities of pools seen for the first time.
+	// recalled are the activities of pools seen for the first time, and of those with a purchase in doubt.
 	recalled  map[string][]alicloud.Activity
 	instances map[string]alicloud.ScalingInstance
 	problems  map[problem]string
@@ -142,7 +142,8 @@ func (p *Provider) sendQueued(ctx context.Context, managed sets.Set[string]) {
 	var queued []*purchase
 	p.mu.Lock()
 	for _, bought := range p.purchases {
-		if bought.activityID == "" && !bought.settled && !bought.sending && bought.outstanding() > 0 && managed.Has(bought.poolID) {
+		if bought.activityID == "" && !bought.settled && !bought.sending && bought.refusal == nil &&
+			bought.outstanding() > 0 && managed.Has(bought.poolID) {
 			bought.sending = true
 			queued = append(queued, bought)
 		}
@@ -157,10 +158,10 @@ func (p *Provider) sendQueued(ctx context.Context, managed sets.Set[string]) {
 	_ = sending.Wait() // send reports by itself
 }
 
-// listActivities reads the activities that are under way, and those of pools seen for the first time.
+// listActivities reads the activities that are under way, and all of pools that are new or have a purchase in doubt.
 func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 	seen.activities, seen.recalled = map[string]alicloud.Activity{}, map[string][]alicloud.Activity{}
-	underWay, fresh := p.unanswered(seen.managed)
+	underWay, unread := p.unanswered(seen.managed)
 	var mu sync.Mutex
 	var asking errgroup.Group
 	asking.SetLimit(concurrentRequests)
@@ -178,7 +179,7 @@ func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 			return nil
 		})
 	}
-	for _, poolID := range fresh {
+	for _, poolID := range unread {
 		asking.Go(func() error {
 			activities, err := p.Cloud.GroupActivities(ctx, poolID, "")
 			mu.Lock()
@@ -194,8 +195,9 @@ func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 	_ = asking.Wait() // each reports by itself
 }
 
-// unanswered returns the activities to ask about, and the pools of which no activity was ever read.
-func (p *Provider) unanswered(managed sets.Set[string]) (activities, fresh []string) {
+// unanswered returns the activities to ask about, and the pools of which all have to be read: no activity was ever, or
+// a purchase is in doubt.
+func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []string) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	ids := sets.New[string]()
@@ -209,7 +211,13 @@ func (p *Provider) unanswered(managed sets.Set[string]) (activities, fresh []str
 			ids.Insert(leaving.activityID)
 		}
 	}
-	return sets.List(ids), sets.List(managed.Difference(p.recalled))
+	pools := managed.Difference(p.recalled)
+	for _, bought := range p.purchases {
+		if bought.refusal != nil && managed.Has(bought.poolID) {
+			pools.Insert(bought.poolID)
+		}
+	}
+	return sets.List(ids), sets.List(pools)
 }
 
 // listInstances lists the region's scaling instances and keeps ours. A page can shift while it is read: an instance that
@@ -266,6 +274,7 @@ func (p *Provider) account(seen *observation) {
 	p.seen = p.seen.Intersection(sets.KeySet(p.providerIDs)).Union(sets.KeySet(seen.instances))
 	for poolID, activities := range seen.recalled {
 		p.recall(activities)
+		p.resolve(poolID, activities)
 		p.recalled.Insert(poolID)
 		for _, activity := range activities {
 			p.judge(activity)

@@ -39,9 +39,13 @@ var (
 		Name: "gpu_spot_reclaim_poll_failures_total",
 		Help: "Polls for notices that failed.",
 	})
+	lastPoll = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_reclaim_last_poll_timestamp_seconds",
+		Help: "Unix time of the last poll for notices that succeeded; 0 where this process never polled.",
+	})
 )
 
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(noticeToMark, noticeToEmpty, reclaims, podsRemoved, underWay, pollFailures)
+	r.MustRegister(noticeToMark, noticeToEmpty, reclaims, podsRemoved, underWay, pollFailures, lastPoll)
 }

@@ -12,6 +12,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
+// pollTimeout bounds one poll, the client's own retries included: a cloud that hangs is asked again soon.
+const pollTimeout = 10 * time.Second
+
 // pollUntilDone asks at once, then every PollInterval.
 func (c *Controller) pollUntilDone(ctx context.Context) {
 	ticker := c.Clock.NewTicker(c.PollInterval)
@@ -31,6 +34,8 @@ func (c *Controller) pollUntilDone(ctx context.Context) {
 
 // poll hears what is new, then looks after those that are doomed but no longer listed.
 func (c *Controller) poll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
 	instances, err := c.Cloud.RecyclingInstances(ctx)
 	if err != nil {
 		return fmt.Errorf("listing recycling instances: %w", err)
@@ -40,6 +45,7 @@ func (c *Controller) poll(ctx context.Context) error {
 		listed.Insert(instance.ID)
 	}
 	c.hear(ctx, SourcePoll, listed)
+	lastPoll.Set(float64(c.Clock.Now().Unix()))
 	underWay.Set(float64(len(c.markedNodes())))
 	return c.judge(ctx, listed)
 }

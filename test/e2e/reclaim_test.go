@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -52,8 +53,13 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 		node, err := s.node(ctx, doomed)
 		return node == nil, err
 	})
-	bought := len(s.instances("asg-1"))
-	assert.Equal(t, 2, bought, "one replacement for one reclaim")
+	bought := 0
+	for _, request := range s.requests("ScaleWithAdjustment") {
+		n, err := strconv.Atoi(request.Parameters["AdjustmentValue"])
+		require.NoError(t, err)
+		bought += n
+	}
+	assert.Equal(t, 3, bought, "two, and one replacement for one reclaim")
 }
 
 func marked(node *corev1.Node) bool {

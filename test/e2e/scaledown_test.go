@@ -33,7 +33,7 @@ func TestIdleNodesAreGivenBackAfterTheDelayAndOutsideTheCooldown(t *testing.T) {
 		"the cooldown outlasts the delay": {
 			tags: map[string]string{
 				"k8s.io/cluster-autoscaler/node-template/autoscaling-options/scaledownunneededtime": "1s",
-				"gpu-spot.autoscaling/cooldown": "25s",
+				"gpu-spot.autoscaling/cooldown": "60s",
 			},
 			stay: 5 * time.Second,
 		},

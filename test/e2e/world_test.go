@@ -27,7 +27,7 @@ const (
 	zoneA, zoneB, zoneC = "ap-southeast-1a", "ap-southeast-1b", "ap-southeast-1c"
 
 	// soon is for what takes seconds, on a machine that has other things to do.
-	soon = 90 * time.Second
+	soon = 2 * time.Minute
 )
 
 func zones() []string { return []string{"vsw-a", "vsw-b", "vsw-c"} }

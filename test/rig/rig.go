@@ -156,12 +156,20 @@ func ForTest(t *testing.T, world alisim.World) *Rig {
 	return r
 }
 
-// Eventually polls until the condition holds, or fails the test with what was waited for.
+// Eventually polls until the condition holds, or fails the test with what was waited for. An error is no end: the API
+// server may have a bad moment.
 func Eventually(t *testing.T, timeout time.Duration, what string, condition func(context.Context) (bool, error)) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, timeout, true, condition)
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		holds, err := condition(ctx)
+		if err != nil {
+			last = err
+		}
+		return holds && err == nil, nil
+	})
 	if err != nil {
-		t.Fatalf("waited %v for this: %s: %v", timeout, what, err)
+		t.Fatalf("waited %v for this: %s: %v (last error: %v)", timeout, what, err, last)
 	}
 }
 
