@@ -2,6 +2,7 @@ package processors
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ func TestEvacuees(t *testing.T) {
 		"a worker on a doomed node counts as pending": {newPod("pod", onNode("doomed"), running, ownedBy("TrainingJob")), true},
 		"also one that has not started":               {newPod("pod", onNode("doomed"), ownedBy("Job")), true},
 		"one on another node does not":                {newPod("pod", onNode("sound"), running, ownedBy("Job")), false},
-		"nor one that is on its way out":              {newPod("pod", onNode("doomed"), running, ownedBy("Job"), leaving), false},
+		"but one that is on its way out does":         {newPod("pod", onNode("doomed"), running, ownedBy("Job"), leaving), true},
 		"nor one that has ended":                      {newPod("pod", onNode("doomed"), inPhase(apiv1.PodSucceeded), ownedBy("Job")), false},
 		"nor one that nobody will make anew":          {newPod("pod", onNode("doomed"), running), false},
 		"nor one that belongs to the machine":         {newPod("pod", onNode("doomed"), running, ownedBy("DaemonSet")), false},
@@ -52,4 +53,25 @@ func TestEvacuees(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestEvacueesThatHaveTheirSuccessorDoNotCount(t *testing.T) {
+	later := func(pod *apiv1.Pod) { pod.CreationTimestamp = metav1.NewTime(epoch.Add(time.Minute)) }
+	told := func(pod *apiv1.Pod) { // half a minute after all pods were made, with grace until a minute after
+		pod.DeletionTimestamp = ptr.To(metav1.NewTime(epoch.Add(time.Minute)))
+		pod.DeletionGracePeriodSeconds = ptr.To[int64](30)
+	}
+	owned := ownedBy("ReplicaSet")
+	all := []*apiv1.Pod{
+		newPod("going-1", onNode("doomed"), owned, told), newPod("going-2", onNode("doomed"), owned, told),
+		newPod("going-3", onNode("doomed"), owned, told), newPod("stays", onNode("sound"), owned),
+		newPod("moved", onNode("sound"), owned, later), newPod("waits", owned, later),
+	}
+	ctx, _, _ := newContext(all, []*apiv1.Node{newNode("doomed"), newNode("sound")})
+	e := NewEvacuees(pods.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
+	got, err := e.Process(ctx, all[5:])
+	require.NoError(t, err)
+	assert.Equal(t, []string{"waits", "going-3"}, names(got), "one of three has no successor yet")
+	assert.Nil(t, got[1].DeletionTimestamp)
+	assert.NotNil(t, all[2].DeletionTimestamp, "the lister's own is left alone")
 }
