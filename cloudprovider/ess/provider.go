@@ -90,6 +90,9 @@ type Provider struct {
 	// refreshing admits one refresh at a time; it is never held together with a call of core's.
 	refreshing sync.Mutex
 	facts      *facts
+	// listed is how many instances there were in the region at listedAt. Only the refresh uses both.
+	listed   int
+	listedAt time.Time
 
 	mu sync.RWMutex
 	// pools are those in working order, by scaling group; each is immutable.

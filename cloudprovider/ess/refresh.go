@@ -53,6 +53,9 @@ func (p *Provider) Refresh() error {
 	defer cancel()
 
 	started := p.Clock.Now()
+	if p.tooSoon(started) {
+		return nil
+	}
 	seen, err := p.observe(ctx, started)
 	if err != nil {
 		return p.refreshFailed(err)
@@ -230,6 +233,7 @@ func (p *Provider) listInstances(ctx context.Context, managed sets.Set[string]) 
 	if err != nil {
 		return nil, fmt.Errorf("list scaling instances: %w", err)
 	}
+	p.listed, p.listedAt = len(listed), p.Clock.Now()
 	instances := make(map[string]alicloud.ScalingInstance, len(listed))
 	for _, instance := range listed {
 		if managed.Has(instance.ScalingGroupID) {
