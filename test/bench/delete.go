@@ -25,7 +25,8 @@ type deleteDetail struct {
 	CallsByName map[string]int `json:"calls_by_name"`
 }
 
-// measureDelete gives back all 100 nodes of one pool. Beside it, for comparison, 100 nodes of five pools.
+// measureDelete gives back all 100 nodes of one pool, which takes one removal at a time, and 2 s for each. Beside it, for
+// comparison, 100 nodes of five pools, which do so side by side.
 func measureDelete(ctx context.Context, s *session) (report, error) {
 	const nodes = 100
 	var details []deleteDetail

@@ -84,7 +84,7 @@ func measureScaleup(ctx context.Context, s *session) (r report, err error) {
 	var details []scaleupDetail
 	for _, shape := range shapes {
 		for _, pods := range counts {
-			repetitions := s.repetitions(map[int]int{1: 10, 100: 5, 1000: 3}[pods])
+			repetitions := s.repetitions(map[int]int{1: 5, 100: 3, 1000: 3}[pods])
 			row, found, err := scaleups(ctx, s, bench, shape, pods, repetitions)
 			if err != nil {
 				return r, err
