@@ -44,6 +44,10 @@ var (
 		Name: "gpu_spot_compensated_instances_total",
 		Help: "Pay-as-you-go instances that came where spot was asked for.",
 	}, []string{"pool"})
+	unrecognizedNodes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "gpu_spot_unrecognized_nodes_total",
+		Help: "Nodes without a providerID of Alibaba Cloud, which are left alone.",
+	})
 	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_removed_instances_total",
 		Help: "Instances given back.",
@@ -53,5 +57,5 @@ var (
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, poolProblem, poolErrors, poolTargeting, poolInstances,
-		purchasedInstances, purchaseFailures, compensatedInstances, removedInstances)
+		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, removedInstances)
 }

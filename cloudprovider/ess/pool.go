@@ -176,6 +176,8 @@ func (p *pool) bound(explicit *sizeBounds) error {
 	if p.settings.MaxSize != nil {
 		p.maxSize = *p.settings.MaxSize
 	}
+	// Below the scaling group's own minimum the cloud removes nothing, whatever we would.
+	p.minSize = max(p.minSize, p.group.MinSize)
 	if p.minSize > p.maxSize {
 		return &TagError{Key: ownPrefix + "min-size", Value: strconv.Itoa(p.minSize),
 			Reason: fmt.Sprintf("is above the pool's maximum of %d", p.maxSize)}

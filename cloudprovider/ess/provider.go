@@ -315,6 +315,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	for _, node := range nodes {
 		id := instanceIDOf(node)
 		if id == "" {
+			p.unrecognized(node)
 			continue
 		}
 		providerIDs[id] = node.Spec.ProviderID
@@ -328,6 +329,15 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	p.retally()
 }
 
+// unrecognized tells, once per Node, that no instance can be found for it, so that it is left alone.
+func (p *Provider) unrecognized(node *apiv1.Node) {
+	_, _, err := InstanceIDFromProviderID(node.Spec.ProviderID)
+	p.reports.once("node/"+node.Name+"/"+node.Spec.ProviderID, func() {
+		unrecognizedNodes.Inc()
+		p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
+	})
+}
+
 // IsDoomed says whether the node's instance is being reclaimed, as of the last BeginLoop.
 func (p *Provider) IsDoomed(node *apiv1.Node) bool {
 	p.mu.RLock()
@@ -338,7 +348,8 @@ func (p *Provider) IsDoomed(node *apiv1.Node) bool {
 // PoolStatus is a pool as scale-down has to see it.
 type PoolStatus struct {
 	ID string
-	// Size counts what is there and what is bought, without what is doomed or being removed.
+	// Size counts what is there, without what is doomed or being removed. What is bought and has not come keeps no pool
+	// above its minimum.
 	Size int
 	// MinSize is the floor that scale-down must leave.
 	MinSize int
@@ -361,7 +372,7 @@ func (p *Provider) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
 	}
 	tally := p.poolTally(pool.id)
 	return PoolStatus{
-		ID: pool.id, Size: tally.live + tally.outstanding, MinSize: pool.minSize,
+		ID: pool.id, Size: tally.live, MinSize: pool.minSize,
 		Cooldown: pool.settings.Cooldown, LastScaleUp: tally.lastScaleUp,
 	}, true
 }

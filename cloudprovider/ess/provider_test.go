@@ -192,6 +192,74 @@ func TestPurchaseWithoutEndIsGivenUp(t *testing.T) {
 	})
 }
 
+func TestGangWhoseActivityDragsOnIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.refresh()
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		f.cloud.launch(4, "asg-1", "asa-0", a10, "zone-a")
+		time.Sleep(16 * time.Minute)
+		f.refresh()
+		time.Sleep(time.Minute)
+		f.refresh()
+		assert.Len(t, f.cloud.instances, 4)
+		assert.Empty(t, f.failedNodes(a10InA))
+	})
+}
+
+func TestWhatComesLateOfAGangThatWasGivenUpIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.refresh()
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		time.Sleep(16 * time.Minute)
+		f.refresh()
+		require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
+		f.refresh()
+		f.cloud.end("asa-0", "", f.cloud.launch(4, "asg-1", "asa-0", a10, "zone-a")...)
+		f.refresh()
+		assert.Zero(t, f.target(a10InA))
+		time.Sleep(time.Minute)
+		f.refresh()
+		f.refresh()
+		assert.Empty(t, f.cloud.instances)
+		assert.Empty(t, f.provider.purchases)
+	})
+}
+
+func TestPoolMayBeMorePatientThanTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := spotGroup("asg-1")
+		group.Tags["k8s.io/cluster-autoscaler/node-template/autoscaling-options/maxnodeprovisiontime"] = "30m"
+		f := newFixture(t, newFakeCloud(group))
+		f.refresh()
+		require.NoError(t, f.group(a10InA).IncreaseSize(1))
+		time.Sleep(29 * time.Minute)
+		f.refresh()
+		assert.Empty(t, f.failedNodes(a10InA))
+		time.Sleep(2 * time.Minute)
+		f.refresh()
+		assert.Len(t, f.failedNodes(a10InA), 1)
+	})
+}
+
+func TestOrderOutlivesTheOfferingThatItWasFor(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	group := f.cloud.groups["asg-1"]
+	group.VSwitchIDs = []string{"vsw-b"}
+	f.cloud.groups["asg-1"] = group
+	f.refresh()
+	assert.Equal(t, 2, f.target(a10InA))
+	assert.Equal(t, 2, f.group(a10InA).MaxSize(), "no more of it is bought")
+	f.cloud.end("asa-0", "OperationDenied.NoStock")
+	f.refresh()
+	require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
+	f.refresh()
+	assert.NotContains(t, f.groupIDs(), a10InA)
+}
+
 func TestAtomicPurchaseThatComesShortIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
@@ -200,12 +268,13 @@ func TestAtomicPurchaseThatComesShortIsGivenBack(t *testing.T) {
 		f.cloud.end("asa-0", "OperationDenied.NoStock", f.cloud.launch(5, "asg-1", "asa-0", a10, "zone-a")...)
 		f.cloud.removeErrs = []error{errBusy}
 		f.refresh()
-		assert.Len(t, f.failedNodes(a10InA), 8)
+		failed := f.failedNodes(a10InA)
+		assert.Len(t, failed, 8)
+		require.NoError(t, f.group(a10InA).DeleteNodes(failed))
+		assert.Zero(t, f.target(a10InA), "nothing may be placed on what will be given back")
 		time.Sleep(time.Minute)
 		f.refresh()
 		assert.Empty(t, f.cloud.instances)
-		require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
-		assert.Zero(t, f.target(a10InA))
 		f.refresh()
 		assert.Empty(t, f.provider.purchases)
 	})
@@ -338,6 +407,34 @@ func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {
 	}
 }
 
+func TestMinimumIsNeverBelowTheScalingGroups(t *testing.T) {
+	group := spotGroup("asg-1")
+	group.MinSize, group.Tags["gpu-spot.autoscaling/min-size"] = 2, "0"
+	f := newFixture(t, newFakeCloud(group))
+	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	status, _ := f.provider.PoolOf(nodeOf(ids[0]))
+	assert.Equal(t, 2, status.MinSize)
+	assert.Equal(t, 2, status.Size, "what is on order keeps no pool above its minimum")
+}
+
+func TestInstancesThatNeverRegisteredHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		ids := f.cloud.launch(1, "asg-1", "", a10, "zone-a")
+		f.refresh()
+		f.cloud.removeErrs = []error{errBusy, errBusy, errBusy}
+		node := nodeOf(ids[0])
+		node.Annotations = map[string]string{cloudprovider.FakeNodeReasonAnnotation: cloudprovider.FakeNodeUnregistered}
+		before := time.Now()
+		require.NoError(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{node}))
+		assert.Zero(t, time.Since(before))
+		time.Sleep(time.Minute)
+		assert.Empty(t, f.cloud.instances)
+	})
+}
+
 func TestRefusedRemovalIsNamedAndTheInstanceCountsAgain(t *testing.T) {
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
@@ -410,6 +507,23 @@ func TestHasInstance(t *testing.T) {
 	}
 }
 
+func TestNodesOfNobodyAreToldOnce(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	foreign := nodeOf("i-1")
+	foreign.Spec.ProviderID = "aws:///us-east-1a/i-0abc"
+	bare := nodeOf("i-2")
+	bare.Spec.ProviderID = ""
+	for range 2 {
+		f.provider.BeginLoop([]*apiv1.Node{foreign, bare, nodeOf("i-3")})
+	}
+	said := f.events.about("SpotNodeUnrecognized")
+	require.Len(t, said, 2)
+	assert.Contains(t, said[0], "aws:///us-east-1a/i-0abc")
+	group, err := f.provider.NodeGroupForNode(foreign)
+	require.NoError(t, err)
+	assert.Nil(t, group)
+}
+
 func TestInstanceMissingFromAShiftingPageIsNotTakenForGone(t *testing.T) {
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
@@ -441,6 +555,8 @@ func TestBrokenPoolStopsAloneAndSaysWhy(t *testing.T) {
 		"no scaling configuration":   {func(g *alicloud.ScalingGroup) { g.ActiveScalingConfigurationID = "" }, "scaling configuration"},
 		"no vSwitch that exists":     {func(g *alicloud.ScalingGroup) { g.VSwitchIDs = []string{"vsw-gone"} }, "vsw-gone"},
 		"minimum above its maximum":  {func(g *alicloud.ScalingGroup) { g.MinSize = 11 }, "maximum of 10"},
+		"one type that is unknown":   {func(g *alicloud.ScalingGroup) { g.ActiveScalingConfigurationID = "half-known" }, "ecs.none"},
+		"one vSwitch that is gone":   {func(g *alicloud.ScalingGroup) { g.VSwitchIDs = []string{"vsw-a", "vsw-gone"} }, "vsw-gone"},
 		"only unknown types to sell": {func(g *alicloud.ScalingGroup) { g.ActiveScalingConfigurationID = "unknown-type" }, "ecs.none"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -448,9 +564,10 @@ func TestBrokenPoolStopsAloneAndSaysWhy(t *testing.T) {
 			test.spoil(&broken)
 			f := newFixture(t, newFakeCloud(spotGroup("asg-1"), broken))
 			f.cloud.configurations["unknown-type"] = alicloud.ScalingConfiguration{ID: "unknown-type", InstanceTypes: []string{"ecs.none"}}
+			f.cloud.configurations["half-known"] = alicloud.ScalingConfiguration{ID: "half-known", InstanceTypes: []string{a10, "ecs.none"}}
 			f.refresh()
 			f.refresh()
-			assert.Len(t, f.groupIDs(), 4)
+			assert.Subset(t, f.groupIDs(), []string{a10InA, a10InB}, "the other pool goes on")
 			said := f.events.about("SpotPoolProblem")
 			require.Len(t, said, 1, "said once")
 			assert.Contains(t, said[0], "asg-2")
@@ -513,6 +630,15 @@ func TestWhatCannotBeBoughtHasNoRoom(t *testing.T) {
 			assert.Equal(t, test.room, f.group(a10InA).MaxSize())
 		})
 	}
+}
+
+func TestRegionWithoutAPoolIsTold(t *testing.T) {
+	f := newFixture(t, newFakeCloud(), func(c *Config) { c.ClusterName = "mistyped" })
+	f.refresh()
+	f.refresh()
+	said := f.events.about("SpotPoolProblem")
+	require.Len(t, said, 1)
+	assert.Contains(t, said[0], "mistyped")
 }
 
 func TestHazardsOfAScalingGroupAreTold(t *testing.T) {

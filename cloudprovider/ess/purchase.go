@@ -36,8 +36,8 @@ type purchase struct {
 	refusal error
 	// activityID is empty until the cloud has accepted the request.
 	activityID string
-	// settled: nothing more will come of it.
-	settled bool
+	// settled: nothing more is awaited of it. ended: its activity is over, so that nothing more can come.
+	settled, ended bool
 	// cancelled is how many core no longer waits for.
 	cancelled int
 	arrived   sets.Set[string]
@@ -226,28 +226,36 @@ func (p *Provider) failed(bought *purchase, class cloudprovider.InstanceErrorCla
 
 // settle accounts for what the activity brought, after the instances were listed. Needs p.mu for writing.
 func (p *Provider) settle(bought *purchase, activity *alicloud.Activity, now time.Time) {
+	if activity != nil {
+		bought.arrived.Insert(activity.CreatedInstances...)
+		bought.ended = activity.Done()
+	}
 	if bought.settled {
 		return
 	}
-	if activity != nil {
-		bought.arrived.Insert(activity.CreatedInstances...)
-	}
+	patience := p.patience(bought.poolID)
 	switch {
-	case activity != nil && activity.Done():
-		if bought.outstanding() == 0 {
-			bought.settled = true
-			return
-		}
+	case !bought.ended && now.Sub(bought.requested) <= patience:
+	case bought.outstanding() == 0:
+		bought.settled = true
+	case bought.ended:
 		code, message := activity.ErrorCode, activity.ErrorMessage
 		if code == "" {
 			code = "CameShort"
 			message = fmt.Sprintf("activity %s ended as %s %s", activity.ID, activity.Status, activity.StatusDetail)
 		}
 		p.failed(bought, errorClass(alicloud.ClassOfCode(code)), code, message)
-	case now.Sub(bought.requested) > p.MaxProvisionTime:
-		p.failed(bought, cloudprovider.OtherErrorClass, "TimedOut",
-			fmt.Sprintf("no word of it for %v", p.MaxProvisionTime))
+	default:
+		p.failed(bought, cloudprovider.OtherErrorClass, "TimedOut", fmt.Sprintf("no word of it for %v", patience))
 	}
+}
+
+// patience is how long a purchase of the pool may take. Needs p.mu.
+func (p *Provider) patience(poolID string) time.Duration {
+	if pool := p.pools[poolID]; pool != nil && pool.settings.MaxNodeProvisionTime != nil {
+		return *pool.settings.MaxNodeProvisionTime
+	}
+	return p.MaxProvisionTime
 }
 
 // errorClass decides whether core backs off for lack of resources or for another reason.
@@ -333,7 +341,7 @@ func (p *Provider) recall(activities []alicloud.Activity) {
 			recalled.requested = p.Clock.Now()
 		}
 		if short {
-			recalled.settled = true
+			recalled.settled, recalled.ended = true, true
 			recalled.failure = &cloudprovider.InstanceErrorInfo{ErrorCode: activity.ErrorCode}
 		}
 		p.purchases[note.Token] = recalled
@@ -361,7 +369,7 @@ func (p *Provider) judge(activity alicloud.Activity) {
 			(instance.InstanceType != note.InstanceType || instance.ZoneID != note.Zone) {
 			p.whole.Insert(instance.ScalingGroupID)
 			p.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
-				"Pool %s was asked for %s in %s and delivered %s in %s: it is treated as one node group from now on",
+				"Pool %s was asked for %s in %s and delivered %s in %s: unless its tags say targeting=request, it is one node group from now on",
 				instance.ScalingGroupID, note.InstanceType, note.Zone, instance.InstanceType, instance.ZoneID)
 		}
 	}

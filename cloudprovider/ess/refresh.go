@@ -71,16 +71,18 @@ func (p *Provider) Refresh() error {
 
 func (p *Provider) refreshFailed(err error) error {
 	refreshErrors.Inc()
-	p.mu.RLock()
-	last := p.refreshed
-	p.mu.RUnlock()
-	if last.IsZero() {
+	if p.neverRefreshed() {
 		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", p.Region, err)
 	}
-	klog.Errorf("Refresh failed, going on with the snapshot of %s: %v", last.Format(time.RFC3339), err)
-	p.Events.Eventf(apiv1.EventTypeWarning, "SpotRefreshFailed",
-		"Going on with the snapshot of %s: %v", last.Format(time.RFC3339), err)
+	klog.Errorf("Refresh failed, going on with the last snapshot: %v", err)
+	p.Events.Eventf(apiv1.EventTypeWarning, "SpotRefreshFailed", "Going on with the last snapshot: %v", err)
 	return nil
+}
+
+func (p *Provider) neverRefreshed() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.refreshed.IsZero()
 }
 
 // observe makes ⌈G/50⌉ + ⌈N/50⌉ calls, and some for what is new or under way.
@@ -99,6 +101,9 @@ func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, er
 		return nil, err
 	}
 	if err := p.facts.update(ctx, p.Cloud, now, seen.groups, seen.instances); err != nil {
+		if p.neverRefreshed() {
+			return nil, err
+		}
 		klog.Warningf("Going on with what is known: %v", err)
 		p.Events.Eventf(apiv1.EventTypeWarning, "SpotRefreshFailed", "Going on with what is known: %v", err)
 	}
@@ -132,6 +137,10 @@ func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) 
 				problems[problem{id, "not_found"}] = "the scaling group named in --nodes does not exist"
 			}
 		}
+	}
+	if len(found) == 0 {
+		problems[problem{"", "no_pools"}] = fmt.Sprintf("no scaling group of %s is tagged %s=true and %s%s, and none is named in --nodes",
+			p.Region, EnabledTag, ClusterTagPrefix, p.ClusterName)
 	}
 	groups := make([]alicloud.ScalingGroup, 0, len(found))
 	for _, id := range sets.List(sets.KeySet(found)) {
@@ -205,7 +214,7 @@ func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []st
 	defer p.mu.RUnlock()
 	ids := sets.New[string]()
 	for _, bought := range p.purchases {
-		if bought.activityID != "" && !bought.settled {
+		if bought.activityID != "" && !bought.ended {
 			ids.Insert(bought.activityID)
 		}
 	}
@@ -312,7 +321,8 @@ func (p *Provider) accountPurchases(seen *observation) {
 		}
 		p.settle(bought, answer, seen.at)
 		left := p.rollBack(bought)
-		if bought.settled && len(bought.placeholders) == 0 && !left {
+		// What timed out is kept until it has ended: what comes late of a gang has to be given back, too.
+		if over := bought.ended || bought.activityID == ""; bought.settled && over && len(bought.placeholders) == 0 && !left {
 			delete(p.purchases, token)
 		}
 		if bought.activityID == "" && !bought.sending && bought.outstanding() == 0 && len(bought.placeholders) == 0 {
@@ -347,14 +357,14 @@ func (p *Provider) rollBack(bought *purchase) (left bool) {
 // accountRemovals forgets what is gone, and what the cloud did not remove after all. Needs p.mu for writing.
 func (p *Provider) accountRemovals(seen *observation) {
 	for id, leaving := range p.removals {
-		if leaving.activityID == "" {
+		if leaving.accepted.IsZero() {
 			continue // on its way to the cloud
 		}
 		if _, exists := p.instances[id]; !exists {
 			delete(p.removals, id)
 			continue
 		}
-		activity := seen.activities[leaving.activityID]
+		activity := seen.activities[leaving.activityID] // zero where there is none
 		refused := activity.Status == alicloud.ActivityFailed || activity.Status == alicloud.ActivityRejected
 		if refused || seen.at.Sub(leaving.accepted) > p.MaxProvisionTime {
 			delete(p.removals, id)
@@ -372,6 +382,11 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for _, bought := range p.purchases {
+		if bought.targeting != targetWhole {
+			left[bought.poolID] = append(left[bought.poolID], bought.offering)
+		}
+	}
 	pools := make(map[string]*pool, len(seen.groups))
 	priced := sets.New[pricing.Offering]()
 	for _, group := range seen.groups {

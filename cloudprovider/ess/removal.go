@@ -12,6 +12,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -82,6 +83,10 @@ func (r *remover) remove(o *Offering, nodes []*apiv1.Node, force bool) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
+	if neverRegistered(nodes) {
+		// Core waits for these in its main loop. What fails is logged, and they are ordered anew in the next loop.
+		return errors.Join(errs...)
+	}
 	<-batch.done
 	for _, id := range instances {
 		if err := batch.failures[id]; err != nil {
@@ -89,6 +94,13 @@ func (r *remover) remove(o *Offering, nodes []*apiv1.Node, force bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// neverRegistered says whether core made the nodes up, for instances that never became one.
+func neverRegistered(nodes []*apiv1.Node) bool {
+	return !slices.ContainsFunc(nodes, func(node *apiv1.Node) bool {
+		return node.Annotations[cloudprovider.FakeNodeReasonAnnotation] != cloudprovider.FakeNodeUnregistered
+	})
 }
 
 // sort tells instances from placeholders, and both from nodes that are not of this node group.
@@ -230,7 +242,9 @@ func (p *Provider) removeChunk(ctx context.Context, batch *removalBatch, ids []s
 			going.activityID, going.accepted = activityID, p.Clock.Now()
 		}
 	}
-	if err == nil {
+	if err != nil {
+		klog.Errorf("Pool %s: cannot give back %v: %v", batch.poolID, ids, err)
+	} else {
 		removedInstances.WithLabelValues(batch.poolID).Add(float64(len(ids)))
 		klog.Infof("Pool %s: gave back %v (activity %s)", batch.poolID, ids, activityID)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -56,6 +57,12 @@ func (p *Provider) retally() {
 		provider: p,
 		groups:   make(map[string]*tally, len(p.tallies)),
 		pools:    make(map[string]*poolTally, len(p.poolTallies)),
+		broken:   sets.New[string](),
+	}
+	for _, bought := range p.purchases {
+		if bought.broken() {
+			count.broken = count.broken.Union(bought.arrived)
+		}
 	}
 	for _, instance := range p.instances {
 		count.instance(instance)
@@ -73,6 +80,8 @@ type counting struct {
 	provider *Provider
 	groups   map[string]*tally
 	pools    map[string]*poolTally
+	// broken are instances of gangs that came short: they will be given back, so nothing may be placed on them.
+	broken sets.Set[string]
 }
 
 func (c *counting) of(poolID string, offering offering) (*tally, *poolTally) {
@@ -96,7 +105,7 @@ func (c *counting) instance(instance alicloud.ScalingInstance) {
 	}
 	state := cloudprovider.InstanceRunning
 	switch {
-	case c.provider.isLeaving(instance):
+	case c.provider.isLeaving(instance), c.broken.Has(instance.ID):
 		pool.removing++
 		state = cloudprovider.InstanceDeleting
 	case c.provider.doomed.Has(instance.ID):

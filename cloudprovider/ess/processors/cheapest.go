@@ -84,7 +84,7 @@ func NewCheapestFirst(prices Prices, clk clock.PassiveClock) *CheapestFirst {
 }
 
 // show restricts what Process returns to the groups in these places.
-func (c *CheapestFirst) show(from, to int) { c.from, c.to = from, to }
+func (c *CheapestFirst) show(from, to int) { c.from, c.to, c.ranked = from, to, 0 }
 
 // Process returns the groups in the order of what they would cost. Those that cannot take all pods come after those
 // that may, and those without a price last.

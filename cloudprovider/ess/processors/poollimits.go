@@ -13,8 +13,7 @@ import (
 // Pool is a pool as scale-down has to see it.
 type Pool struct {
 	ID string
-	// Size counts the instances of all offerings of the pool that are there or were ordered, without those that are
-	// doomed or being removed.
+	// Size counts the instances of all offerings of the pool that are there, without those that are doomed or being removed.
 	Size int
 	// MinSize is the floor that scale-down must leave.
 	MinSize int
@@ -57,7 +56,7 @@ func (l *PoolLimits) FilterUnremovableNodes(ctx *cacontext.AutoscalingContext, s
 		switch {
 		case !ours:
 			remove = append(remove, candidate)
-		case l.clock.Since(pool.LastScaleUp) < pool.Cooldown:
+		case pool.Cooldown > 0 && l.clock.Since(pool.LastScaleUp) < pool.Cooldown:
 			cooling++
 			keep = append(keep, simulator.UnremovableNode{Node: candidate.Node, Reason: simulator.NotUnneededLongEnough})
 		case pool.Size-taken[pool.ID] <= pool.MinSize:

@@ -47,13 +47,16 @@ type Templates struct {
 	built    map[string]*template
 	// smallest is what ready nodes leave to pods, by pool and type.
 	smallest map[string]apiv1.ResourceList
+	// since is when the promise for a pool and type last changed: older nodes say nothing about new ones.
+	since map[string]time.Time
 	// complaints are the errors already told of, by group.
 	complaints map[string]string
 }
 
 type template struct {
-	fingerprint string
-	info        *framework.NodeInfo
+	// version is the offering's; the fingerprint is of all that the template was built from.
+	version, fingerprint string
+	info                 *framework.NodeInfo
 }
 
 var _ nodeinfosprovider.TemplateNodeInfoProvider = (*Templates)(nil)
@@ -62,18 +65,19 @@ var _ nodeinfosprovider.TemplateNodeInfoProvider = (*Templates)(nil)
 func NewTemplates(versions Versions, events EventSink) *Templates {
 	return &Templates{
 		versions: versions, events: events,
-		built: map[string]*template{}, smallest: map[string]apiv1.ResourceList{}, complaints: map[string]string{},
+		built: map[string]*template{}, smallest: map[string]apiv1.ResourceList{}, since: map[string]time.Time{}, complaints: map[string]string{},
 	}
 }
 
 // Process returns the template of every node group. It never fails.
 func (t *Templates) Process(ctx *cacontext.AutoscalingContext, readyNodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
-	taintConfig taints.TaintConfig, _ time.Time) (map[string]*framework.NodeInfo, errors.AutoscalerError) {
+	taintConfig taints.TaintConfig, now time.Time) (map[string]*framework.NodeInfo, errors.AutoscalerError) {
 	t.learn(ctx.CloudProvider, readyNodes)
 	daemons := fingerprint(daemonSets)
 	groups := ctx.CloudProvider.NodeGroups()
 	result := make(map[string]*framework.NodeInfo, len(groups))
 	for _, group := range groups {
+		t.unlearn(group.Id(), now)
 		result[group.Id()] = t.of(group, daemons, daemonSets, taintConfig)
 	}
 	forget := func(id string) bool { return result[id] == nil }
@@ -89,7 +93,8 @@ func (t *Templates) of(group cloudprovider.NodeGroup, daemons string, daemonSets
 		// Core marks the template itself when it copies it for nodes on their way.
 		delete(known.info.Node().Annotations, core.NodeUpcomingAnnotation)
 	}
-	version := t.versions.TemplateVersion(id) + "|" + daemons
+	offered := t.versions.TemplateVersion(id)
+	version := offered + "|" + daemons
 	if known != nil && known.fingerprint == version+t.learned(id, known.info.Node()) {
 		return known.info
 	}
@@ -103,8 +108,17 @@ func (t *Templates) of(group cloudprovider.NodeGroup, daemons string, daemonSets
 	}
 	templateBuilds.Inc()
 	delete(t.complaints, id)
-	t.built[id] = &template{fingerprint: version + t.learned(id, info.Node()), info: info}
+	t.built[id] = &template{version: offered, fingerprint: version + t.learned(id, info.Node()), info: info}
 	return info
+}
+
+// unlearn forgets what nodes have shown of a type in a pool when its offering has changed, such as by a larger disk.
+func (t *Templates) unlearn(groupID string, now time.Time) {
+	if known := t.built[groupID]; known != nil && known.version != t.versions.TemplateVersion(groupID) {
+		key := machineKey(groupID, known.info.Node())
+		delete(t.smallest, key)
+		t.since[key] = now
+	}
 }
 
 // complain tells of a group's error once, and again when the error changes.
@@ -127,6 +141,9 @@ func (t *Templates) learn(provider cloudprovider.CloudProvider, readyNodes []*ap
 			continue
 		}
 		key := machineKey(group.Id(), node)
+		if node.CreationTimestamp.Time.Before(t.since[key]) {
+			continue
+		}
 		if seen[key] == nil {
 			seen[key] = apiv1.ResourceList{}
 		}
