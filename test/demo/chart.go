@@ -127,12 +127,12 @@ func (c *chart) polyline(points []point, class, colour string) {
 	c.add(`<path d="%s" class="%s" style="stroke:%s"/>`, path.String(), class, colour)
 }
 
-// bar fills a stretch of time.
+// bar fills a stretch of time. The class is bar or, where others adjoin it, strip.
 func (c *chart) bar(from, to, y, height float64, class, colour, title string) {
-	if to <= from {
+	if to <= from || height <= 0 {
 		return
 	}
-	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="1.5" class="%s" style="fill:%s"><title>%s</title></rect>`,
+	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="%s" style="fill:%s"><title>%s</title></rect>`,
 		c.x(from), y, max(c.x(to)-c.x(from), 1), height, class, colour, html.EscapeString(title))
 }
 

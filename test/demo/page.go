@@ -30,10 +30,10 @@ type page struct {
 	Lines                             []line
 }
 
-// figure is a number and what it counts.
+// figure is a number and what it counts, in a few words and in full.
 type figure struct {
-	Value, Label string
-	Good         bool
+	Value, Short, Label string
+	Good                bool
 }
 
 type offeringKey struct {
@@ -81,14 +81,14 @@ func (r *report) render() ([]byte, error) {
 func (r *report) figures() []figure {
 	s := r.Summary
 	return []figure{
-		{fmt.Sprintf("%.0f %%", 100*s.Saved), fmt.Sprintf("saved: ¥%.0f instead of ¥%.0f on demand", s.Spot, s.OnDemand), true},
-		{seconds(s.PodToPurchase), "from pending pods to the purchase", false},
-		{seconds(s.PodToRunning), "from pending pods to a running job", false},
-		{seconds(s.NoticeToTaint), fmt.Sprintf("from notice to taint, of %.0f s there are", noticePeriod.Seconds()), false},
-		{seconds(s.NoticeToEmpty), "from notice to an empty node", false},
-		{seconds(s.NoticeToWhole), "from notice to a whole job again", false},
-		{seconds(s.IdleToRemoval), fmt.Sprintf("from idle to given back; the delay is %.0f s", unneeded.Seconds()), false},
-		{fmt.Sprintf("%d", s.Instances), fmt.Sprintf("instances bought; the market took %d of them", s.Reclaimed), false},
+		{fmt.Sprintf("%.0f %%", 100*s.Saved), "saved against on demand", fmt.Sprintf("saved: ¥%.0f instead of ¥%.0f on demand", s.Spot, s.OnDemand), true},
+		{seconds(s.PodToPurchase), "pods pending → bought", "from pending pods to the purchase", false},
+		{seconds(s.PodToRunning), "pods pending → job runs", "from pending pods to a running job", false},
+		{seconds(s.NoticeToTaint), "notice → taint", fmt.Sprintf("from notice to taint, of %.0f s there are", noticePeriod.Seconds()), false},
+		{seconds(s.NoticeToEmpty), "notice → node empty", "from notice to an empty node", false},
+		{seconds(s.NoticeToWhole), "notice → job whole again", "from notice to a whole job again", false},
+		{seconds(s.IdleToRemoval), "idle → given back", fmt.Sprintf("from idle to given back, %.0f s of it the delay", unneeded.Seconds()), false},
+		{fmt.Sprintf("%d", s.Instances), "instances", fmt.Sprintf("instances, of which the market took %d", s.Reclaimed), false},
 	}
 }
 

@@ -15,8 +15,8 @@ func (r *report) picture() string {
 	var b strings.Builder
 	y := 52.
 	fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" style="font-size:22px;font-weight:700">gpu-spot-autoscaler: make demo</text>`, pictureMargin, y)
-	fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="label" style="font-size:13px">three GPU jobs, %d spot instances, %.1f market hours in %.0f s</text>`,
-		pictureMargin+345, y, r.Summary.Instances, r.Summary.MarketHours, r.Summary.Seconds)
+	fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="label" style="font-size:13px" text-anchor="end">three GPU jobs, %d spot instances, %.1f market hours in %.0f s</text>`,
+		pictureWidth-pictureMargin, y, r.Summary.Instances, r.Summary.MarketHours, r.Summary.Seconds)
 	y += 24
 	y = r.pictureFigures(&b, y, inner)
 	y = place(&b, p.story(inner), y)
@@ -40,11 +40,8 @@ func (r *report) pictureFigures(b *strings.Builder, y, width float64) float64 {
 		if f.Good {
 			class = ` class="good"`
 		}
-		label, _, _ := strings.Cut(f.Label, ":")
-		label, _, _ = strings.Cut(label, ",")
-		label, _, _ = strings.Cut(label, ";")
 		fmt.Fprintf(b, `<text x="%.0f" y="%.0f"%s style="font-size:25px;font-weight:700">%s</text>`, x, y+28, class, html.EscapeString(f.Value))
-		fmt.Fprintf(b, `<text x="%.0f" y="%.0f" class="label" style="font-size:11px">%s</text>`, x, y+46, html.EscapeString(label))
+		fmt.Fprintf(b, `<text x="%.0f" y="%.0f" class="label" style="font-size:11px">%s</text>`, x, y+46, html.EscapeString(f.Short))
 	}
 	return y + 66
 }

@@ -59,7 +59,7 @@ func (p *plots) story(width float64) string {
 	lives := p.byOffering()
 	height := 40 + float64(len(p.Jobs))*(strip+10) + 18 + float64(len(lives))*(row+gap) + 30
 	c := newChart(width, height, p.seconds, 1)
-	c.left, c.top = 190, 8
+	c.left, c.top = 205, 8
 	c.add(`%s`, hatches)
 	c.timeAxis()
 	y := c.top + 6
@@ -97,7 +97,7 @@ const hatches = `<defs>
 <pattern id="doom" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="3" height="6" style="fill:var(--bad)"/></pattern>
 </defs>`
 
-// jobStrip shows the pods of a job over time: running ones below, waiting ones above.
+// jobStrip shows the pods of a job over time: running ones below, then those that have to move, then those that wait.
 func (p *plots) jobStrip(c *chart, job *course, y, height float64) {
 	c.text(c.left-10, y+height/2-1, "name", "end", job.Name)
 	c.text(c.left-10, y+height/2+12, "label", "end", job.Title)
@@ -107,12 +107,16 @@ func (p *plots) jobStrip(c *chart, job *course, y, height float64) {
 		if i+1 < len(job.States) {
 			end = p.at(job.States[i+1].At)
 		}
-		unit := height / float64(job.Pods)
-		running, pending := min(s.Running, job.Pods), min(s.Pending, job.Pods)
-		pending = min(pending, job.Pods-running)
-		title := fmt.Sprintf("%s: %d run, %d wait", job.Name, s.Running, s.Pending)
-		c.bar(p.at(s.At), end, y+height-unit*float64(running), unit*float64(running), "", jobColour(job.Name), title)
-		c.bar(p.at(s.At), end, y+height-unit*float64(running+pending), unit*float64(pending), "", "url(#waits)", title)
+		title := fmt.Sprintf("%s: %d run, %d wait, %d have to move", job.Name, s.Running, s.Pending, s.Doomed)
+		unit, below := height/float64(job.Pods), 0
+		for _, part := range []struct {
+			pods   int
+			colour string
+		}{{s.Running, jobColour(job.Name)}, {s.Doomed, "url(#doom)"}, {s.Pending, "url(#waits)"}} {
+			n := min(part.pods, job.Pods-below)
+			below += n
+			c.bar(p.at(s.At), end, y+height-unit*float64(below), unit*float64(n), "strip", part.colour, title)
+		}
 	}
 	if !job.Done.IsZero() {
 		c.text(c.x(p.at(job.Done))+5, y+height/2+4, "done", "start", "✓ done")
@@ -122,21 +126,21 @@ func (p *plots) jobStrip(c *chart, job *course, y, height float64) {
 // instanceRow shows an instance from its creation to its release.
 func (p *plots) instanceRow(c *chart, l *life, y, height float64) {
 	title := l.Instance + ", " + l.Offering
-	c.bar(p.at(l.Created), p.at(first2(l.Ready, l.Released)), y, height, "", "url(#boots)", title+": boots")
+	c.bar(p.at(l.Created), p.at(first2(l.Ready, l.Released)), y, height, "bar", "url(#boots)", title+": boots")
 	if !l.Ready.IsZero() {
-		c.bar(p.at(l.Ready), p.at(l.Released), y, height, "", "var(--idle)", title+": idle")
+		c.bar(p.at(l.Ready), p.at(l.Released), y, height, "bar", "var(--idle)", title+": idle")
 	}
 	for _, w := range l.Work {
-		c.bar(p.at(w.From), p.at(first2(w.To, l.Released)), y, height, "", jobColour(w.Job), title+": "+w.Job)
+		c.bar(p.at(w.From), p.at(first2(w.To, l.Released)), y, height, "bar", jobColour(w.Job), title+": "+w.Job)
 	}
 	if !l.Notice.IsZero() {
-		c.bar(p.at(l.Notice), p.at(l.Released), y+height-4, 4, "", "url(#doom)", title+": will be reclaimed")
+		c.bar(p.at(l.Notice), p.at(l.Released), y+height-4, 4, "bar", "url(#doom)", title+": will be reclaimed")
 		x := c.x(p.at(l.Notice))
 		c.add(`<path d="M%.1f %.1fl-5 -8h10Z" style="fill:var(--bad)"><title>notice</title></path>`, x, y+height/2)
 	}
 	if !l.Removed.IsZero() {
 		x := c.x(p.at(l.Removed))
-		c.add(`<path d="M%.1f %.1fl4.5 -4.5v9Z" style="fill:var(--text)"><title>given back</title></path>`, x, y+height/2)
+		c.add(`<path d="M%.1f %.1fv9l5.5 -4.5Z" style="fill:var(--text)"><title>given back</title></path>`, x, y+height/2-4.5)
 	}
 }
 

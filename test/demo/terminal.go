@@ -128,7 +128,11 @@ func describe(e *event, n int) string {
 	case offeringChosen, purchaseFailed:
 		return e.Message
 	case scaleUp:
-		return fmt.Sprintf("%s: %d × %s at ¥%.3f an hour each", e.Job, e.Count, e.Offering, e.Price)
+		text := fmt.Sprintf("%d × %s at ¥%.3f an hour each", e.Count, e.Offering, e.Price)
+		if e.Job != "" {
+			text = e.Job + ": " + text
+		}
+		return text
 	case notice:
 		how := "the market takes back"
 		if e.Forced {

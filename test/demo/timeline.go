@@ -92,11 +92,13 @@ func (l *life) job() string {
 	return l.Work[len(l.Work)-1].Job
 }
 
-// state counts a job's GPU pods at a moment.
+// state counts a job's GPU pods at a moment: those that wait for a node, those that run, and those on nodes with a
+// notice, whether they run or not.
 type state struct {
 	At      time.Time `json:"at"`
 	Pending int       `json:"pending"`
 	Running int       `json:"running"`
+	Doomed  int       `json:"doomed,omitempty"`
 }
 
 // course is how a job goes.
@@ -134,16 +136,28 @@ type chronicle struct {
 	forced map[string]bool
 
 	podJobs map[string]string
-	// asked is the latest purchase of each offering, toldFor what was said about it.
-	asked   map[offering]alisim.RequestView
-	toldFor map[string]bool
-	zones   map[string]string // by vSwitch
+	// purchases in the order of their requests.
+	purchases []*purchase
+	zones     map[string]string // by vSwitch
 }
+
+// purchase is what the cloud was asked for. Whom it is for is told by Events on the pods; core writes one of them a pod
+// in five minutes, so that a second purchase for the same pods shows only in what its nodes work for.
+type purchase struct {
+	request alisim.RequestView
+	of      offering
+	price   float64
+	seen    time.Time
+	// told are the events about it, one for each job, or one that waits for its job.
+	told []*event
+}
+
+// hearsay is how long the Events about a purchase are waited for.
+const hearsay = time.Second
 
 func newChronicle(jobs []job, zones map[string]string) *chronicle {
 	c := &chronicle{
-		lives: map[string]*life{}, forced: map[string]bool{}, podJobs: map[string]string{},
-		asked: map[offering]alisim.RequestView{}, toldFor: map[string]bool{}, zones: zones,
+		lives: map[string]*life{}, forced: map[string]bool{}, podJobs: map[string]string{}, zones: zones,
 	}
 	for _, j := range jobs {
 		c.courses = append(c.courses, &course{job: j})
@@ -160,10 +174,10 @@ func (c *chronicle) advance(s snapshot) []*event {
 	c.meetInstances(s)
 	c.hearPurchases(s)
 	c.followNodes(s)
+	c.followReclaims(s)
 	for _, job := range c.courses {
 		c.followJob(s, job)
 	}
-	c.followReclaims(s)
 	c.followRemovals(s)
 	return c.events[before:]
 }
@@ -203,7 +217,8 @@ func (c *chronicle) meetInstances(s snapshot) {
 func (c *chronicle) hearPurchases(s snapshot) {
 	for _, r := range s.requests {
 		if r.Action == "ScaleWithAdjustment" && r.Code == "" {
-			c.asked[offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}] = r
+			of := offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}
+			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, seen: s.at})
 		}
 	}
 	for _, w := range s.words {
@@ -215,25 +230,51 @@ func (c *chronicle) hearPurchases(s snapshot) {
 		}
 	}
 	for _, w := range s.words {
-		for _, bought := range w.purchases() {
-			c.tellScaleUp(s, c.podJobs[w.object], bought)
+		for _, of := range w.purchases() {
+			c.attribute(of, c.podJobs[w.object])
+		}
+	}
+	for _, p := range c.purchases {
+		if len(p.told) == 0 && s.at.Sub(p.seen) >= hearsay {
+			c.tell(p, "")
 		}
 	}
 }
 
-// tellScaleUp speaks once of each purchase for a job.
-func (c *chronicle) tellScaleUp(s snapshot, job string, bought offering) {
-	request := c.asked[bought]
-	key := job + " " + request.RequestID + " " + bought.String()
-	if job == "" || c.toldFor[key] {
+// attribute speaks of the latest purchase of an offering, once for each job.
+func (c *chronicle) attribute(of offering, job string) {
+	for _, p := range slices.Backward(c.purchases) {
+		if p.of != of || job == "" {
+			continue
+		}
+		if !slices.ContainsFunc(p.told, func(e *event) bool { return e.Job == job }) {
+			c.tell(p, job)
+		}
 		return
 	}
-	c.toldFor[key] = true
-	e := event{Time: s.at, Kind: scaleUp, Job: job, Offering: bought.String(), Price: s.quotes[bought].Spot}
-	if count, err := strconv.Atoi(request.Parameters["AdjustmentValue"]); err == nil {
-		e.Time, e.Count = request.Time, count
+}
+
+func (c *chronicle) tell(p *purchase, job string) {
+	if len(p.told) == 1 && p.told[0].Job == "" {
+		p.told[0].Job = job
+		return
 	}
-	c.add(e)
+	count, _ := strconv.Atoi(p.request.Parameters["AdjustmentValue"]) // the cloud took it
+	p.told = append(p.told, c.add(event{
+		Time: p.request.Time, Kind: scaleUp, Job: job, Offering: p.of.String(), Price: p.price, Count: count,
+	}))
+}
+
+// learnJob fills in whom the latest purchase before the instance was for.
+func (c *chronicle) learnJob(l *life, job string) {
+	for _, p := range slices.Backward(c.purchases) {
+		if p.of == l.offering && !p.request.Time.After(l.Created) {
+			if len(p.told) == 1 && p.told[0].Job == "" {
+				p.told[0].Job = job
+			}
+			return
+		}
+	}
 }
 
 // followNodes sees nodes come, work and idle.
@@ -254,6 +295,9 @@ func (c *chronicle) followNodes(s snapshot) {
 		if job != "" && job != l.current() {
 			l.rest(s.at)
 			l.Work = append(l.Work, span{From: s.at, Job: job})
+			if len(l.Work) == 1 {
+				c.learnJob(l, job)
+			}
 			if l.readyEvent != nil && l.readyEvent.Job == "" {
 				l.readyEvent.Job = job
 			}
@@ -294,7 +338,7 @@ func (l *life) rest(at time.Time) {
 // followJob sees a job wait, run, shrink, be whole again and succeed.
 func (c *chronicle) followJob(s snapshot, job *course) {
 	var pending, running []string
-	succeeded := 0
+	succeeded, doomed := 0, 0
 	for name, p := range s.pods {
 		switch {
 		case p.job != job.Name:
@@ -302,15 +346,18 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 			succeeded = job.Pods
 		case p.phase == corev1.PodSucceeded:
 			succeeded++
-		case p.gpus == 0 || p.leaving:
+		case p.gpus == 0 || p.phase == corev1.PodFailed:
+		case c.doomedNode(p.node):
+			doomed++
+		case p.leaving:
 		case p.phase == corev1.PodRunning:
 			running = append(running, name)
 		case p.phase == corev1.PodPending && p.node == "":
 			pending = append(pending, name)
 		}
 	}
-	if now := job.now(); now.Pending != len(pending) || now.Running != len(running) {
-		job.States = append(job.States, state{At: s.at, Pending: len(pending), Running: len(running)})
+	if now := job.now(); now.Pending != len(pending) || now.Running != len(running) || now.Doomed != doomed {
+		job.States = append(job.States, state{At: s.at, Pending: len(pending), Running: len(running), Doomed: doomed})
 	}
 	if job.Done.IsZero() && succeeded >= job.Pods {
 		job.Done = s.at
@@ -319,6 +366,11 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 	if job.Done.IsZero() {
 		c.announce(s, job, pending, running)
 	}
+}
+
+// doomedNode says whether the node's instance has its notice.
+func (c *chronicle) doomedNode(name string) bool {
+	return name != "" && slices.ContainsFunc(c.ordered, func(l *life) bool { return l.Node == name && !l.Notice.IsZero() })
 }
 
 func (c *chronicle) announce(s snapshot, job *course, pending, running []string) {
@@ -333,9 +385,9 @@ func (c *chronicle) announce(s snapshot, job *course, pending, running []string)
 		job.announcedPending = 0
 	}
 	whole := len(running) == job.Pods
-	if len(running) > job.announcedRunning && (settled || whole) {
+	if len(running) > job.announcedRunning && (whole || settled && !job.reduced) {
 		e := event{Time: s.at, Kind: podsRunning, Job: job.Name, Pods: running, Count: len(running)}
-		if job.reduced && whole {
+		if job.reduced {
 			e.Kind, job.reduced = podsMoved, false
 		}
 		c.add(e)
