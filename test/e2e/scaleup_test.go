@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
@@ -66,6 +69,9 @@ func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
 		zones := s.zonesOf("asg-1")
 		return len(zones) == 1 && zones[zoneC] == 8, nil
 	})
+	for _, request := range s.requests("ScaleWithAdjustment") {
+		assert.Equal(t, "8", request.Parameters["AdjustmentValue"], "never in pieces")
+	}
 }
 
 func TestMaximumOfAPoolHolds(t *testing.T) {
@@ -95,6 +101,28 @@ func TestPriceCapIsNotExceeded(t *testing.T) {
 	s.Cloud.SetPrice(a10, zoneC, 3, 10)
 	s.running(pod)
 	assert.Equal(t, map[string]int{zoneC: 1}, s.zonesOf("asg-1"))
+}
+
+func TestProvisioningRequestIsBoughtForWhole(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 20)))
+	s.install("k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml")
+	s.RunAutoscaler(t, "--enable-provisioning-requests=true", "--scale-down-enabled=false")
+	pod := rig.GPUPod("worker", 1)
+	_, err := s.Client.CoreV1().PodTemplates(metav1.NamespaceDefault).Create(t.Context(), &corev1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Cluster.ApplyYAML(t.Context(), strings.NewReader(`
+apiVersion: autoscaling.x-k8s.io/v1
+kind: ProvisioningRequest
+metadata: {name: gang, namespace: default}
+spec:
+  provisioningClassName: best-effort-atomic-scale-up.autoscaling.x-k8s.io
+  podSets: [{podTemplateRef: {name: worker}, count: 4}]
+`)))
+	s.eventually("four are bought at once", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 4, nil })
+	require.Len(t, s.requests("ScaleWithAdjustment"), 1)
+	assert.Equal(t, "4", s.requests("ScaleWithAdjustment")[0].Parameters["AdjustmentValue"])
 }
 
 func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {

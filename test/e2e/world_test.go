@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -197,4 +198,21 @@ func (s *story) oidcToken() string {
 		s.t.Fatal(err)
 	}
 	return path
+}
+
+// install applies a manifest that a module of ours ships.
+func (s *story) install(module, path string) {
+	s.t.Helper()
+	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	manifest, err := os.Open(filepath.Join(strings.TrimSpace(string(folder)), path))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer manifest.Close()
+	if err := s.Cluster.ApplyYAML(s.t.Context(), manifest); err != nil {
+		s.t.Fatal(err)
+	}
 }

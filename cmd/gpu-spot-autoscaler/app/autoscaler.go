@@ -24,6 +24,8 @@ import (
 )
 
 const (
+	// firstLists is how long the first lists of what the cluster holds may take.
+	firstLists = 2 * time.Minute
 	// firstRefreshRetry is how long to wait before the cloud is asked again at start.
 	firstRefreshRetry = 5 * time.Second
 	// firstPrices is how long the first loop waits for prices at most: to buy blindly is better than not to buy.
@@ -51,19 +53,31 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 	if err != nil {
 		return err
 	}
+	health.StartMonitoring()
 	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers} {
 		defer factory.Shutdown()
 		factory.Start(ctx.Done())
-		for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
-			if !synced {
-				return notIfDone(ctx, fmt.Errorf("list %v: stopped before it was complete", kind))
-			}
+		if err := listAll(ctx, factory); err != nil {
+			return notIfDone(ctx, err)
 		}
 	}
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error { return p.loop(ctx, config, health) })
 	return group.Wait()
+}
+
+// listAll waits until all is listed. Without the roles of its version a process would wait for ever, and lead meanwhile:
+// it ends instead, and says what it could not list.
+func listAll(ctx context.Context, factory informers.SharedInformerFactory) error {
+	patient, cancel := context.WithTimeout(ctx, firstLists)
+	defer cancel()
+	for kind, synced := range factory.WaitForCacheSync(patient.Done()) {
+		if !synced {
+			return fmt.Errorf("list %v: not complete within %v; do the roles allow it?", kind, firstLists)
+		}
+	}
+	return nil
 }
 
 // notIfDone leaves out errors that come of the end.
@@ -76,7 +90,6 @@ func notIfDone(ctx context.Context, err error) error {
 
 // loop runs core's loop each time the trigger says so.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
-	health.StartMonitoring()
 	if err := p.firstRefresh(ctx); err != nil {
 		return notIfDone(ctx, err)
 	}
@@ -141,8 +154,9 @@ func (p *parts) cleanUp(config *Config) {
 
 // build wires the parts. Nothing runs yet.
 func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
+	slim := newSlimmer()
 	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(slim))}
-	watchPods(p.informers)
+	watchPods(p.informers, slim)
 	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
 	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 

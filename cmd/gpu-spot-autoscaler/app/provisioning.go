@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/provreq"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/checkcapacity"
 	provreqorchestrator "k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/provisioningrequest/provreqclient"
+	"k8s.io/client-go/rest"
 )
 
 // provisioning is Cluster Autoscaler's support for ProvisioningRequests.
@@ -27,11 +29,14 @@ type provisioningProcessor interface {
 
 func newProvisioning(config *Config) (*provisioning, error) {
 	autoscaling := config.Autoscaling
-	client, err := provreqclient.NewProvisioningRequestClient(config.KubeConfig)
+	// Custom resources are not to be had as protobuf, which the other clients speak.
+	kube := rest.CopyConfig(config.KubeConfig)
+	kube.ContentType = runtime.ContentTypeJSON
+	client, err := provreqclient.NewProvisioningRequestClient(kube)
 	if err != nil {
 		return nil, fmt.Errorf("make the client for ProvisioningRequests: %w", err)
 	}
-	injector, err := provreq.NewProvisioningRequestPodsInjector(config.KubeConfig,
+	injector, err := provreq.NewProvisioningRequestPodsInjector(kube,
 		autoscaling.ProvisioningRequestInitialBackoffTime, autoscaling.ProvisioningRequestMaxBackoffTime,
 		autoscaling.ProvisioningRequestMaxBackoffCacheSize, autoscaling.CheckCapacityBatchProcessing,
 		autoscaling.CheckCapacityProcessorInstance)

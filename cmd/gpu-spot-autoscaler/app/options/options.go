@@ -135,7 +135,7 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 		taken := slices.ContainsFunc(o.sections.Order, func(section string) bool {
 			return o.sections.FlagSets[section].Lookup(f.Name) != nil
 		})
-		if !taken && !strings.HasPrefix(f.Name, "test.") {
+		if !taken && !strings.HasPrefix(f.Name, "test.") && !strings.HasPrefix(f.Name, "ginkgo.") {
 			fs.AddFlag(pflag.CommandLine.Lookup(f.Name))
 		}
 	})
