@@ -194,8 +194,10 @@ func ownReader(name string) readFunc {
 	if read, ok := ownTags[name]; ok {
 		return read
 	}
-	if instanceType, ok := strings.CutPrefix(name, "price-cap/"); ok {
-		return readTypeCap(instanceType)
+	for _, prefix := range []string{"price-cap/", "price-cap_"} { // the key of an annotation has one slash only
+		if instanceType, ok := strings.CutPrefix(name, prefix); ok {
+			return readTypeCap(instanceType)
+		}
 	}
 	if read := nodeReader(name); read != nil {
 		return read

@@ -317,3 +317,10 @@ func TestCapFor(t *testing.T) {
 		}
 	})
 }
+
+func TestPriceCapOfATypeFitsIntoAnAnnotation(t *testing.T) {
+	settings, err := ParseSettings(map[string]string{"gpu-spot.autoscaling/price-cap_ecs.gn7i-c8g1.2xlarge": "3.9"})
+	if err != nil || settings.PriceCapByType["ecs.gn7i-c8g1.2xlarge"] != 3.9 {
+		t.Errorf("got %v, %v", settings.PriceCapByType, err)
+	}
+}
