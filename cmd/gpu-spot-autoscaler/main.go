@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"runtime/debug"
 
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
@@ -11,6 +12,13 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app"
 )
 
+// gcPercent is how much garbage there may be for what lives. Nearly all that lives are the pods of the cluster, and they
+// live long: Go's default of 100 would double the memory to save a few hundredths of a core.
+const gcPercent = 50
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	os.Exit(cli.Run(app.NewCommand()))
 }

@@ -75,6 +75,7 @@ func TestSlimPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
 			},
 		},
 	}
+	slim := newSlimmer()
 	for range 2 { // an informer may hand its objects through again
 		slimmed, err := slim(pod)
 		require.NoError(t, err)
@@ -92,6 +93,7 @@ func TestSlimPodKeepsWhatAContainerHoldsWhileItIsResized(t *testing.T) {
 }
 
 func TestSlimLeavesOtherObjectsAlone(t *testing.T) {
+	slim := newSlimmer()
 	node := &apiv1.Node{Status: apiv1.NodeStatus{Images: []apiv1.ContainerImage{{SizeBytes: 1}}, Phase: apiv1.NodeRunning}}
 	slimmed, err := slim(node)
 	require.NoError(t, err)
@@ -122,8 +124,9 @@ func TestPodsAreListedInPagesAndSlim(t *testing.T) {
 		}
 		return true, list, nil
 	})
+	slim := newSlimmer()
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	watchPods(factory)
+	watchPods(factory, slim)
 	lister := factory.Core().V1().Pods().Lister()
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
