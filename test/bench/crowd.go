@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,8 +28,6 @@ const (
 	podsPerReplicaSet = 250
 	// idleOneIn is of how many nodes one has no pod that uses its GPUs. Scale-down looks at those.
 	idleOneIn = 20
-
-	annotationDaemon = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 )
 
 // registerNodes makes a Node, as ACK would, of every instance of the cloud, and returns them when they are ready.
@@ -78,22 +75,19 @@ func isUnready(node corev1.Node) bool {
 // crowd puts running pods on all nodes. They are written down as a kubelet would report them: nobody runs them, and
 // nobody looks after them, so the controllers have to be stopped before.
 func crowd(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) error {
-	replicas := len(nodes) * (perNode - daemonsPerNode)
-	owners, err := createReplicaSets(ctx, r.Client, replicas/podsPerReplicaSet+1)
-	if err != nil {
-		return err
-	}
 	var pods []*corev1.Pod
-	for i := range nodes {
-		for j := range perNode {
-			pod := newResident(&nodes[i], j)
-			if j < daemonsPerNode {
-				pod.Annotations[annotationDaemon] = "true"
-			} else {
-				owner := owners[len(pods)*(perNode-daemonsPerNode)/perNode/podsPerReplicaSet]
-				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	for service := range perNode {
+		var owner *metav1.OwnerReference
+		for i := range nodes {
+			if i == 0 || service >= daemonsPerNode && i%podsPerReplicaSet == 0 {
+				var err error
+				if owner, err = createOwner(ctx, r.Client, service, i); err != nil {
+					return err
+				}
 			}
-			if j == daemonsPerNode && i%idleOneIn != 0 {
+			pod := newResident(&nodes[i], service)
+			pod.OwnerReferences = []metav1.OwnerReference{*owner}
+			if service == daemonsPerNode && i%idleOneIn != 0 {
 				trainOn(pod, &nodes[i])
 			}
 			pods = append(pods, pod)
@@ -108,15 +102,25 @@ func crowd(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) er
 	return r.Cluster.UpdatePodStatuses(ctx, pods)
 }
 
-func createReplicaSets(ctx context.Context, client kubernetes.Interface, n int) (sets []*appsv1.ReplicaSet, err error) {
-	for i := range n {
-		set, err := client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, newReplicaSet(i), metav1.CreateOptions{})
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, set)
+// createOwner makes the DaemonSet of a service on all nodes, or the ReplicaSet of a service from node i on.
+func createOwner(ctx context.Context, client kubernetes.Interface, service, i int) (*metav1.OwnerReference, error) {
+	name := fmt.Sprintf("service-%d-%d", service, i)
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"set": name}},
+		Spec:       corev1.PodSpec{Containers: newResident(&corev1.Node{}, service).Spec.Containers},
 	}
-	return sets, nil
+	meta := metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}
+	selector := &metav1.LabelSelector{MatchLabels: template.Labels}
+	if service < daemonsPerNode {
+		set, err := client.AppsV1().DaemonSets(meta.Namespace).Create(ctx, &appsv1.DaemonSet{
+			ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template},
+		}, metav1.CreateOptions{})
+		return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet")), err
+	}
+	set, err := client.AppsV1().ReplicaSets(meta.Namespace).Create(ctx, &appsv1.ReplicaSet{
+		ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](podsPerReplicaSet), Selector: selector, Template: template},
+	}, metav1.CreateOptions{})
+	return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), err
 }
 
 // newResident is a pod as a service in a big cluster has it: labels, annotations, some environment, requests, a probe.
@@ -150,22 +154,6 @@ func trainOn(pod *corev1.Pod, node *corev1.Node) {
 	const gpu = corev1.ResourceName("nvidia.com/gpu")
 	pod.Spec.Containers[0].Resources.Requests[gpu] = node.Status.Allocatable[gpu]
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{gpu: node.Status.Allocatable[gpu]}
-}
-
-func newReplicaSet(i int) *appsv1.ReplicaSet {
-	name := fmt.Sprintf("services-%d", i)
-	labels := map[string]string{"set": name}
-	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: ptr.To[int32](podsPerReplicaSet),
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "service", Image: "service"}}},
-			},
-		},
-	}
 }
 
 // runningStatus is what the kubelet says of a pod that runs.
