@@ -194,7 +194,7 @@ func check(c *chronicle) error {
 			}
 		}
 	}
-	for _, k := range []kind{notice, tainted, drained, scaleDown, released} {
+	for _, k := range []kind{notice, tainted, drained, podsMoved, scaleDown, released} {
 		if c.count(k, "") == 0 {
 			missing = append(missing, string(k))
 		}
