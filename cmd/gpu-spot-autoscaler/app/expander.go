@@ -38,7 +38,7 @@ func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cac
 // explainTo tells the operator why an offering was chosen.
 func explainTo(events processors.EventSink) func(pricing.Decision) {
 	return func(decision pricing.Decision) {
-		reason := "there was no other"
+		reason := "no other can do it for less"
 		if decision.RunnerUp != nil {
 			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
 		}

@@ -100,7 +100,7 @@ func TestEventsAreAboutOurDeployment(t *testing.T) {
 	explainTo(unknown)(pricing.Decision{Chosen: pricing.Candidate{NodeGroup: "cheap", Nodes: 1, Pods: 2, GPUs: 2, Price: 4, Priced: true}})
 	event := <-recorder.Events
 	assert.Contains(t, event, "Normal OfferingChosen cheap: 1 nodes for 2 pods")
-	assert.Contains(t, event, "there was no other")
+	assert.Contains(t, event, "no other can do it for less")
 	assert.Contains(t, event, "Deployment")
 }
 
