@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -128,7 +127,7 @@ func (s *story) await(ctx context.Context, step step) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), failure{[]string{step.what}})
+			return fmt.Errorf("%w; %w", context.Cause(ctx), failure{[]string{step.what}})
 		case <-ticker.C:
 		}
 	}

@@ -128,7 +128,7 @@ func describe(e *event, n int) string {
 	case offeringChosen, purchaseFailed:
 		return e.Message
 	case scaleUp:
-		text := fmt.Sprintf("%d × %s at ¥%.3f an hour each", e.Count, e.Offering, e.Price)
+		text := fmt.Sprintf("%d × %s at ¥%.3f an hour each (%s)", e.Count, e.Offering, e.Price, e.Message)
 		if e.Job != "" {
 			text = e.Job + ": " + text
 		}
@@ -161,7 +161,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// figures rewrites the line at the bottom of a terminal.
+// figures rewrites the line at the bottom of a terminal, which must fit into 80 columns.
 func (t *terminal) figures(s sample) {
 	if !t.colour {
 		return
@@ -174,9 +174,9 @@ func (t *terminal) figures(s sample) {
 	for _, n := range s.GPUs {
 		gpus += n
 	}
-	bar := strings.Repeat("▮", min(s.Used, 40)) + strings.Repeat("▯", max(0, min(gpus, 40)-s.Used))
-	fmt.Fprint(t.out, t.paint(dim, fmt.Sprintf("%6.1fs  %d nodes, %d of %d GPUs at work %s  spent ¥%.2f, on demand ¥%.2f",
-		s.At, nodes, s.Used, gpus, bar, s.Spot, s.OnDemand)))
+	bar := strings.Repeat("▮", min(s.Used, 20)) + strings.Repeat("▯", max(0, min(gpus, 20)-s.Used))
+	fmt.Fprint(t.out, t.paint(dim, fmt.Sprintf("%6.1fs  %d nodes, %d/%d GPUs at work %s ¥%.0f, on demand ¥%.0f",
+		time.Since(t.began).Seconds(), nodes, s.Used, gpus, bar, s.Spot, s.OnDemand)))
 	t.status = true
 }
 
@@ -185,17 +185,17 @@ func (t *terminal) conclude(r *report, out string) {
 	s := r.Summary
 	t.chapter("In figures")
 	for _, f := range []struct{ label, value string }{
-		{"pending pod to purchase", fmt.Sprintf("%.1f s", s.PodToPurchase)},
-		{"pending pod to running job", fmt.Sprintf("%.1f s", s.PodToRunning)},
-		{"notice to taint", fmt.Sprintf("%.1f s of %.0f s", s.NoticeToTaint, noticePeriod.Seconds())},
-		{"notice to empty node", fmt.Sprintf("%.1f s", s.NoticeToEmpty)},
-		{"notice to whole job", fmt.Sprintf("%.1f s", s.NoticeToWhole)},
-		{"idle to given back", fmt.Sprintf("%.1f s", s.IdleToRemoval)},
+		{"pending pod to purchase", seconds(s.PodToPurchase)},
+		{"pending pod to running job", seconds(s.PodToRunning)},
+		{"notice to taint", seconds(s.NoticeToTaint)},
+		{"notice to empty node", seconds(s.NoticeToEmpty)},
+		{"notice to whole job", seconds(s.NoticeToWhole)},
+		{"idle to given back", seconds(s.IdleToRemoval)},
 		{"instances bought", fmt.Sprintf("%d, of which the market took %d", s.Instances, s.Reclaimed)},
 		{"spent", fmt.Sprintf("¥%.2f for %.1f GPU-hours; on demand ¥%.2f, saved %.0f %%", s.Spot, s.GPUHours, s.OnDemand, 100*s.Saved)},
 		{"calls to the cloud", fmt.Sprintf("%d", s.Calls)},
 	} {
 		t.line("  %s %s", t.paint(dim, fmt.Sprintf("%-28s", f.label)), f.value)
 	}
-	t.line("\n  %s/report.json  %s/report.html", out, out)
+	t.line("\n  %s/report.html  %s/report.json  logs in %s/state", out, out, out)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/market"
 )
 
 // kind says what happened.
@@ -147,7 +149,9 @@ type purchase struct {
 	request alisim.RequestView
 	of      offering
 	price   float64
-	seen    time.Time
+	// market is what else could be had then.
+	market string
+	seen   time.Time
 	// told are the events about it, one for each job, or one that waits for its job.
 	told []*event
 }
@@ -218,7 +222,7 @@ func (c *chronicle) hearPurchases(s snapshot) {
 	for _, r := range s.requests {
 		if r.Action == "ScaleWithAdjustment" && r.Code == "" {
 			of := offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}
-			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, seen: s.at})
+			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, market: s.onSale(of), seen: s.at})
 		}
 	}
 	for _, w := range s.words {
@@ -241,6 +245,26 @@ func (c *chronicle) hearPurchases(s snapshot) {
 	}
 }
 
+// onSale ranks the cheapest offerings of the same pool by what a GPU-hour costs now.
+func (s snapshot) onSale(of offering) string {
+	type ranked struct {
+		offering
+		price float64
+	}
+	var ranking []ranked
+	for _, o := range rivals(of) {
+		if quote := s.quotes[o]; quote.Available {
+			ranking = append(ranking, ranked{o, quote.Spot / float64(market.Catalogue()[o.instanceType].GPUs)})
+		}
+	}
+	slices.SortStableFunc(ranking, func(a, b ranked) int { return cmp.Compare(a.price, b.price) })
+	var prices []string
+	for _, r := range ranking[:min(3, len(ranking))] {
+		prices = append(prices, fmt.Sprintf("¥%.3f %s", r.price, r.offering))
+	}
+	return "cheapest GPU-hours: " + strings.Join(prices, ", ")
+}
+
 // attribute speaks of the latest purchase of an offering, once for each job.
 func (c *chronicle) attribute(of offering, job string) {
 	for _, p := range slices.Backward(c.purchases) {
@@ -261,7 +285,7 @@ func (c *chronicle) tell(p *purchase, job string) {
 	}
 	count, _ := strconv.Atoi(p.request.Parameters["AdjustmentValue"]) // the cloud took it
 	p.told = append(p.told, c.add(event{
-		Time: p.request.Time, Kind: scaleUp, Job: job, Offering: p.of.String(), Price: p.price, Count: count,
+		Time: p.request.Time, Kind: scaleUp, Job: job, Offering: p.of.String(), Price: p.price, Count: count, Message: p.market,
 	}))
 }
 

@@ -99,6 +99,7 @@ func TestWholeStoryOfAJob(t *testing.T) {
 	assert.Equal(t, after(1), bought[0].Time)
 	assert.Equal(t, 2, bought[0].Count)
 	assert.InDelta(t, 3, bought[0].Price, 0)
+	assert.Equal(t, "cheapest GPU-hours: ¥3.000 "+cheap.String(), bought[0].Message)
 
 	for _, id := range []string{"i-1", "i-2"} {
 		w.instance(id, 2)

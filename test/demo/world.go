@@ -105,6 +105,16 @@ func offerings() (list []offering) {
 	return list
 }
 
+// rivals are the offerings of the same pool, itself included.
+func rivals(of offering) (list []offering) {
+	for _, o := range offerings() {
+		if (o.instanceType == v100) == (of.instanceType == v100) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
 // vswitchZones are the zones by vSwitch.
 func vswitchZones(w alisim.World) map[string]string {
 	zones := map[string]string{}
