@@ -20,7 +20,7 @@ import (
 
 const (
 	// firstStage is how many offerings are looked at first, nextStages how many times as many in each further stage.
-	firstStage = 32
+	firstStage = 16
 	nextStages = 4
 )
 

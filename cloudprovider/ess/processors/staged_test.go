@@ -97,11 +97,11 @@ func TestStagesGrowUntilThereIsSomethingToBuy(t *testing.T) {
 		suits     string
 		shown     []int
 	}{
-		"the best offerings are enough":                {offerings: 1000, suits: "0031", shown: []int{32}},
-		"more are shown where none of them suits":      {offerings: 1000, suits: "0032", shown: []int{32, 96}},
-		"in the end all are":                           {offerings: 1000, suits: "0999", shown: []int{32, 96, 384, 488}},
-		"nothing is shown twice where nothing suits":   {offerings: 130, shown: []int{32, 96, 2}},
-		"a stage that has just shown all was the last": {offerings: 128, shown: []int{32, 96}},
+		"the best offerings are enough":                {offerings: 1000, suits: "0015", shown: []int{16}},
+		"more are shown where none of them suits":      {offerings: 1000, suits: "0016", shown: []int{16, 48}},
+		"in the end all are":                           {offerings: 1000, suits: "0999", shown: []int{16, 48, 192, 744}},
+		"nothing is shown twice where nothing suits":   {offerings: 66, shown: []int{16, 48, 2}},
+		"a stage that has just shown all was the last": {offerings: 64, shown: []int{16, 48}},
 		"few offerings are one stage":                  {offerings: 5, shown: []int{5}},
 		"no offerings are one stage too":               {shown: []int{0}},
 	} {
