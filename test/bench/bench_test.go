@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		rows any
+		keys []string
+	}{
+		"scaleup": {[]scaleupRow{{}}, []string{"offerings", "p50_s", "p99_s", "pods"}},
+		"refresh": {[]refreshRow{{}}, []string{"alloc_bytes", "calls", "calls_bound", "instances", "pools", "seconds"}},
+		"loop":    {[]loopRow{{}}, []string{"max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes"}},
+		"delete":  {[]deleteRow{{}}, []string{"calls", "nodes", "seconds"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name+".json")
+			require.NoError(t, report{Rows: test.rows}.write(path))
+			text, err := os.ReadFile(path)
+			require.NoError(t, err)
+			var file struct{ Rows []map[string]float64 }
+			require.NoError(t, json.Unmarshal(text, &file))
+			require.Len(t, file.Rows, 1)
+			assert.Equal(t, test.keys, slices.Sorted(maps.Keys(file.Rows[0])))
+		})
+	}
+}
+
+func TestTableHasAColumnForEachKeyAndALineForEachAim(t *testing.T) {
+	var out strings.Builder
+	report{
+		Title: "Deletion", Rows: []deleteRow{{Nodes: 100, Calls: 5, Seconds: 12.3456}},
+		Aims: []aim{atMost(5, 5, "calls"), atMost(1.5, 2, "seconds")},
+	}.print(&out)
+	assert.Equal(t, `
+Deletion
+  nodes  calls  seconds
+    100      5   12.346
+  met     calls: 5 of at most 5
+  MISSED  seconds: 2 of at most 1.5
+`, out.String())
+}
+
+func TestPercentile(t *testing.T) {
+	values := []float64{4, 1, 3, 2}
+	for p, want := range map[int]float64{0: 1, 25: 1, 50: 2, 51: 3, 75: 3, 99: 4, 100: 4} {
+		assert.Equal(t, want, percentile(values, p), p)
+	}
+	assert.Equal(t, 7., percentile([]float64{7}, 50))
+	assert.Zero(t, percentile(nil, 50))
+}
+
+func TestPodsAreCoveredByPurchasesInTheirOrder(t *testing.T) {
+	const four, one = "ecs.gn6v-c8g1.8xlarge", "ecs.gn6v-c8g1.2xlarge"
+	start := time.Now()
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	created := []time.Time{at(0), at(0), at(1), at(1), at(2), at(2)}
+	assert.Equal(t, []float64{3, 3, 2, 2, 3, 3}, covered(created, []bought{
+		{Type: four, Instances: 1, at: at(3)}, {Type: one, Instances: 9, at: at(5)},
+	}))
+	assert.Equal(t, []float64{1}, covered(created, []bought{{Type: one, Instances: 1, at: at(1)}}), "the others are not covered")
+}
+
+func TestUnknownMeasurementIsRefused(t *testing.T) {
+	chosen, err := choose("")
+	require.NoError(t, err)
+	assert.Len(t, chosen, len(measurements))
+	chosen, err = choose("loop,delete")
+	require.NoError(t, err)
+	assert.Len(t, chosen, 2)
+	_, err = choose("loop,lop")
+	assert.ErrorContains(t, err, `"lop"`)
+}
+
+func TestProcFields(t *testing.T) {
+	now, peak, err := residentBytes(os.Getpid())
+	require.NoError(t, err)
+	assert.Positive(t, now)
+	assert.GreaterOrEqual(t, peak, now)
+	_, err = cpuSeconds(os.Getpid())
+	require.NoError(t, err)
+	_, err = procField("/proc/self/status", "NoSuchField")
+	assert.ErrorContains(t, err, "NoSuchField")
+}
