@@ -119,8 +119,12 @@ func (r *report) lines() (counts []kindCount, all []line) {
 			counts = append(counts, kindCount{Kind: e.Kind, Word: word})
 		}
 		counts[at].Count++
+		text := describe(e, 1)
+		if e.Kind == scaleUp {
+			text += " (" + e.Message + ")" // too long for a terminal
+		}
 		all = append(all, line{
-			At: e.Time.Sub(r.Began).Seconds(), Kind: e.Kind, Word: word, Colour: template.CSS(accents[look.colour]), Text: describe(e, 1),
+			At: e.Time.Sub(r.Began).Seconds(), Kind: e.Kind, Word: word, Colour: template.CSS(accents[look.colour]), Text: text,
 		})
 	}
 	return counts, all

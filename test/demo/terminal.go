@@ -128,7 +128,7 @@ func describe(e *event, n int) string {
 	case offeringChosen, purchaseFailed:
 		return e.Message
 	case scaleUp:
-		text := fmt.Sprintf("%d × %s at ¥%.3f an hour each (%s)", e.Count, e.Offering, e.Price, e.Message)
+		text := fmt.Sprintf("%d × %s at ¥%.3f an hour each", e.Count, e.Offering, e.Price)
 		if e.Job != "" {
 			text = e.Job + ": " + text
 		}
