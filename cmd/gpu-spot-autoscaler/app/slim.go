@@ -46,7 +46,7 @@ func withoutManagedFields(object any) (any, error) {
 
 // slimPod keeps what the filters of the scheduler, Cluster Autoscaler's drain rules and our own code read.
 func slimPod(pod *apiv1.Pod) {
-	if _, applied := pod.Annotations[apiv1.LastAppliedConfigAnnotation]; applied { // else the map may be shared by now
+	if metav1.HasAnnotation(pod.ObjectMeta, apiv1.LastAppliedConfigAnnotation) { // else the map may be shared by now
 		delete(pod.Annotations, apiv1.LastAppliedConfigAnnotation)
 	}
 	resized := only(pod.Status.ContainerStatuses, func(status apiv1.ContainerStatus) bool { return isResized(status, pod.Spec.Containers) })
