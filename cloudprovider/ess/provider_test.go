@@ -431,6 +431,7 @@ func TestInstancesThatNeverRegisteredHoldUpNobody(t *testing.T) {
 		require.NoError(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{node}))
 		assert.Zero(t, time.Since(before))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.Empty(t, f.cloud.instances)
 	})
 }
