@@ -39,14 +39,17 @@ type TriggerConfig struct {
 // that one goroutine at a time may call Wait.
 type Trigger struct {
 	config TriggerConfig
-	events chan string // of capacity 1; holds the reason
+	// events holds the reason for the next loop, settling that a pod came that will be held for a while. Both have a
+	// capacity of 1.
+	events   chan string
+	settling chan struct{}
 	// started is when the last Wait returned.
 	started time.Time
 }
 
 // NewTrigger makes a trigger. Its pod handler has to be added to an informer.
 func NewTrigger(config TriggerConfig) *Trigger {
-	return &Trigger{config: config, events: make(chan string, 1)}
+	return &Trigger{config: config, events: make(chan string, 1), settling: make(chan struct{}, 1)}
 }
 
 // Notify has the next loop start at once, for a reason that lies outside of it, such as a reclaim notice.
@@ -77,17 +80,28 @@ func (t *Trigger) Wait(ctx context.Context, productive bool) error {
 			return err
 		}
 	}
-	select {
-	case <-t.events: // answered by the loop that starts now
-	default:
-	}
+	t.drain()
 	t.started = t.config.Clock.Now()
 	wakeups.WithLabelValues(reason).Inc()
 	klog.V(4).Infof("Loop starts: %s", reason)
 	return ctx.Err()
 }
 
-// next waits for the first of event, end of a settle window and end of the interval.
+// drain forgets the events that the loop that starts now answers.
+func (t *Trigger) drain() {
+	select {
+	case <-t.events:
+	default:
+	}
+	select {
+	case <-t.settling:
+	default:
+	}
+}
+
+// next waits for the first of event, end of a settle window and end of the interval. While pods settle others that
+// would have to do so are left to the loop at the end: they are held until their own window ends, which is no earlier,
+// and a big job would start four loops a second for nothing.
 func (t *Trigger) next(ctx context.Context) (reason string, err error) {
 	wait, reason := t.config.Interval, "interval"
 	if t.config.Waker != nil {
@@ -99,13 +113,19 @@ func (t *Trigger) next(ctx context.Context) (reason string, err error) {
 	}
 	timer := t.config.Clock.NewTimer(wait)
 	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case event := <-t.events:
-		return event, nil
-	case <-timer.C():
-		return reason, nil
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case event := <-t.events:
+			return event, nil
+		case <-t.settling:
+			if reason != "settled" {
+				return "pod", nil
+			}
+		case <-timer.C():
+			return reason, nil
+		}
 	}
 }
 
@@ -155,9 +175,22 @@ func (t *Trigger) observe(old, pod *apiv1.Pod) {
 		return
 	}
 	t.config.Arrivals.Note(pod)
-	if t.wanted(pod) && (old == nil || !t.wanted(old)) {
+	switch {
+	case !t.wanted(pod) || old != nil && t.wanted(old):
+	case settles(pod):
+		select {
+		case t.settling <- struct{}{}:
+		default:
+		}
+	default:
 		t.signal("pod")
 	}
+}
+
+// settles says whether Hold would have the pod wait for others like it.
+func settles(pod *apiv1.Pod) bool {
+	gang, _, _ := gangOf(pod)
+	return gang == "" && gpuDemand(pod) != "" && !isProvisioningRequest(pod)
 }
 
 // waiting says whether the pod lives and has no node.

@@ -31,6 +31,7 @@ func TestTriggerWakes(t *testing.T) {
 		productive bool
 		settled    time.Duration // 0: nothing settles
 		event      time.Duration // 0: no event
+		pod        time.Duration // 0: no pod that would have to settle
 		want       time.Duration
 	}{
 		"after the interval where nothing happens":       {want: 10 * second},
@@ -39,6 +40,9 @@ func TestTriggerWakes(t *testing.T) {
 		"after the interval where a window lasts longer": {settled: 20 * second, want: 10 * second},
 		"on an event":                      {event: 3 * second, want: 3 * second},
 		"on an event before a window ends": {event: second, settled: 2 * second, want: second},
+		"on a pod":                         {pod: second, want: second},
+		"when a window ends where a pod comes before that": {pod: second, settled: 2 * second, want: 2 * second},
+		"on an event though a pod waits for the window":    {pod: second, event: 1500 * time.Millisecond, settled: 2 * second, want: 1500 * time.Millisecond},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -50,6 +54,9 @@ func TestTriggerWakes(t *testing.T) {
 				trigger := newTestTrigger(waker)
 				if test.event > 0 {
 					time.AfterFunc(test.event, trigger.Notify)
+				}
+				if test.pod > 0 {
+					time.AfterFunc(test.pod, func() { trigger.PodHandler().OnAdd(newPod("p", unschedulable), false) })
 				}
 				began := time.Now()
 				require.NoError(t, trigger.Wait(t.Context(), test.productive))
@@ -105,10 +112,14 @@ func TestTriggerOnPods(t *testing.T) {
 	tests := map[string]struct {
 		old, pod *apiv1.Pod
 		wakes    bool
-		arrived  bool
+		// urgent: it would not be held.
+		urgent  bool
+		arrived bool
 	}{
 		"a pod nobody has looked at yet only arrives":        {pod: newPod("p"), arrived: true},
 		"a pod becomes unschedulable":                        {old: newPod("p"), pod: newPod("p", unschedulable), wakes: true, arrived: true},
+		"a pod without GPU becomes unschedulable":            {pod: newPod("p", withoutGPU, unschedulable), wakes: true, urgent: true, arrived: true},
+		"a pod of a gang becomes unschedulable":              {pod: newPod("p", inGang("g", 2), unschedulable), wakes: true, urgent: true, arrived: true},
 		"a pod was unschedulable before we came":             {pod: newPod("p", unschedulable), wakes: true, arrived: true},
 		"an unschedulable pod is looked at again":            {old: newPod("p", unschedulable), pod: newPod("p", unschedulable), arrived: true},
 		"a gated pod only arrives":                           {pod: newPod("p", gated), arrived: true},
@@ -130,7 +141,8 @@ func TestTriggerOnPods(t *testing.T) {
 			} else {
 				handler.OnUpdate(test.old, test.pod)
 			}
-			assert.Equal(t, test.wakes, len(trigger.events) == 1)
+			assert.Equal(t, test.wakes && !test.urgent, len(trigger.settling) == 1)
+			assert.Equal(t, test.urgent, len(trigger.events) == 1)
 			_, arrived := trigger.config.Arrivals.Of(test.pod)
 			assert.Equal(t, test.arrived, arrived)
 			handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: test.pod})
