@@ -88,7 +88,7 @@ func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loo
 		return row, nil, err
 	}
 	defer func() { err = errors.Join(err, a.Stop()) }()
-	stopProfile := s.profile(ctx, a, fmt.Sprintf("loop-%d", size))
+	stopProfile := s.profile(ctx, a, fmt.Sprintf("loop-%d", size), 10*time.Second)
 	defer stopProfile()
 
 	watch := newLoopWatch(a, size)

@@ -25,7 +25,7 @@ func (s *session) flags() []string {
 
 // profile takes a CPU profile of the process until the returned function is called, and a heap profile then, if the user
 // asked for profiles.
-func (s *session) profile(ctx context.Context, a *rig.Autoscaler, name string) (stop func()) {
+func (s *session) profile(ctx context.Context, a *rig.Autoscaler, name string, slice time.Duration) (stop func()) {
 	if s.profiles == "" {
 		return func() {}
 	}
@@ -34,7 +34,7 @@ func (s *session) profile(ctx context.Context, a *rig.Autoscaler, name string) (
 	slices.Go(func() {
 		// A profile is sent when its time is over, so it is taken in slices; the last one is lost.
 		for i := 0; ctx.Err() == nil; i++ {
-			s.save(ctx, a, "profile?seconds=5", fmt.Sprintf("%s-%d.cpu.pprof", name, i))
+			s.save(ctx, a, fmt.Sprintf("profile?seconds=%.0f", slice.Seconds()), fmt.Sprintf("%s-%d.cpu.pprof", name, i))
 		}
 	})
 	return func() {

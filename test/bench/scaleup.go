@@ -26,6 +26,7 @@ const (
 	scaleupTimeout = 2 * time.Minute
 	// submitters is how many pods are created at once.
 	submitters = 64
+	podsPerJob = 8
 )
 
 // scaleupRow is over the pods of all repetitions: the time from the moment before a pod is created until the cloud has
@@ -66,9 +67,9 @@ type shape struct{ pools, types, zones int }
 
 func (s shape) offerings() int { return s.pools * s.types * s.zones }
 
-// measureScaleup creates pods of one GPU each, all at once, with nothing else in the cluster. The pods have no
-// controller, which is the worst case: Cluster Autoscaler looks at each on its own, and at those of a Job as at one.
-// Every repetition has a cloud and a process of its own, which have come to rest before.
+// measureScaleup creates pods of one GPU each, all at once, with nothing else in the cluster. Each eight are of one job;
+// Cluster Autoscaler looks at alike pods of one controller as at one. Every repetition has a cloud and a process of its
+// own, which have come to rest before.
 func measureScaleup(ctx context.Context, s *session) (r report, err error) {
 	shapes := []shape{{1, 5, 2}, {5, 10, 4}, {25, 10, 4}}
 	counts := []int{1, 100, 1000}
@@ -80,12 +81,16 @@ func measureScaleup(ctx context.Context, s *session) (r report, err error) {
 		return r, err
 	}
 	defer bench.Stop()
+	jobs, err := createJobs(ctx, bench, slices.Max(counts)/podsPerJob+1)
+	if err != nil {
+		return r, err
+	}
 	var rows []scaleupRow
 	var details []scaleupDetail
 	for _, shape := range shapes {
 		for _, pods := range counts {
 			repetitions := s.repetitions(map[int]int{1: 5, 100: 3, 1000: 3}[pods])
-			row, found, err := scaleups(ctx, s, bench, shape, pods, repetitions)
+			row, found, err := scaleups(ctx, s, bench, jobs, shape, pods, repetitions)
 			if err != nil {
 				return r, err
 			}
@@ -106,7 +111,8 @@ func (s shape) world() alisim.World {
 	return newWorld(s.pools, s.types, s.zones, roomForAll)
 }
 
-func scaleups(ctx context.Context, s *session, bench *rig.Rig, shape shape, pods, repetitions int) (scaleupRow, []scaleupDetail, error) {
+func scaleups(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.OwnerReference, shape shape, pods, repetitions int,
+) (scaleupRow, []scaleupDetail, error) {
 	row := scaleupRow{Pods: pods, Offerings: shape.offerings()}
 	var waits []float64
 	var details []scaleupDetail
@@ -118,7 +124,7 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, shape shape, pods
 		if err := slowDown(bench); err != nil {
 			return row, nil, err
 		}
-		found, detail, err := scaleupOnce(ctx, s, bench, pods)
+		found, detail, err := scaleupOnce(ctx, s, bench, jobs, pods)
 		if err != nil {
 			return row, nil, fmt.Errorf("%d pods, %d offerings: %w", pods, row.Offerings, err)
 		}
@@ -130,18 +136,19 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, shape shape, pods
 }
 
 // scaleupOnce returns the seconds that each pod waited for.
-func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, n int) (waits []float64, detail scaleupDetail, err error) {
+func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.OwnerReference, n int,
+) (waits []float64, detail scaleupDetail, err error) {
 	a, err := startAutoscaler(ctx, bench, s.flags()...)
 	if err != nil {
 		return nil, detail, err
 	}
 	defer func() { err = errors.Join(err, a.Stop(), deletePods(ctx, bench)) }()
-	stopProfile := s.profile(ctx, a, fmt.Sprintf("scaleup-%d-%d", n, len(bench.World.Pools)))
+	stopProfile := s.profile(ctx, a, fmt.Sprintf("scaleup-%d-%d", n, len(bench.World.Pools)), time.Second)
 	before, err := cpuSeconds(a.PID())
 	if err != nil {
 		return nil, detail, err
 	}
-	created, err := submit(ctx, bench, n)
+	created, err := submit(ctx, bench, jobs, n)
 	if err != nil {
 		return nil, detail, err
 	}
@@ -164,13 +171,13 @@ func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, n int) (waits 
 }
 
 // submit creates pods and returns when it began to create each, sorted.
-func submit(ctx context.Context, bench *rig.Rig, n int) ([]time.Time, error) {
+func submit(ctx context.Context, bench *rig.Rig, jobs []metav1.OwnerReference, n int) ([]time.Time, error) {
 	created := make([]time.Time, n)
 	var creations errgroup.Group
 	creations.SetLimit(submitters)
 	for i := range n {
 		creations.Go(func() error {
-			pod := trainingPod(i)
+			pod := trainingPod(jobs[i/podsPerJob], i)
 			created[i] = time.Now()
 			_, err := bench.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 			return err
@@ -182,12 +189,28 @@ func submit(ctx context.Context, bench *rig.Rig, n int) ([]time.Time, error) {
 }
 
 // trainingPod asks for one GPU and what goes with it.
-func trainingPod(i int) *corev1.Pod {
+func trainingPod(job metav1.OwnerReference, i int) *corev1.Pod {
 	pod := rig.GPUPod("train-"+strconv.Itoa(i), 1)
+	pod.Labels = map[string]string{"job": job.Name}
+	pod.OwnerReferences = []metav1.OwnerReference{job}
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("5Gi"),
 	}
 	return pod
+}
+
+// createJobs makes controllers for pods. ConfigMaps will do: to the garbage collector a controller is any object that
+// exists, and no other controller takes an interest in them.
+func createJobs(ctx context.Context, bench *rig.Rig, n int) (jobs []metav1.OwnerReference, err error) {
+	for i := range n {
+		job, err := bench.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "job-" + strconv.Itoa(i)}}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, *metav1.NewControllerRef(job, corev1.SchemeGroupVersion.WithKind("ConfigMap")))
+	}
+	return jobs, nil
 }
 
 // awaitPurchases waits until GPUs for n pods have been bought.
