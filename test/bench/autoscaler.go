@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -28,6 +29,16 @@ func newRig(ctx context.Context, s *session, name string, world alisim.World) (*
 
 func slowDown(r *rig.Rig) error {
 	return r.Cloud.Fault(alisim.Fault{Kind: alisim.FaultLatency, Latency: callLatency})
+}
+
+// stopBystanders ends, for good, what neither the scheduler nor the autoscaler needs once Nodes are up.
+func stopBystanders(ctx context.Context, r *rig.Rig) error {
+	for _, component := range []string{cluster.ControllerManager, cluster.Kwok} {
+		if err := r.Cluster.Kill(ctx, component); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startAutoscaler starts the binary as it is shipped, but for the leader election, and returns when it has refreshed,

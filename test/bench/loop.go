@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -113,10 +112,8 @@ func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 		return err
 	}
 	s.tell("loop: %d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
-	for _, component := range []string{cluster.ControllerManager, cluster.Kwok} {
-		if err := bench.Cluster.Kill(ctx, component); err != nil {
-			return err
-		}
+	if err := stopBystanders(ctx, bench); err != nil {
+		return err
 	}
 	if err := crowd(ctx, bench, nodes, podsPerNode); err != nil {
 		return err
