@@ -72,34 +72,38 @@ func isUnready(node corev1.Node) bool {
 	})
 }
 
-// crowd puts running pods on all nodes. They are written down as a kubelet would report them: nobody runs them, and
-// nobody looks after them, so the controllers have to be stopped before.
+// crowd puts pods on all nodes. Nobody runs them, so they have no status, which the autoscaler would not keep anyway, and
+// nobody looks after them: the controllers have to be stopped before.
 func crowd(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) error {
-	var pods []*corev1.Pod
 	for service := range perNode {
-		var owner *metav1.OwnerReference
-		for i := range nodes {
-			if i == 0 || service >= daemonsPerNode && i%podsPerReplicaSet == 0 {
-				var err error
-				if owner, err = createOwner(ctx, r.Client, service, i); err != nil {
-					return err
-				}
-			}
-			pod := newResident(&nodes[i], service)
-			pod.OwnerReferences = []metav1.OwnerReference{*owner}
-			if service == daemonsPerNode && i%idleOneIn != 0 {
-				trainOn(pod, &nodes[i])
-			}
-			pods = append(pods, pod)
+		pods, err := residents(ctx, r.Client, nodes, service)
+		if err != nil {
+			return err
+		}
+		if err := r.Cluster.CreatePods(ctx, pods); err != nil {
+			return err
 		}
 	}
-	if err := r.Cluster.CreatePods(ctx, pods); err != nil {
-		return err
+	return nil
+}
+
+// residents are the pods of one service, one on each node.
+func residents(ctx context.Context, client kubernetes.Interface, nodes []corev1.Node, service int) (pods []*corev1.Pod, err error) {
+	var owner *metav1.OwnerReference
+	for i := range nodes {
+		if i == 0 || service >= daemonsPerNode && i%podsPerReplicaSet == 0 {
+			if owner, err = createOwner(ctx, client, service, i); err != nil {
+				return nil, err
+			}
+		}
+		pod := newResident(&nodes[i], service)
+		pod.OwnerReferences = []metav1.OwnerReference{*owner}
+		if service == daemonsPerNode && i%idleOneIn != 0 {
+			trainOn(pod, &nodes[i])
+		}
+		pods = append(pods, pod)
 	}
-	for _, pod := range pods {
-		pod.Status = runningStatus(pod)
-	}
-	return r.Cluster.UpdatePodStatuses(ctx, pods)
+	return pods, nil
 }
 
 // createOwner makes the DaemonSet of a service on all nodes, or the ReplicaSet of a service from node i on.
@@ -154,29 +158,4 @@ func trainOn(pod *corev1.Pod, node *corev1.Node) {
 	const gpu = corev1.ResourceName("nvidia.com/gpu")
 	pod.Spec.Containers[0].Resources.Requests[gpu] = node.Status.Allocatable[gpu]
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{gpu: node.Status.Allocatable[gpu]}
-}
-
-// runningStatus is what the kubelet says of a pod that runs.
-func runningStatus(pod *corev1.Pod) corev1.PodStatus {
-	since := metav1.Now()
-	condition := func(kind corev1.PodConditionType) corev1.PodCondition {
-		return corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: since}
-	}
-	const address, host = "10.4.17.201", "10.0.3.77"
-	return corev1.PodStatus{
-		Phase:  corev1.PodRunning,
-		HostIP: host, HostIPs: []corev1.HostIP{{IP: host}}, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
-		StartTime: &since, QOSClass: corev1.PodQOSBurstable,
-		Conditions: []corev1.PodCondition{
-			condition(corev1.PodReadyToStartContainers), condition(corev1.PodInitialized), condition(corev1.PodReady),
-			condition(corev1.ContainersReady), condition(corev1.PodScheduled),
-		},
-		ContainerStatuses: []corev1.ContainerStatus{{
-			Name: pod.Spec.Containers[0].Name, Ready: true, Started: ptr.To(true),
-			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: since}},
-			Image:       pod.Spec.Containers[0].Image,
-			ImageID:     pod.Spec.Containers[0].Image + "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-			ContainerID: "containerd://2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
-		}},
-	}
 }

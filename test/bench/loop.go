@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -103,8 +104,8 @@ func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loo
 	return row, phases, err
 }
 
-// populate fills the cluster. The controllers, which would take the pods apart, and kwok, which would run them one by
-// one, are stopped for good once the nodes are up.
+// populate fills the cluster. Once the nodes are up, what would take the pods apart or run them is stopped for good, and
+// the scheduler until they are there, since it would only slow things down.
 func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 	began := time.Now()
 	nodes, err := registerNodes(ctx, bench)
@@ -115,11 +116,14 @@ func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 	if err := stopBystanders(ctx, bench); err != nil {
 		return err
 	}
+	if err := bench.Cluster.Kill(ctx, cluster.Scheduler); err != nil {
+		return err
+	}
 	if err := crowd(ctx, bench, nodes, podsPerNode); err != nil {
 		return err
 	}
 	s.tell("loop: %d pods are on them after %.0f s", len(nodes)*podsPerNode, time.Since(began).Seconds())
-	return nil
+	return bench.Cluster.Restart(ctx, cluster.Scheduler)
 }
 
 // loopWatch times the loops of a process one by one.

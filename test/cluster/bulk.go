@@ -39,14 +39,6 @@ func (c *Cluster) CreatePods(ctx context.Context, pods []*corev1.Pod) error {
 	})
 }
 
-// UpdatePodStatuses writes the statuses of many pods quickly, as their kubelets would. It stops at the first error.
-func (c *Cluster) UpdatePodStatuses(ctx context.Context, pods []*corev1.Pod) error {
-	return forAll(ctx, c, pods, func(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
-		_, err := client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-		return err
-	})
-}
-
 func forAll[T any](ctx context.Context, c *Cluster, objects []T, do func(context.Context, kubernetes.Interface, T) error) error {
 	clients, err := c.bulkClients()
 	if err != nil {
