@@ -21,6 +21,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/predicate"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/store"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
@@ -81,7 +82,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		AutoscalingKubeClients: kube,
 		CloudProvider:          p.provider,
 		FrameworkHandle:        handle,
-		ClusterSnapshot: predicate.NewPredicateSnapshot(processors.NewSnapshotStore(autoscaling.ClusterSnapshotParallelism),
+		ClusterSnapshot: predicate.NewPredicateSnapshot(store.NewDeltaSnapshotStore(autoscaling.ClusterSnapshotParallelism),
 			handle, autoscaling.DynamicResourceAllocationEnabled),
 		ExpanderStrategy:     best,
 		DebuggingSnapshotter: snapshotter,
