@@ -1,11 +1,13 @@
 package processors
 
 import (
+	"sync"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
@@ -24,6 +26,13 @@ import (
 type Evacuees struct {
 	inner  pods.PodListProcessor
 	doomed func(*apiv1.Node) bool
+
+	// injected are the evacuees of the last loop, by the UID of their originals.
+	injected sets.Set[types.UID]
+
+	mu sync.RWMutex
+	// homeless is how many evacuees of each doomed node were left without a place in the last loop.
+	homeless map[string]int
 }
 
 var _ pods.PodListProcessor = (*Evacuees)(nil)
@@ -36,43 +45,83 @@ func NewEvacuees(inner pods.PodListProcessor, doomed func(*apiv1.Node) bool) *Ev
 // Process hands on the pods and the evacuees. Where those cannot be listed it goes on without: an error would keep core
 // from buying at all.
 func (e *Evacuees) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
-	evacuees, err := e.list(ctx)
+	found, err := e.list(ctx)
 	if err != nil {
 		klog.Errorf("Not looking for the pods of doomed nodes: %v", err)
 	}
-	return e.inner.Process(ctx, append(unschedulable, evacuees...))
+	e.injected = sets.KeySet(found.homes)
+	left, err := e.inner.Process(ctx, append(unschedulable, found.pods...))
+	if err != nil {
+		found.homeless = nil // nobody was placed
+	}
+	for _, pod := range left {
+		if home, evacuee := found.homes[pod.UID]; evacuee && found.homeless != nil {
+			found.homeless[home]++
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.homeless = found.homeless
+	return left, err
 }
 
-func (e *Evacuees) list(ctx *cacontext.AutoscalingContext) ([]*apiv1.Pod, error) {
+// Settled says whether the last loop knew that the node is doomed and found a place for all of its evacuees, on nodes
+// that exist or are on their way: from then on it can be drained without anybody having to wait for a purchase that was
+// not made. It is safe for concurrent use.
+func (e *Evacuees) Settled(node string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	homeless, known := e.homeless[node]
+	return known && homeless == 0
+}
+
+// Injected says whether the last loop took the pod in as an evacuee.
+func (e *Evacuees) Injected(pod *apiv1.Pod) bool { return e.injected.Has(pod.UID) }
+
+// evacuation is who has to leave which nodes.
+type evacuation struct {
+	pods []*apiv1.Pod
+	// homes are the nodes that the pods are on.
+	homes map[types.UID]string
+	// homeless has an entry for each doomed node.
+	homeless map[string]int
+}
+
+func (e *Evacuees) list(ctx *cacontext.AutoscalingContext) (evacuation, error) {
 	nodes, err := ctx.AllNodeLister().List()
 	if err != nil {
-		return nil, err
+		return evacuation{}, err
 	}
-	doomed := map[string]bool{}
+	doomed := map[string]int{}
 	for _, node := range nodes {
 		if e.doomed(node) {
-			doomed[node.Name] = true
+			doomed[node.Name] = 0
 		}
 	}
 	if len(doomed) == 0 {
-		return nil, nil
+		return evacuation{}, nil
 	}
 	all, err := ctx.AllPodLister().List()
 	if err != nil {
-		return nil, err
+		return evacuation{}, err
 	}
 	var evacuees, leaving []*apiv1.Pod
 	for _, pod := range all {
+		_, leaves := doomed[pod.Spec.NodeName]
 		switch {
-		case !doomed[pod.Spec.NodeName] || !comesAgain(pod):
+		case !leaves || !comesAgain(pod):
 		case pod.DeletionTimestamp == nil:
 			evacuees = append(evacuees, pod)
 		default:
 			leaving = append(leaving, pod)
 		}
 	}
-	evacuees = append(evacuees, withoutSuccessor(leaving, all)...)
-	return alive(podutil.ClearPodNodeNames(podutil.FilterRecreatablePods(evacuees))), nil
+	evacuees = podutil.FilterRecreatablePods(append(evacuees, withoutSuccessor(leaving, all)...))
+	homes := make(map[types.UID]string, len(evacuees))
+	for _, pod := range evacuees {
+		homes[pod.UID] = pod.Spec.NodeName
+	}
+	return evacuation{pods: alive(podutil.ClearPodNodeNames(evacuees)), homes: homes, homeless: doomed}, nil
 }
 
 // comesAgain says whether the pod has not ended, and somebody makes another one when it is gone.

@@ -1,6 +1,10 @@
 package processors
 
 import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -8,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/utils/ptr"
 )
@@ -74,4 +79,91 @@ func TestEvacueesThatHaveTheirSuccessorDoNotCount(t *testing.T) {
 	assert.Equal(t, []string{"waits", "going-3"}, names(got), "one of three has no successor yet")
 	assert.Nil(t, got[1].DeletionTimestamp)
 	assert.NotNil(t, all[2].DeletionTimestamp, "the lister's own is left alone")
+}
+
+// placing is a chain that finds a place for all pods but the named ones.
+type placing struct {
+	fails []string
+	err   error
+}
+
+func (p *placing) Process(_ *cacontext.AutoscalingContext, pods []*apiv1.Pod) (left []*apiv1.Pod, err error) {
+	for _, pod := range pods {
+		if slices.Contains(p.fails, pod.Name) {
+			left = append(left, pod)
+		}
+	}
+	return left, p.err
+}
+
+func (p *placing) CleanUp() {}
+
+func TestADoomedNodeIsSettledOnceAllItsPodsHaveAPlace(t *testing.T) {
+	owned := ownedBy("TrainingJob")
+	all := []*apiv1.Pod{
+		newPod("worker-1", onNode("doomed-1"), owned), newPod("worker-2", onNode("doomed-1"), owned),
+		newPod("worker-3", onNode("doomed-2"), owned), newPod("agent", onNode("doomed-3"), ownedBy("DaemonSet")),
+	}
+	nodes := []*apiv1.Node{newNode("doomed-1"), newNode("doomed-2"), newNode("doomed-3"), newNode("sound")}
+	for name, test := range map[string]struct {
+		chain   placing
+		settled []string
+	}{
+		"none of them has": {placing{fails: []string{"worker-1", "worker-2", "worker-3"}}, []string{"doomed-3"}},
+		"one has not":      {placing{fails: []string{"worker-2"}}, []string{"doomed-2", "doomed-3"}},
+		"all have, whatever becomes of other pods": {placing{fails: []string{"pending-0"}}, []string{"doomed-1", "doomed-2", "doomed-3"}},
+		"nothing is known after an error":          {placing{err: errors.New("broken")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, _, _ := newContext(all, nodes)
+			e := NewEvacuees(&test.chain, func(node *apiv1.Node) bool { return strings.HasPrefix(node.Name, "doomed") })
+			for _, node := range nodes {
+				assert.False(t, e.Settled(node.Name), "no loop has looked yet")
+			}
+			_, err := e.Process(ctx, newPods(1, "pending"))
+			require.Equal(t, test.chain.err, err)
+			var settled []string
+			for _, node := range nodes {
+				if e.Settled(node.Name) {
+					settled = append(settled, node.Name)
+				}
+			}
+			assert.Equal(t, test.settled, settled)
+		})
+	}
+}
+
+func TestSettledFollowsTheLoops(t *testing.T) {
+	chain, doomed := &placing{}, false
+	ctx, _, _ := newContext([]*apiv1.Pod{newPod("worker", onNode("node"), ownedBy("Job"))}, []*apiv1.Node{newNode("node")})
+	e := NewEvacuees(chain, func(*apiv1.Node) bool { return doomed })
+	look := func() bool {
+		_, err := e.Process(ctx, nil)
+		require.NoError(t, err)
+		return e.Settled("node")
+	}
+	assert.False(t, look(), "it is not doomed")
+	doomed, chain.fails = true, []string{"worker"}
+	assert.False(t, look(), "nothing was bought yet")
+	chain.fails = nil
+	assert.True(t, look(), "it is on its way")
+	chain.fails = []string{"worker"}
+	assert.False(t, look(), "it did not come")
+}
+
+func TestSettledMayBeAskedWhileALoopRuns(t *testing.T) {
+	ctx, _, _ := newContext([]*apiv1.Pod{newPod("worker", onNode("node"), ownedBy("Job"))}, []*apiv1.Node{newNode("node")})
+	e := NewEvacuees(&placing{}, func(*apiv1.Node) bool { return true })
+	var drains sync.WaitGroup
+	drains.Go(func() {
+		for range 100 {
+			e.Settled("node")
+		}
+	})
+	for range 100 {
+		_, err := e.Process(ctx, nil)
+		require.NoError(t, err)
+	}
+	drains.Wait()
+	assert.True(t, e.Settled("node"))
 }
