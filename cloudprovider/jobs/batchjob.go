@@ -1,0 +1,77 @@
+package jobs
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	batchGroup    = "batch"
+	labelBatchJob = "batch.kubernetes.io/job-name"
+	labelIndex    = "batch.kubernetes.io/job-completion-index"
+)
+
+// batchJob is Kubernetes' own Job.
+//
+// An Indexed Job with more than one pod at a time is one gang: the pods of a training that starts over from its checkpoint
+// when it loses one, and it is worth no more than nothing until it has all again. Pods of any other Job are each for
+// itself: one that is lost is made again by the Job's controller, and counts as a failure unless the podFailurePolicy
+// ignores DisruptionTarget. Suspended, a Job deletes its pods and counts none of them.
+type batchJob struct {
+	setSuspend
+}
+
+func newBatchJob(c *cluster) Adapter {
+	return &batchJob{setSuspend{
+		system: &system{cluster: c, name: "job", kind: "Job", resource: schema.GroupVersionResource{Group: batchGroup, Version: "v1", Resource: "jobs"}},
+		path:   []string{"spec", "suspend"},
+	}}
+}
+
+func (b *batchJob) Member(pod *corev1.Pod) (Membership, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != b.kind || groupOf(owner.APIVersion) != batchGroup {
+		return Membership{}, false
+	}
+	return Membership{Ref: b.ref(pod.Namespace, owner.Name), Role: RoleWorker}, true
+}
+
+func (b *batchJob) Read(object *unstructured.Unstructured) (Job, error) {
+	parallelism, err := countOr(object.Object, 1, "spec", "parallelism")
+	if err != nil {
+		return Job{}, err
+	}
+	mode, err := text(object.Object, "spec", "completionMode")
+	if err != nil {
+		return Job{}, err
+	}
+	job := Job{Max: parallelism, Replicas: parallelism, Finished: condition(object.Object, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")}
+	if mode == "Indexed" && parallelism > 1 {
+		job.Min = parallelism
+	}
+	job.Suspended, err = flag(object.Object, b.path...)
+	return job, err
+}
+
+func (b *batchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+	template, path, err := gangTemplate(job, "spec", "template")
+	if err != nil {
+		return nil, err
+	}
+	return podsOf(job, template, path, workers, numbered(job.Name), func(i int) map[string]string {
+		return map[string]string{labelBatchJob: job.Name, labelIndex: strconv.Itoa(i)}
+	})
+}
+
+// groupOf is the group of an apiVersion.
+func groupOf(apiVersion string) string {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return ""
+	}
+	return version.Group
+}

@@ -1,0 +1,43 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	jobActions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_job_actions_total",
+		Help: "What was asked of job systems, by system, action (warn, shrink, suspend, resume, grow) and outcome: " +
+			"done, unchanged (nothing was to do), busy, unsupported, absent (no such job), timeout, failed.",
+	}, []string{"system", "action", "outcome"})
+	systemsOn = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_job_system_on",
+		Help: "1 for job systems whose resource is served by the cluster, else 0.",
+	}, []string{"system"})
+)
+
+// RegisterMetrics registers this package's metrics.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(jobActions, systemsOn) }
+
+// outcome is the label for how a call ended.
+func outcome(err error) string {
+	var busy *BusyError
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, ErrUnchanged):
+		return "unchanged"
+	case errors.As(err, &busy):
+		return "busy"
+	case errors.Is(err, ErrUnsupported):
+		return "unsupported"
+	case errors.Is(err, ErrNoObject):
+		return "absent"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	return "failed"
+}

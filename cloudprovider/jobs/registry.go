@@ -1,0 +1,275 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// DefaultTimeout bounds a call where Config.Timeout is zero.
+const DefaultTimeout = 5 * time.Second
+
+// labelQueue on a job says that Kueue admits it. Whether such a job is suspended is Kueue's alone to say.
+const labelQueue = "kueue.x-k8s.io/queue-name"
+
+// Config is what a Registry needs. The clients' budgets bound what it asks of the API server.
+type Config struct {
+	// Dynamic reads and changes the jobs.
+	Dynamic dynamic.Interface
+	// Metadata watches the definitions of their resources.
+	Metadata metadata.Interface
+	// Client finds launchers, and which versions of a resource are served.
+	Client   kubernetes.Interface
+	Recorder record.EventRecorder
+	// Clock is the real one where nil.
+	Clock clock.PassiveClock
+	// Timeout bounds each call, whatever it takes of requests; DefaultTimeout where zero.
+	Timeout time.Duration
+}
+
+// Registry is all systems in one. It is safe for concurrent use, before and beside Run too.
+type Registry struct {
+	config    Config
+	systems   []Adapter // whom a pod belongs to is asked in this order
+	byName    map[string]Adapter
+	*services // which of them are on
+}
+
+// New returns a Registry of all known systems. Until Run has seen which of them are installed, each is taken to be.
+func New(config Config) (*Registry, error) {
+	if config.Dynamic == nil || config.Metadata == nil || config.Client == nil || config.Recorder == nil {
+		return nil, errors.New("jobs: the registry needs a Dynamic, a Metadata and a Client, and a Recorder")
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	if config.Timeout <= 0 {
+		config.Timeout = DefaultTimeout
+	}
+	r := &Registry{config: config, byName: map[string]Adapter{}}
+	r.systems = adapters(&cluster{dynamic: config.Dynamic, client: config.Client, clock: config.Clock})
+	for _, adapter := range r.systems {
+		r.byName[adapter.System()] = adapter
+	}
+	r.services = newServices(config, r.systems)
+	return r, nil
+}
+
+// Member tells which job a pod belongs to, and what it is there. It goes by the pod alone. A pod of no known system belongs
+// to the job that its annotation names, else to its controller, else to itself; the system is then SystemPod.
+func (r *Registry) Member(pod *corev1.Pod) Membership {
+	member := genericMember(pod)
+	for _, adapter := range r.systems {
+		if known, ok := adapter.Member(pod); ok {
+			member = known
+			break
+		}
+	}
+	switch role := Role(pod.Annotations[AnnotationRole]); role {
+	case RoleWorker, RoleHost, RoleLauncher:
+		member.Role = role
+	}
+	return member
+}
+
+// Get reads the job's object from the API server. The error wraps ErrNoObject where there is none, and names the field
+// where one is missing or malformed.
+func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
+	adapter, err := r.adapter(ref)
+	if err != nil {
+		return Job{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	return r.read(ctx, adapter, ref)
+}
+
+func (r *Registry) read(ctx context.Context, adapter Adapter, ref Ref) (Job, error) {
+	object, err := r.config.Dynamic.Resource(adapter.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return Job{}, fmt.Errorf("reading %s: %w", ref, absent(err))
+	}
+	return readJob(adapter, object)
+}
+
+// readJob adds to what the adapter reads what is written the same way on the jobs of all systems.
+func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
+	job, err := adapter.Read(object)
+	if err == nil {
+		err = readWishes(&job, object.GetAnnotations())
+	}
+	job.Ref = refTo(adapter, object)
+	job.UID, job.Object = object.GetUID(), object
+	if err != nil {
+		return Job{}, fmt.Errorf("%s: %w", job.Ref, err)
+	}
+	return job, nil
+}
+
+// Held returns the jobs that carry LabelHeld, as the informers have them. Of a job that is malformed, only the Ref, the UID
+// and the Object are set, and it is not left out, so that the others are not held up, nor is it forgotten.
+func (r *Registry) Held() []Job {
+	var held []Job
+	for adapter, objects := range r.heldObjects() {
+		for _, object := range objects {
+			job, err := readJob(adapter, object)
+			if err != nil {
+				klog.ErrorS(err, "A job that is held cannot be read")
+				job = Job{Ref: refTo(adapter, object), UID: object.GetUID(), Object: object}
+			}
+			held = append(held, job)
+		}
+	}
+	return held
+}
+
+// Gang returns pods as the job would have them with so many workers, launcher included. See Adapter.
+func (r *Registry) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+	adapter, err := r.adapter(job.Ref)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := adapter.Gang(job, workers)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the pods of its gang: %w", job.Ref, err)
+	}
+	return pods, nil
+}
+
+// Warn tells the system that the job is about to lose nodes. Its pods must have been annotated before.
+func (r *Registry) Warn(ctx context.Context, job Job, warning Warning) error {
+	return r.act(ctx, job, action{
+		name: "warn", reason: ReasonWarned, always: true,
+		message: fmt.Sprintf("Nodes of the job are released from %s; checkpoint %s is asked for", warning.Deadline.UTC().Format(time.RFC3339), warning.ID),
+		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Warn(ctx, job, warning) },
+	})
+}
+
+// Shrink has the job go on without the named worker pods, before they are evicted. The error is a BusyError where the
+// job is being scaled at the moment: to be called again.
+func (r *Registry) Shrink(ctx context.Context, job Job, pods []string) error {
+	return r.act(ctx, job, action{
+		name: "shrink", reason: ReasonShrunk, fresh: true,
+		message: fmt.Sprintf("Goes on without %d workers whose nodes are released", len(pods)),
+		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Shrink(ctx, job, pods) },
+	})
+}
+
+// Suspend ends all pods of the job without a failure counted. A job that somebody else has suspended is left as it is.
+// The error wraps ErrUnsupported where the system cannot do it, or where it is Kueue's business.
+func (r *Registry) Suspend(ctx context.Context, job Job, reason Reason) error {
+	event, message := ReasonSuspended, "Suspended: too few workers would outlive the reclaim of their nodes"
+	if reason == ReasonMaxWait {
+		event, message = ReasonTimedOut, "Suspended: there was no capacity for it within its maximum wait"
+	}
+	return r.act(ctx, job, action{
+		name: "suspend", reason: event, message: message, fresh: true, suspends: true,
+		do: func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Suspend(ctx, job, reason) },
+	})
+}
+
+// Resume undoes Suspend, with so many workers where the system can choose.
+func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
+	return r.act(ctx, job, action{
+		name: "resume", reason: ReasonResumed, fresh: true, suspends: true,
+		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
+		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Resume(ctx, job, workers) },
+	})
+}
+
+// Grow brings a job that was shrunk to so many workers. The error is a BusyError where the job is being scaled.
+func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
+	return r.act(ctx, job, action{
+		name: "grow", reason: ReasonGrown, fresh: true,
+		message: fmt.Sprintf("Grows to %d workers", workers),
+		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Grow(ctx, job, workers) },
+	})
+}
+
+// action is one call to an adapter, and what is told about it.
+type action struct {
+	name, reason, message string
+	// always: the Event is due even where the system needed nothing.
+	always bool
+	// fresh: what there is to do depends on what the object says now.
+	fresh bool
+	// suspends: not to be done to a job of Kueue's.
+	suspends bool
+	do       func(context.Context, Adapter, Job) error
+}
+
+func (r *Registry) act(ctx context.Context, job Job, action action) error {
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	err := r.attempt(ctx, &job, action)
+	jobActions.WithLabelValues(job.System, action.name, outcome(err)).Inc()
+	if err != nil && !errors.Is(err, ErrUnchanged) {
+		return fmt.Errorf("%s %s: %w", action.name, job.Ref, err)
+	}
+	if job.Object != nil && (err == nil || action.always) {
+		r.config.Recorder.Event(job.Object, eventType(action.reason), action.reason, action.message)
+	}
+	return nil
+}
+
+func (r *Registry) attempt(ctx context.Context, job *Job, action action) error {
+	adapter, err := r.adapter(job.Ref)
+	if err != nil {
+		return err
+	}
+	if action.fresh {
+		uid := job.UID
+		if *job, err = r.freshen(ctx, adapter, *job); err != nil {
+			return err
+		}
+		if uid != "" && uid != job.UID {
+			return fmt.Errorf("another job has its name by now: %w", ErrNoObject)
+		}
+	}
+	if action.suspends && job.Object != nil && job.Object.GetLabels()[labelQueue] != "" {
+		return fmt.Errorf("Kueue suspends and resumes it: %w", ErrUnsupported)
+	}
+	return absent(action.do(ctx, adapter, *job))
+}
+
+// freshen reads the job again, and keeps its name for the metrics where that fails.
+func (r *Registry) freshen(ctx context.Context, adapter Adapter, job Job) (Job, error) {
+	now, err := r.read(ctx, adapter, job.Ref)
+	if err != nil {
+		return Job{Ref: job.Ref}, err
+	}
+	return now, nil
+}
+
+// adapter returns that of the job's system, if the system is installed.
+func (r *Registry) adapter(ref Ref) (Adapter, error) {
+	adapter, ok := r.byName[ref.System]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%s: its system is not known: %w", ref, ErrNoObject)
+	case !r.on(ref.System):
+		return nil, fmt.Errorf("%s: %s is not served: %w", ref, adapter.Resource().GroupResource(), ErrNoObject)
+	}
+	return adapter, nil
+}
+
+// absent makes ErrNoObject of the API server's answer that there is none.
+func absent(err error) error {
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w: %w", ErrNoObject, err)
+	}
+	return err
+}
