@@ -68,6 +68,13 @@ type Config struct {
 	// OnNotice is called, without a lock held and never concurrently with itself, when Doomed has got larger by an
 	// instance with a Node: the time to look for a replacement. It must not block. Optional.
 	OnNotice func()
+	// Jobs knows which pods belong together, and how to speak to their systems. Where it is nil, every pod is on its own.
+	Jobs Jobs
+	// Replaced says whether what is on the Node has a place elsewhere, there or bought, so that the drain may begin. It must
+	// be cheap. Where it is nil, nothing is waited for.
+	Replaced func(node string) bool
+	// ReplaceWait is how long after its notice a Node's drain waits for Replaced at most. It defaults to DefaultReplaceWait.
+	ReplaceWait time.Duration
 }
 
 // Controller takes reclaims from notice to end. Only the leader may run it. Its exported methods are safe for concurrent
@@ -79,6 +86,7 @@ type Controller struct {
 
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
 	marks, drains workqueue.TypedRateLimitingInterface[string]
+	handshakes    handshakes
 	// hearing is how many sources are just queueing marks.
 	hearing atomic.Int32
 
@@ -99,11 +107,12 @@ func New(config Config) (*Controller, error) {
 	config.setDefaults()
 	c := &Controller{
 		Config:  config,
-		marks:   newQueue("reclaim_marks", config.Clock),
-		drains:  newQueue("reclaim_drains", config.Clock),
+		marks:   newQueue[string]("reclaim_marks", config.Clock),
+		drains:  newQueue[string]("reclaim_drains", config.Clock),
 		notices: map[string]Notice{},
 		endings: map[string]ending{},
 	}
+	c.handshakes.init(config.Clock)
 	if err := c.addIndexes(); err != nil {
 		return nil, fmt.Errorf("reclaim: %w", err)
 	}
@@ -126,6 +135,15 @@ func (c *Config) setDefaults() {
 	if c.OnNotice == nil {
 		c.OnNotice = func() {}
 	}
+	if c.Jobs == nil {
+		c.Jobs = soloJobs{}
+	}
+	if c.Replaced == nil {
+		c.Replaced = func(string) bool { return true }
+	}
+	if c.ReplaceWait <= 0 {
+		c.ReplaceWait = DefaultReplaceWait
+	}
 }
 
 // Run polls and works until ctx ends, then waits for its workers. The error is that of the informers: their caches never
@@ -136,7 +154,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.marks.ShutDown()
 		c.drains.ShutDown()
+		c.handshakes.queue.ShutDown()
 		workers.Wait()
+		c.handshakes.asking.Wait()
 	}()
 	unwatch, err := c.watch(ctx)
 	if err != nil {
@@ -148,6 +168,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	for range drainWorkers {
 		workers.Go(func() { work(ctx, c.drains, c.syncDrain) })
+	}
+	for range jobWorkers {
+		workers.Go(func() { work(ctx, c.handshakes.queue, c.syncJob) })
 	}
 	c.pollUntilDone(ctx)
 	return nil
@@ -166,10 +189,10 @@ func (c *Controller) Doomed() sets.Set[string] {
 	return doomed
 }
 
-func newQueue(name string, clk clock.WithTicker) workqueue.TypedRateLimitingInterface[string] {
+func newQueue[T comparable](name string, clk clock.WithTicker) workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: clk})
+		workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryFirst, retryMost),
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: clk})
 }
 
 // Retries start fast, since a notice leaves minutes, and never get rarer than a tenth of them.
@@ -178,28 +201,19 @@ const (
 	retryMost  = 10 * time.Second
 )
 
-// work takes Nodes from the queue until it is shut down.
-func work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], sync func(context.Context, string) error) {
+// work takes Nodes or jobs from the queue until it is shut down.
+func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], sync func(context.Context, T) error) {
 	for {
-		name, shutdown := queue.Get()
+		item, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		if err := sync(ctx, name); err == nil {
-			queue.Forget(name)
+		if err := sync(ctx, item); err == nil {
+			queue.Forget(item)
 		} else if ctx.Err() == nil {
-			logRetry(klog.FromContext(ctx), name, err)
-			queue.AddRateLimited(name)
+			klog.FromContext(ctx).Error(err, "Will try again", "item", item)
+			queue.AddRateLimited(item)
 		}
-		queue.Done(name)
+		queue.Done(item)
 	}
-}
-
-// logRetry keeps quiet about budgets, which refuse again and again.
-func logRetry(logger klog.Logger, node string, err error) {
-	if errors.Is(err, errRefused) {
-		logger.V(2).Info("Will ask again", "node", klog.KRef("", node), "answer", err.Error())
-		return
-	}
-	logger.Error(err, "Will try again", "node", klog.KRef("", node))
 }
