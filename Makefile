@@ -14,6 +14,7 @@ export GOWORK := off
 BIN := $(CURDIR)/out/bin
 TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
+OPERATOR := test/trainingoperator/operator
 
 # The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
@@ -51,7 +52,7 @@ test-unit: compiler ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 
 .PHONY: test-stories
-test-stories: compiler controlplane ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+test-stories: compiler controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(CONTROLPLANE) -vet=off ./...
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=4 $(STORIES)
 
@@ -64,7 +65,7 @@ gofmt:
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files"; exit 1; fi
 
 .PHONY: vet
-vet: compiler controlplane
+vet: compiler controlplane operator
 	go vet -race ./...
 
 .PHONY: staticcheck
@@ -94,6 +95,10 @@ rendered: $(BIN)/helm
 .PHONY: controlplane
 controlplane: ## Compile and vet the control plane of the tests, a Go module of its own: minutes the first time.
 	GOFLAGS= go vet -C $(CONTROLPLANE) ./...
+
+.PHONY: operator
+operator: ## Compile and vet the training operator of the tests, likewise.
+	GOFLAGS= go vet -C $(OPERATOR) ./...
 
 .PHONY: compiler
 compiler: ## Install a C compiler where none is found: the race detector links with it.

@@ -14,26 +14,6 @@ func TestVersionIsThatOfTheNestedModule(t *testing.T) {
 	require.Contains(t, string(mod), "k8s.io/kubernetes v"+kubeVersion)
 }
 
-func TestFingerprintChangesWithTheSources(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, content string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
-	}
-	seen := map[string]bool{}
-	for _, change := range []func(){
-		func() { write("a", "1") },
-		func() { write("a", "2") },
-		func() { write("b", "") },
-		func() { require.NoError(t, os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "c"))) },
-	} {
-		change()
-		sum, err := fingerprint(dir)
-		require.NoError(t, err)
-		require.False(t, seen[sum])
-		seen[sum] = true
-	}
-}
-
 func TestStartRefusesBadOptions(t *testing.T) {
 	used := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(used, "file"), nil, 0o600))

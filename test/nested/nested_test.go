@@ -1,0 +1,32 @@
+package nested
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFingerprintChangesWithTheSources(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	seen := map[string]bool{}
+	for _, change := range []func(){
+		func() { write("a", "1") },
+		func() { write("a", "2") },
+		func() { write("b", "") },
+		func() { require.NoError(t, os.Rename(filepath.Join(dir, "b"), filepath.Join(dir, "c"))) },
+	} {
+		change()
+		sum, err := fingerprint(dir, "")
+		require.NoError(t, err)
+		require.False(t, seen[sum])
+		seen[sum] = true
+	}
+	sum, err := fingerprint(dir, "-X a.b=c")
+	require.NoError(t, err)
+	require.False(t, seen[sum], "other linker flags are another binary")
+}
