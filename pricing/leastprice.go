@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
@@ -33,9 +34,11 @@ type Candidate struct {
 	Nodes, Pods int
 	// GPUs and CPUs are what the pods ask for.
 	GPUs, CPUs float64
-	// Price is that of all the nodes together per hour; it is 0 where Priced is false.
+	// Price is the market's for all the nodes together per hour; it is 0 where Priced is false.
 	Price  float64
 	Priced bool
+	// Surcharge is the part by which the price counts for more, because instances are being reclaimed.
+	Surcharge float64
 }
 
 // Cost is the price per GPU-hour asked for, or per CPU-hour where the pods ask for no GPUs. Pods that ask for nothing
@@ -50,6 +53,9 @@ func (c Candidate) Cost() float64 {
 	return c.Price
 }
 
+// expected is the cost by which candidates are compared.
+func (c Candidate) expected() float64 { return c.Cost() * (1 + c.Surcharge) }
+
 // String is a line for logs and Events.
 func (c Candidate) String() string {
 	if !c.Priced {
@@ -59,7 +65,16 @@ func (c Candidate) String() string {
 	if c.GPUs == 0 {
 		unit = "CPU"
 	}
-	return fmt.Sprintf("%s: %d nodes for %d pods, %.3f per hour, %.3f per %s-hour", c.NodeGroup, c.Nodes, c.Pods, c.Price, c.Cost(), unit)
+	line := fmt.Sprintf("%s: %d nodes for %d pods, %.3f per hour, %.3f per %s-hour", c.NodeGroup, c.Nodes, c.Pods, c.Price, c.Cost(), unit)
+	if c.Surcharge > 0 {
+		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", 1+c.Surcharge)
+	}
+	return line
+}
+
+// marketPricer is a PricingModel that knows the price without its surcharge. Model is one.
+type marketPricer interface {
+	MarketPrice(node *apiv1.Node) (perHour float64, known bool)
 }
 
 // LeastPrice is an expander for Cluster Autoscaler. It chooses the option that costs least for what it helps; among
@@ -132,6 +147,11 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 		return c
 	}
 	c.Price, c.Priced = price*float64(option.NodeCount), true
+	if model, ok := l.model.(marketPricer); ok {
+		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
+			c.Price, c.Surcharge = market*float64(option.NodeCount), price/market-1
+		}
+	}
 	return c
 }
 
@@ -141,7 +161,7 @@ func better(a, b Candidate) int {
 	return cmp.Or(
 		first(a.Priced, b.Priced),
 		first(a.GPUs > 0, b.GPUs > 0),
-		cmp.Compare(rounded(a.Cost()), rounded(b.Cost())),
+		cmp.Compare(rounded(a.expected()), rounded(b.expected())),
 		cmp.Compare(a.Nodes, b.Nodes),
 		cmp.Compare(b.Pods, a.Pods),
 		cmp.Compare(a.NodeGroup, b.NodeGroup),

@@ -40,6 +40,8 @@ type ModelConfig struct {
 	// Candidates are the offerings that a node which names no type or no zone may turn out to be. Without it, or where
 	// it returns none, they are the known ones that agree with the node's labels.
 	Candidates func(*apiv1.Node) []Offering
+	// Surcharge is the part by which an offering's price counts for more, for a risk that the market does not price. Optional.
+	Surcharge func(Offering) float64
 }
 
 // Model prices nodes and pods. It is safe for concurrent use if what it is made of is, and never touches the network.
@@ -52,26 +54,33 @@ var _ cloudprovider.PricingModel = (*Model)(nil)
 // NewModel returns a model.
 func NewModel(config ModelConfig) *Model { return &Model{config: config} }
 
-// NodePrice is the price of running a node for a time, by its labels. A node that does not say which offering it will
-// be costs what the dearest one does. The error is ErrNoPrice where none is known.
+// NodePrice is the price of running a node for a time, by its labels, with the surcharge. A node that does not say which
+// offering it will be costs what the dearest one does. The error is ErrNoPrice where none is known.
 func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, error) {
-	perHour, ok := m.perHour(node)
+	perHour, ok := m.perHour(node, m.config.Surcharge)
 	if !ok {
 		return 0, fmt.Errorf("node %s (%s in %q): %w", node.Name, node.Labels[apiv1.LabelInstanceTypeStable], node.Labels[apiv1.LabelTopologyZone], ErrNoPrice)
 	}
 	return perHour * hours(start, end), nil
 }
 
-func (m *Model) perHour(node *apiv1.Node) (float64, bool) {
+// MarketPrice is NodePrice for an hour, without the surcharge; false where it is unknown.
+func (m *Model) MarketPrice(node *apiv1.Node) (float64, bool) { return m.perHour(node, nil) }
+
+func (m *Model) perHour(node *apiv1.Node, surcharge func(Offering) float64) (float64, bool) {
+	if surcharge == nil {
+		surcharge = func(Offering) float64 { return 0 }
+	}
 	o := offeringOf(node)
 	candidates := m.candidates(node, o)
 	if candidates == nil {
-		return m.config.Prices.Price(o)
+		price, ok := m.config.Prices.Price(o)
+		return price * (1 + surcharge(o)), ok
 	}
 	var dearest float64
 	for _, candidate := range candidates {
 		if price, ok := m.config.Prices.Price(candidate); ok {
-			dearest = max(dearest, price)
+			dearest = max(dearest, price*(1+surcharge(candidate)))
 		}
 	}
 	return dearest, dearest > 0

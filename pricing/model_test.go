@@ -133,3 +133,30 @@ func TestTimeThatRunsBackwardsCostsNothing(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Zero(t, price)
 }
+
+func TestSurcharge(t *testing.T) {
+	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, Surcharge: func(o Offering) float64 {
+		if o.Zone == "a" && o.Spot {
+			return 1
+		}
+		return 0
+	}})
+	for name, test := range map[string]struct {
+		node             *apiv1.Node
+		expected, market float64
+	}{
+		"with":                         {node(typeLabel, v100, zoneLabel, "a", purchaseOptionLabel, "spot"), 8, 4},
+		"without":                      {node(typeLabel, v100, zoneLabel, "b", purchaseOptionLabel, "spot"), 6, 6},
+		"the dearest with, of several": {node(typeLabel, v100, purchaseOptionLabel, "spot"), 8, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1e9, 0)
+			expected, err := model.NodePrice(test.node, now, now.Add(time.Hour))
+			assert.NoError(t, err)
+			assert.Equal(t, test.expected, expected)
+			market, known := model.MarketPrice(test.node)
+			assert.True(t, known)
+			assert.Equal(t, test.market, market)
+		})
+	}
+}

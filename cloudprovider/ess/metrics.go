@@ -48,6 +48,10 @@ var (
 		Name: "gpu_spot_unrecognized_nodes_total",
 		Help: "Nodes without a providerID of Alibaba Cloud, which are left alone.",
 	})
+	restlessOfferings = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_restless_offerings",
+		Help: "Offerings that had an instance reclaimed of late, for which their price counts for more.",
+	})
 	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_removed_instances_total",
 		Help: "Instances given back.",
@@ -57,5 +61,5 @@ var (
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, poolProblem, poolErrors, poolTargeting, poolInstances,
-		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, removedInstances)
+		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, restlessOfferings, removedInstances)
 }

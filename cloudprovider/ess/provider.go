@@ -86,6 +86,7 @@ type Provider struct {
 	cancel  context.CancelFunc
 	remover *remover
 	reports *reporter
+	unrest  *unrest
 
 	// refreshing admits one refresh at a time; it is never held together with a call of core's.
 	refreshing sync.Mutex
@@ -144,6 +145,7 @@ func New(config Config) (*Provider, error) {
 	p := &Provider{
 		Config: config, specs: specs, ctx: ctx, cancel: cancel,
 		reports:     newReporter(config.Events),
+		unrest:      newUnrest(config.Clock),
 		facts:       newFacts(),
 		pools:       map[string]*pool{},
 		handles:     map[string]*Offering{},
@@ -159,7 +161,7 @@ func New(config Config) (*Provider, error) {
 		poolTallies: map[string]*poolTally{},
 	}
 	p.remover = newRemover(p)
-	p.model = pricing.NewModel(pricing.ModelConfig{Prices: config.Prices, Shape: p.shape, Candidates: p.candidates})
+	p.model = pricing.NewModel(pricing.ModelConfig{Prices: config.Prices, Shape: p.shape, Candidates: p.candidates, Surcharge: p.unrest.surcharge})
 	return p, nil
 }
 
@@ -304,8 +306,8 @@ func (p *Provider) Cleanup() error {
 }
 
 // BeginLoop freezes which instances are doomed until the next call, so that core, which asks about nodes before
-// Refresh and about instances after it, sees one truth; and learns in which form each Node writes its providerID,
-// because core compares that form to the letter.
+// Refresh and about instances after it, sees one truth; has their offerings count as dearer before anything is bought;
+// and learns in which form each Node writes its providerID, because core compares that form to the letter.
 func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	doomed := sets.New[string]()
 	if p.Doomed != nil {
@@ -326,7 +328,21 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doomed, p.providerIDs = doomed, providerIDs
+	p.unrest.observe(p.doomedOfferings())
 	p.retally()
+}
+
+// doomedOfferings are those of the doomed spot instances of all pools. Needs p.mu.
+func (p *Provider) doomedOfferings() map[string]pricing.Offering {
+	found := map[string]pricing.Offering{}
+	for id := range p.doomed {
+		if instance, listed := p.instances[id]; listed {
+			if offered := offeringOf(instance); offered.Purchase == PurchaseSpot {
+				found[id] = offered.priced()
+			}
+		}
+	}
+	return found
 }
 
 // unrecognized tells, once per Node, that no instance can be found for it, so that it is left alone.
@@ -377,7 +393,8 @@ func (p *Provider) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
 	}, true
 }
 
-// NodePrice is the market price of one node of the group per hour; false while it is unknown.
+// NodePrice is what one node of the group costs per hour, for comparison with others: the market price, and more where
+// instances are being reclaimed. It is false while the price is unknown.
 func (p *Provider) NodePrice(groupID string) (float64, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -389,7 +406,7 @@ func (p *Provider) NodePrice(groupID string) (float64, bool) {
 	if pool == nil {
 		return 0, false
 	}
-	return p.priceOf(pool, handle.offering)
+	return p.dearest(pool, handle.offering, p.unrest.surcharge)
 }
 
 // TemplateVersion changes whenever the template of the group changes; it is empty for a group that is gone.

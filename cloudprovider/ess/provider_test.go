@@ -39,7 +39,7 @@ func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
 	first := f.group(a10InA)
 	f.refresh()
 	assert.Same(t, first, f.group(a10InA), "core keeps the pointer across loops")
-	assert.Empty(t, f.events.said)
+	assert.Empty(t, f.events.about("SpotPoolProblem"))
 }
 
 func TestPurchaseCountsBeforeItIsAnsweredAndUntilItsInstancesCome(t *testing.T) {

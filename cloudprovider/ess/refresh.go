@@ -436,7 +436,22 @@ func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, l
 	for reason, message := range built.hazards() {
 		seen.problems[problem{group.ID, reason}] = message
 	}
+	p.tellReserve(built)
 	return built
+}
+
+// tellReserve says, once for each pair of maxima, that a pool at its maximum could not replace what is being reclaimed:
+// the scaling group counts that until it is released.
+func (p *Provider) tellReserve(pool *pool) {
+	own, group := pool.maxSize, pool.group.MaxSize
+	if pool.purchase != PurchaseSpot || own < group {
+		return
+	}
+	p.reports.once(fmt.Sprintf("reserve/%s/%d/%d", pool.id, own, group), func() {
+		p.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
+			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
+			pool.id, own, group, ownPrefix)
+	})
 }
 
 // hazards are settings of a scaling group that buy behind the autoscaler's back or keep it from buying.

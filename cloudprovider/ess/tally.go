@@ -9,6 +9,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // tally is how much there is of one node group. It is derived, and never changed after it was made.
@@ -179,8 +180,14 @@ func (p *Provider) within(known *knownOffering) bool {
 
 // priceOf is the price per node-hour of the offering; that of a whole pool is its dearest offering's. Needs p.mu.
 func (p *Provider) priceOf(pool *pool, wanted offering) (float64, bool) {
+	return p.dearest(pool, wanted, func(pricing.Offering) float64 { return 0 })
+}
+
+// dearest is the same with a surcharge on each price. Needs p.mu.
+func (p *Provider) dearest(pool *pool, wanted offering, surcharge func(pricing.Offering) float64) (float64, bool) {
 	if pool.targeting != targetWhole {
-		return p.Prices.Price(wanted.priced())
+		price, priced := p.Prices.Price(wanted.priced())
+		return price * (1 + surcharge(wanted.priced())), priced
 	}
 	dearest := 0.0
 	for _, offered := range pool.offerings {
@@ -188,7 +195,7 @@ func (p *Provider) priceOf(pool *pool, wanted offering) (float64, bool) {
 		if !priced {
 			return 0, false
 		}
-		dearest = max(dearest, price)
+		dearest = max(dearest, price*(1+surcharge(offered.priced())))
 	}
 	return dearest, true
 }
