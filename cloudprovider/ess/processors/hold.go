@@ -19,14 +19,22 @@ import (
 // DefaultSettleWindow is how long no new pod of a demand must have appeared before it is bought for.
 const DefaultSettleWindow = time.Second
 
-// maxSettleWindows bounds the wait in all, so that a steady stream of pods cannot starve those already there.
-const maxSettleWindows = 5
+const (
+	// maxSettleWindows bounds the wait in all, so that a steady stream of pods cannot starve those already there.
+	maxSettleWindows = 5
+	// Of a crowd the last has come when none follows for many times as long as one took to follow the other. That is at
+	// least a fraction of the window: controllers make pods in batches.
+	crowd      = 32
+	crowdGaps  = 20
+	crowdHaste = 5
+)
 
 // Hold keeps pods back for which it is too early to buy:
 //
 //   - GPU pods of a demand (same GPUs, same node selector) of which another pod appeared within the settle window: a
 //     job of eight pods is created over some hundred milliseconds, and eight GPUs in one node are cheaper than one
-//     after the other. The wait ends after five windows at the latest;
+//     after the other. The wait ends after five windows at the latest. Of a crowd that comes fast a fifth of the window
+//     is enough;
 //   - pods of a gang that is not complete: pending and scheduled ones together are fewer than its declared size. A
 //     complete gang does not settle, since it said how many are to come.
 //
@@ -143,7 +151,7 @@ func (h *Hold) settle(left []*apiv1.Pod) (passed []*apiv1.Pod, waiting int) {
 
 	now, next := h.clock.Now(), time.Time{}
 	for demand, b := range batches {
-		due := b.latest.Add(h.window)
+		due := b.latest.Add(h.patience(len(b.pods), b.latest.Sub(b.first)))
 		if bound := b.first.Add(maxSettleWindows * h.window); bound.Before(due) {
 			due = bound
 		}
@@ -164,6 +172,15 @@ func (h *Hold) settle(left []*apiv1.Pod) (passed []*apiv1.Pod, waiting int) {
 	h.nextWake = next
 	h.mu.Unlock()
 	return passed, waiting
+}
+
+// patience is how long after the last pod no other must have come, where so many came within the span.
+func (h *Hold) patience(pods int, span time.Duration) time.Duration {
+	if pods < crowd {
+		return h.window
+	}
+	gap := span / time.Duration(pods-1)
+	return min(h.window, max(h.window/crowdHaste, crowdGaps*gap))
 }
 
 // arrival is when the pod was first seen, by the informer or else by the loop.

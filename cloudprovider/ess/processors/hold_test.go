@@ -2,6 +2,7 @@ package processors
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -110,6 +111,41 @@ func TestSettling(t *testing.T) {
 					assert.Equal(t, epoch.Add(loop.wake), wake)
 				}
 			}
+		})
+	}
+}
+
+func TestCrowdIsWaitedForAsLongAsItsPaceAsks(t *testing.T) {
+	const window = time.Second
+	for name, test := range map[string]struct {
+		pods int
+		gap  time.Duration
+		want time.Duration
+	}{
+		"a job of eight":               {8, 3 * time.Millisecond, window},
+		"a hundred at a stroke":        {100, 0, window / 5},
+		"a hundred, fast":              {100, 3 * time.Millisecond, window / 5},
+		"a hundred, one after another": {100, 30 * time.Millisecond, 600 * time.Millisecond},
+		"forty, throttled at 20 QPS":   {40, 50 * time.Millisecond, window},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakePassiveClock(epoch)
+			arrivals := NewArrivals(clk)
+			hold := NewHold(&chain{}, arrivals, &Gangs{}, clk, window)
+			var pending []*apiv1.Pod
+			for i := range test.pods {
+				clk.SetTime(epoch.Add(time.Duration(i) * test.gap))
+				pending = append(pending, newPod(fmt.Sprintf("pod-%d", i)))
+				arrivals.Note(pending[i])
+			}
+			last := clk.Now()
+			ctx, _, _ := newContext(nil, nil)
+			released, err := hold.Process(ctx, pending)
+			require.NoError(t, err)
+			assert.Empty(t, released)
+			wake, waits := hold.NextWake()
+			require.True(t, waits)
+			assert.Equal(t, test.want, wake.Sub(last))
 		})
 	}
 }
