@@ -1,23 +1,32 @@
 package reclaim
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
-// Budgets, requests per second and burst. A mark is one request per Node, so that a thousand notices are marked within
-// three seconds; a drain is one request per pod and more.
-const (
-	markQPS, markBurst   = 300, 600
-	drainQPS, drainBurst = 200, 400
-)
+// Budgets are requests per second and bursts. Where one is zero its default holds.
+type Budgets struct {
+	// MarkQPS and MarkBurst are for the marks: one request per Node, or two where a source corrects the deadline.
+	MarkQPS   float32
+	MarkBurst int
+	// DrainQPS and DrainBurst are for everything else: two requests per pod and more.
+	DrainQPS   float32
+	DrainBurst int
+}
+
+// DefaultBudgets mark a thousand Nodes within three seconds and evict their eight thousand pods within two minutes.
+var DefaultBudgets = Budgets{MarkQPS: 300, MarkBurst: 600, DrainQPS: 200, DrainBurst: 400}
 
 // Clients makes the two clients of a Config, each with a budget of its own, whatever that of base is.
-func Clients(base *rest.Config) (marks, drains kubernetes.Interface, err error) {
-	if marks, err = withBudget(base, markQPS, markBurst); err == nil {
-		drains, err = withBudget(base, drainQPS, drainBurst)
+func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Interface, err error) {
+	if marks, err = withBudget(base,
+		cmp.Or(budgets.MarkQPS, DefaultBudgets.MarkQPS), cmp.Or(budgets.MarkBurst, DefaultBudgets.MarkBurst)); err == nil {
+		drains, err = withBudget(base,
+			cmp.Or(budgets.DrainQPS, DefaultBudgets.DrainQPS), cmp.Or(budgets.DrainBurst, DefaultBudgets.DrainBurst))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reclaim: making a client: %w", err)

@@ -26,13 +26,13 @@ func (c *Controller) addIndexes() error {
 	c.nodeInformer, c.podInformer = core.Nodes().Informer(), core.Pods().Informer()
 	if err := c.nodeInformer.AddIndexers(cache.Indexers{
 		byInstance: func(obj any) ([]string, error) {
-			if id := instanceID(obj.(*corev1.Node)); id != "" {
+			if id := c.instanceID(obj.(*corev1.Node)); id != "" {
 				return []string{id}, nil
 			}
 			return nil, nil
 		},
 		byMark: func(obj any) ([]string, error) {
-			if isMarked(obj.(*corev1.Node)) {
+			if node := obj.(*corev1.Node); isMarked(node) && c.instanceID(node) != "" {
 				return []string{marked}, nil
 			}
 			return nil, nil
@@ -52,8 +52,8 @@ func (c *Controller) addIndexes() error {
 // only the leader has them.
 func (c *Controller) watch(ctx context.Context) (unwatch func(), err error) {
 	nodes, nodesErr := c.nodeInformer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(obj any, _ bool) { c.nodeAppeared(obj.(*corev1.Node)) },
-		UpdateFunc: func(old, obj any) { c.nodeChanged(old.(*corev1.Node), obj.(*corev1.Node)) },
+		AddFunc:    func(obj any, _ bool) { c.nodeAppeared(ctx, obj.(*corev1.Node)) },
+		UpdateFunc: func(old, obj any) { c.nodeChanged(ctx, old.(*corev1.Node), obj.(*corev1.Node)) },
 		DeleteFunc: func(obj any) { c.nodeVanished(last[*corev1.Node](obj)) },
 	})
 	pods, podsErr := c.podInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -85,11 +85,13 @@ func last[T any](obj any) T {
 	return object
 }
 
-func (c *Controller) nodeAppeared(node *corev1.Node) {
+// nodeAppeared takes up what stands on the Node, and what was heard of its instance before.
+func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
+	c.hear(ctx, c.wordsOn(node)...)
 	if _, doomed := c.noticeOf(node); !doomed {
 		return
 	}
-	c.marks.Add(node.Name)
+	c.markSoon(node)
 	if !isMarked(node) {
 		c.notify()
 	}
@@ -97,13 +99,14 @@ func (c *Controller) nodeAppeared(node *corev1.Node) {
 
 // nodeChanged puts back a mark that somebody took off, and starts the drain once the marks have come back to the cache:
 // a drain looks at nothing else. Heartbeats are none of its business.
-func (c *Controller) nodeChanged(old, node *corev1.Node) {
+func (c *Controller) nodeChanged(ctx context.Context, old, node *corev1.Node) {
+	c.hear(ctx, c.wordsOn(node)...)
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		return
 	}
 	if len(markPatch(node, notice)) > 0 {
-		c.marks.Add(node.Name)
+		c.markSoon(node)
 	} else if len(markPatch(old, notice)) > 0 {
 		c.drains.Add(node.Name)
 	}
@@ -139,12 +142,9 @@ func (c *Controller) node(name string) *corev1.Node {
 	return obj.(*corev1.Node)
 }
 
-// nodeOf is nil where the instance has no Node in this cluster.
-func (c *Controller) nodeOf(instanceID string) *corev1.Node {
-	if nodes := indexed[*corev1.Node](c.nodeInformer, byInstance, instanceID); len(nodes) > 0 {
-		return nodes[0]
-	}
-	return nil
+// nodesOf are those of the instance in this cluster: one, none, or for a while two, where it joined under another name.
+func (c *Controller) nodesOf(instanceID string) []*corev1.Node {
+	return indexed[*corev1.Node](c.nodeInformer, byInstance, instanceID)
 }
 
 func (c *Controller) markedNodes() []*corev1.Node {
@@ -168,10 +168,10 @@ func indexed[T any](informer cache.SharedIndexInformer, index, key string) []T {
 	return found
 }
 
-// instanceID is empty for a Node of another cloud and for one without a providerID.
-func instanceID(node *corev1.Node) string {
-	_, id, err := ess.InstanceIDFromProviderID(node.Spec.ProviderID)
-	if err != nil {
+// instanceID is empty for a Node of another cloud or region and for one without a providerID.
+func (c *Controller) instanceID(node *corev1.Node) string {
+	region, id, err := ess.InstanceIDFromProviderID(node.Spec.ProviderID)
+	if err != nil || c.Region != "" && region != c.Region {
 		return ""
 	}
 	return id

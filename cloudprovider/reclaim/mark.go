@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,23 +23,82 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 	defer cancel()
 	node := c.node(name)
 	if node == nil {
+		c.due.done(name)
 		return nil
 	}
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
+		c.due.done(name)
 		return nil
 	}
 	switch c.verdictOf(notice.InstanceID) {
 	case released:
+		c.due.done(name)
 		return c.remove(ctx, node, notice)
 	case withdrawn:
 		return c.giveBack(ctx, node, notice)
 	}
 	changed, err := c.mark(ctx, node, notice)
-	if err == nil && !changed {
+	if err != nil {
+		return err
+	}
+	c.due.done(name)
+	if !changed {
 		c.drains.Add(name) // else nodeChanged does
 	}
-	return err
+	return nil
+}
+
+// markSoon queues the Node. A first mark goes before all drains.
+func (c *Controller) markSoon(node *corev1.Node) {
+	if !isMarked(node) {
+		c.due.add(node.Name, c.Clock.Now())
+	}
+	c.marks.Add(node.Name)
+}
+
+// marksWaiting says whether Nodes are still without a mark that is due, or are just being queued for it. One that cannot
+// be marked does not hold up the others for long.
+func (c *Controller) marksWaiting() bool {
+	return c.hearing.Load() > 0 || c.due.since(c.Clock.Now().Add(-marksPatience))
+}
+
+// marksPatience is how long drains wait for a mark.
+const marksPatience = 10 * time.Second
+
+// due are Nodes, and since when they wait. The zero value is ready. It is safe for concurrent use.
+type due struct {
+	mu    sync.Mutex
+	nodes map[string]time.Time
+}
+
+func (d *due) add(node string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.nodes == nil {
+		d.nodes = map[string]time.Time{}
+	}
+	if _, waits := d.nodes[node]; !waits {
+		d.nodes[node] = now
+	}
+}
+
+func (d *due) done(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.nodes, node)
+}
+
+// since says whether a Node waits that came after then.
+func (d *due) since(then time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, at := range d.nodes {
+		if at.After(then) {
+			return true
+		}
+	}
+	return false
 }
 
 // mark completes the marks. An Event and a latency are due for the first time only, not where a mark was taken off by
@@ -52,7 +112,9 @@ func (c *Controller) mark(ctx context.Context, node *corev1.Node, notice Notice)
 	if err != nil || !changed || !first {
 		return changed, err
 	}
-	noticeToMark.WithLabelValues(string(notice.Source)).Observe(c.Clock.Since(notice.FirstSeen).Seconds())
+	for source, at := range c.spoke(notice) {
+		noticeToMark.WithLabelValues(string(source)).Observe(c.Clock.Since(at).Seconds())
+	}
 	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", notice.InstanceID, "deadline", notice.Deadline)
 	c.event(node, ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, draining",
 		notice.InstanceID, formatTime(notice.Deadline), notice.Source)
@@ -61,10 +123,13 @@ func (c *Controller) mark(ctx context.Context, node *corev1.Node, notice Notice)
 
 // giveBack undoes the marks of an instance that lives on.
 func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Notice) error {
-	changed, err := patchNode(ctx, c.MarkClient, node, unmarkPatch)
+	changed, err := patchNode(ctx, c.MarkClient, node, func(node *corev1.Node) nodePatch {
+		return unmarkPatch(node, c.Clock.Now())
+	})
 	if err != nil {
 		return err
 	}
+	c.due.done(node.Name)
 	// The verdict stays until the informer shows the Node without marks: see pruneEndings.
 	c.mu.Lock()
 	delete(c.notices, notice.InstanceID)

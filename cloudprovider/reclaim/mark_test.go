@@ -112,7 +112,7 @@ func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
 		w.start()
 		require.True(t, w.controller.Doomed().Has("i-foreign"))
 		w.cloud.release("foreign")
-		w.poll()
+		w.pass(idleFactor * DefaultPollInterval) // there is nothing of ours
 		assert.Empty(t, w.controller.Doomed())
 		assert.Empty(t, w.requests())
 	})

@@ -23,12 +23,13 @@ const (
 
 	// The notes below are for the controller itself: with them a new leader goes on where the last one stopped.
 	noticedAnnotation  = "gpu-spot.autoscaling/reclaim-noticed"  // first seen, RFC 3339
+	statedAnnotation   = "gpu-spot.autoscaling/reclaim-stated"   // "true": the deadline is not an estimate
 	sourceAnnotation   = "gpu-spot.autoscaling/reclaim-source"   // Source
 	cordonedAnnotation = "gpu-spot.autoscaling/reclaim-cordoned" // "true": unschedulable is our doing
 	drainedAnnotation  = "gpu-spot.autoscaling/reclaim-drained"  // when first without pods, RFC 3339
 )
 
-var notes = []string{DeadlineAnnotation, noticedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation}
+var notes = []string{DeadlineAnnotation, noticedAnnotation, statedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation}
 
 // isMarked says whether anything on the Node says that it is doomed. A mark may be incomplete: someone untainted it.
 func isMarked(node *corev1.Node) bool {
@@ -57,7 +58,7 @@ func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
 		}
 		deadline = time.Unix(seconds, 0)
 	}
-	notice := Notice{InstanceID: instanceID, Deadline: deadline.UTC(), Source: SourceUnknown}
+	notice := Notice{InstanceID: instanceID, Deadline: deadline.UTC(), Stated: node.Annotations[statedAnnotation] == "true", Source: SourceUnknown}
 	if source := node.Annotations[sourceAnnotation]; source != "" {
 		notice.Source = Source(source)
 	}
@@ -74,6 +75,9 @@ func markPatch(node *corev1.Node, n Notice) nodePatch {
 		DeadlineAnnotation: n.Deadline.UTC().Format(time.RFC3339),
 		noticedAnnotation:  n.FirstSeen.UTC().Format(time.RFC3339Nano),
 		sourceAnnotation:   string(n.Source),
+	}
+	if n.Stated {
+		wanted[statedAnnotation] = "true"
 	}
 	if !node.Spec.Unschedulable {
 		wanted[cordonedAnnotation] = "true"
@@ -96,10 +100,10 @@ func markPatch(node *corev1.Node, n Notice) nodePatch {
 	return patch
 }
 
-// unmarkPatch takes off what markPatch put on, and nothing else; nil where nothing is left of it.
-func unmarkPatch(node *corev1.Node) nodePatch {
+// unmarkPatch takes off what markPatch and the sources put on, and nothing else; empty where nothing is left of it.
+func unmarkPatch(node *corev1.Node, at time.Time) nodePatch {
 	patch := nodePatch{}
-	for _, key := range notes {
+	for _, key := range slices.Concat(notes, evidence) {
 		if _, ok := node.Annotations[key]; ok {
 			patch.annotate(key, nil)
 		}
@@ -112,6 +116,9 @@ func unmarkPatch(node *corev1.Node) nodePatch {
 	}
 	if others := otherTaints(node); len(others) < len(node.Spec.Taints) {
 		patch.set(others, "spec", "taints")
+	}
+	if len(patch) > 0 {
+		patch.annotate(refutedAnnotation, at.UTC().Format(time.RFC3339))
 	}
 	return patch
 }

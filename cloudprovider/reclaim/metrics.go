@@ -18,6 +18,15 @@ var (
 		Help:    "From the first sight of a notice to the taint on the Node.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 120, 300},
 	}, []string{"source"})
+	confirmationDelay = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_reclaim_confirmation_delay_seconds",
+		Help:    "How much later than the first source of a notice this one spoke.",
+		Buckets: []float64{.1, .5, 1, 2, 5, 10, 30, 60, 120, 300},
+	}, []string{"source"})
+	pushedEvents = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_pushed_events_total",
+		Help: "Events pushed to the endpoint for notices, by outcome: accepted, duplicate, unknown (no Node here has that instance), foreign (another region), stale, other (not about a spot instance); requests refused as unauthorized, malformed or failed (the sender tries again).",
+	}, []string{"outcome"})
 	noticeToEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_reclaim_notice_to_empty_seconds",
 		Help:    "From the first sight of a notice to a Node without pods, those of DaemonSets and the kubelet aside.",
@@ -47,5 +56,5 @@ var (
 
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(noticeToMark, noticeToEmpty, reclaims, podsRemoved, underWay, pollFailures, lastPoll)
+	r.MustRegister(noticeToMark, confirmationDelay, pushedEvents, noticeToEmpty, reclaims, podsRemoved, underWay, pollFailures, lastPoll)
 }

@@ -2,10 +2,10 @@ package reclaim
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 )
 
@@ -15,6 +15,12 @@ type Source string
 const (
 	// SourcePoll is the poll of DescribeInstances for LockReason=Recycling.
 	SourcePoll Source = "ecs-poll"
+	// SourcePush is an event of CloudMonitor or EventBridge; see NewPushHandler.
+	SourcePush Source = "push"
+	// SourceAgent is the node-agent, which reads the metadata of its instance; see AgentAnnotation.
+	SourceAgent Source = "node-agent"
+	// SourceCondition is ACK's node-problem-detector; see ExpiredCondition.
+	SourceCondition Source = "condition"
 	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.
 	SourceUnknown Source = "unknown"
 )
@@ -23,7 +29,10 @@ const (
 type Notice struct {
 	InstanceID string
 	// Deadline is when the instance is released, in whole seconds, UTC: what its Node can carry.
-	Deadline  time.Time
+	Deadline time.Time
+	// Stated says that a source named the deadline. Otherwise it is an estimate.
+	Stated bool
+	// Source is the one that spoke first, FirstSeen when it did.
 	Source    Source
 	FirstSeen time.Time
 }
@@ -41,50 +50,91 @@ func (n Notice) DeleteFrom() time.Time {
 	return n.Deadline.Add(-max(margin, 0))
 }
 
-// estimate makes a notice of a source that does not state the deadline.
-func (c *Controller) estimate(instanceID string, source Source) Notice {
-	now := c.Clock.Now().UTC()
-	return Notice{
-		InstanceID: instanceID,
-		Deadline:   now.Add(c.NoticePeriod).Truncate(time.Second),
-		Source:     source,
-		FirstSeen:  now,
+// with is the notice after another source has spoken: a stated deadline beats an estimated one, and of two of a kind the
+// earlier counts.
+func (n Notice) with(other Notice) Notice {
+	if n.Source == SourceUnknown {
+		n.Source, n.FirstSeen = other.Source, other.FirstSeen
 	}
+	if other.Stated && !n.Stated || other.Stated == n.Stated && other.Deadline.Before(n.Deadline) {
+		n.Deadline, n.Stated = other.Deadline, other.Stated
+	}
+	return n
 }
 
-// noticeOf is the notice under which the Node stands: the one written on it, or else the one heard.
+// maxNotice is how far ahead a deadline is believed: instances are announced minutes ahead.
+const maxNotice = time.Hour
+
+// word is what one source says of one instance.
+type word struct {
+	instanceID string
+	source     Source
+	// deadline is zero where the source does not state it.
+	deadline time.Time
+	// at is when the source spoke; zero means now.
+	at time.Time
+}
+
+// hearsay is what this process heard of an instance.
+type hearsay struct {
+	notice Notice
+	// spoke is when each source first did.
+	spoke map[Source]time.Time
+}
+
+// notice makes one of the word alone. A deadline that cannot be right is estimated instead.
+func (c *Controller) notice(w word) Notice {
+	now := c.Clock.Now().UTC()
+	n := Notice{InstanceID: w.instanceID, Deadline: w.deadline, Stated: true, Source: w.source, FirstSeen: w.at}
+	if n.FirstSeen.IsZero() || n.FirstSeen.After(now) {
+		n.FirstSeen = now
+	}
+	if n.Deadline.IsZero() || n.Deadline.Sub(now) > maxNotice {
+		n.Deadline, n.Stated = n.FirstSeen.Add(c.NoticePeriod), false
+	}
+	n.Deadline = n.Deadline.UTC().Truncate(time.Second)
+	return n
+}
+
+// noticeOf is the notice under which the Node stands: the one written on it, with what was heard since.
 func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
-	id := instanceID(node)
+	id := c.instanceID(node)
 	if id == "" {
 		return Notice{}, false
 	}
-	if notice, ok := readMark(node, id); ok {
-		return notice, true
-	}
+	written, isWritten := readMark(node, id)
 	c.mu.Lock()
-	notice, heard := c.notices[id]
+	heard, isHeard := c.notices[id]
 	c.mu.Unlock()
-	if !heard && isMarked(node) {
-		return c.estimate(id, SourceUnknown), true
+	switch {
+	case isWritten && isHeard:
+		return written.with(heard.notice), true
+	case isHeard:
+		return heard.notice, true
+	case isWritten:
+		return written, true
+	default:
+		return c.notice(word{instanceID: id, source: SourceUnknown}), isMarked(node)
 	}
-	return notice, heard
 }
 
-// hear takes the notices of a source. What is known already stays as it was first heard.
-func (c *Controller) hear(ctx context.Context, source Source, instanceIDs sets.Set[string]) {
+// hear takes what sources say. The first word on an instance makes the notice; later ones confirm it, and may correct
+// its deadline.
+func (c *Controller) hear(ctx context.Context, words ...word) {
 	c.hearing.Add(1)
 	defer c.hearing.Add(-1)
 	var news bool
-	for id := range instanceIDs {
-		if !c.remember(id, source) {
+	for _, w := range words {
+		first, changed := c.remember(w)
+		if !changed {
 			continue
 		}
 		// Looked up after the notice was remembered: a Node that comes in between meets it in nodeAppeared.
-		node := c.nodeOf(id)
-		klog.FromContext(ctx).Info("Notice", "instance", id, "source", source, "node", klog.KObj(node))
-		if node != nil {
-			c.marks.Add(node.Name)
-			news = true
+		nodes := c.nodesOf(w.instanceID)
+		klog.FromContext(ctx).Info("Notice", "instance", w.instanceID, "source", w.source, "deadline", w.deadline, "nodes", klog.KObjSlice(nodes))
+		for _, node := range nodes {
+			c.markSoon(node)
+			news = news || first
 		}
 	}
 	if news {
@@ -92,25 +142,50 @@ func (c *Controller) hear(ctx context.Context, source Source, instanceIDs sets.S
 	}
 }
 
-// marksWaiting says whether Nodes are still waiting for a worker to mark them, or are just being queued for it.
-func (c *Controller) marksWaiting() bool { return c.hearing.Load() > 0 || c.marks.Len() > 0 }
-
-// remember says whether the notice is new.
-func (c *Controller) remember(instanceID string, source Source) bool {
-	notice := c.estimate(instanceID, source)
-	if node := c.nodeOf(instanceID); node != nil {
-		if written, ok := readMark(node, instanceID); ok {
-			notice = written
-		}
-	}
+// remember says whether the word is the first on its instance, and whether there is anything new in it.
+func (c *Controller) remember(w word) (first, changed bool) {
+	notice := c.notice(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.endings, instanceID)
-	if _, known := c.notices[instanceID]; known {
-		return false
+	if w.source == SourcePoll {
+		delete(c.endings, w.instanceID)
 	}
-	c.notices[instanceID] = notice
-	return true
+	known, isKnown := c.notices[w.instanceID]
+	if !isKnown {
+		known, first = c.recall(notice)
+		changed = true
+	}
+	if _, spoke := known.spoke[w.source]; !spoke {
+		confirmationDelay.WithLabelValues(string(w.source)).Observe(max(notice.FirstSeen.Sub(known.notice.FirstSeen), 0).Seconds())
+		known.spoke = maps.Clone(known.spoke)
+		known.spoke[w.source] = notice.FirstSeen
+	}
+	merged := known.notice.with(notice)
+	changed = changed || merged != known.notice
+	known.notice = merged
+	c.notices[w.instanceID] = known
+	return first, changed
+}
+
+// recall makes the record of an instance that this process hears of for the first time. An earlier leader may have
+// written on the Node.
+func (c *Controller) recall(notice Notice) (known hearsay, first bool) {
+	for _, node := range c.nodesOf(notice.InstanceID) {
+		if written, ok := readMark(node, notice.InstanceID); ok {
+			return hearsay{written, map[Source]time.Time{written.Source: written.FirstSeen}}, false
+		}
+	}
+	return hearsay{notice, map[Source]time.Time{notice.Source: notice.FirstSeen}}, true
+}
+
+// spoke is when each source gave its word for the notice.
+func (c *Controller) spoke(notice Notice) map[Source]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if heard, ok := c.notices[notice.InstanceID]; ok {
+		return heard.spoke // never changed, but replaced
+	}
+	return map[Source]time.Time{notice.Source: notice.FirstSeen}
 }
 
 func (c *Controller) notify() {

@@ -15,39 +15,44 @@ import (
 // pollTimeout bounds one poll, the client's own retries included: a cloud that hangs is asked again soon.
 const pollTimeout = 10 * time.Second
 
-// pollUntilDone asks at once, then every PollInterval.
+// pollUntilDone asks at once, then after every pause.
 func (c *Controller) pollUntilDone(ctx context.Context) {
-	ticker := c.Clock.NewTicker(c.PollInterval)
-	defer ticker.Stop()
 	for {
-		if err := c.poll(ctx); err != nil && ctx.Err() == nil {
+		requests, err := c.poll(ctx)
+		if err != nil && ctx.Err() == nil {
 			pollFailures.Inc()
 			klog.FromContext(ctx).Error(err, "Polling for notices failed; what is known stands")
 		}
+		pause := c.Clock.NewTimer(c.pause(requests))
 		select {
 		case <-ctx.Done():
+			pause.Stop()
 			return
-		case <-ticker.C():
+		case <-pause.C():
 		}
 	}
 }
 
-// poll hears what is new, then looks after those that are doomed but no longer listed.
-func (c *Controller) poll(ctx context.Context) error {
+// poll hears what is new, then looks after those that are doomed but no longer listed. It says how many requests that
+// took.
+func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	instances, err := c.Cloud.RecyclingInstances(ctx)
 	if err != nil {
-		return fmt.Errorf("listing recycling instances: %w", err)
+		return 1, fmt.Errorf("listing recycling instances: %w", err)
 	}
 	listed := sets.New[string]()
+	words := make([]word, 0, len(instances))
 	for _, instance := range instances {
 		listed.Insert(instance.ID)
+		words = append(words, word{instanceID: instance.ID, source: SourcePoll})
 	}
-	c.hear(ctx, SourcePoll, listed)
+	c.hear(ctx, words...)
 	lastPoll.Set(float64(c.Clock.Now().Unix()))
 	underWay.Set(float64(len(c.markedNodes())))
-	return c.judge(ctx, listed)
+	asked, err := c.judge(ctx, listed)
+	return max(pages(len(instances)), 1) + pages(asked), err
 }
 
 // verdict is what the cloud says of a doomed instance that it no longer lists as recycling.
@@ -74,26 +79,28 @@ const (
 	confirmations = 2
 	// releaseGrace is how long after its deadline an unlocked, running instance may still be about to go.
 	releaseGrace = time.Minute
+	// pushPatience is how long a pushed notice stands that the ECS API does not know of.
+	pushPatience = time.Minute
 
 	statusRunning = "Running"
 )
 
-// judge asks after the doomed instances that are not listed, and forgets those without a Node.
-func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) error {
+// judge asks after the doomed instances that are not listed, and says after how many.
+func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	unlisted := c.Doomed().Difference(listed)
 	for id := range unlisted {
-		if c.nodeOf(id) == nil {
+		if c.isForeign(id) {
 			c.forget(id)
 			unlisted.Delete(id)
 		}
 	}
 	c.pruneEndings(unlisted)
 	if unlisted.Len() == 0 {
-		return nil
+		return 0, nil
 	}
 	instances, err := c.Cloud.Instances(ctx, sets.List(unlisted))
 	if err != nil {
-		return fmt.Errorf("asking after %d doomed instances: %w", unlisted.Len(), err)
+		return unlisted.Len(), fmt.Errorf("asking after %d doomed instances: %w", unlisted.Len(), err)
 	}
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {
@@ -103,9 +110,22 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) error {
 		instance, exists := existing[id]
 		c.conclude(id, c.verdictOn(id, instance, exists))
 	}
-	return nil
+	return unlisted.Len(), nil
 }
 
+// isForeign says whether nothing but the poll ever knew of the instance. The other sources speak of Nodes: one that is
+// missing now may come back.
+func (c *Controller) isForeign(id string) bool {
+	if len(c.nodesOf(id)) > 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, polled := c.notices[id].spoke[SourcePoll]
+	return polled && len(c.notices[id].spoke) == 1
+}
+
+// verdictOn judges an instance that is not listed as recycling.
 func (c *Controller) verdictOn(id string, instance alicloud.Instance, exists bool) verdict {
 	if !exists {
 		return released
@@ -113,16 +133,49 @@ func (c *Controller) verdictOn(id string, instance alicloud.Instance, exists boo
 	if instance.Status != statusRunning || slices.Contains(instance.LockReasons, alicloud.LockRecycling) {
 		return pending
 	}
-	node := c.nodeOf(id)
-	if node == nil {
+	notice, doomed := c.noticeOn(id)
+	if !doomed {
 		return pending
 	}
-	notice, _ := c.noticeOf(node)
 	late := c.Clock.Since(notice.Deadline)
-	if late >= 0 && late < releaseGrace {
+	switch {
+	case late >= releaseGrace:
+		return withdrawn // a false alarm, whoever still says otherwise
+	case late >= 0:
 		return pending
+	case c.stands(notice):
+		return pending
+	default:
+		return withdrawn
 	}
-	return withdrawn
+}
+
+// noticeOn is the notice of the instance, with a Node or without.
+func (c *Controller) noticeOn(id string) (Notice, bool) {
+	if nodes := c.nodesOf(id); len(nodes) > 0 {
+		return c.noticeOf(nodes[0])
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	heard, ok := c.notices[id]
+	return heard.notice, ok
+}
+
+// stands says whether a source other than the poll keeps to its word: the ECS API may be behind the metadata service and
+// the event bus. What stands on the Node stands until it is taken off. An event is never taken back, so it stands until
+// the API has caught up: it knew of the notice, or had the time to.
+func (c *Controller) stands(notice Notice) bool {
+	for _, node := range c.nodesOf(notice.InstanceID) {
+		for _, w := range c.wordsOn(node) {
+			if w.source != SourcePush {
+				return true
+			}
+		}
+	}
+	spoke := c.spoke(notice)
+	pushed, isPushed := spoke[SourcePush]
+	_, confirmed := spoke[SourcePoll]
+	return isPushed && !confirmed && c.Clock.Since(pushed) < pushPatience
 }
 
 // conclude counts the verdict, and has the Node dealt with once enough polls agree.
@@ -139,8 +192,15 @@ func (c *Controller) conclude(id string, v verdict) {
 		c.endings[id] = last
 	}
 	c.mu.Unlock()
-	if node := c.nodeOf(id); node != nil && c.verdictOf(id) != pending {
+	if c.verdictOf(id) == pending {
+		return
+	}
+	nodes := c.nodesOf(id)
+	for _, node := range nodes {
 		c.marks.Add(node.Name)
+	}
+	if len(nodes) == 0 {
+		c.forget(id)
 	}
 }
 

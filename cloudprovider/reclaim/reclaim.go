@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// DefaultPollInterval is how often the cloud is asked for instances that are being recycled.
+	// DefaultPollInterval is how often the cloud is asked for instances that are being recycled, on an ordinary day.
 	DefaultPollInterval = 2 * time.Second
 	// DefaultNoticePeriod is how long an instance is taken to live from the first sight of its notice, where no source
 	// states the deadline. Alibaba Cloud releases a spot instance five minutes after it enters Recycling.
@@ -63,8 +63,13 @@ type Config struct {
 	Recorder  record.EventRecorder
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
-	// PollInterval defaults to DefaultPollInterval, NoticePeriod to DefaultNoticePeriod.
-	PollInterval, NoticePeriod time.Duration
+	// Region is that of Cloud. Nodes of other regions are none of ours; empty means that all are in it.
+	Region string
+	// PollInterval is how often Cloud is asked on an ordinary day; see pause. It defaults to DefaultPollInterval.
+	PollInterval time.Duration
+	// NoticePeriod is how long an instance is taken to live from the first word of its release, where no source states
+	// the deadline. It defaults to DefaultNoticePeriod.
+	NoticePeriod time.Duration
 	// OnNotice is called, without a lock held and never concurrently with itself, when Doomed has got larger by an
 	// instance with a Node: the time to look for a replacement. It must not block. Optional.
 	OnNotice func()
@@ -89,12 +94,14 @@ type Controller struct {
 	handshakes    handshakes
 	// hearing is how many sources are just queueing marks.
 	hearing atomic.Int32
+	// due are the Nodes that are not marked yet.
+	due due
 
 	notifying sync.Mutex
 
 	mu sync.Mutex
 	// notices are those heard by this process, by instance.
-	notices map[string]Notice
+	notices map[string]hearsay
 	// endings are what the cloud says of doomed instances that it no longer lists as recycling.
 	endings map[string]ending
 }
@@ -109,7 +116,7 @@ func New(config Config) (*Controller, error) {
 		Config:  config,
 		marks:   newQueue[string]("reclaim_marks", config.Clock),
 		drains:  newQueue[string]("reclaim_drains", config.Clock),
-		notices: map[string]Notice{},
+		notices: map[string]hearsay{},
 		endings: map[string]ending{},
 	}
 	c.handshakes.init(config.Clock)
@@ -182,9 +189,7 @@ func (c *Controller) Doomed() sets.Set[string] {
 	doomed := sets.KeySet(c.notices)
 	c.mu.Unlock()
 	for _, node := range c.markedNodes() {
-		if id := instanceID(node); id != "" {
-			doomed.Insert(id)
-		}
+		doomed.Insert(c.instanceID(node))
 	}
 	return doomed
 }
@@ -195,10 +200,11 @@ func newQueue[T comparable](name string, clk clock.WithTicker) workqueue.TypedRa
 		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: clk})
 }
 
-// Retries start fast, since a notice leaves minutes, and never get rarer than a tenth of them.
+// Retries start fast, since a notice leaves minutes, and never get rarer than this. The marks' budget bounds theirs.
 const (
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 10 * time.Second
+	retryFirst    = 100 * time.Millisecond
+	retryMost     = 10 * time.Second
+	markRetryMost = 2 * time.Second
 )
 
 // work takes Nodes or jobs from the queue until it is shut down.

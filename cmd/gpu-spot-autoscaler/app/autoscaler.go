@@ -172,7 +172,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	marks, drains, err := reclaim.Clients(config.KubeConfig)
+	marks, drains, err := reclaim.Clients(config.KubeConfig, reclaim.Budgets{})
 	if err != nil {
 		return nil, err
 	}
