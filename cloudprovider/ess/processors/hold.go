@@ -48,6 +48,8 @@ type Hold struct {
 	gangs    *Gangs
 	clock    clock.PassiveClock
 	window   time.Duration
+	// supervised is nil where nobody supervises jobs.
+	supervised *supervised
 
 	// The following are about pending pods. arrived is when each that waits came, settled are those whose wait is over,
 	// complained those whose gang was found malformed.
@@ -69,9 +71,17 @@ func NewHold(inner pods.PodListProcessor, arrivals *Arrivals, gangs *Gangs, clk 
 	}
 }
 
+// Supervise has the loops leave out and take in pods as the supervision says. It must be called before the first loop.
+func (h *Hold) Supervise(supervision Supervision) {
+	h.supervised = &supervised{supervision: supervision, clock: h.clock}
+}
+
 // Process returns the pods to buy for now.
 func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
 	unschedulable = withKin(unschedulable, h.arrivals.Waiting())
+	if h.supervised != nil {
+		unschedulable = h.supervised.admit(ctx, unschedulable)
+	}
 	// The chain may reorder and reuse the slice.
 	pending := sets.New[types.UID]()
 	for _, pod := range unschedulable {
@@ -85,6 +95,9 @@ func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1
 		return nil, err
 	}
 	h.countUnplaced(gangs, pending, left)
+	if h.supervised != nil {
+		h.supervised.judge(ctx)
+	}
 	if err := countRunning(ctx, gangs); err != nil {
 		// Without the count no gang is complete: better late than in pieces.
 		klog.Errorf("Holding all gangs back, cannot list pods: %v", err)

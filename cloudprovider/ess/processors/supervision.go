@@ -1,0 +1,178 @@
+package processors
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
+	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// Supervision knows the jobs that wait, and those that are held back until they can go on. A loop calls all three, in
+// this order; they must not block.
+type Supervision interface {
+	// Abandoned says whether the pod's job has waited for as long as it may: nothing is bought for the pod any more.
+	Abandoned(pod *apiv1.Pod) bool
+	// Returning are the pods that jobs would get back if they could have them.
+	Returning() []ReturningGang
+	// Fits is told, for each returning gang, where its pods would go.
+	Fits(ref string, found Placement)
+}
+
+// ReturningGang is pods of a job that do not exist, and are to be placed and bought for as if they did.
+type ReturningGang struct {
+	// Ref tells it from others, and stays the same from loop to loop.
+	Ref string
+	// Pods need neither a UID nor a node. They are left as they are.
+	Pods []*apiv1.Pod
+	// Min is how many of them must have a place at the same time. With less nothing is bought, and no node is kept for them.
+	Min int
+}
+
+// Placement is where the pods of a returning gang would go. The pods are those of the gang, in its order.
+type Placement struct {
+	// Ready would go to nodes that are there and ready, Coming to nodes that are on their way.
+	Ready, Coming []*apiv1.Pod
+}
+
+const (
+	// returningPrefix begins the UIDs of pods that do not exist.
+	returningPrefix = "returning/"
+	// returningAge is what they pretend to be of age, for --new-pod-scale-up-delay.
+	returningAge = time.Hour
+)
+
+// Returning says whether the pod is one that Hold took in for a job that is held. It can be asked at any time.
+func Returning(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), returningPrefix) }
+
+// supervised has a loop follow a Supervision.
+type supervised struct {
+	supervision Supervision
+	clock       clock.PassiveClock
+
+	// The state of the loop under way.
+	gangs []ReturningGang
+	// copies are, by UID, what stands for which pod of which gang.
+	copies map[types.UID]member
+}
+
+// member is the place of a pod in gangs.
+type member struct{ gang, pod int }
+
+// admit leaves out abandoned pods and adds those that would return. They come last, so that nobody who is there has to
+// give way: their priority is the lowest for which core buys, whatever they would have.
+func (s *supervised) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) []*apiv1.Pod {
+	admitted := make([]*apiv1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		if !s.supervision.Abandoned(pod) {
+			admitted = append(admitted, pod)
+		}
+	}
+	heldPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
+
+	s.gangs, s.copies = s.supervision.Returning(), map[types.UID]member{}
+	born := s.clock.Now().Add(-returningAge)
+	for g, gang := range s.gangs {
+		for i, pod := range gang.Pods {
+			if ptr.Deref(pod.Spec.Priority, 0) < int32(ctx.ExpendablePodsPriorityCutoff) {
+				continue // core buys nothing for such pods
+			}
+			stands := standIn(gang, i)
+			stands.CreationTimestamp.Time = born.Add(time.Duration(i))
+			stands.Spec.Priority = ptr.To(int32(ctx.ExpendablePodsPriorityCutoff))
+			s.copies[stands.UID] = member{g, i}
+			admitted = append(admitted, stands)
+		}
+	}
+	return admitted
+}
+
+// standIn is a pending pod for the gang's i-th.
+func standIn(gang ReturningGang, i int) *apiv1.Pod {
+	pod := gang.Pods[i].DeepCopy()
+	pod.UID = types.UID(fmt.Sprintf("%s%s/%d", returningPrefix, gang.Ref, i))
+	pod.Name = fmt.Sprintf("%s-returning-%d", pod.Name, i) // others of the job may have their names
+	pod.Spec.NodeName, pod.Status = "", apiv1.PodStatus{Phase: apiv1.PodPending}
+	for _, declaration := range gangDeclarations {
+		for _, declared := range []map[string]string{pod.Labels, pod.Annotations} {
+			delete(declared, declaration.name)
+			delete(declared, declaration.size)
+		}
+	}
+	if gang.Min > 1 {
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[gangDeclarations[0].name] = returningPrefix + gang.Ref
+		pod.Annotations[gangDeclarations[0].size] = fmt.Sprint(gang.Min)
+	}
+	return pod
+}
+
+// placed is a copy that found a place in the snapshot.
+type placed struct {
+	member
+	copy *apiv1.Pod
+	node string
+}
+
+// judge tells where the returning pods went. Those of a gang that cannot have its minimum are taken out of the snapshot
+// again: the nodes that they would fill are of no use to it, and scale-down may have them.
+func (s *supervised) judge(ctx *cacontext.AutoscalingContext) {
+	if len(s.gangs) == 0 {
+		return
+	}
+	found, whereabouts := make([]Placement, len(s.gangs)), make([][]placed, len(s.gangs))
+	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
+	if err != nil {
+		klog.Errorf("Cannot tell where jobs could resume: %v", err)
+	}
+	located := map[member]bool{} // ready or not
+	for _, info := range nodes {
+		ready := isThere(info.Node())
+		for _, podInfo := range info.Pods() {
+			if at, ours := s.copies[podInfo.UID]; ours {
+				located[at] = ready
+				whereabouts[at.gang] = append(whereabouts[at.gang], placed{at, podInfo.Pod, info.Node().Name})
+			}
+		}
+	}
+	for g, gang := range s.gangs {
+		for i, pod := range gang.Pods {
+			switch ready, has := located[member{g, i}]; {
+			case has && ready:
+				found[g].Ready = append(found[g].Ready, pod)
+			case has:
+				found[g].Coming = append(found[g].Coming, pod)
+			}
+		}
+		if len(whereabouts[g]) < gang.Min {
+			withdraw(ctx, whereabouts[g])
+		}
+		s.supervision.Fits(gang.Ref, found[g])
+	}
+}
+
+// isThere says whether a pod that fits the node could start on it now.
+func isThere(node *apiv1.Node) bool {
+	if node.Annotations[core.NodeUpcomingAnnotation] == "true" || node.Spec.Unschedulable {
+		return false
+	}
+	ready, _, err := kubeutil.GetReadinessState(node)
+	return err == nil && ready
+}
+
+func withdraw(ctx *cacontext.AutoscalingContext, pods []placed) {
+	for _, pod := range pods {
+		if err := ctx.ClusterSnapshot.UnschedulePod(pod.copy.Namespace, pod.copy.Name, pod.node); err != nil {
+			klog.Errorf("Cannot take pod %s/%s out of the simulation: %v", pod.copy.Namespace, pod.copy.Name, err)
+		}
+	}
+}
