@@ -42,7 +42,7 @@ type envelope struct {
 	ResourceID text            `json:"resourceId"`
 	Content    object[details] `json:"content"`
 	// CloudMonitor's event subscription.
-	Alert object[alert] `json:"alert"`
+	Alert object[alarm] `json:"alert"`
 	// A CloudEvent of EventBridge.
 	Type     text            `json:"type"`
 	Time     text            `json:"time"`
@@ -51,7 +51,7 @@ type envelope struct {
 	Data     object[details] `json:"data"`
 }
 
-type alert struct {
+type alarm struct {
 	EventName text            `json:"eventName"`
 	ARN       text            `json:"arn"`
 	Content   object[details] `json:"eventContentMap"`
@@ -118,17 +118,17 @@ func readPushed(body []byte) (events []pushedEvent, err error) {
 func (e *envelope) read() (pushedEvent, error) {
 	event := pushedEvent{isInterruption: true}
 	var instance, region, resource, at text
-	alert := e.Alert.of
+	alarm := e.Alert.of
 	switch interruption {
 	case string(e.Name):
 		instance, region, resource, at = e.Content.of.InstanceID, e.RegionID, e.ResourceID, e.EventTime
-	case string(alert.EventName):
-		meta := alert.Meta.Event
-		instance, region, resource, at = alert.Content.of.InstanceID, meta.RegionID, alert.ARN, meta.EventTime
+	case string(alarm.EventName):
+		meta := alarm.Meta.Event
+		instance, region, resource, at = alarm.Content.of.InstanceID, meta.RegionID, alarm.ARN, meta.EventTime
 	case strings.TrimPrefix(string(e.Type), eventProduct):
 		instance, region, resource, at = e.Data.of.InstanceID, e.EBRegion, e.Subject, e.Time
 	default:
-		if e.Name == "" && alert.EventName == "" && e.Type == "" {
+		if e.Name == "" && alarm.EventName == "" && e.Type == "" {
 			return pushedEvent{}, errors.New("an event without a name or type")
 		}
 		return pushedEvent{}, nil
