@@ -11,27 +11,33 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
 const (
 	// marksFirst is how long a drain steps aside while Nodes wait for their marks. Until all of a correlated reclaim are
 	// marked, what is evicted from one could be scheduled onto the next.
 	marksFirst = 50 * time.Millisecond
-	// podWorkers is how many pods of one Node are evicted at once.
+	// podWorkers is how many pods of one Node or job are asked after at once.
 	podWorkers = 8
-	// podTimeout bounds one eviction. Some refusals name a time to wait, and client-go waits inside the call.
+	// podTimeout bounds one request. Some refusals name a time to wait, and client-go waits inside the call.
 	podTimeout = 5 * time.Second
 	// checkAfter is when to look again after pods were deleted: to delete anew what came back.
 	checkAfter = 5 * time.Second
+
+	// lateGrace is how long a job is heard whose round began when its pods were to be deleted already, because no leader
+	// was there before; unless less than lateMargin is left.
+	lateGrace  = 5 * time.Second
+	lateMargin = 15 * time.Second
 )
 
-// errRefused says that a pod may not go just now.
-var errRefused = errors.New("not now")
-
-// syncDrain takes one step toward a Node without pods: evictions while there is time, deletions after.
+// syncDrain takes one step toward a Node without pods: evictions while there is time, deletions after. It looks again when
+// one of the pods changes, when one's job has got further, and when time alone changes what may go.
 func (c *Controller) syncDrain(ctx context.Context, name string) error {
 	node := c.node(name)
 	if node == nil || !isMarked(node) {
@@ -49,46 +55,167 @@ func (c *Controller) syncDrain(ctx context.Context, name string) error {
 	if len(pods) == 0 {
 		return c.noteDrained(ctx, node, notice)
 	}
-	if wait := notice.DeleteFrom().Sub(c.Clock.Now()); wait > 0 {
-		c.drains.AddAfter(name, wait)
-		return forEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return c.evict(ctx, pod, notice) })
+	d := &drain{Controller: c, node: node, notice: notice, refused: c.handshakes.refusalsOf(name, pods)}
+	var next time.Time
+	if now := c.Clock.Now(); now.Before(notice.DeleteFrom()) {
+		next = earlier(d.evictSome(ctx, pods, now), notice.DeleteFrom())
+	} else {
+		next = d.deleteAll(ctx, pods, now)
 	}
-	c.drains.AddAfter(name, checkAfter)
-	return forEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return c.delete(ctx, pod, notice) })
+	c.drains.AddAfter(name, next.Sub(c.Clock.Now()))
+	return nil
 }
 
 // drainable leaves out the pods that belong to the machine and those that have ended.
 func drainable(pods []*corev1.Pod) []*corev1.Pod {
 	var left []*corev1.Pod
 	for _, pod := range pods {
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if !ended && !podutil.IsMirrorPod(pod) && !podutil.IsStaticPod(pod) && !podutil.IsDaemonSetPod(pod) {
+		if !hasEnded(pod) && !belongsToMachine(pod) {
 			left = append(left, pod)
 		}
 	}
 	return left
 }
 
-// evict asks for the pod to go; one that is on its way out is left to go.
-func (c *Controller) evict(ctx context.Context, pod *corev1.Pod, notice Notice) error {
-	if pod.DeletionTimestamp != nil {
-		return nil
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func belongsToMachine(pod *corev1.Pod) bool {
+	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
+}
+
+// mayGo says why the pod must stay for now, and from when it need not, where time alone decides that. The reason is empty
+// where it may go.
+func (c *Controller) mayGo(pod *corev1.Pod, notice Notice) (reason string, from time.Time) {
+	member := c.Jobs.Member(pod)
+	r, open := c.handshakes.round(member.Ref)
+	drained, _ := time.Parse(time.RFC3339, c.node(pod.Spec.NodeName).Annotations[drainedAnnotation])
+	switch {
+	case isReturner(pod, &fate{true, notice, drained}, r, open):
+		return "", time.Time{}
+	case !open || !r.doomed.Has(pod.UID):
+		c.handshakes.queue.Add(member.Ref)
+		return "its job is to be looked at", time.Time{}
+	case !r.decided:
+		return "its job is being asked", time.Time{}
+	case c.Clock.Now().Before(r.release):
+		return "its job's system is ending it", r.release
+	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && c.Clock.Since(r.seen) < askPatience:
+		return "it is not warned", r.seen.Add(askPatience)
+	case !c.isNext(pod, member, r):
+		return "others of its job go before it", time.Time{}
 	}
-	options := c.deleteOptions(pod, notice)
-	err := c.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+	return "", time.Time{}
+}
+
+// drain is one step of one Node's.
+type drain struct {
+	*Controller
+	node    *corev1.Node
+	notice  Notice
+	refused refusals
+}
+
+// evictSome evicts those of the pods that may go, and returns when to look again at the latest.
+func (d *drain) evictSome(ctx context.Context, pods []*corev1.Pod, now time.Time) (next time.Time) {
+	next = d.notice.DeleteFrom()
+	var ready []*corev1.Pod
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue // it is left to go
+		}
+		reason, from := d.mayGo(pod, d.notice)
+		if reason == "" {
+			if from = d.refused.next(pod); from.After(now) {
+				reason = "its eviction was refused"
+			}
+		}
+		if reason == "" {
+			ready = append(ready, pod)
+			continue
+		}
+		klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", d.node.Name, "reason", reason)
+		if !from.IsZero() {
+			next = earlier(next, from)
+		}
+	}
+	return earlier(next, d.insist(ctx, ready, d.evict))
+}
+
+// deleteAll is for when there is no more time to ask. Only who has not been asked yet is, for seconds.
+func (d *drain) deleteAll(ctx context.Context, pods []*corev1.Pod, now time.Time) (next time.Time) {
+	var ready []*corev1.Pod
+	for _, pod := range pods {
+		if !d.isHeardLate(pod, now) {
+			ready = append(ready, pod)
+		}
+	}
+	next = now.Add(checkAfter)
+	if len(ready) < len(pods) {
+		next = now.Add(replaceCheck)
+	}
+	return earlier(next, d.insist(ctx, ready, d.delete))
+}
+
+// isHeardLate says whether the pod's job has begun to be heard only now, and there still is time to.
+func (d *drain) isHeardLate(pod *corev1.Pod, now time.Time) bool {
+	if pod.DeletionTimestamp != nil || d.notice.Deadline.Sub(now) < lateMargin {
+		return false
+	}
+	if reason, _ := d.mayGo(pod, d.notice); reason == "" {
+		return false
+	}
+	r, open := d.handshakes.round(d.Jobs.Member(pod).Ref)
+	return !open || now.Sub(r.seen) < lateGrace
+}
+
+// insist does it to all pods, and returns when to do so again for those that were refused: for each of them later and
+// later, so that a budget is not hammered, and one pod's refusal does not hold up the others.
+func (d *drain) insist(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) (next time.Time) {
+	next = d.notice.Deadline.Add(time.Hour)
+	var mu sync.Mutex
+	err := forEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+		err := do(ctx, pod)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			delete(d.refused, pod.UID)
+			return nil
+		}
+		next = earlier(next, d.refused.add(pod, d.Clock.Now()))
+		if errors.Is(err, errRefused) {
+			klog.FromContext(ctx).V(2).Info("Will ask again", "pod", klog.KObj(pod), "node", d.node.Name, "answer", err.Error())
+			return nil
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Will try again", "node", klog.KObj(d.node))
+	}
+	return next
+}
+
+// errRefused says that a pod may not go just now.
+var errRefused = errors.New("not now")
+
+// evict asks for the pod to go.
+func (d *drain) evict(ctx context.Context, pod *corev1.Pod) error {
+	options := d.deleteOptions(pod)
+	err := d.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 		DeleteOptions: &options,
 	})
 	switch {
 	case err == nil:
-		podsRemoved.WithLabelValues("evict").Inc()
-		c.event(pod, ReasonEvicted, "Evicted: spot instance %s of node %s will be released at %s",
-			notice.InstanceID, pod.Spec.NodeName, formatTime(notice.Deadline))
+		podsRemoved.WithLabelValues(d.Jobs.Member(pod).System, methodEvict).Inc()
+		d.podEvent(pod, ReasonEvicted, "Evicted: spot instance %s of node %s will be released at %s",
+			d.notice.InstanceID, pod.Spec.NodeName, formatTime(d.notice.Deadline))
 		return nil
 	case apierrors.IsNotFound(err):
 		return nil
 	case ctx.Err() != nil || isRefusal(err):
-		return fmt.Errorf("%w: pod %s: %w", errRefused, klog.KObj(pod), err)
+		return fmt.Errorf("%w: %w", errRefused, err)
 	default:
 		return fmt.Errorf("evicting pod %s: %w", klog.KObj(pod), err)
 	}
@@ -102,34 +229,81 @@ func isRefusal(err error) bool {
 		apierrors.IsConflict(err) // the pod changed meanwhile, or another has its name
 }
 
-// delete is for when there is no more time to ask. A pod that is on its way out, but would take longer than is left, is
-// hurried.
-func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, notice Notice) error {
-	if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(notice.Deadline) {
+// delete takes the pod away. One that is on its way out, but would take longer than is left, is hurried.
+func (d *drain) delete(ctx context.Context, pod *corev1.Pod) error {
+	if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(d.notice.Deadline) {
 		return nil
 	}
-	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, c.deleteOptions(pod, notice))
-	if apierrors.IsNotFound(err) {
+	if err := d.noteForced(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "Noting on the node that pods are deleted", "node", klog.KObj(d.node))
+	}
+	err := d.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, d.deleteOptions(pod))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("deleting pod %s: %w", klog.KObj(pod), err)
 	}
-	podsRemoved.WithLabelValues("delete").Inc()
-	c.event(pod, ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: spot instance %s of node %s will be released at %s",
-		notice.InstanceID, pod.Spec.NodeName, formatTime(notice.Deadline))
+	podsRemoved.WithLabelValues(d.Jobs.Member(pod).System, methodDelete).Inc()
+	d.podEvent(pod, ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: spot instance %s of node %s will be released at %s",
+		d.notice.InstanceID, pod.Spec.NodeName, formatTime(d.notice.Deadline))
 	return nil
 }
 
 // deleteOptions cap the pod's grace at what is left until the deadline. It is never zero: that would take the pod out of
 // the API while its containers still run.
-func (c *Controller) deleteOptions(pod *corev1.Pod, notice Notice) metav1.DeleteOptions {
-	grace := int64(notice.Deadline.Sub(c.Clock.Now()).Seconds())
+func (d *drain) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
+	grace := int64(d.notice.Deadline.Sub(d.Clock.Now()).Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		grace = min(grace, *own)
 	}
 	grace = max(grace, 1)
 	return metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+}
+
+// noteForced writes on the Node that it is not emptied by evictions alone. Whoever is leader then counts it so.
+func (d *drain) noteForced(ctx context.Context) error {
+	_, err := patchNode(ctx, d.Client, d.node, func(node *corev1.Node) nodePatch {
+		patch := nodePatch{}
+		if isMarked(node) && !isDrained(node) && node.Annotations[forcedAnnotation] == "" {
+			patch.annotate(forcedAnnotation, "true")
+		}
+		return patch
+	})
+	return err
+}
+
+// refusals are when to ask again for pods of one Node, and how often they were refused. A Node is drained by one worker
+// at a time.
+type refusals map[types.UID]refusal
+
+type refusal struct {
+	times int
+	next  time.Time
+}
+
+// refusalsOf forgets those of pods that are gone.
+func (h *handshakes) refusalsOf(node string, pods []*corev1.Pod) refusals {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left := refusals{}
+	for _, pod := range pods {
+		if refused, ok := h.refusals[node][pod.UID]; ok {
+			left[pod.UID] = refused
+		}
+	}
+	h.refusals[node] = left
+	return left
+}
+
+func (r refusals) next(pod *corev1.Pod) time.Time { return r[pod.UID].next }
+
+func (r refusals) add(pod *corev1.Pod, now time.Time) (next time.Time) {
+	refused := r[pod.UID]
+	refused.next = now.Add(min(retryFirst<<min(refused.times, 10), retryMost))
+	refused.times++
+	r[pod.UID] = refused
+	return refused.next
 }
 
 func forEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {
@@ -154,9 +328,37 @@ func (c *Controller) noteDrained(ctx context.Context, node *corev1.Node, notice 
 	if err != nil || !changed {
 		return err
 	}
-	left := notice.Deadline.Sub(now).Round(time.Second)
+	left := notice.Deadline.Sub(now)
 	noticeToEmpty.WithLabelValues(string(notice.Source)).Observe(now.Sub(notice.FirstSeen).Seconds())
+	leftWhenEmpty.WithLabelValues(string(notice.Source)).Observe(left.Seconds())
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", notice.InstanceID, "left", left)
-	c.event(node, ReasonDrained, "No pods are left on spot instance %s, %s before its release", notice.InstanceID, left)
+	c.event(node, ReasonDrained, "No pods are left on spot instance %s, %s before its release", notice.InstanceID, left.Round(time.Second))
 	return nil
+}
+
+// outcomeOf is how the reclaim of a Node ended that is gone now.
+func (c *Controller) outcomeOf(node *corev1.Node) string {
+	switch {
+	case !isDrained(node) || len(drainable(c.podsOn(node.Name))) > 0:
+		return outcomeLate
+	case node.Annotations[forcedAnnotation] != "":
+		return outcomeDeleted
+	}
+	return outcomeDrained
+}
+
+// bury takes out of the API what is left of the pods of a released instance. Nothing of them runs any more, and whoever makes
+// them anew, under the same names perhaps, need not wait for the garbage collector.
+func (c *Controller) bury(ctx context.Context, node *corev1.Node) {
+	err := forEach(ctx, drainable(c.podsOn(node.Name)), func(ctx context.Context, pod *corev1.Pod) error {
+		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+		err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Removing the pods of a released instance; they are left to the garbage collector", "node", klog.KObj(node))
+	}
 }

@@ -136,14 +136,14 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 
 func TestEveryEndIsCounted(t *testing.T) {
 	for outcome, tell := range map[string]func(w *world){
-		outcomeDrained:   func(w *world) { w.cloud.release("a") },
-		outcomeCancelled: func(w *world) { w.cloud.withdraw("a") },
-		outcomeLost:      func(w *world) { w.cloud.release("a") },
+		outcomeDrained:    func(w *world) { w.cloud.release("a") },
+		outcomeFalseAlarm: func(w *world) { w.cloud.withdraw("a") },
+		outcomeLate:       func(w *world) { w.cloud.release("a") },
 	} {
 		t.Run(outcome, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
-				if outcome == outcomeLost {
+				if outcome == outcomeLate {
 					w.addPod("guarded", "a")
 					w.protect("guarded")
 				}

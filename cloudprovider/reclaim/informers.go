@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
 // Names of the indexes, distinct from those that others may add to the same informers.
@@ -17,6 +18,7 @@ const (
 	byInstance = "gpu-spot/reclaim/instance"
 	byMark     = "gpu-spot/reclaim/marked"
 	byNode     = "gpu-spot/reclaim/node"
+	byJob      = "gpu-spot/reclaim/job"
 
 	marked = "true"
 )
@@ -42,6 +44,7 @@ func (c *Controller) addIndexes() error {
 	}
 	if err := c.podInformer.AddIndexers(cache.Indexers{
 		byNode: func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
+		byJob:  func(obj any) ([]string, error) { return c.jobKey(obj.(*corev1.Pod)), nil },
 	}); err != nil {
 		return fmt.Errorf("indexing pods: %w", err)
 	}
@@ -100,6 +103,7 @@ func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
 // nodeChanged puts back a mark that somebody took off, and starts the drain once the marks have come back to the cache:
 // a drain looks at nothing else. Heartbeats are none of its business.
 func (c *Controller) nodeChanged(ctx context.Context, old, node *corev1.Node) {
+	c.followNode(old, node)
 	c.hear(ctx, c.wordsOn(node)...)
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
@@ -117,11 +121,8 @@ func (c *Controller) nodeVanished(node *corev1.Node) {
 		return
 	}
 	notice, _ := c.noticeOf(node)
-	outcome := outcomeLost
-	if isDrained(node) {
-		outcome = outcomeDrained
-	}
-	reclaims.WithLabelValues(string(notice.Source), outcome).Inc()
+	reclaims.WithLabelValues(string(notice.Source), c.outcomeOf(node)).Inc()
+	c.followNode(node, nil)
 }
 
 func (c *Controller) podChanged(pod *corev1.Pod) {
@@ -131,6 +132,7 @@ func (c *Controller) podChanged(pod *corev1.Pod) {
 	if node := c.node(pod.Spec.NodeName); node != nil && isMarked(node) {
 		c.drains.Add(node.Name)
 	}
+	c.followPod(pod)
 }
 
 // node is nil where there is none of that name.
@@ -153,6 +155,10 @@ func (c *Controller) markedNodes() []*corev1.Node {
 
 func (c *Controller) podsOn(node string) []*corev1.Pod {
 	return indexed[*corev1.Pod](c.podInformer, byNode, node)
+}
+
+func (c *Controller) podsOf(job jobs.Ref) []*corev1.Pod {
+	return indexed[*corev1.Pod](c.podInformer, byJob, job.String())
 }
 
 // indexed cannot fail: the index exists since New.

@@ -8,16 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
-
-// DefaultReplaceWait is how long a drain waits for the replacement to be on its way.
-const DefaultReplaceWait = 30 * time.Second
-
-const jobWorkers = 32
 
 // Jobs is what the controller asks of the job systems. It is implemented by *jobs.Registry.
 type Jobs interface {
@@ -25,18 +22,19 @@ type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	// Get reads the job's object. The error wraps jobs.ErrNoObject where it has none.
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
+	// Warn, Shrink and Suspend are those of jobs.Adapter.
 	Warn(ctx context.Context, job jobs.Job, warning jobs.Warning) error
 	Shrink(ctx context.Context, job jobs.Job, pods []string) error
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 }
 
-// soloJobs is for clusters in which no job systems are known.
+// soloJobs is for clusters in which no job systems are known: every pod is on its own.
 type soloJobs struct{}
 
 var _ Jobs = soloJobs{}
 
 func (soloJobs) Member(pod *corev1.Pod) jobs.Membership {
-	ref := jobs.Ref{System: systemPod, NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
+	ref := jobs.Ref{System: jobs.SystemPod, NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
 	return jobs.Membership{Ref: ref, Role: jobs.RoleWorker}
 }
 
@@ -50,20 +48,249 @@ func (soloJobs) Shrink(context.Context, jobs.Job, []string) error { return jobs.
 
 func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
 
-// systemPod is the system of pods that belong to no known one.
-const systemPod = "pod"
+// round is one handshake with one job: a request for a checkpoint, the word, a decision, the release of its pods. All
+// Nodes of a correlated reclaim share one. What must outlive this process is written on the pods and on the job; the rest
+// is found out again by the next leader.
+type round struct {
+	// id is that of the request.
+	id        string
+	requested time.Time
+	// deadline is the first of those of the job's Nodes.
+	deadline time.Time
+	// seen is when this process met the round.
+	seen time.Time
+	// doomed are the pods that lose their Node in this round, never changed, but replaced.
+	doomed sets.Set[types.UID]
+	// job is nil until its object was read, and for jobs without one.
+	job *jobs.Job
+	// telling and told are about the adapter's Warn: under way, over.
+	telling, told bool
+	// word is true once the job said that its work is saved.
+	word bool
+	// deciding and decided are about Shrink or Suspend: under way, over.
+	deciding, decided bool
+	// blocked is true while the decision of the round before is still being carried out.
+	blocked bool
+	// release is from when the doomed pods may be evicted, once decided.
+	release time.Time
+	// announced is true once the drains know.
+	announced bool
+}
 
-// handshakes are those with the jobs that lose nodes.
+// handshakes is what this process knows of the rounds.
 type handshakes struct {
 	// queue holds the jobs to look after.
 	queue workqueue.TypedRateLimitingInterface[jobs.Ref]
 	// asking are the calls to job systems that are under way.
 	asking sync.WaitGroup
+	// podEvents bounds the Events on pods.
+	podEvents flowcontrol.PassiveRateLimiter
+
+	mu     sync.Mutex
+	rounds map[jobs.Ref]*round
+	// replaced are the Nodes for whose pods there was a place at some time.
+	replaced sets.Set[string]
+	// refusals are by Node.
+	refusals map[string]refusals
 }
 
 func (h *handshakes) init(clk clock.WithTicker) {
 	h.queue = newQueue[jobs.Ref]("reclaim_jobs", clk)
+	h.podEvents = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(podEventQPS, podEventBurst, clk)
+	h.rounds = map[jobs.Ref]*round{}
+	h.replaced = sets.New[string]()
+	h.refusals = map[string]refusals{}
 }
 
-// syncJob takes one step with a job.
-func (c *Controller) syncJob(context.Context, jobs.Ref) error { return nil }
+// round returns a copy of the one that is open.
+func (h *handshakes) round(ref jobs.Ref) (r round, open bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r, open := h.rounds[ref]; open {
+		return *r, true
+	}
+	return round{}, false
+}
+
+// change does nothing where another round has begun by now. It returns the round as it then is.
+func (h *handshakes) change(ref jobs.Ref, id string, change func(*round)) (r round, current bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r, open := h.rounds[ref]; open && r.id == id {
+		change(r)
+		return *r, true
+	}
+	return round{}, false
+}
+
+// begin says whether the flag was not set before.
+func (h *handshakes) begin(ref jobs.Ref, id string, flag func(*round) *bool) (began bool) {
+	h.change(ref, id, func(r *round) {
+		began = !*flag(r)
+		*flag(r) = true
+	})
+	return began
+}
+
+func (h *handshakes) anyOpen() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.rounds) > 0
+}
+
+func (h *handshakes) forget(ref jobs.Ref) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.rounds, ref)
+}
+
+// forgetNode is for Nodes that are gone or given back.
+func (h *handshakes) forgetNode(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.replaced.Delete(name)
+	delete(h.refusals, name)
+}
+
+// jobKey is the index key of the pod's job. Pods that belong to their machine have none.
+func (c *Controller) jobKey(pod *corev1.Pod) []string {
+	if belongsToMachine(pod) {
+		return nil
+	}
+	return []string{c.Jobs.Member(pod).Ref.String()}
+}
+
+// lookBatch is for how long changes of a job's pods are gathered before the job is looked at, lest each of a thousand
+// pods costs a look at all of them.
+const lookBatch = 50 * time.Millisecond
+
+// followPod looks after the pod's job where it has, or had under an earlier leader, a round.
+func (c *Controller) followPod(pod *corev1.Pod) {
+	_, asked := pod.Annotations[jobs.AnnotationCheckpointRequest]
+	if !asked && !c.handshakes.anyOpen() || belongsToMachine(pod) {
+		return
+	}
+	ref := c.Jobs.Member(pod).Ref
+	if _, open := c.handshakes.round(ref); open || asked {
+		c.handshakes.queue.AddAfter(ref, lookBatch)
+	}
+}
+
+// followNode looks after the jobs on a Node that brought a word, was given back or is gone.
+func (c *Controller) followNode(old, node *corev1.Node) {
+	spared := isMarked(old) && (node == nil || !isMarked(node))
+	spoke := node != nil && old.Annotations[jobs.AnnotationCheckpointDone] != node.Annotations[jobs.AnnotationCheckpointDone]
+	if spared {
+		c.handshakes.forgetNode(old.Name)
+	}
+	if !spared && !spoke {
+		return
+	}
+	for _, pod := range c.podsOn(old.Name) {
+		c.followPod(pod)
+	}
+}
+
+// doomedPod is a pod that loses its Node.
+type doomedPod struct {
+	*corev1.Pod
+	role   jobs.Role
+	notice Notice
+}
+
+// loss is what all reclaims together take from a job.
+type loss struct {
+	ref jobs.Ref
+	// pods are all of the job, those that have ended too.
+	pods []*corev1.Pod
+	// doomed have not ended, but may be on their way out.
+	doomed []doomedPod
+	// workers and hosts are those that are neither doomed nor on their way out.
+	workers, hosts int
+	// allWorkers and allHosts include the doomed.
+	allWorkers, allHosts int
+}
+
+// lossOf looks at all pods of the job once.
+func (c *Controller) lossOf(ref jobs.Ref) loss {
+	l := loss{ref: ref, pods: c.podsOf(ref)}
+	r, open := c.handshakes.round(ref)
+	nodes := map[string]*fate{}
+	for _, pod := range l.pods {
+		if pod.Spec.NodeName == "" || hasEnded(pod) {
+			continue
+		}
+		node, known := nodes[pod.Spec.NodeName]
+		if !known {
+			node = c.fateOf(pod.Spec.NodeName)
+			nodes[pod.Spec.NodeName] = node
+		}
+		if node == nil || node.doomed && isReturner(pod, node, r, open) {
+			continue
+		}
+		l.add(pod, c.Jobs.Member(pod).Role, node)
+	}
+	return l
+}
+
+func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *fate) {
+	survives := 0
+	if node.doomed {
+		l.doomed = append(l.doomed, doomedPod{pod, role, node.notice})
+	} else if pod.DeletionTimestamp == nil {
+		survives = 1
+	}
+	switch role {
+	case jobs.RoleWorker:
+		l.workers += survives
+		l.allWorkers++
+	case jobs.RoleHost:
+		l.hosts += survives
+		l.allHosts++
+	}
+}
+
+// nodes are the names of those that the doomed pods are on.
+func (l *loss) nodes() sets.Set[string] {
+	names := sets.New[string]()
+	for _, pod := range l.doomed {
+		names.Insert(pod.Spec.NodeName)
+	}
+	return names
+}
+
+// fate is what becomes of a Node.
+type fate struct {
+	doomed  bool
+	notice  Notice
+	drained time.Time
+}
+
+// fateOf is nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved.
+func (c *Controller) fateOf(name string) *fate {
+	node := c.node(name)
+	if node == nil {
+		return nil
+	}
+	if !isMarked(node) {
+		return &fate{}
+	}
+	notice, doomed := c.noticeOf(node)
+	switch c.verdictOf(notice.InstanceID) {
+	case released:
+		return nil
+	case withdrawn:
+		doomed = false
+	}
+	drained, _ := time.Parse(time.RFC3339, node.Annotations[drainedAnnotation])
+	return &fate{doomed, notice, drained}
+}
+
+// isReturner says whether the pod came onto the Node when its job was done with it already, because it tolerates
+// everything. There is nothing to talk over: it is evicted again.
+func isReturner(pod *corev1.Pod, node *fate, r round, open bool) bool {
+	if open && r.decided {
+		return !r.doomed.Has(pod.UID) && pod.CreationTimestamp.After(node.notice.FirstSeen)
+	}
+	return !node.drained.IsZero() && pod.CreationTimestamp.After(node.drained)
+}

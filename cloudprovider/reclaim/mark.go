@@ -135,7 +135,7 @@ func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Not
 	delete(c.notices, notice.InstanceID)
 	c.mu.Unlock()
 	if changed {
-		reclaims.WithLabelValues(string(notice.Source), outcomeCancelled).Inc()
+		reclaims.WithLabelValues(string(notice.Source), outcomeFalseAlarm).Inc()
 		klog.FromContext(ctx).Info("Given back", "node", klog.KObj(node), "instance", notice.InstanceID)
 		c.event(node, ReasonCancelled, "The notice for spot instance %s was withdrawn; the node is given back", notice.InstanceID)
 	}
@@ -145,6 +145,7 @@ func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Not
 // remove deletes the Node of an instance that is no more. The cloud controller manager does so too: whoever comes second
 // finds it done.
 func (c *Controller) remove(ctx context.Context, node *corev1.Node, notice Notice) error {
+	c.bury(ctx, node)
 	err := c.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &node.UID},
 	})

@@ -27,9 +27,10 @@ const (
 	sourceAnnotation   = "gpu-spot.autoscaling/reclaim-source"   // Source
 	cordonedAnnotation = "gpu-spot.autoscaling/reclaim-cordoned" // "true": unschedulable is our doing
 	drainedAnnotation  = "gpu-spot.autoscaling/reclaim-drained"  // when first without pods, RFC 3339
+	forcedAnnotation   = "gpu-spot.autoscaling/reclaim-forced"   // "true": pods were deleted, not evicted
 )
 
-var notes = []string{DeadlineAnnotation, noticedAnnotation, statedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation}
+var notes = []string{DeadlineAnnotation, noticedAnnotation, statedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation, forcedAnnotation}
 
 // isMarked says whether anything on the Node says that it is doomed. A mark may be incomplete: someone untainted it.
 func isMarked(node *corev1.Node) bool {

@@ -4,13 +4,30 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Outcomes of a reclaim.
 const (
-	// outcomeDrained: the Node went after it had been without pods.
+	// outcomeDrained: the Node went after evictions alone had emptied it.
 	outcomeDrained = "drained"
-	// outcomeLost: the Node went with pods on it.
-	outcomeLost = "lost"
-	// outcomeCancelled: the notice was withdrawn.
-	outcomeCancelled = "cancelled"
+	// outcomeDeleted: it was empty, but pods had to be deleted.
+	outcomeDeleted = "deleted"
+	// outcomeLate: pods were on it to the end.
+	outcomeLate = "late"
+	// outcomeFalseAlarm: the notice was withdrawn.
+	outcomeFalseAlarm = "false_alarm"
 )
+
+// How pods were taken off Nodes.
+const (
+	methodEvict  = "evict"
+	methodDelete = "delete"
+)
+
+// What became of requests for checkpoints.
+const (
+	checkpointSaved  = "saved"
+	checkpointMissed = "missed"
+)
+
+// sinceNotice are buckets for what happens within the five minutes of a notice.
+var sinceNotice = []float64{1, 2, 5, 10, 20, 30, 60, 120, 180, 240, 270, 300, 360}
 
 var (
 	noticeToMark = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -30,16 +47,43 @@ var (
 	noticeToEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_reclaim_notice_to_empty_seconds",
 		Help:    "From the first sight of a notice to a Node without pods, those of DaemonSets and the kubelet aside.",
-		Buckets: []float64{1, 2, 5, 10, 20, 30, 60, 120, 180, 240, 270, 300, 360},
+		Buckets: sinceNotice,
+	}, []string{"source"})
+	noticeToReplacement = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_reclaim_notice_to_replacement_seconds",
+		Help:    "From the first sight of a notice until there was a place, existing or bought, for what is on the Node.",
+		Buckets: []float64{.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300},
+	}, []string{"source"})
+	noticeToWord = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_reclaim_notice_to_word_seconds",
+		Help:    "From the first sight of a notice to a job's word that its work is saved, by the job's system.",
+		Buckets: sinceNotice,
+	}, []string{"system"})
+	leftWhenEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_reclaim_left_when_empty_seconds",
+		Help:    "What was left until the deadline when a Node was without pods; negative where it came too late.",
+		Buckets: []float64{-60, -30, 0, 10, 20, 30, 60, 90, 120, 180, 240, 300},
 	}, []string{"source"})
 	reclaims = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaims_total",
-		Help: "Reclaims that ended, by the source of the notice and by outcome: drained, lost (pods were on the Node to the end), cancelled.",
+		Help: "Reclaims that ended, by the source of the notice and by outcome: drained, deleted (empty, but not by evictions alone), late (pods were on the Node to the end), false_alarm (the notice was withdrawn).",
 	}, []string{"source", "outcome"})
 	podsRemoved = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_pods_total",
-		Help: "Pods taken off doomed Nodes, by method: evict, or delete where eviction would have come too late.",
-	}, []string{"method"})
+		Help: "Pods taken off doomed Nodes, by the system of their job and by method: evict, or delete where eviction would have come too late.",
+	}, []string{"system", "method"})
+	podsWarned = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_warned_pods_total",
+		Help: "Pods that were told of the reclaim of a Node of their job, by the system of the job.",
+	}, []string{"system"})
+	checkpoints = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_checkpoints_total",
+		Help: "Requests for checkpoints that came to an end, by the system of the job and by outcome: saved, missed (the word was awaited and did not come in time).",
+	}, []string{"system", "outcome"})
+	askFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_job_failures_total",
+		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, or decide (shrink or suspend).",
+	}, []string{"system", "action"})
 	underWay = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaims_in_progress",
 		Help: "Nodes that are marked for reclaim.",
@@ -56,5 +100,6 @@ var (
 
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(noticeToMark, confirmationDelay, pushedEvents, noticeToEmpty, reclaims, podsRemoved, underWay, pollFailures, lastPoll)
+	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents,
+		reclaims, underWay, podsWarned, podsRemoved, checkpoints, askFailures, pollFailures, lastPoll)
 }

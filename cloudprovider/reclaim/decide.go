@@ -1,0 +1,324 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+const (
+	// DefaultReplaceWait is how long a drain waits for the replacement to be on its way.
+	DefaultReplaceWait = 30 * time.Second
+
+	jobWorkers = 32
+
+	// askTimeout bounds one call to a job's system.
+	askTimeout = 5 * time.Second
+	// askPatience is how long a system that fails is asked again. After that its job's pods are drained like any others.
+	askPatience = 20 * time.Second
+	// askPatienceFraction of a notice that is shorter than usual.
+	askPatienceFraction = 10
+
+	// suspendWait is how long the system of a suspended job is left to end its pods by itself; shrinkWait is the same
+	// for the pods without which a job goes on, whose processes the system ends one after the other.
+	suspendWait = 10 * time.Second
+	shrinkWait  = 30 * time.Second
+
+	// replaceCheck is how often it is asked whether the replacement is on its way: nobody tells.
+	replaceCheck = 500 * time.Millisecond
+)
+
+// Actions on jobs, as in the metrics.
+const (
+	actionWarn   = "warn"
+	actionDecide = "decide"
+)
+
+// syncJob takes the next step with a job that loses Nodes: warn → wait for the word → shrink or suspend → let the drains
+// begin. It goes by all Nodes that are reclaimed, never by one.
+func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
+	if c.marksWaiting() {
+		c.handshakes.queue.AddAfter(ref, marksFirst)
+		return nil
+	}
+	l := c.lossOf(ref)
+	if len(l.doomed) == 0 {
+		return c.closeRound(ctx, l)
+	}
+	r := c.openRound(l)
+	unwarned := c.warn(ctx, l, r)
+	if unwarned != nil && c.Clock.Since(r.seen) < l.patience() {
+		return unwarned
+	}
+	c.tell(ctx, l, r)
+	r = c.hearOut(ctx, l, r)
+	if reason, until := c.waitsFor(l, r); reason != "" {
+		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", ref, "reason", reason, "until", until)
+		c.handshakes.queue.AddAfter(ref, until.Sub(c.Clock.Now()))
+		return nil
+	}
+	if r.decided {
+		c.announce(l, r)
+	} else {
+		c.decide(ctx, l, r)
+	}
+	return nil
+}
+
+// hearOut notes the word when it has come.
+func (c *Controller) hearOut(ctx context.Context, l loss, r round) round {
+	if r.word || !c.heard(l, r) {
+		return r
+	}
+	r, _ = c.handshakes.change(l.ref, r.id, func(r *round) { r.word = true })
+	noticeToWord.WithLabelValues(l.ref.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+	checkpoints.WithLabelValues(l.ref.System, checkpointSaved).Inc()
+	klog.FromContext(ctx).Info("The job's work is saved", "job", l.ref, "request", r.id)
+	c.event(l.object(r), ReasonSaved, "The work is saved (request %s), %s before the release", r.id, r.deadline.Sub(c.Clock.Now()).Round(time.Second))
+	return r
+}
+
+// waitsFor says why the job's pods may not go yet, and when to look again; empty where nothing stands against it.
+func (c *Controller) waitsFor(l loss, r round) (reason string, until time.Time) {
+	now, budget := c.Clock.Now(), l.budget()
+	switch {
+	case r.decided || !now.Before(budget):
+		return "", time.Time{}
+	case !r.told:
+		return "the job's system is being warned", budget
+	case r.job != nil && (r.job.Suspended || r.job.Finished):
+		return "", time.Time{}
+	}
+	if until := l.awaits(r); !r.word && now.Before(until) {
+		return "the word that a checkpoint is saved has not come", until
+	}
+	if r.word && l.restartsInPlace() {
+		return "", time.Time{} // it has ended or will, and would begin anew on a Node that dies
+	}
+	if c.isReplaced(l) {
+		return "", time.Time{}
+	}
+	if until := earlier(l.firstSeen().Add(c.ReplaceWait), budget); now.Before(until) {
+		return "the replacement is not on its way", earlier(now.Add(replaceCheck), until)
+	}
+	return "", time.Time{}
+}
+
+func (l *loss) restartsInPlace() bool {
+	for _, pod := range l.doomed {
+		if pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+			return true
+		}
+	}
+	return false
+}
+
+// isReplaced asks after the Nodes of the doomed pods. A Node whose pods had a place once is not asked after again.
+func (c *Controller) isReplaced(l loss) bool {
+	all := true
+	for _, pod := range l.doomed {
+		all = c.isNodeReplaced(pod.Spec.NodeName, pod.notice) && all
+	}
+	return all
+}
+
+func (c *Controller) isNodeReplaced(name string, notice Notice) bool {
+	h := &c.handshakes
+	h.mu.Lock()
+	known := h.replaced.Has(name)
+	h.mu.Unlock()
+	if known {
+		return true
+	}
+	if !c.Replaced(name) {
+		return false
+	}
+	h.mu.Lock()
+	first := !h.replaced.Has(name)
+	h.replaced.Insert(name)
+	h.mu.Unlock()
+	if first {
+		noticeToReplacement.WithLabelValues(string(notice.Source)).Observe(c.Clock.Since(notice.FirstSeen).Seconds())
+	}
+	return true
+}
+
+// firstSeen is when the first of the notices was.
+func (l *loss) firstSeen() (first time.Time) {
+	for _, pod := range l.doomed {
+		if seen := pod.notice.FirstSeen; first.IsZero() || seen.Before(first) {
+			first = seen
+		}
+	}
+	return first
+}
+
+// patience is how long to go on with a system that fails.
+func (l *loss) patience() time.Duration {
+	patience := askPatience
+	for _, pod := range l.doomed {
+		length := pod.notice.Deadline.Sub(pod.notice.FirstSeen)
+		patience = min(patience, length/askPatienceFraction)
+	}
+	return max(patience, 0)
+}
+
+// object is what to write an Event on: the job, or else one of the pods that it loses.
+func (l *loss) object(r round) runtime.Object {
+	if r.job != nil && r.job.Object != nil {
+		return r.job.Object
+	}
+	return l.doomed[0].Pod
+}
+
+// decide has the job's system prepare for the loss, once in a round, and sets when the pods may be evicted.
+func (c *Controller) decide(ctx context.Context, l loss, r round) {
+	if r.blocked || !c.handshakes.begin(l.ref, r.id, func(r *round) *bool { return &r.deciding }) {
+		return
+	}
+	if !r.word && !l.awaits(r).IsZero() {
+		checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
+		c.event(l.object(r), ReasonUnsaved, "No word that the work is saved (request %s) came in time; going on without", r.id)
+	}
+	until := c.Clock.Now().Add(l.patience())
+	c.handshakes.asking.Go(func() {
+		var leave time.Duration
+		err := c.ask(ctx, l.ref, actionDecide, until, func(ctx context.Context) (err error) {
+			leave, err = c.prepare(ctx, l.ref, r)
+			return err
+		})
+		if err != nil && !errors.Is(err, jobs.ErrNoObject) && !errors.Is(err, jobs.ErrUnsupported) && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.ref)
+			c.event(l.object(r), ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
+		}
+		c.settle(l, r, leave)
+	})
+}
+
+// settle ends the decision. The pods are left to the job's system for a while, but not beyond the budget.
+func (c *Controller) settle(l loss, r round, leave time.Duration) {
+	now := c.Clock.Now()
+	release := now.Add(leave)
+	if budget := l.budget(); budget.After(now) {
+		release = earlier(release, budget)
+	}
+	h := &c.handshakes
+	h.mu.Lock()
+	if current, open := h.rounds[l.ref]; open && current.id == r.id {
+		current.decided, current.release = true, release
+	} else if open {
+		current.blocked = false
+	}
+	h.mu.Unlock()
+	h.queue.Add(l.ref)
+}
+
+// prepare shrinks the job where enough of it survives, and else suspends it. It returns how long its system is busy ending
+// pods after that.
+func (c *Controller) prepare(ctx context.Context, ref jobs.Ref, r round) (leave time.Duration, err error) {
+	job, err := c.Jobs.Get(ctx, ref)
+	if err != nil || job.Finished {
+		return 0, err
+	}
+	if job.Suspended {
+		return suspendWait, nil
+	}
+	l := c.lossOf(ref)
+	if l.launcherIsDoomed() || l.survivors(job) < job.Min {
+		return suspendWait, c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim)
+	}
+	if isShrunkSince(job, r.requested) {
+		return shrinkWait, nil // an earlier leader did
+	}
+	workers := l.doomedWorkers()
+	if len(workers) == 0 {
+		return 0, nil
+	}
+	if err := c.Jobs.Shrink(ctx, job, workers); err != nil {
+		return 0, err
+	}
+	if job, err = c.Jobs.Get(ctx, ref); err == nil && isShrunkSince(job, r.requested) {
+		return shrinkWait, nil
+	}
+	return 0, nil
+}
+
+func (l *loss) launcherIsDoomed() bool {
+	for _, pod := range l.doomed {
+		if pod.role == jobs.RoleLauncher {
+			return true
+		}
+	}
+	return false
+}
+
+// survivors counts hosts only where they train: where there are more workers and hosts than the job asks for workers, they
+// do not.
+func (l *loss) survivors(job jobs.Job) int {
+	if l.allWorkers+l.allHosts > job.Replicas {
+		return l.workers
+	}
+	return l.workers + l.hosts
+}
+
+// doomedWorkers are the names of those that are not on their way out yet.
+func (l *loss) doomedWorkers() (names []string) {
+	for _, pod := range l.doomed {
+		if pod.role == jobs.RoleWorker && pod.DeletionTimestamp == nil {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
+// isShrunkSince says whether the job carries our note that it was shrunk, and that its system is at work.
+func isShrunkSince(job jobs.Job, at time.Time) bool {
+	if job.Object == nil || job.Object.GetLabels()[jobs.LabelHeld] != jobs.HeldShrunk {
+		return false
+	}
+	since, err := time.Parse(time.RFC3339, job.Object.GetAnnotations()[jobs.AnnotationHeldSince])
+	return err == nil && !since.Before(at)
+}
+
+// ask calls a job's system until it answers, says that it never will, or the time is over.
+func (c *Controller) ask(ctx context.Context, ref jobs.Ref, action string, until time.Time, call func(context.Context) error) error {
+	backoff := wait.Backoff{Duration: retryFirst, Factor: 2, Steps: 10, Cap: retryMost}
+	for {
+		attempt, cancel := context.WithTimeout(ctx, askTimeout)
+		err := call(attempt)
+		cancel()
+		if err == nil || errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject) || ctx.Err() != nil {
+			return err
+		}
+		askFailures.WithLabelValues(ref.System, action).Inc()
+		delay := backoff.Step()
+		if !c.Clock.Now().Add(delay).Before(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.Clock.After(delay):
+		}
+	}
+}
+
+// announce lets the drains go on: all at the release, and later those of pods that waited for others of the job to go.
+func (c *Controller) announce(l loss, r round) {
+	if c.handshakes.begin(l.ref, r.id, func(r *round) *bool { return &r.announced }) {
+		for node := range l.nodes() {
+			c.drains.AddAfter(node, r.release.Sub(c.Clock.Now()))
+		}
+		return
+	}
+	for _, node := range l.latecomers() {
+		c.drains.Add(node)
+	}
+}

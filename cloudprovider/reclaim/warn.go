@@ -1,0 +1,233 @@
+package reclaim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// InstanceAnnotation on a pod is the instance that it is about to lose. Pods of the same job on other instances are warned
+// as well, but do not have it.
+const InstanceAnnotation = "gpu-spot.autoscaling/reclaim-instance"
+
+// Ids are "<Unix seconds of the request>-<random>": a leader that finds one on a pod knows when it was made.
+func newID(now time.Time) string { return fmt.Sprintf("%d-%s", now.Unix(), rand.String(8)) }
+
+// requestedAt is false for what is no id of ours.
+func requestedAt(id string) (time.Time, bool) {
+	seconds, _, ok := strings.Cut(id, "-")
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	return time.Unix(unix, 0), ok && err == nil
+}
+
+// openRound returns the round in which the job loses these pods: the one that is open, in memory or on the pods, or a new
+// one. Pods that come after the word, or after the decision, were not asked after: they open the next.
+func (c *Controller) openRound(l loss) round {
+	h := &c.handshakes
+	now := c.Clock.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, open := h.rounds[l.ref]
+	if !open {
+		r = recoverRound(l, now)
+		r.word = c.heard(l, *r)
+	}
+	if (r.word || r.deciding || r.decided) && l.hasNewcomers(*r) {
+		r = &round{id: newID(now), requested: now.Truncate(time.Second), seen: now, blocked: r.blocked || r.deciding && !r.decided}
+	}
+	r.take(l)
+	h.rounds[l.ref] = r
+	return *r
+}
+
+// recoverRound finds the latest that one of the doomed pods was told of, for its present instance; else it makes a new one.
+func recoverRound(l loss, now time.Time) *round {
+	r := &round{id: newID(now), requested: now.Truncate(time.Second), seen: now}
+	found := false
+	for _, pod := range l.doomed {
+		id := pod.Annotations[jobs.AnnotationCheckpointRequest]
+		at, ok := requestedAt(id)
+		if !ok || pod.Annotations[InstanceAnnotation] != pod.notice.InstanceID {
+			continue
+		}
+		if !found || at.After(r.requested) || at.Equal(r.requested) && id > r.id {
+			r.id, r.requested, found = id, at, true
+		}
+		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[jobs.AnnotationDeadline]); err == nil {
+			r.lower(deadline)
+		}
+	}
+	return r
+}
+
+func (l *loss) hasNewcomers(r round) bool {
+	for _, pod := range l.doomed {
+		if !r.has(pod) && pod.DeletionTimestamp == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *round) has(pod doomedPod) bool {
+	return r.doomed.Has(pod.UID) ||
+		pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id && pod.Annotations[InstanceAnnotation] == pod.notice.InstanceID
+}
+
+// take lets the doomed pods join.
+func (r *round) take(l loss) {
+	doomed := sets.New[types.UID]()
+	for _, pod := range l.doomed {
+		doomed.Insert(pod.UID)
+		r.lower(pod.notice.Deadline)
+	}
+	r.doomed = doomed
+}
+
+func (r *round) lower(deadline time.Time) {
+	if r.deadline.IsZero() || deadline.Before(r.deadline) {
+		r.deadline = deadline
+	}
+}
+
+// warn writes the request on the pods of the job that do not have it. Pods of no known system are warned of their own
+// fate only, unless their annotations make them one job: replicas of a service do not train together.
+func (c *Controller) warn(ctx context.Context, l loss, r round) error {
+	instances := make(map[types.UID]string, len(l.doomed))
+	for _, pod := range l.doomed {
+		instances[pod.UID] = pod.notice.InstanceID
+	}
+	var unwarned []*corev1.Pod
+	for _, pod := range l.pods {
+		instance, doomed := instances[pod.UID]
+		if pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || !doomed && !areOneJob(l.ref, pod) {
+			continue
+		}
+		if len(warning(pod, r, instance)) > 0 {
+			unwarned = append(unwarned, pod)
+		}
+	}
+	return forEach(ctx, unwarned, func(ctx context.Context, pod *corev1.Pod) error {
+		instance := instances[pod.UID]
+		first := pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id
+		if err := c.annotate(ctx, pod, warning(pod, r, instance)); err != nil {
+			return fmt.Errorf("warning pod %s: %w", klog.KObj(pod), err)
+		}
+		if first {
+			podsWarned.WithLabelValues(l.ref.System).Inc()
+		}
+		if first && instance != "" && areOneJob(l.ref, pod) {
+			c.podEvent(pod, ReasonWarned, "Spot instance %s of node %s will be released at %s; asked to save its work (request %s)",
+				instance, pod.Spec.NodeName, formatTime(r.deadline), r.id)
+		}
+		return nil
+	})
+}
+
+func areOneJob(ref jobs.Ref, pod *corev1.Pod) bool {
+	return ref.System != jobs.SystemPod || pod.Annotations[jobs.AnnotationJob] != ""
+}
+
+// warning is what the pod's annotations lack.
+func warning(pod *corev1.Pod, r round, instance string) map[string]any {
+	missing := map[string]any{}
+	for key, value := range map[string]string{
+		jobs.AnnotationDeadline:          formatTime(r.deadline),
+		jobs.AnnotationCheckpointRequest: r.id,
+		InstanceAnnotation:               instance,
+	} {
+		if value != "" && pod.Annotations[key] != value {
+			missing[key] = value
+		}
+	}
+	return missing
+}
+
+// annotate merges the annotations; nil takes one off. A pod that is gone, or whose name another pod has by now, needs none.
+func (c *Controller) annotate(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// closeRound ends the round of a job that has nothing more to lose: its doomed pods are gone, or their Nodes were given
+// back. The survivors go on as if nothing had been.
+func (c *Controller) closeRound(ctx context.Context, l loss) error {
+	c.handshakes.forget(l.ref)
+	var warned []*corev1.Pod
+	for _, pod := range l.pods {
+		if len(warningOn(pod)) > 0 && !hasEnded(pod) && pod.DeletionTimestamp == nil && c.fateOf(pod.Spec.NodeName) != nil {
+			warned = append(warned, pod)
+		}
+	}
+	return forEach(ctx, warned, func(ctx context.Context, pod *corev1.Pod) error {
+		if err := c.annotate(ctx, pod, warningOn(pod)); err != nil {
+			return fmt.Errorf("taking the warning off pod %s: %w", klog.KObj(pod), err)
+		}
+		return nil
+	})
+}
+
+// warningOn is what takes a warning off.
+func warningOn(pod *corev1.Pod) map[string]any {
+	off := map[string]any{}
+	for _, key := range []string{jobs.AnnotationDeadline, jobs.AnnotationCheckpointRequest, InstanceAnnotation} {
+		if _, ok := pod.Annotations[key]; ok {
+			off[key] = nil
+		}
+	}
+	return off
+}
+
+// tell has the job's system warned, once in a round, beside everything else.
+func (c *Controller) tell(ctx context.Context, l loss, r round) {
+	if !c.handshakes.begin(l.ref, r.id, func(r *round) *bool { return &r.telling }) {
+		return
+	}
+	until := c.Clock.Now().Add(l.patience())
+	c.handshakes.asking.Go(func() {
+		job := c.tellSystem(ctx, l.ref, jobs.Warning{ID: r.id, Deadline: r.deadline}, until)
+		c.handshakes.change(l.ref, r.id, func(r *round) { r.job, r.told = job, true })
+		c.handshakes.queue.Add(l.ref)
+	})
+}
+
+// tellSystem returns the job as read, nil where it could not be.
+func (c *Controller) tellSystem(ctx context.Context, ref jobs.Ref, warning jobs.Warning, until time.Time) *jobs.Job {
+	var known *jobs.Job
+	err := c.ask(ctx, ref, actionWarn, until, func(ctx context.Context) error {
+		job, err := c.Jobs.Get(ctx, ref)
+		if err != nil {
+			return err
+		}
+		known = &job
+		if job.Finished || job.Suspended {
+			return nil
+		}
+		return c.Jobs.Warn(ctx, job, warning)
+	})
+	if err != nil && !errors.Is(err, jobs.ErrNoObject) && !errors.Is(err, jobs.ErrUnsupported) && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "The job's system could not be warned; its pods were", "job", ref)
+	}
+	return known
+}

@@ -1,0 +1,109 @@
+package reclaim
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// heard says whether the job gave its word that its work is saved: on one of its pods, or through the node-agent on the
+// Node of one. The word of a pod that has ended counts.
+func (c *Controller) heard(l loss, r round) bool {
+	nodes := sets.New[string]()
+	pods := sets.New[string]()
+	for _, pod := range l.pods {
+		if pod.Annotations[jobs.AnnotationCheckpointDone] == r.id {
+			return true
+		}
+		if pod.Spec.NodeName != "" {
+			nodes.Insert(pod.Spec.NodeName)
+			pods.Insert(pod.Namespace + "/" + pod.Name)
+		}
+	}
+	for name := range nodes {
+		if node := c.node(name); node != nil && nodeSays(node, r, pods) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeSays reads what the node-agent wrote: entries separated by commas, each the id of a request, or
+// "<namespace>/<pod>@<Unix seconds>" of a pod that knows of no id.
+func nodeSays(node *corev1.Node, r round, pods sets.Set[string]) bool {
+	for entry := range strings.SplitSeq(node.Annotations[jobs.AnnotationCheckpointDone], ",") {
+		entry = strings.TrimSpace(entry)
+		if entry == r.id {
+			return true
+		}
+		pod, seconds, _ := strings.Cut(entry, "@")
+		at, err := strconv.ParseInt(seconds, 10, 64)
+		if err == nil && pods.Has(pod) && at >= r.requested.Unix() {
+			return true
+		}
+	}
+	return false
+}
+
+// awaits says until when the word is worth waiting for: not at all where no pod that runs has declared that one will
+// come, and never beyond the budget.
+func (l *loss) awaits(r round) (until time.Time) {
+	budget := l.budget()
+	for _, pod := range l.pods {
+		declared := pod.Annotations[jobs.AnnotationAwaitCheckpoint]
+		if declared == "" || declared == "false" || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		limit := budget
+		if most, err := time.ParseDuration(declared); err == nil {
+			limit = earlier(budget, r.requested.Add(most))
+		} else if declared != "true" {
+			klog.V(1).InfoS("Neither true nor a duration; waiting as long as can be", "annotation", jobs.AnnotationAwaitCheckpoint, "pod", klog.KObj(pod), "value", declared)
+		}
+		if limit.After(until) {
+			until = limit
+		}
+	}
+	return until
+}
+
+const (
+	// saveMargin is what is left for the decision and the drain when the wait for the word ends.
+	saveMargin = 20 * time.Second
+	// saveMarginFraction of a notice that is shorter than usual.
+	saveMarginFraction = 10
+	defaultGrace       = 30 * time.Second
+)
+
+// budget is when the first of the doomed pods must go, so that it has its grace before the deadline, and its job's system
+// is asked before evictions turn into deletions.
+func (l *loss) budget() (until time.Time) {
+	for _, pod := range l.doomed {
+		if end := pod.budget(); until.IsZero() || end.Before(until) {
+			until = end
+		}
+	}
+	return until
+}
+
+// budget grants at most half of the notice as the pod's grace: more would leave nothing to wait for the word.
+func (p doomedPod) budget() time.Time {
+	length := max(p.notice.Deadline.Sub(p.notice.FirstSeen), 0)
+	grace := time.Duration(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, int64(defaultGrace/time.Second))) * time.Second
+	end := earlier(p.notice.Deadline.Add(-min(grace, length/2)), p.notice.DeleteFrom())
+	return end.Add(-min(saveMargin, length/saveMarginFraction))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
