@@ -162,22 +162,22 @@ func freeAddress(ctx context.Context) (string, error) {
 
 // buildPlain and buildRace build the binary once per process; go's cache does the work when nothing has changed.
 var (
-	buildPlain = sync.OnceValues(func() (string, error) { return buildBinary("") })
-	buildRace  = sync.OnceValues(func() (string, error) { return buildBinary("-race") })
+	buildPlain = sync.OnceValues(func() (string, error) { return buildBinary("gpu-spot-autoscaler", "") })
+	buildRace  = sync.OnceValues(func() (string, error) { return buildBinary("gpu-spot-autoscaler", "-race") })
 )
 
-// buildBinary takes -race, or nothing.
-func buildBinary(detector string) (string, error) {
+// buildBinary builds a command of this repository, with the detector -race or without.
+func buildBinary(name, detector string) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
 	}
-	output := filepath.Join(root, "out", "bin", "gpu-spot-autoscaler"+detector)
+	output := filepath.Join(root, "out", "bin", name+detector)
 	arguments := []string{"build", "-tags", "externalgrpc", "-o", output}
 	if detector != "" {
 		arguments = append(arguments, detector)
 	}
-	build := exec.Command("go", append(arguments, "./cmd/gpu-spot-autoscaler")...)
+	build := exec.Command("go", append(arguments, "./cmd/"+name)...)
 	build.Dir = root
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binary: %w\n%s", err, text)

@@ -8,6 +8,17 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "agentLabels" -}}
+{{ include "agentSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
+
+{{/* Not the selector of the Deployment, which would take the agents for its own. */}}
+{{- define "agentSelector" -}}
+app.kubernetes.io/name: gpu-spot-node-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "args" -}}
 - --region={{ required "region is required, such as cn-hangzhou" .Values.region }}
 {{- with .Values.clusterName }}
@@ -25,6 +36,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- if .Values.dynamicResourceAllocation.enabled }}
 - --enable-dynamic-resource-allocation
+{{- end }}
+{{- if .Values.push.enabled }}
+- --notice-address=:{{ .Values.push.port }}
+- --notice-token-file=/etc/gpu-spot/notice-token/token
+- --notice-tls-cert-file=/etc/gpu-spot/notice-tls/tls.crt
+- --notice-tls-private-key-file=/etc/gpu-spot/notice-tls/tls.key
 {{- end }}
 {{- range $flag, $value := .Values.extraArgs }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}

@@ -41,6 +41,9 @@ func (l layout) apiServerFlags() []string {
 		"--client-ca-file=" + l.path(fileCA),
 		"--anonymous-auth=false",
 		"--authorization-mode=RBAC",
+		// What deploy/manifests/optional/keep-off-reclaiming.yaml needs, which Kubernetes 1.33 has only for those who ask.
+		"--feature-gates=MutatingAdmissionPolicy=true",
+		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + l.path(fileServiceAccount),
 		"--service-account-signing-key-file=" + l.path(fileServiceAccount),

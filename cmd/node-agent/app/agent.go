@@ -1,0 +1,238 @@
+// Package app is the node-agent as a process:
+//
+//	instance metadata → what is known → annotation of the own Node
+//	                         ↓                    ↑
+//	                 GET /v1/reclaim    POST /v1/checkpoint-done
+//
+// What is known is kept in memory and comes again with the next look at the metadata, so that nothing is lost when the
+// process is restarted. The API server may be away: pods are answered all the same, and the Node is written when it is
+// back.
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Annotations of the Node.
+const (
+	// NoticeAnnotation is when the instance is released, RFC 3339 UTC, as the metadata says.
+	NoticeAnnotation = "gpu-spot.autoscaling/notice-agent"
+	// WordsAnnotation lists who has saved a checkpoint: a word is the id of a request for one, or <namespace>/<pod>@<Unix
+	// seconds>. Words are separated by commas, the oldest first.
+	WordsAnnotation = "gpu-spot.autoscaling/checkpoint-done"
+	// DeadlineAnnotation is written by the autoscaler, whose notice may have come by another way.
+	DeadlineAnnotation = "gpu-spot.autoscaling/reclaim-deadline"
+)
+
+const (
+	// confirmWithdrawal is how many looks in a row must find the notice gone.
+	confirmWithdrawal = 2
+	// reassertEvery is how often a notice is written again, lest it stay away where somebody took it off.
+	reassertEvery = 30 * time.Second
+)
+
+// metadata is what is asked of the instance.
+type metadata interface {
+	// terminationTime is zero while there is no notice.
+	terminationTime(ctx context.Context) (time.Time, error)
+}
+
+// nodeClient is what is asked of the API server, about the own Node. Its errors are those of package apierrors, or of
+// the connection.
+type nodeClient interface {
+	get(ctx context.Context) (*node, error)
+	// annotate sets annotations, and removes those that are nil. Where a version is given and the Node is no longer at it,
+	// that is a conflict.
+	annotate(ctx context.Context, annotations map[string]*string, version string) error
+}
+
+// node is the part of a Node that matters here.
+type node struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		PodCIDRs []string `json:"podCIDRs"`
+	} `json:"spec"`
+}
+
+// pace says how often the metadata is looked at: every usual, and every protected while the Node is younger than
+// protection. A Node is younger than its instance, so that this ends late rather than early by as long as it takes to
+// boot; protection has to be shorter than the cloud's by that much.
+type pace struct {
+	usual, protected, protection time.Duration
+}
+
+// agent is safe for concurrent use, but poll and keepWritten are each for one goroutine.
+type agent struct {
+	metadata metadata
+	node     nodeClient
+	clock    clock.Clock
+	pace     pace
+
+	// changed has room for one: there is something to write.
+	changed chan struct{}
+	// recording is held by whoever records a word. It is a channel so that waiting for it can end.
+	recording chan struct{}
+
+	mu       sync.Mutex
+	looked   bool      // the metadata has said something since the start
+	deadline time.Time // zero: no notice
+	self     *node     // as first read; nil until then
+}
+
+func newAgent(metadata metadata, node nodeClient, clk clock.Clock, pace pace) *agent {
+	return &agent{
+		metadata: metadata, node: node, clock: clk, pace: pace,
+		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1),
+	}
+}
+
+// poll looks at the metadata until ctx ends. What cannot be read changes nothing.
+func (a *agent) poll(ctx context.Context) {
+	for missing, failing := 0, false; ; {
+		deadline, err := a.metadata.terminationTime(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			metadataFailures.value.Add(1)
+			if !failing {
+				klog.ErrorS(err, "The instance metadata cannot be read; what is known stands")
+			}
+		case !deadline.IsZero():
+			missing = 0
+			a.learn(deadline)
+		default:
+			if missing++; missing >= confirmWithdrawal {
+				a.learn(time.Time{})
+			}
+		}
+		failing = err != nil
+		if !a.sleep(ctx, a.interval(failing || missing < confirmWithdrawal)) {
+			return
+		}
+	}
+}
+
+// interval is long only while all is well and the instance cannot be reclaimed yet.
+func (a *agent) interval(unsure bool) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	protected := a.self != nil && a.clock.Since(a.self.CreationTimestamp.Time) < a.pace.protection
+	if protected && !unsure {
+		return a.pace.protected
+	}
+	return a.pace.usual
+}
+
+// learn takes what the metadata says; zero is no notice.
+func (a *agent) learn(deadline time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.looked && deadline.Equal(a.deadline) {
+		return
+	}
+	if deadline.IsZero() {
+		klog.InfoS("There is no notice")
+	} else {
+		klog.InfoS("The instance will be released", "deadline", deadline)
+	}
+	a.looked, a.deadline = true, deadline
+	setNoticeDeadline(deadline)
+	select {
+	case a.changed <- struct{}{}:
+	default: // a write is due already, and will see this too
+	}
+}
+
+// notice is zero while there is none.
+func (a *agent) notice() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.deadline
+}
+
+// keepWritten keeps the Node's annotation in line with what is known, until ctx ends.
+func (a *agent) keepWritten(ctx context.Context) {
+	var written string
+	if !a.persevere(ctx, func() error {
+		self, err := a.node.get(ctx)
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.self = self
+		a.mu.Unlock()
+		written = self.Annotations[NoticeAnnotation] // an earlier process of ours may have written it
+		return nil
+	}) {
+		return
+	}
+	for a.persevere(ctx, func() error { return a.write(ctx, &written) }) {
+		var reassert <-chan time.Time
+		if written != "" {
+			reassert = a.clock.After(reassertEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.changed:
+		case <-reassert:
+			written = "" // so that it is again
+		}
+	}
+}
+
+// write brings the annotation from what is written to what is known.
+func (a *agent) write(ctx context.Context, written *string) error {
+	a.mu.Lock()
+	looked, deadline := a.looked, a.deadline
+	a.mu.Unlock()
+	wanted, value := "", (*string)(nil)
+	if !deadline.IsZero() {
+		wanted = deadline.UTC().Format(time.RFC3339)
+		value = &wanted
+	}
+	if !looked || wanted == *written {
+		return nil
+	}
+	if err := a.node.annotate(ctx, map[string]*string{NoticeAnnotation: value}, ""); err != nil {
+		return err
+	}
+	*written = wanted
+	return nil
+}
+
+// persevere repeats until it succeeds; false means that ctx ended before. Retries start fast, since a notice leaves
+// minutes.
+func (a *agent) persevere(ctx context.Context, do func() error) bool {
+	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 3 * time.Second}
+	for ctx.Err() == nil {
+		err := do()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			nodeFailures.value.Add(1)
+			klog.ErrorS(err, "The Node was not reached; will try again")
+		}
+		a.sleep(ctx, backoff.Step())
+	}
+	return false
+}
+
+// sleep is false where ctx ended.
+func (a *agent) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-a.clock.After(d):
+		return true
+	}
+}

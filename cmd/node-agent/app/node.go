@@ -1,0 +1,109 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// nodeTimeout bounds one request, so that an API server that hangs costs no more than a retry.
+	nodeTimeout = 5 * time.Second
+	// maxNodeBody is far above the size of any Node: etcd takes no larger objects.
+	maxNodeBody = 2 << 20
+
+	// metadataOnly has the API server leave out spec and status, which are most of a Node.
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
+// restNode speaks to the API server without the typed clientset, which would cost more memory than all the rest.
+type restNode struct {
+	client *http.Client
+	url    string
+}
+
+func newRESTNode(config *rest.Config, name string) (*restNode, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = nodeTimeout
+	// A connection of HTTP/1.1 ends with the request that timed out on it, where one of HTTP/2 would be used on.
+	config.NextProtos = []string{"http/1.1"}
+	config.UserAgent = "gpu-spot-node-agent"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &restNode{client, base.JoinPath("api/v1/nodes", url.PathEscape(name)).String()}, nil
+}
+
+// get reads all of the Node, but keeps only what matters here.
+func (n *restNode) get(ctx context.Context) (*node, error) {
+	body, err := n.do(ctx, http.MethodGet, "application/json", nil)
+	if err != nil {
+		return nil, err
+	}
+	var found node
+	if err := json.Unmarshal(body, &found); err != nil {
+		return nil, fmt.Errorf("reading the Node: %w", err)
+	}
+	found.ManagedFields = nil
+	return &found, nil
+}
+
+func (n *restNode) annotate(ctx context.Context, annotations map[string]*string, version string) error {
+	metadata := map[string]any{"annotations": annotations}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = n.do(ctx, http.MethodPatch, metadataOnly, patch)
+	return err
+}
+
+// do returns the body of a success; the error for any other answer is an *apierrors.StatusError.
+func (n *restNode) do(ctx context.Context, method, accept string, patch []byte) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, n.url, bytes.NewReader(patch))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	if patch != nil {
+		request.Header.Set("Content-Type", string(types.MergePatchType))
+	}
+	response, err := n.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxNodeBody))
+	if err != nil {
+		return nil, fmt.Errorf("%s of the Node: %w", method, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return body, nil
+	}
+	failure := &apierrors.StatusError{}
+	if json.Unmarshal(body, &failure.ErrStatus) != nil || failure.ErrStatus.Code == 0 { // of something in between
+		failure.ErrStatus = metav1.Status{
+			Status: metav1.StatusFailure, Code: int32(response.StatusCode),
+			Message: fmt.Sprintf("status %d: %.200s", response.StatusCode, body),
+		}
+	}
+	return nil, failure
+}

@@ -1,0 +1,107 @@
+package app
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const maxRSS = 20 << 10 // KiB
+
+// TestRSSOfTheProcess runs the binary as it is shipped through a reclaim, with pods that ask and speak:
+//
+//	go test -tags externalgrpc -run RSS -v ./cmd/node-agent/app
+func TestRSSOfTheProcess(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("there is no /proc here")
+	}
+	imds := newFakeMetadata(t)
+	api := newFakeAPI(t, time.Now().Add(-time.Hour))
+	address := freeAddress(t)
+	process := startBinary(t, "--node-name=self", "--address="+address, "--poll-interval=20ms",
+		"--metadata-endpoint="+imds.URL, "--kubeconfig="+api.kubeconfig(t))
+
+	require.Eventually(t, func() bool { return imds.asked.Load() > 100 }, 20*time.Second, 20*time.Millisecond)
+	t.Logf("without a notice: %s", memory(t, process.Pid))
+	imds.set(time.Now().Add(5 * time.Minute))
+	require.Eventually(t, func() bool { return api.annotation(NoticeAnnotation) != "" }, 20*time.Second, 20*time.Millisecond)
+	for i := range 200 {
+		for range 10 {
+			response, err := http.Get("http://" + address + "/v1/reclaim")
+			require.NoError(t, err)
+			drain(t, response)
+		}
+		response, err := http.Post("http://"+address+"/v1/checkpoint-done", "application/json",
+			bytes.NewBufferString(fmt.Sprintf(`{"id": "request-%d"}`, i)))
+		require.NoError(t, err)
+		drain(t, response)
+	}
+	require.Contains(t, api.annotation(WordsAnnotation), "request-49")
+	t.Logf("after 2000 questions and 200 words: %s", memory(t, process.Pid))
+	require.Less(t, kibibytes(t, process.Pid, "VmHWM"), maxRSS, "KiB at most")
+}
+
+func drain(t *testing.T, response *http.Response) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+}
+
+// startBinary builds it as deploy/Dockerfile does.
+func startBinary(t *testing.T, args ...string) *os.Process {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "node-agent")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-tags=externalgrpc")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, string(text))
+	command := exec.Command(binary, args...)
+	command.Stdout, command.Stderr = t.Output(), t.Output()
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, command.Start())
+	t.Cleanup(func() {
+		require.NoError(t, command.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, command.Wait())
+	})
+	return command.Process
+}
+
+// memory is what the kernel says: now, at most, and of that what is the process's own.
+func memory(t *testing.T, pid int) string {
+	t.Helper()
+	mebibytes := func(key string) float64 { return float64(kibibytes(t, pid, key)) / 1024 }
+	return fmt.Sprintf("VmRSS %.1f MiB, VmHWM %.1f MiB, RssAnon %.1f MiB", mebibytes("VmRSS"), mebibytes("VmHWM"), mebibytes("RssAnon"))
+}
+
+func kibibytes(t *testing.T, pid int, key string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^` + key + `:\s+(\d+) kB$`).FindSubmatch(status)
+	require.NotNil(t, line, key)
+	value, err := strconv.Atoi(string(line[1]))
+	require.NoError(t, err)
+	return value
+}
+
+// freeAddress is one that was free a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const (
+	noticeOfAgent  = "gpu-spot.autoscaling/notice-agent"
+	wordsOfAgent   = "gpu-spot.autoscaling/checkpoint-done"
+	keepOff        = "gpu-spot.autoscaling/keep-off-reclaiming"
+	keepOffInstall = "deploy/manifests/optional/keep-off-reclaiming.yaml"
+)
+
+func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *testing.T) {
+	w := world(pool("asg-1", 10))
+	w.RequireIMDSv2 = true
+	s := tell(t, w)
+	s.InstallNodeAgent(t)
+	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
+	pods := gpuPods("train", 2)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	doomed := s.nodeOfPod(pods[0].Name)
+	id := instanceOf(doomed)
+	agent := s.RunNodeAgent(t, doomed, id)
+	s.eventually("the agent says that there is no notice", func(ctx context.Context) (bool, error) {
+		deadline, left, err := agent.Reclaim(ctx)
+		return deadline == nil && left == nil, err
+	})
+	word := `{"namespace": "default", "pod": "` + pods[0].Name + `"}`
+	status, err := agent.Say(t.Context(), word)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusConflict, status, "nobody waits for a word yet")
+
+	require.NoError(t, s.Cloud.Reclaim(id))
+	s.eventually("the Node is marked for what the agent heard", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, id)
+		return node != nil && marked(node) && node.Annotations["gpu-spot.autoscaling/reclaim-source"] == "node-agent", err
+	})
+	node, err := s.node(t.Context(), id)
+	require.NoError(t, err)
+	deadline, left, err := agent.Reclaim(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, deadline)
+	assert.Equal(t, node.Annotations[noticeOfAgent], *deadline)
+	assert.Equal(t, node.Annotations["gpu-spot.autoscaling/reclaim-deadline"], *deadline, "the metadata states the deadline")
+	assert.LessOrEqual(t, *left, 40)
+
+	before := time.Now()
+	status, err = agent.Say(t.Context(), word)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNoContent, status)
+	if node, err = s.node(t.Context(), id); assert.NoError(t, err) && assert.NotNil(t, node) {
+		said, at, _ := strings.Cut(node.Annotations[wordsOfAgent], "@")
+		assert.Equal(t, "default/"+pods[0].Name, said)
+		seconds, err := strconv.ParseInt(at, 10, 64)
+		assert.NoError(t, err)
+		assert.GreaterOrEqual(t, seconds, before.Unix())
+	}
+}
+
+func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.InstallNodeAgent(t)
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 2)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	own, other := s.nodeOfPod(pods[0].Name), s.nodeOfPod(pods[1].Name)
+	agent := s.RunNodeAgent(t, own, instanceOf(own))
+	unbound, err := s.Cluster.ServiceAccountKubeconfig(t.Context(), rig.Namespace, agent.Pod.Spec.ServiceAccountName)
+	require.NoError(t, err)
+
+	patch := func(kubeconfig, node, body string, dryRun ...string) error {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		require.NoError(t, err)
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		_, err = client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
+	s.eventually("the admission policy is in force", func(context.Context) (bool, error) {
+		return apierrors.IsForbidden(patch(agent.Kubeconfig, own.Name, `{"spec": {"unschedulable": true}}`, metav1.DryRunAll)), nil
+	})
+	notice := `{"metadata": {"annotations": {"` + noticeOfAgent + `": "2026-01-01T00:00:00Z"}}}`
+	for name, c := range map[string]struct {
+		kubeconfig, node, patch string
+		allowed                 bool
+	}{
+		"notice on its own Node":     {agent.Kubeconfig, own.Name, notice, true},
+		"word on its own Node":       {agent.Kubeconfig, own.Name, `{"metadata": {"annotations": {"` + wordsOfAgent + `": "id"}}}`, true},
+		"notice taken off":           {agent.Kubeconfig, own.Name, `{"metadata": {"annotations": {"` + noticeOfAgent + `": null}}}`, true},
+		"another Node":               {agent.Kubeconfig, other.Name, notice, false},
+		"token that is of no node":   {unbound, own.Name, notice, false},
+		"another annotation":         {agent.Kubeconfig, own.Name, `{"metadata": {"annotations": {"a": "b"}}}`, false},
+		"another annotation removed": {agent.Kubeconfig, own.Name, `{"metadata": {"annotations": {"kwok.x-k8s.io/node": null}}}`, false},
+		"another annotation changed": {agent.Kubeconfig, own.Name, `{"metadata": {"annotations": {"kwok.x-k8s.io/node": "real"}}}`, false},
+		"label":                      {agent.Kubeconfig, own.Name, `{"metadata": {"labels": {"a": "b"}}}`, false},
+		"finalizer":                  {agent.Kubeconfig, own.Name, `{"metadata": {"finalizers": ["a.example/b"]}}`, false},
+		"cordon":                     {agent.Kubeconfig, own.Name, `{"spec": {"unschedulable": true}}`, false},
+		"taint":                      {agent.Kubeconfig, own.Name, `{"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}`, false},
+	} {
+		err := patch(c.kubeconfig, c.node, c.patch)
+		if c.allowed {
+			assert.NoError(t, err, name)
+		} else {
+			assert.True(t, apierrors.IsForbidden(err), "%s: %v", name, err)
+			assert.ErrorContains(t, err, "an agent writes", name)
+		}
+	}
+}
+
+func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAway(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.InstallNodeAgent(t)
+	autoscaler := s.RunAutoscaler(t)
+	pods := gpuPods("train", 1)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	autoscaler.Kill()
+	node := s.nodeOfPod(pods[0].Name)
+	id := instanceOf(node)
+	agent := s.RunNodeAgent(t, node, id)
+	s.eventually("the agent has started", func(ctx context.Context) (bool, error) {
+		_, _, err := agent.Reclaim(ctx)
+		return err == nil, err
+	})
+	require.NoError(t, s.Cluster.KillAPIServer(t.Context()))
+	require.NoError(t, s.Cloud.Reclaim(id))
+	s.eventually("pods are told", func(ctx context.Context) (bool, error) {
+		deadline, _, err := agent.Reclaim(ctx)
+		return deadline != nil, err
+	})
+	status, err := agent.Say(t.Context(), `{"id": "request-1"}`)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, status, "nothing is acknowledged that is not written")
+	require.NoError(t, s.Cluster.StartAPIServer(t.Context()))
+	s.eventually("the Node has the notice", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, id)
+		return node != nil && node.Annotations[noticeOfAgent] != "", err
+	})
+}
+
+// nodeOfPod is where the pod runs.
+func (s *story) nodeOfPod(name string) *corev1.Node {
+	s.t.Helper()
+	pod, err := s.pod(s.t.Context(), name)
+	require.NoError(s.t, err)
+	require.NotNil(s.t, pod)
+	node, err := s.Client.CoreV1().Nodes().Get(s.t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return node
+}
+
+// instanceOf is the id of the Node's instance.
+func instanceOf(node *corev1.Node) string {
+	_, id, _ := strings.Cut(node.Spec.ProviderID, ".")
+	return id
+}

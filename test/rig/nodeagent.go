@@ -1,0 +1,163 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// nodeAgentManifest is what InstallNodeAgent applies.
+	nodeAgentManifest = "deploy/manifests/optional/node-agent.yaml"
+	// nodeAgentPods selects the pods of its DaemonSet.
+	nodeAgentPods = "app.kubernetes.io/name=gpu-spot-node-agent"
+
+	waitForPod = time.Minute
+)
+
+var buildNodeAgent = sync.OnceValues(func() (string, error) { return buildBinary("node-agent", "-race") })
+
+// NodeAgent is a process of the real binary, in place of a pod of its DaemonSet: with that pod's name, token and Node, and
+// the metadata of that Node's instance.
+type NodeAgent struct {
+	// Pod is of the DaemonSet, Kubeconfig has its token, and URL is where the process answers.
+	Pod             *corev1.Pod
+	Kubeconfig, URL string
+
+	command *exec.Cmd
+	log     bytes.Buffer
+}
+
+// InstallManifest applies a file of this repository.
+func (r *Rig) InstallManifest(t *testing.T, path string) {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.Open(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manifest.Close()
+	if err := r.Cluster.ApplyYAML(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// InstallNodeAgent applies the shipped DaemonSet, with all that belongs to it.
+func (r *Rig) InstallNodeAgent(t *testing.T) {
+	t.Helper()
+	r.InstallManifest(t, nodeAgentManifest)
+}
+
+// RunNodeAgent runs the agent of the Node until the test ends, from when the DaemonSet has a pod there. Further flags win.
+func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, flags ...string) *NodeAgent {
+	t.Helper()
+	binary, err := buildNodeAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &NodeAgent{Pod: r.nodeAgentPod(t, node.Name)}
+	if a.Kubeconfig, err = r.Cluster.PodKubeconfig(t.Context(), a.Pod); err != nil {
+		t.Fatal(err)
+	}
+	address, err := freeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.URL = "http://" + address
+	a.command = exec.Command(binary, append([]string{
+		"--node-name=" + node.Name, "--address=" + host, "--port=" + port, "--protected-period=0s",
+		"--kubeconfig=" + a.Kubeconfig, "--metadata-endpoint=" + r.Cloud.MetadataURL(instanceID),
+	}, flags...)...)
+	a.command.Env = append(os.Environ(), "GORACE=halt_on_error=1")
+	a.command.Stdout, a.command.Stderr = &a.log, &a.log
+	a.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := a.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.stop(t) })
+	return a
+}
+
+func (a *NodeAgent) stop(t *testing.T) {
+	_ = a.command.Process.Signal(syscall.SIGTERM) // it may have ended
+	if err := a.command.Wait(); err != nil {
+		t.Errorf("the node-agent: %v", err)
+	}
+	if t.Failed() {
+		t.Logf("the node-agent of %s said:\n%s", a.Pod.Spec.NodeName, a.log.String())
+	}
+}
+
+// nodeAgentPod waits for the DaemonSet's pod on the Node.
+func (r *Rig) nodeAgentPod(t *testing.T, node string) (pod *corev1.Pod) {
+	t.Helper()
+	Eventually(t, waitForPod, "the DaemonSet has a pod on "+node, func(ctx context.Context) (bool, error) {
+		pods, err := r.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{
+			LabelSelector: nodeAgentPods, FieldSelector: "spec.nodeName=" + node,
+		})
+		if err != nil || len(pods.Items) == 0 {
+			return false, err
+		}
+		pod = &pods.Items[0]
+		return true, nil
+	})
+	return pod
+}
+
+// Reclaim is what the agent tells the pods of its node: nil and nil while there is no notice.
+func (a *NodeAgent) Reclaim(ctx context.Context) (deadline *string, secondsLeft *int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL+"/v1/reclaim", nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Errorf("GET /v1/reclaim: %s", response.Status)
+	}
+	var answer struct {
+		Deadline    *string `json:"deadline"`
+		SecondsLeft *int    `json:"seconds_left"`
+	}
+	err = json.NewDecoder(response.Body).Decode(&answer)
+	return answer.Deadline, answer.SecondsLeft, err
+}
+
+// Say posts the word that a checkpoint is saved, and returns the status.
+func (a *NodeAgent) Say(ctx context.Context, word string) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v1/checkpoint-done", bytes.NewBufferString(word))
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
+}
