@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/standin"
 )
 
 //go:embed manifests/*.yaml
@@ -19,7 +20,6 @@ const (
 	singleJob  = "single-gpu"
 	gangJob    = "allreduce-8"
 	elasticJob = "elastic-training"
-	jobCRD     = "trainingjob-crd"
 )
 
 // job is one of the demo's jobs.
@@ -55,5 +55,5 @@ func submit(ctx context.Context, c *cluster.Cluster, name string) error {
 
 // jobOf returns the job that a pod is of, "" for a pod of no job of the demo.
 func jobOf(pod *corev1.Pod) string {
-	return cmp.Or(pod.Labels["demo-job"], pod.Labels[labelJobName])
+	return cmp.Or(pod.Labels["demo-job"], pod.Labels[standin.LabelTrainingJob])
 }

@@ -23,11 +23,11 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
 )
 
 // longest is how long the demo may take in all.
@@ -100,10 +100,6 @@ func start(ctx context.Context, state, binary string, t *terminal) (*rig.Rig, er
 		r.Stop()
 		return nil, err
 	}
-	if err := submit(ctx, r.Cluster, jobCRD); err != nil {
-		r.Stop()
-		return nil, err
-	}
 	return r, nil
 }
 
@@ -121,6 +117,13 @@ func newStory(ctx context.Context, r *rig.Rig, t *terminal) (*story, error) {
 
 // perform runs the autoscaler and the stand-in beside the story, which fails with the first of them that ends.
 func (s *story) perform(ctx context.Context) (err error) {
+	operator, err := standin.NewETOperator(s.rig.Cluster.AdminConfig())
+	if err != nil {
+		return err
+	}
+	if err := operator.Install(ctx, s.rig.Cluster); err != nil {
+		return err
+	}
 	autoscaler, err := s.rig.StartAutoscaler(ctx, nil, flags()...)
 	if err != nil {
 		return err
@@ -132,15 +135,10 @@ func (s *story) perform(ctx context.Context) (err error) {
 	}()
 	s.terminal.say("gpu-spot-autoscaler is process %d, with the rights of the shipped ServiceAccount", autoscaler.PID())
 
-	objects, err := dynamic.NewForConfig(s.rig.Cluster.AdminConfig())
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	operator := &standInOperator{client: s.rig.Client, dynamic: objects}
-	group.Go(func() error { return operator.run(ctx) })
+	group.Go(func() error { return operator.Run(ctx) })
 	group.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -1,0 +1,411 @@
+package standin
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// finish ends a batch Job, as the Job controller would.
+func (w *world) finish(name string, as batchv1.JobConditionType) {
+	w.t.Helper()
+	job, err := w.BatchV1().Jobs("default").Get(w.t.Context(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: as, Status: corev1.ConditionTrue})
+	_, err = w.BatchV1().Jobs("default").UpdateStatus(w.t.Context(), job, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+// jobs are the batch Jobs by name, and whether they are suspended.
+func (w *world) jobs() map[string]bool {
+	w.t.Helper()
+	list, err := w.BatchV1().Jobs("default").List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	jobs := map[string]bool{}
+	for _, job := range list.Items {
+		jobs[job.Name] = ptr.Deref(job.Spec.Suspend, false)
+	}
+	return jobs
+}
+
+const mpi = `
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: job}
+spec:
+  mpiReplicaSpecs:
+    Launcher: {replicas: 1, template: {spec: {containers: [{name: mpi}]}}}
+    Worker: {replicas: 2, template: {spec: {containers: [{name: mpi}]}}}
+`
+
+func TestMPIWorkersComeAgainUnderTheirNames(t *testing.T) {
+	w := newWorld(t, mpiKinds)
+	w.submit(MPIJobs, mpi)
+	w.round(2)
+	require.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
+	assert.Equal(t, map[string]bool{"job-launcher": false}, w.jobs())
+	before := w.all()["job-worker-1"].UID
+	w.lose("job-worker-1")
+	w.round(2)
+	require.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
+	assert.NotEqual(t, before, w.all()["job-worker-1"].UID)
+}
+
+func TestMPIWorkerLeftFailedIsNeverMadeAgain(t *testing.T) {
+	w := newWorld(t, mpiKinds)
+	w.submit(MPIJobs, mpi)
+	w.round(2)
+	w.end("job-worker-1", corev1.PodFailed, 1)
+	w.round(3)
+	assert.Equal(t, corev1.PodFailed, w.all()["job-worker-1"].Status.Phase)
+	assert.EqualValues(t, 1, w.at(MPIJobs, "job", "status.replicaStatuses.Worker.failed"))
+	config, err := w.CoreV1().ConfigMaps("default").Get(t.Context(), "job-config", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "#!/bin/sh\necho job-worker-0.job.default.svc\n", config.Data[DiscoverHosts])
+}
+
+func TestMPISuspendedJobHasNoPodsAndNoFailure(t *testing.T) {
+	w := newWorld(t, mpiKinds)
+	w.submit(MPIJobs, mpi)
+	w.round(2)
+	w.patch(MPIJobs, "job", `{"spec":{"runPolicy":{"suspend":true}}}`)
+	w.round(2)
+	assert.Empty(t, w.names())
+	assert.Equal(t, map[string]bool{"job-launcher": true}, w.jobs())
+	assert.True(t, w.condition(MPIJobs, "job", "Suspended"))
+	w.patch(MPIJobs, "job", `{"spec":{"runPolicy":{"suspend":false}}}`)
+	w.round(2)
+	assert.Len(t, w.names(), 2)
+	assert.Equal(t, map[string]bool{"job-launcher": false}, w.jobs())
+	assert.False(t, w.condition(MPIJobs, "job", "Suspended"))
+	assert.False(t, w.condition(MPIJobs, "job", "Failed"))
+}
+
+func TestMPILaunchersFailureIsTheJobs(t *testing.T) {
+	w := newWorld(t, mpiKinds)
+	w.submit(MPIJobs, mpi)
+	w.round(1)
+	w.finish("job-launcher", batchv1.JobFailed)
+	w.round(1)
+	assert.True(t, w.condition(MPIJobs, "job", "Failed"))
+}
+
+const set = `
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set}
+spec:
+  failurePolicy: {maxRestarts: 1}
+  replicatedJobs:
+  - {name: node, replicas: 2, template: {spec: {parallelism: 1, template: {spec: {containers: [{name: train}]}}}}}
+`
+
+func TestJobSetFailsWithTheRestartsSpent(t *testing.T) {
+	w := newWorld(t, jobSetKinds)
+	w.submit(JobSets, set)
+	w.round(1)
+	require.Equal(t, map[string]bool{"set-node-0": false, "set-node-1": false}, w.jobs())
+	w.finish("set-node-0", batchv1.JobFailed)
+	w.round(2)
+	assert.EqualValues(t, 1, w.at(JobSets, "set", "status.restarts"))
+	require.Len(t, w.jobs(), 2, "made anew")
+	w.finish("set-node-1", batchv1.JobFailed)
+	w.round(2)
+	assert.Equal(t, "Failed", w.at(JobSets, "set", "status.terminalState"))
+	assert.EqualValues(t, 1, w.at(JobSets, "set", "status.restarts"))
+}
+
+func TestJobSetSuspendsItsJobs(t *testing.T) {
+	w := newWorld(t, jobSetKinds)
+	w.submit(JobSets, set)
+	w.round(1)
+	w.patch(JobSets, "set", `{"spec":{"suspend":true}}`)
+	w.round(1)
+	assert.Equal(t, map[string]bool{"set-node-0": true, "set-node-1": true}, w.jobs())
+	assert.True(t, w.condition(JobSets, "set", "Suspended"))
+	w.patch(JobSets, "set", `{"spec":{"suspend":false}}`)
+	w.round(1)
+	assert.Equal(t, map[string]bool{"set-node-0": false, "set-node-1": false}, w.jobs())
+	assert.EqualValues(t, 0, w.at(JobSets, "set", "status.restarts"))
+}
+
+func TestJobSetCompletesWithAllItsJobs(t *testing.T) {
+	w := newWorld(t, jobSetKinds)
+	w.submit(JobSets, set)
+	w.round(1)
+	w.finish("set-node-0", batchv1.JobComplete)
+	w.round(1)
+	require.Empty(t, w.at(JobSets, "set", "status.terminalState"))
+	w.finish("set-node-1", batchv1.JobComplete)
+	w.round(1)
+	assert.Equal(t, "Completed", w.at(JobSets, "set", "status.terminalState"))
+}
+
+const dl = `
+apiVersion: elastic.iml.github.io/v1alpha1
+kind: ElasticJob
+metadata: {name: job}
+spec:
+  replicaSpecs:
+    dlrover-master: {template: {spec: {containers: [{name: main}]}}}
+    worker: {replicas: 2, template: {spec: {containers: [{name: main}]}}}
+`
+
+func TestDLRoverLaunchesLostRanksAnew(t *testing.T) {
+	w := newWorld(t, dlroverKinds)
+	w.submit(ElasticJobs, dl)
+	w.round(2)
+	require.Equal(t, []string{"elasticjob-job-dlrover-master", "job-edljob-worker-0", "job-edljob-worker-1"}, w.names())
+	require.Equal(t, phaseRunning, w.at(ElasticJobs, "job", "status.phase"))
+	for range 5 { // more often than a failure would be forgiven
+		w.lose(w.rank("0"))
+		w.round(1)
+	}
+	pod := w.all()[w.rank("0")]
+	assert.Equal(t, "job-edljob-worker-6", pod.Name)
+	assert.Equal(t, "5", pod.Labels[LabelRelaunchCount])
+	assert.Equal(t, phaseRunning, w.at(ElasticJobs, "job", "status.phase"))
+
+	w.end("job-edljob-worker-6", corev1.PodFailed, 1)
+	w.round(2)
+	assert.Equal(t, phaseFailed, w.at(ElasticJobs, "job", "status.phase"), "now that it counts")
+}
+
+// rank is the name of the worker that has it.
+func (w *world) rank(rank string) string {
+	for name, pod := range w.all() {
+		if pod.Labels[labelDLRoverRank] == rank && pod.Labels[labelDLRoverType] == roleWorker && !ended(pod) {
+			return name
+		}
+	}
+	w.t.Fatalf("nobody has rank %s", rank)
+	return ""
+}
+
+func TestDLRoverMakesNoPodsWhileSuspended(t *testing.T) {
+	w := newWorld(t, dlroverKinds)
+	w.submit(ElasticJobs, dl)
+	w.round(2)
+	w.patch(ElasticJobs, "job", `{"spec":{"suspend":true}}`)
+	w.round(1)
+	assert.Len(t, w.names(), 3, "those that are there stay")
+	w.lose("job-edljob-worker-0", "job-edljob-worker-1")
+	w.round(3)
+	assert.Equal(t, []string{"elasticjob-job-dlrover-master"}, w.names())
+	w.patch(ElasticJobs, "job", `{"spec":{"suspend":false}}`)
+	w.round(2)
+	assert.Equal(t, []string{"elasticjob-job-dlrover-master", "job-edljob-worker-2", "job-edljob-worker-3"}, w.names())
+}
+
+const ai = `
+apiVersion: kongming.cce.baiudbce.com/v1
+kind: AITrainingJob
+metadata: {name: job}
+spec:
+  replicaSpecs:
+    trainer:
+      replicas: 2
+      restartLimit: 1
+      faultTolerantPolicy: [{exitCodes: "137,143"}]
+      template: {spec: {containers: [{name: aitj-0}]}}
+`
+
+func TestAITrainingToleratesTheCodesOfItsPolicyUpToTheLimit(t *testing.T) {
+	w := newWorld(t, aiKinds)
+	w.submit(AITrainingJobs, ai)
+	w.round(2)
+	require.Equal(t, []string{"job-trainer-0", "job-trainer-1"}, w.names())
+	require.Equal(t, phaseRunning, w.at(AITrainingJobs, "job", "status.phase"))
+	w.lose("job-trainer-0") // is free
+	w.round(2)
+	require.Len(t, w.names(), 2)
+	w.end("job-trainer-1", corev1.PodFailed, 143)
+	w.round(3)
+	assert.Equal(t, corev1.PodRunning, w.all()["job-trainer-1"].Status.Phase)
+	assert.EqualValues(t, 1, w.at(AITrainingJobs, "job", "status.RestartCount.trainer"))
+	w.end("job-trainer-1", corev1.PodFailed, 143)
+	w.round(3)
+	assert.Equal(t, phaseFailed, w.at(AITrainingJobs, "job", "status.phase"))
+	assert.Empty(t, w.names())
+}
+
+func TestAITrainingFailsByACodeThatNoPolicyNames(t *testing.T) {
+	w := newWorld(t, aiKinds)
+	w.submit(AITrainingJobs, ai)
+	w.round(2)
+	w.end("job-trainer-1", corev1.PodFailed, 1)
+	w.round(2)
+	assert.Equal(t, phaseFailed, w.at(AITrainingJobs, "job", "status.phase"))
+}
+
+const ray = `
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray}
+spec:
+  headGroupSpec: {template: {spec: {containers: [{name: ray}]}}}
+  workerGroupSpecs:
+  - {groupName: gpu, replicas: 3, minReplicas: 1, maxReplicas: 4, template: {spec: {containers: [{name: ray}]}}}
+`
+
+// ofType are the names of the RayCluster's pods of the type.
+func (w *world) ofType(kind string) (names []string) {
+	for _, name := range w.names() {
+		if w.all()[name].Labels[labelRayType] == kind {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestRayClusterKeepsItsSize(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayClusters, ray)
+	w.round(2)
+	require.Equal(t, []string{"ray-head"}, w.ofType(typeHead))
+	workers := w.ofType(roleWorker)
+	require.Len(t, workers, 3)
+	require.Equal(t, rayReady, w.at(RayClusters, "ray", "status.state"))
+	w.lose(workers[0])
+	w.end(workers[1], corev1.PodFailed, 1)
+	w.round(3)
+	assert.Len(t, w.ofType(roleWorker), 3)
+	assert.NotContains(t, w.names(), workers[1])
+	w.patch(RayClusters, "ray", `{"spec":{"workerGroupSpecs":[{"groupName":"gpu","replicas":9,"maxReplicas":4,"template":{"spec":{"containers":[{"name":"ray"}]}}}]}}`)
+	w.round(2)
+	assert.Len(t, w.ofType(roleWorker), 4, "never beyond its bounds")
+}
+
+func TestRayClusterDeletesTheWorkersThatAreNamed(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayClusters, ray)
+	w.round(2)
+	workers := w.ofType(roleWorker)
+	w.patch(RayClusters, "ray", `{"spec":{"workerGroupSpecs":[{"groupName":"gpu","replicas":2,"scaleStrategy":{"workersToDelete":["`+workers[1]+`"]},"template":{"spec":{"containers":[{"name":"ray"}]}}}]}}`)
+	w.round(3)
+	assert.Equal(t, []string{workers[0], workers[2]}, w.ofType(roleWorker))
+}
+
+func TestRayClusterSuspends(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayClusters, ray)
+	w.round(2)
+	w.patch(RayClusters, "ray", `{"spec":{"suspend":true}}`)
+	w.round(2)
+	assert.Empty(t, w.names())
+	assert.Equal(t, raySuspended, w.at(RayClusters, "ray", "status.state"))
+	w.patch(RayClusters, "ray", `{"spec":{"suspend":false}}`)
+	w.round(3)
+	assert.Len(t, w.names(), 4)
+	assert.Equal(t, rayReady, w.at(RayClusters, "ray", "status.state"))
+}
+
+const rayJobManifest = `
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: job}
+spec:
+  rayClusterSpec:
+    headGroupSpec: {template: {spec: {containers: [{name: ray}]}}}
+    workerGroupSpecs:
+    - {groupName: gpu, replicas: 1, template: {spec: {containers: [{name: ray}]}}}
+`
+
+func TestRayJobMakesAnotherClusterAfterASuspension(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayJobs, rayJobManifest)
+	w.round(6)
+	require.Equal(t, phaseRunning, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
+	first := w.at(RayJobs, "job", "status.rayClusterName")
+	w.patch(RayJobs, "job", `{"spec":{"suspend":true}}`)
+	w.round(4)
+	assert.Equal(t, rayJobSuspended, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
+	w.lose(w.names()...) // by the garbage collector
+	w.patch(RayJobs, "job", `{"spec":{"suspend":false}}`)
+	w.round(6)
+	assert.Equal(t, phaseRunning, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
+	assert.NotEqual(t, first, w.at(RayJobs, "job", "status.rayClusterName"))
+	assert.EqualValues(t, 0, w.at(RayJobs, "job", "status.failed"))
+}
+
+func TestRayJobFailsWithItsHead(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayJobs, rayJobManifest)
+	w.round(6)
+	w.lose(w.ofType(roleWorker)...)
+	w.round(3)
+	require.Equal(t, phaseRunning, w.at(RayJobs, "job", "status.jobDeploymentStatus"), "a worker is no head")
+	w.lose(w.ofType(typeHead)...)
+	w.round(3)
+	assert.Equal(t, phaseFailed, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
+	assert.EqualValues(t, 1, w.at(RayJobs, "job", "status.failed"))
+}
+
+const vcjob = `
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: job}
+spec:
+  minAvailable: 2
+  policies: [{event: PodEvicted, action: RestartJob}]
+  tasks:
+  - {name: worker, replicas: 2, template: {spec: {containers: [{name: train}]}}}
+`
+
+func (w *world) command(name, action string) {
+	w.t.Helper()
+	w.submit(VolcanoCommands, "{apiVersion: bus.volcano.sh/v1alpha1, kind: Command, metadata: {name: "+name+"}, action: "+action+", target: {name: job}}")
+}
+
+func TestVolcanoPolicyRestartsAllForOneLostPodOnce(t *testing.T) {
+	w := newWorld(t, volcanoKinds)
+	w.submit(VolcanoJobs, vcjob)
+	w.round(3)
+	require.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
+	require.Equal(t, phaseRunning, w.at(VolcanoJobs, "job", "status.state.phase"))
+	before := w.all()["job-worker-1"].UID
+	w.lose("job-worker-0")
+	w.round(5)
+	assert.Equal(t, phaseRunning, w.at(VolcanoJobs, "job", "status.state.phase"))
+	assert.NotEqual(t, before, w.all()["job-worker-1"].UID)
+	assert.EqualValues(t, 1, w.at(VolcanoJobs, "job", "status.retryCount"))
+}
+
+func TestVolcanoWithoutPolicyMakesTheLostPodAgain(t *testing.T) {
+	w := newWorld(t, volcanoKinds)
+	w.submit(VolcanoJobs, vcjob)
+	w.patch(VolcanoJobs, "job", `{"spec":{"policies":null}}`)
+	w.round(3)
+	before := w.all()["job-worker-1"].UID
+	w.lose("job-worker-0")
+	w.round(3)
+	assert.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
+	assert.Equal(t, before, w.all()["job-worker-1"].UID)
+	assert.Nil(t, w.at(VolcanoJobs, "job", "status.retryCount"))
+}
+
+func TestVolcanoCommandsAbortAndResumeAndResumingIsARetry(t *testing.T) {
+	w := newWorld(t, volcanoKinds)
+	w.submit(VolcanoJobs, vcjob)
+	w.round(3)
+	for _, retries := range []int{1, 2} {
+		w.command("abort", actionAbort)
+		w.round(3)
+		require.Equal(t, volcanoAborted, w.at(VolcanoJobs, "job", "status.state.phase"))
+		require.Empty(t, w.names())
+		w.command("resume", actionResume)
+		w.round(5)
+		require.Equal(t, phaseRunning, w.at(VolcanoJobs, "job", "status.state.phase"))
+		require.EqualValues(t, retries, w.at(VolcanoJobs, "job", "status.retryCount"))
+	}
+	w.command("abort", actionAbort)
+	w.round(3)
+	w.command("resume", actionResume)
+	w.round(5)
+	assert.Equal(t, phaseFailed, w.at(VolcanoJobs, "job", "status.state.phase"), "three, and no more")
+}
