@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -55,9 +56,8 @@ func newDirectory(client kubernetes.Interface, region string, clk clock.PassiveC
 
 // note writes the notice on the Node of its instance and says what became of it.
 func (d *directory) note(ctx context.Context, event pushedEvent, deadline time.Time) (outcome string, err error) {
-	oldest := d.clock.Now().Add(-directoryAge)
 	for range 2 {
-		found, known, err := d.find(ctx, event.instanceID, oldest)
+		found, known, err := d.find(ctx, event.instanceID)
 		switch {
 		case err != nil:
 			return "", err
@@ -74,9 +74,9 @@ func (d *directory) note(ctx context.Context, event pushedEvent, deadline time.T
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return "", err
 		}
-		oldest = d.clock.Now() // the Node is another by now
+		d.expire() // the Node is another by now
 	}
-	return "", fmt.Errorf("the node comes and goes")
+	return "", errors.New("the node comes and goes")
 }
 
 // annotate fails with a conflict where another Node has got the name.
@@ -102,8 +102,14 @@ func (d *directory) remember(instanceID string, found entry, deadline time.Time)
 	d.entries[instanceID] = found
 }
 
-// find looks into a directory that is no older than asked for.
-func (d *directory) find(ctx context.Context, instanceID string, oldest time.Time) (found entry, known bool, err error) {
+func (d *directory) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listed = time.Time{}
+}
+
+// find lists the Nodes anew where the directory is too old.
+func (d *directory) find(ctx context.Context, instanceID string) (found entry, known bool, err error) {
 	select {
 	case d.listing <- struct{}{}:
 		defer func() { <-d.listing }()
@@ -111,7 +117,7 @@ func (d *directory) find(ctx context.Context, instanceID string, oldest time.Tim
 		return entry{}, false, context.Cause(ctx)
 	}
 	d.mu.Lock()
-	fresh := !d.listed.IsZero() && !d.listed.Before(oldest)
+	fresh := d.clock.Since(d.listed) <= directoryAge
 	d.mu.Unlock()
 	if !fresh {
 		if err := d.list(ctx); err != nil {
