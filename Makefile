@@ -73,7 +73,7 @@ staticcheck: compiler $(BIN)/staticcheck
 	GOFLAGS="$(GOFLAGS) -race" $(BIN)/staticcheck ./...
 
 .PHONY: bench
-bench: build controlplane ## Measure scale-up, refresh, loop and delete; print a table and write out/bench/*.json.
+bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaims; print a table and write out/bench/*.json.
 	go run ./test/bench
 
 ##@ Ship

@@ -23,6 +23,9 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 		"refresh": {[]refreshRow{{}}, []string{"alloc_bytes", "calls", "calls_bound", "instances", "pools", "seconds"}},
 		"loop":    {[]loopRow{{}}, []string{"max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes"}},
 		"delete":  {[]deleteRow{{}}, []string{"calls", "nodes", "seconds"}},
+		"reclaim": {[]reclaimRow{{}}, []string{
+			"emptied_pct", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node", "replace_p99_s", "unwarned_pods",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name+".json")
@@ -41,7 +44,7 @@ func TestTableHasAColumnForEachKeyAndALineForEachAim(t *testing.T) {
 	var out strings.Builder
 	report{
 		Title: "Deletion", Rows: []deleteRow{{Nodes: 100, Calls: 5, Seconds: 12.3456}},
-		Aims: []aim{atMost(5, 5, "calls"), atMost(1.5, 2, "seconds")},
+		Aims: []aim{atMost(5, 5, "calls"), atMost(1.5, 2, "seconds"), atLeast(100, 100, "given back"), atLeast(100, 99.5, "found")},
 	}.print(&out)
 	assert.Equal(t, `
 Deletion
@@ -49,6 +52,8 @@ Deletion
     100      5   12.346
   met     calls: 5 of at most 5
   MISSED  seconds: 2 of at most 1.5
+  met     given back: 100 of at least 100
+  MISSED  found: 99.5 of at least 100
 `, out.String())
 }
 

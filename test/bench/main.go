@@ -41,6 +41,7 @@ var measurements = []measurement{
 	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
 	{"loop", "The main loop over a big cluster", measureLoop},
 	{"scaleup", "From the creation of a GPU pod to the accepted purchase", measureScaleup},
+	{"reclaim", "From notices in the same second to empty nodes, 8 pods each", measureReclaim},
 }
 
 // session is what all measurements of one run share.

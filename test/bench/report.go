@@ -32,12 +32,19 @@ type aim struct {
 	Aim      string  `json:"aim"`
 	Bound    float64 `json:"bound"`
 	Measured float64 `json:"measured"`
-	Met      bool    `json:"met"`
+	// Least says that the figure should be no less than the bound, rather than no more.
+	Least bool `json:"least,omitempty"`
+	Met   bool `json:"met"`
 }
 
 // atMost is an aim for a figure that should be small.
 func atMost(bound, measured float64, format string, args ...any) aim {
 	return aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Met: measured <= bound}
+}
+
+// atLeast is an aim for a figure that should be big.
+func atLeast(bound, measured float64, format string, args ...any) aim {
+	return aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Least: true, Met: measured >= bound}
 }
 
 func (r report) write(path string) error {
@@ -68,7 +75,11 @@ func (r report) print(w io.Writer) {
 		if !a.Met {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(w, "  %s  %s: %s of at most %s\n", verdict, a.Aim, number(a.Measured), number(a.Bound))
+		side := "most"
+		if a.Least {
+			side = "least"
+		}
+		fmt.Fprintf(w, "  %s  %s: %s of at %s %s\n", verdict, a.Aim, number(a.Measured), side, number(a.Bound))
 	}
 }
 

@@ -24,6 +24,11 @@ const (
 // at its lowest published spot price, a little dearer from zone to zone, without bound. Pools go through the types in
 // turn.
 func newWorld(pools, typesPerPool, zoneCount, maxSize int) alisim.World {
+	return newWorldOf(soldTypes(), pools, typesPerPool, zoneCount, maxSize)
+}
+
+// newWorldOf is newWorld with the given types for sale.
+func newWorldOf(sold []market.Type, pools, typesPerPool, zoneCount, maxSize int) alisim.World {
 	w := alisim.World{Region: region}
 	var zones, vswitches []string
 	for i := range zoneCount {
@@ -31,7 +36,6 @@ func newWorld(pools, typesPerPool, zoneCount, maxSize int) alisim.World {
 		zones, vswitches = append(zones, zone), append(vswitches, "vsw-"+zone)
 		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: "vsw-" + zone, Zone: zone, AvailableIPs: addresses})
 	}
-	sold := soldTypes()
 	for i := range pools {
 		var types []string
 		for j := range typesPerPool {

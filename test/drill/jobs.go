@@ -1,0 +1,156 @@
+// Package drill is what measurements of mass reclaims and runs that disturb them share: training jobs spread over nodes,
+// a witness of what becomes of nodes and pods, jobs that answer a request for a checkpoint, and an account of what was
+// bought.
+package drill
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+// LabelJob is on every pod of a Job, with its name.
+const LabelJob = "job"
+
+// Job is a training job of one GPU a worker, in the namespace default, that saves a checkpoint when it is asked to.
+type Job struct {
+	Name    string
+	Workers int
+	// Min is with how many workers it can train. A job of which Min is Workers is an Indexed Job that fails for good when
+	// more than three of its pods failed; any other is a ReplicaSet.
+	Min int
+	// Guarded jobs have a PodDisruptionBudget that lets one worker go at a time.
+	Guarded bool
+}
+
+// backoffLimit is what is left of a rigid job's patience: evictions of a job that was not suspended before spend it.
+const backoffLimit = 3
+
+// maxWordWait is how long jobs ask to be waited for.
+const maxWordWait = time.Minute
+
+func (j Job) rigid() bool { return j.Min == j.Workers }
+
+func (j Job) meta() metav1.ObjectMeta {
+	meta := metav1.ObjectMeta{
+		Name: j.Name, Namespace: metav1.NamespaceDefault, Labels: map[string]string{LabelJob: j.Name},
+		Annotations: map[string]string{jobs.AnnotationAwaitCheckpoint: maxWordWait.String()},
+	}
+	if !j.rigid() {
+		meta.Annotations[jobs.AnnotationJob] = j.Name
+		meta.Annotations[jobs.AnnotationMinReplicas] = strconv.Itoa(j.Min)
+		meta.Annotations[jobs.AnnotationMaxReplicas] = strconv.Itoa(j.Workers)
+	}
+	return meta
+}
+
+func (j Job) template() corev1.PodTemplateSpec {
+	pod := rig.GPUPod(j.Name, 1)
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("5Gi"),
+	}
+	if !j.rigid() {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	}
+	meta := j.meta()
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, Spec: pod.Spec,
+	}
+}
+
+// create makes the job's object, and returns what its pods name as their owner.
+func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, error) {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{LabelJob: j.Name}}
+	if j.Guarded {
+		if _, err := r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Create(ctx, &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Name: j.Name},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: ptr.To(intstr.FromInt(j.Workers - 1))},
+		}, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	workers := ptr.To(int32(j.Workers))
+	if j.rigid() {
+		job, err := r.Client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, &batchv1.Job{
+			ObjectMeta: j.meta(),
+			Spec: batchv1.JobSpec{
+				Parallelism: workers, Completions: workers, CompletionMode: ptr.To(batchv1.IndexedCompletion),
+				BackoffLimit: ptr.To[int32](backoffLimit), Template: j.template(),
+			},
+		}, metav1.CreateOptions{})
+		return metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")), err
+	}
+	set, err := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, &appsv1.ReplicaSet{
+		ObjectMeta: j.meta(), Spec: appsv1.ReplicaSetSpec{Replicas: workers, Selector: selector, Template: j.template()},
+	}, metav1.CreateOptions{})
+	return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), err
+}
+
+// worker is a pod as the job's controller would make it, on the node.
+func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev1.Pod {
+	template := j.template()
+	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
+	pod.Name, pod.Namespace = fmt.Sprintf("%s-%d", j.Name, index), metav1.NamespaceDefault
+	pod.OwnerReferences = []metav1.OwnerReference{*owner}
+	pod.Spec.NodeName = node
+	if j.rigid() {
+		pod.Finalizers = []string{batchv1.JobTrackingFinalizer}
+		maps.Copy(pod.Labels, map[string]string{
+			batchv1.JobNameLabel: j.Name, batchv1.ControllerUidLabel: string(owner.UID),
+			"job-name": j.Name, "controller-uid": string(owner.UID),
+			batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index),
+		})
+		pod.Annotations[batchv1.JobCompletionIndexAnnotation] = strconv.Itoa(index)
+	}
+	return pod
+}
+
+// Populate creates the jobs with their workers where place says, in a cluster whose controllers know nothing of it until
+// it is done: neither they nor the scheduler make or place a pod.
+func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worker int) (node string)) error {
+	if err := r.Cluster.Kill(ctx, cluster.ControllerManager); err != nil {
+		return err
+	}
+	workers := make([][]*corev1.Pod, len(crew))
+	var creations errgroup.Group
+	creations.SetLimit(32)
+	for i, job := range crew {
+		creations.Go(func() error {
+			owner, err := job.create(ctx, r)
+			if err != nil {
+				return err
+			}
+			for w := range job.Workers {
+				workers[i] = append(workers[i], job.worker(owner, w, place(i, w)))
+			}
+			return nil
+		})
+	}
+	if err := creations.Wait(); err != nil {
+		return err
+	}
+	var pods []*corev1.Pod
+	for _, of := range workers {
+		pods = append(pods, of...)
+	}
+	if err := r.Cluster.CreatePods(ctx, pods); err != nil {
+		return err
+	}
+	return r.Cluster.Restart(ctx, cluster.ControllerManager)
+}
