@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,30 +43,49 @@ func (b *batchJob) Member(pod *corev1.Pod) (Membership, bool) {
 }
 
 func (b *batchJob) Read(object *unstructured.Unstructured) (Job, error) {
-	parallelism, err := countOr(object.Object, 1, "spec", "parallelism")
+	spec, err := fieldsOf(object).section("spec")
 	if err != nil {
 		return Job{}, err
 	}
-	mode, err := text(object.Object, "spec", "completionMode")
+	parallelism, err := spec.count("parallelism", 1)
 	if err != nil {
 		return Job{}, err
 	}
-	job := Job{Max: parallelism, Replicas: parallelism, Finished: condition(object.Object, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")}
+	mode, err := spec.text("completionMode")
+	if err != nil {
+		return Job{}, err
+	}
+	job := Job{Max: parallelism, Replicas: parallelism, Finished: condition(object, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")}
 	if mode == "Indexed" && parallelism > 1 {
 		job.Min = parallelism
 	}
-	job.Suspended, err = flag(object.Object, b.path...)
+	job.Suspended, err = spec.flag("suspend")
 	return job, err
 }
 
 func (b *batchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
-	template, path, err := gangTemplate(job, "spec", "template")
+	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
 	}
-	return podsOf(job, template, path, workers, numbered(job.Name), func(i int) map[string]string {
-		return map[string]string{labelBatchJob: job.Name, labelIndex: strconv.Itoa(i)}
+	template, err := object.section("spec", "template")
+	if err != nil {
+		return nil, err
+	}
+	return gang(job, replicaGroup{
+		template: template, replicas: workers, role: RoleWorker, name: numbered(job.Name),
+		labels: func(i int) map[string]string {
+			return map[string]string{labelBatchJob: job.Name, labelIndex: strconv.Itoa(i)}
+		},
 	})
+}
+
+// Suspend leaves alone what another controller made: it would undo it, or wait for ever.
+func (b *batchJob) Suspend(ctx context.Context, job Job, reason Reason) error {
+	if owner := metav1.GetControllerOf(job.Object); owner != nil && owner.Kind != "CronJob" {
+		return fmt.Errorf("it belongs to %s %s: %w", owner.Kind, owner.Name, ErrUnsupported)
+	}
+	return b.setSuspend.Suspend(ctx, job, reason)
 }
 
 // groupOf is the group of an apiVersion.

@@ -58,9 +58,6 @@ func definitionOf(adapter Adapter) string {
 	return resource.GroupResource().String()
 }
 
-// Run watches which systems are installed and switches them on and off, until ctx ends. It is to be called once.
-func (r *Registry) Run(ctx context.Context) error { return r.services.run(ctx) }
-
 // HasSynced says whether it is known which systems are installed, and which of their jobs are held.
 func (s *services) HasSynced() bool {
 	s.mu.RLock()

@@ -2,8 +2,8 @@ package jobs
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,114 +12,149 @@ import (
 	apicorev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 )
 
-// count reads a number that must not be negative. found is false where the field is missing or null.
-func count(object map[string]any, path ...string) (n int, found bool, err error) {
-	value, found, err := unstructured.NestedFieldNoCopy(object, path...)
-	if err != nil {
-		return 0, false, &FieldError{strings.Join(path, "."), err.Error()}
+// fields are those of an object, or of an object in it, at a path. What is null counts as missing.
+type fields struct {
+	values map[string]any
+	path   string
+}
+
+func fieldsOf(object *unstructured.Unstructured) fields { return fields{values: object.Object} }
+
+func (f fields) at(name string) string {
+	if f.path == "" {
+		return name
 	}
-	if !found || value == nil {
-		return 0, false, nil
-	}
-	switch value := value.(type) {
-	case int64:
-		n = int(value)
-	case float64:
-		n = int(value)
-		if float64(n) != value {
-			return 0, false, &FieldError{strings.Join(path, "."), fmt.Sprintf("%v is no whole number", value)}
+	return f.path + "." + name
+}
+
+func (f fields) errorf(name, format string, args ...any) error {
+	return &FieldError{Path: f.at(name), Problem: fmt.Sprintf(format, args...)}
+}
+
+// section is the object at the path, which must be there.
+func (f fields) section(path ...string) (fields, error) {
+	for _, name := range path {
+		switch value := f.values[name].(type) {
+		case nil:
+			return fields{}, f.errorf(name, "is missing")
+		case map[string]any:
+			f = fields{values: value, path: f.at(name)}
+		default:
+			return fields{}, f.errorf(name, "is %T, not an object", value)
 		}
-	default:
-		return 0, false, &FieldError{strings.Join(path, "."), fmt.Sprintf("%v is no number", value)}
 	}
-	if n < 0 {
-		return 0, false, &FieldError{strings.Join(path, "."), fmt.Sprintf("%d is negative", n)}
-	}
-	return n, true, nil
+	return f, nil
 }
 
-// countOr is count with a default.
-func countOr(object map[string]any, otherwise int, path ...string) (int, error) {
-	n, found, err := count(object, path...)
-	if err != nil || found {
-		return n, err
+// maybe is section for one that may be missing. It then has no fields.
+func (f fields) maybe(path ...string) (fields, error) {
+	for _, name := range path {
+		if f.values[name] == nil {
+			return fields{path: f.at(name)}, nil
+		}
+		var err error
+		if f, err = f.section(name); err != nil {
+			return fields{}, err
+		}
 	}
-	return otherwise, nil
+	return f, nil
 }
 
-// flag reads a boolean; false where it is missing.
-func flag(object map[string]any, path ...string) (bool, error) {
-	value, found, err := unstructured.NestedFieldNoCopy(object, path...)
-	if err != nil {
-		return false, &FieldError{strings.Join(path, "."), err.Error()}
-	}
-	if !found || value == nil {
-		return false, nil
-	}
-	set, ok := value.(bool)
-	if !ok {
-		return false, &FieldError{strings.Join(path, "."), fmt.Sprintf("%v is neither true nor false", value)}
-	}
-	return set, nil
-}
-
-// text reads a string; empty where it is missing.
-func text(object map[string]any, path ...string) (string, error) {
-	value, _, err := unstructured.NestedString(object, path...)
-	if err != nil {
-		return "", &FieldError{strings.Join(path, "."), err.Error()}
-	}
-	return value, nil
-}
-
-// section reads an object, which must be there.
-func section(object map[string]any, path ...string) (map[string]any, error) {
-	value, found, err := unstructured.NestedFieldNoCopy(object, path...)
-	if err != nil {
-		return nil, &FieldError{strings.Join(path, "."), err.Error()}
-	}
-	if !found || value == nil {
-		return nil, &FieldError{strings.Join(path, "."), "is missing"}
-	}
-	section, ok := value.(map[string]any)
-	if !ok {
-		return nil, &FieldError{strings.Join(path, "."), fmt.Sprintf("is a %T, not an object", value)}
-	}
-	return section, nil
-}
-
-// list reads a list of objects; empty where it is missing.
-func list(object map[string]any, path ...string) ([]map[string]any, error) {
-	value, found, err := unstructured.NestedFieldNoCopy(object, path...)
-	if err != nil {
-		return nil, &FieldError{strings.Join(path, "."), err.Error()}
-	}
-	if !found || value == nil {
+// list is a list of objects, empty where it is missing.
+func (f fields) list(name string) ([]fields, error) {
+	switch value := f.values[name].(type) {
+	case nil:
 		return nil, nil
-	}
-	items, ok := value.([]any)
-	if !ok {
-		return nil, &FieldError{strings.Join(path, "."), fmt.Sprintf("is a %T, not a list", value)}
-	}
-	sections := make([]map[string]any, 0, len(items))
-	for i, item := range items {
-		section, ok := item.(map[string]any)
-		if !ok {
-			return nil, &FieldError{fmt.Sprintf("%s[%d]", strings.Join(path, "."), i), fmt.Sprintf("is a %T, not an object", item)}
+	case []any:
+		items := make([]fields, 0, len(value))
+		for i, item := range value {
+			values, ok := item.(map[string]any)
+			if !ok {
+				return nil, f.errorf(fmt.Sprintf("%s[%d]", name, i), "is %T, not an object", item)
+			}
+			items = append(items, fields{values: values, path: fmt.Sprintf("%s[%d]", f.at(name), i)})
 		}
-		sections = append(sections, section)
+		return items, nil
+	default:
+		return nil, f.errorf(name, "is %T, not a list", value)
 	}
-	return sections, nil
 }
 
-// condition says whether status.conditions has one of the types with the status True.
-func condition(object map[string]any, kinds ...string) bool {
-	conditions, err := list(object, "status", "conditions")
+// strings is a list of strings, empty where it is missing.
+func (f fields) strings(name string) ([]string, error) {
+	list, _, err := unstructured.NestedStringSlice(f.values, name)
 	if err != nil {
-		return false
+		return nil, f.errorf(name, "is no list of strings")
 	}
-	for _, condition := range conditions {
-		for _, kind := range kinds {
+	return list, nil
+}
+
+// count is a number, not negative, with a default.
+func (f fields) count(name string, otherwise int) (int, error) {
+	switch value := f.values[name].(type) {
+	case nil:
+		return otherwise, nil
+	case int64:
+		if value < 0 {
+			return 0, f.errorf(name, "%d is negative", value)
+		}
+		return int(value), nil
+	default:
+		return 0, f.errorf(name, "%v is no whole number", value)
+	}
+}
+
+// text is a string, empty where it is missing.
+func (f fields) text(name string) (string, error) {
+	switch value := f.values[name].(type) {
+	case nil:
+		return "", nil
+	case string:
+		return value, nil
+	default:
+		return "", f.errorf(name, "is %T, not a string", value)
+	}
+}
+
+// flag is a boolean, false where it is missing.
+func (f fields) flag(name string) (bool, error) {
+	switch value := f.values[name].(type) {
+	case nil:
+		return false, nil
+	case bool:
+		return value, nil
+	default:
+		return false, f.errorf(name, "%v is neither true nor false", value)
+	}
+}
+
+// flagAt is flag at a path.
+func (f fields) flagAt(path ...string) (bool, error) {
+	last := len(path) - 1
+	holder, err := f.maybe(path[:last]...)
+	if err != nil {
+		return false, err
+	}
+	return holder.flag(path[last])
+}
+
+// phase is a string of the status.
+func phase(object *unstructured.Unstructured, path ...string) (string, error) {
+	last := len(path) - 1
+	status, err := fieldsOf(object).maybe(append([]string{"status"}, path[:last]...)...)
+	if err != nil {
+		return "", err
+	}
+	return status.text(path[last])
+}
+
+// condition says whether status.conditions has one of the types, with the status True. No more is asked of the list.
+func condition(object *unstructured.Unstructured, types ...string) bool {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	for _, item := range list {
+		condition, _ := item.(map[string]any)
+		for _, kind := range types {
 			if condition["type"] == kind && condition["status"] == string(metav1.ConditionTrue) {
 				return true
 			}
@@ -128,50 +163,64 @@ func condition(object map[string]any, kinds ...string) bool {
 	return false
 }
 
-// podsOf renders pods of a template: name is that of the i-th, and so are the labels that are added to the template's.
-func podsOf(job Job, template map[string]any, path string, replicas int, name func(i int) string, labels func(i int) map[string]string) ([]*corev1.Pod, error) {
-	var parsed corev1.PodTemplateSpec
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &parsed); err != nil {
-		return nil, &FieldError{path, err.Error()}
-	}
-	if len(parsed.Spec.Containers) == 0 {
-		return nil, &FieldError{path + ".spec.containers", "is missing"}
-	}
-	pods := make([]*corev1.Pod, 0, replicas)
-	for i := range replicas {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: job.Namespace, Name: name(i),
-				Labels: map[string]string{}, Annotations: map[string]string{},
-			},
-			Spec: *parsed.Spec.DeepCopy(),
+// replicaGroup is the pods of one template.
+type replicaGroup struct {
+	template fields
+	replicas int
+	role     Role
+	name     func(i int) string
+	labels   func(i int) map[string]string
+}
+
+// gang renders pods of several templates. Their role is written on them as an annotation, as nobody owns them.
+func gang(job Job, groups ...replicaGroup) ([]*corev1.Pod, error) {
+	var pods []*corev1.Pod
+	for _, group := range groups {
+		var template corev1.PodTemplateSpec
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.template.values, &template); err != nil {
+			return nil, &FieldError{Path: group.template.path, Problem: err.Error()}
 		}
-		for key, value := range parsed.Annotations {
-			pod.Annotations[key] = value
+		if len(template.Spec.Containers) == 0 {
+			return nil, group.template.errorf("spec.containers", "is missing")
 		}
-		for key, value := range parsed.Labels {
-			pod.Labels[key] = value
+		for i := range group.replicas {
+			pods = append(pods, group.pod(job.Namespace, template.DeepCopy(), i))
 		}
-		for key, value := range labels(i) {
-			pod.Labels[key] = value
-		}
-		pod.Spec.NodeName = ""
-		apicorev1.SetObjectDefaults_Pod(pod) // requests from limits, above all
-		pods = append(pods, pod)
 	}
 	return pods, nil
 }
 
-// gangTemplate is section with the template of a gang's pods.
-func gangTemplate(job Job, path ...string) (map[string]any, string, error) {
-	if job.Object == nil {
-		return nil, "", ErrNoObject
+func (g *replicaGroup) pod(namespace string, template *corev1.PodTemplateSpec, i int) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: g.name(i),
+			Labels: map[string]string{}, Annotations: map[string]string{AnnotationRole: string(g.role)},
+		},
+		Spec: template.Spec,
 	}
-	template, err := section(job.Object.Object, path...)
-	return template, strings.Join(path, "."), err
+	maps.Copy(pod.Annotations, template.Annotations)
+	maps.Copy(pod.Labels, template.Labels)
+	maps.Copy(pod.Labels, g.labels(i))
+	pod.Spec.NodeName = ""
+	apicorev1.SetObjectDefaults_Pod(pod) // requests where there are limits only, above all
+	return pod
 }
 
 // numbered returns names such as prefix-0, prefix-1.
 func numbered(prefix string) func(int) string {
 	return func(i int) string { return prefix + "-" + strconv.Itoa(i) }
+}
+
+// objectOf is the fields of a job's object.
+func objectOf(job Job) (fields, error) {
+	if job.Object == nil {
+		return fields{}, ErrNoObject
+	}
+	return fieldsOf(job.Object), nil
+}
+
+// byRole orders groups as their pods may go.
+func byRole(a, b replicaGroup) int {
+	turn := map[Role]int{RoleWorker: 0, RoleHost: 1, RoleLauncher: 2}
+	return turn[a.role] - turn[b.role]
 }

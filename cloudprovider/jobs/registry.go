@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
@@ -24,6 +27,10 @@ const DefaultTimeout = 5 * time.Second
 
 // labelQueue on a job says that Kueue admits it. Whether such a job is suspended is Kueue's alone to say.
 const labelQueue = "kueue.x-k8s.io/queue-name"
+
+var errQueued = fmt.Errorf("Kueue suspends and resumes it: %w", ErrUnsupported)
+
+func queued(object *unstructured.Unstructured) bool { return object.GetLabels()[labelQueue] != "" }
 
 // Config is what a Registry needs. The clients' budgets bound what it asks of the API server.
 type Config struct {
@@ -35,7 +42,7 @@ type Config struct {
 	Client   kubernetes.Interface
 	Recorder record.EventRecorder
 	// Clock is the real one where nil.
-	Clock clock.PassiveClock
+	Clock clock.WithTicker
 	// Timeout bounds each call, whatever it takes of requests; DefaultTimeout where zero.
 	Timeout time.Duration
 }
@@ -45,7 +52,8 @@ type Registry struct {
 	config    Config
 	systems   []Adapter // whom a pod belongs to is asked in this order
 	byName    map[string]Adapter
-	*services // which of them are on
+	*services                                           // which of them are on
+	refreshes workqueue.TypedDelayingInterface[refresh] // nil beside Run; guarded by the mutex of services
 }
 
 // New returns a Registry of all known systems. Until Run has seen which of them are installed, each is taken to be.
@@ -85,8 +93,28 @@ func (r *Registry) Member(pod *corev1.Pod) Membership {
 	return member
 }
 
-// Get reads the job's object from the API server. The error wraps ErrNoObject where there is none, and names the field
-// where one is missing or malformed.
+// Run watches which systems are installed and switches them on and off, until ctx ends. It is to be called once. Without it,
+// nothing is Held, and every system is taken to be installed.
+func (r *Registry) Run(ctx context.Context) error {
+	refreshes := newRefreshes(r.config.Clock)
+	r.setRefreshes(refreshes)
+	var group sync.WaitGroup
+	group.Go(func() { r.runRefreshes(ctx, refreshes) })
+	defer group.Wait()
+	defer refreshes.ShutDown()
+	defer r.setRefreshes(nil)
+	return r.services.run(ctx)
+}
+
+func (r *Registry) setRefreshes(queue workqueue.TypedDelayingInterface[refresh]) {
+	r.services.mu.Lock()
+	defer r.services.mu.Unlock()
+	r.refreshes = queue
+}
+
+// Get reads the job's object from the API server. What it returns has another Ref where the pods are of an object that was
+// made for a job: those of a RayCluster that belongs to a RayJob. The error wraps ErrNoObject where there is no object, and
+// a FieldError where a field is missing or malformed.
 func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
 	adapter, err := r.adapter(ref)
 	if err != nil {
@@ -97,10 +125,22 @@ func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
 	return r.read(ctx, adapter, ref)
 }
 
+// child is an adapter to what jobs of another system may be made of.
+type child interface {
+	// Parent names the job that an object was made for, if it was.
+	Parent(object *unstructured.Unstructured) (system, name string, ok bool)
+}
+
 func (r *Registry) read(ctx context.Context, adapter Adapter, ref Ref) (Job, error) {
 	object, err := r.config.Dynamic.Resource(adapter.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return Job{}, fmt.Errorf("reading %s: %w", ref, absent(err))
+	}
+	if child, ok := adapter.(child); ok {
+		if system, name, ok := child.Parent(object); ok && r.on(system) {
+			parent := Ref{System: system, NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: name}}
+			return r.read(ctx, r.byName[system], parent)
+		}
 	}
 	return readJob(adapter, object)
 }
@@ -164,7 +204,10 @@ func (r *Registry) Shrink(ctx context.Context, job Job, pods []string) error {
 	return r.act(ctx, job, action{
 		name: "shrink", reason: ReasonShrunk, fresh: true,
 		message: fmt.Sprintf("Goes on without %d workers whose nodes are released", len(pods)),
-		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Shrink(ctx, job, pods) },
+		do: func(ctx context.Context, adapter Adapter, job Job) error {
+			r.scheduleRefresh(adapter, job.Ref)
+			return adapter.Shrink(ctx, job, pods)
+		},
 	})
 }
 
@@ -238,9 +281,10 @@ func (r *Registry) attempt(ctx context.Context, job *Job, action action) error {
 		if uid != "" && uid != job.UID {
 			return fmt.Errorf("another job has its name by now: %w", ErrNoObject)
 		}
+		adapter = r.byName[job.System] // that of its parent, for a job that was not read with Get
 	}
-	if action.suspends && job.Object != nil && job.Object.GetLabels()[labelQueue] != "" {
-		return fmt.Errorf("Kueue suspends and resumes it: %w", ErrUnsupported)
+	if action.suspends && queued(job.Object) {
+		return errQueued
 	}
 	return absent(action.do(ctx, adapter, *job))
 }

@@ -3,8 +3,10 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,12 +75,13 @@ type patch map[string]any
 
 // patchJob sends one patch of the job's object. It is refused where another job has the name by now.
 func (s *system) patchJob(ctx context.Context, job Job, change patch, subresources ...string) error {
-	return s.patchObject(ctx, s.resource, job.NamespacedName, job.UID, change, subresources...)
+	_, err := s.patchObject(ctx, s.resource, job.NamespacedName, job.UID, change, subresources...)
+	return err
 }
 
 func (c *cluster) patchObject(
 	ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName, uid types.UID, change patch, subresources ...string,
-) error {
+) (*unstructured.Unstructured, error) {
 	metadata, _ := change["metadata"].(map[string]any)
 	if metadata == nil {
 		metadata = map[string]any{}
@@ -87,13 +90,13 @@ func (c *cluster) patchObject(
 	metadata["uid"] = string(uid)
 	body, err := json.Marshal(change)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.dynamic.Resource(resource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+	object, err := c.dynamic.Resource(resource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
 	if apierrors.IsConflict(err) { // there is no resourceVersion in the patch: it is the UID
-		return fmt.Errorf("another job has its name by now: %w: %w", ErrNoObject, err)
+		return nil, fmt.Errorf("another job has its name by now: %w: %w", ErrNoObject, err)
 	}
-	return err
+	return object, err
 }
 
 // held marks a job as held by us: the metadata of a patch.
@@ -167,13 +170,25 @@ type setSuspend struct {
 	path []string
 }
 
+// Suspend sets the field and the marks in one patch. Old operators do not know the field, and the API server drops
+// what the definition does not name: the marks are taken off then.
 func (s *setSuspend) Suspend(ctx context.Context, job Job, reason Reason) error {
 	if suspended(job, reason) {
 		return ErrUnchanged
 	}
 	change := patch{"metadata": s.held(job, HeldSuspended, reason)}
 	setNested(change, true, s.path...)
-	return s.patchJob(ctx, job, change)
+	object, err := s.patchObject(ctx, s.resource, job.NamespacedName, job.UID, change)
+	if err != nil {
+		return err
+	}
+	if set, err := fieldsOf(object).flagAt(s.path...); err == nil && set {
+		return nil
+	}
+	return errors.Join(
+		fmt.Errorf("%s is not known to the operator that is installed: %w", strings.Join(s.path, "."), ErrUnsupported),
+		s.patchJob(ctx, job, patch{"metadata": released()}),
+	)
 }
 
 func (s *setSuspend) Resume(ctx context.Context, job Job, _ int) error {
