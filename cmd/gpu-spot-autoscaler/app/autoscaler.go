@@ -19,6 +19,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -37,6 +38,7 @@ type parts struct {
 	informers informers.SharedInformerFactory
 	overrides *overrides
 	prices    *pricing.Book
+	jobs      *jobs.Registry
 	reclaimer *reclaim.Controller
 	provider  *ess.Provider
 	core      core.Autoscaler
@@ -62,6 +64,7 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 		}
 	}
 	group.Go(func() error { p.prices.Run(ctx); return nil })
+	group.Go(func() error { return notIfDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error { return p.loop(ctx, config, health) })
 	return group.Wait()
@@ -172,11 +175,15 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	marks, drains, err := reclaim.Clients(config.KubeConfig, reclaim.Budgets{})
+	if p.jobs, err = newJobs(config, kube.Recorder); err != nil {
+		return nil, err
+	}
+	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
 	if err != nil {
 		return nil, err
 	}
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
+		Region: config.Region, Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
 		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: kube.Recorder, Clock: config.Clock,
 		PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod, OnNotice: p.trigger.Notify,
 	}); err != nil {

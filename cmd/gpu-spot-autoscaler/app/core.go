@@ -35,6 +35,7 @@ import (
 type podFlow struct {
 	trigger      *processors.Trigger
 	hold         *processors.Hold
+	evacuees     *processors.Evacuees
 	orchestrator scaleup.Orchestrator
 	// fakes keeps Events off pods that exist only to buy ahead of demand; nil unless that is enabled.
 	fakes status.ScaleUpStatusProcessor
@@ -57,7 +58,8 @@ func newPodFlow(config *Config, provisioning *provisioning, doomed func(*apiv1.N
 		flow.fakes = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
 	arrivals, gangs := processors.NewArrivals(config.Clock), &processors.Gangs{}
-	flow.hold = processors.NewHold(processors.NewEvacuees(chain, doomed), arrivals, gangs, config.Clock, config.SettleWindow)
+	flow.evacuees = processors.NewEvacuees(chain, doomed)
+	flow.hold = processors.NewHold(flow.evacuees, arrivals, gangs, config.Clock, config.SettleWindow)
 	flow.orchestrator = processors.NewGangOrchestrator(processors.NewStagedOrchestrator(inner), gangs, config.Clock)
 	flow.trigger = processors.NewTrigger(processors.TriggerConfig{
 		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals, Waker: flow.hold,
@@ -125,6 +127,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
 			[]status.ScaleUpStatusProcessor{flow.fakes, all.ScaleUpStatusProcessor})
 	}
+	all.ScaleUpStatusProcessor = processors.NewDiscreet(all.ScaleUpStatusProcessor, flow.evacuees.Injected, processors.Returning)
 	return all
 }
 

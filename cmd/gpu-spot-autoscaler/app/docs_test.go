@@ -11,6 +11,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -39,7 +40,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, reclaim.RegisterMetrics,
+		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

@@ -24,6 +24,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -50,6 +51,7 @@ func Run(ctx context.Context, config *Config) error {
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(ctx, listener, handler(config, health, snapshotter, watchdog)) })
+	group.Go(func() error { return serveNotices(ctx, config) })
 	group.Go(func() error {
 		defer cancel()
 		return lead(ctx, config, watchdog, func(ctx context.Context) error {
@@ -83,7 +85,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	})
 	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics and health: %w", err)
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
@@ -114,6 +116,7 @@ func registerMetrics(perNodeGroup bool) {
 		ess.RegisterMetrics(registry)
 		processors.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)
+		jobs.RegisterMetrics(registry)
 		reclaim.RegisterMetrics(registry)
 	})
 }

@@ -53,7 +53,13 @@ type Options struct {
 	// ReclaimPollInterval is how often the cloud is asked for reclaim notices; ReclaimNoticePeriod is how long before
 	// the release they come.
 	ReclaimPollInterval, ReclaimNoticePeriod time.Duration
-	PriceRefreshInterval                     time.Duration
+	// ReclaimReplaceWait is how long at most a drain waits for its replacement to be bought.
+	ReclaimReplaceWait time.Duration
+	// ReclaimBudgets are the requests per second that marks and drains may each make.
+	ReclaimBudgets reclaim.Budgets
+	// Notices is where reclaim notices may be pushed to.
+	Notices              NoticeOptions
+	PriceRefreshInterval time.Duration
 	// DeploymentName is the Deployment that this process is of. Events about no other object are recorded there.
 	DeploymentName string
 
@@ -97,6 +103,16 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 		"How often to ask for instances that are about to be reclaimed. One request each.")
 	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", reclaim.DefaultNoticePeriod,
 		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
+	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", reclaim.DefaultReplaceWait,
+		"How long at most the pods of a doomed node stay until their replacement is bought.")
+	o.ReclaimBudgets = reclaim.DefaultBudgets
+	fs.Float32Var(&o.ReclaimBudgets.MarkQPS, "reclaim-mark-qps", o.ReclaimBudgets.MarkQPS,
+		"Requests per second to the API server for marking doomed nodes, which wait for nothing else.")
+	fs.IntVar(&o.ReclaimBudgets.MarkBurst, "reclaim-mark-burst", o.ReclaimBudgets.MarkBurst, "Burst of --reclaim-mark-qps.")
+	fs.Float32Var(&o.ReclaimBudgets.DrainQPS, "reclaim-drain-qps", o.ReclaimBudgets.DrainQPS,
+		"Requests per second to the API server for warning and evicting the pods of doomed nodes.")
+	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
+	o.Notices.add(fs)
 	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
 	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
 		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
@@ -199,11 +215,20 @@ func (o *Options) Validate() []error {
 	}
 	for name, value := range map[string]time.Duration{
 		"reclaim-poll-interval": o.ReclaimPollInterval, "reclaim-notice-period": o.ReclaimNoticePeriod,
-		"price-refresh-interval": o.PriceRefreshInterval, "scan-interval": o.Autoscaling.ScanInterval,
+		"reclaim-replace-wait": o.ReclaimReplaceWait, "price-refresh-interval": o.PriceRefreshInterval,
+		"scan-interval": o.Autoscaling.ScanInterval,
 	} {
 		if value <= 0 {
 			fail("--%s=%v is not positive", name, value)
 		}
 	}
-	return problems
+	for name, value := range map[string]float32{
+		"reclaim-mark-qps": o.ReclaimBudgets.MarkQPS, "reclaim-mark-burst": float32(o.ReclaimBudgets.MarkBurst),
+		"reclaim-drain-qps": o.ReclaimBudgets.DrainQPS, "reclaim-drain-burst": float32(o.ReclaimBudgets.DrainBurst),
+	} {
+		if value <= 0 {
+			fail("--%s=%v is not positive", name, value)
+		}
+	}
+	return append(problems, o.Notices.validate()...)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
 )
 
 // newOnce declares the flags in a pod of the namespace infra. They are the process's, so that is done once.
@@ -109,11 +111,17 @@ func TestValidate(t *testing.T) {
 		"some pool must be meant":     {func(o *Options) { o.Autoscaling.ClusterName = "" }, "one of --cluster-name and --nodes is required: without either there is no pool to manage"},
 		"no negative window":          {func(o *Options) { o.SettleWindow = -1 }, "--settle-window=-1ns is negative"},
 		"no busy loop of polls":       {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
+		"marks need a budget":         {func(o *Options) { o.ReclaimBudgets.MarkQPS = 0 }, "--reclaim-mark-qps=0 is not positive"},
+		"notices need a sender": {func(o *Options) {
+			o.Notices = NoticeOptions{Address: ":8443", CertFile: "tls.crt", KeyFile: "tls.key"}
+		}, "--notice-address needs --notice-token-file"},
+		"no notices, nothing to prove": {change: func(o *Options) { o.Notices = NoticeOptions{CertFile: "tls.crt"} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := &Options{
-				Region: "r", CloudScheme: "https", ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, PriceRefreshInterval: 1,
+				Region: "r", CloudScheme: "https", PriceRefreshInterval: 1,
+				ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, ReclaimReplaceWait: 1, ReclaimBudgets: reclaim.DefaultBudgets,
 				Autoscaling: config.AutoscalingOptions{ClusterName: "c", ScanInterval: 1},
 			}
 			test.change(o)

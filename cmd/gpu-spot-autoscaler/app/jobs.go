@@ -1,0 +1,38 @@
+package app
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// Requests per second and burst to the objects of jobs: a few for each job that a reclaim hits.
+const (
+	jobsQPS   = 50
+	jobsBurst = 200
+)
+
+// newJobs makes the registry of job systems, with a budget of its own.
+func newJobs(config *Config, recorder record.EventRecorder) (*jobs.Registry, error) {
+	kube := rest.CopyConfig(config.KubeConfig)
+	kube.QPS, kube.Burst, kube.RateLimiter = jobsQPS, jobsBurst, nil
+	objects, err := dynamic.NewForConfig(kube)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of jobs: %w", err)
+	}
+	definitions, err := metadata.NewForConfig(kube)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of job definitions: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(kube)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of jobs: %w", err)
+	}
+	return jobs.New(jobs.Config{Dynamic: objects, Metadata: definitions, Client: client, Recorder: recorder, Clock: config.Clock})
+}

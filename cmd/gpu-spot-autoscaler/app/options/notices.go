@@ -1,0 +1,40 @@
+package options
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// NoticeOptions say where and from whom pushed reclaim notices are taken.
+type NoticeOptions struct {
+	// Address is the host:port to listen on; empty turns it off.
+	Address string
+	// TokenFile holds the bearer token of the sender; CertFile and KeyFile are PEM. All three are read again when they
+	// change.
+	TokenFile, CertFile, KeyFile string
+}
+
+func (o *NoticeOptions) add(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Address, "notice-address", "",
+		"Host and port at which reclaim notices of EventBridge or CloudMonitor may be pushed, over HTTPS, to /v1/notices. Default: none.")
+	fs.StringVar(&o.TokenFile, "notice-token-file", "",
+		"File with the token that the sender of notices gives as \"Authorization: Bearer\". Required with --notice-address.")
+	fs.StringVar(&o.CertFile, "notice-tls-cert-file", "", "File with the certificate of --notice-address, PEM. Required with it.")
+	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
+}
+
+// validate names every flag that is missing.
+func (o *NoticeOptions) validate() (problems []error) {
+	if o.Address == "" {
+		return nil
+	}
+	for _, required := range []struct{ name, value string }{
+		{"notice-token-file", o.TokenFile}, {"notice-tls-cert-file", o.CertFile}, {"notice-tls-private-key-file", o.KeyFile},
+	} {
+		if required.value == "" {
+			problems = append(problems, fmt.Errorf("--notice-address needs --%s", required.name))
+		}
+	}
+	return problems
+}
