@@ -271,7 +271,7 @@ func (t *trainingJob) scale(ctx context.Context, resource schema.GroupVersionRes
 func (t *trainingJob) owner(job Job) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: t.resource.GroupVersion().String(), Kind: t.kind, Name: job.Name, UID: job.UID,
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		Controller: ptr.To(true),
 	}
 }
 

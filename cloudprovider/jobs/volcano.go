@@ -270,7 +270,7 @@ func (v *volcano) command(ctx context.Context, job Job, action string) error {
 	}
 	owner := map[string]any{
 		"apiVersion": v.resource.GroupVersion().String(), "kind": v.kind, "name": job.Name, "uid": string(job.UID),
-		"controller": true, "blockOwnerDeletion": true,
+		"controller": true,
 	}
 	command := &unstructured.Unstructured{Object: map[string]any{
 		"action": action, "target": owner,
@@ -282,7 +282,7 @@ func (v *volcano) command(ctx context.Context, job Job, action string) error {
 	command.SetName(fmt.Sprintf("%s-spot-%s-%d", job.Name, strings.ToLower(action), life))
 	command.SetOwnerReferences([]metav1.OwnerReference{{
 		APIVersion: v.resource.GroupVersion().String(), Kind: v.kind, Name: job.Name, UID: job.UID,
-		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		Controller: ptr.To(true),
 	}})
 	_, err = v.dynamic.Resource(volcanoCommands).Namespace(job.Namespace).Create(ctx, command, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
