@@ -214,9 +214,12 @@ func reclaimWorld(nodes int) alisim.World {
 // trainingJobs are as many as nodes: each eight jobs fill eight nodes, one worker of each job on each node.
 func trainingJobs(n int) (all []drill.Job) {
 	for i := range n {
-		job := drill.Job{Name: fmt.Sprintf("job-%04d", i), Workers: workersPerJob, Min: leastWorkers, Guarded: i%guardedOneIn == 0}
+		job := drill.Job{
+			Name: fmt.Sprintf("job-%04d", i), Kind: drill.Replicas, Workers: workersPerJob, Min: leastWorkers,
+			Guarded: i%guardedOneIn == 0,
+		}
 		if i%rigidOneIn == 1 {
-			job.Min = job.Workers
+			job.Kind = drill.Indexed
 		}
 		all = append(all, job)
 	}

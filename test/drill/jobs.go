@@ -28,31 +28,45 @@ import (
 // LabelJob is on every pod of a Job, with its name.
 const LabelJob = "job"
 
+// Kind is the system that a Job runs under.
+type Kind string
+
+const (
+	// Indexed is an Indexed Job, all or nothing. It fails for good when more than three of its pods failed: evictions of a
+	// job that was not suspended before spend that.
+	Indexed Kind = "job"
+	// Replicas is a ReplicaSet whose annotations say with how many workers it can train.
+	Replicas Kind = "replicaset"
+	// Training is et-operator's TrainingJob, which is elastic. Its operator has to run, and there has to be a Node with
+	// LabelSystem for its launcher.
+	Training Kind = "trainingjob"
+)
+
+// LabelSystem is on Nodes for launchers, which are no spot instances.
+const LabelSystem = "drill/system"
+
 // Job is a training job of one GPU a worker, in the namespace default, that saves a checkpoint when it is asked to.
 type Job struct {
-	Name    string
+	Name string
+	Kind
 	Workers int
-	// Min is with how many workers it can train. A job of which Min is Workers is an Indexed Job that fails for good when
-	// more than three of its pods failed; any other is a ReplicaSet.
+	// Min is with how many workers it can train. It is not looked at for an Indexed job.
 	Min int
 	// Guarded jobs have a PodDisruptionBudget that lets one worker go at a time.
 	Guarded bool
 }
 
-// backoffLimit is what is left of a rigid job's patience: evictions of a job that was not suspended before spend it.
 const backoffLimit = 3
 
 // maxWordWait is how long jobs ask to be waited for.
 const maxWordWait = time.Minute
-
-func (j Job) rigid() bool { return j.Min == j.Workers }
 
 func (j Job) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Name: j.Name, Namespace: metav1.NamespaceDefault, Labels: map[string]string{LabelJob: j.Name},
 		Annotations: map[string]string{jobs.AnnotationAwaitCheckpoint: maxWordWait.String()},
 	}
-	if !j.rigid() {
+	if j.Kind == Replicas {
 		meta.Annotations[jobs.AnnotationJob] = j.Name
 		meta.Annotations[jobs.AnnotationMinReplicas] = strconv.Itoa(j.Min)
 		meta.Annotations[jobs.AnnotationMaxReplicas] = strconv.Itoa(j.Workers)
@@ -65,7 +79,7 @@ func (j Job) template() corev1.PodTemplateSpec {
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("5Gi"),
 	}
-	if !j.rigid() {
+	if j.Kind == Replicas {
 		pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	}
 	meta := j.meta()
@@ -74,7 +88,7 @@ func (j Job) template() corev1.PodTemplateSpec {
 	}
 }
 
-// create makes the job's object, and returns what its pods name as their owner.
+// create makes the job's object, and returns what its pods name as their owner, nil where its operator makes them.
 func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, error) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{LabelJob: j.Name}}
 	if j.Guarded {
@@ -86,7 +100,10 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 		}
 	}
 	workers := ptr.To(int32(j.Workers))
-	if j.rigid() {
+	switch j.Kind {
+	case Training:
+		return nil, j.createTraining(ctx, r)
+	case Indexed:
 		job, err := r.Client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, &batchv1.Job{
 			ObjectMeta: j.meta(),
 			Spec: batchv1.JobSpec{
@@ -95,11 +112,12 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 			},
 		}, metav1.CreateOptions{})
 		return metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")), err
+	default:
+		set, err := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, &appsv1.ReplicaSet{
+			ObjectMeta: j.meta(), Spec: appsv1.ReplicaSetSpec{Replicas: workers, Selector: selector, Template: j.template()},
+		}, metav1.CreateOptions{})
+		return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), err
 	}
-	set, err := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, &appsv1.ReplicaSet{
-		ObjectMeta: j.meta(), Spec: appsv1.ReplicaSetSpec{Replicas: workers, Selector: selector, Template: j.template()},
-	}, metav1.CreateOptions{})
-	return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), err
 }
 
 // worker is a pod as the job's controller would make it, on the node.
@@ -109,7 +127,7 @@ func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev
 	pod.Name, pod.Namespace = fmt.Sprintf("%s-%d", j.Name, index), metav1.NamespaceDefault
 	pod.OwnerReferences = []metav1.OwnerReference{*owner}
 	pod.Spec.NodeName = node
-	if j.rigid() {
+	if j.Kind == Indexed {
 		pod.Finalizers = []string{batchv1.JobTrackingFinalizer}
 		maps.Copy(pod.Labels, map[string]string{
 			batchv1.JobNameLabel: j.Name, batchv1.ControllerUidLabel: string(owner.UID),
@@ -122,7 +140,7 @@ func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev
 }
 
 // Populate creates the jobs with their workers where place says, in a cluster whose controllers know nothing of it until
-// it is done: neither they nor the scheduler make or place a pod.
+// it is done: neither they nor the scheduler make or place a pod, but for those of TrainingJobs.
 func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worker int) (node string)) error {
 	if err := r.Cluster.Kill(ctx, cluster.ControllerManager); err != nil {
 		return err
@@ -137,6 +155,9 @@ func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worke
 				return err
 			}
 			for w := range job.Workers {
+				if owner == nil {
+					break // the operator makes its pods
+				}
 				workers[i] = append(workers[i], job.worker(owner, w, place(i, w)))
 			}
 			return nil

@@ -1,0 +1,68 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+// createTraining makes the TrainingJob as Arena does. Its workers tolerate every taint, and are kept off doomed nodes by
+// the affinity that the documentation recommends.
+func (j Job) createTraining(ctx context.Context, r *rig.Rig) error {
+	worker := j.template()
+	worker.Spec.TerminationGracePeriodSeconds = ptr.To[int64](5)
+	worker.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	worker.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: reclaim.ReclaimingLabel, Operator: corev1.NodeSelectorOpDoesNotExist}},
+		}}},
+	}}
+	launcher := corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{LabelSystem: "true"},
+		Containers:   []corev1.Container{{Name: "et", Image: "train"}},
+	}}
+	replicas := func(template corev1.PodTemplateSpec) (map[string]any, error) {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&template)
+		return map[string]any{"replicas": int64(1), "template": content}, err
+	}
+	launcherSpec, err := replicas(launcher)
+	if err != nil {
+		return err
+	}
+	workerSpec, err := replicas(worker)
+	if err != nil {
+		return err
+	}
+	workerSpec["replicas"], workerSpec["minReplicas"], workerSpec["maxReplicas"] = int64(j.Workers), int64(j.Min), int64(j.Workers)
+	workerSpec["restartPolicy"] = "Always"
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": standin.TrainingJobs.GroupVersion().String(), "kind": "TrainingJob",
+		"spec": map[string]any{
+			"restartPolicy": "OnFailure", "backoffLimit": int64(backoffLimit), "cleanPodPolicy": "Running",
+			"etReplicaSpecs": map[string]any{"launcher": launcherSpec, "worker": workerSpec},
+		},
+	}}
+	meta := j.meta()
+	object.SetName(meta.Name)
+	object.SetNamespace(meta.Namespace)
+	object.SetLabels(meta.Labels)
+	object.SetAnnotations(meta.Annotations)
+	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
+	if err != nil {
+		return err
+	}
+	if _, err = client.Resource(standin.TrainingJobs).Namespace(meta.Namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("TrainingJob %s: %w", j.Name, err)
+	}
+	return nil
+}
