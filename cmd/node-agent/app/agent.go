@@ -138,10 +138,11 @@ func (a *agent) learn(deadline time.Time) {
 	if a.looked && deadline.Equal(a.deadline) {
 		return
 	}
-	if deadline.IsZero() {
-		klog.InfoS("There is no notice")
-	} else {
+	switch {
+	case !deadline.IsZero():
 		klog.InfoS("The instance will be released", "deadline", deadline)
+	case a.looked:
+		klog.InfoS("The notice was withdrawn")
 	}
 	a.looked, a.deadline = true, deadline
 	setNoticeDeadline(deadline)
@@ -174,7 +175,8 @@ func (a *agent) keepWritten(ctx context.Context) {
 	}) {
 		return
 	}
-	for a.persevere(ctx, func() error { return a.write(ctx, &written) }) {
+	again := false
+	for a.persevere(ctx, func() error { return a.write(ctx, &written, again) }) {
 		var reassert <-chan time.Time
 		if written != "" {
 			reassert = a.clock.After(reassertEvery)
@@ -183,14 +185,15 @@ func (a *agent) keepWritten(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.changed:
+			again = false
 		case <-reassert:
-			written = "" // so that it is again
+			again = true
 		}
 	}
 }
 
-// write brings the annotation from what is written to what is known.
-func (a *agent) write(ctx context.Context, written *string) error {
+// write brings the annotation from what is written to what is known. A notice can be written again.
+func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	a.mu.Lock()
 	looked, deadline := a.looked, a.deadline
 	a.mu.Unlock()
@@ -199,7 +202,7 @@ func (a *agent) write(ctx context.Context, written *string) error {
 		wanted = deadline.UTC().Format(time.RFC3339)
 		value = &wanted
 	}
-	if !looked || wanted == *written {
+	if !looked || wanted == *written && !(again && wanted != "") {
 		return nil
 	}
 	if err := a.node.annotate(ctx, map[string]*string{NoticeAnnotation: value}, ""); err != nil {
@@ -213,14 +216,16 @@ func (a *agent) write(ctx context.Context, written *string) error {
 // minutes.
 func (a *agent) persevere(ctx context.Context, do func() error) bool {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 3 * time.Second}
-	for ctx.Err() == nil {
+	for failures := 0; ctx.Err() == nil; failures++ {
 		err := do()
 		if err == nil {
 			return true
 		}
 		if ctx.Err() == nil {
 			nodeFailures.value.Add(1)
-			klog.ErrorS(err, "The Node was not reached; will try again")
+		}
+		if ctx.Err() == nil && failures == 0 {
+			klog.ErrorS(err, "The Node was not reached; will try until it is")
 		}
 		a.sleep(ctx, backoff.Step())
 	}

@@ -77,6 +77,9 @@ func Run(ctx context.Context, args []string) error {
 	} else if err != nil {
 		return err
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("it takes no arguments, but was given %q", flags.Args())
+	}
 	networks, err := opts.validate()
 	if err != nil {
 		return err

@@ -8,12 +8,14 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -58,11 +60,8 @@ type fakeAPI struct {
 	mu      sync.Mutex
 	object  metav1.PartialObjectMetadata
 	version int
-	patches int
 	// fail answers instead, where it is set.
 	fail http.HandlerFunc
-	// overtake makes so many patches with a version conflict.
-	overtake int
 }
 
 func newFakeAPI(t *testing.T, created time.Time) *fakeAPI {
@@ -90,7 +89,26 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	a.object.ResourceVersion = strconv.Itoa(a.version)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(a.object)
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		_ = json.NewEncoder(w).Encode(a.object)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": a.object.ObjectMeta,
+		"spec":   map[string]any{"podCIDR": "10.1.2.0/24", "podCIDRs": []string{"10.1.2.0/24"}, "providerID": "cn-hangzhou.i-1"},
+		"status": map[string]any{"images": images()},
+	})
+}
+
+// images are as many as a Node lists at most, with names as long as those of a registry in the cloud.
+func images() (images []corev1.ContainerImage) {
+	for i := range 50 {
+		name := fmt.Sprintf("registry-cn-hangzhou-vpc.ack.aliyuncs.com/acs/image-with-a-long-name-%d", i)
+		images = append(images, corev1.ContainerImage{
+			Names: []string{name + "@sha256:" + strings.Repeat("0", 64), name + ":v1.2.3-aliyun.1"}, SizeBytes: 123456789,
+		})
+	}
+	return images
 }
 
 // patch is false where it has answered.
@@ -106,16 +124,11 @@ func (a *fakeAPI) patch(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	version := patch.Metadata.ResourceVersion
-	if version != "" && a.overtake > 0 {
-		a.overtake--
-		a.version++
-	}
 	if version != "" && version != strconv.Itoa(a.version) {
 		w.WriteHeader(http.StatusConflict)
 		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 		return false
 	}
-	a.patches++
 	a.version++
 	for key, value := range patch.Metadata.Annotations {
 		if value == nil {

@@ -30,7 +30,9 @@ func TestRSSOfTheProcess(t *testing.T) {
 	imds := newFakeMetadata(t)
 	api := newFakeAPI(t, time.Now().Add(-time.Hour))
 	address := freeAddress(t)
-	process := startBinary(t, "--node-name=self", "--address="+address, "--poll-interval=20ms",
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	process := startBinary(t, "--node-name=self", "--port="+port, "--poll-interval=20ms",
 		"--metadata-endpoint="+imds.URL, "--kubeconfig="+api.kubeconfig(t))
 
 	require.Eventually(t, func() bool { return imds.asked.Load() > 100 }, 20*time.Second, 20*time.Millisecond)

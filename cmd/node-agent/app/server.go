@@ -25,8 +25,8 @@ const (
 	wordsPerSecond, wordsBurst = 10, 50
 )
 
-// reclaim is the answer to GET /v1/reclaim. Both are null while there is no notice.
-type reclaim struct {
+// reclaimAnswer is the answer to GET /v1/reclaim. Both are null while there is no notice.
+type reclaimAnswer struct {
 	// Deadline is when the node goes, RFC 3339 UTC.
 	Deadline *time.Time `json:"deadline"`
 	// SecondsLeft is not below 0.
@@ -51,10 +51,10 @@ func (a *agent) handler(allowed guard) http.Handler {
 }
 
 func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
-	var answer reclaim
+	var answer reclaimAnswer
 	if deadline := a.notice(); !deadline.IsZero() {
 		left := max(0, int64(deadline.Sub(a.clock.Now()).Seconds()))
-		answer = reclaim{&deadline, &left}
+		answer = reclaimAnswer{&deadline, &left}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
