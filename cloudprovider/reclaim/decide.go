@@ -232,7 +232,10 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref, r round) (leave 
 	}
 	l := c.lossOf(ref)
 	if l.launcherIsDoomed() || l.survivors(job) < job.Min {
-		return suspendWait, c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim)
+		if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+			return 0, err
+		}
+		return suspendWait, nil
 	}
 	if isShrunkSince(job, r.requested) {
 		return shrinkWait, nil // an earlier leader did

@@ -29,6 +29,9 @@ const (
 	podTimeout = 5 * time.Second
 	// checkAfter is when to look again after pods were deleted: to delete anew what came back.
 	checkAfter = 5 * time.Second
+	// sightAfter is how long the informer may take to show that a pod is on its way out. Until then it is not asked to go
+	// again.
+	sightAfter = 5 * time.Second
 
 	// lateGrace is how long a job is heard whose round began when its pods were to be deleted already, because no leader
 	// was there before; unless less than lateMargin is left.
@@ -55,7 +58,7 @@ func (c *Controller) syncDrain(ctx context.Context, name string) error {
 	if len(pods) == 0 {
 		return c.noteDrained(ctx, node, notice)
 	}
-	d := &drain{Controller: c, node: node, notice: notice, refused: c.handshakes.refusalsOf(name, pods)}
+	d := &drain{Controller: c, node: node, notice: notice, asked: c.handshakes.askedOn(name, pods)}
 	var next time.Time
 	if now := c.Clock.Now(); now.Before(notice.DeleteFrom()) {
 		next = earlier(d.evictSome(ctx, pods, now), notice.DeleteFrom())
@@ -112,9 +115,9 @@ func (c *Controller) mayGo(pod *corev1.Pod, notice Notice) (reason string, from 
 // drain is one step of one Node's.
 type drain struct {
 	*Controller
-	node    *corev1.Node
-	notice  Notice
-	refused refusals
+	node   *corev1.Node
+	notice Notice
+	asked  attempts
 }
 
 // evictSome evicts those of the pods that may go, and returns when to look again at the latest.
@@ -127,8 +130,8 @@ func (d *drain) evictSome(ctx context.Context, pods []*corev1.Pod, now time.Time
 		}
 		reason, from := d.mayGo(pod, d.notice)
 		if reason == "" {
-			if from = d.refused.next(pod); from.After(now) {
-				reason = "its eviction was refused"
+			if from = d.asked[pod.UID].next; from.After(now) {
+				reason = "its eviction was asked for"
 			}
 		}
 		if reason == "" {
@@ -145,15 +148,16 @@ func (d *drain) evictSome(ctx context.Context, pods []*corev1.Pod, now time.Time
 
 // deleteAll is for when there is no more time to ask. Only who has not been asked yet is, for seconds.
 func (d *drain) deleteAll(ctx context.Context, pods []*corev1.Pod, now time.Time) (next time.Time) {
+	next = now.Add(checkAfter)
 	var ready []*corev1.Pod
 	for _, pod := range pods {
-		if !d.isHeardLate(pod, now) {
+		switch asked := d.asked[pod.UID]; {
+		case d.isHeardLate(pod, now):
+			next = now.Add(replaceCheck)
+		case asked.refusals == 0 && asked.next.After(now): // it is going
+		default:
 			ready = append(ready, pod)
 		}
-	}
-	next = now.Add(checkAfter)
-	if len(ready) < len(pods) {
-		next = now.Add(replaceCheck)
 	}
 	return earlier(next, d.insist(ctx, ready, d.delete))
 }
@@ -179,11 +183,10 @@ func (d *drain) insist(ctx context.Context, pods []*corev1.Pod, do func(context.
 		err := do(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()
+		next = earlier(next, d.asked.add(pod, d.Clock.Now(), err))
 		if err == nil {
-			delete(d.refused, pod.UID)
 			return nil
 		}
-		next = earlier(next, d.refused.add(pod, d.Clock.Now()))
 		if errors.Is(err, errRefused) {
 			klog.FromContext(ctx).V(2).Info("Will ask again", "pod", klog.KObj(pod), "node", d.node.Name, "answer", err.Error())
 			return nil
@@ -273,37 +276,40 @@ func (d *drain) noteForced(ctx context.Context) error {
 	return err
 }
 
-// refusals are when to ask again for pods of one Node, and how often they were refused. A Node is drained by one worker
-// at a time.
-type refusals map[types.UID]refusal
+// attempts are those to move the pods of one Node, which one worker drains at a time.
+type attempts map[types.UID]attempt
 
-type refusal struct {
-	times int
-	next  time.Time
+type attempt struct {
+	refusals int
+	// next is when to ask again.
+	next time.Time
 }
 
-// refusalsOf forgets those of pods that are gone.
-func (h *handshakes) refusalsOf(node string, pods []*corev1.Pod) refusals {
+// askedOn forgets the attempts on pods that are gone.
+func (h *handshakes) askedOn(node string, pods []*corev1.Pod) attempts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := refusals{}
+	left := attempts{}
 	for _, pod := range pods {
-		if refused, ok := h.refusals[node][pod.UID]; ok {
-			left[pod.UID] = refused
+		if attempt, ok := h.attempts[node][pod.UID]; ok {
+			left[pod.UID] = attempt
 		}
 	}
-	h.refusals[node] = left
+	h.attempts[node] = left
 	return left
 }
 
-func (r refusals) next(pod *corev1.Pod) time.Time { return r[pod.UID].next }
-
-func (r refusals) add(pod *corev1.Pod, now time.Time) (next time.Time) {
-	refused := r[pod.UID]
-	refused.next = now.Add(min(retryFirst<<min(refused.times, 10), retryMost))
-	refused.times++
-	r[pod.UID] = refused
-	return refused.next
+// add notes the answer, and returns when to ask again.
+func (a attempts) add(pod *corev1.Pod, now time.Time, err error) (next time.Time) {
+	if err == nil {
+		next = now.Add(sightAfter)
+		a[pod.UID] = attempt{next: next}
+		return next
+	}
+	refusals := a[pod.UID].refusals
+	next = now.Add(min(retryFirst<<min(refusals, 10), retryMost))
+	a[pod.UID] = attempt{refusals + 1, next}
+	return next
 }
 
 func forEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {

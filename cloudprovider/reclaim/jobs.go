@@ -90,8 +90,8 @@ type handshakes struct {
 	rounds map[jobs.Ref]*round
 	// replaced are the Nodes for whose pods there was a place at some time.
 	replaced sets.Set[string]
-	// refusals are by Node.
-	refusals map[string]refusals
+	// attempts are by Node.
+	attempts map[string]attempts
 }
 
 func (h *handshakes) init(clk clock.WithTicker) {
@@ -99,7 +99,7 @@ func (h *handshakes) init(clk clock.WithTicker) {
 	h.podEvents = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(podEventQPS, podEventBurst, clk)
 	h.rounds = map[jobs.Ref]*round{}
 	h.replaced = sets.New[string]()
-	h.refusals = map[string]refusals{}
+	h.attempts = map[string]attempts{}
 }
 
 // round returns a copy of the one that is open.
@@ -149,7 +149,7 @@ func (h *handshakes) forgetNode(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.replaced.Delete(name)
-	delete(h.refusals, name)
+	delete(h.attempts, name)
 }
 
 // jobKey is the index key of the pod's job. Pods that belong to their machine have none.

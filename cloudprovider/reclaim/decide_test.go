@@ -1,0 +1,333 @@
+package reclaim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// gang makes a Node for each of the pods "<job>-<role>-<i>", numbered from 0.
+func (w *world) gang(job string, role jobs.Role, n int, change ...func(*corev1.Pod)) {
+	w.Helper()
+	for i := range n {
+		name := fmt.Sprintf("%s-%s-%d", job, role, i)
+		w.addNode(name)
+		w.addPod(name, name, append(slices.Clone(change), of(job, role))...)
+	}
+}
+
+func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
+	terminating := func(pod *corev1.Pod) {
+		pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Minute)}
+	}
+	for name, tc := range map[string]struct {
+		least, replicas int
+		setUp           func(*world)
+		doomed          []string
+		want            []string
+	}{
+		"enough survive": {
+			2, 4, func(w *world) { w.gang("train", "worker", 4) },
+			[]string{"train-worker-3", "train-worker-2"}, []string{"shrink train train-worker-2,train-worker-3"},
+		},
+		"one too few survives": {
+			3, 4, func(w *world) { w.gang("train", "worker", 4) },
+			[]string{"train-worker-3", "train-worker-2"}, []string{"suspend train"},
+		},
+		"a job that is not elastic loses one": {
+			4, 4, func(w *world) { w.gang("train", "worker", 4) },
+			[]string{"train-worker-0"}, []string{"suspend train"},
+		},
+		"those that have ended or are about to go do not survive": {
+			2, 4, func(w *world) {
+				w.gang("train", "worker", 2)
+				w.addNode("b")
+				w.addPod("ended", "b", of("train", jobs.RoleWorker), succeeded)
+				w.addPod("going", "b", of("train", jobs.RoleWorker), terminating)
+				w.addPod("nowhere", "", of("train", jobs.RoleWorker))
+				w.addPod("lost", "no-such-node", of("train", jobs.RoleWorker))
+			},
+			[]string{"train-worker-0"}, []string{"suspend train"},
+		},
+		"the launcher is lost, and the job with it": {
+			1, 4, func(w *world) { w.gang("train", "worker", 4); w.gang("train", "launcher", 1) },
+			[]string{"train-launcher-0"}, []string{"suspend train"},
+		},
+		"a launcher is no survivor": {
+			2, 2, func(w *world) { w.gang("train", "worker", 2); w.gang("train", "launcher", 1) },
+			[]string{"train-worker-0"}, []string{"suspend train"},
+		},
+		"a host that trains is one": {
+			2, 3, func(w *world) { w.gang("train", "worker", 2); w.gang("train", "host", 1) },
+			[]string{"train-worker-0"}, []string{"shrink train train-worker-0"},
+		},
+		"a host that only hosts is none": {
+			2, 2, func(w *world) { w.gang("train", "worker", 2); w.gang("train", "host", 1) },
+			[]string{"train-worker-0"}, []string{"suspend train"},
+		},
+		"only the host is lost, and nobody is to be taken out": {
+			2, 3, func(w *world) { w.gang("train", "worker", 2); w.gang("train", "host", 1) },
+			[]string{"train-host-0"}, nil,
+		},
+		"it needs no minimum": {
+			0, 1, func(w *world) { w.gang("train", "worker", 1) },
+			[]string{"train-worker-0"}, []string{"shrink train train-worker-0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", tc.least, tc.replicas)
+				tc.setUp(w)
+				w.cloud.reclaim(tc.doomed...)
+				f.start()
+				w.pass(time.Minute)
+				assert.Equal(t, tc.want, f.called())
+				gone := w.gone()
+				slices.Sort(gone)
+				slices.Sort(tc.doomed)
+				assert.Equal(t, tc.doomed, gone, "none but the doomed are evicted, once")
+			})
+		})
+	}
+}
+
+func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(suspendWait - 2*time.Second)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		require.Empty(t, w.gone())
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+	})
+}
+
+func TestAJobThatIsShrunkByItsSystemIsLeftToItFirst(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.scales = true
+		f.add("train", 1, 2)
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(shrinkWait - 2*time.Second)
+		require.Empty(t, w.gone())
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+		assert.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+	})
+}
+
+func TestTheWholeJobSavesItsWorkBeforeItIsSuspended(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		w.gang("train", "worker", 2, awaiting)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(time.Minute)
+		require.Empty(t, f.called())
+		w.say("train-worker-1")
+		w.pass(time.Second)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		require.Empty(t, w.gone())
+	})
+}
+
+func TestNothingIsAskedOfAJobThatIsSuspendedOrHasEnded(t *testing.T) {
+	for name, change := range map[string]func(*jobs.Job){
+		"suspended": func(job *jobs.Job) { job.Suspended = true },
+		"ended":     func(job *jobs.Job) { job.Finished = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 2)
+				change(f.jobs["train"])
+				w.gang("train", "worker", 2, awaiting)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.pass(suspendWait)
+				assert.Empty(t, f.calls)
+				assert.Equal(t, []string{"train-worker-0"}, w.gone())
+			})
+		})
+	}
+}
+
+func TestOneDecisionForAllNodesOfAReclaim(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 3) // it can lose one, not two
+		w.gang("train", "worker", 3)
+		f.start()
+		w.cloud.reclaim("train-worker-0", "train-worker-1")
+		w.poll()
+		w.pass(suspendWait)
+		assert.Equal(t, []string{"suspend train"}, f.called())
+		assert.Len(t, w.gone(), 2)
+	})
+}
+
+func TestNodesThatFollowAreDecidedOnAnew(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 3)
+		w.gang("train", "worker", 3)
+		w.protect("train-worker-0") // so that it is still there when the other follows
+		f.start()
+		w.cloud.reclaim("train-worker-0")
+		w.poll()
+		require.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+		w.cloud.reclaim("train-worker-1")
+		w.poll()
+		w.pass(suspendWait)
+		assert.Equal(t, []string{"shrink train train-worker-0", "suspend train"}, f.called())
+	})
+}
+
+func TestAPodThatComesBackIsNotTalkedOver(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 3)
+		w.gang("train", "worker", 3)
+		w.protect("train-worker-0") // the round stays open
+		w.cloud.reclaim("train-worker-0", "train-worker-1")
+		f.start()
+		before := f.called()
+		require.Len(t, before, 1)
+		for i := range 3 {
+			w.pass(time.Second)
+			w.addPod("returner", "train-worker-1", of("train", jobs.RoleWorker), func(pod *corev1.Pod) {
+				pod.UID, pod.CreationTimestamp = types.UID(fmt.Sprint(i)), metav1.Now()
+			})
+			w.pass(time.Second)
+			require.NotContains(t, w.pods(), "returner")
+		}
+		assert.Equal(t, before, f.called())
+	})
+}
+
+func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
+	broken := errors.New("spec.etReplicaSpecs is missing")
+	never := map[string]bool{}
+	for name, tc := range map[string]struct {
+		fails map[string]error
+		hangs map[string]bool
+		by    time.Duration // after the notice
+		told  bool
+	}{
+		"the job cannot be read":            {map[string]error{"get": broken}, never, 2 * askPatience, true},
+		"reading hangs":                     {nil, map[string]bool{"get": true}, 2*askPatience + 2*askTimeout, true},
+		"warning fails":                     {map[string]error{"warn": broken}, never, askPatience + suspendWait + time.Second, false},
+		"warning hangs":                     {nil, map[string]bool{"warn": true}, askPatience + askTimeout + suspendWait + time.Second, false},
+		"suspending fails":                  {map[string]error{"suspend": broken}, never, askPatience + time.Second, true},
+		"suspending hangs":                  {nil, map[string]bool{"suspend": true}, askPatience + askTimeout + time.Second, true},
+		"suspending is not possible":        {map[string]error{"suspend": fmt.Errorf("Kueue does: %w", jobs.ErrUnsupported)}, never, time.Second, false},
+		"the job has no object":             {map[string]error{"get": jobs.ErrNoObject}, never, time.Second, false},
+		"everything fails":                  {map[string]error{"get": broken, "warn": broken, "suspend": broken}, never, 2 * askPatience, true},
+		"the system answers after a while":  {nil, never, suspendWait + time.Second, false},
+		"the object goes before it is told": {map[string]error{"warn": jobs.ErrNoObject}, never, suspendWait + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 2)
+				f.fails, f.hangs = tc.fails, tc.hangs
+				w.gang("train", "worker", 2)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.pass(tc.by - time.Second)
+				assert.Equal(t, []string{"train-worker-0"}, w.gone())
+				assert.NotEmpty(t, w.request("train-worker-1")+w.node("train-worker-0").Annotations[drainedAnnotation])
+				events := w.seen()
+				told := slices.ContainsFunc(events, func(event string) bool { return strings.HasPrefix(event, ReasonUnprepared) })
+				assert.Equal(t, tc.told, told, "%v", events)
+			})
+		})
+	}
+}
+
+func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		f.fails["suspend"] = errors.New("conflict")
+		failures := askFailures.WithLabelValues("fake", actionDecide)
+		before := testutil.ToFloat64(failures)
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(2 * time.Second)
+		f.mu.Lock()
+		delete(f.fails, "suspend")
+		f.mu.Unlock()
+		w.pass(10 * time.Second)
+		require.True(t, f.jobs["train"].Suspended)
+		assert.Equal(t, float64(len(f.called())-1), testutil.ToFloat64(failures)-before)
+		assert.Less(t, len(f.called()), 10)
+	})
+}
+
+func TestManyJobsOfASystemThatHangsAreDrainedAtTheSameTime(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		const n = 40 // more than there are workers
+		f.hangs["get"] = true
+		w.addNode("a")
+		for i := range n {
+			w.addPod(fmt.Sprint("p-", i), "a", of(fmt.Sprint("job-", i), jobs.RoleWorker))
+		}
+		w.cloud.reclaim("a")
+		f.start()
+		w.pass(2*askPatience + 2*askTimeout)
+		assert.Len(t, w.gone(), n)
+	})
+}
+
+func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"and then at once":             nil,
+		"but no longer than is set":    func(c *Config) { c.ReplaceWait = 7 * time.Second },
+		"nor than is usual, otherwise": func(c *Config) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				var replaced atomic.Bool
+				f.add("train", 1, 2)
+				w.gang("train", "worker", 2)
+				w.cloud.reclaim("train-worker-0")
+				wait := DefaultReplaceWait
+				f.start(func(c *Config) {
+					c.Replaced = func(node string) bool { return replaced.Load() && node == "train-worker-0" }
+					if change != nil {
+						change(c)
+						wait = max(c.ReplaceWait, 0)
+						if wait == 0 {
+							wait = DefaultReplaceWait
+						}
+					}
+				})
+				w.pass(wait - 3*time.Second)
+				require.Empty(t, w.gone())
+				require.Empty(t, f.called(), "it is not shrunk either")
+				replaced.Store(change == nil)
+				w.pass(time.Second)
+				if change == nil {
+					require.Len(t, w.gone(), 1)
+					return
+				}
+				require.Empty(t, w.gone())
+				w.pass(2 * time.Second)
+				assert.Len(t, w.gone(), 1)
+			})
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package reclaim
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+func TestAllPodsOfAJobAreWarnedBeforeAnyIsEvicted(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 3)
+		w.addNode("a")
+		w.addNode("b")
+		w.addPod("train-0", "a", of("train", jobs.RoleWorker), awaiting)
+		w.addPod("train-1", "b", of("train", jobs.RoleWorker))
+		w.addPod("train-2", "b", of("train", jobs.RoleWorker), succeeded)
+		w.addPod("other", "b")
+		w.cloud.reclaim("a")
+		f.start()
+
+		id := w.request("train-0")
+		require.NotEmpty(t, id)
+		assert.Equal(t, "i-a", w.pod("train-0").Annotations[InstanceAnnotation])
+		assert.Equal(t, id, w.request("train-1"), "the survivor is warned too")
+		assert.NotContains(t, w.pod("train-1").Annotations, InstanceAnnotation, "but it loses nothing itself")
+		for _, pod := range []string{"train-0", "train-1"} {
+			assert.Equal(t, w.node("a").Annotations[DeadlineAnnotation], w.pod(pod).Annotations[jobs.AnnotationDeadline])
+		}
+		assert.Empty(t, w.request("train-2"), "it has ended")
+		assert.Empty(t, w.request("other"))
+		assert.Equal(t, []string{"warn train"}, f.calls, "once")
+		assert.Equal(t, []string{"SpotReclaimNotice a", "SpotReclaimWarned train-0"}, w.seen())
+		assert.Empty(t, w.gone())
+	})
+}
+
+func TestAPodThatIsNotWarnedIsNotEvicted(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("p", "a")
+		var failing atomic.Bool
+		failing.Store(true)
+		w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return failing.Load(), nil, apierrors.NewInternalError(fmt.Errorf("etcd is away"))
+		})
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(10 * time.Second)
+		require.Empty(t, w.gone())
+		failing.Store(false)
+		w.pass(retryMost)
+		require.Equal(t, []string{"p"}, w.gone())
+	})
+}
+
+func TestAPodThatCannotBeWarnedIsEvictedInTime(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("p", "a")
+		w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "p", fmt.Errorf("a webhook denied it"))
+		})
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(askPatience + retryMost)
+		assert.Equal(t, []string{"p"}, w.gone())
+	})
+}
+
+func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		warned      bool
+	}{
+		"replicas of a service":                {nil, false},
+		"pods that their annotation makes one": {map[string]string{jobs.AnnotationJob: "mine"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.addNode("b")
+				for pod, node := range map[string]string{"p-0": "a", "p-1": "b"} {
+					w.addPod(pod, node, func(pod *corev1.Pod) { pod.Annotations = tc.annotations })
+				}
+				w.addPod("holds-the-round-open", "a", awaiting, func(pod *corev1.Pod) {
+					pod.Annotations = map[string]string{jobs.AnnotationJob: tc.annotations[jobs.AnnotationJob], jobs.AnnotationAwaitCheckpoint: "true"}
+				})
+				w.cloud.reclaim("a")
+				w.start(func(c *Config) { c.Jobs = oneJob{} })
+				assert.NotEmpty(t, w.request("p-0"))
+				assert.Equal(t, tc.warned, w.request("p-1") != "")
+			})
+		})
+	}
+}
+
+// oneJob has all pods in one job of no known system.
+type oneJob struct{ soloJobs }
+
+func (oneJob) Member(pod *corev1.Pod) jobs.Membership {
+	member := soloJobs{}.Member(pod)
+	member.Name = "mine"
+	return member
+}
+
+func TestNodesOfOneReclaimShareARequest(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 3)
+		for _, node := range []string{"a", "b", "c"} {
+			w.addNode(node)
+			w.addPod("on-"+node, node, of("train", jobs.RoleWorker), awaiting)
+		}
+		w.cloud.reclaim("a")
+		f.start()
+		id, deadline := w.request("on-a"), w.pod("on-a").Annotations[jobs.AnnotationDeadline]
+
+		w.cloud.reclaim("b")
+		w.poll()
+		assert.Equal(t, id, w.request("on-a"), "b joins the round that is open")
+		assert.Equal(t, id, w.request("on-b"))
+		assert.Equal(t, deadline, w.pod("on-b").Annotations[jobs.AnnotationDeadline], "the first deadline is the job's")
+		assert.Equal(t, "i-b", w.pod("on-b").Annotations[InstanceAnnotation])
+		assert.Equal(t, []string{"warn train"}, f.calls)
+
+		w.say("on-c")
+		w.cloud.reclaim("c")
+		w.protect("on-a")
+		w.poll()
+		assert.NotEqual(t, id, w.request("on-c"), "after the word a round begins anew")
+	})
+}
+
+func TestAWarningIsTakenBack(t *testing.T) {
+	unwarned := func(t *testing.T, w *world, pod string) {
+		for _, key := range []string{jobs.AnnotationDeadline, jobs.AnnotationCheckpointRequest, InstanceAnnotation} {
+			assert.NotContains(t, w.pod(pod).Annotations, key)
+		}
+	}
+	begin := func(t *testing.T, tell func(w *world, f *fakeJobs)) {
+		jobStory(t, func(w *world, f *fakeJobs) {
+			f.add("train", 1, 2)
+			w.addNode("a")
+			w.addNode("b")
+			w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting)
+			w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting)
+			w.cloud.reclaim("a")
+			f.start()
+			require.NotEmpty(t, w.request("on-b"))
+			tell(w, f)
+		})
+	}
+	t.Run("when the notice is withdrawn", func(t *testing.T) {
+		begin(t, func(w *world, _ *fakeJobs) {
+			w.cloud.withdraw("a")
+			w.pass(5 * DefaultPollInterval)
+			unwarned(t, w, "on-a")
+			unwarned(t, w, "on-b")
+			w.pass(DefaultNoticePeriod)
+			assert.Empty(t, w.gone())
+		})
+	})
+	t.Run("when it is withdrawn while there is no leader", func(t *testing.T) {
+		begin(t, func(w *world, f *fakeJobs) {
+			w.stop()
+			w.cloud.withdraw("a")
+			f.start()
+			w.pass(5 * DefaultPollInterval)
+			unwarned(t, w, "on-a")
+			unwarned(t, w, "on-b")
+		})
+	})
+	t.Run("when one of two notices is withdrawn, only once the other has run its course", func(t *testing.T) {
+		begin(t, func(w *world, _ *fakeJobs) {
+			id := w.request("on-a")
+			w.cloud.reclaim("b")
+			w.poll()
+			w.cloud.withdraw("a")
+			w.pass(5 * DefaultPollInterval)
+			assert.Equal(t, id, w.request("on-a"), "the job still has something to lose")
+			w.say("on-a")
+			w.pass(suspendWait)
+			assert.Equal(t, []string{"on-b"}, w.gone())
+			unwarned(t, w, "on-a")
+		})
+	})
+	t.Run("from the survivors, when the doomed are gone", func(t *testing.T) {
+		begin(t, func(w *world, _ *fakeJobs) {
+			w.say("on-a")
+			w.pass(time.Second)
+			assert.Equal(t, []string{"on-b"}, w.pods())
+			unwarned(t, w, "on-b")
+		})
+	})
+}
+
+func TestAWarningThatSomebodyTakesOffIsPutBack(t *testing.T) {
+	for name, meddle := range map[string]func(*corev1.Pod){
+		"the request":     func(pod *corev1.Pod) { delete(pod.Annotations, jobs.AnnotationCheckpointRequest) },
+		"the deadline":    func(pod *corev1.Pod) { delete(pod.Annotations, jobs.AnnotationDeadline) },
+		"a garbled one":   noted(jobs.AnnotationCheckpointRequest, "mine"),
+		"all annotations": func(pod *corev1.Pod) { pod.Annotations = nil; awaiting(pod) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 0, 1)
+				w.addNode("a")
+				w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting)
+				w.cloud.reclaim("a")
+				f.start()
+				before := w.pod("p").Annotations
+				w.updatePod("p", meddle)
+				w.pass(time.Second)
+				assert.Equal(t, before, w.pod("p").Annotations)
+			})
+		})
+	}
+}
+
+func TestAnIdTellsWhenTheRequestWasMade(t *testing.T) {
+	now := time.Unix(1_800_000_000, 999)
+	first, second := newID(now), newID(now)
+	assert.NotEqual(t, first, second)
+	at, ok := requestedAt(first)
+	assert.True(t, ok)
+	assert.Equal(t, now.Unix(), at.Unix())
+	for _, id := range []string{"", "mine", "-", "x-y", "1800000000"} {
+		_, ok := requestedAt(id)
+		assert.False(t, ok, "%q", id)
+	}
+}
+
+func TestThousandsOfPodsAreNotThousandsOfEvents(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		pod := &corev1.Pod{}
+		for range 3 * podEventBurst {
+			w.controller.podEvent(pod, ReasonEvicted, "Evicted")
+		}
+		assert.Len(t, w.seen(), podEventBurst)
+		w.pass(time.Second)
+		for range 3 * podEventBurst {
+			w.controller.podEvent(pod, ReasonEvicted, "Evicted")
+		}
+		assert.Len(t, w.seen(), podEventQPS)
+	})
+}

@@ -1,0 +1,167 @@
+package reclaim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// begin reclaims the Node of one of two workers, which the job can do without, once it has given its word.
+func begin(t *testing.T, tell func(w *world, f *fakeJobs)) {
+	t.Helper()
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		w.addNode("a")
+		w.addNode("b")
+		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting)
+		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting)
+		w.cloud.reclaim("a")
+		f.start()
+		w.pass(10 * time.Second)
+		require.Empty(t, w.gone(), "its word is waited for")
+		tell(w, f)
+	})
+}
+
+func TestTheWordEndsTheWait(t *testing.T) {
+	onNode := func(node string, entry func(id string, now time.Time) string) func(*world) {
+		return func(w *world) {
+			id := w.request("on-a")
+			w.updateNode(node, func(node *corev1.Node) {
+				metav1.SetMetaDataAnnotation(&node.ObjectMeta, jobs.AnnotationCheckpointDone, entry(id, time.Now()))
+			})
+		}
+	}
+	theID := func(id string, _ time.Time) string { return id }
+	for name, tc := range map[string]struct {
+		speak func(*world)
+		ends  bool
+	}{
+		"on the doomed pod":                       {func(w *world) { w.say("on-a") }, true},
+		"on any pod of the job":                   {func(w *world) { w.say("on-b") }, true},
+		"of another request":                      {func(w *world) { w.updatePod("on-a", noted(jobs.AnnotationCheckpointDone, "1-abc")) }, false},
+		"on a pod of another job":                 {func(w *world) { w.addPod("other", "b", noted(jobs.AnnotationCheckpointDone, w.request("on-a"))) }, false},
+		"on the doomed Node":                      {onNode("a", theID), true},
+		"on the Node of a survivor":               {onNode("b", theID), true},
+		"on a Node, among others":                 {onNode("a", func(id string, _ time.Time) string { return "1-abc, " + id + ",2-def" }), true},
+		"on a Node, of another request":           {onNode("a", func(string, time.Time) string { return "1-abc" }), false},
+		"of the pod, on its Node":                 {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d", now.Unix()) }), true},
+		"of the pod, before it was asked":         {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d", now.Unix()-60) }), false},
+		"of a pod of another job, on its Node":    {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/other@%d", now.Unix()) }), false},
+		"of a pod, on its Node, which is no word": {onNode("a", func(string, time.Time) string { return "default/on-a@soon,,@" }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, func(w *world, _ *fakeJobs) {
+				w.seen()
+				tc.speak(w)
+				w.pass(time.Second)
+				if !tc.ends {
+					assert.Empty(t, w.gone())
+					return
+				}
+				assert.Equal(t, []string{"on-a"}, w.gone())
+				assert.Contains(t, w.seen(), "SpotReclaimSaved train")
+			})
+		})
+	}
+}
+
+func TestAWordGivenBeforeThePodEndsCounts(t *testing.T) {
+	begin(t, func(w *world, _ *fakeJobs) {
+		w.updatePod("on-b", func(pod *corev1.Pod) {
+			noted(jobs.AnnotationCheckpointDone, pod.Annotations[jobs.AnnotationCheckpointRequest])(pod)
+			succeeded(pod)
+		})
+		w.pass(suspendWait + time.Second) // nobody survives
+		assert.Equal(t, []string{"on-a"}, w.gone())
+	})
+}
+
+func TestTheWaitForTheWordIsBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		declared string
+		grace    time.Duration
+		until    time.Duration // after the notice
+		missed   bool
+	}{
+		"by the last minute, and what a decision takes":      {"true", 30 * time.Second, 220 * time.Second, true},
+		"by the pod's own grace, where that is longer":       {"true", 100 * time.Second, 180 * time.Second, true},
+		"by half the notice, where it would leave none":      {"true", time.Hour, 130 * time.Second, true},
+		"by what the pod declares":                           {"45s", 30 * time.Second, 45 * time.Second, true},
+		"by the budget, where the pod declares more":         {"1h", 30 * time.Second, 220 * time.Second, true},
+		"by the budget, where it makes no sense":             {"please", 30 * time.Second, 220 * time.Second, true},
+		"by nothing, where the pod declares that none comes": {"false", 30 * time.Second, 0, false},
+		"by nothing, where the pod declares nothing":         {"", 30 * time.Second, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 0, 1)
+				w.addNode("a")
+				w.addPod("p", "a", of("train", jobs.RoleWorker), noted(jobs.AnnotationAwaitCheckpoint, tc.declared), grace(tc.grace))
+				missed := checkpoints.WithLabelValues("fake", checkpointMissed)
+				before := testutil.ToFloat64(missed)
+				w.cloud.reclaim("a")
+				f.start() // a second after the notice
+				if tc.until > 0 {
+					w.pass(tc.until - 2*time.Second)
+					require.Empty(t, w.gone())
+					w.pass(2 * time.Second)
+				}
+				assert.Equal(t, []string{"p"}, w.gone())
+				assert.Contains(t, w.requests(), "create pods/eviction", "evicted, not deleted")
+				if tc.missed {
+					assert.Contains(t, w.seen(), "SpotReclaimUnsaved train")
+					assert.Equal(t, before+1, testutil.ToFloat64(missed))
+				} else {
+					assert.Equal(t, before, testutil.ToFloat64(missed))
+				}
+			})
+		})
+	}
+}
+
+func TestAWordIsAwaitedOfWhatRunsOnly(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 0, 2)
+		w.addNode("a")
+		w.addPod("starting", "a", of("train", jobs.RoleWorker), awaiting, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending })
+		w.addPod("ended", "a", of("train", jobs.RoleWorker), awaiting, succeeded)
+		w.cloud.reclaim("a")
+		f.start()
+		assert.Equal(t, []string{"starting"}, w.gone())
+	})
+}
+
+func TestTheWordOfAJobThatRestartsInPlaceIsNotFollowedByAnotherWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		policy corev1.RestartPolicy
+		waits  bool
+	}{
+		"never restarted: the replacement comes first": {corev1.RestartPolicyNever, true},
+		"restarted on failure":                         {corev1.RestartPolicyOnFailure, false},
+		"restarted always":                             {corev1.RestartPolicyAlways, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 0, 1)
+				w.addNode("a")
+				w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = tc.policy })
+				w.cloud.reclaim("a")
+				f.start(func(c *Config) { c.Replaced = func(string) bool { return false } })
+				w.say("p")
+				w.pass(time.Second)
+				assert.Equal(t, tc.waits, len(w.gone()) == 0)
+				w.pass(DefaultReplaceWait)
+				assert.Equal(t, []string{"p"}, w.gone())
+			})
+		})
+	}
+}
