@@ -90,7 +90,9 @@ func last[T any](obj any) T {
 
 // nodeAppeared takes up what stands on the Node, and what was heard of its instance before.
 func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
-	c.hear(ctx, c.wordsOn(node)...)
+	if c.hear(ctx, c.wordsOn(node)...) {
+		return
+	}
 	if _, doomed := c.noticeOf(node); !doomed {
 		return
 	}
@@ -117,12 +119,15 @@ func (c *Controller) nodeChanged(ctx context.Context, old, node *corev1.Node) {
 }
 
 func (c *Controller) nodeVanished(node *corev1.Node) {
-	if node == nil || !isMarked(node) {
+	if node == nil || !isMarked(node) || c.instanceID(node) == "" {
 		return
 	}
 	notice, _ := c.noticeOf(node)
 	reclaims.WithLabelValues(string(notice.Source), c.outcomeOf(node)).Inc()
 	c.followNode(node, nil)
+	if c.verdictOf(notice.InstanceID) == released && len(c.nodesOf(notice.InstanceID)) == 0 {
+		c.forget(notice.InstanceID)
+	}
 }
 
 func (c *Controller) podChanged(pod *corev1.Pod) {

@@ -119,11 +119,10 @@ func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
 }
 
 // hear takes what sources say. The first word on an instance makes the notice; later ones confirm it, and may correct
-// its deadline.
-func (c *Controller) hear(ctx context.Context, words ...word) {
+// its deadline. It says whether a Node is doomed that was not before.
+func (c *Controller) hear(ctx context.Context, words ...word) (news bool) {
 	c.hearing.Add(1)
 	defer c.hearing.Add(-1)
-	var news bool
 	for _, w := range words {
 		first, changed := c.remember(w)
 		if !changed {
@@ -140,6 +139,7 @@ func (c *Controller) hear(ctx context.Context, words ...word) {
 	if news {
 		c.notify()
 	}
+	return news
 }
 
 // remember says whether the word is the first on its instance, and whether there is anything new in it.

@@ -55,8 +55,10 @@ const (
 )
 
 func (c *Controller) stakes() stakes {
-	if len(c.markedNodes()) > 0 {
-		return alert
+	for id := range c.Doomed() {
+		if len(c.nodesOf(id)) > 0 {
+			return alert
+		}
 	}
 	found := atEase
 	for _, object := range c.nodeInformer.GetIndexer().List() {

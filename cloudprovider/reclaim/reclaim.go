@@ -114,7 +114,7 @@ func New(config Config) (*Controller, error) {
 	config.setDefaults()
 	c := &Controller{
 		Config:  config,
-		marks:   newQueue[string]("reclaim_marks", config.Clock),
+		marks:   newQueueUpTo[string]("reclaim_marks", config.Clock, markRetryMost),
 		drains:  newQueue[string]("reclaim_drains", config.Clock),
 		notices: map[string]hearsay{},
 		endings: map[string]ending{},
@@ -195,8 +195,12 @@ func (c *Controller) Doomed() sets.Set[string] {
 }
 
 func newQueue[T comparable](name string, clk clock.WithTicker) workqueue.TypedRateLimitingInterface[T] {
+	return newQueueUpTo[T](name, clk, retryMost)
+}
+
+func newQueueUpTo[T comparable](name string, clk clock.WithTicker, most time.Duration) workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryFirst, retryMost),
+		workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryFirst, most),
 		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: clk})
 }
 

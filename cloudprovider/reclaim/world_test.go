@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,8 @@ type world struct {
 	stop       func()
 
 	mu sync.Mutex
+	// patchesBroken is for breakPatches.
+	patchesBroken *atomic.Bool
 	// budget are the pods, by name, that a PodDisruptionBudget protects.
 	budget sets.Set[string]
 }

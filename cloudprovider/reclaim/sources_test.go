@@ -1,0 +1,293 @@
+package reclaim
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// annotated has the source say so on the Node.
+func annotated(key, value string) func(*corev1.Node) {
+	return func(node *corev1.Node) { metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, value) }
+}
+
+// agentSays is the node-agent's word.
+func agentSays(deadline time.Time) func(*corev1.Node) {
+	return annotated(AgentAnnotation, deadline.UTC().Format(time.RFC3339))
+}
+
+func agentIsSilent(node *corev1.Node) { delete(node.Annotations, AgentAnnotation) }
+
+// expired is the word of the node-problem-detector, in the form in which it keeps all of its conditions on the Node.
+func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
+	return func(node *corev1.Node) {
+		node.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			{Type: ExpiredCondition, Status: status, Reason: "InstanceToBeTerminated", LastTransitionTime: metav1.NewTime(since)},
+			{Type: "KernelDeadlock", Status: corev1.ConditionFalse},
+		}
+	}
+}
+
+func heartbeat(node *corev1.Node) { node.Status.NodeInfo.KernelVersion += "." }
+
+func TestEverySourceMarksTheNode(t *testing.T) {
+	for source, tc := range map[Source]struct {
+		speak  func(w *world)
+		notice time.Duration // until the deadline
+		stated bool
+	}{
+		SourcePoll:      {func(w *world) { w.cloud.reclaim("a"); w.poll() }, 5*time.Minute - DefaultPollInterval/2, false},
+		SourceAgent:     {func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) }, 4 * time.Minute, true},
+		SourceCondition: {func(w *world) { w.updateNode("a", expired("True", time.Now().Add(-time.Minute))) }, 4 * time.Minute, false},
+		SourcePush: {func(w *world) {
+			require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(-time.Minute))))
+		}, 4 * time.Minute, true},
+	} {
+		t.Run(string(source), func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.addNode("b")
+				w.addPod("p", "a")
+				w.start()
+				tc.speak(w)
+				w.pass(0)
+				marked := w.node("a")
+				requireMarked(t, marked, time.Now().Add(tc.notice))
+				assert.Equal(t, string(source), marked.Annotations[sourceAnnotation])
+				assert.Equal(t, tc.stated, marked.Annotations[statedAnnotation] == "true")
+				assert.Equal(t, 1, w.notices, "one wake-up")
+				assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
+				requireUnmarked(t, w.node("b"))
+				w.pass(2 * time.Minute)
+				assert.Empty(t, w.pods())
+			})
+		})
+	}
+}
+
+func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
+	for name, say := range map[string]func(*corev1.Node){
+		"an empty annotation":      annotated(AgentAnnotation, ""),
+		"the condition is False":   expired("False", time.Now()),
+		"the condition is Unknown": expired("Unknown", time.Now()),
+		"another condition is True": func(node *corev1.Node) {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: "KernelDeadlock", Status: "True"}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a", say)
+				w.start()
+				w.updateNode("a", heartbeat)
+				w.pass(time.Minute)
+				requireUnmarked(t, w.node("a"))
+				assert.Empty(t, w.controller.Doomed())
+			})
+		})
+	}
+}
+
+func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
+	// The first word is there when the controller starts, ten seconds after midnight; the second comes a second later.
+	at := func(d time.Duration) time.Time { return time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC).Add(d) }
+	poll := func(w *world) { w.cloud.reclaim("a") }
+	agent := func(deadline time.Time) func(*world) {
+		return func(w *world) { w.updateNode("a", agentSays(deadline)) }
+	}
+	said := func(text string) func(*world) {
+		return func(w *world) { w.updateNode("a", annotated(AgentAnnotation, text)) }
+	}
+	push := func(sent time.Time) func(*world) {
+		return func(w *world) { require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", sent))) }
+	}
+	condition := func(since time.Time) func(*world) {
+		return func(w *world) { w.updateNode("a", expired("True", since)) }
+	}
+	silence := func(*world) {}
+	for name, tc := range map[string]struct {
+		first, second func(*world)
+		source        Source
+		deadline      time.Time
+		corrected     bool
+	}{
+		"an estimate is corrected to earlier":      {poll, agent(at(4 * time.Minute)), SourcePoll, at(4 * time.Minute), true},
+		"an estimate is corrected to later":        {poll, agent(at(6 * time.Minute)), SourcePoll, at(6 * time.Minute), true},
+		"what is stated is not estimated after":    {agent(at(6 * time.Minute)), condition(at(0)), SourceAgent, at(6 * time.Minute), false},
+		"of two that state it the earlier":         {push(at(-10 * time.Second)), agent(at(4 * time.Minute)), SourcePush, at(4 * time.Minute), true},
+		"and not the later":                        {agent(at(4 * time.Minute)), push(at(-10 * time.Second)), SourceAgent, at(4 * time.Minute), false},
+		"of two estimates the earlier":             {poll, condition(at(-time.Minute)), SourcePoll, at(4 * time.Minute), true},
+		"a condition that has outlived its notice": {condition(at(-time.Hour)), silence, SourceCondition, at(5 * time.Minute), false},
+		"a deadline that cannot be read":           {said("soon"), silence, SourceAgent, at(5 * time.Minute), false},
+		"a deadline in a year":                     {said("2001-01-01T00:00:00Z"), silence, SourceAgent, at(5 * time.Minute), false},
+		"a deadline that moves up":                 {agent(at(4 * time.Minute)), agent(at(3 * time.Minute)), SourceAgent, at(3 * time.Minute), true},
+		"a deadline that moves back":               {agent(at(3 * time.Minute)), agent(at(4 * time.Minute)), SourceAgent, at(3 * time.Minute), false},
+		"a deadline that is over":                  {agent(at(-time.Minute)), silence, SourceAgent, at(-time.Minute), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.pass(time.Until(at(0)))
+				tc.first(w)
+				w.start(func(c *Config) { c.PollInterval = time.Hour })
+				first := w.node("a")
+				assert.True(t, isMarked(first))
+				w.client.ClearActions()
+				w.seen()
+
+				tc.second(w)
+				w.pass(0)
+				requireMarked(t, w.node("a"), tc.deadline)
+				assert.Equal(t, string(tc.source), w.node("a").Annotations[sourceAnnotation])
+				assert.Equal(t, first.Annotations[noticedAnnotation], w.node("a").Annotations[noticedAnnotation])
+				assert.Equal(t, tc.corrected, w.marks() == 1, "%d patches; all that is new in one", w.marks())
+				assert.NotContains(t, w.seen(), "SpotReclaimNotice a", "that was told")
+				assert.Equal(t, 1, w.notices)
+			})
+		})
+	}
+}
+
+// marks is how many patches of Nodes since the last ClearActions wrote a deadline.
+func (w *world) marks() (marks int) {
+	for _, action := range w.client.Actions() {
+		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), DeadlineAnnotation) {
+			marks++
+		}
+	}
+	return marks
+}
+
+func TestHeartbeatsOfADoomedNodeAreNoNews(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a", agentSays(time.Now().Add(5*time.Minute)), expired("True", time.Now()))
+		w.start()
+		require.True(t, isMarked(w.node("a")))
+		w.client.ClearActions()
+		for range 20 {
+			w.updateNode("a", heartbeat)
+			w.pass(10 * time.Second)
+		}
+		assert.Zero(t, w.marks())
+		assert.Equal(t, 1, w.notices)
+	})
+}
+
+func TestEverySourceHasItsOwnLatency(t *testing.T) {
+	story(t, func(w *world) {
+		for _, source := range []Source{SourcePoll, SourceAgent, SourceCondition} {
+			noticeToMark.DeleteLabelValues(string(source))
+			confirmationDelay.DeleteLabelValues(string(source))
+		}
+		w.addNode("a")
+		w.start()
+		w.breakPatches(true)
+		w.updateNode("a", expired("True", time.Now()))
+		w.pass(3 * time.Second)
+		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+		w.pass(4 * time.Second)
+		w.breakPatches(false)
+		w.pass(markRetryMost)
+		require.True(t, isMarked(w.node("a")))
+		w.cloud.reclaim("a")
+		w.poll()
+
+		condition, agent := observed(t, noticeToMark, SourceCondition), observed(t, noticeToMark, SourceAgent)
+		assert.EqualValues(t, 1, condition.GetSampleCount())
+		assert.EqualValues(t, 1, agent.GetSampleCount())
+		assert.InDelta(t, 8, condition.GetSampleSum(), 1.1, "from its word to the mark")
+		assert.InDelta(t, 3, condition.GetSampleSum()-agent.GetSampleSum(), 0.01)
+		assert.Zero(t, observed(t, noticeToMark, SourcePoll).GetSampleCount(), "it came after the mark")
+
+		assert.Zero(t, observed(t, confirmationDelay, SourceCondition).GetSampleCount(), "it was the first")
+		assert.InDelta(t, 3, observed(t, confirmationDelay, SourceAgent).GetSampleSum(), 0.01)
+		assert.InDelta(t, 10, observed(t, confirmationDelay, SourcePoll).GetSampleSum(), 2)
+	})
+}
+
+func observed(t *testing.T, histogram *prometheus.HistogramVec, source Source) *dto.Histogram {
+	t.Helper()
+	var metric dto.Metric
+	require.NoError(t, histogram.WithLabelValues(string(source)).(prometheus.Metric).Write(&metric))
+	return metric.GetHistogram()
+}
+
+// breakPatches has the API server refuse every patch of a Node, or no longer.
+func (w *world) breakPatches(broken bool) {
+	if w.patchesBroken == nil {
+		w.patchesBroken = new(atomic.Bool)
+		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return w.patchesBroken.Load(), nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		})
+	}
+	w.patchesBroken.Store(broken)
+}
+
+func TestANodeOfAnotherRegionIsNotOurs(t *testing.T) {
+	far := func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-far" }
+	story(t, func(w *world) {
+		w.addNode("near", agentSays(time.Now().Add(4*time.Minute)))
+		w.addNode("far", far, agentSays(time.Now().Add(4*time.Minute)), expired("True", time.Now()))
+		// Marked by somebody who is in charge there; here the instance cannot be found.
+		w.addNode("theirs", far, func(node *corev1.Node) {
+			node.Spec.ProviderID = "cn-shanghai.i-theirs"
+			node.Spec.Taints = []corev1.Taint{{Key: TaintKey, Value: "946685000", Effect: corev1.TaintEffectNoSchedule}}
+		})
+		w.cloud.release("theirs")
+		w.cloud.release("far")
+		w.addPod("p", "theirs")
+		w.start(func(c *Config) { c.Region = "cn-beijing" })
+		w.pass(time.Minute)
+		assert.True(t, isMarked(w.node("near")))
+		assert.Equal(t, []string{"i-near"}, w.controller.Doomed().UnsortedList())
+		requireUnmarked(t, w.node("far"))
+		require.NotNil(t, w.node("theirs"))
+		assert.False(t, w.node("theirs").Spec.Unschedulable)
+		assert.Equal(t, []string{"p"}, w.pods())
+	})
+}
+
+func TestANodeThatJoinsAnewIsStillDoomed(t *testing.T) {
+	for name, tc := range map[string]struct{ node, uid string }{
+		"under its name":   {"a", "uid-anew"},
+		"under another":    {"b", "uid-b"},
+		"beside the first": {"c", "uid-c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a", annotated(PushAnnotation, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
+				deadline := time.Now().Add(4 * time.Minute)
+				w.start()
+				requireMarked(t, w.node("a"), deadline)
+				if name != "beside the first" {
+					require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
+					w.pass(10 * time.Second)
+				}
+				w.addNode(tc.node, func(node *corev1.Node) { node.UID, node.Spec.ProviderID = types.UID(tc.uid), "cn-beijing.i-a" })
+				w.pass(time.Second)
+				requireMarked(t, w.node(tc.node), deadline)
+
+				w.cloud.release("a")
+				w.pass(5 * time.Second)
+				assert.Nil(t, w.node(tc.node))
+				assert.Nil(t, w.node("a"))
+				w.poll()
+				assert.Empty(t, w.controller.Doomed())
+			})
+		})
+	}
+}
