@@ -139,6 +139,8 @@ func (s *story) perform(ctx context.Context) (err error) {
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return operator.Run(ctx) })
+	training := &trainer{client: s.rig.Client, asked: map[string]time.Time{}}
+	group.Go(func() error { return training.run(ctx) })
 	group.Go(func() error {
 		select {
 		case <-ctx.Done():

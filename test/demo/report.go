@@ -34,10 +34,11 @@ type summary struct {
 	// the running of the whole job.
 	PodToPurchase float64 `json:"pod_to_purchase_s"`
 	PodToRunning  float64 `json:"pod_to_running_s"`
-	// NoticeToTaint and NoticeToEmpty are the longest; NoticeToWhole is how long the job was not whole.
-	NoticeToTaint float64 `json:"notice_to_taint_s"`
-	NoticeToEmpty float64 `json:"notice_to_empty_s"`
-	NoticeToWhole float64 `json:"notice_to_whole_s"`
+	// NoticeToTaint, NoticeToCheckpoint and NoticeToEmpty are the longest; NoticeToWhole is how long the job was not whole.
+	NoticeToTaint      float64 `json:"notice_to_taint_s"`
+	NoticeToCheckpoint float64 `json:"notice_to_checkpoint_s"`
+	NoticeToEmpty      float64 `json:"notice_to_empty_s"`
+	NoticeToWhole      float64 `json:"notice_to_whole_s"`
 	// IdleToRemoval is the median.
 	IdleToRemoval float64 `json:"idle_to_removal_s"`
 	Instances     int     `json:"instances"`
@@ -101,6 +102,9 @@ func (s *summary) addLife(l *life) {
 	s.Reclaimed++
 	if !l.Tainted.IsZero() {
 		s.NoticeToTaint = max(s.NoticeToTaint, l.Tainted.Sub(l.Notice).Seconds())
+	}
+	if !l.Checkpointed.IsZero() {
+		s.NoticeToCheckpoint = max(s.NoticeToCheckpoint, l.Checkpointed.Sub(l.Notice).Seconds())
 	}
 	if !l.Drained.IsZero() {
 		s.NoticeToEmpty = max(s.NoticeToEmpty, l.Drained.Sub(l.Notice).Seconds())

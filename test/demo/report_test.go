@@ -74,7 +74,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 			c.add(event{Kind: k, Job: j.Name})
 		}
 	}
-	for _, k := range []kind{notice, tainted, drained, podsMoved, released} {
+	for _, k := range []kind{notice, tainted, warned, checkpointed, drained, podsMoved, released} {
 		c.add(event{Kind: k, Job: elasticJob})
 	}
 	l := &life{Node: "node", Notice: after(1), Tainted: after(2), Deadline: after(30)}

@@ -93,6 +93,8 @@ func (s *story) chapters() []chapter {
 			{what: "a spot instance that works for a job gets its notice", within: traceGrace,
 				holds: func() bool { return c.count(notice, "") > 0 }, otherwise: s.forceReclaim},
 			{what: "its node is tainted", within: noticePeriod, holds: func() bool { return c.count(tainted, "") > 0 }},
+			{what: "its job is asked for a checkpoint", within: noticePeriod, holds: func() bool { return c.count(warned, "") > 0 }},
+			{what: "the job says that it is saved", within: noticePeriod, holds: func() bool { return c.count(checkpointed, "") > 0 }},
 			{what: "its pods leave in time", within: noticePeriod, holds: func() bool { return c.count(drained, "") > 0 }},
 			{what: "the job that lost pods is whole again", within: 90 * time.Second, holds: s.recovered},
 		}},
@@ -193,7 +195,7 @@ func check(c *chronicle) error {
 			}
 		}
 	}
-	for _, k := range []kind{notice, tainted, drained, podsMoved, scaleDown, released} {
+	for _, k := range []kind{notice, tainted, warned, checkpointed, drained, podsMoved, scaleDown, released} {
 		if c.count(k, "") == 0 {
 			missing = append(missing, string(k))
 		}
@@ -204,6 +206,9 @@ func check(c *chronicle) error {
 		}
 		if l.Tainted.IsZero() || !l.Tainted.Before(l.Deadline) {
 			missing = append(missing, fmt.Sprintf("taint of %s before its release", l.Node))
+		}
+		if l.job() == elasticJob && !l.Drained.IsZero() && (l.Checkpointed.IsZero() || l.Drained.Before(l.Checkpointed)) {
+			missing = append(missing, fmt.Sprintf("checkpoint of %s before %s was drained", elasticJob, l.Node))
 		}
 	}
 	if len(missing) > 0 {

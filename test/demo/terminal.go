@@ -48,6 +48,8 @@ var looks = map[kind]struct{ word, colour string }{
 	podsRunning:    {"pods running", green},
 	notice:         {"NOTICE", red},
 	tainted:        {"tainted", purple},
+	warned:         {"warned", purple},
+	checkpointed:   {"checkpointed", green},
 	drained:        {"drained", purple},
 	podsMoved:      {"pods moved", green},
 	jobDone:        {"job done", green},
@@ -139,6 +141,10 @@ func describe(e *event, n int) string {
 			how = "forced by the demo:"
 		}
 		return fmt.Sprintf("%s %s%s, released in %.0fs", how, nodes, working(e.Job), e.Deadline.Sub(e.Time).Seconds())
+	case warned:
+		return fmt.Sprintf("%s: asked for a checkpoint, %.0fs before the release of %s", e.Job, e.Deadline.Sub(e.Time).Seconds(), nodes)
+	case checkpointed:
+		return fmt.Sprintf("%s: says it is saved, %.0fs before the release of %s", e.Job, e.Deadline.Sub(e.Time).Seconds(), nodes)
 	case tainted, drained:
 		return fmt.Sprintf("%s, %.0fs before the release", nodes, e.Deadline.Sub(e.Time).Seconds())
 	case jobDone:
@@ -188,6 +194,7 @@ func (t *terminal) conclude(r *report, out string) {
 		{"pending pod to purchase", seconds(s.PodToPurchase)},
 		{"pending pod to running job", seconds(s.PodToRunning)},
 		{"notice to taint", seconds(s.NoticeToTaint)},
+		{"notice to checkpoint", seconds(s.NoticeToCheckpoint)},
 		{"notice to empty node", seconds(s.NoticeToEmpty)},
 		{"notice to whole job", seconds(s.NoticeToWhole)},
 		{"idle to given back", seconds(s.IdleToRemoval)},

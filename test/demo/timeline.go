@@ -27,6 +27,8 @@ const (
 	podsRunning    kind = "pods_running"
 	notice         kind = "notice"
 	tainted        kind = "tainted"
+	warned         kind = "warned"
+	checkpointed   kind = "checkpointed"
 	drained        kind = "drained"
 	podsMoved      kind = "pods_moved"
 	jobDone        kind = "job_done"
@@ -74,8 +76,11 @@ type life struct {
 	Ready    time.Time `json:"ready,omitzero"`
 	Notice   time.Time `json:"notice,omitzero"`
 	Tainted  time.Time `json:"tainted,omitzero"`
-	Drained  time.Time `json:"drained,omitzero"`
-	Deadline time.Time `json:"deadline,omitzero"`
+	// Warned is when its pods were asked for a checkpoint, Checkpointed when their job said that it had saved one.
+	Warned       time.Time `json:"warned,omitzero"`
+	Checkpointed time.Time `json:"checkpointed,omitzero"`
+	Drained      time.Time `json:"drained,omitzero"`
+	Deadline     time.Time `json:"deadline,omitzero"`
 	// Removed is when the autoscaler asked for its removal.
 	Removed  time.Time `json:"removed,omitzero"`
 	Released time.Time `json:"released,omitzero"`
@@ -420,7 +425,7 @@ func (c *chronicle) announce(s snapshot, job *course, pending, running []string)
 	job.announcedRunning = min(job.announcedRunning, len(running))
 }
 
-// followReclaims sees notices, marks and drains.
+// followReclaims sees notices, marks, the handshakes with jobs, and drains.
 func (c *chronicle) followReclaims(s snapshot) {
 	working := c.working(s)
 	for _, l := range c.ordered {
@@ -439,10 +444,33 @@ func (c *chronicle) followReclaims(s snapshot) {
 			l.Tainted = s.at
 			c.addReclaim(s, l, tainted)
 		}
+		if registered && l.Drained.IsZero() {
+			c.followHandshake(s, l, n.name)
+		}
 		if registered && !l.Tainted.IsZero() && l.Drained.IsZero() && working[n.name] == "" {
 			l.Drained = s.at
 			c.addReclaim(s, l, drained)
 			c.markReduced(s, l)
+		}
+	}
+}
+
+// followHandshake sees the pods of a doomed node asked for a checkpoint, and the word of their job that it is saved, which
+// any pod of the job may carry.
+func (c *chronicle) followHandshake(s snapshot, l *life, name string) {
+	for _, doomed := range s.pods {
+		if doomed.node != name || doomed.request == "" {
+			continue
+		}
+		if l.Warned.IsZero() {
+			l.Warned = s.at
+			c.addReclaim(s, l, warned)
+		}
+		for _, p := range s.pods {
+			if l.Checkpointed.IsZero() && p.job == doomed.job && p.word == doomed.request {
+				l.Checkpointed = s.at
+				c.addReclaim(s, l, checkpointed)
+			}
 		}
 	}
 }

@@ -118,6 +118,11 @@ func TestWholeStoryOfAJob(t *testing.T) {
 	assert.Equal(t, after(40), doomed[0].Deadline)
 	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: true, gpus: 1}
 	assert.Equal(t, []string{"tainted allreduce-8 i-1"}, kinds(c.advance(w.at(10.5))))
+	w.pod("a", pod{phase: corev1.PodRunning, node: "node-i-1", request: "r1"})
+	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", word: "r0"})
+	assert.Equal(t, []string{"warned allreduce-8 i-1"}, kinds(c.advance(w.at(10.6))), "the word is about an older checkpoint")
+	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", word: "r1"})
+	assert.Equal(t, []string{"checkpointed allreduce-8 i-1"}, kinds(c.advance(w.at(10.8))), "any pod speaks for its job")
 	delete(w.pods, "a")
 	w.pod("c", pod{phase: corev1.PodPending})
 	assert.Equal(t, []string{"drained allreduce-8 i-1"}, kinds(c.advance(w.at(11))))

@@ -23,6 +23,10 @@ const (
 	resourceGPU   = corev1.ResourceName("nvidia.com/gpu")
 	reclaimTaint  = "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim"
 	instanceLabel = "alibabacloud.com/ecs-instance-id"
+
+	requestAnnotation = "gpu-spot.autoscaling/checkpoint-request"
+	wordAnnotation    = "gpu-spot.autoscaling/checkpoint-done"
+	awaitAnnotation   = "gpu-spot.autoscaling/await-checkpoint"
 )
 
 // snapshot is what the API server and the cloud say at one moment.
@@ -49,6 +53,8 @@ type pod struct {
 	gpus  int
 	// leaving says that it is being deleted.
 	leaving bool
+	// request is the id of the checkpoint that it was asked for, word the id of the one that it says it has saved.
+	request, word string
 }
 
 // node is one that an instance registered.
@@ -181,7 +187,8 @@ func (o *observer) newRequests() []alisim.RequestView {
 }
 
 func viewPod(name string, p *corev1.Pod) pod {
-	v := pod{job: name, node: p.Spec.NodeName, phase: p.Status.Phase, leaving: p.DeletionTimestamp != nil}
+	v := pod{job: name, node: p.Spec.NodeName, phase: p.Status.Phase, leaving: p.DeletionTimestamp != nil,
+		request: p.Annotations[requestAnnotation], word: p.Annotations[wordAnnotation]}
 	for _, c := range p.Spec.Containers {
 		gpus := c.Resources.Limits[resourceGPU]
 		v.gpus += int(gpus.Value())
