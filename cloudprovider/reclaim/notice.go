@@ -130,7 +130,7 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news bool) {
 		}
 		// Looked up after the notice was remembered: a Node that comes in between meets it in nodeAppeared.
 		nodes := c.nodesOf(w.instanceID)
-		klog.FromContext(ctx).Info("Notice", "instance", w.instanceID, "source", w.source, "deadline", w.deadline, "nodes", klog.KObjSlice(nodes))
+		klog.FromContext(ctx).Info("Notice", "instance", w.instanceID, "source", w.source, "nodes", klog.KObjSlice(nodes))
 		for _, node := range nodes {
 			c.markSoon(node)
 			news = news || first

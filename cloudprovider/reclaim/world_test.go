@@ -180,10 +180,12 @@ func (w *world) node(name string) *corev1.Node {
 	return node
 }
 
-func (w *world) updateNode(name string, change func(*corev1.Node)) {
+func (w *world) updateNode(name string, change ...func(*corev1.Node)) {
 	w.Helper()
 	node := w.node(name)
-	change(node)
+	for _, f := range change {
+		f(node)
+	}
 	_, err := w.client.CoreV1().Nodes().Update(w.Context(), node, metav1.UpdateOptions{})
 	require.NoError(w, err)
 }
