@@ -48,7 +48,7 @@ clean: ## Remove out/ (Go's own caches stay).
 test: lint test-unit test-stories ## Lint, then every test under the race detector, the stories on a real control plane included.
 
 .PHONY: test-unit
-test-unit: compiler ## Run the tests that need no cluster.
+test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 
 .PHONY: test-stories
@@ -107,6 +107,16 @@ compiler: ## Install a C compiler where none is found: the race detector links w
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev; \
 		else \
 			echo 'The race detector needs a C compiler. Install one: apt-get install gcc libc6-dev' >&2; exit 1; \
+		fi; \
+	fi
+
+.PHONY: python
+python: ## Install Python where none is found: the training loops in deploy/examples are tested with it.
+	@if ! command -v python3 >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3; \
+		else \
+			echo 'The examples need Python. Install it: apt-get install python3' >&2; exit 1; \
 		fi; \
 	fi
 

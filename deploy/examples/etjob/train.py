@@ -1,0 +1,53 @@
+"""A training loop for Horovod Elastic that loses no step to a reclaim. What it takes is marked with «spot».
+
+    horovodrun -np 8 --min-np 2 --host-discovery-script /etc/edl/discover_hosts.sh python train.py --checkpoint /checkpoints/model.pt
+    python3 train.py --checkpoint model.json                  # without Horovod, with a model in plain Python
+"""
+
+import argparse
+import time
+
+import gpu_spot  # «spot»
+
+try:
+    from horovod_model import Model, elastic
+except ImportError:
+    from plain import Model
+
+    def elastic(function):
+        return function
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checkpoint", required=True, help="file on storage that all nodes share")
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints that nobody asked for")
+    parser.add_argument("--step-time", type=float, default=0, help="seconds that a step takes longer than it has to")
+    args = parser.parse_args()
+
+    model = Model()
+    model.resume(args.checkpoint)  # what a job that was suspended comes back with; while it runs, Horovod hands the state on
+    train(model, args)
+
+
+@elastic
+def train(model, args):
+    """Is begun again by Horovod, with the state last committed, whenever workers come or go."""
+    while model.step < args.steps:
+        loss = model.train()
+        time.sleep(args.step_time)
+        print("step %d loss %.17g" % (model.step, loss), flush=True)
+
+        asked = model.any_rank(gpu_spot.should_checkpoint())  # «spot» all ranks at the same step
+        if asked or model.step % args.save_every == 0 or model.step == args.steps:
+            began = time.monotonic()
+            model.checkpoint(args.checkpoint)  # rank 0 writes, the others wait for it
+            print("saved step %d in %.3f s" % (model.step, time.monotonic() - began), flush=True)
+        if asked:
+            gpu_spot.done()  # «spot» training goes on until workers are taken away
+        model.commit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What a training loop needs to lose no work to the reclaim of a spot node: about five minutes before the node goes, the loop
+is asked for a checkpoint, and answers when it is saved.
+
+    if gpu_spot.should_checkpoint():   # on any rank: agree on it, so that all ranks do it at the same step
+        save(...)                      # returns when the checkpoint is safe, on every rank
+        gpu_spot.done()                # on every rank: those on nodes that stay are not listened to
+
+It asks, in the background, so that the loop never waits:
+
+* the downward-API files in /etc/podinfo (or $GPU_SPOT_DIR): reclaim-deadline and checkpoint-request, the annotations
+  of the pod by these names;
+* the node-agent at http://$NODE_IP:8790 (or $GPU_SPOT_AGENT), where the pod has no such files, or they stay empty.
+
+The answer goes through the node-agent. Python 3.7 or later, nothing but its standard library. Every function may be called
+from any thread.
+"""
+
+import datetime
+import http.client
+import json
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+log = logging.getLogger("gpu_spot")
+
+POLL = 0.5  # seconds between looks at the files, and at what is to be repeated
+ASK = 2.0  # seconds between questions to the node-agent
+TIMEOUT = 3.0  # seconds for one request to it
+# A notice of the node-agent's own is taken for a request so many seconds later, where the pod has files in which the request
+# should appear. They carry its id, so that one checkpoint is enough.
+PATIENCE = 10.0
+# A word without an id counts only if it is later than the request, of which nothing is known then. So the checkpoint is
+# repeated after so many seconds, as long as the node is there.
+REPEAT = 30.0
+
+_FAILURES = (OSError, ValueError, http.client.HTTPException)
+_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # no proxy is nearer than one's own node
+
+
+class Spot:
+    """What is known about the reclaim of this pod's node, or of another one that its job is on."""
+
+    def __init__(self, folder=None, agent=None, pod_environment="/proc/1/environ"):
+        environment = _environment(pod_environment)
+        self.folder = folder or environment.get("GPU_SPOT_DIR", "/etc/podinfo")
+        node = environment.get("NODE_IP")
+        self.agent = agent or environment.get("GPU_SPOT_AGENT") or ("http://%s:8790" % _host(node) if node else None)
+        self.namespace = environment.get("POD_NAMESPACE") or _read("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+        self.pod = environment.get("POD_NAME") or environment.get("HOSTNAME") or socket.gethostname()
+
+        self._lock = threading.Lock()
+        self._looked = threading.Event()
+        self._thread = None
+        self._file = (None, None)  # deadline and id, as the files say
+        self._notice = (None, None)  # deadline as the node-agent says, and since when
+        self._answered = (None, None)  # id of the request last answered, and when
+        self._word = None  # what is still to be said
+
+    def deadline(self):
+        """When the first of the job's nodes goes, in Unix seconds; None while none does."""
+        self._watch()
+        with self._lock:
+            return self._file[0] or self._notice[0]
+
+    def should_checkpoint(self):
+        """Whether a checkpoint is asked for that was not yet answered by done(). It costs the loop a microsecond."""
+        self._watch()
+        with self._lock:
+            return self._request(time.time()) is not None
+
+    def done(self):
+        """Says that a checkpoint is saved. It returns whether anybody took note; if nobody could be reached, it is said
+        again in the background, until the node goes."""
+        self._watch()
+        with self._lock:
+            identity = self._file[1]
+            self._answered = (identity, time.time())
+            word = {"id": identity} if identity else {"namespace": self.namespace, "pod": self.pod}
+            if not identity and not self._notice[0]:
+                return False  # nobody asked, nobody waits
+        return self._say(word)
+
+    def _request(self, now):
+        """What a checkpoint is asked for by: an id, or True where it has none."""
+        answered, at = self._answered
+        _, identity = self._file
+        if identity:
+            return identity if identity != answered else None
+        deadline, since = self._notice
+        if deadline is None or now >= deadline:
+            return None
+        if os.path.isdir(self.folder) and now - since < PATIENCE:
+            return None
+        return True if at is None or at < since or now - at >= REPEAT else None
+
+    # Everything below runs in one thread of its own, but _say, which done() calls too.
+
+    def _watch(self):
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # which it is not after a fork
+                self._looked.clear()
+                self._thread = threading.Thread(target=self._run, name="gpu-spot", daemon=True)
+                self._thread.start()
+        self._looked.wait(TIMEOUT)  # the first call waits for the first look, no other does
+
+    def _run(self):
+        asked = 0.0
+        while True:
+            self._look()
+            if self.agent and time.monotonic() - asked >= ASK:
+                asked = time.monotonic()
+                self._ask()
+            self._looked.set()
+            with self._lock:
+                word, self._word = self._word, None
+            if word:
+                self._say(word)
+            time.sleep(POLL)
+
+    def _look(self):
+        deadline = _unix(_read(os.path.join(self.folder, "reclaim-deadline")))
+        identity = _read(os.path.join(self.folder, "checkpoint-request")) or None
+        with self._lock:
+            self._file = (deadline, identity)
+
+    def _ask(self):
+        try:
+            with _OPEN(self.agent + "/v1/reclaim", timeout=TIMEOUT) as answer:
+                deadline = _unix(json.load(answer).get("deadline"))
+        except _FAILURES as error:
+            log.debug("the node-agent does not answer: %s", error)
+            return  # what is known stands
+        with self._lock:
+            if deadline != self._notice[0]:
+                self._notice = (deadline, self._notice[1] or time.time()) if deadline else (None, None)
+
+    def _say(self, word):
+        if not self.agent:
+            log.warning("there is no node-agent to say it to: set NODE_IP")
+            return False
+        request = urllib.request.Request(
+            self.agent + "/v1/checkpoint-done", json.dumps(word).encode(), {"Content-Type": "application/json"})
+        try:
+            with _OPEN(request, timeout=TIMEOUT):
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 409:  # this node stays, and nobody listens here
+                return False
+            if error.code < 500 and error.code != 429:
+                log.error("the node-agent refuses %s: %s", word, error)
+                return False
+            problem = error
+        except _FAILURES as error:
+            problem = error
+        log.warning("the node-agent does not take the word, will repeat it: %s", problem)
+        with self._lock:
+            if time.time() < (self._file[0] or self._notice[0] or 0):
+                self._word = word
+        return False
+
+
+def _environment(path):
+    """The environment of the pod. That of a rank which horovodrun or mpirun started is the launcher's, with the address
+    of the launcher's node in it; that of the first process in the container is not."""
+    merged = dict(os.environ)
+    try:
+        with open(path, "rb") as file:
+            pairs = (item.split("=", 1) for item in file.read().decode(errors="replace").split("\0") if "=" in item)
+            ours = ("NODE_IP", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "GPU_SPOT_DIR", "GPU_SPOT_AGENT")
+            merged.update((key, value) for key, value in pairs if key in ours)
+    except OSError:
+        pass  # not ours to read: this is no container, or its first process is somebody else's
+    return merged
+
+
+def _host(address):
+    return "[%s]" % address if ":" in address else address
+
+
+def _read(path):
+    """The content of a file, "" if there is none, or nothing in it."""
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _unix(text):
+    """Unix seconds of a time in RFC 3339; None for anything else."""
+    try:
+        whole = re.sub(r"\.\d+", "", text.replace("Z", "+00:00"))
+        return datetime.datetime.fromisoformat(whole).timestamp()
+    except (AttributeError, ValueError):
+        return None
+
+
+_spot = None
+_spot_lock = threading.Lock()
+
+
+def spot():
+    """The Spot that the functions of this module speak for."""
+    global _spot
+    with _spot_lock:
+        if _spot is None:
+            _spot = Spot()
+        return _spot
+
+
+def deadline():
+    """See Spot.deadline."""
+    return spot().deadline()
+
+
+def should_checkpoint():
+    """See Spot.should_checkpoint."""
+    return spot().should_checkpoint()
+
+
+def done():
+    """See Spot.done."""
+    return spot().done()
