@@ -679,3 +679,35 @@ func TestPoolStatusForScaleDown(t *testing.T) {
 	_, ours = f.provider.PoolOf(nodeOf("i-foreign"))
 	assert.False(t, ours)
 }
+
+func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := spotGroup("asg-1")
+		group.Tags["gpu-spot.autoscaling/min-size"] = "1"
+		f := newFixture(t, newFakeCloud(group))
+		ids := f.cloud.launch(4, "asg-1", "", a10, "zone-a")
+		f.refresh()
+		f.provider.Doomed = func() sets.Set[string] { return sets.New(ids[3]) }
+		f.provider.BeginLoop(nodesOf(ids...))
+		assert.False(t, f.provider.Releasable(nodeOf(ids[3])), "it is being reclaimed")
+		assert.False(t, f.provider.Releasable(nodeOf("i-foreign")))
+		assert.Error(t, f.provider.Release(nodeOf("i-foreign")))
+		require.True(t, f.provider.Releasable(nodeOf(ids[0])))
+
+		errs := make(chan error, 3)
+		for _, node := range nodesOf(ids[:3]...) {
+			go func() { errs <- f.provider.Release(node) }()
+		}
+		var refused []error
+		for range 3 {
+			if err := <-errs; err != nil {
+				refused = append(refused, err)
+			}
+		}
+		require.Len(t, refused, 1)
+		assert.ErrorIs(t, refused[0], ErrBelowMinimum)
+		require.Len(t, f.cloud.removeCalls, 1, "together")
+		assert.Len(t, f.cloud.removeCalls[0].InstanceIDs, 2)
+		assert.False(t, f.provider.Releasable(nodeOf(ids[0])), "it is on its way out")
+	})
+}

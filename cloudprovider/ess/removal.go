@@ -96,6 +96,28 @@ func (r *remover) remove(o *Offering, nodes []*apiv1.Node, force bool) error {
 	return errors.Join(errs...)
 }
 
+// Releasable says whether the node's instance is of a pool of ours and lives, neither doomed nor on its way out.
+func (p *Provider) Releasable(node *apiv1.Node) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	id := instanceIDOf(node)
+	instance, listed := p.instances[id]
+	return listed && p.handleOf(node) != nil && !p.doomed.Has(id) && !p.isLeaving(instance)
+}
+
+// Release gives back the node's instance at once, though core has not found it unneeded for long enough. Releases of one
+// pool at the same time are coalesced. It returns after the cloud has accepted it, and does nothing to an instance that is
+// on its way out. The error wraps ErrBelowMinimum where the pool would fall below its minimum.
+func (p *Provider) Release(node *apiv1.Node) error {
+	p.mu.RLock()
+	handle := p.handleOf(node)
+	p.mu.RUnlock()
+	if handle == nil {
+		return fmt.Errorf("node %s (%s) is of no pool", node.Name, node.Spec.ProviderID)
+	}
+	return handle.DeleteNodes([]*apiv1.Node{node})
+}
+
 // neverRegistered says whether core made the nodes up, for instances that never became one.
 func neverRegistered(nodes []*apiv1.Node) bool {
 	return !slices.ContainsFunc(nodes, func(node *apiv1.Node) bool {

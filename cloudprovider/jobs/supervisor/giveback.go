@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -28,8 +28,6 @@ const GiveBackAnnotation = "gpu-spot.autoscaling/give-back"
 const (
 	// vacateEvery is how often a node is looked at that is not empty yet, vacateTime for how long.
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
-	// goneEvery is how often a node is looked at whose instance was given back.
-	goneEvery = time.Minute
 )
 
 // boughtFor returns the nodes that came since the job waits and hold nothing of anybody else.
@@ -182,21 +180,21 @@ func (s *Supervisor) giveBack(ctx context.Context, name string) (again time.Dura
 	own, others := s.crews.on(name, job)
 	s.mu.Unlock()
 	switch {
+	case !s.Pools.Releasable(node):
+		return 0, nil // it is going, in one way or the other
 	case others > 0:
 		return 0, s.unmark(ctx, node, "others have come")
-	case !s.Pools.Releasable(node):
-		return 0, s.unmark(ctx, node, "it is of no pool, or being reclaimed")
 	case own > 0 && s.Clock.Since(since) > vacateTime:
 		return 0, s.unmark(ctx, node, "its pods do not leave")
 	case own > 0:
 		return vacateEvery, nil
 	}
-	switch err := s.Pools.Release(ctx, node); {
+	switch err := s.Pools.Release(node); {
 	case errors.Is(err, ess.ErrBelowMinimum):
 		return 0, s.unmark(ctx, node, err.Error())
 	case err != nil:
 		return 0, err
 	}
 	s.Recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
-	return goneEvery, nil
+	return 0, nil
 }

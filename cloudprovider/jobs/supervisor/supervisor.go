@@ -51,10 +51,10 @@ type Jobs interface {
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
-	// Releasable says whether the node is of a pool, and not being reclaimed.
+	// Releasable says whether the node is of a pool, lives, and is not being reclaimed.
 	Releasable(node *corev1.Node) bool
 	// Release gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
-	Release(ctx context.Context, node *corev1.Node) error
+	Release(node *corev1.Node) error
 }
 
 // Config is what a Supervisor is made of. All but Wake is required.

@@ -1,0 +1,318 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// world is a cluster, its jobs and a running supervisor in a synctest bubble.
+type world struct {
+	*testing.T
+	client     *fake.Clientset
+	systems    *fakeJobs
+	pools      *fakePools
+	events     *events
+	supervisor *Supervisor
+	stop       func()
+	wakes      int
+}
+
+func story(t *testing.T, tell func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{
+			T: t, client: fake.NewClientset(), systems: &fakeJobs{jobs: map[jobs.Ref]jobs.Job{}},
+			pools: &fakePools{}, events: &events{}, stop: func() {},
+		}
+		defer func() { w.stop() }()
+		tell(w)
+	})
+}
+
+// start runs a new supervisor, as after winning the lease.
+func (w *world) start() {
+	w.Helper()
+	// A resync period, since without one client-go's reflectors wait on a channel from outside the bubble.
+	factory := informers.NewSharedInformerFactory(w.client, 24*time.Hour)
+	supervisor, err := New(Config{
+		Jobs: w.systems, Pools: w.pools, Client: w.client, Informers: factory, Recorder: w.events, Clock: clock.RealClock{},
+		Wake: func() { w.wakes++ },
+	})
+	require.NoError(w, err)
+	w.supervisor = supervisor
+	ctx, cancel := context.WithCancel(w.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	var running sync.WaitGroup
+	running.Go(func() { require.NoError(w, supervisor.Run(ctx)) })
+	w.stop = func() {
+		cancel()
+		running.Wait()
+		factory.Shutdown()
+		w.stop = func() {}
+	}
+	w.pass(time.Second)
+}
+
+// pass lets some time go by.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func ref(name string) jobs.Ref {
+	return jobs.Ref{System: "fake", NamespacedName: types.NamespacedName{Namespace: "ml", Name: name}}
+}
+
+// job is of four workers, with a launcher where it says so.
+func (w *world) job(name string, change ...func(*jobs.Job)) {
+	object := &unstructured.Unstructured{Object: map[string]any{"kind": "Fake", "metadata": map[string]any{"namespace": "ml", "name": name}}}
+	job := jobs.Job{Ref: ref(name), UID: types.UID(name), Min: 4, Max: 4, Replicas: 4, Recovery: jobs.RecoverFull, Object: object}
+	for _, c := range change {
+		c(&job)
+	}
+	w.systems.put(job)
+}
+
+func elastic(minimum int) func(*jobs.Job)          { return func(j *jobs.Job) { j.Min = minimum } }
+func waiting(limit time.Duration) func(*jobs.Job)  { return func(j *jobs.Job) { j.MaxWait = limit } }
+func recovering(how jobs.Recovery) func(*jobs.Job) { return func(j *jobs.Job) { j.Recovery = how } }
+func at(replicas int) func(*jobs.Job)              { return func(j *jobs.Job) { j.Replicas = replicas } }
+func resumed(j *jobs.Job)                          { j.Suspended = false }
+func held(how string, reason jobs.Reason) func(*jobs.Job) {
+	return func(j *jobs.Job) {
+		j.Suspended = how == jobs.HeldSuspended
+		j.Object.SetLabels(map[string]string{jobs.LabelHeld: how})
+		j.Object.SetAnnotations(map[string]string{
+			jobs.AnnotationHeldReason: string(reason), jobs.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339), jobs.AnnotationHeldReplicas: "4",
+		})
+	}
+}
+
+// pod is a worker of the job, pending where the node is empty.
+func (w *world) pod(job, name, node string, change ...func(*corev1.Pod)) {
+	w.Helper()
+	pod := newPod(job, name, jobs.RoleWorker)
+	pod.Spec.NodeName = node
+	for _, c := range change {
+		c(pod)
+	}
+	_, err := w.client.CoreV1().Pods("ml").Create(w.Context(), pod, metav1.CreateOptions{})
+	require.NoError(w, err)
+	synctest.Wait()
+}
+
+func newPod(job, name string, role jobs.Role) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ml", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Labels: map[string]string{"job": job, "role": string(role)},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")},
+		}}}},
+	}
+}
+
+func (w *world) delete(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		require.NoError(w, w.client.CoreV1().Pods("ml").Delete(w.Context(), name, metav1.DeleteOptions{}))
+	}
+	synctest.Wait()
+}
+
+// node is one that comes now.
+func (w *world) node(name string, change ...func(*corev1.Node)) {
+	w.Helper()
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now(), Labels: map[string]string{}},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+	}
+	for _, c := range change {
+		c(node)
+	}
+	_, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{})
+	require.NoError(w, err)
+	synctest.Wait()
+}
+
+// cordoned are the nodes that nobody may come to.
+func (w *world) cordoned() (names []string) {
+	w.Helper()
+	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
+	require.NoError(w, err)
+	for _, node := range list.Items {
+		if node.Spec.Unschedulable {
+			names = append(names, node.Name)
+		}
+	}
+	return names
+}
+
+func (w *world) abandoned(pod string) bool {
+	w.Helper()
+	found, err := w.client.CoreV1().Pods("ml").Get(w.Context(), pod, metav1.GetOptions{})
+	require.NoError(w, err)
+	return w.supervisor.Abandoned(found)
+}
+
+// loop is what the autoscaler's loop would do: it finds places on nodes that are there for so many pods of each gang, and
+// for some on nodes that are coming. It returns how many pods it was asked to place.
+func (w *world) loop(ready, coming int) (asked int) {
+	for _, gang := range w.supervisor.Returning() {
+		asked += len(gang.Pods)
+		r := min(ready, len(gang.Pods))
+		w.supervisor.Fits(gang.Ref, processors.Placement{Ready: gang.Pods[:r], Coming: gang.Pods[r:min(r+coming, len(gang.Pods))]})
+	}
+	synctest.Wait()
+	return asked
+}
+
+// fakeJobs is one system, whose jobs are of workers and maybe a launcher. It knows a pod by its labels.
+type fakeJobs struct {
+	mu        sync.Mutex
+	jobs      map[jobs.Ref]jobs.Job
+	launchers int
+	err       error
+	// said is what was done, as "<verb> <job> <detail>".
+	said []string
+	// suspends ends the pods of a job.
+	suspends func(job string)
+}
+
+func (f *fakeJobs) put(job jobs.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs[job.Ref] = job
+}
+
+func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
+	if pod.Labels["job"] == "" {
+		return jobs.Membership{Ref: jobs.Ref{System: jobs.SystemPod, NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}, Role: jobs.RoleWorker}
+	}
+	return jobs.Membership{Ref: ref(pod.Labels["job"]), Role: jobs.Role(pod.Labels["role"])}
+}
+
+func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if job, ok := f.jobs[ref]; ok {
+		return job, nil
+	}
+	return jobs.Job{}, fmt.Errorf("reading %s: %w", ref, jobs.ErrNoObject)
+}
+
+func (f *fakeJobs) Held() (held []jobs.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, job := range f.jobs {
+		if job.Object.GetLabels()[jobs.LabelHeld] != "" {
+			held = append(held, job)
+		}
+	}
+	return held
+}
+
+func (f *fakeJobs) Gang(job jobs.Job, workers int) (pods []*corev1.Pod, err error) {
+	for i := range f.launchers {
+		pods = append(pods, newPod(job.Name, fmt.Sprintf("%s-launcher-%d", job.Name, i), jobs.RoleLauncher))
+	}
+	for i := range workers {
+		pods = append(pods, newPod(job.Name, fmt.Sprintf("%s-worker-%d", job.Name, i), jobs.RoleWorker))
+	}
+	return pods, nil
+}
+
+func (f *fakeJobs) do(verb string, job jobs.Job, detail any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, fmt.Sprintf("%s %s %v", verb, job.Name, detail))
+	return f.err
+}
+
+func (f *fakeJobs) Suspend(_ context.Context, job jobs.Job, reason jobs.Reason) error {
+	if job.Object == nil {
+		return jobs.ErrNoObject
+	}
+	err := f.do("suspend", job, reason)
+	if err == nil && f.suspends != nil {
+		f.suspends(job.Name)
+	}
+	return err
+}
+
+func (f *fakeJobs) Resume(_ context.Context, job jobs.Job, workers int) error {
+	return f.do("resume", job, workers)
+}
+
+func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
+	return f.do("grow", job, workers)
+}
+
+// done is what was done so far, and forgets it.
+func (f *fakeJobs) done() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	said := f.said
+	f.said = nil
+	return said
+}
+
+// fakePools own every node but those named foreign.
+type fakePools struct {
+	mu       sync.Mutex
+	released []string
+	minimum  bool
+}
+
+func (f *fakePools) Releasable(node *corev1.Node) bool {
+	return node.Name != "foreign" && node.Labels[ess.ReclaimingLabel] != "true"
+}
+
+func (f *fakePools) Release(node *corev1.Node) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.minimum {
+		return fmt.Errorf("node group: remove instance: %w", ess.ErrBelowMinimum)
+	}
+	f.released = append(f.released, node.Name)
+	return nil
+}
+
+// events are "<reason> <object>".
+type events struct {
+	record.EventRecorder
+	mu   sync.Mutex
+	said []string
+}
+
+func (e *events) Event(object runtime.Object, _, reason, _ string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said = append(e.said, reason+" "+object.(metav1.Object).GetName())
+}
+
+func (e *events) Eventf(object runtime.Object, eventType, reason, _ string, _ ...any) {
+	e.Event(object, eventType, reason, "")
+}
