@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,8 @@ const annotationRefreshed = "gpu-spot.autoscaling/hosts-refreshed"
 // deleted. A job under Horovod Elastic, known by the --min-np of its launcher, goes on meanwhile: horovodrun asks
 // discover_hosts.sh, which is in a ConfigMap that the launcher mounts, and that its kubelet refreshes within a minute or so,
 // or at once when an annotation of the pod changes. Any other MPI program ends when it loses a rank. The launcher's loss costs
-// a retry of its Job in v2beta1, and the job in v1.
+// a retry of its Job in v2beta1, and the job in v1. In v1 the loss of a worker costs the job too, unless its restartPolicy is
+// ExitCode.
 type mpiJob struct {
 	setSuspend
 	operator string
@@ -84,6 +86,13 @@ func (m *mpiJob) Read(object *unstructured.Unstructured) (Job, error) {
 	}
 	if job.Min, job.Max, err = m.bounds(spec, job.Replicas); err != nil {
 		return Job{}, err
+	}
+	policies, err := restartPolicies(spec, "mpiReplicaSpecs", "Never", "Worker")
+	if err != nil {
+		return Job{}, err
+	}
+	if m.operator == operatorMPIV1 && !slices.Contains(policies, "ExitCode") {
+		job.Min = job.Replicas
 	}
 	job.Suspended, err = fieldsOf(object).flagAt(m.path...)
 	return job, err

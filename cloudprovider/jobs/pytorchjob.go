@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,7 +25,7 @@ const (
 // A worker that is lost comes back under the same name, which a job with an elasticPolicy copes with, at the price of one of
 // its maxRestarts; one without starts over from its checkpoint. Workers meet at <job>-worker-0 unless the policy names
 // another host, and at the Master where there is one: both go last. An elastic job without a Master succeeds when any of
-// its workers exits with 0.
+// its workers exits with 0. Where the restartPolicy is Never, the first worker that goes is the end of the job, elastic or not.
 type pyTorchJob struct{ setSuspend }
 
 func newPyTorchJob(c *cluster) Adapter {
@@ -64,6 +65,13 @@ func (p *pyTorchJob) Read(object *unstructured.Unstructured) (Job, error) {
 		if job.Min, job.Max, err = elasticBounds(spec, worker); err != nil {
 			return Job{}, err
 		}
+	}
+	policies, err := restartPolicies(spec, "pytorchReplicaSpecs", "OnFailure", "Master", "Worker")
+	if err != nil {
+		return Job{}, err
+	}
+	if slices.Contains(policies, "Never") {
+		job.Min = job.Replicas
 	}
 	job.Suspended, err = fieldsOf(object).flagAt(p.path...)
 	return job, err
@@ -123,6 +131,32 @@ func (f fields) anyCase(name string) (fields, bool, error) {
 		}
 	}
 	return fields{}, false, nil
+}
+
+// restartPolicies are those of the replicas that there are of these kinds, or what the operator takes for one that is missing.
+func restartPolicies(spec fields, specs, otherwise string, kinds ...string) (policies []string, err error) {
+	holder, err := spec.section(specs)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range kinds {
+		replicas, found, err := holder.anyCase(kind)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			continue
+		}
+		policy, err := replicas.text("restartPolicy")
+		if err != nil {
+			return nil, err
+		}
+		if policy == "" {
+			policy = otherwise
+		}
+		policies = append(policies, policy)
+	}
+	return policies, nil
 }
 
 func (p *pyTorchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
