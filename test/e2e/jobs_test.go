@@ -1,0 +1,470 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
+
+// TestJobs lives through reclaims with one job of each system, under stand-ins for their operators. Each system is
+// installed while the autoscaler runs.
+func TestJobs(t *testing.T) {
+	parts := []struct {
+		system string
+		tell   func(*jobStory)
+	}{
+		{"et", etJobShrinksAndGrowsAndIsSuspended},
+		{"mpi", mpiWorkerComesAgain},
+		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
+		{"indexed", indexedJobIsSuspended},
+		{"single", singleJobMoves},
+		{"dlrover", dlroverLaunchesTheRankAnew},
+		{"aitj", aiTrainingJobGoesOn},
+		{"raycluster", rayClusterLosesWorkersThenItsHead},
+		{"rayjob", rayJobIsSuspended},
+		{"volcano", volcanoJobIsAbortedAndResumed},
+		{"annotated", annotatedPodsGoInOrder},
+		{"broken", brokenJobIsDrainedLikeAnyPod},
+		{"unknown", jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod},
+	}
+	var pools []string
+	for _, part := range parts {
+		pools = append(pools, part.system)
+	}
+	s := tellOfJobs(t, pools...)
+	t.Run("parts", func(t *testing.T) {
+		for _, part := range parts {
+			t.Run(part.system, func(t *testing.T) { part.tell(s.in(t)) })
+		}
+	})
+	s.nothingIsLeft()
+	s.nobodyAskedFor("pytorchjobs")
+}
+
+// nothingIsLeft says that no Node is marked and no job held, once the doomed instances are released.
+func (s *jobStory) nothingIsLeft() {
+	s.t.Helper()
+	s.eventually("no Node is marked", func(ctx context.Context) (bool, error) {
+		nodes, err := s.nodes(ctx)
+		for i := range nodes {
+			if marked(&nodes[i]) || nodes[i].Spec.Unschedulable {
+				return false, err
+			}
+		}
+		return err == nil, err
+	})
+	for _, of := range []schema.GroupVersionResource{
+		standin.TrainingJobs, standin.MPIJobs, standin.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
+		standin.RayClusters, standin.RayJobs, standin.VolcanoJobs,
+	} {
+		held, err := s.objects.Resource(of).List(s.t.Context(), metav1.ListOptions{LabelSelector: labelHeld})
+		if err == nil { // else it is not installed, where not all parts are told
+			assert.Empty(s.t, held.Items, of.Resource)
+		}
+	}
+}
+
+// nobodyAskedFor says that a resource that is not installed cost the API server nothing.
+func (s *jobStory) nobodyAskedFor(resource string) {
+	s.t.Helper()
+	metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(s.t.Context())
+	require.NoError(s.t, err)
+	for line := range strings.Lines(string(metrics)) {
+		assert.False(s.t, strings.HasPrefix(line, "apiserver_request_total") && strings.Contains(line, `resource="`+resource+`"`), line)
+	}
+}
+
+const etWorkers = "training-job-name=et,training-job-role=worker"
+
+func etJobShrinksAndGrowsAndIsSuspended(s *jobStory) {
+	s.play(standin.NewETOperator)
+	s.submit(`
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: TrainingJob
+metadata: {name: et, annotations: {job-supervisor.kube-ai.io/spot-instance: "true", job-supervisor.kube-ai.io/max-wait-time: "600"}}
+spec:
+  restartPolicy: OnFailure
+  backoffLimit: 0
+  etReplicaSpecs:
+    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 8 --min-np 2 --max-np 8 --host-discovery-script /etc/edl/discover_hosts.sh python train.py") + `}
+    worker: {replicas: 8, minReplicas: 2, maxReplicas: 8, restartPolicy: Always, template: ` + gpuTemplate("et") + `}
+`)
+	workers := s.whole(etWorkers, 8)
+	launcher := s.whole("training-job-name=et,training-job-role=launcher", 1)[0]
+	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
+
+	s.etShrinksAndGrows(workers[:2], launcher)
+	s.etIsSuspendedAndResumed()
+	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "et", "status.restartCount"))
+}
+
+// etShrinksAndGrows loses so many that enough are left.
+func (s *jobStory) etShrinksAndGrows(lost []corev1.Pod, launcher corev1.Pod) {
+	s.t.Helper()
+	doomed := s.reclaimUnder(lost...)
+	s.noted("TrainingJob", "et", "SpotJobWarned", 1)
+	s.noted("TrainingJob", "et", "SpotJobShrunk", 1)
+	s.left(doomed)
+	scaleIns, err := s.objects.Resource(standin.ScaleIns).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	require.Len(s.t, scaleIns.Items, 1)
+	names, _, _ := unstructured.NestedStringSlice(scaleIns.Items[0].Object, "status", "toDeletePods")
+	assert.ElementsMatch(s.t, []string{lost[0].Name, lost[1].Name}, names)
+
+	s.released(standin.TrainingJobs, "et")
+	now := s.whole(etWorkers, 8)
+	s.elsewhere(doomed, now)
+	s.noted("TrainingJob", "et", "SpotJobGrown", 1)
+	scaleOuts, err := s.objects.Resource(standin.ScaleOuts).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	require.Len(s.t, scaleOuts.Items, 1)
+	assert.Equal(s.t, launcher.UID, s.whole("training-job-name=et,training-job-role=launcher", 1)[0].UID, "it trained on")
+	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
+	s.hostsAre(8)
+}
+
+// etIsSuspendedAndResumed loses so many that too few would be left.
+func (s *jobStory) etIsSuspendedAndResumed() {
+	s.t.Helper()
+	workers := s.whole(etWorkers, 8)
+	doomed := s.reclaimUnder(workers[:7]...)
+	s.noted("TrainingJob", "et", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("TrainingJob", "et", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(etWorkers, 8))
+	s.released(standin.TrainingJobs, "et")
+	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
+	job, err := s.job(s.t.Context(), standin.TrainingJobs, "et")
+	require.NoError(s.t, err)
+	assert.NotContains(s.t, job.GetAnnotations(), "job-supervisor.kube-ai.io/job-suspended")
+	s.hostsAre(8)
+}
+
+// hostsAre says how many workers the launcher knows of.
+func (s *jobStory) hostsAre(n int) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("the launcher knows %d hosts that are there", n), func(ctx context.Context) (bool, error) {
+		launcher, err := s.pod(ctx, "et-launcher")
+		if launcher == nil || err != nil {
+			return false, err
+		}
+		hosts := strings.Fields(launcher.Annotations[standin.AnnotationHostfile])
+		for _, host := range hosts {
+			if worker, err := s.pod(ctx, host); worker == nil || err != nil {
+				return false, err
+			}
+		}
+		return len(hosts) == n, nil
+	})
+}
+
+func mpiWorkerComesAgain(s *jobStory) {
+	s.play(standin.NewMPIOperator)
+	s.submit(`
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: mpi}
+spec:
+  runPolicy: {backoffLimit: 0}
+  mpiReplicaSpecs:
+    Launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 2 --min-np 1 --max-np 2 --host-discovery-script /etc/mpi/discover_hosts.sh --blacklist-cooldown-range 30 60 python train.py") + `}
+    Worker: {replicas: 2, template: ` + gpuTemplate("mpi") + `}
+`)
+	const workersOf, launcherOf = "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=worker", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=launcher"
+	workers := s.whole(workersOf, 2)
+	launcher := s.whole(launcherOf, 1)[0]
+	doomed := s.reclaimUnder(workers[1])
+	s.noted("MPIJob", "mpi", "SpotJobWarned", 1)
+	s.left(doomed)
+	now := s.whole(workersOf, 2)
+	s.elsewhere(doomed, now)
+	assert.Equal(s.t, workers[0].UID, now[0].UID)
+	assert.Equal(s.t, workers[1].Name, now[1].Name, "it has its name again")
+	s.eventually("the launcher was touched, so that it sees its hosts", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, launcher.Name)
+		return pod != nil && pod.Annotations["gpu-spot.autoscaling/hosts-refreshed"] != "" && pod.UID == launcher.UID, err
+	})
+	s.released(standin.MPIJobs, "mpi")
+	assert.Nil(s.t, s.field(standin.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
+	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
+}
+
+func jobSetIsSuspendedBeforeItsRanksExit(s *jobStory) {
+	s.play(standin.NewJobSetController)
+	s.submit(`
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set}
+spec:
+  failurePolicy: {maxRestarts: 0}
+  replicatedJobs:
+  - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
+`)
+	const pods = standin.LabelJobSet + "=set"
+	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
+	s.noted("JobSet", "set", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("JobSet", "set", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(pods, 2))
+	s.released(standin.JobSets, "set")
+	assert.Equal(s.t, false, s.field(standin.JobSets, "set", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "set", "status.restarts"))
+	assert.Nil(s.t, s.field(standin.JobSets, "set", "status.terminalState"))
+	for i := range 2 {
+		assert.Nil(s.t, s.field(batchJobs, fmt.Sprintf("set-node-%d", i), "status.failed"))
+	}
+}
+
+func indexedJobIsSuspended(s *jobStory) {
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: indexed}
+spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("indexed") + `}
+`)
+	doomed := s.reclaimUnder(s.whole("job-name=indexed", 3)[0])
+	s.noted("Job", "indexed", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("Job", "indexed", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole("job-name=indexed", 3))
+	s.released(batchJobs, "indexed")
+	assert.Equal(s.t, false, s.field(batchJobs, "indexed", "spec.suspend"))
+	assert.Nil(s.t, s.field(batchJobs, "indexed", "status.failed"))
+}
+
+func singleJobMoves(s *jobStory) {
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: single}
+spec:
+  backoffLimit: 0
+  podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}
+  template: ` + gpuTemplate("single") + `
+`)
+	doomed := s.reclaimUnder(s.whole("job-name=single", 1)...)
+	s.noted("Job", "single", "SpotJobWarned", 1)
+	s.left(doomed)
+	s.elsewhere(doomed, s.whole("job-name=single", 1))
+	s.released(batchJobs, "single")
+	assert.Nil(s.t, s.field(batchJobs, "single", "status.failed"))
+}
+
+func dlroverLaunchesTheRankAnew(s *jobStory) {
+	s.play(standin.NewDLRover)
+	s.submit(`
+apiVersion: elastic.iml.github.io/v1alpha1
+kind: ElasticJob
+metadata: {name: dl}
+spec:
+  distributionStrategy: AllreduceStrategy
+  replicaSpecs:
+    dlrover-master: {template: ` + systemTemplate("python -m dlrover.python.master.main") + `}
+    worker: {replicas: 2, restartCount: 3, template: ` + gpuTemplate("dlrover") + `}
+`)
+	const workersOf = standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker"
+	workers := s.whole(workersOf, 2)
+	order := s.watchDepartures(workersOf)
+	doomed := s.reclaimUnder(workers[1])
+	s.noted("ElasticJob", "dl", "SpotJobWarned", 1)
+	s.left(doomed)
+	now := s.whole(workersOf, 2)
+	s.elsewhere(doomed, now)
+	assert.Equal(s.t, workers[0].UID, now[0].UID)
+	assert.Equal(s.t, workers[1].Labels["elasticjob.dlrover/rank-index"], now[1].Labels["elasticjob.dlrover/rank-index"])
+	assert.Equal(s.t, "1", now[1].Labels[standin.LabelRelaunchCount])
+	order.gracefully(s.t, workers[1])
+	s.released(standin.ElasticJobs, "dl")
+	s.becomes(standin.ElasticJobs, "dl", "status.phase", "Running")
+}
+
+func aiTrainingJobGoesOn(s *jobStory) {
+	s.play(standin.NewAITrainingOperator)
+	s.submit(`
+apiVersion: kongming.cce.baiudbce.com/v1
+kind: AITrainingJob
+metadata: {name: aitj}
+spec:
+  faultTolerant: true
+  replicaSpecs:
+    trainer:
+      replicaType: worker
+      replicas: 2
+      minReplicas: 1
+      maxReplicas: 2
+      restartLimit: 3
+      restartPolicy: OnNodeFailWithExitCode
+      faultTolerantPolicy:
+      - {exitCodes: "129,137,143", restartPolicy: ExitCode, restartScope: Pod}
+      - {exceptionalEvent: "nodeNotReady,PodForceDeleted", restartPolicy: OnNodeFail, restartScope: Pod}
+      template: ` + gpuTemplate("aitj") + `
+`)
+	const pods = standin.LabelAITrainingJob + "=aitj"
+	before := s.whole(pods, 2)
+	doomed := s.reclaimUnder(before[1])
+	s.noted("AITrainingJob", "aitj", "SpotJobWarned", 1)
+	s.left(doomed)
+	now := s.whole(pods, 2)
+	s.elsewhere(doomed, now)
+	assert.Equal(s.t, before[0].UID, now[0].UID)
+	assert.Equal(s.t, before[1].Name, now[1].Name)
+	s.becomes(standin.AITrainingJobs, "aitj", "status.phase", "Running")
+	assert.Empty(s.t, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount"), "nothing failed")
+}
+
+func rayClusterLosesWorkersThenItsHead(s *jobStory) {
+	s.play(standin.NewKubeRay)
+	s.submit(`
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ray}
+spec:
+  headGroupSpec: {template: ` + gpuTemplate("raycluster") + `}
+  workerGroupSpecs:
+  - {groupName: gpu, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate("raycluster") + `}
+`)
+	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
+	workers := s.whole(workersOf, 2)
+	head := s.whole(headOf, 1)[0]
+	doomed := s.reclaimUnder(workers[0])
+	s.noted("RayCluster", "ray", "SpotJobWarned", 1)
+	s.left(doomed)
+	workers = s.whole(workersOf, 2)
+	s.elsewhere(doomed, workers)
+	assert.Equal(s.t, head.UID, s.whole(headOf, 1)[0].UID)
+
+	order := s.watchDepartures("ray.io/cluster=ray")
+	doomed = s.reclaimUnder(head, workers[0])
+	s.left(doomed)
+	order.inOrder(s.t, workers[0], head)
+	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
+	s.released(standin.RayClusters, "ray")
+	s.becomes(standin.RayClusters, "ray", "status.state", "ready")
+}
+
+func rayJobIsSuspended(s *jobStory) {
+	s.play(standin.NewKubeRay)
+	s.submit(`
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {name: rayjob}
+spec:
+  entrypoint: python train.py
+  submissionMode: HTTPMode
+  backoffLimit: 0
+  rayClusterSpec:
+    headGroupSpec: {template: ` + systemTemplate("ray start --head") + `}
+    workerGroupSpecs:
+    - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}") + `}
+`)
+	workers := s.whole("job=rayjob", 2)
+	s.becomes(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	doomed := s.reclaimUnder(workers[0])
+	s.noted("RayJob", "rayjob", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("RayJob", "rayjob", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole("job=rayjob", 2))
+	s.released(standin.RayJobs, "rayjob")
+	s.becomes(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
+}
+
+func volcanoJobIsAbortedAndResumed(s *jobStory) {
+	s.play(standin.NewVolcano)
+	s.submit(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vc}
+spec:
+  minAvailable: 2
+  maxRetry: 3
+  policies: [{event: PodEvicted, action: RestartJob}, {event: PodFailed, action: RestartJob}]
+  tasks:
+  - {name: worker, replicas: 2, template: ` + gpuTemplate("volcano") + `}
+`)
+	const pods = standin.LabelVolcanoJob + "=vc"
+	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
+	s.noted("Job", "vc", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("Job", "vc", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(pods, 2))
+	s.released(standin.VolcanoJobs, "vc")
+	s.becomes(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
+	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
+	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
+}
+
+func annotatedPodsGoInOrder(s *jobStory) {
+	for _, name := range []string{"launcher", "host", "worker"} {
+		pod := rig.GPUPod("annotated-"+name, 1)
+		pod.Labels = map[string]string{"job": "annotated"}
+		pod.Annotations = map[string]string{"gpu-spot.autoscaling/job": "annotated", "gpu-spot.autoscaling/role": name}
+		pod.Spec.NodeSelector = map[string]string{"pool": "annotated"}
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3)
+		s.Submit(s.t, pod)
+	}
+	pods := s.whole("job=annotated", 3) // host, launcher, worker
+	order := s.watchDepartures("job=annotated")
+	doomed := s.reclaimUnder(pods...)
+	s.left(doomed)
+	order.inOrder(s.t, pods[2], pods[0], pods[1])
+}
+
+func brokenJobIsDrainedLikeAnyPod(s *jobStory) {
+	s.play(standin.NewDLRover)
+	s.submit(`
+apiVersion: elastic.iml.github.io/v1alpha1
+kind: ElasticJob
+metadata: {name: broken}
+spec: {}
+`)
+	s.drainsInTime("broken", map[string]string{standin.LabelElasticJob: "broken", "elasticjob.dlrover/replica-type": "worker"})
+}
+
+func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobStory) {
+	s.drainsInTime("unknown", map[string]string{
+		"training.kubeflow.org/operator-name": "pytorchjob-controller", "training.kubeflow.org/job-name": "unknown",
+		"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "0",
+	})
+}
+
+// drainsInTime says that a pod with the labels leaves its node and runs elsewhere.
+func (s *jobStory) drainsInTime(name string, labels map[string]string) {
+	s.t.Helper()
+	s.submit(`
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: ` + name + `}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: ` + name + `}}
+  template: ` + strings.Replace(gpuTemplate(name, "metadata: {labels: "+flow(labels, "app", name)+"}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
+`)
+	doomed := s.reclaimUnder(s.whole("app="+name, 1)...)
+	s.left(doomed)
+	s.elsewhere(doomed, s.whole("app="+name, 1))
+}
+
+// flow writes a map and one pair more as YAML.
+func flow(labels map[string]string, key, value string) string {
+	pairs := []string{fmt.Sprintf("%s: %q", key, value)}
+	for k, v := range labels {
+		pairs = append(pairs, fmt.Sprintf("%s: %q", k, v))
+	}
+	return "{" + strings.Join(pairs, ", ") + "}"
+}
