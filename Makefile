@@ -76,6 +76,10 @@ staticcheck: compiler $(BIN)/staticcheck
 bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaims; print a table and write out/bench/*.json.
 	go run ./test/bench
 
+.PHONY: chaos
+chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of fifty nodes: out/chaos/reclaim.json.
+	go run ./test/chaos
+
 ##@ Ship
 
 .PHONY: manifests

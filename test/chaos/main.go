@@ -1,0 +1,77 @@
+// Command chaos has fifty of a cluster's eighty spot instances reclaimed in the same second, kills the leading autoscaler
+// with SIGKILL twenty times while it deals with that, and says what came of it: out/chaos/reclaim.json.
+//
+//	go run ./test/chaos [-seed n] [-kills n] [-out folder]
+//
+// Two replicas stand for election. The moments of the kills are drawn from the seed, most of them early in the reclaim;
+// every fourth kill waits for the next thing to happen, and hits then. The jobs are real Indexed Jobs, ReplicaSets that
+// are declared elastic, and TrainingJobs under a stand-in for et-operator. All of them ask to be waited for and answer.
+//
+// It fails when a doomed node was not marked while it lived or was not empty at its deadline, when a job is neither whole
+// nor suspended at the end, or when more instances were bought than lost.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano())%1e6, "what the moments of the kills are drawn from")
+	kills := flag.Int("kills", 20, "how many times the leader is killed")
+	out := flag.String("out", filepath.Join("out", "chaos"), "folder for the report and the logs")
+	flag.Parse()
+	if err := run(ctx, os.Stdout, *out, *seed, *kills); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// run makes the run and writes its report.
+func run(ctx context.Context, told io.Writer, out string, seed uint64, kills int) (err error) {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "chaos-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	klog.LogToStderr(false)
+	log, err := os.Create(filepath.Join(out, "chaos.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	klog.SetOutput(log)
+
+	fmt.Fprintf(told, "seed %d\n", seed)
+	s, err := newScene(ctx, told, dir, seed)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	verdict, err := s.play(ctx, kills)
+	err = errors.Join(err, s.replicas.keepLogs(out))
+	if err != nil {
+		return err
+	}
+	if err := verdict.write(filepath.Join(out, "reclaim.json")); err != nil {
+		return err
+	}
+	verdict.print(told)
+	return verdict.failure()
+}
