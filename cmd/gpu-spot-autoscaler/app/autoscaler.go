@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-
 	"fmt"
 	"time"
 
@@ -15,11 +14,14 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/loop"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -35,14 +37,15 @@ const (
 
 // parts are what runs while this process leads.
 type parts struct {
-	informers informers.SharedInformerFactory
-	overrides *overrides
-	prices    *pricing.Book
-	jobs      *jobs.Registry
-	reclaimer *reclaim.Controller
-	provider  *ess.Provider
-	core      core.Autoscaler
-	trigger   *processors.Trigger
+	informers  informers.SharedInformerFactory
+	overrides  *overrides
+	prices     *pricing.Book
+	jobs       *jobs.Registry
+	reclaimer  *reclaim.Controller
+	supervisor *supervisor.Supervisor
+	provider   *ess.Provider
+	core       core.Autoscaler
+	trigger    *processors.Trigger
 	// provisioning is nil unless ProvisioningRequests are enabled.
 	provisioning *provisioning
 }
@@ -66,6 +69,7 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { return notIfDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
+	group.Go(func() error { return notIfDone(ctx, p.supervisor.Run(ctx)) })
 	group.Go(func() error { return p.loop(ctx, config, health) })
 	return group.Wait()
 }
@@ -175,18 +179,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	if p.jobs, err = newJobs(config, kube.Recorder); err != nil {
-		return nil, err
-	}
-	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+	drains, err := p.buildReclaim(config, kube.Recorder, pods)
 	if err != nil {
-		return nil, err
-	}
-	if p.reclaimer, err = reclaim.New(reclaim.Config{
-		Region: config.Region, Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
-		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: kube.Recorder, Clock: config.Clock,
-		PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod, OnNotice: p.trigger.Notify,
-	}); err != nil {
 		return nil, err
 	}
 	if p.overrides, err = newOverrides(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {
@@ -202,10 +196,36 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	if p.supervisor, err = supervisor.New(supervisor.Config{
+		Jobs: p.jobs, Pools: p.provider, Client: drains, Informers: p.informers, Recorder: kube.Recorder, Clock: config.Clock,
+		Wake: p.trigger.Notify,
+	}); err != nil {
+		return nil, err
+	}
+	pods.hold.Supervise(p.supervisor)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {
 		return nil, err
 	}
 	p.core, err = buildCore(config, p, kube, pods, expander, events, snapshotter)
 	return p, err
+}
+
+// buildReclaim makes the job systems and the controller of reclaims, and returns the client with the budget for what is
+// done to pods.
+func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods *podFlow) (drains kubernetes.Interface, err error) {
+	if p.jobs, err = newJobs(config, recorder); err != nil {
+		return nil, err
+	}
+	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+	if err != nil {
+		return nil, err
+	}
+	p.reclaimer, err = reclaim.New(reclaim.Config{
+		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
+		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
+		OnNotice: p.trigger.Notify,
+		Jobs:     p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
+	})
+	return drains, err
 }

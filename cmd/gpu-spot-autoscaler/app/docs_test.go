@@ -12,6 +12,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -40,7 +41,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, reclaim.RegisterMetrics,
+		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

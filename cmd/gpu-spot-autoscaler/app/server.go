@@ -25,6 +25,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -117,6 +118,7 @@ func registerMetrics(perNodeGroup bool) {
 		processors.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)
 		jobs.RegisterMetrics(registry)
+		supervisor.RegisterMetrics(registry)
 		reclaim.RegisterMetrics(registry)
 	})
 }
