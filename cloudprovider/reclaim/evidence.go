@@ -37,7 +37,7 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 		{id, SourcePush, timeOf(node, PushAnnotation), timeOf(node, pushedAnnotation)},
 		{id, SourceAgent, timeOf(node, AgentAnnotation), time.Time{}},
 	} {
-		if hasWord(node, w.source) && (w.deadline.IsZero() || w.deadline.After(refuted)) {
+		if hasWord(node, w.source) && !c.isOver(w, refuted) {
 			words = append(words, w)
 		}
 	}
@@ -48,6 +48,12 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 		words = append(words, word{instanceID: id, source: SourceCondition, at: at})
 	}
 	return words
+}
+
+// isOver says whether the word came to nothing: the Node was given back since, or its instance outlived the deadline by so
+// much that it would have been.
+func (c *Controller) isOver(w word, refuted time.Time) bool {
+	return !w.deadline.IsZero() && (!w.deadline.After(refuted) || c.Clock.Since(w.deadline) >= releaseGrace)
 }
 
 // hasWord says whether the source's annotation has a value, readable or not: that there is a notice counts for more than

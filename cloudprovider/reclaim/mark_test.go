@@ -218,7 +218,7 @@ func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
 }
 
 func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
-	const nodes = 80 // the fake's watches hold a hundred events
+	const nodes = 1000
 	story(t, func(w *world) {
 		for i := range nodes {
 			w.addNode(fmt.Sprint(i))
@@ -233,7 +233,7 @@ func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
 
 		requests := w.requests()
 		require.GreaterOrEqual(t, len(requests), nodes)
-		for i, request := range requests[:nodes-markWorkers] { // those in the workers' hands may still be under way
+		for i, request := range requests[:nodes] {
 			require.Equal(t, "patch nodes", request, "request %d", i)
 		}
 		w.poll()

@@ -83,6 +83,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 	for name, say := range map[string]func(*corev1.Node){
 		"an empty annotation":      annotated(AgentAnnotation, ""),
+		"a deadline long over":     agentSays(time.Date(1999, 12, 31, 23, 58, 0, 0, time.UTC)),
 		"the condition is False":   expired("False", time.Now()),
 		"the condition is Unknown": expired("Unknown", time.Now()),
 		"another condition is True": func(node *corev1.Node) {
@@ -136,7 +137,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 		"a deadline in a year":                     {said("2001-01-01T00:00:00Z"), silence, SourceAgent, at(5 * time.Minute), false},
 		"a deadline that moves up":                 {agent(at(4 * time.Minute)), agent(at(3 * time.Minute)), SourceAgent, at(3 * time.Minute), true},
 		"a deadline that moves back":               {agent(at(3 * time.Minute)), agent(at(4 * time.Minute)), SourceAgent, at(3 * time.Minute), false},
-		"a deadline that is over":                  {agent(at(-time.Minute)), silence, SourceAgent, at(-time.Minute), false},
+		"a deadline that is over":                  {agent(at(-30 * time.Second)), silence, SourceAgent, at(-30 * time.Second), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -27,6 +29,11 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
+
+func TestMain(m *testing.M) {
+	watch.DefaultChanSize = 10_000 // the fake's watches panic where more is waiting
+	os.Exit(m.Run())
+}
 
 // world is a cluster, a cloud and a running controller inside a synctest bubble: its clock stands still while anything
 // is being worked on.
