@@ -104,38 +104,48 @@ func (r *round) lower(deadline time.Time) {
 	}
 }
 
-// warn writes the request on the pods of the job that do not have it. Pods of no known system are warned of their own
-// fate only, unless their annotations make them one job: replicas of a service do not train together.
+// warn writes the request on the pods of the job that do not have it, on the doomed first: it is by them that the next
+// leader knows the round. Pods of no known system are warned of their own fate only, unless their annotations make them one
+// job: replicas of a service do not train together.
 func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 	instances := make(map[types.UID]string, len(l.doomed))
 	for _, pod := range l.doomed {
 		instances[pod.UID] = pod.notice.InstanceID
 	}
-	var unwarned []*corev1.Pod
+	var doomed, survivors []*corev1.Pod
 	for _, pod := range l.pods {
-		instance, doomed := instances[pod.UID]
-		if pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || !doomed && !areOneJob(l.ref, pod) {
-			continue
-		}
-		if len(warning(pod, r, instance)) > 0 {
-			unwarned = append(unwarned, pod)
+		instance, isDoomed := instances[pod.UID]
+		switch {
+		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || len(warning(pod, r, instance)) == 0:
+		case isDoomed:
+			doomed = append(doomed, pod)
+		case areOneJob(l.ref, pod):
+			survivors = append(survivors, pod)
 		}
 	}
-	return forEach(ctx, unwarned, func(ctx context.Context, pod *corev1.Pod) error {
-		instance := instances[pod.UID]
-		first := pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id
-		if err := c.annotate(ctx, pod, warning(pod, r, instance)); err != nil {
-			return fmt.Errorf("warning pod %s: %w", klog.KObj(pod), err)
-		}
-		if first {
-			podsWarned.WithLabelValues(l.ref.System).Inc()
-		}
-		if first && instance != "" && areOneJob(l.ref, pod) {
-			c.podEvent(pod, ReasonWarned, "Spot instance %s of node %s will be released at %s; asked to save its work (request %s)",
-				instance, pod.Spec.NodeName, formatTime(r.deadline), r.id)
-		}
-		return nil
-	})
+	warn := func(ctx context.Context, pod *corev1.Pod) error {
+		return c.warnPod(ctx, l.ref, pod, r, instances[pod.UID])
+	}
+	if err := forEach(ctx, doomed, warn); err != nil {
+		return err
+	}
+	return forEach(ctx, survivors, warn)
+}
+
+// warnPod: the instance is empty for survivors.
+func (c *Controller) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod, r round, instance string) error {
+	if err := c.annotate(ctx, pod, warning(pod, r, instance)); err != nil {
+		return fmt.Errorf("warning pod %s: %w", klog.KObj(pod), err)
+	}
+	if pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id {
+		return nil // only completed
+	}
+	podsWarned.WithLabelValues(job.System).Inc()
+	if instance != "" && areOneJob(job, pod) {
+		c.podEvent(pod, ReasonWarned, "Spot instance %s of node %s will be released at %s; asked to save its work (request %s)",
+			instance, pod.Spec.NodeName, formatTime(r.deadline), r.id)
+	}
+	return nil
 }
 
 func areOneJob(ref jobs.Ref, pod *corev1.Pod) bool {
