@@ -18,6 +18,7 @@ import (
 //	POST   /_sim/faults    switch on {"action", "kind", "code", "status", "latency": "2s", "count", "times", "scalingGroupId"}
 //	DELETE /_sim/faults    switch all off
 //	POST   /_sim/reclaim   give notice {"instanceId"}
+//	POST   /_sim/withdraw  take it back {"instanceId"}
 //	POST   /_sim/stock     {"instanceType", "zone", "stock", "purchase": "spot" (default) or "on-demand"}
 //	POST   /_sim/price     {"instanceType", "zone", "spot", "onDemand"}
 //	POST   /_sim/groups    add or change a pool, as in a world file
@@ -33,6 +34,7 @@ func (s *Server) control() http.Handler {
 		return s.Fault(f.Fault)
 	}))
 	mux.HandleFunc("POST /_sim/reclaim", post(func(b struct{ InstanceID string }) error { return s.Reclaim(b.InstanceID) }))
+	mux.HandleFunc("POST /_sim/withdraw", post(func(b struct{ InstanceID string }) error { return s.Withdraw(b.InstanceID) }))
 	mux.HandleFunc("POST /_sim/stock", post(s.postStock))
 	mux.HandleFunc("POST /_sim/price", post(func(b priceBody) error {
 		s.SetPrice(b.InstanceType, b.Zone, b.Spot, b.OnDemand)

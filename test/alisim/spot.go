@@ -103,11 +103,21 @@ func (c *cloud) reclaim(i *instance, now time.Time) {
 	if i.recycling() || i.status == statusReleased {
 		return
 	}
-	i.deadline = now.Add(c.world.NoticePeriod.Duration)
+	deadline := now.Add(c.world.NoticePeriod.Duration)
+	i.deadline = deadline
 	c.recycling.add(i)
 	c.remedy(i)
-	c.at(i.deadline, func(time.Time) {
+	c.at(deadline, func(time.Time) {
+		if !i.deadline.Equal(deadline) {
+			return // withdrawn
+		}
 		c.release(i)
 		c.lookAfter(i.group)
 	})
+}
+
+// withdraw takes the notice back.
+func (c *cloud) withdraw(i *instance) {
+	i.deadline = time.Time{}
+	c.recycling.remove(i)
 }

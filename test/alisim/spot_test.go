@@ -157,6 +157,26 @@ func TestDesiredCapacityIsTriedAgainUntilThereIsStock(t *testing.T) {
 	assert.Len(t, s.members(spotGroup), 2, "bought without anybody asking")
 }
 
+func TestANoticeCanBeWithdrawn(t *testing.T) {
+	s := start(t)
+	s.buy(spotGroup, 1)
+	spared := ids(s.members(spotGroup))[0]
+	require.Error(t, s.Withdraw(spared), "there is none")
+	require.NoError(t, s.Reclaim(spared))
+	s.pass(noticeDelay / 2)
+	require.NoError(t, s.Withdraw(spared))
+	assert.Empty(t, s.machines(recycling))
+	assert.Equal(t, 404, s.metadata(spared, "instance/spot/termination-time").status)
+
+	s.pass(noticeDelay / 4)
+	require.NoError(t, s.Reclaim(spared), "and given again")
+	s.pass(noticeDelay - time.Second)
+	assert.Len(t, s.machines(nil), 1, "the first deadline was none")
+	s.pass(time.Second)
+	assert.Empty(t, s.machines(nil))
+	assert.Error(t, s.Withdraw(spared), "it is gone")
+}
+
 func TestSpotInstanceRemedyReplacesAtTheNotice(t *testing.T) {
 	s := start(t, func(w *alisim.World) { w.Pools[0].SpotInstanceRemedy, w.Pools[0].MaxSize = true, 1 })
 	s.buy(spotGroup, 1)

@@ -48,6 +48,18 @@ func (s *Server) Reclaim(instanceID string) error {
 	})
 }
 
+// Withdraw takes the notice of an instance back: it lives on as if there had been none.
+func (s *Server) Withdraw(instanceID string) error {
+	return s.locked(func(c *cloud) error {
+		i, known := c.instanceBy[instanceID]
+		if !known || !i.recycling() {
+			return unknown("doomed instance", instanceID)
+		}
+		c.withdraw(i)
+		return nil
+	})
+}
+
 // StopInstance makes an instance unhealthy, as if it had been stopped from inside.
 func (s *Server) StopInstance(instanceID string) error {
 	return s.locked(func(c *cloud) error {
