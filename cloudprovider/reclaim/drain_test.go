@@ -2,17 +2,22 @@ package reclaim
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
 func TestADoomedNodeIsEmptiedOfWhatCanMove(t *testing.T) {
@@ -166,4 +171,144 @@ func (w *world) graces() []int64 {
 		}
 	}
 	return graces
+}
+
+func TestAPodWithABudgetDoesNotHoldUpTheOthers(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("guarded", "a")
+		w.protect("guarded")
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(time.Minute) // by now it is asked every ten seconds
+		for i := range 20 {
+			w.client.ClearActions()
+			w.addPod(fmt.Sprint("late-", i), "a")
+			w.pass(time.Second)
+			require.Contains(t, w.gone(), fmt.Sprint("late-", i))
+			require.LessOrEqual(t, len(w.gone()), 2, "nor is the budget asked more often for it")
+		}
+	})
+}
+
+func TestAPodThatWouldTakeTooLongIsHurried(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes   time.Duration // from the notice
+		hurried bool
+	}{
+		"beyond the deadline":          {time.Hour, true},
+		"it will be gone in good time": {4*time.Minute + 30*time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.addPod("p", "a", grace(time.Hour), func(pod *corev1.Pod) {
+					pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(tc.takes)}
+					pod.Finalizers = []string{"keep"}
+				})
+				w.cloud.reclaim("a")
+				w.start()
+				w.pass(4*time.Minute - 2*time.Second)
+				require.Empty(t, w.gone(), "it is left to go")
+				w.pass(5 * time.Second)
+				if !tc.hurried {
+					assert.Empty(t, w.gone())
+					return
+				}
+				require.NotEmpty(t, w.gone())
+				assert.InDelta(t, 60, w.graces()[0], 2)
+			})
+		})
+	}
+}
+
+func TestALeaderThatComesLateHearsTheJobsOutAllTheSame(t *testing.T) {
+	for name, tc := range map[string]struct {
+		left    time.Duration
+		decided bool
+	}{
+		"a minute is enough to suspend a job": {50 * time.Second, true},
+		"seconds are not":                     {10 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 2)
+				w.gang("train", "worker", 2)
+				w.cloud.reclaim("train-worker-0")
+				f.start(func(c *Config) { c.Replaced = func(string) bool { return false } })
+				require.Empty(t, f.called())
+				w.stop()
+				w.pass(DefaultNoticePeriod - tc.left - time.Second)
+				w.client.ClearActions()
+
+				f.start()
+				require.Equal(t, !tc.decided, len(w.gone()) > 0)
+				w.pass(10 * time.Second)
+				assert.Equal(t, []string{"train-worker-0"}, w.gone())
+				if tc.decided {
+					assert.Equal(t, []string{"suspend train"}, f.called())
+				}
+			})
+		})
+	}
+}
+
+func TestADeadlineThatIsOverLeavesNoTimeToTalk(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		w.addNode("a", func(node *corev1.Node) {
+			node.Annotations = map[string]string{DeadlineAnnotation: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)}
+		})
+		w.cloud.reclaim("a")
+		w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting)
+		f.start()
+		assert.Equal(t, []string{"p"}, w.gone())
+		assert.Contains(t, w.requests(), "delete pods")
+	})
+}
+
+func TestWhatHadToBeDeletedIsCountedByTheNextLeader(t *testing.T) {
+	for outcome, changeLeader := range map[string]func(*world){
+		"deleted": func(*world) {},
+		"deleted, under another leader": func(w *world) {
+			w.stop()
+			w.start()
+		},
+	} {
+		t.Run(outcome, func(t *testing.T) {
+			story(t, func(w *world) {
+				counter := reclaims.WithLabelValues(string(SourcePoll), outcomeDeleted)
+				before := testutil.ToFloat64(counter)
+				w.addNode("a")
+				w.addPod("guarded", "a")
+				w.protect("guarded")
+				w.cloud.reclaim("a")
+				w.start()
+				w.pass(4*time.Minute + time.Second)
+				require.Empty(t, w.pods())
+				changeLeader(w)
+				w.cloud.release("a")
+				w.pass(5 * DefaultPollInterval)
+				require.Nil(t, w.node("a"))
+				assert.Equal(t, before+1, testutil.ToFloat64(counter))
+			})
+		})
+	}
+}
+
+func TestPodsOfAReleasedInstanceDoNotWaitForTheGarbageCollector(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("guarded", "a")
+		w.addPod("driver", "a", ownedByDaemonSet)
+		w.protect("guarded")
+		w.cloud.reclaim("a")
+		w.start()
+		w.cloud.release("a")
+		w.pass(5 * DefaultPollInterval)
+		require.Nil(t, w.node("a"))
+		assert.Equal(t, []string{"driver"}, w.pods())
+		graces := w.graces()
+		assert.EqualValues(t, 0, graces[len(graces)-1], "its containers are gone")
+	})
 }
