@@ -23,6 +23,7 @@ func TestTheWorldIsSteeredOverHTTP(t *testing.T) {
 	assert.Equal(t, 204, s.post("/_sim/withdraw", `{"instanceId": "`+id+`"}`).status)
 	assert.Empty(t, s.machines(recycling))
 	assert.Equal(t, 400, s.post("/_sim/withdraw", `{"instanceId": "`+id+`"}`).status)
+	assert.Equal(t, 204, s.post("/_sim/reclaim", `{"instanceId": "`+id+`"}`).status)
 
 	assert.Equal(t, 204, s.post("/_sim/stock", `{"instanceType": "`+small+`", "zone": "`+zoneA+`", "stock": 0}`).status)
 	assert.Equal(t, 204, s.post("/_sim/stock", `{"instanceType": "`+large+`", "zone": "`+zoneA+`", "stock": 0, "purchase": "on-demand"}`).status)
