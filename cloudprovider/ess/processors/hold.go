@@ -94,10 +94,10 @@ func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1
 	if err != nil {
 		return nil, err
 	}
-	h.countUnplaced(gangs, pending, left)
 	if h.supervised != nil {
-		h.supervised.judge(ctx)
+		left = h.supervised.judge(ctx, left)
 	}
+	h.countUnplaced(gangs, pending, left)
 	if err := countRunning(ctx, gangs); err != nil {
 		// Without the count no gang is complete: better late than in pieces.
 		klog.Errorf("Holding all gangs back, cannot list pods: %v", err)

@@ -2,6 +2,7 @@ package processors
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -120,59 +122,76 @@ func standIn(gang ReturningGang, i int) *apiv1.Pod {
 type placed struct {
 	member
 	copy *apiv1.Pod
-	node string
+	node *apiv1.Node
 }
 
-// judge tells where the returning pods went. Those of a gang that cannot have its minimum are taken out of the snapshot
-// again: the nodes that they would fill are of no use to it, and scale-down may have them.
-func (s *supervised) judge(ctx *cacontext.AutoscalingContext) {
+// judge tells where the returning pods went, and adds those to what is left that went to nodes on their way out, as pods
+// do that tolerate everything. The pods of a gang that cannot have its minimum are taken out of the snapshot again: the
+// nodes that they would fill are of no use to it, and scale-down may have them.
+func (s *supervised) judge(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) []*apiv1.Pod {
 	if len(s.gangs) == 0 {
-		return
+		return left
 	}
-	found, whereabouts := make([]Placement, len(s.gangs)), make([][]placed, len(s.gangs))
+	located, misplaced := s.locate(ctx)
+	for _, pod := range misplaced {
+		withdraw(ctx, pod)
+		left = append(left, pod.copy)
+	}
+	for g, gang := range s.gangs {
+		var found Placement
+		for _, pod := range located[g] {
+			if isThere(pod.node) {
+				found.Ready = append(found.Ready, gang.Pods[pod.pod])
+			} else {
+				found.Coming = append(found.Coming, gang.Pods[pod.pod])
+			}
+			if len(located[g]) < gang.Min {
+				withdraw(ctx, pod)
+			}
+		}
+		s.supervision.Fits(gang.Ref, found)
+	}
+	return left
+}
+
+// locate finds the copies in the snapshot: by gang, in the order of its pods, and those that may not stay.
+func (s *supervised) locate(ctx *cacontext.AutoscalingContext) (located map[int][]placed, misplaced []placed) {
 	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
 	if err != nil {
 		klog.Errorf("Cannot tell where jobs could resume: %v", err)
 	}
-	located := map[member]bool{} // ready or not
+	located = map[int][]placed{}
 	for _, info := range nodes {
-		ready := isThere(info.Node())
 		for _, podInfo := range info.Pods() {
-			if at, ours := s.copies[podInfo.UID]; ours {
-				located[at] = ready
-				whereabouts[at.gang] = append(whereabouts[at.gang], placed{at, podInfo.Pod, info.Node().Name})
+			at, ours := s.copies[podInfo.UID]
+			switch {
+			case !ours:
+			case isLeaving(info.Node()):
+				misplaced = append(misplaced, placed{at, podInfo.Pod, info.Node()})
+			default:
+				located[at.gang] = append(located[at.gang], placed{at, podInfo.Pod, info.Node()})
 			}
 		}
 	}
-	for g, gang := range s.gangs {
-		for i, pod := range gang.Pods {
-			switch ready, has := located[member{g, i}]; {
-			case has && ready:
-				found[g].Ready = append(found[g].Ready, pod)
-			case has:
-				found[g].Coming = append(found[g].Coming, pod)
-			}
-		}
-		if len(whereabouts[g]) < gang.Min {
-			withdraw(ctx, whereabouts[g])
-		}
-		s.supervision.Fits(gang.Ref, found[g])
+	for _, gang := range located {
+		slices.SortFunc(gang, func(a, b placed) int { return a.pod - b.pod })
 	}
+	return located, misplaced
+}
+
+// isLeaving says whether the node is not meant for further pods.
+func isLeaving(node *apiv1.Node) bool {
+	return node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node)
 }
 
 // isThere says whether a pod that fits the node could start on it now.
 func isThere(node *apiv1.Node) bool {
-	if node.Annotations[core.NodeUpcomingAnnotation] == "true" || node.Spec.Unschedulable {
-		return false
-	}
 	ready, _, err := kubeutil.GetReadinessState(node)
-	return err == nil && ready
+	return err == nil && ready && node.Annotations[core.NodeUpcomingAnnotation] != "true"
 }
 
-func withdraw(ctx *cacontext.AutoscalingContext, pods []placed) {
-	for _, pod := range pods {
-		if err := ctx.ClusterSnapshot.UnschedulePod(pod.copy.Namespace, pod.copy.Name, pod.node); err != nil {
-			klog.Errorf("Cannot take pod %s/%s out of the simulation: %v", pod.copy.Namespace, pod.copy.Name, err)
-		}
+func withdraw(ctx *cacontext.AutoscalingContext, pod placed) {
+	if err := ctx.ClusterSnapshot.UnschedulePod(pod.copy.Namespace, pod.copy.Name, pod.node.Name); err != nil {
+		klog.Errorf("Cannot take pod %s/%s out of the simulation: %v", pod.copy.Namespace, pod.copy.Name, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 )
@@ -64,6 +65,9 @@ func upcoming(node *apiv1.Node) {
 }
 func cordoned(node *apiv1.Node) { node.Spec.Unschedulable = true }
 func notReady(node *apiv1.Node) { node.Status.Conditions[0].Status = apiv1.ConditionFalse }
+func beingRemoved(node *apiv1.Node) {
+	node.Spec.Taints = []apiv1.Taint{{Key: taints.ToBeDeletedTaint, Effect: apiv1.TaintEffectNoSchedule}}
+}
 func tolerant(pod *apiv1.Pod) {
 	pod.Spec.Tolerations = []apiv1.Toleration{{Operator: apiv1.TolerationOpExists}}
 }
@@ -96,6 +100,9 @@ func TestReturningGangs(t *testing.T) {
 			gang:  ReturningGang{Pods: newPods(4, "worker"), Min: 2}, ready: 2, kept: 2},
 		"a cordoned node takes nobody, though its pods tolerate all": {
 			nodes: []*apiv1.Node{nodeFor("node", "2", cordoned)},
+			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
+		"nor does one that is being removed, so that the whole gang is bought": {
+			nodes: []*apiv1.Node{nodeFor("node", "1", beingRemoved)},
 			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
 		"who is there goes first, whatever the priority of who returns": {
 			nodes:   []*apiv1.Node{nodeFor("node", "2")},

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+// TestJobsThatCannotRun has less capacity than its jobs want.
+func TestJobsThatCannotRun(t *testing.T) {
+	parts := []struct {
+		name string
+		tell func(*jobStory)
+	}{
+		{"deadline", jobIsGivenUpWhenItsMaximumWaitIsOver},
+		{"full", suspendedJobResumesInFull},
+		{"dynamic", suspendedJobResumesWithWhatThereIsAndGrows},
+	}
+	var pools []string
+	for _, part := range parts {
+		pools = append(pools, part.name)
+	}
+	s := tellOfJobs(t, pools...)
+	t.Run("parts", func(t *testing.T) {
+		for _, part := range parts {
+			t.Run(part.name, func(t *testing.T) { part.tell(s.in(t)) })
+		}
+	})
+}
+
+// room lets the job's pool have so many instances.
+func (s *jobStory) room(job string, n int) {
+	s.t.Helper()
+	tags := jobPool(job).Tags
+	tags["gpu-spot.autoscaling/max-size"] = strconv.Itoa(n)
+	require.NoError(s.t, s.Cloud.SetGroupTags("asg-"+job, tags))
+}
+
+// bought is how many instances of the job's pool were asked for so far, purchase by purchase.
+func (s *jobStory) bought(job string) (purchases []string) {
+	for _, request := range s.requests("ScaleWithAdjustment") {
+		if request.Parameters["ScalingGroupId"] == "asg-"+job {
+			purchases = append(purchases, request.Parameters["AdjustmentValue"])
+		}
+	}
+	return purchases
+}
+
+// lives waits until the job's pool has so many instances.
+func (s *jobStory) lives(job string, n int) {
+	s.t.Helper()
+	s.eventually(strconv.Itoa(n)+" instances live in the pool "+job, func(context.Context) (bool, error) {
+		return len(s.instances("asg-"+job)) == n, nil
+	})
+}
+
+// patchJob changes a batch Job as its owner would.
+func (s *jobStory) patchJob(name, patch string) {
+	s.t.Helper()
+	_, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
+
+func jobIsGivenUpWhenItsMaximumWaitIsOver(s *jobStory) {
+	s.room("deadline", 2)
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: deadline, annotations: {gpu-spot.autoscaling/max-wait: 40s}}
+spec: {completionMode: Indexed, parallelism: 4, completions: 4, template: ` + gpuTemplate("deadline") + `}
+`)
+	s.lives("deadline", 2)
+	s.noted("Job", "deadline", "SpotJobTimedOut", 1)
+	s.becomes(batchJobs, "deadline", "spec.suspend", true)
+	s.told("SpotNodeGivenBack", "job/default/deadline")
+	s.lives("deadline", 0)
+	purchases := s.bought("deadline")
+
+	s.room("deadline", 4)
+	rig.Always(s.t, 10*time.Second, "nothing is bought for it any more", func(context.Context) (bool, error) {
+		return len(s.bought("deadline")) == len(purchases), nil
+	})
+	s.patchJob("deadline", `{"metadata": {"annotations": {"gpu-spot.autoscaling/max-wait": null}}, "spec": {"suspend": false}}`)
+	s.whole("job-name=deadline", 4)
+	s.released(batchJobs, "deadline")
+	assert.Equal(s.t, false, s.field(batchJobs, "deadline", "spec.suspend"), "its owner wins")
+}
+
+func suspendedJobResumesInFull(s *jobStory) {
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: full}
+spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("full") + `}
+`)
+	pods := s.whole("job-name=full", 3)
+	before := len(s.bought("full"))
+	s.room("full", 2)
+	doomed := s.reclaimUnder(pods[0])
+	s.noted("Job", "full", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.lives("full", 0) // what is left is of no use to it
+	assert.Len(s.t, s.bought("full"), before, "nor is what could be bought")
+	assert.Equal(s.t, true, s.field(batchJobs, "full", "spec.suspend"))
+
+	s.room("full", 3)
+	s.whole("job-name=full", 3)
+	s.released(batchJobs, "full")
+	s.noted("Job", "full", "SpotJobResumed", 1)
+	assert.Equal(s.t, []string{"3"}, s.bought("full")[before:], "all of it, at once")
+	assert.Nil(s.t, s.field(batchJobs, "full", "status.failed"))
+}
+
+func suspendedJobResumesWithWhatThereIsAndGrows(s *jobStory) {
+	s.play(standin.NewETOperator)
+	s.submit(`
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: TrainingJob
+metadata: {name: dynamic, annotations: {gpu-spot.autoscaling/recovery: dynamic}}
+spec:
+  restartPolicy: OnFailure
+  backoffLimit: 0
+  etReplicaSpecs:
+    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 4 --min-np 2 --max-np 4 --host-discovery-script /etc/edl/discover_hosts.sh python train.py") + `}
+    worker: {replicas: 4, minReplicas: 2, maxReplicas: 4, restartPolicy: Always, template: ` + gpuTemplate("dynamic") + `}
+`)
+	const workersOf = "training-job-name=dynamic,training-job-role=worker"
+	workers := s.whole(workersOf, 4)
+	s.becomes(standin.TrainingJobs, "dynamic", "status.phase", "Running")
+	s.room("dynamic", 2)
+	doomed := s.reclaimUnder(workers[:3]...)
+	s.noted("TrainingJob", "dynamic", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("TrainingJob", "dynamic", "SpotJobResumed", 1)
+	s.whole(workersOf, 2)
+	s.becomes(standin.TrainingJobs, "dynamic", "status.phase", "Running")
+
+	s.room("dynamic", 4)
+	s.whole(workersOf, 4)
+	s.released(standin.TrainingJobs, "dynamic")
+	s.noted("TrainingJob", "dynamic", "SpotJobGrown", 1)
+}
+
+func TestReclaimOfMostNodesDoesNotStopTheAutoscaler(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 20)))
+	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
+	s.deploy("serve", 10)
+	all := func(ctx context.Context) (bool, error) {
+		pods, err := s.replicas(ctx, "serve")
+		return len(pods) == 10, err
+	}
+	s.eventually("all replicas run", all)
+	doomed := map[string]bool{}
+	for _, instance := range s.instances("asg-1")[:6] {
+		require.NoError(t, s.Cloud.Reclaim(instance.ID))
+		doomed[instance.ID] = true
+	}
+	s.eventually("the six are gone", func(ctx context.Context) (bool, error) {
+		for id := range doomed {
+			if node, err := s.node(ctx, id); node != nil || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	s.eventually("all replicas run again", all)
+	bought := 0
+	for _, request := range s.requests("ScaleWithAdjustment") {
+		n, err := strconv.Atoi(request.Parameters["AdjustmentValue"])
+		require.NoError(t, err)
+		bought += n
+	}
+	assert.Equal(t, 16, bought, "ten, and one replacement for each reclaim")
+}
