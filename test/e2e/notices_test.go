@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	certutil "k8s.io/client-go/util/cert"
+
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const noticeOfPush = "gpu-spot.autoscaling/notice-push"
+
+func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	door := s.door()
+	flags := append(door.flags, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
+	a := s.RunAutoscaler(t, flags...)
+	doomed := s.oneNode()
+
+	s.eventually("the endpoint is open", func(ctx context.Context) (bool, error) {
+		status, err := door.push(ctx, "wrong", interruption(doomed))
+		return status == http.StatusUnauthorized, err
+	})
+	for what, event := range map[string]string{
+		"a foreign instance":     interruption("i-of-another-cluster"),
+		"another region":         strings.ReplaceAll(interruption(doomed), "ap-southeast-1", "cn-beijing"),
+		"an event sent too late": interruptionAt(doomed, time.Now().Add(-time.Hour)),
+		"another event":          `{"name":"Instance:StateChange","content":{"resourceId":"` + doomed + `","state":"Stopping"}}`,
+	} {
+		status, err := door.push(t.Context(), door.token, event)
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, status, what)
+	}
+	status, err := door.push(t.Context(), door.token, "{")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusBadRequest, status)
+	node, err := s.node(t.Context(), doomed)
+	require.NoError(t, err)
+	assert.NotContains(t, node.Annotations, noticeOfPush)
+
+	// The cloud knows of the notice too, so that the instance goes in the end; but nobody asks it.
+	require.NoError(t, s.Cloud.Reclaim(doomed))
+	status, err = door.push(t.Context(), door.token, "["+interruption(doomed)+","+interruption("i-of-another-cluster")+"]")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, status)
+	node, err = s.node(t.Context(), doomed)
+	require.NoError(t, err)
+	require.NotNil(t, node)
+	assert.Contains(t, node.Annotations, noticeOfPush, "it stood there before the answer")
+	s.heardFrom(doomed, "push")
+	metrics, err := a.Metrics(t.Context())
+	require.NoError(t, err)
+	for outcome, want := range map[string]float64{"accepted": 1, "unknown": 2, "foreign": 1, "stale": 1, "other": 1, "malformed": 1} {
+		assert.Equal(t, want, counter(metrics["gpu_spot_reclaim_pushed_events_total"], outcome), outcome)
+	}
+	s.emptied(doomed)
+}
+
+func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	flags := []string{"--reclaim-notice-period=40s", "--reclaim-poll-interval=1h"}
+	leader := s.RunAutoscaler(t, append(flags, "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler")...)
+	doomed := s.oneNode()
+	door := s.door()
+	s.RunAutoscaler(t, append(append(flags, door.flags...), "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler")...)
+	s.eventually("the other takes the notice", func(ctx context.Context) (bool, error) {
+		status, err := door.push(ctx, door.token, interruption(doomed))
+		return status == http.StatusOK, err
+	})
+	leader.Kill()
+	s.heardFrom(doomed, "push")
+}
+
+func TestNodeConditionMarksTheNode(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
+	doomed := s.oneNode()
+	s.expire(doomed, corev1.ConditionTrue)
+	s.heardFrom(doomed, "condition")
+	s.emptied(doomed)
+}
+
+func TestAgentsAnnotationMarksTheNodeAndThePollConfirmsIt(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	a := s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=2s")
+	doomed := s.oneNode()
+	deadline := time.Now().Add(35 * time.Second).UTC().Truncate(time.Second)
+	s.annotate(doomed, noticeOfAgent, deadline.Format(time.RFC3339))
+	s.heardFrom(doomed, "node-agent")
+	require.NoError(t, s.Cloud.Reclaim(doomed))
+	s.eventually("the poll confirms", func(ctx context.Context) (bool, error) {
+		metrics, err := a.Metrics(ctx)
+		return samples(metrics["gpu_spot_reclaim_confirmation_delay_seconds"], "ecs-poll") == 1, err
+	})
+	node, err := s.node(t.Context(), doomed)
+	require.NoError(t, err)
+	require.NotNil(t, node)
+	assert.Equal(t, deadline.Format(time.RFC3339), node.Annotations["gpu-spot.autoscaling/reclaim-deadline"], "what was stated stands")
+	assert.Equal(t, "node-agent", node.Annotations["gpu-spot.autoscaling/reclaim-source"])
+	s.emptied(doomed)
+}
+
+func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		speak, giveUp func(s *story, id string)
+		source        string
+	}{
+		"the cloud": {
+			func(s *story, id string) { require.NoError(s.t, s.Cloud.Reclaim(id)) },
+			func(s *story, id string) { require.NoError(s.t, s.Cloud.Withdraw(id)) },
+			"ecs-poll",
+		},
+		"the condition": {
+			func(s *story, id string) { s.expire(id, corev1.ConditionTrue) },
+			func(s *story, id string) { s.expire(id, corev1.ConditionFalse) },
+			"condition",
+		},
+		"the agent": {
+			func(s *story, id string) {
+				s.annotate(id, noticeOfAgent, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339))
+			},
+			func(s *story, id string) { s.annotate(id, noticeOfAgent, nil) },
+			"node-agent",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world(single("asg-1", 1))
+			w.NoticePeriod = metav1.Duration{Duration: 5 * time.Minute}
+			s := tell(t, w)
+			s.RunAutoscaler(t, "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=10m")
+			spared := s.oneNode()
+			before, err := s.node(t.Context(), spared)
+			require.NoError(t, err)
+			tc.speak(s, spared)
+			s.heardFrom(spared, tc.source)
+			tc.giveUp(s, spared)
+			s.eventually("the Node is as it was", func(ctx context.Context) (bool, error) {
+				node, err := s.node(ctx, spared)
+				return node != nil && untouched(node, before), err
+			})
+			s.told("SpotReclaimCancelled", spared)
+			pod := rig.GPUPod("next", 1)
+			s.Submit(t, pod)
+			s.running(pod)
+			assert.Len(t, s.instances("asg-1"), 1, "it takes pods again")
+		})
+	}
+}
+
+// untouched says whether nothing of a reclaim is left on the Node but the note that one was refuted.
+func untouched(node, before *corev1.Node) bool {
+	for annotation := range node.Annotations {
+		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-refuted" {
+			return false
+		}
+	}
+	_, labelled := node.Labels["gpu-spot.autoscaling/reclaiming"]
+	sameTaints := slices.EqualFunc(node.Spec.Taints, before.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) })
+	return !labelled && !node.Spec.Unschedulable && sameTaints
+}
+
+// oneNode has a Node bought for a pod, and returns its instance.
+func (s *story) oneNode() (instanceID string) {
+	s.t.Helper()
+	pod := rig.GPUPod("train", 1)
+	s.Submit(s.t, pod)
+	s.running(pod)
+	instances := s.instances("asg-1")
+	require.Len(s.t, instances, 1)
+	return instances[0].ID
+}
+
+// heardFrom waits until the Node of the instance is marked, and checks whose word that was.
+func (s *story) heardFrom(instanceID, source string) {
+	s.t.Helper()
+	s.eventually("the Node of "+instanceID+" is marked", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, instanceID)
+		if node == nil || !marked(node) {
+			return false, err
+		}
+		assert.Equal(s.t, source, node.Annotations["gpu-spot.autoscaling/reclaim-source"])
+		return true, nil
+	})
+	s.told("SpotReclaimNotice", instanceID, source)
+}
+
+// emptied waits until no pod is on the Node of the instance.
+func (s *story) emptied(instanceID string) {
+	s.t.Helper()
+	s.eventually("the Node of "+instanceID+" is empty", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, instanceID)
+		if node == nil {
+			return err == nil, err
+		}
+		pods, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name})
+		return err == nil && len(pods.Items) == 0, err
+	})
+}
+
+// annotate writes on the Node of the instance; nil takes off.
+func (s *story) annotate(instanceID, key string, value any) {
+	s.t.Helper()
+	node, err := s.node(s.t.Context(), instanceID)
+	require.NoError(s.t, err)
+	require.NotNil(s.t, node)
+	text := "null"
+	if value != nil {
+		text = fmt.Sprintf("%q", value)
+	}
+	_, err = s.Client.CoreV1().Nodes().Patch(s.t.Context(), node.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, text), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
+
+// expire is what ACK's node-problem-detector says of the Node.
+func (s *story) expire(instanceID string, status corev1.ConditionStatus) {
+	s.t.Helper()
+	node, err := s.node(s.t.Context(), instanceID)
+	require.NoError(s.t, err)
+	require.NotNil(s.t, node)
+	now := time.Now().UTC().Format(time.RFC3339)
+	_, err = s.Client.CoreV1().Nodes().Patch(s.t.Context(), node.Name, types.StrategicMergePatchType, fmt.Appendf(nil,
+		`{"status":{"conditions":[{"type":"InstanceExpired","status":%q,"reason":"InstanceToBeTerminated","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`,
+		status, now, now), metav1.PatchOptions{}, "status")
+	require.NoError(s.t, err)
+}
+
+// door is an endpoint for notices, and its key.
+type door struct {
+	url, token string
+	flags      []string
+	client     *http.Client
+}
+
+// door chooses an address, a token and a certificate.
+func (s *story) door() *door {
+	s.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(s.t, err)
+	address := listener.Addr().String()
+	require.NoError(s.t, listener.Close())
+
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	require.NoError(s.t, err)
+	d := &door{url: "https://" + address + "/v1/notices", token: "open sesame"}
+	dir := s.t.TempDir()
+	for file, content := range map[string][]byte{"cert": certificate, "key": key, "token": []byte(d.token + "\n")} {
+		require.NoError(s.t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
+	}
+	d.flags = []string{
+		"--notice-address=" + address, "--notice-token-file=" + filepath.Join(dir, "token"),
+		"--notice-tls-cert-file=" + filepath.Join(dir, "cert"), "--notice-tls-private-key-file=" + filepath.Join(dir, "key"),
+	}
+	roots := x509.NewCertPool()
+	require.True(s.t, roots.AppendCertsFromPEM(certificate))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	d.client = &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return d
+}
+
+// push returns the status of the answer.
+func (d *door) push(ctx context.Context, token, body string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := d.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	return response.StatusCode, nil
+}
+
+// interruption is the event of EventBridge.
+func interruption(instanceID string) string { return interruptionAt(instanceID, time.Now()) }
+
+func interruptionAt(instanceID string, at time.Time) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":"1","source":"acs.ecs","type":"ecs:Instance:PreemptibleInstanceInterruption",
+		"subject":"acs:ecs:ap-southeast-1:1690:instance/%s","time":%q,"aliyunregionid":"ap-southeast-1","data":{"instanceId":%q,"action":"delete"}}`,
+		instanceID, at.Format(time.RFC3339Nano), instanceID)
+}
+
+// counter is that of the label's value, zero where there is none.
+func counter(family *dto.MetricFamily, value string) float64 {
+	for _, metric := range family.GetMetric() {
+		if metric.GetLabel()[0].GetValue() == value {
+			return metric.GetCounter().GetValue()
+		}
+	}
+	return 0
+}
+
+// samples is how many the histogram has for the label's value.
+func samples(family *dto.MetricFamily, value string) uint64 {
+	for _, metric := range family.GetMetric() {
+		if metric.GetLabel()[0].GetValue() == value {
+			return metric.GetHistogram().GetSampleCount()
+		}
+	}
+	return 0
+}
