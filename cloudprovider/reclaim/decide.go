@@ -237,14 +237,15 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref, r round) (leave 
 		}
 		return suspendWait, nil
 	}
-	if isShrunkSince(job, r.requested) {
-		return shrinkWait, nil // an earlier leader did
-	}
 	workers := l.doomedWorkers()
 	if len(workers) == 0 {
 		return 0, nil
 	}
-	if err := c.Jobs.Shrink(ctx, job, workers); err != nil {
+	err = c.Jobs.Shrink(ctx, job, workers)
+	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) && isShrunkSince(job, r.requested) {
+		return shrinkWait, nil // with what an earlier leader asked for
+	}
+	if err != nil {
 		return 0, err
 	}
 	if job, err = c.Jobs.Get(ctx, ref); err == nil && isShrunkSince(job, r.requested) {
@@ -265,7 +266,7 @@ func (l *loss) launcherIsDoomed() bool {
 // survivors counts hosts only where they train: where there are more workers and hosts than the job asks for workers, they
 // do not.
 func (l *loss) survivors(job jobs.Job) int {
-	if l.allWorkers+l.allHosts > job.Replicas {
+	if l.training > job.Replicas {
 		return l.workers
 	}
 	return l.workers + l.hosts

@@ -207,8 +207,8 @@ type loss struct {
 	doomed []doomedPod
 	// workers and hosts are those that are neither doomed nor on their way out.
 	workers, hosts int
-	// allWorkers and allHosts include the doomed.
-	allWorkers, allHosts int
+	// training are all workers and hosts that are not on their way out, the doomed too.
+	training int
 }
 
 // lossOf looks at all pods of the job once.
@@ -240,13 +240,14 @@ func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *fate) {
 	} else if pod.DeletionTimestamp == nil {
 		survives = 1
 	}
+	if pod.DeletionTimestamp == nil && role != jobs.RoleLauncher {
+		l.training++
+	}
 	switch role {
 	case jobs.RoleWorker:
 		l.workers += survives
-		l.allWorkers++
 	case jobs.RoleHost:
 		l.hosts += survives
-		l.allHosts++
 	}
 }
 

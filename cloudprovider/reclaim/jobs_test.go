@@ -31,8 +31,12 @@ type fakeJobs struct {
 	fails map[string]error
 	// hangs are actions that never answer.
 	hangs map[string]bool
-	// scales says that the system takes away the pods of a Shrink by itself, and notes it on the job.
+	// scales says that the system is at work on a Shrink, and notes it on the job.
 	scales bool
+	// out are the pods that were shrunk away.
+	out []string
+	// reshrunk is the answer to a Shrink of pods that were shrunk away already, which is no call.
+	reshrunk error
 }
 
 var _ Jobs = (*fakeJobs)(nil)
@@ -95,7 +99,14 @@ func (f *fakeJobs) Warn(ctx context.Context, job jobs.Job, _ jobs.Warning) error
 
 func (f *fakeJobs) Shrink(ctx context.Context, job jobs.Job, pods []string) error {
 	pods = slices.Sorted(slices.Values(pods))
+	f.mu.Lock()
+	known := len(f.out) > 0 && !slices.ContainsFunc(pods, func(pod string) bool { return !slices.Contains(f.out, pod) })
+	f.mu.Unlock()
+	if known {
+		return f.reshrunk
+	}
 	return f.call(ctx, "shrink", job.Name+" "+strings.Join(pods, ","), func(job *jobs.Job) {
+		f.out = append(f.out, pods...)
 		if f.scales {
 			job.Object.SetLabels(map[string]string{jobs.LabelHeld: jobs.HeldShrunk})
 			job.Object.SetAnnotations(map[string]string{jobs.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339)})

@@ -68,19 +68,25 @@ func (m mortal) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) e
 // TestALeaderMayBeKilledBetweenAnyTwoSteps kills the leader after its first write, in another story after its second, and
 // so on until it has nothing more to write.
 func TestALeaderMayBeKilledBetweenAnyTwoSteps(t *testing.T) {
+	shrunk := []string{"shrink train train-worker-0,train-worker-1"}
 	for name, tc := range map[string]struct {
-		least int
-		want  []string
+		least    int
+		reshrunk error
+		want     []string
 	}{
-		"of a job that is shrunk":    {1, []string{"shrink train train-worker-0,train-worker-1"}},
-		"of a job that is suspended": {2, []string{"suspend train"}},
+		"of a job that is shrunk":                        {1, nil, shrunk},
+		"of a job whose system is busy when asked again": {1, &jobs.BusyError{With: "ScaleIn"}, shrunk},
+		"of a job that is suspended":                     {2, nil, []string{"suspend train"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			finished := false
 			for writes := 0; !finished; writes++ {
 				require.Less(t, writes, 60, "it never ends")
 				t.Run(fmt.Sprint(writes), func(t *testing.T) {
-					jobStory(t, func(w *world, f *fakeJobs) { finished = killAfter(w, f, writes, tc.least, tc.want) })
+					jobStory(t, func(w *world, f *fakeJobs) {
+						f.reshrunk = tc.reshrunk
+						finished = killAfter(w, f, writes, tc.least, tc.want)
+					})
 				})
 			}
 		})
@@ -126,6 +132,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 	w.pass(time.Minute)
 	lived = !k.struck()
 	w.stop()
+	w.seen() // the dead tell what they like
 	k.set(false, 0)
 	leader()
 	w.pass(2 * time.Second)
@@ -137,6 +144,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 	assert.Equal(w, want, f.called(), "one decision")
 	assert.Len(w, ids, 1, "one request")
 	assert.Empty(w, w.request("train-worker-2"), "which is over")
+	assert.NotContains(w, w.seen(), "SpotReclaimUnprepared train")
 	for _, node := range []string{"train-worker-0", "train-worker-1"} {
 		assert.True(w, isDrained(w.node(node)))
 	}
