@@ -30,50 +30,71 @@ func manifests(t *testing.T) []runtime.Object {
 	t.Helper()
 	paths, err := filepath.Glob("manifests/*.yaml")
 	require.NoError(t, err)
+	optional, err := filepath.Glob("manifests/optional/*.yaml")
+	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	require.NotEmpty(t, optional)
 	var objects []runtime.Object
-	for _, path := range paths {
+	for _, path := range append(paths, optional...) {
 		file, err := os.Open(path)
 		require.NoError(t, err)
 		defer file.Close()
-		documents := utilyaml.NewDocumentDecoder(file)
-		for buffer := make([]byte, 1<<20); ; {
-			n, err := documents.Read(buffer)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			require.NoError(t, err, path)
-			if !strings.Contains(string(buffer[:n]), "kind:") { // the heading
-				continue
-			}
-			object, _, err := decoder.Decode(buffer[:n], nil, nil)
-			require.NoError(t, err, path)
-			objects = append(objects, object)
-		}
+		objects = append(objects, decode(t, path, file)...)
 	}
 	return objects
 }
 
-func TestTheDeploymentRunsWithoutPrivileges(t *testing.T) {
-	for _, object := range manifests(t) {
-		deployment, ok := object.(*appsv1.Deployment)
-		if !ok {
+// decode reads the objects of one stream.
+func decode(t *testing.T, name string, stream io.ReadCloser) (objects []runtime.Object) {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := utilyaml.NewDocumentDecoder(stream)
+	for buffer := make([]byte, 1<<20); ; {
+		n, err := documents.Read(buffer)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err, name)
+		if !strings.Contains(string(buffer[:n]), "kind:") { // the heading
 			continue
 		}
-		pod := deployment.Spec.Template.Spec
-		assert.True(t, *pod.SecurityContext.RunAsNonRoot)
-		assert.EqualValues(t, "RuntimeDefault", pod.SecurityContext.SeccompProfile.Type)
-		for _, container := range pod.Containers {
-			assert.True(t, *container.SecurityContext.ReadOnlyRootFilesystem)
-			assert.False(t, *container.SecurityContext.AllowPrivilegeEscalation)
-			assert.Contains(t, container.SecurityContext.Capabilities.Drop, corev1.Capability("ALL"))
-			assert.NotNil(t, container.LivenessProbe)
-			assert.NotNil(t, container.ReadinessProbe)
-		}
-		return
+		object, _, err := decoder.Decode(buffer[:n], nil, nil)
+		require.NoError(t, err, name)
+		objects = append(objects, object)
 	}
-	t.Fatal("no Deployment among the manifests")
+}
+
+// only returns the one object of the type.
+func only[T runtime.Object](t *testing.T, objects []runtime.Object) T {
+	t.Helper()
+	var found []T
+	for _, object := range objects {
+		if object, ok := object.(T); ok {
+			found = append(found, object)
+		}
+	}
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+func TestWhatIsShippedRunsWithoutPrivileges(t *testing.T) {
+	objects := manifests(t)
+	for name, pod := range map[string]corev1.PodSpec{
+		"the Deployment": only[*appsv1.Deployment](t, objects).Spec.Template.Spec,
+		"the DaemonSet":  only[*appsv1.DaemonSet](t, objects).Spec.Template.Spec,
+	} {
+		assert.True(t, *pod.SecurityContext.RunAsNonRoot, name)
+		assert.EqualValues(t, "RuntimeDefault", pod.SecurityContext.SeccompProfile.Type, name)
+		for _, container := range pod.Containers {
+			assert.True(t, *container.SecurityContext.ReadOnlyRootFilesystem, name)
+			assert.False(t, *container.SecurityContext.AllowPrivilegeEscalation, name)
+			assert.Contains(t, container.SecurityContext.Capabilities.Drop, corev1.Capability("ALL"), name)
+			assert.False(t, container.Resources.Requests.Memory().IsZero(), name)
+			assert.False(t, container.Resources.Limits.Memory().IsZero(), name)
+			assert.NotNil(t, container.LivenessProbe, name)
+			assert.NotNil(t, container.ReadinessProbe, name)
+		}
+	}
 }
 
 func TestTheRoleHasNoWildcards(t *testing.T) {
@@ -86,7 +107,9 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 			rules["Role "+role.Name] = role.Rules
 		}
 	}
-	require.Len(t, rules, 2)
+	require.Len(t, rules, 3)
+	assert.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}},
+		rules["ClusterRole gpu-spot-autoscaler-node-agent"])
 	for name, rules := range rules {
 		for _, rule := range rules {
 			for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {

@@ -1,0 +1,178 @@
+package deploy_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+)
+
+func TestTheNodeAgentRunsOnSpotNodesToTheEnd(t *testing.T) {
+	pod := only[*appsv1.DaemonSet](t, manifests(t)).Spec.Template.Spec
+	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: pod})
+	for name, c := range map[string]struct {
+		labels map[string]string
+		want   bool
+	}{
+		"spot":                    {map[string]string{"node.alibabacloud.com/spot-strategy": "SpotAsPriceGo"}, true},
+		"spot with a price limit": {map[string]string{"node.alibabacloud.com/spot-strategy": "SpotWithPriceLimit"}, true},
+		"spot by our own label":   {map[string]string{"gpu-spot.autoscaling/purchase-option": "spot"}, true},
+		"on demand":               {map[string]string{"node.alibabacloud.com/spot-strategy": "NoSpot", "gpu-spot.autoscaling/purchase-option": "on-demand"}, false},
+		"of another cloud":        {nil, false},
+	} {
+		matches, err := affinity.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}})
+		require.NoError(t, err, name)
+		assert.Equal(t, c.want, matches, name)
+	}
+	assert.Equal(t, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations)
+}
+
+// The two share a chart, and must not share pods.
+func TestTheNodeAgentsAreNobodyElsesPods(t *testing.T) {
+	objects := manifests(t)
+	agent := labels.Set(only[*appsv1.DaemonSet](t, objects).Spec.Template.Labels)
+	selectors := 0
+	for _, object := range objects {
+		var selector *metav1.LabelSelector
+		switch object := object.(type) {
+		case *appsv1.Deployment:
+			selector = object.Spec.Selector
+		case *policyv1.PodDisruptionBudget:
+			selector = object.Spec.Selector
+		case *corev1.Service:
+			selector = metav1.SetAsLabelSelector(object.Spec.Selector)
+		default:
+			continue
+		}
+		selectors++
+		parsed, err := metav1.LabelSelectorAsSelector(selector)
+		require.NoError(t, err)
+		assert.False(t, parsed.Matches(agent), "%T", object)
+	}
+	assert.Equal(t, 3, selectors)
+}
+
+func TestThePolicyAllowsTheNodeAgentWhatTheAutoscalerReads(t *testing.T) {
+	objects := manifests(t)
+	policy := only[*admissionv1.ValidatingAdmissionPolicy](t, objects)
+	daemonSet := only[*appsv1.DaemonSet](t, objects)
+	assert.Equal(t, fmt.Sprintf("[%q, %q]", reclaim.AgentAnnotation, jobs.AnnotationCheckpointDone), policy.Spec.Variables[0].Expression)
+	assert.Contains(t, policy.Spec.MatchConditions[0].Expression,
+		fmt.Sprintf("%q", "system:serviceaccount:"+daemonSet.Namespace+":"+daemonSet.Spec.Template.Spec.ServiceAccountName))
+	binding := only[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects)
+	assert.Equal(t, policy.Name, binding.Spec.PolicyName)
+	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
+}
+
+func TestTheNodeAgentKnowsItsFlags(t *testing.T) {
+	assertFlags(t, only[*appsv1.DaemonSet](t, manifests(t)).Spec.Template.Spec.Containers[0].Args, "../cmd/node-agent")
+}
+
+func TestThePushEndpointIsMountedServedAndReached(t *testing.T) {
+	objects := render(t, "push.enabled=true", "push.tokenSecretName=tokens", "push.tlsSecretName=certificates",
+		"push.service.loadBalancerSourceRanges={100.64.0.0/10}")
+	pod := only[*appsv1.Deployment](t, objects).Spec.Template.Spec
+	container := pod.Containers[0]
+	assertFlags(t, slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool { return !strings.HasPrefix(arg, "--notice-") }), "../cmd/gpu-spot-autoscaler")
+	mounted := map[string]string{}
+	for _, volume := range pod.Volumes {
+		for _, mount := range container.VolumeMounts {
+			if mount.Name == volume.Name {
+				assert.True(t, mount.ReadOnly)
+				mounted[mount.MountPath] = volume.Secret.SecretName
+			}
+		}
+	}
+	assert.Equal(t, map[string]string{"/etc/gpu-spot/notice-token": "tokens", "/etc/gpu-spot/notice-tls": "certificates"}, mounted)
+	files := 0
+	for _, arg := range container.Args {
+		if _, file, ok := strings.Cut(arg, "=/etc/gpu-spot/"); ok && strings.HasPrefix(arg, "--notice-") {
+			files++
+			assert.Contains(t, []string{"notice-token/token", "notice-tls/tls.crt", "notice-tls/tls.key"}, file)
+		}
+	}
+	assert.Equal(t, 3, files)
+	for _, object := range objects {
+		if service, ok := object.(*corev1.Service); ok && strings.HasSuffix(service.Name, "-notices") {
+			assert.Equal(t, []string{"100.64.0.0/10"}, service.Spec.LoadBalancerSourceRanges)
+			assert.Equal(t, "notices", service.Spec.Ports[0].TargetPort.String())
+			assert.Contains(t, container.Ports, corev1.ContainerPort{Name: "notices", ContainerPort: 8443})
+			return
+		}
+	}
+	t.Fatal("no Service in front of the endpoint")
+}
+
+func TestTheChartRefusesAPushEndpointWithoutItsSecrets(t *testing.T) {
+	for _, missing := range []string{"push.tokenSecretName", "push.tlsSecretName"} {
+		values := []string{"push.enabled=true"}
+		for _, name := range []string{"push.tokenSecretName", "push.tlsSecretName"} {
+			if name != missing {
+				values = append(values, name+"=x")
+			}
+		}
+		_, err := helm(t, values...)
+		assert.ErrorContains(t, err, missing+" is required")
+	}
+}
+
+// assertFlags looks for each flag where the sources declare it.
+func assertFlags(t *testing.T, args []string, folder string) {
+	t.Helper()
+	declared := map[string]bool{}
+	for _, match := range inSource(t, regexp.MustCompile(`Var\(&[\w.]+, "([a-z-]+)"`), folder) {
+		declared[match[1]] = true
+	}
+	require.NotEmpty(t, declared)
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		assert.True(t, declared[name], "--%s is declared nowhere", name)
+	}
+}
+
+// render is the whole chart with the values.
+func render(t *testing.T, values ...string) []runtime.Object {
+	t.Helper()
+	text, err := helm(t, values...)
+	require.NoError(t, err)
+	return decode(t, "the chart", io.NopCloser(bytes.NewReader(text)))
+}
+
+// helm is the one that make lint, and so make test, has built.
+func helm(t *testing.T, values ...string) ([]byte, error) {
+	t.Helper()
+	const binary = "../out/bin/helm"
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("there is no helm: make lint builds it")
+	}
+	args := []string{"template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=1.33.0",
+		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}
+	for _, value := range values {
+		args = append(args, "--set="+value)
+	}
+	text, err := exec.CommandContext(t.Context(), binary, args...).Output()
+	if exit := new(exec.ExitError); err != nil && errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return text, err
+}
