@@ -45,10 +45,14 @@ func (s *jobStory) room(job string, n int) {
 	require.NoError(s.t, s.Cloud.SetGroupTags("asg-"+job, tags))
 }
 
-// bought is how many instances of the job's pool were asked for so far, purchase by purchase.
+// bought is how many instances of the job's pool were asked for so far, purchase by purchase. One that had to wait for its
+// turn was sent again under its token.
 func (s *jobStory) bought(job string) (purchases []string) {
+	sent := map[string]bool{}
 	for _, request := range s.requests("ScaleWithAdjustment") {
-		if request.Parameters["ScalingGroupId"] == "asg-"+job {
+		token := request.Parameters["ClientToken"]
+		if request.Parameters["ScalingGroupId"] == "asg-"+job && !sent[token] {
+			sent[token] = true
 			purchases = append(purchases, request.Parameters["AdjustmentValue"])
 		}
 	}
