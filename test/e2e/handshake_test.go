@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+// TestHandshake goes with jobs from the warning to the last of their doomed pods.
+func TestHandshake(t *testing.T) {
+	s := tellOfJobs(t, "ordered", "silent", "correlated")
+	for name, part := range map[string]func(*jobStory){
+		"warned, heard out, drained in order and within budgets": orderedJobIsHeardOutAndDrained,
+		"a word that never comes is not waited for too long":     silentJobIsDrainedInTime,
+		"one decision for all nodes that are lost at once":       correlatedReclaimIsOneDecision,
+	} {
+		t.Run(name, func(t *testing.T) { part(s.in(t)) })
+	}
+}
+
+// member is a pod of a job that only annotations make.
+func member(job, role string) *corev1.Pod {
+	pod := rig.GPUPod(job+"-"+role, 1)
+	pod.Labels["job"] = job
+	pod.Annotations = map[string]string{jobs.AnnotationJob: job, jobs.AnnotationRole: role}
+	pod.Spec.NodeSelector = map[string]string{"pool": job}
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](2)
+	return pod
+}
+
+func orderedJobIsHeardOutAndDrained(s *jobStory) {
+	launcher, host, worker, guarded := member("ordered", "launcher"), member("ordered", "host"), member("ordered", "worker"), member("ordered", "worker")
+	guarded.Name = "ordered-guarded"
+	guarded.Labels["guarded"] = "ordered"
+	launcher.Annotations[jobs.AnnotationAwaitCheckpoint] = "true"
+	s.Submit(s.t, launcher, host, worker, guarded)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "guarded"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: metav1.SetAsLabelSelector(map[string]string{"guarded": "ordered"}), MinAvailable: ptr.To(intstr.FromInt32(1)),
+	}}
+	budgets := s.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+	_, err := budgets.Create(s.t.Context(), budget, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	pods := s.whole("job=ordered", 4) // guarded, host, launcher, worker
+	order := s.watchDepartures("job=ordered")
+
+	doomed := s.reclaimUnder(pods[0], pods[1], pods[3])
+	request := s.asks(pods)
+	rig.Always(s.t, 3*time.Second, "nobody goes before the word", func(ctx context.Context) (bool, error) {
+		return s.remain(ctx, pods...)
+	})
+	s.say(pods[2], request) // a survivor speaks for all
+	s.told("SpotReclaimSaved", request)
+	order.await(s.t, pods[3])
+	rig.Always(s.t, 2*time.Second, "the budget and the order are kept", func(ctx context.Context) (bool, error) {
+		return s.remain(ctx, pods[0], pods[1])
+	})
+	require.NoError(s.t, budgets.Delete(s.t.Context(), "guarded", metav1.DeleteOptions{}))
+	s.left(doomed)
+	order.inOrder(s.t, pods[3], pods[1])
+	order.inOrder(s.t, pods[0], pods[1])
+	for _, pod := range doomed.pods {
+		order.gracefully(s.t, pod)
+	}
+	s.eventually("the survivor is no longer warned", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[2].Name)
+		return err == nil && pod.Annotations[jobs.AnnotationCheckpointRequest] == "" && pod.Annotations[jobs.AnnotationDeadline] == "", err
+	})
+	for _, pod := range doomed.pods {
+		assert.Zero(s.t, s.count("Pod", pod.Name, "SpotReclaimDeleted"))
+	}
+}
+
+func silentJobIsDrainedInTime(s *jobStory) {
+	pod := member("silent", "worker")
+	pod.Annotations[jobs.AnnotationAwaitCheckpoint] = "10s"
+	s.Submit(s.t, pod)
+	pods := s.whole("job=silent", 1)
+	order := s.watchDepartures("job=silent")
+	doomed := s.reclaimUnder(pods...)
+	s.asks(pods)
+	asked := time.Now()
+	s.left(doomed)
+	assert.Greater(s.t, time.Since(asked), 5*time.Second, "the word was waited for")
+	order.gracefully(s.t, pods[0])
+	s.told("SpotReclaimUnsaved")
+}
+
+func correlatedReclaimIsOneDecision(s *jobStory) {
+	const workers = 4
+	s.submit(fmt.Sprintf(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: correlated}
+spec: {completionMode: Indexed, parallelism: %d, completions: %d, backoffLimit: 0, template: %s}
+`, workers, workers, gpuTemplate("correlated", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`)))
+	pods := s.whole("job-name=correlated", workers)
+	doomed := s.reclaimUnder(pods[0], pods[1], pods[2])
+	request := s.asks(pods)
+	assert.Equal(s.t, false, s.field(batchJobs, "correlated", "spec.suspend"), "the word comes first")
+	s.say(pods[1], request)
+	s.noted("Job", "correlated", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("Job", "correlated", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole("job-name=correlated", workers))
+	assert.Nil(s.t, s.field(batchJobs, "correlated", "status.failed"), "nothing was counted as a failure")
+	assert.Equal(s.t, 1, s.count("Job", "correlated", "SpotJobSuspended"))
+	assert.Equal(s.t, 1, s.count("Job", "correlated", "SpotJobWarned"))
+}
+
+// asks waits until all of the pods are asked, and returns the request.
+func (s *jobStory) asks(pods []corev1.Pod) (request string) {
+	s.t.Helper()
+	s.eventually("all pods have one request and a deadline", func(ctx context.Context) (bool, error) {
+		requests := map[string]bool{}
+		for _, pod := range pods {
+			now, err := s.pod(ctx, pod.Name)
+			if err != nil || now == nil || now.Annotations[jobs.AnnotationDeadline] == "" {
+				return false, err
+			}
+			request = now.Annotations[jobs.AnnotationCheckpointRequest]
+			requests[request] = true
+		}
+		return len(requests) == 1 && request != "", nil
+	})
+	return request
+}
+
+// remain says whether the pods are there, and were not told to go.
+func (s *jobStory) remain(ctx context.Context, pods ...corev1.Pod) (bool, error) {
+	for _, pod := range pods {
+		now, err := s.pod(ctx, pod.Name)
+		if err != nil || now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// say gives the pod's word, as its process would.
+func (s *jobStory) say(pod corev1.Pod, request string) {
+	s.t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, jobs.AnnotationCheckpointDone, request)
+	_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
+
+// count is how often an Event was written on the object.
+func (s *jobStory) count(kind, name, reason string) (n int) {
+	s.t.Helper()
+	list, err := s.Client.CoreV1().Events(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{
+		FieldSelector: "reason=" + reason + ",involvedObject.kind=" + kind + ",involvedObject.name=" + name,
+	})
+	require.NoError(s.t, err)
+	for _, event := range list.Items {
+		n += int(max(event.Count, 1))
+	}
+	return n
+}
+
+func TestReplacementIsBoughtBeforeTheFirstEviction(t *testing.T) {
+	w := world(pool("asg-1", 10))
+	w.NoticePeriod = metav1.Duration{Duration: 2 * time.Minute}
+	s := tell(t, w)
+	s.RunAutoscaler(t, "--reclaim-notice-period=2m", "--reclaim-poll-interval=1s")
+	s.deploy("train", 2)
+	var pods []corev1.Pod
+	s.eventually("both replicas run", func(ctx context.Context) (bool, error) {
+		var err error
+		pods, err = s.replicas(ctx, "train")
+		return len(pods) == 2, err
+	})
+	const slow = 8 * time.Second
+	s.fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLatency, Latency: slow})
+	before := len(s.requests("ScaleWithAdjustment"))
+	js := &jobStory{story: s}
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), pods[0].Spec.NodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
+	noticed := time.Now()
+	rig.Always(t, slow-2*time.Second, "the pod stays while the purchase is under way", func(ctx context.Context) (bool, error) {
+		return js.remain(ctx, pods[0])
+	})
+	s.eventually("the pod is evicted", func(ctx context.Context) (bool, error) {
+		remains, err := js.remain(ctx, pods[0])
+		return !remains, err
+	})
+	assert.Greater(t, len(s.requests("ScaleWithAdjustment")), before)
+	assert.Less(t, time.Since(noticed), time.Minute)
+}
