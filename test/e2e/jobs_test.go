@@ -31,11 +31,13 @@ func TestJobs(t *testing.T) {
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
 		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
+		{"trainjob", trainJobIsSuspendedForItsJobSet},
 		{"indexed", indexedJobIsSuspended},
 		{"single", singleJobMoves},
 		{"dlrover", dlroverLaunchesTheRankAnew},
 		{"aitj", aiTrainingJobGoesOn},
-		{"raycluster", rayClusterLosesWorkersThenItsHead},
+		{"ray", rayClusterLosesWorkersThenItsHead},
+		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
 		{"volcano", volcanoJobIsAbortedAndResumed},
 		{"annotated", annotatedPodsGoInOrder},
@@ -230,6 +232,36 @@ spec:
 	}
 }
 
+func trainJobIsSuspendedForItsJobSet(s *jobStory) {
+	s.play(standin.NewJobSetController)
+	s.play(standin.NewTrainer)
+	s.submit(`
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: torch}
+spec:
+  template:
+    spec:
+      replicatedJobs:
+      - {name: node, replicas: 1, template: {spec: {completionMode: Indexed, parallelism: 2, completions: 2, backoffLimit: 0, template: ` + gpuTemplate("trainjob") + `}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: trainjob}
+spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
+`)
+	const pods = standin.LabelJobSet + "=trainjob"
+	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
+	s.noted("JobSet", "trainjob", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("JobSet", "trainjob", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(pods, 2))
+	s.released(standin.JobSets, "trainjob")
+	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
+	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
+}
+
 func indexedJobIsSuspended(s *jobStory) {
 	s.submit(`
 apiVersion: batch/v1
@@ -329,15 +361,7 @@ spec:
 
 func rayClusterLosesWorkersThenItsHead(s *jobStory) {
 	s.play(standin.NewKubeRay)
-	s.submit(`
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: ray}
-spec:
-  headGroupSpec: {template: ` + gpuTemplate("raycluster") + `}
-  workerGroupSpecs:
-  - {groupName: gpu, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate("raycluster") + `}
-`)
+	s.submit(rayCluster("ray", ""))
 	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
 	workers := s.whole(workersOf, 2)
 	head := s.whole(headOf, 1)[0]
@@ -346,15 +370,46 @@ spec:
 	s.left(doomed)
 	workers = s.whole(workersOf, 2)
 	s.elsewhere(doomed, workers)
-	assert.Equal(s.t, head.UID, s.whole(headOf, 1)[0].UID)
+	assert.Equal(s.t, head.UID, s.whole(headOf, 1)[0].UID, "to lose a worker is nothing to the others")
 
-	order := s.watchDepartures("ray.io/cluster=ray")
 	doomed = s.reclaimUnder(head, workers[0])
+	s.noted("RayCluster", "ray", "SpotJobSuspended", 1)
 	s.left(doomed)
-	order.inOrder(s.t, workers[0], head)
+	s.noted("RayCluster", "ray", "SpotJobResumed", 1)
 	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
 	s.released(standin.RayClusters, "ray")
 	s.becomes(standin.RayClusters, "ray", "status.state", "ready")
+}
+
+// rayClusterOfAnotherLosesItsHeadLast is about one that is not ours to suspend: it is a RayService's, say.
+func rayClusterOfAnotherLosesItsHeadLast(s *jobStory) {
+	s.play(standin.NewKubeRay)
+	owner, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(s.t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "service"}}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.submit(rayCluster("rayowned", fmt.Sprintf(", ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: service, uid: %s, controller: true}]", owner.UID)))
+	const workersOf, headOf = "ray.io/cluster=rayowned,ray.io/node-type=worker", "ray.io/cluster=rayowned,ray.io/node-type=head"
+	workers := s.whole(workersOf, 2)
+	head := s.whole(headOf, 1)[0]
+	order := s.watchDepartures("ray.io/cluster=rayowned")
+	doomed := s.reclaimUnder(head, workers[0])
+	s.left(doomed)
+	order.inOrder(s.t, workers[0], head)
+	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
+	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
+}
+
+// rayCluster has its head among the workers, in a pool of its own name.
+func rayCluster(name, metadata string) string {
+	return `
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: ` + name + metadata + `}
+spec:
+  headGroupSpec: {template: ` + gpuTemplate(name) + `}
+  workerGroupSpecs:
+  - {groupName: gpu, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate(name) + `}
+`
 }
 
 func rayJobIsSuspended(s *jobStory) {
@@ -366,6 +421,7 @@ metadata: {name: rayjob}
 spec:
   entrypoint: python train.py
   submissionMode: HTTPMode
+  shutdownAfterJobFinishes: true
   backoffLimit: 0
   rayClusterSpec:
     headGroupSpec: {template: ` + systemTemplate("ray start --head") + `}

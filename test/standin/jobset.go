@@ -22,6 +22,7 @@ const (
 	LabelJobSet          = "jobset.sigs.k8s.io/jobset-name"
 	labelReplicatedJob   = "jobset.sigs.k8s.io/replicatedjob-name"
 	labelJobSetJobIndex  = "jobset.sigs.k8s.io/job-index"
+	labelJobSetGlobal    = "jobset.sigs.k8s.io/job-global-index"
 	labelRestartAttempt  = "jobset.sigs.k8s.io/restart-attempt"
 	jobSetCompleted      = "Completed"
 	jobSetFailed         = "Failed"
@@ -49,6 +50,13 @@ type jobSetStatus struct {
 	Conditions    conditions `json:"conditions,omitempty"`
 	Restarts      int32      `json:"restarts"`
 	TerminalState string     `json:"terminalState,omitempty"`
+	// ReplicatedJobsStatus has how many Jobs of each replicated job have succeeded.
+	ReplicatedJobsStatus []replicatedStatus `json:"replicatedJobsStatus,omitempty"`
+}
+
+type replicatedStatus struct {
+	Name      string `json:"name"`
+	Succeeded int32  `json:"succeeded"`
 }
 
 // NewJobSetController plays JobSet (github.com/kubernetes-sigs/jobset). The batch Jobs that it makes are run by the real
@@ -97,6 +105,7 @@ func (s *jobSet) jobs(object *unstructured.Unstructured) (jobs []*batchv1.Job) {
 		for i := range ptr.Deref(replicated.Replicas, 1) {
 			labels := map[string]string{
 				LabelJobSet: s.Name, labelReplicatedJob: replicated.Name, labelJobSetJobIndex: strconv.Itoa(i),
+				labelJobSetGlobal:   strconv.Itoa(len(jobs)),
 				labelRestartAttempt: strconv.Itoa(int(s.Status.Restarts)),
 			}
 			job := &batchv1.Job{ObjectMeta: *replicated.Template.ObjectMeta.DeepCopy(), Spec: *replicated.Template.Spec.DeepCopy()}
@@ -118,6 +127,7 @@ func (s *jobSet) jobs(object *unstructured.Unstructured) (jobs []*batchv1.Job) {
 // advance brings the status up to what the Jobs say; restart says that they are to be made anew.
 func (s *jobSetStatus) advance(wanted int, maxRestarts int32, suspended bool, jobs []batchv1.Job) (restart bool) {
 	complete := 0
+	s.ReplicatedJobsStatus = nil
 	for i := range jobs {
 		if jobs[i].Labels[labelRestartAttempt] != strconv.Itoa(int(s.Restarts)) {
 			continue
@@ -127,6 +137,7 @@ func (s *jobSetStatus) advance(wanted int, maxRestarts int32, suspended bool, jo
 		}
 		if jobIs(&jobs[i], batchv1.JobComplete) {
 			complete++
+			s.countSuccess(jobs[i].Labels[labelReplicatedJob])
 		}
 	}
 	switch {
@@ -143,6 +154,16 @@ func (s *jobSetStatus) advance(wanted int, maxRestarts int32, suspended bool, jo
 		s.Conditions.set(jobSetSuspended, suspended, reasonJobSetAdvanced)
 	}
 	return restart
+}
+
+func (s *jobSetStatus) countSuccess(name string) {
+	for i := range s.ReplicatedJobsStatus {
+		if s.ReplicatedJobsStatus[i].Name == name {
+			s.ReplicatedJobsStatus[i].Succeeded++
+			return
+		}
+	}
+	s.ReplicatedJobsStatus = append(s.ReplicatedJobsStatus, replicatedStatus{name, 1})
 }
 
 // syncJobs makes the Jobs that are missing, and suspends or resumes the others. Those of an earlier attempt first have

@@ -78,7 +78,8 @@ type rayClusterStatus struct {
 //
 // A RayCluster has its head and the workers of each group, as many as replicas says within its bounds; what has ended is
 // deleted and made anew, what workersToDelete names is deleted, and which of too many workers go is up to chance. A RayJob
-// makes a RayCluster, and another after it was suspended. A RayJob fails with the head that it was submitted to.
+// makes a RayCluster, and another after it was suspended. A RayJob fails with the head that it was submitted to, and when
+// it is suspended without shutdownAfterJobFinishes.
 //
 // There are no services, no autoscaler of Ray's own, no groups of several hosts, and nobody submits anything.
 func NewKubeRay(config *rest.Config) (*Operator, error) {
@@ -180,9 +181,10 @@ func (s *rayClusterStatus) advance(ray *rayCluster, pods map[string]*corev1.Pod)
 type rayJob struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Suspend        bool           `json:"suspend"`
-		BackoffLimit   int32          `json:"backoffLimit"`
-		RayClusterSpec map[string]any `json:"rayClusterSpec"`
+		Suspend                  bool           `json:"suspend"`
+		ShutdownAfterJobFinishes bool           `json:"shutdownAfterJobFinishes"`
+		BackoffLimit             int32          `json:"backoffLimit"`
+		RayClusterSpec           map[string]any `json:"rayClusterSpec"`
 	} `json:"spec"`
 	Status rayJobStatus `json:"status"`
 }
@@ -200,6 +202,7 @@ const (
 	raySuspending   = "Suspending"
 	rayRetrying     = "Retrying"
 	rayJobSuspended = "Suspended"
+	rayInvalid      = "ValidationFailed"
 )
 
 func (o *kubeRay) reconcileJob(ctx context.Context, object *unstructured.Unstructured) error {
@@ -207,21 +210,21 @@ func (o *kubeRay) reconcileJob(ctx context.Context, object *unstructured.Unstruc
 	if err != nil {
 		return err
 	}
-	switch status := &job.Status; status.JobDeploymentStatus {
-	case "":
+	switch status := &job.Status; {
+	case job.Spec.Suspend && !job.Spec.ShutdownAfterJobFinishes:
+		status.JobDeploymentStatus = rayInvalid
+	case status.JobDeploymentStatus == "":
 		status.JobDeploymentStatus, status.RayClusterName = rayInitializing, job.Name+"-"+rand.String(5)
-	case rayInitializing, phaseRunning:
+	case status.JobDeploymentStatus == rayInitializing, status.JobDeploymentStatus == phaseRunning:
 		if job.Spec.Suspend {
 			status.JobDeploymentStatus = raySuspending
 			break
 		}
 		err = o.followCluster(ctx, object, &job)
-	case raySuspending, rayRetrying:
+	case status.JobDeploymentStatus == raySuspending, status.JobDeploymentStatus == rayRetrying:
 		err = o.releaseCluster(ctx, &job)
-	case rayJobSuspended:
-		if !job.Spec.Suspend {
-			status.JobDeploymentStatus = ""
-		}
+	case status.JobDeploymentStatus == rayJobSuspended && !job.Spec.Suspend:
+		status.JobDeploymentStatus = ""
 	}
 	if err != nil {
 		return err

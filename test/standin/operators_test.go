@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 )
 
@@ -141,10 +143,37 @@ func TestJobSetCompletesWithAllItsJobs(t *testing.T) {
 	w.finish("set-node-0", batchv1.JobComplete)
 	w.round(1)
 	require.Empty(t, w.at(JobSets, "set", "status.terminalState"))
+	assert.Equal(t, []any{map[string]any{"name": "node", "succeeded": int64(1)}}, w.at(JobSets, "set", "status.replicatedJobsStatus"))
 	w.finish("set-node-1", batchv1.JobComplete)
 	w.round(1)
 	assert.Equal(t, "Completed", w.at(JobSets, "set", "status.terminalState"))
 }
+
+func TestTrainJobIsWhatItsJobSetIs(t *testing.T) {
+	both := func(c cluster) []kind {
+		return append(trainerKinds(c), append(jobSetKinds(c), kind{resource: TrainingRuntimes, reconcile: ignore})...)
+	}
+	w := newWorld(t, both)
+	w.submit(TrainingRuntimes, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainingRuntime, metadata: {name: runtime}, spec: {template: {spec: {
+		replicatedJobs: [{name: node, template: {spec: {parallelism: 2, template: {spec: {containers: [{name: train}]}}}}}]}}}}`)
+	w.submit(TrainJobs, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: job}, spec: {runtimeRef: {name: runtime}}}`)
+	w.round(2)
+	require.Equal(t, map[string]bool{"job-node-0": false}, w.jobs())
+	w.patch(JobSets, "job", `{"spec":{"suspend":true}}`)
+	w.round(1)
+	assert.Equal(t, false, w.at(JobSets, "job", "spec.suspend"), "that is not for others to say")
+	w.patch(TrainJobs, "job", `{"spec":{"suspend":true}}`)
+	w.round(1)
+	assert.Equal(t, map[string]bool{"job-node-0": true}, w.jobs())
+	assert.True(t, w.condition(TrainJobs, "job", "Suspended"))
+	w.patch(TrainJobs, "job", `{"spec":{"suspend":false}}`)
+	w.round(1)
+	w.finish("job-node-0", batchv1.JobFailed)
+	w.round(2)
+	assert.True(t, w.condition(TrainJobs, "job", "Failed"))
+}
+
+func ignore(context.Context, *unstructured.Unstructured) error { return nil }
 
 const dl = `
 apiVersion: elastic.iml.github.io/v1alpha1
@@ -310,6 +339,7 @@ apiVersion: ray.io/v1
 kind: RayJob
 metadata: {name: job}
 spec:
+  shutdownAfterJobFinishes: true
   rayClusterSpec:
     headGroupSpec: {template: {spec: {containers: [{name: ray}]}}}
     workerGroupSpecs:
@@ -331,6 +361,15 @@ func TestRayJobMakesAnotherClusterAfterASuspension(t *testing.T) {
 	assert.Equal(t, phaseRunning, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
 	assert.NotEqual(t, first, w.at(RayJobs, "job", "status.rayClusterName"))
 	assert.EqualValues(t, 0, w.at(RayJobs, "job", "status.failed"))
+}
+
+func TestRayJobThatIsNotToBeShutDownFailsWhenItIsSuspended(t *testing.T) {
+	w := newWorld(t, rayKinds)
+	w.submit(RayJobs, rayJobManifest)
+	w.round(6)
+	w.patch(RayJobs, "job", `{"spec":{"suspend":true,"shutdownAfterJobFinishes":false}}`)
+	w.round(2)
+	assert.Equal(t, rayInvalid, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
 }
 
 func TestRayJobFailsWithItsHead(t *testing.T) {
