@@ -26,6 +26,7 @@ type services struct {
 	config  Config
 	systems map[string][]Adapter // by the name of the definition of their resource
 	queue   workqueue.TypedRateLimitingInterface[string]
+	recheck time.Duration // until a definition without a version that is known is looked at again
 
 	mu      sync.RWMutex
 	known   bool // what is installed
@@ -40,7 +41,7 @@ type service struct {
 }
 
 func newServices(config Config, systems []Adapter) *services {
-	s := &services{config: config, systems: map[string][]Adapter{}, running: map[Adapter]*service{}}
+	s := &services{config: config, systems: map[string][]Adapter{}, running: map[Adapter]*service{}, recheck: 5 * time.Second}
 	for _, adapter := range systems {
 		name := definitionOf(adapter)
 		s.systems[name] = append(s.systems[name], adapter)
@@ -167,8 +168,9 @@ func (s *services) sync(ctx context.Context, informer cache.SharedIndexInformer,
 		s.set(ctx, adapter, served)
 	}
 	if installed && name != "" && pending == nil && !s.anyOn(name) {
-		// Its definition is there, but none of its versions: it is not established yet, or it is of versions unknown here.
-		s.queue.AddAfter(name, time.Minute)
+		// Its definition is there, but none of its versions: it is not served yet, which is a matter of seconds, or it is of
+		// versions unknown here.
+		s.queue.AddAfter(name, s.recheck)
 	}
 	return pending
 }
