@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -30,10 +31,12 @@ const (
 func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *testing.T) {
 	w := world(pool("asg-1", 10))
 	w.RequireIMDSv2 = true
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
 	s := tell(t, w)
 	s.InstallNodeAgent(t)
-	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
+	s.RunAutoscaler(t, "--reclaim-poll-interval=1h")
 	pods := gpuPods("train", 2)
+	pods[0].Annotations = map[string]string{jobs.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
 	s.running(pods...)
 	doomed := s.nodeOfPod(pods[0].Name)
@@ -60,8 +63,13 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 	require.NotNil(t, deadline)
 	assert.Equal(t, node.Annotations[noticeOfAgent], *deadline)
 	assert.Equal(t, node.Annotations["gpu-spot.autoscaling/reclaim-deadline"], *deadline, "the metadata states the deadline")
-	assert.LessOrEqual(t, *left, 40)
+	assert.LessOrEqual(t, *left, 240)
+	assert.Greater(t, *left, 120)
 
+	s.eventually("the pod is asked for a checkpoint", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[0].Name)
+		return pod != nil && pod.Annotations[jobs.AnnotationCheckpointRequest] != "", err
+	})
 	before := time.Now()
 	status, err = agent.Say(t.Context(), word)
 	require.NoError(t, err)
@@ -73,6 +81,10 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 		assert.NoError(t, err)
 		assert.GreaterOrEqual(t, seconds, before.Unix())
 	}
+	s.eventually("the pod is gone, long before it would be without a word", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[0].Name)
+		return pod == nil, err
+	})
 }
 
 func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing.T) {
@@ -126,7 +138,7 @@ func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing
 	}
 }
 
-func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAway(t *testing.T) {
+func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAwayAndTakesItBack(t *testing.T) {
 	s := tell(t, world(pool("asg-1", 10)))
 	s.InstallNodeAgent(t)
 	autoscaler := s.RunAutoscaler(t)
@@ -154,6 +166,11 @@ func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAway(t *testing.T) {
 	s.eventually("the Node has the notice", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, id)
 		return node != nil && node.Annotations[noticeOfAgent] != "", err
+	})
+	require.NoError(t, s.Cloud.Withdraw(id))
+	s.eventually("the notice is taken off with that of the metadata", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, id)
+		return node != nil && node.Annotations[noticeOfAgent] == "", err
 	})
 }
 
