@@ -47,13 +47,23 @@ type metadata interface {
 // nodeClient is what is asked of the API server, about the own Node. Its errors are those of package apierrors, or of
 // the connection.
 type nodeClient interface {
-	get(ctx context.Context) (*node, error)
+	// get leaves out Spec where only the metadata are wanted.
+	get(ctx context.Context, what part) (*node, error)
 	// annotate sets annotations, and removes those that are nil. Where a version is given and the Node is no longer at it,
 	// that is a conflict.
 	annotate(ctx context.Context, annotations map[string]*string, version string) error
 }
 
-// node is the part of a Node that matters here.
+// part is how much of a Node is read: the media type to ask for.
+type part string
+
+const (
+	wholeNode part = "application/json"
+	// metadataOnly spares the API server spec and status, which are most of a Node.
+	metadataOnly part = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
+// node is what matters here of a Node.
 type node struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -163,7 +173,7 @@ func (a *agent) notice() time.Time {
 func (a *agent) keepWritten(ctx context.Context) {
 	var written string
 	if !a.persevere(ctx, func() error {
-		self, err := a.node.get(ctx)
+		self, err := a.node.get(ctx, wholeNode)
 		if err != nil {
 			return err
 		}

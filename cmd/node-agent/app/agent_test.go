@@ -80,7 +80,7 @@ func newMemoryNode(age time.Duration, annotations map[string]string) *memoryNode
 	return n
 }
 
-func (n *memoryNode) get(context.Context) (*node, error) {
+func (n *memoryNode) get(_ context.Context, what part) (*node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.err != nil {
@@ -89,6 +89,9 @@ func (n *memoryNode) get(context.Context) (*node, error) {
 	found := n.node
 	found.Annotations = maps.Clone(n.node.Annotations)
 	found.ResourceVersion = strconv.Itoa(n.version)
+	if what == metadataOnly {
+		found.Spec.PodCIDRs = nil
+	}
 	return &found, nil
 }
 

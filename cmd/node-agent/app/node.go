@@ -21,9 +21,6 @@ const (
 	nodeTimeout = 5 * time.Second
 	// maxNodeBody is far above the size of any Node: etcd takes no larger objects.
 	maxNodeBody = 2 << 20
-
-	// metadataOnly has the API server leave out spec and status, which are most of a Node.
-	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
 // restNode speaks to the API server without the typed clientset, which would cost more memory than all the rest.
@@ -49,9 +46,8 @@ func newRESTNode(config *rest.Config, name string) (*restNode, error) {
 	return &restNode{client, base.JoinPath("api/v1/nodes", url.PathEscape(name)).String()}, nil
 }
 
-// get reads all of the Node, but keeps only what matters here.
-func (n *restNode) get(ctx context.Context) (*node, error) {
-	body, err := n.do(ctx, http.MethodGet, "application/json", nil)
+func (n *restNode) get(ctx context.Context, what part) (*node, error) {
+	body, err := n.do(ctx, http.MethodGet, what, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +73,12 @@ func (n *restNode) annotate(ctx context.Context, annotations map[string]*string,
 }
 
 // do returns the body of a success; the error for any other answer is an *apierrors.StatusError.
-func (n *restNode) do(ctx context.Context, method, accept string, patch []byte) ([]byte, error) {
+func (n *restNode) do(ctx context.Context, method string, what part, patch []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, n.url, bytes.NewReader(patch))
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", accept)
+	request.Header.Set("Accept", string(what))
 	if patch != nil {
 		request.Header.Set("Content-Type", string(types.MergePatchType))
 	}

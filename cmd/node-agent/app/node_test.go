@@ -26,11 +26,15 @@ func TestNodeIsReadAndAnnotated(t *testing.T) {
 	value := "v"
 	require.NoError(t, n.annotate(t.Context(), map[string]*string{"a": &value, "b": &value}, ""))
 	require.NoError(t, n.annotate(t.Context(), map[string]*string{"b": nil}, ""))
-	got, err := n.get(t.Context())
+	got, err := n.get(t.Context(), wholeNode)
 	require.NoError(t, err)
 	assert.True(t, got.CreationTimestamp.Time.Equal(morning))
 	assert.Equal(t, map[string]string{"a": "v"}, got.Annotations)
 	assert.Equal(t, []string{"10.1.2.0/24"}, got.Spec.PodCIDRs)
+	metadata, err := n.get(t.Context(), metadataOnly)
+	require.NoError(t, err)
+	assert.Equal(t, got.ObjectMeta, metadata.ObjectMeta)
+	assert.Empty(t, metadata.Spec.PodCIDRs)
 
 	require.NoError(t, n.annotate(t.Context(), map[string]*string{"c": &value}, got.ResourceVersion))
 	assert.True(t, apierrors.IsConflict(n.annotate(t.Context(), map[string]*string{"d": &value}, got.ResourceVersion)))
@@ -56,7 +60,7 @@ func TestNodeThatCannotBeReachedIsAnError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, api := newRESTNodeForTest(t)
 			api.fail = c.fail
-			_, err := n.get(t.Context())
+			_, err := n.get(t.Context(), wholeNode)
 			assert.ErrorContains(t, err, c.want)
 			assert.ErrorContains(t, n.annotate(t.Context(), nil, ""), c.want)
 		})

@@ -87,7 +87,7 @@ func (a *agent) record(ctx context.Context, w word) error {
 }
 
 func (a *agent) recordOnce(ctx context.Context, w word) error {
-	node, err := a.node.get(ctx)
+	node, err := a.node.get(ctx, metadataOnly)
 	if err != nil {
 		return err
 	}
