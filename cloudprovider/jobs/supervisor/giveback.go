@@ -92,16 +92,24 @@ func markOf(node *corev1.Node) (job string, since time.Time) {
 	return mark[:at], since
 }
 
-// markAll cordons the nodes, so that nobody comes who would have to leave again.
-func (s *Supervisor) markAll(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (marked []string, err error) {
+// markAll cordons the nodes, so that nobody comes who would have to leave again. The error is of those that have changed
+// meanwhile, for which it is to be called again. What cannot be marked for another reason is left to scale-down.
+func (s *Supervisor) markAll(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (marked []string, changed error) {
 	for _, node := range nodes {
 		if _, since := markOf(node); since.IsZero() {
 			mark := ref.String() + "@" + s.Clock.Now().UTC().Format(time.RFC3339)
-			err = errors.Join(err, s.patch(ctx, node, mark, true))
+			switch err := s.patch(ctx, node, mark, true); {
+			case apierrors.IsConflict(err):
+				changed = errors.Join(changed, err)
+				continue
+			case err != nil:
+				klog.FromContext(ctx).Error(err, "The node does not go back at once", "node", node.Name)
+				continue
+			}
 		}
 		marked = append(marked, node.Name)
 	}
-	return marked, err
+	return marked, changed
 }
 
 func (s *Supervisor) unmarkAll(ctx context.Context, names []string) (err error) {

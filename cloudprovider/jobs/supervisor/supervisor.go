@@ -23,6 +23,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -76,6 +77,8 @@ type Supervisor struct {
 	nodes corelisters.NodeLister
 	ready cache.InformerSynced
 	queue workqueue.TypedRateLimitingInterface[task]
+	// reads bounds how often jobs are read, so that a reclaim, which has to read them too, comes first.
+	reads flowcontrol.RateLimiter
 
 	mu      sync.Mutex
 	started time.Time // zero until it runs
@@ -100,6 +103,7 @@ func New(config Config) (*Supervisor, error) {
 		pods:   config.Informers.Core().V1().Pods().Informer(),
 		nodes:  nodes.Lister(),
 		ready:  nodes.Informer().HasSynced,
+		reads:  flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
 		crews:  newCrews(config.Jobs.Member),
 		waits:  map[jobs.Ref]*wait{},
 		probes: map[string]*probe{},
@@ -189,8 +193,8 @@ func (s *Supervisor) podSeen(pod *corev1.Pod) {
 		s.waits[ref] = &wait{}
 	}
 	s.mu.Unlock()
-	if fresh {
-		s.queue.Add(task{kind: taskWait, ref: ref})
+	if fresh { // most pods have their node before anybody needs to know for how long they may wait
+		s.queue.AddAfter(task{kind: taskWait, ref: ref}, freshTime-s.Clock.Since(pod.CreationTimestamp.Time))
 	}
 }
 

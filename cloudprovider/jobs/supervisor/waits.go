@@ -14,6 +14,9 @@ import (
 )
 
 const (
+	// freshTime is how old a pod is before its job is read, readQPS how many jobs are read in a second.
+	freshTime = 10 * time.Second
+	readQPS   = 20
 	// rereadEvery is how often a job that waits is read again, for a maximum wait that was changed.
 	rereadEvery = 5 * time.Minute
 	// recheckEvery is how often a job is looked at whose maximum wait is over, until its pods are gone.
@@ -76,6 +79,9 @@ func (s *Supervisor) syncWait(ctx context.Context, ref jobs.Ref) (again time.Dur
 
 // read returns the job and its maximum wait. That of a job without an object is on its pods.
 func (s *Supervisor) read(ctx context.Context, ref jobs.Ref, pod *corev1.Pod) (jobs.Job, time.Duration, error) {
+	if err := s.reads.Wait(ctx); err != nil {
+		return jobs.Job{}, 0, err
+	}
 	job, err := s.Jobs.Get(ctx, ref)
 	if errors.Is(err, jobs.ErrNoObject) {
 		return jobs.Job{Ref: ref}, waitOf(pod), nil

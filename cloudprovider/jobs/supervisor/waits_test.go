@@ -2,13 +2,18 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -265,5 +270,49 @@ func TestNodeThatIsReclaimedBeforeItGoesBackIsLeftToTheReclaim(t *testing.T) {
 		w.pass(10 * time.Second)
 		assert.Equal(t, []string{"node"}, w.cordoned())
 		assert.Empty(t, w.pools.released)
+	})
+}
+
+func TestNodesThatCannotBeMarkedDoNotHoldUpTheRest(t *testing.T) {
+	for name, test := range map[string]struct {
+		err      error
+		times    int
+		released []string
+	}{
+		"one that has changed meanwhile is tried again":   {apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node", nil), 2, []string{"node"}},
+		"one that is not ours to change is left as it is": {apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node", nil), 1000, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.start()
+				w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					test.times--
+					return test.times >= 0, nil, test.err
+				})
+				w.job("train", waiting(time.Minute))
+				w.pod("train", "worker-0", "")
+				w.node("node")
+				w.pass(2 * time.Minute)
+				assert.Contains(t, w.systems.done(), "suspend train max-wait")
+				assert.Equal(t, test.released, w.pools.released)
+			})
+		})
+	}
+}
+
+func TestJobsThatWaitAreReadSlowly(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		for i := range 200 {
+			name := fmt.Sprintf("train-%d", i)
+			w.job(name, waiting(time.Hour))
+			w.pod(name, name, "")
+		}
+		w.pass(freshTime - time.Second)
+		assert.Zero(t, w.systems.read(), "most jobs have their pods by then")
+		w.pass(3 * time.Second)
+		assert.LessOrEqual(t, w.systems.read(), 4*readQPS)
+		w.pass(time.Minute)
+		assert.Equal(t, 200, w.systems.read())
 	})
 }

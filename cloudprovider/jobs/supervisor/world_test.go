@@ -195,6 +195,7 @@ type fakeJobs struct {
 	jobs      map[jobs.Ref]jobs.Job
 	launchers int
 	err       error
+	reads     int
 	// said is what was done, as "<verb> <job> <detail>".
 	said []string
 	// suspends ends the pods of a job.
@@ -217,6 +218,7 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.reads++
 	if job, ok := f.jobs[ref]; ok {
 		return job, nil
 	}
@@ -268,6 +270,13 @@ func (f *fakeJobs) Resume(_ context.Context, job jobs.Job, workers int) error {
 
 func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)
+}
+
+// read is how often a job was read.
+func (f *fakeJobs) read() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads
 }
 
 // done is what was done so far, and forgets it.
