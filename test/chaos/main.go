@@ -59,7 +59,7 @@ func run(ctx context.Context, told io.Writer, out string, seed uint64, kills int
 	klog.SetOutput(log)
 
 	fmt.Fprintf(told, "seed %d\n", seed)
-	s, err := newScene(ctx, told, dir, seed)
+	s, err := newScene(ctx, told, dir, out, seed)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ const (
 // scene is a cluster in which a reclaim takes place.
 type scene struct {
 	told   io.Writer
+	out    string
 	random *rand.Rand
 	seed   uint64
 
@@ -67,8 +68,8 @@ type scene struct {
 	broken atomic.Pointer[error]
 }
 
-func newScene(ctx context.Context, told io.Writer, dir string, seed uint64) (s *scene, err error) {
-	s = &scene{told: told, seed: seed, random: rand.New(rand.NewPCG(seed, seed))}
+func newScene(ctx context.Context, told io.Writer, dir, out string, seed uint64) (s *scene, err error) {
+	s = &scene{told: told, out: out, seed: seed, random: rand.New(rand.NewPCG(seed, seed))}
 	ctx, s.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -262,6 +263,11 @@ func (s *scene) play(ctx context.Context, kills int) (verdict, error) {
 		return verdict{}, *err
 	}
 	v := judge(s.doomed, s.witness.Nodes(), s.witness.Pods(), drill.Purchases(s.rig, s.began), states)
+	if v.JobsBroken > 0 {
+		if err := s.keepEvidence(ctx, states, filepath.Join(s.out, "broken.yaml")); err != nil {
+			return v, err
+		}
+	}
 	v.Kills, v.Seed, v.Moments, v.Seconds = len(moments), s.seed, moments, time.Since(s.began).Seconds()
 	for _, crash := range s.replicas.crashes {
 		fmt.Fprintf(s.told, "a replica ended by itself:\n%s\n", crash)

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"gpu-spot-autoscaler/test/drill"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+// evidence is what tells why a job is as it is.
+var evidence = []schema.GroupVersionResource{
+	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "apps", Version: "v1", Resource: "replicasets"},
+	standin.TrainingJobs, standin.ScaleIns, standin.ScaleOuts,
+	{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "events"},
+}
+
+// keepEvidence writes all objects that are named after a broken job, as YAML.
+func (s *scene) keepEvidence(ctx context.Context, states map[string]drill.State, path string) error {
+	client, err := dynamic.NewForConfig(s.rig.Cluster.AdminConfig())
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for _, resource := range evidence {
+		list, err := client.Resource(resource).Namespace(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, object := range list.Items {
+			if !ofBroken(object.GetName(), states) {
+				continue
+			}
+			object.SetManagedFields(nil)
+			text, err := yaml.Marshal(object.Object)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(file, "---\n%s", text)
+		}
+	}
+	return nil
+}
+
+// ofBroken goes by the beginning of the name, which is that of the job: "job-07" of "job-07-worker-3".
+func ofBroken(name string, states map[string]drill.State) bool {
+	const length = len("job-00")
+	if len(name) < length {
+		return false
+	}
+	state, known := states[name[:length]]
+	return known && state != drill.Whole && state != drill.Suspended
+}
