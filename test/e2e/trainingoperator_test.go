@@ -1,0 +1,370 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/trainingoperator"
+)
+
+var (
+	pytorchJobs = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v1", Resource: "pytorchjobs"}
+	mpiJobsV1   = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v1", Resource: "mpijobs"}
+)
+
+// stayed is how long pods are seen to stay before the word: longer than replacements take to come.
+const stayed = 5 * time.Second
+
+// TestTrainingOperator lives through reclaims with jobs under Kubeflow's own operator, which nobody plays here.
+func TestTrainingOperator(t *testing.T) {
+	parts := []struct {
+		pool string
+		tell func(*jobStory)
+	}{
+		{"elastic", elasticJobLosesAWorkerThenTooMany},
+		{"never", jobThatNoWorkerMayLeaveIsSuspended},
+		{"mpi", mpiJobLosesAWorkerThenTooMany},
+		{"mpi-never", mpiJobThatNoWorkerMayLeaveIsSuspended},
+	}
+	var pools []string
+	for _, part := range parts {
+		pools = append(pools, part.pool)
+	}
+	s := tellOfJobs(t, pools...)
+	trainingoperator.ForTest(t, s.Cluster)
+	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), // which the operator has a launcher ask for
+	})
+	launchers.Labels["pool"] = launchers.Name
+	launchers.Spec.ProviderID = s.World.Region + ".i-launchers"
+	require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{launchers}))
+	t.Run("parts", func(t *testing.T) {
+		t.Run("example", func(t *testing.T) { s.in(t).accepts("pytorch/job.yaml") })
+		for _, part := range parts {
+			t.Run(part.pool, func(t *testing.T) { part.tell(s.in(t)) })
+		}
+	})
+}
+
+// kubeflowTemplate is that of a pod with one GPU, of the pool, that is not evicted before the word.
+func kubeflowTemplate(container, pool string) string {
+	return fmt.Sprintf(`{metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}},
+      spec: {terminationGracePeriodSeconds: 3, nodeSelector: {pool: %s},
+      containers: [{name: %s, image: train, resources: {limits: {nvidia.com/gpu: 1}}}]}}`, pool, container)
+}
+
+// pytorchJob has so many workers, of which two are enough.
+func pytorchJob(name, restartPolicy string, workers int) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: %s}
+spec:
+  runPolicy: {backoffLimit: 1}
+  elasticPolicy: {minReplicas: 2, maxReplicas: %d, rdzvBackend: c10d}
+  pytorchReplicaSpecs:
+    Worker: {replicas: %d, restartPolicy: %s, template: %s}
+`, name, workers, workers, restartPolicy, kubeflowTemplate("pytorch", name))
+}
+
+// mpiJob has three workers, of which two are enough.
+func mpiJob(name, restartPolicy string) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: %s}
+spec:
+  runPolicy: {backoffLimit: 1}
+  mpiReplicaSpecs:
+    Launcher:
+      replicas: 1
+      template: {spec: {nodeSelector: {pool: launchers}, containers: [{name: mpi, image: train,
+        command: [horovodrun, -np, "3", --min-np, "2", --host-discovery-script, /etc/mpi/discover_hosts.sh, python, train.py]}]}}
+    Worker: {replicas: 3, %s template: %s}
+`, name, restartPolicy, kubeflowTemplate("mpi", name))
+}
+
+func elasticJobLosesAWorkerThenTooMany(s *jobStory) {
+	s.submit(pytorchJob("elastic", "OnFailure", 4))
+	const pods = "training.kubeflow.org/job-name=elastic"
+	before := s.whole(pods, 4)
+
+	doomed := s.reclaimUnder(before[3])
+	s.asked(pods, 4)
+	s.stays(before[3])
+	s.answer(before[0]) // any pod of the job will do
+	s.left(doomed)
+	now := s.whole(pods, 4)
+	s.elsewhere(doomed, now)
+	assert.Equal(s.t, names(before), names(now), "it has its name again")
+	assert.Equal(s.t, uids(before[:3]), uids(now[:3]), "the others trained on")
+	s.goesOn(pytorchJobs, "elastic")
+
+	restarts := s.counted("elastic", "PyTorchJobRestarting")
+	s.suspendedAndResumed(pytorchJobs, "PyTorchJob", "elastic", pods, 4, now[1:])
+	assert.Equal(s.t, restarts, s.counted("elastic", "PyTorchJobRestarting"), "no rank was seen to fail")
+	s.endsWell(pytorchJobs, "elastic", s.whole(pods, 4)...)
+}
+
+func jobThatNoWorkerMayLeaveIsSuspended(s *jobStory) {
+	s.submit(pytorchJob("never", "Never", 3))
+	const pods = "training.kubeflow.org/job-name=never"
+	s.suspendedAndResumed(pytorchJobs, "PyTorchJob", "never", pods, 3, s.whole(pods, 3)[2:])
+	s.endsWell(pytorchJobs, "never", s.whole(pods, 3)...)
+}
+
+func mpiJobLosesAWorkerThenTooMany(s *jobStory) {
+	s.submit(mpiJob("mpi", "restartPolicy: ExitCode,"))
+	const pods, workersOf = "training.kubeflow.org/job-name=mpi", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/replica-type=worker"
+	before := s.whole(pods, 4) // launcher, workers
+	doomed := s.reclaimUnder(before[3])
+	s.asked(pods, 4)
+	s.stays(before[3])
+	s.answer(before[1])
+	s.left(doomed)
+	now := s.whole(pods, 4)
+	s.elsewhere(doomed, now)
+	assert.Equal(s.t, names(before), names(now))
+	assert.Equal(s.t, uids(before[:3]), uids(now[:3]))
+	s.goesOn(mpiJobsV1, "mpi")
+
+	s.suspendedAndResumed(mpiJobsV1, "MPIJob", "mpi", pods, 4, s.whole(workersOf, 3)[1:])
+	s.endsWell(mpiJobsV1, "mpi", s.whole(pods, 4)[0])
+}
+
+func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobStory) {
+	s.submit(mpiJob("mpi-never", ""))
+	const pods = "training.kubeflow.org/job-name=mpi-never"
+	s.suspendedAndResumed(mpiJobsV1, "MPIJob", "mpi-never", pods, 4, s.whole(pods, 4)[3:])
+	s.endsWell(mpiJobsV1, "mpi-never", s.whole(pods, 4)[0])
+}
+
+// suspendedAndResumed takes so many pods from the job that it cannot go on. It is asked, answers, is suspended before any
+// pod goes, and comes back whole.
+func (s *jobStory) suspendedAndResumed(of schema.GroupVersionResource, kind, name, pods string, n int, lost []corev1.Pod) {
+	s.t.Helper()
+	doomed := s.reclaimUnder(lost...)
+	s.asked(pods, n)
+	s.stays(lost...)
+	assert.NotEqual(s.t, true, s.field(of, name, "spec.runPolicy.suspend"), "not before the word")
+	ends := s.watchEnds(pods)
+	s.answer(lost[0])
+	suspended := s.suspendedSince(of, name)
+	s.noted(kind, name, "SpotJobSuspended", 1)
+	s.left(doomed)
+	for pod, told := range ends(n) {
+		assert.False(s.t, told.Before(suspended), "%s was told to end at %s, and the job suspended at %s", pod, told, suspended)
+	}
+	s.noted(kind, name, "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(pods, n))
+	s.released(of, name)
+	assert.Equal(s.t, false, s.field(of, name, "spec.runPolicy.suspend"))
+	s.goesOn(of, name)
+}
+
+// suspendedSince waits until the job is suspended, and says since when, to the second.
+func (s *jobStory) suspendedSince(of schema.GroupVersionResource, name string) (since time.Time) {
+	s.t.Helper()
+	s.eventually(name+" is suspended", func(ctx context.Context) (bool, error) {
+		job, err := s.job(ctx, of, name)
+		if err != nil || job.GetLabels()[labelHeld] != jobs.HeldSuspended {
+			return false, err
+		}
+		since, err = time.Parse(time.RFC3339, job.GetAnnotations()[jobs.AnnotationHeldSince])
+		return err == nil, err
+	})
+	return since
+}
+
+// watchEnds watches the pods from now on. What it returns waits until n of them were told to end, and says when, to the
+// second.
+func (s *jobStory) watchEnds(pods string) func(n int) map[string]time.Time {
+	s.t.Helper()
+	watcher, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(s.t.Context(), metav1.ListOptions{LabelSelector: pods})
+	require.NoError(s.t, err)
+	s.t.Cleanup(watcher.Stop)
+	return func(n int) map[string]time.Time {
+		s.t.Helper()
+		ends, late := map[string]time.Time{}, time.After(soon)
+		for len(ends) < n {
+			select {
+			case event := <-watcher.ResultChan():
+				pod, ok := event.Object.(*corev1.Pod)
+				require.True(s.t, ok, "the watch ended")
+				if _, known := ends[string(pod.UID)]; !known && pod.DeletionTimestamp != nil {
+					ends[string(pod.UID)] = pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
+				}
+			case <-late:
+				s.t.Fatalf("only %d of %d pods were told to end", len(ends), n)
+			}
+		}
+		return ends
+	}
+}
+
+// asked waits until all pods of the job carry the same request.
+func (s *jobStory) asked(pods string, n int) {
+	s.t.Helper()
+	s.eventually("all pods are asked for a checkpoint", func(ctx context.Context) (bool, error) {
+		list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: pods})
+		if err != nil {
+			return false, err
+		}
+		requests := map[string]int{}
+		for _, pod := range list.Items {
+			if pod.Annotations[jobs.AnnotationDeadline] != "" && pod.Annotations[jobs.AnnotationCheckpointRequest] != pod.Annotations[jobs.AnnotationCheckpointDone] {
+				requests[pod.Annotations[jobs.AnnotationCheckpointRequest]]++
+			}
+		}
+		return len(requests) == 1 && slices.Contains(valuesOf(requests), n), nil
+	})
+}
+
+func valuesOf(counts map[string]int) (values []int) {
+	for _, count := range counts {
+		values = append(values, count)
+	}
+	return values
+}
+
+// answer gives the word on the pod.
+func (s *jobStory) answer(pod corev1.Pod) {
+	s.t.Helper()
+	now, err := s.pod(s.t.Context(), pod.Name)
+	require.NoError(s.t, err)
+	require.NotNil(s.t, now)
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, jobs.AnnotationCheckpointDone, now.Annotations[jobs.AnnotationCheckpointRequest])
+	_, err = s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
+
+// stays says that none of the pods is told to end, although replacements had time to come.
+func (s *jobStory) stays(pods ...corev1.Pod) {
+	s.t.Helper()
+	rig.Always(s.t, stayed, "nobody is evicted before the word", func(ctx context.Context) (bool, error) {
+		for _, pod := range pods {
+			now, err := s.pod(ctx, pod.Name)
+			if err != nil {
+				return true, nil // nothing was seen: the time may be over
+			}
+			if now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// goesOn waits until the job says that it runs, and fails if it says that it failed.
+func (s *jobStory) goesOn(of schema.GroupVersionResource, name string) {
+	s.t.Helper()
+	rig.Eventually(s.t, recovered, name+" says that it runs", func(ctx context.Context) (bool, error) {
+		conditions, err := s.conditions(ctx, of, name)
+		return slices.Contains(conditions, "Running"), err
+	})
+	conditions, err := s.conditions(s.t.Context(), of, name)
+	require.NoError(s.t, err)
+	require.NotContains(s.t, conditions, "Failed")
+	require.NotContains(s.t, conditions, "Suspended")
+}
+
+// conditions are the types of those that hold.
+func (s *jobStory) conditions(ctx context.Context, of schema.GroupVersionResource, name string) (holding []string, err error) {
+	object, err := s.job(ctx, of, name)
+	if err != nil {
+		return nil, err
+	}
+	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, condition := range conditions {
+		if c, ok := condition.(map[string]any); ok && c["status"] == "True" {
+			holding = append(holding, fmt.Sprint(c["type"]))
+		}
+	}
+	return holding, err
+}
+
+// endsWell has the pods finish their work, which ends the job.
+func (s *jobStory) endsWell(of schema.GroupVersionResource, name string, pods ...corev1.Pod) {
+	s.t.Helper()
+	for _, pod := range pods {
+		_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType,
+			[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+		require.NoError(s.t, err)
+	}
+	s.eventually(name+" has succeeded", func(ctx context.Context) (bool, error) {
+		conditions, err := s.conditions(ctx, of, name)
+		return slices.Contains(conditions, "Succeeded"), err
+	})
+}
+
+// counted is how often an Event with the reason was recorded on the job.
+func (s *jobStory) counted(name, reason string) (n int) {
+	s.t.Helper()
+	list, err := s.Client.CoreV1().Events(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{
+		FieldSelector: "reason=" + reason + ",involvedObject.name=" + name,
+	})
+	require.NoError(s.t, err)
+	for _, event := range list.Items {
+		n += int(max(event.Count, 1))
+	}
+	return n
+}
+
+// accepts has the API server check an example against the definitions of the operator, down to the last field.
+func (s *jobStory) accepts(example string) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", example))
+	require.NoError(s.t, err)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return
+		} else {
+			require.NoError(s.t, err)
+		}
+		kind := object.GroupVersionKind()
+		resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
+		_, err := s.objects.Resource(resource).Namespace(metav1.NamespaceDefault).Create(s.t.Context(), object, metav1.CreateOptions{
+			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+		})
+		require.NoError(s.t, err, object.GetKind())
+	}
+}
+
+func names(pods []corev1.Pod) (names []string) {
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	return names
+}
+
+func uids(pods []corev1.Pod) (uids []types.UID) {
+	for _, pod := range pods {
+		uids = append(uids, pod.UID)
+	}
+	return uids
+}
