@@ -22,7 +22,7 @@ import (
 const (
 	// marksFirst is how long a drain steps aside while Nodes wait for their marks. Until all of a correlated reclaim are
 	// marked, what is evicted from one could be scheduled onto the next.
-	marksFirst = 50 * time.Millisecond
+	marksFirst = 100 * time.Millisecond
 	// podWorkers is how many pods of one Node or job are asked after at once.
 	podWorkers = 8
 	// podTimeout bounds one request. Some refusals name a time to wait, and client-go waits inside the call.
@@ -88,36 +88,35 @@ func belongsToMachine(pod *corev1.Pod) bool {
 	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
 }
 
-// mayGo says why the pod must stay for now, and from when it need not, where time alone decides that. The reason is empty
-// where it may go.
-func (c *Controller) mayGo(pod *corev1.Pod, notice Notice) (reason string, from time.Time) {
-	member := c.Jobs.Member(pod)
-	r, open := c.handshakes.round(member.Ref)
-	drained, _ := time.Parse(time.RFC3339, c.node(pod.Spec.NodeName).Annotations[drainedAnnotation])
-	switch {
-	case isReturner(pod, &fate{true, notice, drained}, r, open):
-		return "", time.Time{}
-	case !open || !r.doomed.Has(pod.UID):
-		c.handshakes.queue.Add(member.Ref)
-		return "its job is to be looked at", time.Time{}
-	case !r.decided:
-		return "its job is being asked", time.Time{}
-	case c.Clock.Now().Before(r.release):
-		return "its job's system is ending it", r.release
-	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && c.Clock.Since(r.seen) < askPatience:
-		return "it is not warned", r.seen.Add(askPatience)
-	case !c.isNext(pod, member, r):
-		return "others of its job go before it", time.Time{}
-	}
-	return "", time.Time{}
-}
-
 // drain is one step of one Node's.
 type drain struct {
 	*Controller
 	node   *corev1.Node
 	notice Notice
 	asked  attempts
+}
+
+// mayGo says why the pod must stay for now, and from when it need not, where time alone decides that. The reason is empty
+// where it may go.
+func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
+	member := d.Jobs.Member(pod)
+	r, open := d.handshakes.round(member.Ref)
+	switch {
+	case isReturner(pod, &fate{true, d.notice, timeOf(d.node, drainedAnnotation)}, r, open):
+		return "", time.Time{}
+	case !open || !r.doomed.Has(pod.UID):
+		d.handshakes.queue.Add(member.Ref)
+		return "its job is to be looked at", time.Time{}
+	case !r.decided:
+		return "its job is being asked", time.Time{}
+	case d.Clock.Now().Before(r.release):
+		return "its job's system is ending it", r.release
+	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < askPatience:
+		return "it is not warned", r.seen.Add(askPatience)
+	case !d.isNext(pod, member, r):
+		return "others of its job go before it", time.Time{}
+	}
+	return "", time.Time{}
 }
 
 // evictSome evicts those of the pods that may go, and returns when to look again at the latest.
@@ -128,7 +127,7 @@ func (d *drain) evictSome(ctx context.Context, pods []*corev1.Pod, now time.Time
 		if pod.DeletionTimestamp != nil {
 			continue // it is left to go
 		}
-		reason, from := d.mayGo(pod, d.notice)
+		reason, from := d.mayGo(pod)
 		if reason == "" {
 			if from = d.asked[pod.UID].next; from.After(now) {
 				reason = "its eviction was asked for"
@@ -167,7 +166,7 @@ func (d *drain) isHeardLate(pod *corev1.Pod, now time.Time) bool {
 	if pod.DeletionTimestamp != nil || d.notice.Deadline.Sub(now) < lateMargin {
 		return false
 	}
-	if reason, _ := d.mayGo(pod, d.notice); reason == "" {
+	if reason, _ := d.mayGo(pod); reason == "" {
 		return false
 	}
 	r, open := d.handshakes.round(d.Jobs.Member(pod).Ref)

@@ -283,8 +283,7 @@ func (c *Controller) fateOf(name string) *fate {
 	case withdrawn:
 		doomed = false
 	}
-	drained, _ := time.Parse(time.RFC3339, node.Annotations[drainedAnnotation])
-	return &fate{doomed, notice, drained}
+	return &fate{doomed, notice, timeOf(node, drainedAnnotation)}
 }
 
 // isReturner says whether the pod came onto the Node when its job was done with it already, because it tolerates

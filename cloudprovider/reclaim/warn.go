@@ -88,11 +88,17 @@ func (r *round) has(pod doomedPod) bool {
 		pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id && pod.Annotations[InstanceAnnotation] == pod.notice.InstanceID
 }
 
-// take lets the doomed pods join.
+// take lets the doomed pods join. The deadline follows what is known of the Nodes, but is not put off because the pods of
+// the first are gone.
 func (r *round) take(l loss) {
 	doomed := sets.New[types.UID]()
 	for _, pod := range l.doomed {
 		doomed.Insert(pod.UID)
+	}
+	if r.doomed != nil && doomed.IsSuperset(r.doomed) {
+		r.deadline = time.Time{}
+	}
+	for _, pod := range l.doomed {
 		r.lower(pod.notice.Deadline)
 	}
 	r.doomed = doomed

@@ -85,9 +85,14 @@ const (
 // budget is when the first of the doomed pods must go, so that it has its grace before the deadline, and its job's system
 // is asked before evictions turn into deletions.
 func (l *loss) budget() (until time.Time) {
-	for _, pod := range l.doomed {
-		if end := pod.budget(); until.IsZero() || end.Before(until) {
-			until = end
+	for _, leaving := range []bool{false, true} { // those on their way out count only where there are no others
+		for _, pod := range l.doomed {
+			if end := pod.budget(); leaving == (pod.DeletionTimestamp != nil) && (until.IsZero() || end.Before(until)) {
+				until = end
+			}
+		}
+		if !until.IsZero() {
+			break
 		}
 	}
 	return until
