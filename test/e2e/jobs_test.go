@@ -49,6 +49,7 @@ func TestJobs(t *testing.T) {
 		pools = append(pools, part.system)
 	}
 	s := tellOfJobs(t, pools...)
+	s.systemsOn()
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
 			t.Run(part.system, func(t *testing.T) { part.tell(s.in(t)) })
@@ -113,6 +114,7 @@ spec:
 	s.etShrinksAndGrows(workers[:2], launcher)
 	s.etIsSuspendedAndResumed()
 	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "et", "status.restartCount"))
+	s.boughtInAll("et", 8+2+7)
 }
 
 // etShrinksAndGrows loses so many that enough are left.
@@ -204,6 +206,7 @@ spec:
 	s.released(standin.MPIJobs, "mpi")
 	assert.Nil(s.t, s.field(standin.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
 	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
+	s.boughtInAll("mpi", 2+1)
 }
 
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobStory) {
@@ -230,6 +233,7 @@ spec:
 	for i := range 2 {
 		assert.Nil(s.t, s.field(batchJobs, fmt.Sprintf("set-node-%d", i), "status.failed"))
 	}
+	s.boughtInAll("jobset", 2+1)
 }
 
 func trainJobIsSuspendedForItsJobSet(s *jobStory) {
@@ -260,6 +264,7 @@ spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
 	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
 	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
+	s.boughtInAll("trainjob", 2+1)
 }
 
 func indexedJobIsSuspended(s *jobStory) {
@@ -277,6 +282,7 @@ spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0,
 	s.released(batchJobs, "indexed")
 	assert.Equal(s.t, false, s.field(batchJobs, "indexed", "spec.suspend"))
 	assert.Nil(s.t, s.field(batchJobs, "indexed", "status.failed"))
+	s.boughtInAll("indexed", 3+1)
 }
 
 func singleJobMoves(s *jobStory) {
@@ -295,6 +301,7 @@ spec:
 	s.elsewhere(doomed, s.whole("job-name=single", 1))
 	s.released(batchJobs, "single")
 	assert.Nil(s.t, s.field(batchJobs, "single", "status.failed"))
+	s.boughtInAll("single", 1+1)
 }
 
 func dlroverLaunchesTheRankAnew(s *jobStory) {
@@ -323,6 +330,7 @@ spec:
 	order.gracefully(s.t, workers[1])
 	s.released(standin.ElasticJobs, "dl")
 	s.becomes(standin.ElasticJobs, "dl", "status.phase", "Running")
+	s.boughtInAll("dlrover", 2+1)
 }
 
 func aiTrainingJobGoesOn(s *jobStory) {
@@ -357,6 +365,7 @@ spec:
 	assert.Equal(s.t, before[1].Name, now[1].Name)
 	s.becomes(standin.AITrainingJobs, "aitj", "status.phase", "Running")
 	assert.Empty(s.t, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount"), "nothing failed")
+	s.boughtInAll("aitj", 2+1)
 }
 
 func rayClusterLosesWorkersThenItsHead(s *jobStory) {
@@ -379,6 +388,7 @@ func rayClusterLosesWorkersThenItsHead(s *jobStory) {
 	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
 	s.released(standin.RayClusters, "ray")
 	s.becomes(standin.RayClusters, "ray", "status.state", "ready")
+	s.boughtInAll("ray", 3+1+2)
 }
 
 // rayClusterOfAnotherLosesItsHeadLast is about one that is not ours to suspend: it is a RayService's, say.
@@ -397,6 +407,7 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobStory) {
 	order.inOrder(s.t, workers[0], head)
 	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
 	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
+	s.boughtInAll("rayowned", 3+2)
 }
 
 // rayCluster has its head among the workers, in a pool of its own name.
@@ -438,6 +449,7 @@ spec:
 	s.released(standin.RayJobs, "rayjob")
 	s.becomes(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
+	s.boughtInAll("rayjob", 2+1)
 }
 
 func volcanoJobIsAbortedAndResumed(s *jobStory) {
@@ -463,6 +475,7 @@ spec:
 	s.becomes(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
 	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
 	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
+	s.boughtInAll("volcano", 2+1)
 }
 
 func annotatedPodsGoInOrder(s *jobStory) {
@@ -514,6 +527,7 @@ spec:
 	doomed := s.reclaimUnder(s.whole("app="+name, 1)...)
 	s.left(doomed)
 	s.elsewhere(doomed, s.whole("app="+name, 1))
+	s.boughtInAll(name, 1+1)
 }
 
 // flow writes a map and one pair more as YAML.

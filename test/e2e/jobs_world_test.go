@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -39,8 +42,9 @@ const (
 // jobStory is a story with jobs in it. Each of them has a pool of its own, so that they can share a world.
 type jobStory struct {
 	*story
-	objects dynamic.Interface
-	stage   *stage
+	objects    dynamic.Interface
+	autoscaler *rig.Autoscaler
+	stage      *stage
 }
 
 // stage is who is played in a world: each operator once, whatever parts of the story need it.
@@ -68,7 +72,7 @@ func tellOfJobs(t *testing.T, pools ...string) *jobStory {
 	node.Labels["pool"] = "system"
 	node.Spec.ProviderID = w.Region + ".i-system"
 	require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{node}))
-	s.RunAutoscaler(t, "--reclaim-notice-period="+jobNotice.String(), "--reclaim-poll-interval=1s")
+	s.autoscaler = s.RunAutoscaler(t, "--reclaim-notice-period="+jobNotice.String(), "--reclaim-poll-interval=1s")
 	return s
 }
 
@@ -85,7 +89,7 @@ func (s *jobStory) in(t *testing.T) *jobStory {
 	t.Parallel()
 	part := *s.story
 	part.t = t
-	return &jobStory{story: &part, objects: s.objects, stage: s.stage}
+	return &jobStory{story: &part, objects: s.objects, autoscaler: s.autoscaler, stage: s.stage}
 }
 
 // play installs a job system while the autoscaler runs, and plays its operator until the world ends.
@@ -237,6 +241,36 @@ func (s *jobStory) noted(kind, name, reason string, n int) {
 			seen += int(max(event.Count, 1))
 		}
 		return seen >= n, nil
+	})
+}
+
+// boughtInAll fails unless so many instances were bought in the pool of that name.
+func (s *jobStory) boughtInAll(pool string, n int) {
+	s.t.Helper()
+	total := 0
+	for _, purchase := range s.bought(pool) {
+		value, err := strconv.Atoi(purchase)
+		require.NoError(s.t, err)
+		total += value
+	}
+	assert.Equal(s.t, n, total, "instances bought: those that the job needed, and one for each that was reclaimed")
+}
+
+// systemsOn waits until the autoscaler takes just these job systems to be installed, beside Kubernetes' own.
+func (s *jobStory) systemsOn(systems ...string) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("job systems that are on: %v", systems), func(ctx context.Context) (bool, error) {
+		metrics, err := s.autoscaler.Metrics(ctx)
+		if err != nil {
+			return false, err
+		}
+		on := sets.New[string]()
+		for _, metric := range metrics["gpu_spot_job_system_on"].GetMetric() {
+			if metric.GetGauge().GetValue() == 1 {
+				on.Insert(metric.GetLabel()[0].GetValue())
+			}
+		}
+		return on.Equal(sets.New(append(systems, "job")...)), nil
 	})
 }
 
