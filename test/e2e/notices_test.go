@@ -75,17 +75,25 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 
 func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
 	s := tell(t, world(pool("asg-1", 10)))
-	flags := []string{"--reclaim-notice-period=40s", "--reclaim-poll-interval=1h"}
-	leader := s.RunAutoscaler(t, append(flags, "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler")...)
+	flags := []string{"--reclaim-notice-period=2m", "--reclaim-poll-interval=1h", "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler"}
+	leader := s.RunAutoscaler(t, flags...)
 	doomed := s.oneNode()
 	door := s.door()
-	s.RunAutoscaler(t, append(append(flags, door.flags...), "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler")...)
-	s.eventually("the other takes the notice", func(ctx context.Context) (bool, error) {
-		status, err := door.push(ctx, door.token, interruption(doomed))
-		return status == http.StatusOK, err
+	s.RunAutoscaler(t, append(flags, door.flags...)...)
+	s.eventually("the other is there", func(ctx context.Context) (bool, error) {
+		status, err := door.push(ctx, "wrong", interruption(doomed))
+		return status == http.StatusUnauthorized, err
 	})
 	leader.Kill()
-	s.heardFrom(doomed, "push")
+	status, err := door.push(t.Context(), door.token, interruption(doomed))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status)
+	node, err := s.node(t.Context(), doomed)
+	require.NoError(t, err)
+	require.NotNil(t, node)
+	assert.Contains(t, node.Annotations, noticeOfPush)
+	assert.False(t, marked(node), "nobody leads")
+	s.heardFrom(doomed, "push") // when the lease has run out
 }
 
 func TestNodeConditionMarksTheNode(t *testing.T) {
