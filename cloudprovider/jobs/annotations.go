@@ -35,7 +35,7 @@ const (
 	// LabelHeld is "suspended" on a job that we suspended, "shrunk" on one that we shrank; it is taken off when the job
 	// is whole again.
 	LabelHeld = "gpu-spot.autoscaling/held"
-	// AnnotationHeldReason is a Reason, AnnotationHeldSince RFC 3339.
+	// AnnotationHeldReason is a Reason. AnnotationHeldSince, RFC 3339, is when the job was suspended, or last shrunk.
 	AnnotationHeldReason = "gpu-spot.autoscaling/held-reason"
 	AnnotationHeldSince  = "gpu-spot.autoscaling/held-since"
 	// AnnotationHeldReplicas is how many workers the job asked for before.

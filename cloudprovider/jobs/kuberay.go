@@ -139,7 +139,17 @@ func (r *rayJob) Read(object *unstructured.Unstructured) (Job, error) {
 	return job, err
 }
 
+// Gang is not to be had while the cluster of a RayJob is being deleted: its pods are still there, and by another name.
 func (r *rayJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+	object, err := objectOf(job)
+	if err != nil {
+		return nil, err
+	}
+	if status, err := object.maybe("status"); err == nil && job.Suspended {
+		if phase, _ := status.text("jobDeploymentStatus"); phase != "Suspended" {
+			return nil, &BusyError{With: "the deletion of its RayCluster"}
+		}
+	}
 	return rayGang(job, workers, "spec", "rayClusterSpec")
 }
 

@@ -130,27 +130,24 @@ func TestOfTwoVersionsTheOneThatIsServedIsOn(t *testing.T) {
 	assert.False(t, w.registry.on("mpijob"))
 }
 
-func TestADefinitionThatIsNotEstablishedYetIsLookedAtAgain(t *testing.T) {
-	w := newWorld(t)
-	w.define("pytorchjobs.kubeflow.org")
-	w.run()
-	require.False(t, w.registry.on("pytorchjob"))
-	w.serve("pytorchjob")
-	w.eventually(func() bool { return w.registry.on("pytorchjob") }, "on")
-}
-
-func TestADiscoveryThatFailsIsTriedAgain(t *testing.T) {
-	w := newWorld(t)
-	var working atomic.Bool
-	w.kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return !working.Load(), nil, apierrors.NewServiceUnavailable("away")
-	})
-	w.serve("pytorchjob")
-	w.define("pytorchjobs.kubeflow.org")
-	w.run()
-	require.False(t, w.registry.on("pytorchjob"))
-	working.Store(true)
-	w.eventually(func() bool { return w.registry.on("pytorchjob") }, "on")
+func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
+	for name, answer := range map[string]error{
+		"established later": apierrors.NewNotFound(schema.GroupResource{}, ""), "discovery fails": apierrors.NewServiceUnavailable("away"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var served atomic.Bool
+			w.kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return !served.Load(), nil, answer
+			})
+			w.serve("pytorchjob")
+			w.define("pytorchjobs.kubeflow.org")
+			w.run()
+			require.False(t, w.registry.on("pytorchjob"))
+			served.Store(true)
+			w.eventually(func() bool { return w.registry.on("pytorchjob") }, "on")
+		})
+	}
 }
 
 func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {

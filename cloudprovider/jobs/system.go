@@ -111,9 +111,9 @@ func (c *cluster) held(job Job, how string, reason Reason) map[string]any {
 	}
 }
 
-// heldSince is when the job was first held in this way.
+// heldSince is when the job was suspended, or when it was last shrunk.
 func (c *cluster) heldSince(job Job, how string) string {
-	if since := job.Object.GetAnnotations()[AnnotationHeldSince]; since != "" && heldAs(job) == how {
+	if since := job.Object.GetAnnotations()[AnnotationHeldSince]; since != "" && how == HeldSuspended && heldAs(job) == how {
 		return since
 	}
 	return c.clock.Now().UTC().Format(time.RFC3339)

@@ -531,7 +531,15 @@ func TestARayClusterStandsForItsRayJob(t *testing.T) {
 	assert.EqualValues(t, "uid-rj", job.UID)
 	require.NoError(t, w.registry.Suspend(context.Background(), job, ReasonReclaim))
 	assert.Len(t, w.writes(), 1)
-	assert.True(t, w.get("rayjob", "rj").Suspended)
+
+	job = w.get("rayjob", "rj")
+	assert.True(t, job.Suspended)
+	var busy *BusyError
+	_, err := w.registry.Gang(job, 2)
+	require.ErrorAs(t, err, &busy, "the pods of the old cluster are still there")
+	w.set(w.registry.byName["rayjob"].Resource(), "rj", "Suspended", "status", "jobDeploymentStatus")
+	names, _ := w.gangOf(w.get("rayjob", "rj"), 2)
+	assert.Len(t, names, 3)
 }
 
 func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {

@@ -101,6 +101,10 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
+	if phase == "" || phase == trainingPhaseCreated {
+		job.Min = max(job.Min, job.Replicas) // the launcher is not started before all workers run, and lost ones may not come back
+		job.Max = max(job.Max, job.Min)
+	}
 	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[annotationSuspended] == "true"
 	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object))
 	return job, nil
@@ -165,7 +169,7 @@ func (t *trainingJob) Shrink(ctx context.Context, job Job, pods []string) error 
 		return err
 	}
 	leaving := inBoth(targets, pods)
-	if len(leaving) == 0 {
+	if len(leaving) == 0 || job.Suspended || job.Finished {
 		return ErrUnchanged
 	}
 	if left := len(targets) - len(leaving); left < job.Min {
@@ -196,6 +200,9 @@ func inBoth(list, other []string) []string {
 
 // Grow makes one ScaleOut of the workers that are missing, and takes the marks off once the job has all that it had.
 func (t *trainingJob) Grow(ctx context.Context, job Job, workers int) error {
+	if job.Suspended || job.Finished {
+		return ErrUnchanged
+	}
 	workers = min(workers, job.Max)
 	if missing := workers - job.Replicas; missing > 0 {
 		next, err := t.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))

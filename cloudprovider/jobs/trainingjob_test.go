@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,6 +93,11 @@ func TestTrainingJobIsRead(t *testing.T) {
 	w.set(w.registry.byName["trainingjob"].Resource(), "mnist", []any{"mnist-worker-0", "mnist-worker-5"}, "status", "targetWorkers")
 	assert.Equal(t, 2, w.get("trainingjob", "mnist").Replicas, "what the operator aims at goes before the spec")
 
+	for phase, want := range map[string]int{"": 4, "Created": 4, "Running": 2, "Scaling": 2} {
+		w := newWorld(t, etJob)
+		w.set(w.registry.byName["trainingjob"].Resource(), "mnist", phase, "status", "phase")
+		assert.Equal(t, want, w.get("trainingjob", "mnist").Min, "phase %q: it needs all before it trains", phase)
+	}
 	for phase, want := range map[string]Job{
 		"Suspended": {Suspended: true}, "Succeeded": {Finished: true}, "Failed": {Finished: true}, "Scaling": {},
 	} {
@@ -169,6 +175,27 @@ func TestTrainingJobGrowsByOneScaleOutAndIsThenWhole(t *testing.T) {
 	again := w.writes()
 	require.Len(t, again, 2)
 	assert.Contains(t, again[1], strings.TrimSuffix(scaleIn, "-0")+"-1 ")
+}
+
+func TestTrainingJobThatIsShrunkOnceMoreKeepsWhatItHadAtFirst(t *testing.T) {
+	w := newWorld(t, etJob)
+	ctx := context.Background()
+	jobs := w.registry.byName["trainingjob"].Resource()
+	for i, worker := range []string{"mnist-worker-3", "mnist-worker-2"} {
+		w.clock.SetTime(epoch.Add(time.Duration(i) * time.Hour))
+		require.NoError(t, w.registry.Shrink(ctx, w.get("trainingjob", "mnist"), []string{worker}))
+		w.end(scaleIns, strings.Fields(w.writes()[1])[2], "ScaleSucceeded")
+		w.set(jobs, "mnist", []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}[:3-i], "status", "targetWorkers")
+	}
+	annotations := w.object(jobs, "mnist").GetAnnotations()
+	assert.Equal(t, "4", annotations[AnnotationHeldReplicas])
+	assert.Equal(t, "2026-05-01T09:00:00Z", annotations[AnnotationHeldSince])
+
+	w.set(jobs, "mnist", "Suspended", "status", "phase")
+	w.writes()
+	require.NoError(t, w.registry.Shrink(ctx, w.get("trainingjob", "mnist"), []string{"mnist-worker-1"}))
+	require.NoError(t, w.registry.Grow(ctx, w.get("trainingjob", "mnist"), 4))
+	assert.Empty(t, w.writes(), "suspended, it has no workers to lose or to gain")
 }
 
 func TestTrainingJobScaleInThatFailsIsNotRepeatedForEver(t *testing.T) {
