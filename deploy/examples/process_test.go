@@ -153,7 +153,8 @@ func python(t *testing.T, environment []string, arguments ...string) *process {
 		t.Skip("python3 is not installed")
 	}
 	cmd := exec.Command(interpreter, append([]string{"-u"}, arguments...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "PYTHONDONTWRITEBYTECODE=1", "POD_NAMESPACE=team", "POD_NAME=job-worker-0")
+	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "PYTHONDONTWRITEBYTECODE=1", "POD_NAMESPACE=team", "POD_NAME=job-worker-0",
+		"http_proxy=http://127.0.0.1:9", "no_proxy=") // the way to the own node leads through no proxy
 	cmd.Env = append(cmd.Env, environment...)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()

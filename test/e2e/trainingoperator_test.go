@@ -336,22 +336,30 @@ func (s *jobStory) counted(name, reason string) (n int) {
 // accepts has the API server check an example against the definitions of the operator, down to the last field.
 func (s *jobStory) accepts(example string) {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", example))
-	require.NoError(s.t, err)
-	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
-			return
-		} else {
-			require.NoError(s.t, err)
-		}
+	for _, object := range exampleObjects(s.t, example) {
 		kind := object.GroupVersionKind()
 		resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
 		_, err := s.objects.Resource(resource).Namespace(metav1.NamespaceDefault).Create(s.t.Context(), object, metav1.CreateOptions{
 			DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
 		})
 		require.NoError(s.t, err, object.GetKind())
+	}
+}
+
+// exampleObjects are those of a manifest in deploy/examples.
+func exampleObjects(t *testing.T, path string) (objects []*unstructured.Unstructured) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", path))
+	require.NoError(t, err)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(&object.Object)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
+		objects = append(objects, object)
 	}
 }
 
