@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,7 +87,7 @@ func (s *services) run(ctx context.Context) error {
 	defer cancel()
 	group.Go(func() { informer.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return ctx.Err()
+		return nil
 	}
 	for name := range s.systems {
 		s.work(ctx, informer, name)
@@ -249,15 +250,14 @@ func (s *services) on(system string) bool {
 	return false
 }
 
+// anyOn says whether one of the systems of a definition is on.
 func (s *services) anyOn(name string) bool {
-	for _, adapter := range s.systems[name] {
-		if s.on(adapter.System()) {
-			return true
-		}
-	}
-	return false
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.ContainsFunc(s.systems[name], func(adapter Adapter) bool { return s.running[adapter] != nil })
 }
 
+// heldObjects are the jobs with LabelHeld, by system.
 func (s *services) heldObjects() map[Adapter][]*unstructured.Unstructured {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -95,7 +95,8 @@ var (
 )
 
 // Adapter is one system. Member, Read and Gang are pure; the others change the cluster, are idempotent, and may be
-// called again by a new leader after any of their steps. All are safe for concurrent use.
+// called again by a new leader after any of their steps. They return ErrUnchanged where nothing is to do, and a BusyError
+// where they are to be called again. All are safe for concurrent use.
 type Adapter interface {
 	// System is the lower-case name used in Refs and metrics.
 	System() string

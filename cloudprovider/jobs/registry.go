@@ -79,18 +79,21 @@ func New(config Config) (*Registry, error) {
 // Member tells which job a pod belongs to, and what it is there. It goes by the pod alone. A pod of no known system belongs
 // to the job that its annotation names, else to its controller, else to itself; the system is then SystemPod.
 func (r *Registry) Member(pod *corev1.Pod) Membership {
-	member := genericMember(pod)
-	for _, adapter := range r.systems {
-		if known, ok := adapter.Member(pod); ok {
-			member = known
-			break
-		}
-	}
+	member := r.member(pod)
 	switch role := Role(pod.Annotations[AnnotationRole]); role {
 	case RoleWorker, RoleHost, RoleLauncher:
 		member.Role = role
 	}
 	return member
+}
+
+func (r *Registry) member(pod *corev1.Pod) Membership {
+	for _, adapter := range r.systems {
+		if member, ok := adapter.Member(pod); ok {
+			return member
+		}
+	}
+	return genericMember(pod)
 }
 
 // Run watches which systems are installed and switches them on and off, until ctx ends. It is to be called once. Without it,
