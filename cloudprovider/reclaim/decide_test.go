@@ -197,6 +197,23 @@ func TestNodesThatFollowAreDecidedOnAnew(t *testing.T) {
 	})
 }
 
+func TestTwoDecisionsAreNotCarriedOutAtOnce(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 3)
+		f.hangs["shrink"] = true
+		w.gang("train", "worker", 3)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.cloud.reclaim("train-worker-1")
+		w.poll()
+		require.Equal(t, []string{"shrink train train-worker-0"}, f.called(), "it is still waited for")
+		w.pass(askPatience + askTimeout)
+		assert.Contains(t, f.called(), "suspend train")
+		w.pass(suspendWait)
+		assert.Len(t, w.gone(), 2)
+	})
+}
+
 func TestAPodThatComesBackIsNotTalkedOver(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
