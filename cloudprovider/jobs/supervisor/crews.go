@@ -79,11 +79,16 @@ type census struct {
 	// wanted are workers that are pending, leaving pods that are on their way out.
 	wanted, leaving int
 	pods            int
+	// newest is when the last of all pods was made.
+	newest time.Time
 }
 
 func (c *crews) census(ref jobs.Ref) (counted census) {
 	for uid, pod := range c.byJob[ref] {
 		counted.pods++
+		if made := pod.CreationTimestamp.Time; made.After(counted.newest) {
+			counted.newest = made
+		}
 		launcher := c.members[uid].Role == jobs.RoleLauncher
 		switch {
 		case pod.DeletionTimestamp != nil:

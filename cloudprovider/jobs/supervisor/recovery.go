@@ -18,8 +18,9 @@ import (
 
 const (
 	// heldTime is how long a job is held at least before its marks are taken for out of date: they are written before what
-	// they tell of has happened.
-	heldTime = 15 * time.Second
+	// they tell of has happened. Some systems suspend a job in their own time, so that without new pods it takes longer to
+	// conclude that somebody has resumed it.
+	heldTime, heldWithoutPodsTime = 15 * time.Second, 5 * time.Minute
 	// quietTime is how long a job is left alone after it was resumed or grown, until its pods are there.
 	quietTime = 15 * time.Second
 	// probeTime is for how long a probe goes on that finds no place for the gang; then there is a pause, which doubles from
@@ -178,7 +179,8 @@ func (s *Supervisor) consider(p *probe, now time.Time, reclaimed []string) {
 		p.gang = nil
 	case p.how == jobs.HeldSuspended && !p.job.Suspended:
 		p.gang = nil
-		if settled { // its owner has resumed it
+		back := s.crews.census(p.job.Ref).newest.After(p.since)
+		if settled && (back || now.Sub(p.since) >= heldWithoutPodsTime) { // its owner has resumed it
 			p.due = &action{verbRelease, p.wanted()}
 		}
 	case p.how == jobs.HeldSuspended && p.reason() != string(jobs.ReasonMaxWait):

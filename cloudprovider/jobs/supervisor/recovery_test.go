@@ -103,7 +103,9 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 			story(t, func(w *world) {
 				w.start()
 				w.job("train", held(jobs.HeldSuspended, reason), resumed)
-				w.pass(heldTime - 2*time.Second)
+				w.pass(2 * time.Second)
+				w.pod("train", "worker-0", "")
+				w.pass(heldTime - 4*time.Second)
 				assert.Empty(t, w.systems.done(), "the mark may be older than what it tells of")
 				w.pass(4 * time.Second)
 				assert.Equal(t, []string{"resume train 4"}, w.systems.done(), "which takes the marks off")
@@ -111,6 +113,19 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		w.pod("train", "worker-0", "node")
+		w.pass(time.Second)
+		w.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		w.pass(heldWithoutPodsTime - lookEvery)
+		assert.Empty(t, w.systems.done())
+		w.pass(2 * lookEvery)
+		assert.Equal(t, []string{"resume train 4"}, w.systems.done(), "but it has forgotten to")
+	})
 }
 
 func TestProbesThatFindNothingBecomeRare(t *testing.T) {

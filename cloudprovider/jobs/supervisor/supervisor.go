@@ -188,14 +188,19 @@ func (s *Supervisor) watch(ctx context.Context) (unwatch func(), err error) {
 func (s *Supervisor) podSeen(pod *corev1.Pod) {
 	s.mu.Lock()
 	ref, pending := s.crews.put(pod)
-	fresh := pending && s.waits[ref] == nil
-	if fresh {
+	waits := pending && s.waits[ref] == nil
+	if waits {
 		s.waits[ref] = &wait{}
 	}
 	s.mu.Unlock()
-	if fresh { // most pods have their node before anybody needs to know for how long they may wait
-		s.queue.AddAfter(task{kind: taskWait, ref: ref}, freshTime-s.Clock.Since(pod.CreationTimestamp.Time))
+	if !waits {
+		return
 	}
+	after := time.Duration(0)
+	if made := pod.CreationTimestamp.Time; !made.Before(s.started) {
+		after = freshTime - s.Clock.Since(made) // most pods have their node before anybody needs to know how long they may wait
+	}
+	s.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
 }
 
 func (s *Supervisor) podGone(pod *corev1.Pod) {

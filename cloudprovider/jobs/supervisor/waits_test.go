@@ -149,6 +149,31 @@ func TestNewLeaderKnowsWhoseWaitIsOver(t *testing.T) {
 	})
 }
 
+func TestNewLeaderJudgesThePodsThatItFindsAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		err       error
+		abandoned time.Duration
+	}{
+		"nothing is bought before it has read their jobs": {nil, 0},
+		"but not for long where those cannot be read":     {errors.New("no"), unjudgedTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.job("train", waiting(time.Hour))
+				w.pod("train", "worker-0", "")
+				w.pass(time.Millisecond) // the fake cluster does not cut times to the second
+				w.systems.unread = test.err
+				w.start()
+				assert.Equal(t, test.abandoned > 0, w.abandoned("worker-0"))
+				w.pod("train", "worker-1", "")
+				assert.False(t, w.abandoned("worker-1"))
+				w.pass(test.abandoned)
+				assert.False(t, w.abandoned("worker-0"))
+			})
+		})
+	}
+}
+
 func TestSuspensionIsTriedUntilItWorks(t *testing.T) {
 	story(t, func(w *world) {
 		w.start()

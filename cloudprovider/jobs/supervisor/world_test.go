@@ -196,6 +196,8 @@ type fakeJobs struct {
 	launchers int
 	err       error
 	reads     int
+	// unread is the error of reading a job.
+	unread error
 	// said is what was done, as "<verb> <job> <detail>".
 	said []string
 	// suspends ends the pods of a job.
@@ -219,6 +221,9 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
+	if f.unread != nil {
+		return jobs.Job{}, f.unread
+	}
 	if job, ok := f.jobs[ref]; ok {
 		return job, nil
 	}
