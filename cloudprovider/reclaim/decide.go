@@ -202,13 +202,14 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 	})
 }
 
-// settle ends the decision. The pods are left to the job's system for a while, but not beyond the budget.
+// settle ends the decision. The pods are left to the job's system for a while, but so that there is time to evict them.
 func (c *Controller) settle(l loss, r round, leave time.Duration) {
 	now := c.Clock.Now()
-	release := now.Add(leave)
-	if budget := l.budget(); budget.After(now) {
-		release = earlier(release, budget)
+	latest := l.budget().Add(l.patience() / 2)
+	if soonest := now.Add(lateGrace); latest.Before(soonest) {
+		latest = soonest
 	}
+	release := earlier(now.Add(leave), latest)
 	h := &c.handshakes
 	h.mu.Lock()
 	if current, open := h.rounds[l.ref]; open && current.id == r.id {

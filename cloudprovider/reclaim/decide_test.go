@@ -133,6 +133,22 @@ func TestAJobThatIsShrunkByItsSystemIsLeftToItFirst(t *testing.T) {
 	})
 }
 
+func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.scales = true
+		f.add("train", 1, 2)
+		w.gang("train", "worker", 2, awaiting)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(228 * time.Second) // the word did not come until 220
+		require.NotEmpty(t, f.called())
+		require.Empty(t, w.gone())
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"train-worker-0"}, w.gone(), "in time for its grace")
+		assert.NotContains(t, w.requests(), "delete pods")
+	})
+}
+
 func TestTheWholeJobSavesItsWorkBeforeItIsSuspended(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
