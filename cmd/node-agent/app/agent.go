@@ -212,7 +212,7 @@ func (a *agent) write(ctx context.Context, written *string, again bool) error {
 		wanted = deadline.UTC().Format(time.RFC3339)
 		value = &wanted
 	}
-	if !looked || wanted == *written && !(again && wanted != "") {
+	if !looked || wanted == *written && !again {
 		return nil
 	}
 	if err := a.node.annotate(ctx, map[string]*string{NoticeAnnotation: value}, ""); err != nil {
