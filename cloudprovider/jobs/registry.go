@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,7 @@ type Registry struct {
 	byName    map[string]Adapter
 	*services                                           // which of them are on
 	refreshes workqueue.TypedDelayingInterface[refresh] // nil beside Run; guarded by the mutex of services
+	malformed atomic.Pointer[map[types.UID]string]      // what Held found last
 }
 
 // New returns a Registry of all known systems. Until Run has seen which of them are installed, each is taken to be.
@@ -166,17 +168,29 @@ func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
 // and the Object are set, and it is not left out, so that the others are not held up, nor is it forgotten.
 func (r *Registry) Held() []Job {
 	var held []Job
+	malformed := map[types.UID]string{}
 	for adapter, objects := range r.heldObjects() {
 		for _, object := range objects {
 			job, err := readJob(adapter, object)
 			if err != nil {
-				klog.ErrorS(err, "A job that is held cannot be read")
+				malformed[object.GetUID()] = err.Error()
 				job = Job{Ref: refTo(adapter, object), UID: object.GetUID(), Object: object}
 			}
 			held = append(held, job)
 		}
 	}
+	r.complain(malformed)
 	return held
+}
+
+// complain logs what is malformed, each time that it is so in another way.
+func (r *Registry) complain(malformed map[types.UID]string) {
+	was := r.malformed.Swap(&malformed)
+	for uid, problem := range malformed {
+		if was == nil || (*was)[uid] != problem {
+			klog.ErrorS(nil, "A job that is held cannot be read, and stays held", "problem", problem)
+		}
+	}
 }
 
 // Gang returns pods as the job would have them with so many workers, launcher included. See Adapter.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
@@ -148,6 +149,20 @@ func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
 			w.eventually(func() bool { return w.registry.on("pytorchjob") }, "on")
 		})
 	}
+}
+
+func TestASystemIsOffFromWhenItsDefinitionIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.serve("pytorchjob")
+	w.define("pytorchjobs.kubeflow.org")
+	w.run()
+	require.True(t, w.registry.on("pytorchjob"))
+	object, err := w.metadata.Tracker().Get(definitions, "", "pytorchjobs.kubeflow.org")
+	require.NoError(t, err)
+	definition := object.(*metav1.PartialObjectMetadata)
+	definition.DeletionTimestamp, definition.Finalizers = new(metav1.Now()), []string{"customresourcecleanup.apiextensions.k8s.io"}
+	require.NoError(t, w.metadata.Tracker().Update(definitions, definition, ""))
+	w.eventually(func() bool { return !w.registry.on("pytorchjob") }, "off")
 }
 
 func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
