@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,7 @@ func TestJobs(t *testing.T) {
 	})
 	s.nothingIsLeft()
 	s.nobodyAskedFor("pytorchjobs")
+	s.systemsComeAndGo()
 }
 
 // nothingIsLeft says that no Node is marked and no job held, once the doomed instances are released.
@@ -87,9 +89,38 @@ func (s *jobStory) nobodyAskedFor(resource string) {
 	s.t.Helper()
 	metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(s.t.Context())
 	require.NoError(s.t, err)
-	for line := range strings.Lines(string(metrics)) {
-		assert.False(s.t, strings.HasPrefix(line, "apiserver_request_total") && strings.Contains(line, `resource="`+resource+`"`), line)
+	asked := func(resource string) bool {
+		for line := range strings.Lines(string(metrics)) {
+			if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="`+resource+`"`) {
+				return true
+			}
+		}
+		return false
 	}
+	require.True(s.t, asked("pods"), "it is counted who asks")
+	assert.False(s.t, asked(resource))
+}
+
+// systemsComeAndGo says that those systems are on that were installed while the autoscaler ran, and that one that is
+// uninstalled is switched off.
+func (s *jobStory) systemsComeAndGo() {
+	s.t.Helper()
+	systems := map[string][]string{
+		"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
+		"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
+	}
+	var on []string
+	for operator := range s.stage.playing {
+		on = append(on, systems[operator]...)
+	}
+	s.systemsOn(on...)
+	if !s.stage.playing["aitraining-operator"] {
+		return
+	}
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	name := standin.AITrainingJobs.GroupResource().String()
+	require.NoError(s.t, s.objects.Resource(definitions).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
+	s.systemsOn(slices.DeleteFunc(on, func(system string) bool { return system == "aitrainingjob" })...)
 }
 
 const etWorkers = "training-job-name=et,training-job-role=worker"

@@ -286,7 +286,7 @@ func (s *jobStory) released(of schema.GroupVersionResource, name string) {
 // departures is in which order pods are told to end, and are gone.
 type departures struct {
 	mu sync.Mutex
-	// told and gone are when, counted by what happened before.
+	// told and gone are when, counted by what happened before. A pod whose containers have ended counts as gone.
 	told, gone map[types.UID]int
 	happened   int
 	// grace is what the pods were given, in seconds; none for those that were gone at once.
@@ -332,7 +332,8 @@ func (d *departures) note(obj any, gone bool) {
 			d.grace[pod.UID] = *pod.DeletionGracePeriodSeconds
 		}
 	}
-	if gone {
+	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	if _, known := d.gone[pod.UID]; !known && (gone || ended) {
 		d.happened++
 		d.gone[pod.UID] = d.happened
 	}
