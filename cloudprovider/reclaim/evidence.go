@@ -32,15 +32,15 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 	if id == "" {
 		return nil
 	}
-	refuted := timeOf(node, refutedAnnotation)
 	for _, w := range []word{
 		{id, SourcePush, timeOf(node, PushAnnotation), timeOf(node, pushedAnnotation)},
 		{id, SourceAgent, timeOf(node, AgentAnnotation), time.Time{}},
 	} {
-		if hasWord(node, w.source) && !c.isOver(w, refuted) {
+		if hasWord(node, w.source) && !c.isOver(w) {
 			words = append(words, w)
 		}
 	}
+	refuted := timeOf(node, refutedAnnotation)
 	if at, expired := expiredSince(node); expired && (refuted.IsZero() || at.After(refuted)) {
 		if c.Clock.Since(at) > c.NoticePeriod {
 			at = time.Time{} // it has outlived an estimate from there
@@ -50,10 +50,9 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 	return words
 }
 
-// isOver says whether the word came to nothing: the Node was given back since, or its instance outlived the deadline by so
-// much that it would have been.
-func (c *Controller) isOver(w word, refuted time.Time) bool {
-	return !w.deadline.IsZero() && (!w.deadline.After(refuted) || c.Clock.Since(w.deadline) >= releaseGrace)
+// isOver says whether the instance has outlived the deadline by so much that the word came to nothing, or would have.
+func (c *Controller) isOver(w word) bool {
+	return !w.deadline.IsZero() && c.Clock.Since(w.deadline) >= releaseGrace
 }
 
 // hasWord says whether the source's annotation has a value, readable or not: that there is a notice counts for more than
@@ -76,7 +75,11 @@ func expiredSince(node *corev1.Node) (at time.Time, expired bool) {
 
 // timeOf is zero for an annotation that is missing or cannot be read.
 func timeOf(node *corev1.Node, annotation string) time.Time {
-	at, err := time.Parse(time.RFC3339, node.Annotations[annotation])
+	text := node.Annotations[annotation]
+	if text == "" {
+		return time.Time{} // and no error is made: this is asked of every Node at every heartbeat
+	}
+	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return time.Time{}
 	}

@@ -63,13 +63,15 @@ func (c *Controller) stakes() stakes {
 	found := atEase
 	for _, object := range c.nodeInformer.GetIndexer().List() {
 		node := object.(*corev1.Node)
-		if c.instanceID(node) == "" || isOnDemand(node) {
+		free := c.Clock.Since(node.CreationTimestamp.Time) - protectedFor
+		justFree := free >= 0 && free < alertFor
+		if found == usual && !justFree || c.instanceID(node) == "" || isOnDemand(node) {
 			continue
 		}
-		found = usual
-		if free := c.Clock.Since(node.CreationTimestamp.Time) - protectedFor; free >= 0 && free < alertFor {
+		if justFree {
 			return alert
 		}
+		found = usual
 	}
 	return found
 }

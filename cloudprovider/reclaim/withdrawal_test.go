@@ -52,7 +52,7 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 				w.poll()
 			},
 			func(w *world) { w.cloud.withdraw("a") },
-			2 * time.Minute,
+			20 * time.Second,
 		},
 		"the poll": {
 			func(w *world) { w.cloud.reclaim("a"); w.poll() },
