@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
@@ -125,9 +126,9 @@ type placed struct {
 	node *apiv1.Node
 }
 
-// judge tells where the returning pods went, and adds those to what is left that went to nodes on their way out, as pods
-// do that tolerate everything. The pods of a gang that cannot have its minimum are taken out of the snapshot again: the
-// nodes that they would fill are of no use to it, and scale-down may have them.
+// judge tells where the returning pods went. Those that went to nodes on their way out, as pods do that tolerate
+// everything, are given another place, or else added to what is left. The pods of a gang that cannot have its minimum are
+// taken out of the snapshot again: the nodes that they would fill are of no use to it, and scale-down may have them.
 func (s *supervised) judge(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) []*apiv1.Pod {
 	if len(s.gangs) == 0 {
 		return left
@@ -135,10 +136,15 @@ func (s *supervised) judge(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod)
 	located, misplaced := s.locate(ctx)
 	for _, pod := range misplaced {
 		withdraw(ctx, pod)
-		left = append(left, pod.copy)
+		if node := staying(ctx, pod.copy); node != nil {
+			located[pod.gang] = append(located[pod.gang], placed{pod.member, pod.copy, node})
+		} else {
+			left = append(left, pod.copy)
+		}
 	}
 	for g, gang := range s.gangs {
 		var found Placement
+		slices.SortFunc(located[g], func(a, b placed) int { return a.pod - b.pod })
 		for _, pod := range located[g] {
 			if isThere(pod.node) {
 				found.Ready = append(found.Ready, gang.Pods[pod.pod])
@@ -154,7 +160,7 @@ func (s *supervised) judge(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod)
 	return left
 }
 
-// locate finds the copies in the snapshot: by gang, in the order of its pods, and those that may not stay.
+// locate finds the copies in the snapshot: by gang, and those that may not stay.
 func (s *supervised) locate(ctx *cacontext.AutoscalingContext) (located map[int][]placed, misplaced []placed) {
 	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
 	if err != nil {
@@ -173,10 +179,21 @@ func (s *supervised) locate(ctx *cacontext.AutoscalingContext) (located map[int]
 			}
 		}
 	}
-	for _, gang := range located {
-		slices.SortFunc(gang, func(a, b placed) int { return a.pod - b.pod })
-	}
 	return located, misplaced
+}
+
+// staying finds the pod a place on a node that is there to stay, or is to come, and returns the node; nil where there is
+// none. Without it, what was bought for the pod would be bought again in every loop.
+func staying(ctx *cacontext.AutoscalingContext, pod *apiv1.Pod) *apiv1.Node {
+	name, refused := ctx.ClusterSnapshot.SchedulePodOnAnyNodeMatching(pod, func(info *framework.NodeInfo) bool { return !isLeaving(info.Node()) })
+	if refused != nil {
+		return nil
+	}
+	info, err := ctx.ClusterSnapshot.GetNodeInfo(name)
+	if err != nil {
+		return nil
+	}
+	return info.Node()
 }
 
 // isLeaving says whether the node is not meant for further pods.

@@ -104,6 +104,9 @@ func TestReturningGangs(t *testing.T) {
 		"nor does one that is being removed, so that the whole gang is bought": {
 			nodes: []*apiv1.Node{nodeFor("node", "1", beingRemoved)},
 			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
+		"but what is on its way takes it, and nothing is bought twice": {
+			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("new", "2", upcoming)},
+			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
 		"who is there goes first, whatever the priority of who returns": {
 			nodes:   []*apiv1.Node{nodeFor("node", "2")},
 			gang:    ReturningGang{Pods: newPods(1, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](1000) }), Min: 1},
@@ -121,8 +124,11 @@ func TestReturningGangs(t *testing.T) {
 			s := &supervisor{gangs: []ReturningGang{test.gang}}
 			hold, gangs, ctx := supervisedLoop(t, s, test.nodes...)
 			before := test.gang.Pods[0].DeepCopy()
+			_, _, recorder := newContext(nil, nil)
+			ctx.Recorder = recorder
 			left, err := hold.Process(ctx, test.pending)
 			require.NoError(t, err)
+			assert.Empty(t, recorder.Events, "nobody complains about pods that do not exist")
 
 			assert.Len(t, s.found["job"].Ready, test.ready)
 			assert.Subset(t, test.gang.Pods, s.found["job"].Ready)

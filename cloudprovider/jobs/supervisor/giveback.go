@@ -53,8 +53,12 @@ func (s *Supervisor) boughtFor(ref jobs.Ref, counted census) (bought []*corev1.N
 // mayGo is false for nodes that somebody else has plans with.
 func (s *Supervisor) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 	job, _ := markOf(node)
-	return s.Pools.Releasable(node) && node.Labels[ess.ReclaimingLabel] != "true" &&
-		(!node.Spec.Unschedulable || job == ref.String())
+	return s.releasable(node) && (!node.Spec.Unschedulable || job == ref.String())
+}
+
+// releasable goes by the mark too, which may be there before the pools know of the reclaim.
+func (s *Supervisor) releasable(node *corev1.Node) bool {
+	return node.Labels[ess.ReclaimingLabel] != "true" && s.Pools.Releasable(node)
 }
 
 // alone says whether no other job waits: an empty node may have been bought for that one. Needs s.mu.
@@ -188,7 +192,7 @@ func (s *Supervisor) giveBack(ctx context.Context, name string) (again time.Dura
 	own, others := s.crews.on(name, job)
 	s.mu.Unlock()
 	switch {
-	case !s.Pools.Releasable(node):
+	case !s.releasable(node):
 		return 0, nil // it is going, in one way or the other
 	case others > 0:
 		return 0, s.unmark(ctx, node, "others have come")
