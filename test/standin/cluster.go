@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -110,7 +111,6 @@ func (c cluster) setStatus(ctx context.Context, resource schema.GroupVersionReso
 type condition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
-	Reason string `json:"reason,omitempty"`
 }
 
 // conditions holds at most one of each type.
@@ -125,18 +125,18 @@ func (c conditions) has(kind string) bool {
 	return false
 }
 
-func (c *conditions) set(kind string, holds bool, reason string) {
+func (c *conditions) set(kind string, holds bool) {
 	status := "False"
 	if holds {
 		status = "True"
 	}
 	for i := range *c {
 		if (*c)[i].Type == kind {
-			(*c)[i].Status, (*c)[i].Reason = status, reason
+			(*c)[i].Status = status
 			return
 		}
 	}
-	*c = append(*c, condition{kind, status, reason})
+	*c = append(*c, condition{kind, status})
 }
 
 func running(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodRunning }
@@ -158,10 +158,4 @@ func count(pods map[string]*corev1.Pod, holds func(*corev1.Pod) bool) (n int) {
 }
 
 // values are the pods in no order.
-func values(pods map[string]*corev1.Pod) []*corev1.Pod {
-	list := make([]*corev1.Pod, 0, len(pods))
-	for _, pod := range pods {
-		list = append(list, pod)
-	}
-	return list
-}
+func values(pods map[string]*corev1.Pod) []*corev1.Pod { return slices.Collect(maps.Values(pods)) }

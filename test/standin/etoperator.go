@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -106,11 +107,15 @@ func NewETOperator(config *rest.Config) (*Operator, error) {
 }
 
 func etKinds(c cluster) []kind {
-	et := &etOperator{c}
+	et := &etOperator{c, map[types.UID]*unstructured.Unstructured{}}
 	return []kind{{ScaleIns, et.adopt}, {ScaleOuts, et.adopt}, {TrainingJobs, et.reconcile}}
 }
 
-type etOperator struct{ cluster }
+type etOperator struct {
+	cluster
+	// open are the scalers that have an owner and are not done, as they were last seen.
+	open map[types.UID]*unstructured.Unstructured
+}
 
 func (o *etOperator) reconcile(ctx context.Context, object *unstructured.Unstructured) error {
 	job, err := decode[trainingJob](object)
@@ -127,7 +132,7 @@ func (o *etOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 
 	if job.Annotations[annotationSuspended] == "true" {
 		job.Status.Phase = phaseSuspended
-		job.Status.Conditions.set(phaseSuspended, true, "WaitingResourceTimeout")
+		job.Status.Conditions.set(phaseSuspended, true)
 	}
 	switch job.Status.Phase {
 	case phaseSuspended:
@@ -191,12 +196,12 @@ func (s *trainingJobStatus) advance(job string, replicas int, restart bool, work
 		for i := range replicas {
 			s.TargetWorkers = append(s.TargetWorkers, workerName(job, i))
 		}
-		s.Conditions.set(workersCreated, true, "")
+		s.Conditions.set(workersCreated, true)
 		return slices.Clone(s.TargetWorkers)
 	case !s.Conditions.has(launcherCreated):
 		if len(s.CurrentWorkers) >= replicas {
-			s.Conditions.set(workersReady, true, "")
-			s.Conditions.set(launcherCreated, true, "")
+			s.Conditions.set(workersReady, true)
+			s.Conditions.set(launcherCreated, true)
 			create = append(create, job+"-"+roleLauncher)
 		}
 	default:
@@ -217,7 +222,7 @@ func (s *trainingJobStatus) followLauncher(launcher *corev1.Pod) {
 	case running(launcher) && s.Phase == phaseCreated:
 		s.Phase = phaseRunning
 	}
-	s.Conditions.set(phaseRunning, s.Phase == phaseRunning || s.Phase == phaseScaling, "")
+	s.Conditions.set(phaseRunning, s.Phase == phaseRunning || s.Phase == phaseScaling)
 }
 
 // replaceLost gives new names to the workers that have ended or are no more.

@@ -52,12 +52,19 @@ func (s *scalerStatus) finished() bool {
 
 func (s *scalerStatus) finish(as string) {
 	s.Phase = as
-	s.Conditions.set(as, true, "")
+	s.Conditions.set(as, true)
 }
 
-// adopt makes the job that a scaler selects its owner. Only then does the job see it.
+// adopt makes the job that a scaler selects its owner. Only then does the job see it, until it is done.
 func (o *etOperator) adopt(ctx context.Context, object *unstructured.Unstructured) error {
 	if len(object.GetOwnerReferences()) > 0 {
+		s, err := decode[scaler](object)
+		if err != nil {
+			return err
+		}
+		if o.open[s.UID] = object; s.Status.finished() {
+			delete(o.open, s.UID)
+		}
 		return nil
 	}
 	name, _, err := unstructured.NestedString(object.Object, "spec", "selector", "name")
@@ -83,28 +90,18 @@ func scalersOf(kind string) schema.GroupVersionResource {
 // takeScaler has a running job carry out its newest scaler that is not done.
 func (o *etOperator) takeScaler(ctx context.Context, job *trainingJob) error {
 	var newest *unstructured.Unstructured
-	for _, resource := range []schema.GroupVersionResource{ScaleOuts, ScaleIns} {
-		list, err := o.objects.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
+	for _, candidate := range o.open {
+		if !metav1.IsControlledBy(candidate, &job.ObjectMeta) {
+			continue
 		}
-		for i := range list.Items {
-			candidate := &list.Items[i]
-			s, err := decode[scaler](candidate)
-			if err != nil {
-				return err
-			}
-			if s.Status.finished() || !metav1.IsControlledBy(candidate, &job.ObjectMeta) {
-				continue
-			}
-			if newest == nil || newest.GetCreationTimestamp().Time.Before(s.CreationTimestamp.Time) {
-				newest = candidate
-			}
+		if newest == nil || newest.GetCreationTimestamp().Time.Before(candidate.GetCreationTimestamp().Time) {
+			newest = candidate
 		}
 	}
 	if newest == nil {
 		return nil
 	}
+	delete(o.open, newest.GetUID()) // it is the job's now, or is seen again
 	now := metav1.Now()
 	job.Status.Phase, job.Status.CurrentScaler = phaseScaling, newest.GetKind()+":"+newest.GetNamespace()+"/"+newest.GetName()
 	return o.setStatus(ctx, scalersOf(newest.GetKind()), newest, &scalerStatus{Phase: phaseScaling, Began: &now})

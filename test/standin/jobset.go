@@ -19,15 +19,14 @@ var JobSets = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1
 
 const (
 	// LabelJobSet names the JobSet of a batch Job and of its pods.
-	LabelJobSet          = "jobset.sigs.k8s.io/jobset-name"
-	labelReplicatedJob   = "jobset.sigs.k8s.io/replicatedjob-name"
-	labelJobSetJobIndex  = "jobset.sigs.k8s.io/job-index"
-	labelJobSetGlobal    = "jobset.sigs.k8s.io/job-global-index"
-	labelRestartAttempt  = "jobset.sigs.k8s.io/restart-attempt"
-	jobSetCompleted      = "Completed"
-	jobSetFailed         = "Failed"
-	jobSetSuspended      = "Suspended"
-	reasonJobSetAdvanced = "StandIn"
+	LabelJobSet         = "jobset.sigs.k8s.io/jobset-name"
+	labelReplicatedJob  = "jobset.sigs.k8s.io/replicatedjob-name"
+	labelJobSetJobIndex = "jobset.sigs.k8s.io/job-index"
+	labelJobSetGlobal   = "jobset.sigs.k8s.io/job-global-index"
+	labelRestartAttempt = "jobset.sigs.k8s.io/restart-attempt"
+	jobSetCompleted     = "Completed"
+	jobSetFailed        = "Failed"
+	jobSetSuspended     = "Suspended"
 )
 
 type jobSet struct {
@@ -143,15 +142,15 @@ func (s *jobSetStatus) advance(wanted int, maxRestarts int32, suspended bool, jo
 	switch {
 	case restart && s.Restarts >= maxRestarts:
 		s.TerminalState = jobSetFailed
-		s.Conditions.set(jobSetFailed, true, reasonJobSetAdvanced)
+		s.Conditions.set(jobSetFailed, true)
 		return false
 	case restart:
 		s.Restarts++
 	case complete == wanted:
 		s.TerminalState = jobSetCompleted
-		s.Conditions.set(jobSetCompleted, true, reasonJobSetAdvanced)
+		s.Conditions.set(jobSetCompleted, true)
 	case suspended || s.Conditions.has(jobSetSuspended):
-		s.Conditions.set(jobSetSuspended, suspended, reasonJobSetAdvanced)
+		s.Conditions.set(jobSetSuspended, suspended)
 	}
 	return restart
 }

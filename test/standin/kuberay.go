@@ -174,7 +174,7 @@ func (s *rayClusterStatus) advance(ray *rayCluster, pods map[string]*corev1.Pod)
 		s.State = rayReady
 	}
 	if suspended := s.State == raySuspended; suspended || len(s.Conditions) > 0 {
-		s.Conditions.set("RayClusterSuspended", suspended, "StandIn")
+		s.Conditions.set("RayClusterSuspended", suspended)
 	}
 }
 

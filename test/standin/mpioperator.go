@@ -166,7 +166,7 @@ func (o *mpiOperator) syncLauncher(ctx context.Context, object *unstructured.Uns
 
 // advance brings the status up to what workers and launcher say.
 func (s *mpiJobStatus) advance(suspended bool, replicas int, workers map[string]*corev1.Pod, launcher *batchv1.Job) {
-	s.Conditions.set("Created", true, "MPIJobCreated")
+	s.Conditions.set("Created", true)
 	var of mpiReplicaStatus
 	if launcher != nil {
 		of = mpiReplicaStatus{Active: launcher.Status.Active, Failed: launcher.Status.Failed}
@@ -177,17 +177,17 @@ func (s *mpiJobStatus) advance(suspended bool, replicas int, workers map[string]
 	}
 	switch {
 	case jobIs(launcher, batchv1.JobComplete):
-		s.Conditions.set("Succeeded", true, "MPIJobSucceeded")
+		s.Conditions.set("Succeeded", true)
 	case jobIs(launcher, batchv1.JobFailed):
-		s.Conditions.set("Failed", true, "MPIJobFailed")
+		s.Conditions.set("Failed", true)
 	case suspended:
-		s.Conditions.set("Suspended", true, "MPIJobSuspended")
-		s.Conditions.set("Running", false, "MPIJobSuspended")
+		s.Conditions.set("Suspended", true)
+		s.Conditions.set("Running", false)
 	case launcher != nil && ptr.Deref(launcher.Status.Ready, 0) > 0 && count(workers, running) == replicas:
-		s.Conditions.set("Running", true, "MPIJobRunning")
+		s.Conditions.set("Running", true)
 	}
 	if !suspended && s.Conditions.has("Suspended") {
-		s.Conditions.set("Suspended", false, "MPIJobResumed")
+		s.Conditions.set("Suspended", false)
 	}
 }
 

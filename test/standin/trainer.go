@@ -97,12 +97,12 @@ func (s *trainJobStatus) follow(suspended bool, set *unstructured.Unstructured) 
 	state, _, _ := unstructured.NestedString(set.Object, "status", "terminalState")
 	switch state {
 	case jobSetCompleted:
-		s.Conditions.set("Complete", true, "JobsCompleted")
+		s.Conditions.set("Complete", true)
 	case jobSetFailed:
-		s.Conditions.set("Failed", true, "JobSetFailed")
+		s.Conditions.set("Failed", true)
 	default:
 		if suspended || s.Conditions.has("Suspended") {
-			s.Conditions.set("Suspended", suspended, "StandIn")
+			s.Conditions.set("Suspended", suspended)
 		}
 	}
 }

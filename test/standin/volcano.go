@@ -30,6 +30,7 @@ const (
 	labelTaskIndex   = "volcano.sh/task-index"
 	jobVersion       = "volcano.sh/job-version"
 
+	phasePending      = "Pending"
 	volcanoAborting   = "Aborting"
 	volcanoAborted    = "Aborted"
 	volcanoRestarting = "Restarting"
@@ -143,8 +144,6 @@ func (o *volcano) reconcile(ctx context.Context, object *unstructured.Unstructur
 	}
 	return o.sync(ctx, object, &job, pods)
 }
-
-const phasePending = "Pending"
 
 // reaction is what the policies have to say of the pods that were lost.
 func (j *volcanoJob) reaction(made sets.Set[string], pods map[string]*corev1.Pod) string {
