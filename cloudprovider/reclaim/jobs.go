@@ -267,16 +267,18 @@ type fate struct {
 	drained time.Time
 }
 
-// fateOf is nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved.
+// fateOf is nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved. A Node counts
+// as doomed from when its notice is heard, lest a job is told of one Node of a reclaim and not of the next, whose mark is
+// on its way.
 func (c *Controller) fateOf(name string) *fate {
 	node := c.node(name)
 	if node == nil {
 		return nil
 	}
-	if !isMarked(node) {
+	notice, doomed := c.noticeOf(node)
+	if !doomed {
 		return &fate{}
 	}
-	notice, doomed := c.noticeOf(node)
 	switch c.verdictOf(notice.InstanceID) {
 	case released:
 		return nil
