@@ -29,8 +29,10 @@ const (
 	guardedOneIn = 10
 	// checkpointTime is how long after it was asked to a job says that it has saved its work.
 	checkpointTime = 5 * time.Second
-	// nodesPerPool leaves a pool as much room for replacements below the most that a scaling group may have.
-	nodesPerPool = 200
+	// namespaces is over how many the jobs are spread. Each eviction goes through the budgets of its namespace.
+	namespaces = 10
+	// nodesPerPool and maxPoolSize leave a pool room for the replacements of all: a scaling group holds 2,000.
+	nodesPerPool, maxPoolSize = 500, 2000
 	// afterglow is how long after all is over there is a look for purchases that come late.
 	afterglow = 15 * time.Second
 )
@@ -204,7 +206,7 @@ func (d *disaster) prepare(ctx context.Context) (err error) {
 // reclaimWorld has so many instances of eight GPUs, and more like them for sale.
 func reclaimWorld(nodes int) alisim.World {
 	sold := slices.DeleteFunc(soldTypes(), func(t market.Type) bool { return t.GPUs != gpusPerNode })
-	world := newWorldOf(sold, (nodes+nodesPerPool-1)/nodesPerPool, 3, 2, 3*nodesPerPool)
+	world := newWorldOf(sold, (nodes+nodesPerPool-1)/nodesPerPool, 3, 2, maxPoolSize)
 	for i := range world.Pools {
 		world.Pools[i].Instances = min(nodesPerPool, nodes-i*nodesPerPool)
 	}
@@ -215,7 +217,8 @@ func reclaimWorld(nodes int) alisim.World {
 func trainingJobs(n int) (all []drill.Job) {
 	for i := range n {
 		job := drill.Job{
-			Name: fmt.Sprintf("job-%04d", i), Kind: drill.Replicas, Workers: workersPerJob, Min: leastWorkers,
+			Name: fmt.Sprintf("job-%04d", i), Namespace: fmt.Sprintf("team-%d", i/guardedOneIn%namespaces),
+			Kind: drill.Replicas, Workers: workersPerJob, Min: leastWorkers,
 			Guarded: i%guardedOneIn == 0,
 		}
 		if i%rigidOneIn == 1 {

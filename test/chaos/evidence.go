@@ -33,7 +33,7 @@ func (s *scene) keepEvidence(ctx context.Context, states map[string]drill.State,
 	}
 	defer file.Close()
 	for _, resource := range evidence {
-		list, err := client.Resource(resource).Namespace(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+		list, err := client.Resource(resource).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

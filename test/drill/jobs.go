@@ -4,6 +4,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,9 +16,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -45,9 +49,10 @@ const (
 // LabelSystem is on Nodes for launchers, which are no spot instances.
 const LabelSystem = "drill/system"
 
-// Job is a training job of one GPU a worker, in the namespace default, that saves a checkpoint when it is asked to.
+// Job is a training job of one GPU a worker that saves a checkpoint when it is asked to.
 type Job struct {
-	Name string
+	// Name is unique, whatever the namespaces; an empty Namespace is default.
+	Name, Namespace string
 	Kind
 	Workers int
 	// Min is with how many workers it can train. It is not looked at for an Indexed job.
@@ -61,9 +66,11 @@ const backoffLimit = 3
 // maxWordWait is how long jobs ask to be waited for.
 const maxWordWait = time.Minute
 
+func (j Job) namespace() string { return cmp.Or(j.Namespace, metav1.NamespaceDefault) }
+
 func (j Job) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
-		Name: j.Name, Namespace: metav1.NamespaceDefault, Labels: map[string]string{LabelJob: j.Name},
+		Name: j.Name, Namespace: j.namespace(), Labels: map[string]string{LabelJob: j.Name},
 		Annotations: map[string]string{jobs.AnnotationAwaitCheckpoint: maxWordWait.String()},
 	}
 	if j.Kind == Replicas {
@@ -92,7 +99,7 @@ func (j Job) template() corev1.PodTemplateSpec {
 func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, error) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{LabelJob: j.Name}}
 	if j.Guarded {
-		if _, err := r.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Create(ctx, &policyv1.PodDisruptionBudget{
+		if _, err := r.Client.PolicyV1().PodDisruptionBudgets(j.namespace()).Create(ctx, &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Name: j.Name},
 			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: ptr.To(intstr.FromInt(j.Workers - 1))},
 		}, metav1.CreateOptions{}); err != nil {
@@ -104,7 +111,7 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 	case Training:
 		return nil, j.createTraining(ctx, r)
 	case Indexed:
-		job, err := r.Client.BatchV1().Jobs(metav1.NamespaceDefault).Create(ctx, &batchv1.Job{
+		job, err := r.Client.BatchV1().Jobs(j.namespace()).Create(ctx, &batchv1.Job{
 			ObjectMeta: j.meta(),
 			Spec: batchv1.JobSpec{
 				Parallelism: workers, Completions: workers, CompletionMode: ptr.To(batchv1.IndexedCompletion),
@@ -113,7 +120,7 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 		}, metav1.CreateOptions{})
 		return metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")), err
 	default:
-		set, err := r.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Create(ctx, &appsv1.ReplicaSet{
+		set, err := r.Client.AppsV1().ReplicaSets(j.namespace()).Create(ctx, &appsv1.ReplicaSet{
 			ObjectMeta: j.meta(), Spec: appsv1.ReplicaSetSpec{Replicas: workers, Selector: selector, Template: j.template()},
 		}, metav1.CreateOptions{})
 		return metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")), err
@@ -124,7 +131,7 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev1.Pod {
 	template := j.template()
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
-	pod.Name, pod.Namespace = fmt.Sprintf("%s-%d", j.Name, index), metav1.NamespaceDefault
+	pod.Name, pod.Namespace = fmt.Sprintf("%s-%d", j.Name, index), j.namespace()
 	pod.OwnerReferences = []metav1.OwnerReference{*owner}
 	pod.Spec.NodeName = node
 	if j.Kind == Indexed {
@@ -142,6 +149,9 @@ func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev
 // Populate creates the jobs with their workers where place says, in a cluster whose controllers know nothing of it until
 // it is done: neither they nor the scheduler make or place a pod, but for those of TrainingJobs.
 func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worker int) (node string)) error {
+	if err := createNamespaces(ctx, r, crew); err != nil {
+		return err
+	}
 	if err := r.Cluster.Kill(ctx, cluster.ControllerManager); err != nil {
 		return err
 	}
@@ -174,4 +184,29 @@ func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worke
 		return err
 	}
 	return r.Cluster.Restart(ctx, cluster.ControllerManager)
+}
+
+// createNamespaces makes those that are missing, and waits for the ServiceAccounts without which no pod can be made.
+func createNamespaces(ctx context.Context, r *rig.Rig, crew []Job) error {
+	names := sets.New[string]()
+	for _, job := range crew {
+		names.Insert(job.namespace())
+	}
+	for name := range names {
+		_, err := r.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		accounts, err := r.Client.CoreV1().ServiceAccounts(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=default"})
+		if err != nil {
+			return false, err
+		}
+		ready := sets.New[string]()
+		for _, account := range accounts.Items {
+			ready.Insert(account.Namespace)
+		}
+		return ready.IsSuperset(names), nil
+	})
 }

@@ -40,7 +40,7 @@ func States(ctx context.Context, r *rig.Rig, w *Witness, crew []Job) (map[string
 			states[job.Name] = Lacking
 		}
 	}
-	lists, err := r.Client.BatchV1().Jobs(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: LabelJob})
+	lists, err := r.Client.BatchV1().Jobs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: LabelJob})
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func addTraining(ctx context.Context, r *rig.Rig, crew []Job, states map[string]
 	if err != nil {
 		return err
 	}
-	list, err := client.Resource(standin.TrainingJobs).Namespace(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	list, err := client.Resource(standin.TrainingJobs).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
