@@ -29,7 +29,7 @@ import (
 var stages []byte
 
 const (
-	kwokWorkers   = 16
+	kwokWorkers   = 64 // each waits for the API server most of its time, as the kubelets of a big cluster do side by side
 	leaseWorkers  = 8
 	podNetwork    = "10.128.0.1/9" // 8 million addresses, from this one on
 	addressOfNode = "192.0.2.1"    // for a Node that comes without one; TEST-NET-1, which nothing answers
