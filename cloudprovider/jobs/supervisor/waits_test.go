@@ -208,6 +208,7 @@ func TestWhatWasBoughtForAJobGoesBack(t *testing.T) {
 			w.node(name)
 		}
 		w.node("reclaimed", func(node *corev1.Node) { node.Labels[ess.ReclaimingLabel] = "true" })
+		w.node("by-hand", func(node *corev1.Node) { node.Spec.Unschedulable = true })
 		w.node("of-another-kind", func(node *corev1.Node) { node.Status.Allocatable = nil })
 		w.pod("train", "on-old", "old")
 		w.pod("train", "on-new", "new")
@@ -220,7 +221,7 @@ func TestWhatWasBoughtForAJobGoesBack(t *testing.T) {
 		})
 		w.pass(9 * time.Minute)
 		require.Equal(t, []string{"suspend train max-wait"}, w.systems.done()[:1])
-		assert.ElementsMatch(t, []string{"new", "empty"}, w.cordoned(), "nobody comes to what goes back")
+		assert.ElementsMatch(t, []string{"new", "empty", "by-hand"}, w.cordoned(), "nobody comes to what goes back")
 		assert.Equal(t, []string{"empty"}, w.pools.released)
 		w.delete("on-old", "on-new", "on-shared", "on-foreign", "on-reclaimed", "pending")
 		w.pass(2 * time.Second)
