@@ -25,6 +25,9 @@ const (
 	marksFirst = 100 * time.Millisecond
 	// podWorkers is how many pods of one Node or job are asked after at once.
 	podWorkers = 8
+	// podsInFlight is how many pods of all Nodes and jobs are asked after at once: what an API server answers well within
+	// podTimeout. Requests that time out are made again, while the server is still busy with the first.
+	podsInFlight = 64
 	// podTimeout bounds one request. Some refusals name a time to wait, and client-go waits inside the call.
 	podTimeout = 5 * time.Second
 	// checkAfter is when to look again after pods were deleted: to delete anew what came back.
@@ -178,7 +181,7 @@ func (d *drain) isHeardLate(pod *corev1.Pod, now time.Time) bool {
 func (d *drain) insist(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) (next time.Time) {
 	next = d.notice.Deadline.Add(time.Hour)
 	var mu sync.Mutex
-	err := forEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	err := d.forEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		err := do(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()
@@ -311,10 +314,15 @@ func (a attempts) add(pod *corev1.Pod, now time.Time, err error) (next time.Time
 	return next
 }
 
-func forEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {
+// forEach does it to all pods, and returns the errors. The time of a request begins when it may be sent.
+func (c *Controller) forEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {
 	var mu sync.Mutex
 	var errs []error
 	workqueue.ParallelizeUntil(ctx, podWorkers, len(pods), func(i int) {
+		if c.inFlight.Acquire(ctx, 1) != nil {
+			return // ctx ended
+		}
+		defer c.inFlight.Release(1)
 		ctx, cancel := context.WithTimeout(ctx, podTimeout)
 		defer cancel()
 		if err := do(ctx, pods[i]); err != nil {
@@ -355,7 +363,7 @@ func (c *Controller) outcomeOf(node *corev1.Node) string {
 // bury takes out of the API what is left of the pods of a released instance. Nothing of them runs any more, and whoever makes
 // them anew, under the same names perhaps, need not wait for the garbage collector.
 func (c *Controller) bury(ctx context.Context, node *corev1.Node) {
-	err := forEach(ctx, drainable(c.podsOn(node.Name)), func(ctx context.Context, pod *corev1.Pod) error {
+	err := c.forEach(ctx, drainable(c.podsOn(node.Name)), func(ctx context.Context, pod *corev1.Pod) error {
 		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 		err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -92,6 +93,8 @@ type Controller struct {
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
 	marks, drains workqueue.TypedRateLimitingInterface[string]
 	handshakes    handshakes
+	// inFlight is held for each pod that the API server is being asked after.
+	inFlight *semaphore.Weighted
 	// hearing is how many sources are just queueing marks.
 	hearing atomic.Int32
 	// due are the Nodes that are not marked yet.
@@ -113,11 +116,12 @@ func New(config Config) (*Controller, error) {
 	}
 	config.setDefaults()
 	c := &Controller{
-		Config:  config,
-		marks:   newQueueUpTo[string]("reclaim_marks", config.Clock, markRetryMost),
-		drains:  newQueue[string]("reclaim_drains", config.Clock),
-		notices: map[string]hearsay{},
-		endings: map[string]ending{},
+		Config:   config,
+		marks:    newQueueUpTo[string]("reclaim_marks", config.Clock, markRetryMost),
+		drains:   newQueue[string]("reclaim_drains", config.Clock),
+		inFlight: semaphore.NewWeighted(podsInFlight),
+		notices:  map[string]hearsay{},
+		endings:  map[string]ending{},
 	}
 	c.handshakes.init(config.Clock)
 	if err := c.addIndexes(); err != nil {

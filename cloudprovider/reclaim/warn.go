@@ -132,10 +132,10 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 	warn := func(ctx context.Context, pod *corev1.Pod) error {
 		return c.warnPod(ctx, l.ref, pod, r, instances[pod.UID])
 	}
-	if err := forEach(ctx, doomed, warn); err != nil {
+	if err := c.forEach(ctx, doomed, warn); err != nil {
 		return err
 	}
-	return forEach(ctx, survivors, warn)
+	return c.forEach(ctx, survivors, warn)
 }
 
 // warnPod: the instance is empty for survivors.
@@ -196,7 +196,7 @@ func (c *Controller) closeRound(ctx context.Context, l loss) error {
 			warned = append(warned, pod)
 		}
 	}
-	return forEach(ctx, warned, func(ctx context.Context, pod *corev1.Pod) error {
+	return c.forEach(ctx, warned, func(ctx context.Context, pod *corev1.Pod) error {
 		if err := c.annotate(ctx, pod, warningOn(pod)); err != nil {
 			return fmt.Errorf("taking the warning off pod %s: %w", klog.KObj(pod), err)
 		}
