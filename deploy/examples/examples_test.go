@@ -4,6 +4,7 @@ package examples_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -254,13 +255,10 @@ func TestAScriptForKubeAIRunsUnchanged(t *testing.T) {
 			},
 		},
 	}
-	port := 9009
 	for name, test := range tests {
-		port++
-		number := strconv.Itoa(port)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			agent, info := newNodeAgent(t), newPodInfo(t)
+			agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
 			environment := append([]string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.folder}, test.environment...)
 			run := python(t, environment, "-c", fmt.Sprintf(kubeaiScript, number))
 			run.until("step 5")
@@ -279,6 +277,17 @@ func TestAScriptForKubeAIRunsUnchanged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// freePort is one that was free a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port
 }
 
 func TestOtherRanksAreNotToldOfARequest(t *testing.T) {

@@ -18,17 +18,20 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-const soon = time.Minute
+const soon = 2 * time.Minute
 
 // What the adapters take for granted about the operator, which this asks the operator itself.
-func TestWhatLosingAPodMeansToTheOperator(t *testing.T) {
-	t.Parallel()
+func TestOperator(t *testing.T) {
 	c := cluster.StartForTest(t)
 	ForTest(t, c)
 	all := newJobs(t, c)
 	addNode(all, "system")
 	addNode(all, "gpu")
+	t.Run("a pod is lost", func(t *testing.T) { testWhatLosingAPodMeans(t, c) })
+	t.Run("a job is suspended", func(t *testing.T) { testSuspensionCostsTheJobNothing(t, c) })
+}
 
+func testWhatLosingAPodMeans(t *testing.T, c *cluster.Cluster) {
 	tests := map[string]struct {
 		kind          schema.GroupVersionResource
 		manifest      func(name string) string
@@ -105,20 +108,14 @@ func TestWhatLosingAPodMeansToTheOperator(t *testing.T) {
 	}
 }
 
-func TestSuspensionCostsTheJobNothing(t *testing.T) {
-	t.Parallel()
-	c := cluster.StartForTest(t)
-	ForTest(t, c)
-	all := newJobs(t, c)
-	addNode(all, "system")
-	addNode(all, "gpu")
+func testSuspensionCostsTheJobNothing(t *testing.T, c *cluster.Cluster) {
 	tests := map[string]struct {
 		kind     schema.GroupVersionResource
 		manifest string
 		pods     int
 	}{
-		"elastic": {pytorchJobs, pytorchJob("elastic", "Never", 3, 1, 1), 3},
-		"mpi":     {mpiJobs, mpiJob("mpi", "", 3, 1), 4},
+		"held-elastic": {pytorchJobs, pytorchJob("held-elastic", "Never", 3, 1, 1), 3},
+		"held-mpi":     {mpiJobs, mpiJob("held-mpi", "", 3, 1), 4},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

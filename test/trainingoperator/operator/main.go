@@ -42,6 +42,7 @@ func run(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
+	client.QPS, client.Burst = 20, 30 // what the operator's own command has, from controller-runtime
 	operator, err := newManager(client)
 	if err != nil {
 		return err
