@@ -71,7 +71,7 @@ type pushHandler struct {
 //
 // A request is a POST of one event or an array of them, in any form in which these two send it: see pushedEvent. The
 // token is a bearer token, or what EventBridge sends as the token of an HTTP target, or the query parameter "token" for
-// CloudMonitor, in which nothing but the URL can be set.
+// senders that can set nothing but the URL, as CloudMonitor.
 //
 // The answer is 200 once every notice in the request that is for one of our Nodes stands there. Events that are not for
 // us, have come before or are too old are only counted: it would be no use to send them again. 400 and 413 mean that the
