@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -301,7 +302,9 @@ type fakePools struct {
 }
 
 func (f *fakePools) Releasable(node *corev1.Node) bool {
-	return node.Name != "foreign"
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return node.Name != "foreign" && !slices.Contains(f.released, node.Name)
 }
 
 func (f *fakePools) Release(node *corev1.Node) error {
