@@ -105,7 +105,7 @@ func TestETLauncherLostSpendsTheBackoffLimit(t *testing.T) {
 func TestETScaleInTakesTheNamedPods(t *testing.T) {
 	w := runningJob(t)
 	w.submit(ScaleIns, `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleIn, metadata: {name: in}, spec: {selector: {name: job}, toDelete: {podNames: [job-worker-0, job-worker-9]}}}`)
-	w.round(1)
+	w.round(2) // it is given its owner first
 	require.Equal(t, phaseScaling, w.at(TrainingJobs, "job", "status.phase"))
 	w.round(4)
 	assert.Equal(t, phaseRunning, w.at(TrainingJobs, "job", "status.phase"))
