@@ -25,10 +25,8 @@ func (c *Controller) isNext(pod *corev1.Pod, member jobs.Membership, r round) bo
 		return true
 	}
 	for _, other := range c.podsOf(member.Ref) {
-		if r.doomed.Has(other.UID) && !hasEnded(other) && rank(c.Jobs.Member(other).Role) < rank(member.Role) {
-			if node := c.fateOf(other.Spec.NodeName); node != nil && node.doomed {
-				return false
-			}
+		if r.doomed.Has(other.UID) && rank(c.Jobs.Member(other).Role) < rank(member.Role) {
+			return false
 		}
 	}
 	return true

@@ -40,6 +40,20 @@ func TestNobodyWaitsForWorkersThatStay(t *testing.T) {
 	})
 }
 
+func TestNobodyWaitsForWorkersThatHaveEnded(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		w.gang("train", "launcher", 1)
+		w.gang("train", "worker", 1)
+		w.protect("train-worker-0")
+		w.cloud.reclaim("train-launcher-0", "train-worker-0")
+		f.start()
+		require.Len(t, w.pods(), 2, "the budget keeps the worker, and the order the launcher")
+		w.updatePod("train-worker-0", succeeded)
+		w.pass(time.Second)
+		assert.Equal(t, []string{"train-worker-0"}, w.pods())
+	})
+}
+
 func TestInTheLastMinuteOrderCountsNoMore(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		w.gang("train", "launcher", 1)
