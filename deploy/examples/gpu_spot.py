@@ -151,7 +151,7 @@ class Spot:
                 return True
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code == 409:  # this node stays, and nobody listens here
+            if error.code == 409:  # said without an id on a node that stays
                 return False
             if error.code < 500 and error.code != 429:
                 log.error("the node-agent refuses %s: %s", word, error)

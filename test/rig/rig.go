@@ -3,6 +3,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,18 +174,26 @@ func Eventually(t *testing.T, timeout time.Duration, what string, condition func
 	}
 }
 
-// Always polls for the whole duration and fails the test as soon as the condition does not hold.
+// Always polls for the whole duration and fails the test as soon as the condition does not hold, or if it cannot be told
+// even once.
 func Always(t *testing.T, duration time.Duration, what string, condition func(context.Context) (bool, error)) {
 	t.Helper()
+	var last error
+	held := 0
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, duration, true, func(ctx context.Context) (bool, error) {
 		holds, err := condition(ctx)
-		if err == nil && !holds {
-			err = fmt.Errorf("does not hold")
+		switch {
+		case err != nil:
+			last = err
+		case !holds:
+			return false, errors.New("does not hold")
+		default:
+			held++
 		}
-		return false, err
+		return false, nil
 	})
-	if err != nil && !wait.Interrupted(err) {
-		t.Fatalf("should always hold: %s: %v", what, err)
+	if held == 0 || err != nil && !wait.Interrupted(err) {
+		t.Fatalf("should always hold: %s: %v (last error: %v)", what, err, last)
 	}
 }
 

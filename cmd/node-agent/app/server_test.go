@@ -62,16 +62,17 @@ func TestWordIsAcknowledgedOnlyWhenItIsWritten(t *testing.T) {
 		api    error
 		want   int
 	}{
-		"an id":                  {`{"id": "a"}`, morning, nil, 204},
-		"a pod":                  {`{"namespace": "default", "pod": "train-0"}`, morning, nil, 204},
-		"no notice":              {`{"id": "a"}`, time.Time{}, nil, 409},
-		"the API server is away": {`{"id": "a"}`, morning, errAway, 503},
-		"no body":                {``, morning, nil, 400},
-		"no JSON":                {`id=a`, morning, nil, 400},
-		"an unknown field":       {`{"ID2": "a"}`, morning, nil, 400},
-		"an id of another kind":  {`{"id": 1}`, morning, nil, 400},
-		"a forged list":          {`{"id": "a,b"}`, morning, nil, 400},
-		"a body without end":     {`{"id": "` + strings.Repeat("a", maxRequestBody) + `"}`, morning, nil, 413},
+		"an id":                       {`{"id": "a"}`, morning, nil, 204},
+		"a pod":                       {`{"namespace": "default", "pod": "train-0"}`, morning, nil, 204},
+		"an id, on a node that stays": {`{"id": "a"}`, time.Time{}, nil, 204},
+		"a pod, on a node that stays": {`{"namespace": "default", "pod": "train-0"}`, time.Time{}, nil, 409},
+		"the API server is away":      {`{"id": "a"}`, morning, errAway, 503},
+		"no body":                     {``, morning, nil, 400},
+		"no JSON":                     {`id=a`, morning, nil, 400},
+		"an unknown field":            {`{"ID2": "a"}`, morning, nil, 400},
+		"an id of another kind":       {`{"id": 1}`, morning, nil, 400},
+		"a forged list":               {`{"id": "a,b"}`, morning, nil, 400},
+		"a body without end":          {`{"id": "` + strings.Repeat("a", maxRequestBody) + `"}`, morning, nil, 413},
 	} {
 		p := newPods()
 		p.learn(c.notice)
