@@ -59,22 +59,23 @@ func TestWordIsAnIDOrAPodAndCannotForgeAnother(t *testing.T) {
 }
 
 func TestWordIsRecordedOnlyWhereSomebodyWaitsForIt(t *testing.T) {
+	byID, byPod := word{ID: "a"}, word{Namespace: "default", Pod: "train-0"}
 	for name, c := range map[string]struct {
+		word        word
 		annotations map[string]string
 		notice      time.Time
 		want        error
 	}{
-		"no notice":                          {nil, time.Time{}, errNoNotice},
-		"a notice in the metadata":           {nil, morning, nil},
-		"a notice that the autoscaler knows": {map[string]string{DeadlineAnnotation: "2026-01-05T09:05:00Z"}, time.Time{}, nil},
+		"a pod, no notice":                          {byPod, nil, time.Time{}, errNoNotice},
+		"a pod, a notice in the metadata":           {byPod, nil, morning, nil},
+		"a pod, a notice that the autoscaler knows": {byPod, map[string]string{DeadlineAnnotation: "2026-01-05T09:05:00Z"}, time.Time{}, nil},
+		"an id, the job's other node goes":          {byID, nil, time.Time{}, nil},
 	} {
 		n := newMemoryNode(time.Hour, c.annotations)
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		a.learn(c.notice)
-		assert.ErrorIs(t, a.record(t.Context(), word{ID: "a"}), c.want, name)
-		if c.want == nil {
-			assert.Equal(t, "a", n.node.Annotations[WordsAnnotation], name)
-		}
+		assert.ErrorIs(t, a.record(t.Context(), c.word), c.want, name)
+		assert.Equal(t, c.want == nil, n.node.Annotations[WordsAnnotation] != "", name)
 	}
 }
 
