@@ -46,7 +46,9 @@ func TestNodeThatCannotBeReachedIsAnError(t *testing.T) {
 		fail http.HandlerFunc
 		want string
 	}{
-		"a proxy in between": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>bad gateway</html>", http.StatusBadGateway) }, "status 502: <html>bad gateway"},
+		"a proxy in between": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>bad gateway</html>", http.StatusBadGateway)
+		}, "status 502: <html>bad gateway"},
 		"a Node that is gone": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(404)
 			w.Write([]byte(`{"kind": "Status", "code": 404, "reason": "NotFound", "message": "nodes \"self\" not found"}`))
