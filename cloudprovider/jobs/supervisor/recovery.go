@@ -52,9 +52,9 @@ type action struct {
 // probe is a job that is held, and what is being tried to bring it back.
 type probe struct {
 	job jobs.Job
-	// how is the value of jobs.LabelHeld, since when it was first held so.
-	how   string
-	since time.Time
+	// how is the value of jobs.LabelHeld, since when it was first held so; stated is how the job says that.
+	how, stated string
+	since       time.Time
 	// gang is what the loop is to find a place for; nil while there is nothing to be tried.
 	gang *gang
 	// lacking is since when there is no place for the gang, zero while there is.
@@ -134,16 +134,15 @@ func (s *Supervisor) reclaimedNodes() []string {
 	return names
 }
 
-// read takes in what the job's object says now.
+// read takes in what the job's object says now. Of a job that is held anew, what was tried before says nothing.
 func (p *probe) read(job jobs.Job, now time.Time) {
-	how := job.Object.GetLabels()[jobs.LabelHeld]
-	if how != p.how {
-		if p.how != "" {
-			p.ended(now)
-		}
-		p.how, p.gang = how, nil
-		p.since = now
-		if since, err := time.Parse(time.RFC3339, job.Object.GetAnnotations()[jobs.AnnotationHeldSince]); err == nil {
+	how, stated := job.Object.GetLabels()[jobs.LabelHeld], job.Object.GetAnnotations()[jobs.AnnotationHeldSince]
+	if how != p.how && p.how != "" {
+		p.ended(now)
+	}
+	if how != p.how || stated != p.stated {
+		*p = probe{how: how, stated: stated, since: now}
+		if since, err := time.Parse(time.RFC3339, stated); err == nil {
 			p.since = since
 		}
 	}
@@ -185,8 +184,8 @@ func (s *Supervisor) consider(p *probe, now time.Time, reclaimed []string) {
 		}
 	case p.how == jobs.HeldSuspended && p.reason() != string(jobs.ReasonMaxWait):
 		s.considerSuspended(p, now)
-	case p.how == jobs.HeldShrunk && !p.job.Suspended && settled:
-		s.considerShrunk(p, now, reclaimed)
+	case p.how == jobs.HeldShrunk && !p.job.Suspended:
+		s.considerShrunk(p, now, reclaimed, settled)
 	default:
 		p.gang = nil
 	}
@@ -202,8 +201,9 @@ func (s *Supervisor) considerSuspended(p *probe, now time.Time) {
 	}
 }
 
-// considerShrunk offers the workers that are missing, once those that leave are gone.
-func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string) {
+// considerShrunk offers the workers that are missing, once those that leave are gone. A job that lacks none is whole again
+// only when its marks have settled: they are written before it has shrunk.
+func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string, settled bool) {
 	counted := s.crews.census(p.job.Ref)
 	missing := p.wanted() - max(p.job.Replicas, counted.workers+counted.wanted)
 	switch {
@@ -214,7 +214,7 @@ func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string)
 		p.gang = nil
 	case missing <= 0:
 		p.gang = nil
-		if p.job.Replicas >= p.wanted() { // it is whole again
+		if settled && p.job.Replicas >= p.wanted() {
 			p.due = &action{verbRelease, p.wanted()}
 		}
 	case p.gang == nil || len(p.gang.pods) != missing:
@@ -335,13 +335,16 @@ func (s *Supervisor) recover(ctx context.Context, ref jobs.Ref) error {
 		s.mu.Unlock()
 		return nil
 	}
-	due, job, how := *p.due, p.job, p.how
+	due, job, how, stated := *p.due, p.job, p.how, p.stated
 	s.mu.Unlock()
 
 	err := s.carryOut(ctx, job, due, how)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.how != how || p.stated != stated { // it is held anew
+		return nil
+	}
 	now := s.Clock.Now()
 	var busy *jobs.BusyError
 	switch {

@@ -219,6 +219,27 @@ func TestShrunkJobIsNotGrownTwice(t *testing.T) {
 	}
 }
 
+func TestMissingWorkersAreOfferedAtOnce(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		w.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		w.pass(lookEvery)
+		assert.Equal(t, 2, w.loop(0, 0), "or scale-down would take the nodes that wait for them")
+	})
+}
+
+func TestJobThatIsHeldAnewIsTriedAtOnce(t *testing.T) {
+	story(t, func(w *world) {
+		shrunk(w)
+		require.Equal(t, 2, w.loop(2, 0))
+		require.Equal(t, []string{"grow train 4"}, w.systems.done())
+		w.delete("on-node-0", "on-node-1")
+		w.job("train", elastic(2), held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		w.pass(lookEvery)
+		assert.Equal(t, 4, w.loop(0, 0), "the quiet after the growth is over")
+	})
+}
+
 func TestMarksGoWhenAShrunkJobIsWhole(t *testing.T) {
 	story(t, func(w *world) {
 		shrunk(w, at(4))
