@@ -125,7 +125,7 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || len(warning(pod, r, instance)) == 0:
 		case isDoomed:
 			doomed = append(doomed, pod)
-		case areOneJob(l.ref, pod):
+		case areOneJob(l.ref, pod) && !r.word && !r.decided: // what comes after the word has nothing to save
 			survivors = append(survivors, pod)
 		}
 	}

@@ -140,6 +140,30 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 	})
 }
 
+func TestASuccessorThatComesAfterTheWordIsNotWarned(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		w.addNode("a")
+		w.addNode("b")
+		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting)
+		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting)
+		w.protect("on-a")
+		w.cloud.reclaim("a")
+		f.start()
+		require.NotEmpty(t, w.request("on-b"))
+
+		w.addPod("before", "b", of("train", jobs.RoleWorker), awaiting)
+		w.pass(time.Second)
+		assert.Equal(t, w.request("on-b"), w.request("before"), "it trains along, and may have to save")
+		w.say("on-a")
+		w.pass(time.Second)
+		w.addPod("after", "b", of("train", jobs.RoleWorker), awaiting)
+		w.pass(time.Second)
+		assert.Empty(t, w.request("after"))
+		assert.Contains(t, w.pods(), "on-a", "the reclaim goes on")
+	})
+}
+
 func TestAWarningIsTakenBack(t *testing.T) {
 	unwarned := func(t *testing.T, w *world, pod string) {
 		for _, key := range []string{jobs.AnnotationDeadline, jobs.AnnotationCheckpointRequest, InstanceAnnotation} {
