@@ -225,6 +225,10 @@ func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string,
 // offer makes a gang of all pods of the job.
 func (p *probe) offer(systems Jobs, now time.Time) {
 	pods, err := systems.Gang(p.job, p.wanted())
+	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
+		p.until = now.Add(lookEvery) // its system still ends what was there
+		return
+	}
 	if err != nil || len(pods) == 0 {
 		p.rest(now, "its pods cannot be told", err)
 		return

@@ -219,6 +219,17 @@ func TestShrunkJobIsNotGrownTwice(t *testing.T) {
 	}
 }
 
+func TestGangOfABusyJobIsOfferedSoon(t *testing.T) {
+	story(t, func(w *world) {
+		w.systems.tellPods(&jobs.BusyError{With: "the deletion of its cluster"})
+		suspended(w)
+		require.Zero(t, w.loop(0, 0))
+		w.systems.tellPods(nil)
+		w.pass(2 * lookEvery)
+		assert.Equal(t, 5, w.loop(0, 0))
+	})
+}
+
 func TestMissingWorkersAreOfferedAtOnce(t *testing.T) {
 	story(t, func(w *world) {
 		w.start()

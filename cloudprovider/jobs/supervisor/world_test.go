@@ -197,8 +197,8 @@ type fakeJobs struct {
 	launchers int
 	err       error
 	reads     int
-	// unread is the error of reading a job.
-	unread error
+	// unread is the error of reading a job, untold that of telling its pods.
+	unread, untold error
 	// said is what was done, as "<verb> <job> <detail>".
 	said []string
 	// suspends ends the pods of a job.
@@ -209,6 +209,13 @@ func (f *fakeJobs) put(job jobs.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.jobs[job.Ref] = job
+}
+
+// tellPods has Gang fail, or no longer.
+func (f *fakeJobs) tellPods(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.untold = err
 }
 
 func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
@@ -243,6 +250,11 @@ func (f *fakeJobs) Held() (held []jobs.Job) {
 }
 
 func (f *fakeJobs) Gang(job jobs.Job, workers int) (pods []*corev1.Pod, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.untold != nil {
+		return nil, f.untold
+	}
 	for i := range f.launchers {
 		pods = append(pods, newPod(job.Name, fmt.Sprintf("%s-launcher-%d", job.Name, i), jobs.RoleLauncher))
 	}
