@@ -90,7 +90,7 @@ func last[T any](obj any) T {
 
 // nodeAppeared takes up what stands on the Node, and what was heard of its instance before.
 func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
-	if c.hear(ctx, c.wordsOn(node)...) {
+	if news, _ := c.hear(ctx, c.wordsOn(node)...); news {
 		return
 	}
 	if _, doomed := c.noticeOf(node); !doomed {
@@ -106,13 +106,15 @@ func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
 // a drain looks at nothing else. Heartbeats are none of its business.
 func (c *Controller) nodeChanged(ctx context.Context, old, node *corev1.Node) {
 	c.followNode(old, node)
-	c.hear(ctx, c.wordsOn(node)...)
+	_, queued := c.hear(ctx, c.wordsOn(node)...)
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		return
 	}
 	if len(markPatch(node, notice)) > 0 {
-		c.markSoon(node)
+		if !queued {
+			c.markSoon(node)
+		}
 	} else if len(markPatch(old, notice)) > 0 {
 		c.drains.Add(node.Name)
 	}

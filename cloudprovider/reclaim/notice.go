@@ -119,8 +119,8 @@ func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
 }
 
 // hear takes what sources say. The first word on an instance makes the notice; later ones confirm it, and may correct
-// its deadline. It says whether a Node is doomed that was not before.
-func (c *Controller) hear(ctx context.Context, words ...word) (news bool) {
+// its deadline. It says whether a Node is doomed that was not before, and whether Nodes were queued to be marked.
+func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool) {
 	c.hearing.Add(1)
 	defer c.hearing.Add(-1)
 	for _, w := range words {
@@ -133,13 +133,13 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news bool) {
 		klog.FromContext(ctx).Info("Notice", "instance", w.instanceID, "source", w.source, "nodes", klog.KObjSlice(nodes))
 		for _, node := range nodes {
 			c.markSoon(node)
-			news = news || first
+			news, queued = news || first, true
 		}
 	}
 	if news {
 		c.notify()
 	}
-	return news
+	return news, queued
 }
 
 // remember says whether the word is the first on its instance, and whether there is anything new in it.
