@@ -277,11 +277,19 @@ func (s *rayJobStatus) submit(ready bool, head string, backoffLimit int32) {
 	}
 }
 
-// releaseCluster goes on when the cluster is no more.
+// releaseCluster goes on when the cluster and its pods are no more. To delete the pods is the garbage collector's, but it
+// takes half a minute to learn of a resource that has only just been installed.
 func (o *kubeRay) releaseCluster(ctx context.Context, job *rayJob) error {
-	err := o.objects.Resource(RayClusters).Namespace(job.Namespace).Delete(ctx, job.Status.RayClusterName, metav1.DeleteOptions{})
+	pods, err := o.pods(ctx, job.Namespace, map[string]string{LabelRayCluster: job.Status.RayClusterName})
+	if err != nil {
+		return err
+	}
+	err = o.objects.Resource(RayClusters).Namespace(job.Namespace).Delete(ctx, job.Status.RayClusterName, metav1.DeleteOptions{})
 	if err == nil || !apierrors.IsNotFound(err) {
 		return err
+	}
+	if len(pods) > 0 {
+		return o.delete(ctx, metav1.DeleteOptions{}, values(pods)...)
 	}
 	next := rayJobSuspended
 	if job.Status.JobDeploymentStatus == rayRetrying {
