@@ -78,7 +78,7 @@ func (h *Hold) Supervise(supervision Supervision) {
 
 // Process returns the pods to buy for now.
 func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
-	unschedulable = withKin(unschedulable, h.arrivals.Waiting())
+	unschedulable = detached(withKin(unschedulable, h.arrivals.Waiting()))
 	if h.supervised != nil {
 		unschedulable = h.supervised.admit(ctx, unschedulable)
 	}
