@@ -29,7 +29,7 @@ const DefaultTimeout = 5 * time.Second
 // labelQueue on a job says that Kueue admits it. Whether such a job is suspended is Kueue's alone to say.
 const labelQueue = "kueue.x-k8s.io/queue-name"
 
-var errQueued = fmt.Errorf("Kueue suspends and resumes it: %w", ErrUnsupported)
+var errQueued = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
 func queued(object *unstructured.Unstructured) bool { return object.GetLabels()[labelQueue] != "" }
 

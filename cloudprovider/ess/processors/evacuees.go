@@ -121,7 +121,9 @@ func (e *Evacuees) list(ctx *cacontext.AutoscalingContext) (evacuation, error) {
 	for _, pod := range evacuees {
 		homes[pod.UID] = pod.Spec.NodeName
 	}
-	return evacuation{pods: alive(detached(podutil.ClearPodNodeNames(evacuees))), homes: homes, homeless: doomed}, nil
+	copies := alive(detached(podutil.ClearPodNodeNames(evacuees)))
+	joinLookalikes(ctx, copies)
+	return evacuation{pods: copies, homes: homes, homeless: doomed}, nil
 }
 
 // comesAgain says whether the pod has not ended, and somebody makes another one when it is gone.

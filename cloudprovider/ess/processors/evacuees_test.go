@@ -13,7 +13,8 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
-	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	podlist "k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	"k8s.io/utils/ptr"
 )
 
@@ -28,6 +29,25 @@ func inPhase(phase apiv1.PodPhase) podOption {
 }
 
 func leaving(pod *apiv1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
+
+// evacuationOf has a loop look at the pods, of which those on the node "doomed" leave.
+func evacuationOf(t *testing.T, pods ...*apiv1.Pod) []*apiv1.Pod {
+	t.Helper()
+	nodes := []*apiv1.Node{newNode("doomed"), newNode("sound")}
+	ctx, _, _ := newContext(pods, nodes)
+	ctx.ClusterSnapshot = testsnapshot.NewTestSnapshotOrDie(t)
+	var sound []*apiv1.Pod
+	for _, pod := range pods {
+		if pod.Spec.NodeName == "sound" {
+			sound = append(sound, pod)
+		}
+	}
+	require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, sound, nil))
+	e := NewEvacuees(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
+	evacuees, err := e.Process(ctx, nil)
+	require.NoError(t, err)
+	return evacuees
+}
 
 func TestEvacuees(t *testing.T) {
 	running := inPhase(apiv1.PodRunning)
@@ -45,7 +65,7 @@ func TestEvacuees(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := newContext([]*apiv1.Pod{test.pod}, []*apiv1.Node{newNode("doomed"), newNode("sound")})
-			e := NewEvacuees(pods.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
+			e := NewEvacuees(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
 			got, err := e.Process(ctx, newPods(1, "pending"))
 			require.NoError(t, err)
 			want := []string{"pending-0"}
@@ -73,7 +93,7 @@ func TestEvacueesThatHaveTheirSuccessorDoNotCount(t *testing.T) {
 		newPod("moved", onNode("sound"), owned, later), newPod("waits", owned, later),
 	}
 	ctx, _, _ := newContext(all, []*apiv1.Node{newNode("doomed"), newNode("sound")})
-	e := NewEvacuees(pods.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
+	e := NewEvacuees(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "doomed" })
 	got, err := e.Process(ctx, all[5:])
 	require.NoError(t, err)
 	assert.Equal(t, []string{"waits", "going-3"}, names(got), "one of three has no successor yet")

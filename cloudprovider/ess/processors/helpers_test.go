@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/callbacks"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
 	"k8s.io/client-go/tools/record"
 )
@@ -134,7 +135,12 @@ func (l nodeList) Get(name string) (*apiv1.Node, error) {
 // newContext is what core hands to processors, of a cluster with these pods and nodes.
 func newContext(pods []*apiv1.Pod, nodes []*apiv1.Node) (*cacontext.AutoscalingContext, *callbacks.TestProcessorCallbacks, *record.FakeRecorder) {
 	called, recorder := callbacks.NewTestProcessorCallbacks(), record.NewFakeRecorder(100)
+	snapshot, _, err := testsnapshot.NewTestSnapshotAndHandle()
+	if err != nil {
+		panic(err)
+	}
 	return &cacontext.AutoscalingContext{
+		ClusterSnapshot: snapshot,
 		AutoscalingKubeClients: cacontext.AutoscalingKubeClients{
 			ListerRegistry: kubeutil.NewListerRegistry(nodeList(nodes), nodeList(nodes), podList(pods), nil, nil, nil, nil, nil, nil),
 			Recorder:       recorder,

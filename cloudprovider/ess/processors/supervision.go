@@ -203,8 +203,8 @@ func isLeaving(node *apiv1.Node) bool {
 
 // isThere says whether a pod that fits the node could start on it now.
 func isThere(node *apiv1.Node) bool {
-	ready, _, err := kubeutil.GetReadinessState(node)
-	return err == nil && ready && node.Annotations[core.NodeUpcomingAnnotation] != "true"
+	readiness, err := kubeutil.GetNodeReadiness(node)
+	return err == nil && readiness.Ready && node.Annotations[core.NodeUpcomingAnnotation] != "true"
 }
 
 func withdraw(ctx *cacontext.AutoscalingContext, pod placed) {
