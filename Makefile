@@ -54,7 +54,7 @@ test-unit: compiler python ## Run the tests that need no cluster.
 .PHONY: test-stories
 test-stories: compiler controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(CONTROLPLANE) -vet=off ./...
-	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=4 $(STORIES)
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=6 $(STORIES)
 
 .PHONY: lint
 lint: gofmt vet staticcheck rendered ## Check formatting, go vet, staticcheck, and that deploy/manifests are the chart's.
