@@ -54,7 +54,7 @@ func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
 	}
 	r := c.openRound(l)
 	unwarned := c.warn(ctx, l, r)
-	if unwarned != nil && c.Clock.Since(r.seen) < l.patience() {
+	if unwarned != nil && c.Clock.Since(r.seen) < l.warnPatience() {
 		return unwarned
 	}
 	c.tell(ctx, l, r)
@@ -168,6 +168,15 @@ func (l *loss) patience() time.Duration {
 		patience = min(patience, length/askPatienceFraction)
 	}
 	return max(patience, 0)
+}
+
+// warnPatience is the least of those of the doomed pods.
+func (l *loss) warnPatience() time.Duration {
+	patience := warnPatience
+	for _, pod := range l.doomed {
+		patience = min(patience, pod.notice.warnPatience())
+	}
+	return patience
 }
 
 // object is what to write an Event on: the job, or else one of the pods that it loses.

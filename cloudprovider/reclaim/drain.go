@@ -114,8 +114,8 @@ func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 		return "its job is being asked", time.Time{}
 	case d.Clock.Now().Before(r.release):
 		return "its job's system is ending it", r.release
-	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < askPatience:
-		return "it is not warned", r.seen.Add(askPatience)
+	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < d.notice.warnPatience():
+		return "it is not warned", r.seen.Add(d.notice.warnPatience())
 	case !d.isNext(pod, member, r):
 		return "others of its job go before it", time.Time{}
 	}

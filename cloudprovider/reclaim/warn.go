@@ -24,6 +24,18 @@ import (
 // as well, but do not have it.
 const InstanceAnnotation = "gpu-spot.autoscaling/reclaim-instance"
 
+const (
+	// warnPatience is for how long pods stay that could not be warned: in a reclaim of thousands their turn comes late.
+	warnPatience = 2 * time.Minute
+	// warnPatienceFraction of a notice that is shorter than usual.
+	warnPatienceFraction = 2
+)
+
+// warnPatience is that of a pod with this notice.
+func (n Notice) warnPatience() time.Duration {
+	return max(min(warnPatience, n.Deadline.Sub(n.FirstSeen)/warnPatienceFraction), 0)
+}
+
 // Ids are "<Unix seconds of the request>-<random>": a leader that finds one on a pod knows when it was made.
 func newID(now time.Time) string { return fmt.Sprintf("%d-%s", now.Unix(), rand.String(8)) }
 
