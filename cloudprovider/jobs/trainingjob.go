@@ -216,6 +216,9 @@ func (t *trainingJob) Grow(ctx context.Context, job Job, workers int) error {
 	if heldAs(job) != HeldShrunk || job.Replicas < wanted(job) {
 		return ErrUnchanged
 	}
+	if _, err := t.nextScaler(ctx, job, "release"); err != nil {
+		return err // a ScaleIn that has yet to begin will take workers off, and the marks are what remembers them
+	}
 	return t.patchJob(ctx, job, patch{"metadata": released()})
 }
 

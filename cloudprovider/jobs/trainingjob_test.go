@@ -149,6 +149,9 @@ func TestTrainingJobGrowsByOneScaleOutAndIsThenWhole(t *testing.T) {
 	jobs := w.registry.byName["trainingjob"].Resource()
 	require.NoError(t, w.registry.Shrink(ctx, w.get("trainingjob", "mnist"), []string{"mnist-worker-2", "mnist-worker-3"}))
 	scaleIn := strings.Fields(w.writes()[1])[2]
+	var busy *BusyError
+	require.ErrorAs(t, w.registry.Grow(ctx, w.get("trainingjob", "mnist"), 4), &busy, "it has all its workers, but the ScaleIn has yet to begin")
+	assert.Equal(t, HeldShrunk, w.object(jobs, "mnist").GetLabels()[LabelHeld])
 	w.end(scaleIns, scaleIn, "ScaleSucceeded")
 	w.set(jobs, "mnist", []any{"mnist-worker-0", "mnist-worker-1"}, "status", "targetWorkers")
 	w.events()
