@@ -52,7 +52,7 @@ test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 
 .PHONY: test-stories
-test-stories: compiler controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+test-stories: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(CONTROLPLANE) -vet=off ./...
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=6 $(STORIES)
 

@@ -1,6 +1,10 @@
 // Package reclaim carries a Node from the notice that its spot instance will be taken back to the removal of the Node:
 //
 //	notice → mark (taint, cordon, label, deadline: one patch) → drain → gone
+//	                                    warn → word → decide ↗
+//
+// The first line is for each Node. The second is for each job, over all its Nodes that are reclaimed: its pods are asked
+// for a checkpoint and heard out, it is shrunk or suspended, and only then drained.
 //
 // A notice that is withdrawn ends in the Node being given back. Every step is idempotent and follows from what is
 // written on the Node, so that a new leader goes on where the last one was killed.
