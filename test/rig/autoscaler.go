@@ -84,10 +84,31 @@ func (r *Rig) RunAutoscalerWithEnv(t *testing.T, env []string, flags ...string) 
 			t.Errorf("the autoscaler: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the autoscaler's last words:\n%s", a.Log(150))
+			t.Logf("the autoscaler's last words; all of them are in %s:\n%s", a.keepLog(t), a.Log(lastWords))
 		}
 	})
 	return a
+}
+
+// lastWords is how many lines of a log are shown with a failure, which would not be found among more.
+const lastWords = 25
+
+// keepLog copies the log from the test's folder, which goes with the test, into out/test, and says where it is.
+func (a *Autoscaler) keepLog(t *testing.T) string {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		return err.Error()
+	}
+	text, err := os.ReadFile(a.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	kept := filepath.Join(root, "out", "test", strings.ReplaceAll(t.Name(), "/", "_")+"-"+filepath.Base(a.logPath))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o755), os.WriteFile(kept, text, 0o644)); err != nil {
+		return err.Error()
+	}
+	return kept
 }
 
 // Kill ends the process at once, as kill -9 does.
