@@ -30,8 +30,13 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// shutdownGrace is how long requests under way may take when the process ends.
-const shutdownGrace = 5 * time.Second
+const (
+	// shutdownGrace is how long requests under way may take when the process ends.
+	shutdownGrace = 5 * time.Second
+	// readTimeout and idleTimeout are how long a caller may take to send a request, and may keep a connection without one:
+	// notices are pushed from the outside. There is no limit on answers, since profiles take as long as they are asked to.
+	readTimeout, idleTimeout = 10 * time.Second, 2 * time.Minute
+)
 
 // Run serves metrics and health, and scales the cluster while it is the leader. It returns nil when ctx ended and the
 // lease was given back. Every error means that the process should end at once: parts of it may still be winding up.
@@ -74,7 +79,7 @@ func (snapshotter) Cleanup() {}
 // serve answers requests until ctx ends, and with it every request.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 10 * time.Second,
+		Handler: handler, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := context.AfterFunc(ctx, func() {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -87,6 +88,50 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Fatal("still serves")
 	}
 }
+
+func TestCallersThatDawdleAreCutOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent string
+		want time.Duration
+	}{
+		"in the headers":                 {"POST / HTTP/1.1\r\n", readTimeout},
+		"in the body":                    {"POST / HTTP/1.1\r\nHost: us\r\nContent-Length: 2\r\n\r\n{", readTimeout},
+		"in sending the next request":    {"GET / HTTP/1.1\r\nHost: us\r\n\r\n", idleTimeout},
+		"in sending anything whatsoever": {"", readTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				listener := make(pipes, 1)
+				listener <- server
+				go func() {
+					_ = serve(t.Context(), listener, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+					}))
+				}()
+				began := time.Now()
+				go func() { _, _ = io.WriteString(client, test.sent) }()
+				_, _ = io.Copy(io.Discard, client)
+				assert.Equal(t, test.want, time.Since(began).Round(time.Second))
+				close(listener)
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// pipes is a listener to which somebody connects for each connection in it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (pipes) Close() error   { return nil }
+func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestEventsAreAboutOurDeployment(t *testing.T) {
 	client := fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: options.Name, UID: "uid"}})
