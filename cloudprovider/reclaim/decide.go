@@ -44,7 +44,7 @@ const (
 // syncJob takes the next step with a job that loses Nodes: warn → wait for the word → shrink or suspend → let the drains
 // begin. It goes by all Nodes that are reclaimed, never by one.
 func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
-	if c.marksWaiting() {
+	if c.marksWaiting(marksPatience) {
 		c.handshakes.queue.AddAfter(ref, marksFirst)
 		return nil
 	}

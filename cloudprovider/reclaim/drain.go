@@ -53,7 +53,7 @@ func (c *Controller) syncDrain(ctx context.Context, name string) error {
 	if !doomed || c.verdictOf(notice.InstanceID) != pending {
 		return nil
 	}
-	if c.marksWaiting() {
+	if c.marksWaiting(marksPatience) {
 		c.drains.AddAfter(name, marksFirst)
 		return nil
 	}

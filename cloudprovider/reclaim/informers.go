@@ -96,10 +96,10 @@ func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
 	if _, doomed := c.noticeOf(node); !doomed {
 		return
 	}
-	c.markSoon(node)
 	if !isMarked(node) {
-		c.notify()
+		c.news.Store(true)
 	}
+	c.markSoon(node)
 }
 
 // nodeChanged puts back a mark that somebody took off, and starts the drain once the marks have come back to the cache:

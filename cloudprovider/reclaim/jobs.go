@@ -75,6 +75,12 @@ type round struct {
 	release time.Time
 	// announced is true once the drains know.
 	announced bool
+	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
+	sent *sync.Map
+}
+
+func newRound(now time.Time) *round {
+	return &round{id: newID(now), requested: now.Truncate(time.Second), seen: now, sent: &sync.Map{}}
 }
 
 // handshakes is what this process knows of the rounds.

@@ -19,6 +19,7 @@ const markTimeout = 5 * time.Second
 
 // syncMark brings the Node's marks in line with what is known of its instance.
 func (c *Controller) syncMark(ctx context.Context, name string) error {
+	defer c.notifyOnceMarked()
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	node := c.node(name)
@@ -59,12 +60,29 @@ func (c *Controller) markSoon(node *corev1.Node) {
 
 // marksWaiting says whether Nodes are still without a mark that is due, or are just being queued for it. One that cannot
 // be marked does not hold up the others for long.
-func (c *Controller) marksWaiting() bool {
-	return c.hearing.Load() > 0 || c.due.since(c.Clock.Now().Add(-marksPatience))
+func (c *Controller) marksWaiting(patience time.Duration) bool {
+	return c.hearing.Load() > 0 || c.due.since(c.Clock.Now().Add(-patience))
 }
 
-// marksPatience is how long drains wait for a mark.
-const marksPatience = 10 * time.Second
+const (
+	// marksPatience is how long drains wait for a mark.
+	marksPatience = 10 * time.Second
+	// noticePatience is how long whoever buys the replacements waits for it: that takes a whole core, which is better left
+	// to the API server while there are marks to be made.
+	noticePatience = 3 * time.Second
+)
+
+// notifyOnceMarked calls OnNotice, once for all notices, when their Nodes are marked or overdue.
+func (c *Controller) notifyOnceMarked() {
+	if !c.news.Load() || c.marksWaiting(noticePatience) {
+		return
+	}
+	c.notifying.Lock()
+	defer c.notifying.Unlock()
+	if c.news.Swap(false) {
+		c.OnNotice()
+	}
+}
 
 // due are Nodes, and since when they wait. The zero value is ready. It is safe for concurrent use.
 type due struct {

@@ -62,7 +62,7 @@ func TestANoticeMarksTheNodeInOnePatch(t *testing.T) {
 		requireUnmarked(t, w.node("b"))
 		assert.Equal(t, []string{"patch nodes", "patch nodes"}, w.requests(), "one to mark, one to note that it is empty")
 		assert.Equal(t, []string{"SpotReclaimDrained a", "SpotReclaimNotice a"}, w.seen())
-		assert.Equal(t, 1, w.notices)
+		assert.EqualValues(t, 1, w.notices.Load())
 		assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
 	})
 }
@@ -94,7 +94,7 @@ func TestANoticeWaitsForItsNode(t *testing.T) {
 		w.cloud.reclaim("late")
 		w.start()
 		noticed := time.Now().Add(-time.Second)
-		require.Zero(t, w.notices, "nothing to replace yet")
+		require.Zero(t, w.notices.Load(), "nothing to replace yet")
 		require.True(t, w.controller.Doomed().Has("i-late"))
 		w.pass(30 * time.Second)
 
@@ -102,7 +102,7 @@ func TestANoticeWaitsForItsNode(t *testing.T) {
 		w.cloud.reclaim("late")
 		w.pass(0)
 		requireMarked(t, w.node("late"), noticed.Add(DefaultNoticePeriod))
-		assert.Equal(t, 1, w.notices)
+		assert.EqualValues(t, 1, w.notices.Load())
 	})
 }
 
@@ -241,6 +241,52 @@ func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
 			requireMarked(t, w.node(fmt.Sprint(i)), time.Now().Add(DefaultNoticePeriod-3*time.Second))
 		}
 		assert.Empty(t, w.pods())
-		assert.Equal(t, 1, w.notices, "one wake-up for all")
+		assert.EqualValues(t, 1, w.notices.Load(), "one wake-up for all")
+	})
+}
+
+func TestReplacementsAreLookedForOnceTheMarksAreMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		trouble time.Duration
+		after   time.Duration
+	}{
+		"all of them":                            {2500 * time.Millisecond, 2500 * time.Millisecond},
+		"but not much later where one cannot be": {time.Minute, noticePatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.addNode("b")
+				w.start()
+				troubled := time.Now().Add(time.Second + tc.trouble)
+				w.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					busy := action.(clienttesting.PatchAction).GetName() == "b" && time.Now().Before(troubled)
+					return busy, nil, apierrors.NewServerTimeout(corev1.Resource("nodes"), "patch", 1)
+				})
+				w.cloud.reclaim("a")
+				w.cloud.reclaim("b")
+				w.poll()
+				assert.Zero(t, w.notices.Load())
+				w.pass(tc.after - time.Second)
+				assert.Zero(t, w.notices.Load())
+				w.pass(time.Second + markRetryMost)
+				assert.EqualValues(t, 1, w.notices.Load())
+			})
+		})
+	}
+}
+
+func TestTheCordonComesWithTheTaintThatFollowsFromIt(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.start()
+		w.cloud.reclaim("a")
+		w.poll()
+		assert.Contains(t, w.node("a").Spec.Taints, cordonTaint)
+		w.cloud.withdraw("a")
+		w.pass(confirmations * DefaultPollInterval)
+		requireUnmarked(t, w.node("a"))
+		assert.Empty(t, w.node("a").Spec.Taints)
+		assert.False(t, w.node("a").Spec.Unschedulable)
 	})
 }

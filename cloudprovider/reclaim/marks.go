@@ -40,6 +40,12 @@ func isMarked(node *corev1.Node) bool {
 
 func isOurs(taint corev1.Taint) bool { return taint.Key == TaintKey }
 
+func isCordon(taint corev1.Taint) bool { return taint.MatchTaint(&cordonTaint) }
+
+// cordonTaint is what the controller-manager puts on a Node that is unschedulable. It comes with the marks, so that a
+// thousand of them are not a thousand more changes by somebody else.
+var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
 func isDrained(node *corev1.Node) bool {
 	_, drained := node.Annotations[drainedAnnotation]
 	return drained
@@ -96,7 +102,11 @@ func markPatch(node *corev1.Node, n Notice) nodePatch {
 		patch.set(true, "spec", "unschedulable")
 	}
 	if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) && t.Value == taint.Value }) {
-		patch.set(append(otherTaints(node), taint), "spec", "taints")
+		taints := append(otherTaints(node), taint)
+		if !node.Spec.Unschedulable && !slices.ContainsFunc(taints, isCordon) {
+			taints = append(taints, cordonTaint)
+		}
+		patch.set(taints, "spec", "taints")
 	}
 	return patch
 }
@@ -112,10 +122,12 @@ func unmarkPatch(node *corev1.Node, at time.Time) nodePatch {
 	if _, ok := node.Labels[ReclaimingLabel]; ok {
 		patch.set(nil, "metadata", "labels", ReclaimingLabel)
 	}
+	others := otherTaints(node)
 	if node.Spec.Unschedulable && node.Annotations[cordonedAnnotation] == "true" {
 		patch.set(nil, "spec", "unschedulable")
+		others = slices.DeleteFunc(others, isCordon)
 	}
-	if others := otherTaints(node); len(others) < len(node.Spec.Taints) {
+	if len(others) < len(node.Spec.Taints) {
 		patch.set(others, "spec", "taints")
 	}
 	if len(patch) > 0 {

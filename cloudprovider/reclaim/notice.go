@@ -122,6 +122,7 @@ func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
 // its deadline. It says whether a Node is doomed that was not before, and whether Nodes were queued to be marked.
 func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool) {
 	c.hearing.Add(1)
+	defer c.notifyOnceMarked()
 	defer c.hearing.Add(-1)
 	for _, w := range words {
 		first, changed := c.remember(w)
@@ -137,7 +138,7 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool
 		}
 	}
 	if news {
-		c.notify()
+		c.news.Store(true)
 	}
 	return news, queued
 }
@@ -186,10 +187,4 @@ func (c *Controller) spoke(notice Notice) map[Source]time.Time {
 		return heard.spoke // never changed, but replaced
 	}
 	return map[Source]time.Time{notice.Source: notice.FirstSeen}
-}
-
-func (c *Controller) notify() {
-	c.notifying.Lock()
-	defer c.notifying.Unlock()
-	c.OnNotice()
 }

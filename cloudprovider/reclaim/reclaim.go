@@ -75,8 +75,9 @@ type Config struct {
 	// NoticePeriod is how long an instance is taken to live from the first word of its release, where no source states
 	// the deadline. It defaults to DefaultNoticePeriod.
 	NoticePeriod time.Duration
-	// OnNotice is called, without a lock held and never concurrently with itself, when Doomed has got larger by an
-	// instance with a Node: the time to look for a replacement. It must not block. Optional.
+	// OnNotice is called when Doomed has got larger by an instance with a Node, once all such Nodes are marked, or a few
+	// seconds have passed: the time to look for replacements. It is never called concurrently with itself, and must not
+	// block. Optional.
 	OnNotice func()
 	// Jobs knows which pods belong together, and how to speak to their systems. Where it is nil, every pod is on its own.
 	Jobs Jobs
@@ -103,7 +104,8 @@ type Controller struct {
 	hearing atomic.Int32
 	// due are the Nodes that are not marked yet.
 	due due
-
+	// news is that there are notices for which OnNotice was not called yet; it is called with notifying held.
+	news      atomic.Bool
 	notifying sync.Mutex
 
 	mu sync.Mutex

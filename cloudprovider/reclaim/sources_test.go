@@ -70,7 +70,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 				requireMarked(t, marked, time.Now().Add(tc.notice))
 				assert.Equal(t, string(source), marked.Annotations[sourceAnnotation])
 				assert.Equal(t, tc.stated, marked.Annotations[statedAnnotation] == "true")
-				assert.Equal(t, 1, w.notices, "one wake-up")
+				assert.EqualValues(t, 1, w.notices.Load(), "one wake-up")
 				assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
 				requireUnmarked(t, w.node("b"))
 				w.pass(2 * time.Minute)
@@ -157,7 +157,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 				assert.Equal(t, first.Annotations[noticedAnnotation], w.node("a").Annotations[noticedAnnotation])
 				assert.Equal(t, tc.corrected, w.marks() == 1, "%d patches; all that is new in one", w.marks())
 				assert.NotContains(t, w.seen(), "SpotReclaimNotice a", "that was told")
-				assert.Equal(t, 1, w.notices)
+				assert.EqualValues(t, 1, w.notices.Load())
 			})
 		})
 	}
@@ -184,7 +184,7 @@ func TestHeartbeatsOfADoomedNodeAreNoNews(t *testing.T) {
 			w.pass(10 * time.Second)
 		}
 		assert.Zero(t, w.marks())
-		assert.Equal(t, 1, w.notices)
+		assert.EqualValues(t, 1, w.notices.Load())
 	})
 }
 

@@ -59,7 +59,9 @@ func (c *Controller) openRound(l loss) round {
 		r.word = c.heard(l, *r)
 	}
 	if (r.word || r.deciding || r.decided) && l.hasNewcomers(*r) {
-		r = &round{id: newID(now), requested: now.Truncate(time.Second), seen: now, blocked: r.blocked || r.deciding && !r.decided}
+		blocked := r.blocked || r.deciding && !r.decided
+		r = newRound(now)
+		r.blocked = blocked
 	}
 	r.take(l)
 	h.rounds[l.ref] = r
@@ -68,7 +70,7 @@ func (c *Controller) openRound(l loss) round {
 
 // recoverRound finds the latest that one of the doomed pods was told of, for its present instance; else it makes a new one.
 func recoverRound(l loss, now time.Time) *round {
-	r := &round{id: newID(now), requested: now.Truncate(time.Second), seen: now}
+	r := newRound(now)
 	found := false
 	for _, pod := range l.doomed {
 		id := pod.Annotations[jobs.AnnotationCheckpointRequest]
@@ -134,7 +136,7 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 	for _, pod := range l.pods {
 		instance, isDoomed := instances[pod.UID]
 		switch {
-		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || len(warning(pod, r, instance)) == 0:
+		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || r.hasWarned(pod, instance):
 		case isDoomed:
 			doomed = append(doomed, pod)
 		case areOneJob(l.ref, pod) && !r.word && !r.decided: // what comes after the word has nothing to save
@@ -152,9 +154,10 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 
 // warnPod: the instance is empty for survivors.
 func (c *Controller) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod, r round, instance string) error {
-	if err := c.annotate(ctx, pod, warning(pod, r, instance)); err != nil {
+	if err := c.annotate(ctx, pod, r.warning(instance).missingOn(pod)); err != nil {
 		return fmt.Errorf("warning pod %s: %w", klog.KObj(pod), err)
 	}
+	r.sent.Store(pod.UID, r.warning(instance))
 	if pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id {
 		return nil // only completed
 	}
@@ -170,13 +173,19 @@ func areOneJob(ref jobs.Ref, pod *corev1.Pod) bool {
 	return ref.System != jobs.SystemPod || pod.Annotations[jobs.AnnotationJob] != ""
 }
 
-// warning is what the pod's annotations lack.
-func warning(pod *corev1.Pod, r round, instance string) map[string]any {
+// warning is what a pod is told in its annotations. The instance is empty for survivors.
+type warning struct{ deadline, id, instance string }
+
+func (r *round) warning(instance string) warning {
+	return warning{formatTime(r.deadline), r.id, instance}
+}
+
+func (w warning) missingOn(pod *corev1.Pod) map[string]any {
 	missing := map[string]any{}
 	for key, value := range map[string]string{
-		jobs.AnnotationDeadline:          formatTime(r.deadline),
-		jobs.AnnotationCheckpointRequest: r.id,
-		InstanceAnnotation:               instance,
+		jobs.AnnotationDeadline:          w.deadline,
+		jobs.AnnotationCheckpointRequest: w.id,
+		InstanceAnnotation:               w.instance,
 	} {
 		if value != "" && pod.Annotations[key] != value {
 			missing[key] = value
@@ -185,14 +194,27 @@ func warning(pod *corev1.Pod, r round, instance string) map[string]any {
 	return missing
 }
 
-// annotate merges the annotations; nil takes one off. A pod that is gone, or whose name another pod has by now, needs none.
+// hasWarned says whether the pod has the warning, or it was sent and will be seen. One that was seen and is missing was
+// taken off by somebody.
+func (r *round) hasWarned(pod *corev1.Pod, instance string) bool {
+	w := r.warning(instance)
+	if len(w.missingOn(pod)) == 0 {
+		r.sent.Delete(pod.UID)
+		return true
+	}
+	sent, ok := r.sent.Load(pod.UID)
+	return ok && sent == w
+}
+
+// annotate merges the annotations; nil takes one off. A pod that is gone needs none. Where another has its name by now, or
+// many write to it at once, that is a conflict: the next look will tell.
 func (c *Controller) annotate(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 	if err != nil {
 		return err
 	}
 	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -79,6 +79,48 @@ func TestAPodThatCannotBeWarnedIsEvictedInTime(t *testing.T) {
 	})
 }
 
+func TestWarningsAreSentOnce(t *testing.T) {
+	answers := map[string]struct {
+		answer  func() error
+		patches int
+	}{
+		"that the informer does not show yet":        {func() error { return nil }, 1},
+		"and again where others write just then":     {failTimes(2, apierrors.NewConflict(corev1.Resource("pods"), "p", nil)), 3},
+		"and again where the API server is too busy": {failTimes(1, apierrors.NewTimeoutError("busy", 1)), 2},
+	}
+	for name, tc := range answers {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.addNode("a")
+				w.addPod("p", "a")
+				var patches atomic.Int32
+				w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+					patches.Add(1)
+					return true, &corev1.Pod{}, tc.answer()
+				})
+				w.cloud.reclaim("a")
+				w.start()
+				for i := range 5 {
+					w.updatePod("p", func(pod *corev1.Pod) { pod.Labels = map[string]string{"look": fmt.Sprint(i)} })
+					w.pass(time.Second)
+				}
+				assert.EqualValues(t, tc.patches, patches.Load())
+			})
+		})
+	}
+}
+
+// failTimes fails so many times.
+func failTimes(n int32, err error) func() error {
+	var calls atomic.Int32
+	return func() error {
+		if calls.Add(1) <= n {
+			return err
+		}
+		return nil
+	}
+}
+
 func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotations map[string]string

@@ -43,7 +43,7 @@ type world struct {
 	cloud  *fakeCloud
 	// events are "<reason> <object>".
 	events  chan string
-	notices int
+	notices atomic.Int32
 
 	controller *Controller
 	stop       func()
@@ -80,7 +80,7 @@ func (w *world) start(change ...func(*Config)) {
 	factory := informers.NewSharedInformerFactory(w.client, 24*time.Hour)
 	config := Config{
 		Cloud: w.cloud, Client: w.client, Informers: factory, Recorder: recorder{w.events},
-		OnNotice: func() { w.notices++ },
+		OnNotice: func() { w.notices.Add(1) },
 	}
 	for _, f := range change {
 		f(&config)
