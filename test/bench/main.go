@@ -1,7 +1,7 @@
 // Command bench measures what the autoscaler is meant to be good at, prints a table and writes one JSON file per
 // measurement, {"rows": [...]} and what is worth knowing beside the rows, to out/bench.
 //
-//	go run ./test/bench [-run scaleup,loop] [-quick] [-profile] [-out folder]
+//	go run ./test/bench [-run scaleup,loop] [-quick] [-notices 50,1000] [-profile] [-out folder]
 //
 // Every measurement uses real parts: the SDK speaks HTTP to a simulated cloud, and where the binary is measured it runs
 // as a process of its own, built without the race detector, against a real control plane. All of that shares the
@@ -20,6 +20,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -48,6 +49,8 @@ var measurements = []measurement{
 type session struct {
 	// quick asks for the smallest rows and few repetitions.
 	quick bool
+	// notices are the rows of the reclaims, in place of the usual.
+	notices []int
 	// dir is for logs and data of the parts, gone at the end.
 	dir string
 	// profiles is where profiles go; empty for none.
@@ -75,14 +78,31 @@ func main() {
 	}
 	names := flag.String("run", "", "names of the measurements to make, separated by commas (default all of them)")
 	quick := flag.Bool("quick", false, "make only the smallest rows, with few repetitions")
+	var notices []int
+	flag.Func("notices", "how many instances are reclaimed at once, separated by commas (default 1,50,200,1000)", func(text string) (err error) {
+		notices, err = numbers(text)
+		return err
+	})
 	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
 	profile := flag.Bool("profile", false, "also write CPU and heap profiles of the binary, which makes it slower")
 	flag.Parse()
-	s := &session{quick: *quick, progress: os.Stderr}
+	s := &session{quick: *quick, notices: notices, progress: os.Stderr}
 	if *profile {
 		s.profiles = *out
 	}
 	exitOn(s.run(ctx, *names, *out))
+}
+
+// numbers are positive, and separated by commas.
+func numbers(text string) (all []int, err error) {
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no positive number", field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func exitOn(err error) {

@@ -96,7 +96,10 @@ func spreadOf(seconds []float64) spread {
 // measureReclaim dooms nodes all at once. Every row has a cluster, a cloud and a process of its own.
 func measureReclaim(ctx context.Context, s *session) (r report, err error) {
 	counts := []int{1, 50, 200, 1000}
-	if s.quick {
+	switch {
+	case s.notices != nil:
+		counts = s.notices
+	case s.quick:
 		counts = counts[:3]
 	}
 	var rows []reclaimRow
