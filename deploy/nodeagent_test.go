@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -86,6 +87,34 @@ func TestThePolicyAllowsTheNodeAgentWhatTheAutoscalerReads(t *testing.T) {
 
 func TestTheNodeAgentKnowsItsFlags(t *testing.T) {
 	assertFlags(t, only[*appsv1.DaemonSet](t, manifests(t)).Spec.Template.Spec.Containers[0].Args, "../cmd/node-agent")
+}
+
+// No Service is in front of the agents, so that Prometheus has to be led to their pods.
+func TestTheNodeAgentsAreMonitored(t *testing.T) {
+	text, err := helm(t, "serviceMonitor.enabled=true", "serviceMonitor.interval=17s", "nodeAgent.enabled=true")
+	require.NoError(t, err)
+	pod := only[*appsv1.DaemonSet](t, manifests(t)).Spec.Template
+	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		var monitor struct {
+			Kind string
+			Spec struct {
+				Selector            *metav1.LabelSelector
+				PodMetricsEndpoints []struct{ Port, Interval string }
+			}
+		}
+		require.NoError(t, documents.Decode(&monitor), "there is no PodMonitor")
+		if monitor.Kind != "PodMonitor" {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(monitor.Spec.Selector)
+		require.NoError(t, err)
+		assert.True(t, selector.Matches(labels.Set(pod.Labels)))
+		require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
+		assert.Equal(t, pod.Spec.Containers[0].Ports[0].Name, monitor.Spec.PodMetricsEndpoints[0].Port)
+		assert.Equal(t, "17s", monitor.Spec.PodMetricsEndpoints[0].Interval)
+		return
+	}
 }
 
 func TestThePushEndpointIsMountedServedAndReached(t *testing.T) {
