@@ -226,8 +226,7 @@ func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string,
 func (p *probe) offer(systems Jobs, now time.Time) {
 	pods, err := systems.Gang(p.job, p.wanted())
 	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
-		p.until = now.Add(lookEvery) // its system still ends what was there
-		return
+		return // its system still ends what was there: the next look asks again
 	}
 	if err != nil || len(pods) == 0 {
 		p.rest(now, "its pods cannot be told", err)
