@@ -2,6 +2,9 @@ package options
 
 import (
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -97,6 +100,57 @@ func TestDefaultsShowInHelp(t *testing.T) {
 			assert.Equal(t, want, f.DefValue, name)
 		}
 	}
+}
+
+func TestManualExplainsEveryFlagOfOursWithItsDefault(t *testing.T) {
+	text, err := os.ReadFile("../../../../docs/settings.md")
+	require.NoError(t, err)
+	explained := defaultsInTables(string(text))
+	flags := coreDefaults()
+	delete(flags, "cloud-provider") // nobody has to choose these two
+	delete(flags, "namespace")
+	parse(t).Sections().FlagSets[sectionOurs].VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.DefValue })
+	for name, value := range flags {
+		said, ok := explained["--"+name]
+		assert.True(t, ok, "--%s is not explained", name)
+		if said != "" && !strings.HasPrefix(said, "$") && !strings.HasPrefix(said, "--") { // it says where the value comes from
+			assert.Equal(t, readable(value), said, name)
+		}
+	}
+	assert.Len(t, explained, len(flags), "flags that do not exist: %v", explained)
+}
+
+// defaultsInTables finds the tables that begin with flags and have a column for defaults. A row may be about several flags,
+// and then has their defaults in the same order. The default is "" where the cell is no code.
+func defaultsInTables(page string) map[string]string {
+	code := regexp.MustCompile("`([^`]*)`")
+	defaults := map[string]string{}
+	column := 0
+	for line := range strings.Lines(page) {
+		cells := strings.Split(line, "|")
+		if strings.HasPrefix(line, "| flag |") {
+			column = slices.IndexFunc(cells, func(cell string) bool { return strings.HasPrefix(cell, " default") })
+		}
+		if !strings.HasPrefix(line, "| `--") {
+			continue
+		}
+		values := code.FindAllStringSubmatch(cells[column], -1)
+		for i, flag := range code.FindAllStringSubmatch(cells[1], -1) {
+			defaults[flag[1]] = ""
+			if i < len(values) {
+				defaults[flag[1]] = values[i][1]
+			}
+		}
+	}
+	return defaults
+}
+
+// readable is 5m for 5m0s.
+func readable(value string) string {
+	if strings.HasSuffix(value, "m0s") {
+		return strings.TrimSuffix(value, "0s")
+	}
+	return value
 }
 
 func TestValidate(t *testing.T) {

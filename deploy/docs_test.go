@@ -1,0 +1,79 @@
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// docs is all that users read.
+func docs(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	var text strings.Builder
+	for _, path := range append(paths, "../README.md", "examples/README.md") {
+		page, err := os.ReadFile(path)
+		require.NoError(t, err)
+		text.Write(page)
+	}
+	return text.String()
+}
+
+func firstGroups(matches [][]string) sets.Set[string] {
+	found := sets.New[string]()
+	for _, match := range matches {
+		found.Insert(match[1])
+	}
+	return found
+}
+
+func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
+	text := docs(t)
+	inCode := sets.New("keep-off-reclaiming") // of the chart
+	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
+		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"gpu-spot\.autoscaling/([a-z-]+)"`), folder)))
+	}
+	tags := firstGroups(inSource(t, regexp.MustCompile(`"([a-z-]+)/?"`), "../cloudprovider/ess")) // read without their prefix
+
+	const key = `[a-z][a-z-]*[a-z]`
+	named := firstGroups(regexp.MustCompile(`gpu-spot\.autoscaling/(`+key+`)`).FindAllStringSubmatch(text, -1))
+	shortened := firstGroups(regexp.MustCompile("`…/("+key+")`").FindAllStringSubmatch(text, -1))
+
+	for name := range inCode.Difference(named.Union(shortened)) {
+		own := name == "whole-pool" || strings.HasPrefix(name, "reclaim-") // never leaves the process; summed up in docs/reclaim.md
+		assert.True(t, own, "%s is not explained", name)
+	}
+	for name := range named.Difference(inCode).Difference(tags) {
+		assert.Equal(t, "reclaim", name, "it is explained, but known to nobody")
+	}
+}
+
+func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
+	reason := regexp.MustCompile(`"(Spot[A-Z][A-Za-z]+|OfferingChosen|MalformedGang|TemplateFailed)"`)
+	inCode := sets.New[string]()
+	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
+		inCode = inCode.Union(firstGroups(inSource(t, reason, folder)))
+	}
+	// What Alibaba Cloud calls so, and what Volcano is told.
+	inCode.Delete("SpotAsPriceGo", "SpotWithPriceLimit", "SpotInstanceRemedy", "SpotDuration", "SpotReclaim")
+
+	page, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	explained := sets.New[string]()
+	for _, row := range regexp.MustCompile(`(?m)^\| ((?:[A-Z][a-zA-Z]+(?:, )?)+) \|`).FindAllStringSubmatch(string(page), -1) {
+		explained.Insert(strings.Split(row[1], ", ")...)
+	}
+	alerts, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	alarms := firstGroups(regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1))
+	require.NotEmpty(t, alarms)
+	assert.Equal(t, sets.List(inCode.Union(alarms)), sets.List(explained))
+}
