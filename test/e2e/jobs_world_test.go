@@ -57,6 +57,20 @@ type stage struct {
 // tellOfJobs starts a world with a pool for each name, a machine that is no spot instance, and the autoscaler.
 func tellOfJobs(t *testing.T, pools ...string) *jobStory {
 	t.Helper()
+	s := tellOfJobsAlone(t, pools...)
+	s.autoscaler = s.lead()
+	return s
+}
+
+// lead runs an autoscaler that notices reclaims within a second.
+func (s *jobStory) lead(flags ...string) *rig.Autoscaler {
+	s.t.Helper()
+	return s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
+}
+
+// tellOfJobsAlone is tellOfJobs without the autoscaler.
+func tellOfJobsAlone(t *testing.T, pools ...string) *jobStory {
+	t.Helper()
 	w := world()
 	w.NoticePeriod = metav1.Duration{Duration: jobNotice}
 	for _, name := range pools {
@@ -72,7 +86,6 @@ func tellOfJobs(t *testing.T, pools ...string) *jobStory {
 	node.Labels["pool"] = "system"
 	node.Spec.ProviderID = w.Region + ".i-system"
 	require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{node}))
-	s.autoscaler = s.RunAutoscaler(t, "--reclaim-notice-period="+jobNotice.String(), "--reclaim-poll-interval=1s")
 	return s
 }
 
@@ -191,7 +204,7 @@ type doomed struct {
 // reclaimUnder gives notice, at once, to the instances that the pods run on.
 func (s *jobStory) reclaimUnder(pods ...corev1.Pod) doomed {
 	s.t.Helper()
-	d := doomed{pods: pods, deadline: time.Now().Add(jobNotice)}
+	d := doomed{pods: pods, deadline: time.Now().Add(s.World.NoticePeriod.Duration)}
 	for _, pod := range pods {
 		node, err := s.Client.CoreV1().Nodes().Get(s.t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
 		require.NoError(s.t, err)
@@ -247,13 +260,18 @@ func (s *jobStory) noted(kind, name, reason string, n int) {
 // boughtInAll fails unless so many instances were bought in the pool of that name.
 func (s *jobStory) boughtInAll(pool string, n int) {
 	s.t.Helper()
-	total := 0
+	assert.Equal(s.t, n, s.boughtSoFar(pool), "instances bought: those that the job needed, and one for each that was reclaimed")
+}
+
+// boughtSoFar is how many instances were bought in the pool of that name.
+func (s *jobStory) boughtSoFar(pool string) (total int) {
+	s.t.Helper()
 	for _, purchase := range s.bought(pool) {
 		value, err := strconv.Atoi(purchase)
 		require.NoError(s.t, err)
 		total += value
 	}
-	assert.Equal(s.t, n, total, "instances bought: those that the job needed, and one for each that was reclaimed")
+	return total
 }
 
 // systemsOn waits until the autoscaler takes just these job systems to be installed, beside Kubernetes' own.

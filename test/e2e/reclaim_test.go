@@ -74,14 +74,19 @@ func marked(node *corev1.Node) bool {
 // deploy keeps n replicas of a GPU pod.
 func (s *story) deploy(name string, n int32) {
 	s.t.Helper()
-	pod := rig.GPUPod(name, 1)
+	s.keep(n, rig.GPUPod(name, 1))
+}
+
+// keep has a Deployment keep n replicas of the pod.
+func (s *story) keep(n int32, pod *corev1.Pod) {
+	s.t.Helper()
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	_, err := s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(s.t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &n,
 			Selector: &metav1.LabelSelector{MatchLabels: pod.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(s.t, err)

@@ -68,8 +68,14 @@ type story struct {
 // Stories are told side by side: each has a world of its own, and most of its time is waiting.
 func tell(t *testing.T, w alisim.World) *story {
 	t.Helper()
+	return tellWith(t, rig.Options{World: w})
+}
+
+// tellWith is tell with further options.
+func tellWith(t *testing.T, options rig.Options) *story {
+	t.Helper()
 	t.Parallel()
-	s := &story{Rig: rig.ForTest(t, w), t: t}
+	s := &story{Rig: rig.ForTestWith(t, options), t: t}
 	for zone, price := range map[string]float64{zoneA: 6, zoneB: 4, zoneC: 5} {
 		for _, instanceType := range []string{a10, t4} {
 			s.Cloud.SetPrice(instanceType, zone, price, 10)

@@ -147,9 +147,16 @@ func (r *Rig) Stop() {
 // ForTest starts a rig with a race-detecting binary for the length of a test.
 func ForTest(t *testing.T, world alisim.World) *Rig {
 	t.Helper()
+	return ForTestWith(t, Options{World: world})
+}
+
+// ForTestWith is ForTest with options, but for those that a test needs: Race, Dir and Output.
+func ForTestWith(t *testing.T, options Options) *Rig {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first one builds
 	defer cancel()
-	r, err := New(ctx, Options{World: world, Race: true, Dir: t.TempDir(), Output: t.Output()})
+	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
+	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)
 	}

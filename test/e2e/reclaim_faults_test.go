@@ -1,0 +1,297 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+// awaiting is a pod of the job that is not evicted before the job's word.
+func awaiting(job string) *corev1.Pod {
+	pod := member(job, "worker")
+	pod.Name = job
+	pod.Annotations[jobs.AnnotationAwaitCheckpoint] = "true"
+	return pod
+}
+
+func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
+	const away = 30 * time.Second
+	w := world(jobPool("train"))
+	w.NoticePeriod = metav1.Duration{Duration: 2 * time.Minute}
+	// Nodes cannot tell of themselves either while the API server is away, which is another story.
+	s := &jobStory{story: tellWith(t, rig.Options{World: w, NodeGracePeriod: 2 * time.Minute})}
+	flags := []string{"--leader-elect=true", "--reclaim-notice-period=2m", "--reclaim-poll-interval=1s"}
+	container := []string{"POD_NAME=gpu-spot-autoscaler-0"}
+	leader, err := s.StartAutoscaler(t.Context(), container, flags...)
+	require.NoError(t, err)
+	t.Cleanup(leader.Kill)
+	s.keep(3, awaiting("train"))
+	pods := s.whole("job=train", 3)
+	first, second := instanceOf(s.nodeOfPod(pods[0].Name)), instanceOf(s.nodeOfPod(pods[1].Name))
+
+	early := s.reclaimUnder(pods[0])
+	request := s.asks(pods)
+	s.eventually("a replacement is asked for", func(context.Context) (bool, error) { return s.boughtSoFar("train") == 4, nil })
+	require.NoError(t, s.Cluster.KillAPIServer(t.Context()))
+	gone := time.Now()
+	require.NoError(t, s.Cloud.Reclaim(second))
+	select {
+	case <-leader.Done():
+	case <-time.After(soon):
+		t.Fatal("the leader goes on without its lease")
+	}
+	require.Contains(t, leader.Log(10), "lost the leader lease")
+	s.RunAutoscalerWithEnv(t, container, flags...) // as the kubelet does
+	time.Sleep(time.Until(gone.Add(away)))
+	require.NoError(t, s.Cluster.StartAPIServer(t.Context()))
+
+	s.eventually("the pod whose notice came meanwhile is told of it", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[1].Name)
+		return pod != nil && pod.Annotations["gpu-spot.autoscaling/reclaim-instance"] == second, err
+	})
+	assert.Equal(t, request, s.asks(pods), "the request is still open")
+	s.onlyMarked(first, second)
+	s.say(pods[2], request)
+	s.left(doomed{pods: pods[:2], deadline: early.deadline})
+	now := s.whole("job=train", 3)
+	s.elsewhere(doomed{pods: pods[:2]}, now)
+	remains, err := s.remain(t.Context(), pods[2])
+	require.NoError(t, err)
+	assert.True(t, remains, "the pod whose node lives")
+	s.onlyMarked(first, second)
+	s.boughtInAll("train", 3+2)
+}
+
+// onlyMarked waits until the Nodes of the instances are marked, or gone, and fails where a reclaim has to do with any other.
+func (s *story) onlyMarked(instances ...string) {
+	s.t.Helper()
+	s.eventually("the doomed Nodes are marked", func(ctx context.Context) (bool, error) {
+		nodes, err := s.nodes(ctx)
+		unmarked := 0
+		for i := range nodes {
+			if node := &nodes[i]; !slices.Contains(instances, instanceOf(node)) {
+				require.Empty(s.t, traces(node), node.Name)
+				require.False(s.t, node.Spec.Unschedulable, node.Name)
+			} else if !marked(node) {
+				unmarked++
+			}
+		}
+		return unmarked == 0, err
+	})
+}
+
+// traces are what a reclaim has put on the Node, or left there, but for its cordon.
+func traces(node *corev1.Node) (found []string) {
+	for annotation := range node.Annotations {
+		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-refuted" {
+			found = append(found, annotation)
+		}
+	}
+	if _, labelled := node.Labels["gpu-spot.autoscaling/reclaiming"]; labelled {
+		found = append(found, "the label")
+	}
+	for _, taint := range node.Spec.Taints {
+		if strings.HasSuffix(taint.Key, "/spot-reclaim") {
+			found = append(found, "the taint")
+		}
+	}
+	return found
+}
+
+// TestNodesThatOthersChangeDuringAReclaim has others than the autoscaler at its Nodes.
+func TestNodesThatOthersChangeDuringAReclaim(t *testing.T) {
+	s := tellOfJobs(t, "renamed", "meddled")
+	t.Run("parts", func(t *testing.T) {
+		t.Run("a Node that comes back under another name is doomed still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.in(t)) })
+		t.Run("people cordon and untaint", func(t *testing.T) { peopleCordonAndUntaint(s.in(t)) })
+	})
+	s.eventually("no reclaim is under way", func(ctx context.Context) (bool, error) {
+		metrics, err := s.autoscaler.Metrics(ctx)
+		gauge := metrics["gpu_spot_reclaims_in_progress"].GetMetric()
+		return len(gauge) == 1 && gauge[0].GetGauge().GetValue() == 0, err
+	})
+}
+
+func nodeComesBackUnderAnotherName(s *jobStory) {
+	s.keep(1, awaiting("renamed"))
+	pods := s.whole("job=renamed", 1)
+	early := s.reclaimUnder(pods...)
+	s.asks(pods)
+	was := s.nodeOfPod(pods[0].Name)
+	require.True(s.t, marked(was))
+	instance := instanceOf(was)
+
+	require.NoError(s.t, s.Client.CoreV1().Nodes().Delete(s.t.Context(), was.Name, metav1.DeleteOptions{}))
+	is := s.register("renamed", was)
+	late := awaiting("late") // whoever put it there
+	late.Spec.NodeName, late.Spec.NodeSelector = is.Name, nil
+	s.Submit(s.t, late)
+	s.remove(&pods[0]) // as the pod garbage collector does, in about a minute
+	s.eventually("the Node is marked under its new name", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, instance)
+		return node != nil && node.Name == is.Name && marked(node) &&
+			node.Annotations[jobs.AnnotationDeadline] == was.Annotations[jobs.AnnotationDeadline], err
+	})
+	last := s.whole("job=late", 1)
+	s.say(last[0], s.asks(last))
+	s.left(doomed{pods: last, deadline: early.deadline})
+	now := s.whole("job=renamed", 1)
+	assert.NotContains(s.t, []string{was.Name, is.Name}, now[0].Spec.NodeName)
+	s.eventually("the Node goes with its instance", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, instance)
+		return node == nil, err
+	})
+	s.boughtInAll("renamed", 1+1)
+	s.whole("job=renamed", 1)
+}
+
+// register makes a Node of the machine of another one, as a kubelet does that finds none of its name.
+func (s *jobStory) register(name string, machine *corev1.Node) *corev1.Node {
+	s.t.Helper()
+	node := cluster.NewFakeNode(name, machine.Status.Capacity)
+	labels := maps.Clone(machine.Labels)
+	delete(labels, "gpu-spot.autoscaling/reclaiming")
+	maps.Copy(labels, node.Labels)
+	node.Labels = labels
+	node.Spec.ProviderID = machine.Spec.ProviderID
+	require.NoError(s.t, s.Cluster.CreateNodes(s.t.Context(), []*corev1.Node{node}))
+	return node
+}
+
+func peopleCordonAndUntaint(s *jobStory) {
+	s.keep(2, awaiting("meddled"))
+	pods := s.whole("job=meddled", 2)
+	cordoned, other := s.nodeOfPod(pods[0].Name), s.nodeOfPod(pods[1].Name)
+	s.patchNode(cordoned.Name, `{"spec": {"unschedulable": true}}`)
+	s.reclaimUnder(pods...)
+	s.asks(pods)
+	s.patchNode(other.Name, `{"spec": {"unschedulable": null, "taints": null}, "metadata": {"labels": {"gpu-spot.autoscaling/reclaiming": null}}}`)
+	for _, node := range []*corev1.Node{cordoned, other} {
+		s.eventually(node.Name+" is marked", func(ctx context.Context) (bool, error) {
+			now, err := s.node(ctx, instanceOf(node))
+			return now != nil && marked(now), err
+		})
+	}
+	for _, node := range []*corev1.Node{cordoned, other} {
+		require.NoError(s.t, s.Cloud.Withdraw(instanceOf(node)))
+	}
+	for _, node := range []*corev1.Node{cordoned, other} {
+		s.eventually(node.Name+" is as people left it", func(ctx context.Context) (bool, error) {
+			now, err := s.node(ctx, instanceOf(node))
+			return now != nil && len(traces(now)) == 0 && now.Spec.Unschedulable == (node == cordoned), err
+		})
+	}
+	s.eventually("the pods are asked for nothing", func(ctx context.Context) (bool, error) {
+		for _, pod := range pods {
+			now, err := s.pod(ctx, pod.Name)
+			if now == nil || now.Annotations[jobs.AnnotationCheckpointRequest] != "" {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	remain, err := s.remain(s.t.Context(), pods...)
+	require.NoError(s.t, err)
+	assert.True(s.t, remain, "and never left")
+}
+
+// patchNode changes a Node as a person would.
+func (s *story) patchNode(name, patch string) {
+	s.t.Helper()
+	_, err := s.Client.CoreV1().Nodes().Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
+
+// keepHeld is a policy under which nobody can take the label of a held TrainingJob off.
+const keepHeld = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: keep-held}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [kai.alibabacloud.com], apiVersions: ["*"], operations: [UPDATE], resources: [trainingjobs]}]}
+  validations:
+    - message: the mark stays
+      expression: >-
+        !('gpu-spot.autoscaling/held' in oldObject.metadata.?labels.orValue({})) ||
+        'gpu-spot.autoscaling/held' in object.metadata.?labels.orValue({})
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: keep-held}
+spec: {policyName: keep-held, validationActions: [Deny]}
+`
+
+// A leader is killed when the job is suspended, another when it has bought what the job needs, and a third when it has
+// resumed the job, but could not yet take the marks off it.
+func TestJobRecoversOnceWhereLeadersAreKilled(t *testing.T) {
+	s := tellOfJobsAlone(t, "mourned")
+	s.play(standin.NewETOperator)
+	s.submit(keepHeld)
+	lead := func() *rig.Autoscaler { return s.lead("--scale-down-unneeded-time=10m") }
+	leader := lead()
+	s.submit(fmt.Sprintf(`
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: TrainingJob
+metadata: {name: mourned}
+spec:
+  restartPolicy: OnFailure
+  backoffLimit: 0
+  etReplicaSpecs:
+    launcher: {replicas: 1, template: %s}
+    worker: {replicas: 4, minReplicas: 3, maxReplicas: 4, restartPolicy: Always, template: %s}
+`, systemTemplate("horovodrun -np 4 --min-np 3 --max-np 4 --host-discovery-script /etc/edl/discover_hosts.sh python train.py"), gpuTemplate("mourned")))
+	const workersOf = "training-job-name=mourned,training-job-role=worker"
+	workers := s.whole(workersOf, 4)
+	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Running")
+
+	s.room("mourned", 2) // so that the leader does not live to see it resumed
+	doomed := s.reclaimUnder(workers[:2]...)
+	s.noted("TrainingJob", "mourned", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Suspended")
+	leader.Kill()
+	s.boughtInAll("mourned", 4)
+
+	s.room("mourned", 4)
+	leader = lead()
+	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return s.boughtSoFar("mourned") > 4, nil })
+	leader.Kill()
+
+	leader = lead()
+	again := s.whole(workersOf, 4)
+	s.elsewhere(doomed, again)
+	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Running")
+	job, err := s.job(t.Context(), standin.TrainingJobs, "mourned")
+	require.NoError(t, err)
+	require.Equal(t, jobs.HeldSuspended, job.GetLabels()[labelHeld], "the marks are what the next leader goes by")
+	leader.Kill()
+	policies := s.Client.AdmissionregistrationV1()
+	require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))
+	require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))
+
+	lead()
+	s.released(standin.TrainingJobs, "mourned")
+	remain, err := s.remain(t.Context(), again...)
+	require.NoError(t, err)
+	assert.True(t, remain, "no worker was started twice")
+	s.noted("TrainingJob", "mourned", "SpotJobResumed", 1)
+	assert.Equal(t, 1, s.count("TrainingJob", "mourned", "SpotJobResumed"))
+	assert.Equal(t, 1, s.count("TrainingJob", "mourned", "SpotJobSuspended"))
+	assert.EqualValues(t, 0, s.field(standin.TrainingJobs, "mourned", "status.restartCount"))
+	s.boughtInAll("mourned", 4+2)
+}
