@@ -27,7 +27,6 @@ type services struct {
 	config  Config
 	systems map[string][]Adapter // by the name of the definition of their resource
 	queue   workqueue.TypedRateLimitingInterface[string]
-	recheck time.Duration // until a definition without a version that is known is looked at again
 
 	mu      sync.RWMutex
 	known   bool // what is installed
@@ -42,7 +41,7 @@ type service struct {
 }
 
 func newServices(config Config, systems []Adapter) *services {
-	s := &services{config: config, systems: map[string][]Adapter{}, running: map[Adapter]*service{}, recheck: 5 * time.Second}
+	s := &services{config: config, systems: map[string][]Adapter{}, running: map[Adapter]*service{}}
 	for _, adapter := range systems {
 		name := definitionOf(adapter)
 		s.systems[name] = append(s.systems[name], adapter)
@@ -108,6 +107,7 @@ func (s *services) listen(informer cache.SharedIndexInformer) error {
 	enqueue := func(object any) {
 		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
 		if _, ours := s.systems[name]; ours && err == nil {
+			s.queue.Forget(name) // what was unknown so far may be served in a moment
 			s.queue.Add(name)
 		}
 	}
@@ -138,20 +138,25 @@ func (s *services) next(ctx context.Context, informer cache.SharedIndexInformer)
 
 // work brings the systems of one definition to what the cluster serves.
 func (s *services) work(ctx context.Context, informer cache.SharedIndexInformer, name string) {
-	if err := s.sync(ctx, informer, name); err != nil {
+	settled, err := s.sync(ctx, informer, name)
+	if err != nil {
 		klog.ErrorS(err, "Cannot tell whether a job system is installed", "definition", name)
-		s.queue.AddRateLimited(name)
-		return
 	}
-	s.queue.Forget(name)
+	if settled {
+		s.queue.Forget(name)
+	} else {
+		s.queue.AddRateLimited(name)
+	}
 }
 
-func (s *services) sync(ctx context.Context, informer cache.SharedIndexInformer, name string) error {
+// sync says whether all is known. It is not where a definition is there, but none of its versions: then it is not served
+// yet, which is a matter of moments, or it is of versions unknown here.
+func (s *services) sync(ctx context.Context, informer cache.SharedIndexInformer, name string) (settled bool, err error) {
 	installed := name == "" // Kubernetes' own
 	if !installed {
 		object, exists, err := informer.GetStore().GetByKey(name)
 		if err != nil {
-			return err
+			return false, err
 		}
 		definition, ok := object.(*metav1.PartialObjectMetadata)
 		installed = exists && ok && definition.DeletionTimestamp == nil
@@ -168,12 +173,7 @@ func (s *services) sync(ctx context.Context, informer cache.SharedIndexInformer,
 		}
 		s.set(ctx, adapter, served)
 	}
-	if installed && name != "" && pending == nil && !s.anyOn(name) {
-		// Its definition is there, but none of its versions: it is not served yet, which is a matter of seconds, or it is of
-		// versions unknown here.
-		s.queue.AddAfter(name, s.recheck)
-	}
-	return pending
+	return pending == nil && (!installed || name == "" || s.anyOn(name)), pending
 }
 
 // served asks which resources there are in the version that the adapter knows.

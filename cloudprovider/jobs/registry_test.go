@@ -29,7 +29,6 @@ func (w *world) run() {
 	w.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	w.registry.recheck = 20 * time.Millisecond
 	go func() { ended <- w.registry.Run(ctx) }()
 	w.Cleanup(func() {
 		cancel()

@@ -105,13 +105,9 @@ func (s *jobStory) nobodyAskedFor(resource string) {
 // uninstalled is switched off.
 func (s *jobStory) systemsComeAndGo() {
 	s.t.Helper()
-	systems := map[string][]string{
-		"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
-		"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
-	}
 	var on []string
 	for operator := range s.stage.playing {
-		on = append(on, systems[operator]...)
+		on = append(on, systemsOf[operator]...)
 	}
 	s.systemsOn(on...)
 	if !s.stage.playing["aitraining-operator"] {

@@ -105,7 +105,14 @@ func (s *jobStory) in(t *testing.T) *jobStory {
 	return &jobStory{story: &part, objects: s.objects, autoscaler: s.autoscaler, stage: s.stage}
 }
 
-// play installs a job system while the autoscaler runs, and plays its operator until the world ends.
+// systemsOf are the systems, by the names of their adapters, that come with an operator.
+var systemsOf = map[string][]string{
+	"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
+	"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
+}
+
+// play installs a job system while the autoscaler runs, and plays its operator until the world ends. It returns when the
+// autoscaler knows: a job that is reclaimed before is drained like any pods.
 func (s *jobStory) play(operator func(*rest.Config) (*standin.Operator, error)) {
 	s.t.Helper()
 	o, err := operator(s.Cluster.AdminConfig())
@@ -117,6 +124,10 @@ func (s *jobStory) play(operator func(*rest.Config) (*standin.Operator, error)) 
 	}
 	require.NoError(s.t, o.Install(s.t.Context(), s.Cluster))
 	s.stage.playing[o.Name] = true
+	s.eventually(o.Name+" is known", func(ctx context.Context) (bool, error) {
+		on, err := s.systems(ctx)
+		return on.HasAll(systemsOf[o.Name]...), err
+	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -278,18 +289,24 @@ func (s *jobStory) boughtSoFar(pool string) (total int) {
 func (s *jobStory) systemsOn(systems ...string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("job systems that are on: %v", systems), func(ctx context.Context) (bool, error) {
-		metrics, err := s.autoscaler.Metrics(ctx)
-		if err != nil {
-			return false, err
-		}
-		on := sets.New[string]()
-		for _, metric := range metrics["gpu_spot_job_system_on"].GetMetric() {
-			if metric.GetGauge().GetValue() == 1 {
-				on.Insert(metric.GetLabel()[0].GetValue())
-			}
-		}
-		return on.Equal(sets.New(append(systems, "job")...)), nil
+		on, err := s.systems(ctx)
+		return on.Equal(sets.New(append(systems, "job")...)), err
 	})
+}
+
+// systems are those that the autoscaler takes to be installed.
+func (s *jobStory) systems(ctx context.Context) (on sets.Set[string], err error) {
+	metrics, err := s.autoscaler.Metrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	on = sets.New[string]()
+	for _, metric := range metrics["gpu_spot_job_system_on"].GetMetric() {
+		if metric.GetGauge().GetValue() == 1 {
+			on.Insert(metric.GetLabel()[0].GetValue())
+		}
+	}
+	return on, nil
 }
 
 // released waits until nothing says any more that the job is held.
