@@ -51,8 +51,8 @@ type session struct {
 	quick bool
 	// notices are the rows of the reclaims, in place of the usual.
 	notices []int
-	// dir is for logs and data of the parts, gone at the end.
-	dir string
+	// out is for what stays, dir for logs and data of the parts, gone at the end.
+	out, dir string
 	// profiles is where profiles go; empty for none.
 	profiles string
 	// progress is for the person who waits.
@@ -86,11 +86,11 @@ func main() {
 	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
 	profile := flag.Bool("profile", false, "also write CPU and heap profiles of the binary, which makes it slower")
 	flag.Parse()
-	s := &session{quick: *quick, notices: notices, progress: os.Stderr}
+	s := &session{quick: *quick, notices: notices, out: *out, progress: os.Stderr}
 	if *profile {
 		s.profiles = *out
 	}
-	exitOn(s.run(ctx, *names, *out))
+	exitOn(s.run(ctx, *names))
 }
 
 // numbers are positive, and separated by commas.
@@ -113,19 +113,19 @@ func exitOn(err error) {
 }
 
 // run makes the chosen measurements one after the other. One that fails does not keep the others from being made.
-func (s *session) run(ctx context.Context, names, out string) (err error) {
+func (s *session) run(ctx context.Context, names string) (err error) {
 	chosen, err := choose(names)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := os.MkdirAll(s.out, 0o755); err != nil {
 		return err
 	}
 	if s.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
-	closeLog, err := logTo(filepath.Join(out, "bench.log"))
+	closeLog, err := logTo(filepath.Join(s.out, "bench.log"))
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *session) run(ctx context.Context, names, out string) (err error) {
 		}
 		r.Title, r.Quick, r.Machine, r.Seconds = m.title, s.quick, thisMachine(), time.Since(began).Seconds()
 		r.print(os.Stdout)
-		failures = append(failures, r.write(filepath.Join(out, m.name+".json")))
+		failures = append(failures, r.write(filepath.Join(s.out, m.name+".json")))
 	}
 	return errors.Join(append(failures, ctx.Err())...)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -65,10 +67,12 @@ type reclaimDetail struct {
 	Warned    spread  `json:"warn_s"`
 	Emptied   spread  `json:"empty_s"`
 	Purchases []order `json:"purchases"`
-	// WholeAfter is when every job ran with all its workers on nodes that live; 0 if that was not seen. LackingJobs is how
-	// many did not at the end.
-	WholeAfter  float64 `json:"whole_after_s"`
-	LackingJobs int     `json:"lacking_jobs"`
+	// WholeAfter is when every job ran with all its workers on nodes that live; 0 if that was not seen. Jobs counts them by
+	// how they were at the end.
+	WholeAfter float64             `json:"whole_after_s"`
+	Jobs       map[drill.State]int `json:"jobs"`
+	// Unwarned names the pods that were not warned.
+	Unwarned []string `json:"unwarned,omitempty"`
 	// CPUSeconds is what the process took from the notices to the end, PeakBytes the most memory that it ever had.
 	CPUSeconds float64 `json:"cpu_seconds"`
 	PeakBytes  int64   `json:"peak_bytes"`
@@ -143,7 +147,9 @@ func reclaims(ctx context.Context, s *session, notices int) (row reclaimRow, det
 	if err != nil {
 		return row, detail, err
 	}
-	defer func() { err = errors.Join(err, a.Stop()) }()
+	defer func() {
+		err = errors.Join(err, a.Stop(), os.WriteFile(filepath.Join(s.out, fmt.Sprintf("reclaim-%d.log", notices)), []byte(a.Log(math.MaxInt)), 0o644))
+	}()
 	if err := awaitLoops(ctx, a, 2); err != nil {
 		return row, detail, err
 	}
@@ -295,7 +301,15 @@ func (d *disaster) strike(ctx context.Context, a *rig.Autoscaler) (row reclaimRo
 		return row, detail, fmt.Errorf("%w\n%s", err, a.Log(20))
 	}
 	row, detail = d.figures()
-	detail.WholeAfter, detail.LackingJobs = whole.Seconds(), d.lacking()
+	detail.WholeAfter = whole.Seconds()
+	states, err := drill.States(ctx, d.rig, d.witness, d.jobs)
+	if err != nil {
+		return row, detail, err
+	}
+	detail.Jobs = map[drill.State]int{}
+	for _, state := range states {
+		detail.Jobs[state]++
+	}
 	after, cpuErr := cpuSeconds(a.PID())
 	detail.CPUSeconds = after - cpu
 	_, peak, peakErr := residentBytes(a.PID())
@@ -407,12 +421,12 @@ func (d *disaster) figures() (reclaimRow, reclaimDetail) {
 	marks := spreadOf(marked)
 	row := reclaimRow{
 		Notices: d.notices, MarkedPct: percent(len(marked), len(d.doomed)), MarkP50: marks.P50, MarkP99: marks.P99,
-		ReplaceP99: percentile(replaced, 99), EmptiedPct: percent(inTime, len(d.doomed)), UnwarnedPods: unwarned,
+		ReplaceP99: percentile(replaced, 99), EmptiedPct: percent(inTime, len(d.doomed)), UnwarnedPods: len(unwarned),
 		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(d.doomed)),
 	}
 	detail := reclaimDetail{
 		Notices: d.notices, Nodes: d.nodes, Pods: len(d.jobs) * workersPerJob,
-		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: spreadOf(emptied),
+		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: spreadOf(emptied), Unwarned: unwarned,
 	}
 	for _, p := range purchases {
 		detail.Purchases = append(detail.Purchases, order{p.At.Sub(d.began).Seconds(), p.Instances, p.Pool})
@@ -420,14 +434,15 @@ func (d *disaster) figures() (reclaimRow, reclaimDetail) {
 	return row, detail
 }
 
-// warnings returns how long after the notices each pod that had to go was warned, and how many were not.
-func (d *disaster) warnings(pods []drill.Pod) (warned []float64, unwarned int) {
+// warnings returns how long after the notices each pod that had to go was warned, and which were not.
+func (d *disaster) warnings(pods []drill.Pod) (warned []float64, unwarned []string) {
 	for _, pod := range pods {
 		if pod.Told.IsZero() || pod.Node == "" {
 			continue
 		}
 		if pod.Warned.IsZero() {
-			unwarned++
+			unwarned = append(unwarned, fmt.Sprintf("%s on %s, told to go after %.1f s, last seen with request %q",
+				pod.NamespacedName, pod.Node, pod.Told.Sub(d.began).Seconds(), pod.Request))
 		} else {
 			warned = append(warned, pod.Warned.Sub(d.began).Seconds())
 		}

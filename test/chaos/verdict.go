@@ -60,7 +60,8 @@ func judge(doomed map[string]time.Time, nodes map[string]drill.Node, pods []dril
 	for _, pod := range pods {
 		if !pod.Told.IsZero() && pod.Node != "" && pod.Warned.IsZero() {
 			v.Unwarned++
-			v.fault("%s on node %s had to go without a warning at %s", pod.NamespacedName, pod.Node, pod.Told.Format(time.TimeOnly))
+			v.fault("%s on node %s had to go without a warning at %s; last seen with request %q",
+				pod.NamespacedName, pod.Node, pod.Told.Format(time.TimeOnly), pod.Request)
 		}
 	}
 	if extra := drill.Bought(purchases) - len(doomed); extra > 0 {

@@ -40,6 +40,8 @@ type Pod struct {
 	// Warned is when it had a deadline and a request for a checkpoint, while nobody had told it to go; Told when somebody
 	// had; Ended when it had ended or was gone.
 	Warned, Told, Ended time.Time
+	// Request is the one for a checkpoint that it was last seen with.
+	Request string
 }
 
 // Witness sees every version of every Node and of every pod of a Job. It is safe for concurrent use.
@@ -152,6 +154,7 @@ func (w *Witness) pod(pod *corev1.Pod, gone bool) {
 	ended := gone || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 	known.Running = !ended && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
 	id := pod.Annotations[jobs.AnnotationCheckpointRequest]
+	known.Request = id
 	if id != "" && pod.DeletionTimestamp == nil && !gone {
 		w.request(job, id, now)
 		if pod.Annotations[jobs.AnnotationDeadline] != "" {
