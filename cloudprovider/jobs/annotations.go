@@ -40,6 +40,8 @@ const (
 	AnnotationHeldSince  = "gpu-spot.autoscaling/held-since"
 	// AnnotationHeldReplicas is how many workers the job asked for before.
 	AnnotationHeldReplicas = "gpu-spot.autoscaling/held-replicas"
+	// AnnotationHeldParts are the Parts that the job had, separated by commas: the pods of some outlive them.
+	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 
 	HeldSuspended = "suspended"
 	HeldShrunk    = "shrunk"

@@ -64,6 +64,8 @@ type Job struct {
 	// Recovery and MaxWait are what the annotations of the job ask for. MaxWait is zero where the job may wait for ever.
 	Recovery Recovery
 	MaxWait  time.Duration
+	// Parts are the other Refs that pods of the job may have: that of the RayCluster of a RayJob.
+	Parts []Ref
 	// Object is the job's, never to be changed; nil for pods that belong to no known system.
 	Object *unstructured.Unstructured
 }

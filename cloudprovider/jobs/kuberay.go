@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -32,7 +33,7 @@ type rayCluster struct{ setSuspend }
 func newRayCluster(c *cluster) Adapter {
 	return &rayCluster{setSuspend{
 		system: &system{
-			cluster: c, name: "raycluster", kind: "RayCluster",
+			cluster: c, name: systemRayCluster, kind: "RayCluster",
 			resource: schema.GroupVersionResource{Group: rayGroup, Version: "v1", Resource: "rayclusters"},
 		},
 		path: []string{"spec", "suspend"},
@@ -84,12 +85,13 @@ func (r *rayCluster) Suspend(ctx context.Context, job Job, reason Reason) error 
 	return r.setSuspend.Suspend(ctx, job, reason)
 }
 
-const systemRayJob = "rayjob"
+const systemRayCluster, systemRayJob = "raycluster", "rayjob"
 
 // rayJob is KubeRay's RayJob: a RayCluster that is made for one program, and the program.
 //
 // Suspended, the cluster is deleted, and resumed, another one is made, on which the program starts again, from its
-// checkpoint. The operator fails a RayJob that is suspended without shutdownAfterJobFinishes, and one that runs on a
+// checkpoint. The job is suspended, and knows its cluster no more, when that is gone: its pods are still being ended then,
+// and only name the cluster. The operator fails a RayJob that is suspended without shutdownAfterJobFinishes, and one that runs on a
 // cluster of others, so that these are not suspended.
 type rayJob struct{ setSuspend }
 
@@ -135,11 +137,27 @@ func (r *rayJob) Read(object *unstructured.Unstructured) (Job, error) {
 		return Job{}, err
 	}
 	job.Finished = slices.Contains([]string{"Complete", "Failed", "ValidationFailed"}, phase)
+	if job.Parts, err = r.currentCluster(object); err != nil {
+		return Job{}, err
+	}
 	job.Suspended, err = spec.flag("suspend")
 	return job, err
 }
 
-// Gang is not to be had while the cluster of a RayJob is being deleted: its pods are still there, and by another name.
+// currentCluster is the Ref of the RayCluster that the job has, if it has one.
+func (r *rayJob) currentCluster(object *unstructured.Unstructured) ([]Ref, error) {
+	status, err := fieldsOf(object).maybe("status")
+	if err != nil {
+		return nil, err
+	}
+	name, err := status.text("rayClusterName")
+	if err != nil || name == "" {
+		return nil, err
+	}
+	return []Ref{{System: systemRayCluster, NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}, nil
+}
+
+// Gang is not to be had before the operator has suspended the job: resumed before, it would keep what is left of its cluster.
 func (r *rayJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,6 +159,11 @@ func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
 	}
 	job.Ref = refTo(adapter, object)
 	job.UID, job.Object = object.GetUID(), object
+	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[AnnotationHeldParts]) {
+		if !slices.Contains(job.Parts, part) {
+			job.Parts = append(job.Parts, part)
+		}
+	}
 	if err != nil {
 		return Job{}, fmt.Errorf("%s: %w", job.Ref, err)
 	}

@@ -101,14 +101,34 @@ func (c *cluster) patchObject(
 
 // held marks a job as held by us: the metadata of a patch.
 func (c *cluster) held(job Job, how string, reason Reason) map[string]any {
-	return map[string]any{
-		"labels": map[string]any{LabelHeld: how},
-		"annotations": map[string]any{
-			AnnotationHeldReason:   string(reason),
-			AnnotationHeldSince:    c.heldSince(job, how),
-			AnnotationHeldReplicas: strconv.Itoa(wanted(job)),
-		},
+	annotations := map[string]any{
+		AnnotationHeldReason:   string(reason),
+		AnnotationHeldSince:    c.heldSince(job, how),
+		AnnotationHeldReplicas: strconv.Itoa(wanted(job)),
 	}
+	if len(job.Parts) > 0 {
+		annotations[AnnotationHeldParts] = formatParts(job.Parts)
+	}
+	return map[string]any{"labels": map[string]any{LabelHeld: how}, "annotations": annotations}
+}
+
+// formatParts writes Refs of the job's own namespace as "<system>/<name>".
+func formatParts(parts []Ref) string {
+	names := make([]string, 0, len(parts))
+	for _, part := range parts {
+		names = append(names, part.System+"/"+part.Name)
+	}
+	return strings.Join(names, ",")
+}
+
+// parseParts leaves out what is no Ref.
+func parseParts(namespace, text string) (parts []Ref) {
+	for entry := range strings.SplitSeq(text, ",") {
+		if system, name, ok := strings.Cut(entry, "/"); ok {
+			parts = append(parts, Ref{System: system, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+		}
+	}
+	return parts
 }
 
 // heldSince is when the job was suspended, or when it was last shrunk.
@@ -122,8 +142,10 @@ func (c *cluster) heldSince(job Job, how string) string {
 // released takes the marks off: the metadata of a patch.
 func released() map[string]any {
 	return map[string]any{
-		"labels":      map[string]any{LabelHeld: nil},
-		"annotations": map[string]any{AnnotationHeldReason: nil, AnnotationHeldSince: nil, AnnotationHeldReplicas: nil},
+		"labels": map[string]any{LabelHeld: nil},
+		"annotations": map[string]any{
+			AnnotationHeldReason: nil, AnnotationHeldSince: nil, AnnotationHeldReplicas: nil, AnnotationHeldParts: nil,
+		},
 	}
 }
 

@@ -400,9 +400,13 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			resource := w.registry.byName[test.system].Resource()
 
 			require.NoError(t, w.registry.Suspend(ctx, job, ReasonReclaim))
-			assert.Equal(t, []string{fmt.Sprintf(`patch %s {"metadata":{"annotations":{"gpu-spot.autoscaling/held-reason":"reclaim","gpu-spot.autoscaling/held-replicas":%q,`+
+			parts := ""
+			if len(job.Parts) > 0 {
+				parts = fmt.Sprintf(`"gpu-spot.autoscaling/held-parts":%q,`, formatParts(job.Parts))
+			}
+			assert.Equal(t, []string{fmt.Sprintf(`patch %s {"metadata":{"annotations":{%s"gpu-spot.autoscaling/held-reason":"reclaim","gpu-spot.autoscaling/held-replicas":%q,`+
 				`"gpu-spot.autoscaling/held-since":%q},"labels":{"gpu-spot.autoscaling/held":"suspended"},"uid":%q},%s}`,
-				resource.Resource, test.replicas, epochText, job.UID, fmt.Sprintf(test.field, true))}, w.writes())
+				resource.Resource, parts, test.replicas, epochText, job.UID, fmt.Sprintf(test.field, true))}, w.writes())
 			assert.Equal(t, []string{ReasonSuspended}, w.events())
 			now := w.get(test.system, test.job)
 			assert.True(t, now.Suspended)
@@ -422,7 +426,7 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			assert.Equal(t, []string{ReasonTimedOut}, w.events())
 
 			require.NoError(t, w.registry.Resume(ctx, job, job.Replicas))
-			assert.Equal(t, []string{fmt.Sprintf(`patch %s {"metadata":{"annotations":{"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,`+
+			assert.Equal(t, []string{fmt.Sprintf(`patch %s {"metadata":{"annotations":{"gpu-spot.autoscaling/held-parts":null,"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,`+
 				`"gpu-spot.autoscaling/held-since":null},"labels":{"gpu-spot.autoscaling/held":null},"uid":%q},%s}`,
 				resource.Resource, job.UID, fmt.Sprintf(test.field, false))}, w.writes())
 			assert.Equal(t, []string{ReasonResumed}, w.events())
@@ -536,10 +540,15 @@ func TestARayClusterStandsForItsRayJob(t *testing.T) {
 	assert.True(t, job.Suspended)
 	var busy *BusyError
 	_, err := w.registry.Gang(job, 2)
-	require.ErrorAs(t, err, &busy, "the pods of the old cluster are still there")
+	require.ErrorAs(t, err, &busy, "the operator has yet to delete the old cluster")
 	w.set(w.registry.byName["rayjob"].Resource(), "rj", "Suspended", "status", "jobDeploymentStatus")
-	names, _ := w.gangOf(w.get("rayjob", "rj"), 2)
+	w.set(w.registry.byName["rayjob"].Resource(), "rj", "", "status", "rayClusterName")
+	job = w.get("rayjob", "rj")
+	assert.Equal(t, []Ref{refOf("raycluster", "rc")}, job.Parts, "pods of the old cluster may still be there")
+	names, _ := w.gangOf(job, 2)
 	assert.Len(t, names, 3)
+	require.NoError(t, w.registry.Resume(context.Background(), job, 2))
+	assert.Empty(t, w.get("rayjob", "rj").Parts)
 }
 
 func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {

@@ -277,8 +277,8 @@ func (s *rayJobStatus) submit(ready bool, head string, backoffLimit int32) {
 	}
 }
 
-// releaseCluster goes on when the cluster and its pods are no more. To delete the pods is the garbage collector's, but it
-// takes half a minute to learn of a resource that has only just been installed.
+// releaseCluster goes on when the cluster is no more, whose pods are still being ended then. To delete them is the garbage
+// collector's, but it takes half a minute to learn of a resource that has only just been installed.
 func (o *kubeRay) releaseCluster(ctx context.Context, job *rayJob) error {
 	pods, err := o.pods(ctx, job.Namespace, map[string]string{LabelRayCluster: job.Status.RayClusterName})
 	if err != nil {
@@ -288,8 +288,8 @@ func (o *kubeRay) releaseCluster(ctx context.Context, job *rayJob) error {
 	if err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
-	if len(pods) > 0 {
-		return o.delete(ctx, metav1.DeleteOptions{}, values(pods)...)
+	if err := o.delete(ctx, metav1.DeleteOptions{}, values(pods)...); err != nil {
+		return err
 	}
 	next := rayJobSuspended
 	if job.Status.JobDeploymentStatus == rayRetrying {

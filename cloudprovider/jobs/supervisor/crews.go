@@ -83,7 +83,14 @@ type census struct {
 	newest time.Time
 }
 
-func (c *crews) census(ref jobs.Ref) (counted census) {
+func (c *crews) census(refs ...jobs.Ref) (counted census) {
+	for _, ref := range refs {
+		c.count(ref, &counted)
+	}
+	return counted
+}
+
+func (c *crews) count(ref jobs.Ref, counted *census) {
 	for uid, pod := range c.byJob[ref] {
 		counted.pods++
 		if made := pod.CreationTimestamp.Time; made.After(counted.newest) {
@@ -104,7 +111,6 @@ func (c *crews) census(ref jobs.Ref) (counted census) {
 			counted.workers++
 		}
 	}
-	return counted
 }
 
 // on counts the pods on a node, those of the job and others.

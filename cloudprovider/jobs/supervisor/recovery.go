@@ -149,6 +149,9 @@ func (p *probe) read(job jobs.Job, now time.Time) {
 	p.job = job
 }
 
+// refs are all that pods of the job may have.
+func (p *probe) refs() []jobs.Ref { return append([]jobs.Ref{p.job.Ref}, p.job.Parts...) }
+
 func (p *probe) ended(now time.Time) {
 	heldSeconds.WithLabelValues(p.job.System).Observe(now.Sub(p.since).Seconds())
 }
@@ -178,7 +181,7 @@ func (s *Supervisor) consider(p *probe, now time.Time, reclaimed []string) {
 		p.gang = nil
 	case p.how == jobs.HeldSuspended && !p.job.Suspended:
 		p.gang = nil
-		back := s.crews.census(p.job.Ref).newest.After(p.since)
+		back := s.crews.census(p.refs()...).newest.After(p.since)
 		if settled && (back || now.Sub(p.since) >= heldWithoutPodsTime) { // its owner has resumed it
 			p.due = &action{verbRelease, p.wanted()}
 		}
@@ -194,7 +197,7 @@ func (s *Supervisor) consider(p *probe, now time.Time, reclaimed []string) {
 // considerSuspended offers the whole gang, once no pod of the job is left that would be bought for twice.
 func (s *Supervisor) considerSuspended(p *probe, now time.Time) {
 	switch {
-	case s.crews.census(p.job.Ref).pods > 0:
+	case s.crews.census(p.refs()...).pods > 0:
 		p.gang = nil
 	case p.gang == nil:
 		p.offer(s.Jobs, now)

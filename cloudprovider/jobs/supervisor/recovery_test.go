@@ -78,6 +78,10 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim)},
 			then: func(w *world) { w.pod("train", "worker-0", "node", leavingSlowly) },
 		},
+		"one of which pods are left by another name": {
+			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), madeOf("train-cluster")},
+			then: func(w *world) { w.pod("train-cluster", "worker-0", "node", leavingSlowly) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {

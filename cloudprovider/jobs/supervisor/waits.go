@@ -70,7 +70,7 @@ func (s *Supervisor) syncWait(ctx context.Context, ref jobs.Ref) (again time.Dur
 	s.judge(ref, over)
 	switch {
 	case over:
-		return recheckEvery, s.expire(ctx, job, limit, counted)
+		return recheckEvery, s.expire(ctx, ref, job, limit, counted)
 	case limit > 0:
 		return min(max(left, time.Second), rereadEvery), nil
 	}
@@ -117,19 +117,19 @@ func (s *Supervisor) judge(ref jobs.Ref, over bool) {
 }
 
 // expire suspends the job, and gives back what was bought for it. A job that runs with its minimum goes on with what it
-// has.
-func (s *Supervisor) expire(ctx context.Context, job jobs.Job, limit time.Duration, counted census) error {
+// has. The ref is that of the pods: the job may be what theirs was made for, and have another.
+func (s *Supervisor) expire(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.Duration, counted census) error {
 	if counted.workers >= max(1, job.Min) {
-		s.tell(job, counted, "SpotJobWaitOver", fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counted.workers, limit))
+		s.tell(ref, job, counted, "SpotJobWaitOver", fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counted.workers, limit))
 		return nil
 	}
-	marked, err := s.markAll(ctx, job.Ref, s.boughtFor(job.Ref, counted))
+	marked, err := s.markAll(ctx, ref, s.boughtFor(ref, counted))
 	if err != nil {
 		return err
 	}
 	switch err := s.Jobs.Suspend(ctx, job, jobs.ReasonMaxWait); {
 	case errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject):
-		s.tell(job, counted, jobs.ReasonTimedOut, fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
+		s.tell(ref, job, counted, jobs.ReasonTimedOut, fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
 		return s.unmarkAll(ctx, marked) // its pods stay
 	case err != nil:
 		return err
@@ -141,9 +141,9 @@ func (s *Supervisor) expire(ctx context.Context, job jobs.Job, limit time.Durati
 }
 
 // tell writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.
-func (s *Supervisor) tell(job jobs.Job, counted census, reason, message string) {
+func (s *Supervisor) tell(ref jobs.Ref, job jobs.Job, counted census, reason, message string) {
 	s.mu.Lock()
-	known := s.waits[job.Ref]
+	known := s.waits[ref]
 	told := known == nil || known.told
 	if known != nil {
 		known.told = true

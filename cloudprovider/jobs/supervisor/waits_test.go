@@ -229,6 +229,34 @@ func TestWhatWasBoughtForAJobGoesBack(t *testing.T) {
 	})
 }
 
+func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		err      error
+		released []string
+		said     string
+	}{
+		"where the job can be suspended": {nil, []string{"node"}, "SpotNodeGivenBack node"},
+		"and it is told where it cannot": {jobs.ErrUnsupported, nil, "SpotJobTimedOut train"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.start()
+				w.systems.err = test.err
+				w.job("train", waiting(time.Minute), madeOf("train-cluster"))
+				w.pod("train-cluster", "pending", "")
+				w.node("node")
+				w.pod("train-cluster", "worker", "node")
+				w.pass(time.Minute)
+				require.Equal(t, []string{"suspend train max-wait"}, w.systems.done()[:1])
+				w.delete("pending", "worker")
+				w.pass(2 * time.Second)
+				assert.Equal(t, test.released, w.pools.released)
+				assert.Equal(t, []string{test.said}, w.events.said)
+			})
+		})
+	}
+}
+
 func TestEmptyNodesStayWhereOthersWait(t *testing.T) {
 	story(t, func(w *world) {
 		w.start()

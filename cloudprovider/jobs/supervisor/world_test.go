@@ -100,6 +100,12 @@ func waiting(limit time.Duration) func(*jobs.Job)  { return func(j *jobs.Job) { 
 func recovering(how jobs.Recovery) func(*jobs.Job) { return func(j *jobs.Job) { j.Recovery = how } }
 func at(replicas int) func(*jobs.Job)              { return func(j *jobs.Job) { j.Replicas = replicas } }
 func resumed(j *jobs.Job)                          { j.Suspended = false }
+
+// madeOf has the pods of another name belong to the job, as those of a RayCluster do to its RayJob.
+func madeOf(part string) func(*jobs.Job) {
+	return func(j *jobs.Job) { j.Parts = append(j.Parts, ref(part)) }
+}
+
 func held(how string, reason jobs.Reason) func(*jobs.Job) {
 	return func(j *jobs.Job) {
 		j.Suspended = how == jobs.HeldSuspended
@@ -234,6 +240,11 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	}
 	if job, ok := f.jobs[ref]; ok {
 		return job, nil
+	}
+	for _, job := range f.jobs {
+		if slices.Contains(job.Parts, ref) {
+			return job, nil
+		}
 	}
 	return jobs.Job{}, fmt.Errorf("reading %s: %w", ref, jobs.ErrNoObject)
 }
