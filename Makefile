@@ -34,7 +34,7 @@ demo: build controlplane ## Show the whole story on this machine in five minutes
 	go run ./test/demo
 
 .PHONY: build
-build: ## Build the autoscaler and the cloud simulator into out/bin.
+build: ## Build the autoscaler, the node-agent and the cloud simulator into out/bin.
 	@mkdir -p $(BIN)
 	go build -o $(BIN)/ ./cmd/... ./test/alisim/cmd/...
 

@@ -1,6 +1,8 @@
 {{- define "labels" -}}
 {{ include "selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: autoscaler
+app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- end }}
 
 {{- define "selector" -}}
@@ -11,6 +13,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "agentLabels" -}}
 {{ include "agentSelector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: node-agent
+app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- end }}
 
 {{/* Not the selector of the Deployment, which would take the agents for its own. */}}
