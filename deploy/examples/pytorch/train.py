@@ -1,4 +1,4 @@
-"""An elastic training loop for torchrun that loses no step to a reclaim. What it takes is marked with «spot».
+"""An elastic training loop for torchrun that a reclaim costs no more than seconds. What it takes is marked with «spot».
 
     torchrun train.py --checkpoint /checkpoints/model.pt      # as job.yaml does
     python3 train.py --checkpoint model.json                  # without torch, with a model in plain Python
