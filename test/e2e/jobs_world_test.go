@@ -58,14 +58,14 @@ type stage struct {
 func tellOfJobs(t *testing.T, pools ...string) *jobStory {
 	t.Helper()
 	s := tellOfJobsAlone(t, pools...)
-	s.autoscaler = s.lead()
+	s.lead()
 	return s
 }
 
-// lead runs an autoscaler that notices reclaims within a second.
-func (s *jobStory) lead(flags ...string) *rig.Autoscaler {
+// lead runs the autoscaler, or another one, which notices reclaims within a second.
+func (s *jobStory) lead(flags ...string) {
 	s.t.Helper()
-	return s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
+	s.autoscaler = s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
 }
 
 // tellOfJobsAlone is tellOfJobs without the autoscaler.

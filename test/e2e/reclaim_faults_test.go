@@ -32,10 +32,10 @@ func awaiting(job string) *corev1.Pod {
 func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
 	const away = 30 * time.Second
 	w := world(jobPool("train"))
-	w.NoticePeriod = metav1.Duration{Duration: 2 * time.Minute}
+	w.NoticePeriod = metav1.Duration{Duration: 3 * time.Minute}
 	// Nodes cannot tell of themselves either while the API server is away, which is another story.
 	s := &jobStory{story: tellWith(t, rig.Options{World: w, NodeGracePeriod: 2 * time.Minute})}
-	flags := []string{"--leader-elect=true", "--reclaim-notice-period=2m", "--reclaim-poll-interval=1s"}
+	flags := []string{"--leader-elect=true", "--reclaim-notice-period=3m", "--reclaim-poll-interval=1s"}
 	container := []string{"POD_NAME=gpu-spot-autoscaler-0"}
 	leader, err := s.StartAutoscaler(t.Context(), container, flags...)
 	require.NoError(t, err)
@@ -240,10 +240,10 @@ spec: {policyName: keep-held, validationActions: [Deny]}
 // resumed the job, but could not yet take the marks off it.
 func TestJobRecoversOnceWhereLeadersAreKilled(t *testing.T) {
 	s := tellOfJobsAlone(t, "mourned")
+	lead := func() { s.lead("--scale-down-unneeded-time=10m") }
+	lead()
 	s.play(standin.NewETOperator)
 	s.submit(keepHeld)
-	lead := func() *rig.Autoscaler { return s.lead("--scale-down-unneeded-time=10m") }
-	leader := lead()
 	s.submit(fmt.Sprintf(`
 apiVersion: kai.alibabacloud.com/v1alpha1
 kind: TrainingJob
@@ -264,22 +264,22 @@ spec:
 	s.noted("TrainingJob", "mourned", "SpotJobSuspended", 1)
 	s.left(doomed)
 	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Suspended")
-	leader.Kill()
+	s.autoscaler.Kill()
 	s.boughtInAll("mourned", 4)
 
 	s.room("mourned", 4)
-	leader = lead()
+	lead()
 	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return s.boughtSoFar("mourned") > 4, nil })
-	leader.Kill()
+	s.autoscaler.Kill()
 
-	leader = lead()
+	lead()
 	again := s.whole(workersOf, 4)
 	s.elsewhere(doomed, again)
 	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Running")
 	job, err := s.job(t.Context(), standin.TrainingJobs, "mourned")
 	require.NoError(t, err)
 	require.Equal(t, jobs.HeldSuspended, job.GetLabels()[labelHeld], "the marks are what the next leader goes by")
-	leader.Kill()
+	s.autoscaler.Kill()
 	policies := s.Client.AdmissionregistrationV1()
 	require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))
 	require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))
