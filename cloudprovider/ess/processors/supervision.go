@@ -13,6 +13,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -41,7 +42,8 @@ type ReturningGang struct {
 
 // Placement is where the pods of a returning gang would go. The pods are those of the gang, in its order.
 type Placement struct {
-	// Ready would go to nodes that are there and ready, Coming to nodes that are on their way.
+	// Ready would go to nodes that are there and ready, Coming to nodes that are on their way. All are Coming as long as
+	// there is a node that is being deleted and that the scheduler might take instead.
 	Ready, Coming []*apiv1.Pod
 }
 
@@ -142,11 +144,13 @@ func (s *supervised) judge(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod)
 			left = append(left, pod.copy)
 		}
 	}
+	going := beingDeleted(ctx)
 	for g, gang := range s.gangs {
 		var found Placement
 		slices.SortFunc(located[g], func(a, b placed) int { return a.pod - b.pod })
+		safe := !isLured(ctx, located[g], going)
 		for _, pod := range located[g] {
-			if isThere(pod.node) {
+			if safe && isThere(pod.node) {
 				found.Ready = append(found.Ready, gang.Pods[pod.pod])
 			} else {
 				found.Coming = append(found.Coming, gang.Pods[pod.pod])
@@ -205,6 +209,36 @@ func isLeaving(node *apiv1.Node) bool {
 func isThere(node *apiv1.Node) bool {
 	readiness, err := kubeutil.GetNodeReadiness(node)
 	return err == nil && readiness.Ready && node.Annotations[core.NodeUpcomingAnnotation] != "true"
+}
+
+// beingDeleted are the nodes that scale-down is deleting.
+func beingDeleted(ctx *cacontext.AutoscalingContext) (going []*apiv1.Node) {
+	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
+	if err != nil {
+		klog.Errorf("Cannot tell which nodes are being deleted: %v", err)
+	}
+	for _, info := range nodes {
+		if taints.HasToBeDeletedTaint(info.Node()) {
+			going = append(going, info.Node())
+		}
+	}
+	return going
+}
+
+// isLured says whether the scheduler might put one of the pods on one of these nodes, because it tolerates everything. It
+// would die with the node.
+func isLured(ctx *cacontext.AutoscalingContext, pods []placed, going []*apiv1.Node) bool {
+	for _, pod := range pods {
+		if !corev1helpers.TolerationsTolerateTaint(pod.copy.Spec.Tolerations, &apiv1.Taint{Key: taints.ToBeDeletedTaint, Effect: apiv1.TaintEffectNoSchedule}) {
+			continue
+		}
+		for _, node := range going {
+			if ctx.ClusterSnapshot.CheckPredicates(pod.copy, node.Name) == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func withdraw(ctx *cacontext.AutoscalingContext, pod placed) {

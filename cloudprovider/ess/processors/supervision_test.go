@@ -107,6 +107,15 @@ func TestReturningGangs(t *testing.T) {
 		"but what is on its way takes it, and nothing is bought twice": {
 			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("new", "2", upcoming)},
 			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
+		"what is there is not safe while a node that is being removed would take them": {
+			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("node", "2")},
+			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
+		"unless it is of another kind": {
+			nodes: []*apiv1.Node{nodeFor("a", "0", beingRemoved), nodeFor("node", "2")},
+			gang:  ReturningGang{Pods: newPods(2, "worker", tolerant), Min: 2}, ready: 2, kept: 2},
+		"or they tolerate nothing": {
+			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("node", "2")},
+			gang:  ReturningGang{Pods: newPods(2, "worker"), Min: 2}, ready: 2, kept: 2},
 		"who is there goes first, whatever the priority of who returns": {
 			nodes:   []*apiv1.Node{nodeFor("node", "2")},
 			gang:    ReturningGang{Pods: newPods(1, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](1000) }), Min: 1},
