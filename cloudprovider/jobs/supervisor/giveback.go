@@ -36,9 +36,10 @@ func (s *Supervisor) boughtFor(ref jobs.Ref, counted census) (bought []*corev1.N
 	if err != nil {
 		return nil
 	}
+	reclaimed := s.reclaimedNodes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	alone := s.alone(ref)
+	alone := s.alone(ref, reclaimed)
 	for _, node := range nodes {
 		switch own, others := s.crews.on(node.Name, ref.String()); {
 		case node.CreationTimestamp.Time.Before(counted.since()) || !s.mayGo(node, ref):
@@ -61,8 +62,19 @@ func (s *Supervisor) releasable(node *corev1.Node) bool {
 	return node.Labels[ess.ReclaimingLabel] != "true" && s.Pools.Releasable(node)
 }
 
-// alone says whether no other job waits: an empty node may have been bought for that one. Needs s.mu.
-func (s *Supervisor) alone(ref jobs.Ref) bool {
+// alone says whether no other job waits, is to come back, or loses nodes: an empty node may have been bought for that one.
+// Needs s.mu.
+func (s *Supervisor) alone(ref jobs.Ref, reclaimed []string) bool {
+	for _, node := range reclaimed {
+		if _, others := s.crews.on(node, ref.String()); others > 0 {
+			return false
+		}
+	}
+	for _, p := range s.probes {
+		if p.reason() != string(jobs.ReasonMaxWait) {
+			return false
+		}
+	}
 	for other, known := range s.waits {
 		if other != ref && known.expired.IsZero() && s.crews.census(other).first != nil {
 			return false

@@ -21,6 +21,8 @@ const (
 	rereadEvery = 5 * time.Minute
 	// recheckEvery is how often a job is looked at whose maximum wait is over, until its pods are gone.
 	recheckEvery = 10 * time.Second
+	// lateTime is for how long after that nodes may still come that were bought for it: core gives up on them then.
+	lateTime = 15 * time.Minute
 	// unjudgedTime bounds how long a new leader buys nothing for pods that were there before it, until it has read whether
 	// their jobs have waited for long enough.
 	unjudgedTime = 10 * time.Second
@@ -34,6 +36,8 @@ type wait struct {
 	expired time.Time
 	// told is true once the job, or its owner, was.
 	told bool
+	// last is the pod that waited longest when the maximum wait was found to be over.
+	last *corev1.Pod
 }
 
 // Abandoned says whether the maximum wait of the pod's job is over. A new leader says so too, for a moment, of pods of which
@@ -54,11 +58,19 @@ func (s *Supervisor) Abandoned(pod *corev1.Pod) bool {
 func (s *Supervisor) syncWait(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
 	s.mu.Lock()
 	counted := s.crews.census(ref)
-	if counted.first == nil {
+	known := s.waits[ref]
+	late := counted.pods == counted.leaving && known != nil && known.last != nil && s.Clock.Since(known.expired) < lateTime
+	switch {
+	case late:
+		counted.first = known.last
+	case counted.first == nil:
 		delete(s.waits, ref)
 	}
 	s.mu.Unlock()
-	if counted.first == nil {
+	switch {
+	case late:
+		return recheckEvery, s.giveBackAll(ctx, ref, counted)
+	case counted.first == nil:
 		return 0, nil
 	}
 	job, limit, err := s.read(ctx, ref, counted.first)
@@ -67,7 +79,7 @@ func (s *Supervisor) syncWait(ctx context.Context, ref jobs.Ref) (again time.Dur
 	}
 	left := counted.since().Add(limit).Sub(s.Clock.Now())
 	over := limit > 0 && left <= 0 && !job.Finished
-	s.judge(ref, over)
+	s.judge(ref, over, counted.first)
 	switch {
 	case over:
 		return recheckEvery, s.expire(ctx, ref, job, limit, counted)
@@ -99,7 +111,7 @@ func waitOf(pod *corev1.Pod) time.Duration {
 }
 
 // judge records what was found out. From here on, loops buy nothing for a job whose wait is over.
-func (s *Supervisor) judge(ref jobs.Ref, over bool) {
+func (s *Supervisor) judge(ref jobs.Ref, over bool, first *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.waits[ref]
@@ -109,9 +121,9 @@ func (s *Supervisor) judge(ref jobs.Ref, over bool) {
 	known.judged = true
 	switch {
 	case !over:
-		known.expired, known.told = time.Time{}, false // its owner lets it wait for longer
+		known.expired, known.told, known.last = time.Time{}, false, nil // its owner lets it wait for longer
 	case known.expired.IsZero():
-		known.expired = s.Clock.Now()
+		known.expired, known.last = s.Clock.Now(), first
 		waitsExpired.WithLabelValues(ref.System).Inc()
 	}
 }
@@ -134,10 +146,21 @@ func (s *Supervisor) expire(ctx context.Context, ref jobs.Ref, job jobs.Job, lim
 	case err != nil:
 		return err
 	}
+	s.release(marked)
+	return nil
+}
+
+// giveBackAll gives back what was under way when the job was suspended.
+func (s *Supervisor) giveBackAll(ctx context.Context, ref jobs.Ref, counted census) error {
+	marked, err := s.markAll(ctx, ref, s.boughtFor(ref, counted))
+	s.release(marked)
+	return err
+}
+
+func (s *Supervisor) release(marked []string) {
 	for _, node := range marked {
 		s.queue.Add(task{kind: taskGiveBack, node: node})
 	}
-	return nil
 }
 
 // tell writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.

@@ -257,17 +257,65 @@ func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
 	}
 }
 
-func TestEmptyNodesStayWhereOthersWait(t *testing.T) {
-	story(t, func(w *world) {
-		w.start()
-		w.job("train", waiting(time.Minute))
-		w.job("other")
-		w.pod("train", "worker-0", "")
-		w.pod("other", "other-0", "")
-		w.node("empty")
-		w.pass(2 * time.Minute)
-		assert.Empty(t, w.cordoned())
-	})
+func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
+	for name, others := range map[string]func(w *world){
+		"a job that waits": func(w *world) {
+			w.job("other")
+			w.pod("other", "other-0", "")
+		},
+		"a job that is to come back": func(w *world) { w.job("other", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
+		"pods whose node is reclaimed": func(w *world) {
+			w.node("reclaimed", func(node *corev1.Node) { node.Labels[ess.ReclaimingLabel] = "true" })
+			w.pod("other", "other-0", "reclaimed")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.start()
+				w.job("train", waiting(time.Minute))
+				w.pod("train", "worker-0", "")
+				w.node("empty")
+				others(w)
+				w.pass(2 * time.Minute)
+				assert.Contains(t, w.systems.done(), "suspend train max-wait")
+				assert.Empty(t, w.cordoned())
+			})
+		})
+	}
+}
+
+func TestWhatComesTooLateForAJobGoesBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		after    time.Duration
+		change   func(w *world)
+		released []string
+	}{
+		"a node that was under way when the wait ended":    {after: time.Minute, released: []string{"late"}},
+		"but not one that came when nobody expects it":     {after: lateTime + recheckEvery},
+		"nor one that the job runs on by now":              {time.Minute, func(w *world) { w.pod("train", "again-0", "late") }, nil},
+		"nor where the owner of the job lets it try again": {time.Minute, func(w *world) { w.pod("train", "again-0", "") }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				w.start()
+				w.job("train", waiting(time.Minute))
+				w.pod("train", "worker-0", "")
+				w.pass(time.Minute)
+				require.Equal(t, []string{"suspend train max-wait"}, w.systems.done())
+				w.delete("worker-0")
+				w.pass(test.after)
+				if test.change != nil {
+					test.change(w)
+				}
+				w.node("late")
+				w.pass(recheckEvery)
+				assert.Equal(t, test.released, w.pools.released)
+				if test.released == nil {
+					assert.Empty(t, w.cordoned())
+				}
+			})
+		})
+	}
 }
 
 // vacating has a node go back that still holds a pod of its job.
