@@ -55,12 +55,30 @@ func (b *batchJob) Read(object *unstructured.Unstructured) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	job := Job{Max: parallelism, Replicas: parallelism, Finished: condition(object, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")}
+	left, err := remaining(object, spec, parallelism)
+	if err != nil {
+		return Job{}, err
+	}
+	job := Job{Max: parallelism, Replicas: left, Finished: condition(object, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")}
 	if mode == "Indexed" && parallelism > 1 {
-		job.Min = parallelism
+		job.Min = left
 	}
 	job.Suspended, err = spec.flag("suspend")
 	return job, err
+}
+
+// remaining is how many pods the Job runs at a time from now on: those that have succeeded do not run again.
+func remaining(object *unstructured.Unstructured, spec fields, parallelism int) (int, error) {
+	completions, err := spec.count("completions", -1)
+	if err != nil || completions < 0 {
+		return parallelism, err
+	}
+	status, err := fieldsOf(object).maybe("status")
+	if err != nil {
+		return 0, err
+	}
+	succeeded, err := status.count("succeeded", 0)
+	return min(parallelism, max(completions-succeeded, 0)), err
 }
 
 func (b *batchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {

@@ -288,6 +288,8 @@ func TestBounds(t *testing.T) {
 	}{
 		"an Indexed Job is one gang":                          {"job", "train", indexedJob, bounds{4, 4, 4}},
 		"an Indexed Job whose annotations say otherwise":      {"job", "train", change(indexedJob, "metadata:\n", "metadata:\n  annotations: {gpu-spot.autoscaling/min-replicas: \"1\"}\n"), bounds{1, 4, 4}},
+		"an Indexed Job of which a part has succeeded":        {"job", "train", change(indexedJob, "status: {active: 4}", "status: {active: 1, succeeded: 3}"), bounds{1, 4, 1}},
+		"an Indexed Job of fewer pods than at a time":         {"job", "train", change(indexedJob, "completions: 4", "completions: 3"), bounds{3, 4, 3}},
 		"pods of another Job are on their own":                {"job", "train", change(indexedJob, "completionMode: Indexed", "completionMode: NonIndexed"), bounds{0, 4, 4}},
 		"a Job of one":                                        {"job", "train", change(indexedJob, "parallelism: 4", "parallelism: 1"), bounds{0, 1, 1}},
 		"a Job that says nothing":                             {"job", "train", change(change(indexedJob, "  parallelism: 4\n", ""), "  completionMode: Indexed\n", ""), bounds{0, 1, 1}},
