@@ -26,9 +26,11 @@ const (
 	// askPatienceFraction of a notice that is shorter than usual.
 	askPatienceFraction = 10
 
-	// suspendWait is how long the system of a suspended job is left to end its pods by itself; shrinkWait is the same
-	// for the pods without which a job goes on, whose processes the system ends one after the other.
-	suspendWait = 10 * time.Second
+	// suspendWait is how long the system of a suspended job is left to end its pods by itself: those that are evicted
+	// before count as failed, and a few of them may be the end of the job. Seconds will do, but not where a controller has
+	// hundreds of jobs to suspend at once. shrinkWait is the same for the pods without which a job goes on, whose processes
+	// the system ends one after the other.
+	suspendWait = 2 * time.Minute
 	shrinkWait  = 30 * time.Second
 
 	// replaceCheck is how often it is asked whether the replacement is on its way: nobody tells.
@@ -127,6 +129,15 @@ func (c *Controller) isReplaced(l loss) bool {
 		all = c.isNodeReplaced(pod.Spec.NodeName, pod.notice) && all
 	}
 	return all
+}
+
+// noteReplacements has it measured when there was a place for what is on the Nodes, whether anything waits for that or not.
+func (c *Controller) noteReplacements() {
+	for _, node := range c.markedNodes() {
+		if notice, doomed := c.noticeOf(node); doomed && len(drainable(c.podsOn(node.Name))) > 0 {
+			c.isNodeReplaced(node.Name, notice)
+		}
+	}
 }
 
 func (c *Controller) isNodeReplaced(name string, notice Notice) bool {

@@ -93,7 +93,7 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 				tc.setUp(w)
 				w.cloud.reclaim(tc.doomed...)
 				f.start()
-				w.pass(time.Minute)
+				w.pass(suspendWait)
 				assert.Equal(t, tc.want, f.called())
 				gone := w.gone()
 				slices.Sort(gone)

@@ -29,7 +29,7 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		for _, histogram := range []*prometheus.HistogramVec{noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty} {
 			histogram.Reset()
 		}
-		const saidAfter, replacedAfter, step = 5 * time.Second, 20 * time.Second, 2.1 // seconds
+		const replacedAfter, saidAfter, step = 5 * time.Second, 20 * time.Second, 2.1 // seconds
 		var replaced atomic.Bool
 		f.add("train", 1, 2)
 		w.addNode("a")
@@ -40,11 +40,11 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		w.cloud.reclaim("a")
 		f.start(func(c *Config) { c.Replaced = func(string) bool { return replaced.Load() } })
 		require.True(t, isMarked(w.node("a")))
-		w.pass(saidAfter - time.Second)
-		w.say("on-b")
-		w.pass(replacedAfter - saidAfter)
+		w.pass(replacedAfter - time.Second)
+		replaced.Store(true) // while the word is still awaited
+		w.pass(saidAfter - replacedAfter)
 		require.Empty(t, w.gone())
-		replaced.Store(true)
+		w.say("on-b")
 		w.pass(5 * time.Second)
 		require.Equal(t, []string{"on-a"}, w.gone())
 		assert.EqualValues(t, 1, testutil.ToFloat64(underWay))
@@ -53,8 +53,8 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		assert.InDelta(t, 0, sample(t, noticeToMark, poll), step)
 		assert.InDelta(t, replacedAfter.Seconds(), sample(t, noticeToReplacement, poll), step)
 		assert.InDelta(t, saidAfter.Seconds(), sample(t, noticeToWord, "fake"), step)
-		assert.InDelta(t, replacedAfter.Seconds(), sample(t, noticeToEmpty, poll), step)
-		assert.InDelta(t, (DefaultNoticePeriod - replacedAfter).Seconds(), sample(t, leftWhenEmpty, poll), step)
+		assert.InDelta(t, saidAfter.Seconds(), sample(t, noticeToEmpty, poll), step)
+		assert.InDelta(t, (DefaultNoticePeriod - saidAfter).Seconds(), sample(t, leftWhenEmpty, poll), step)
 
 		w.cloud.release("a")
 		w.poll()

@@ -51,6 +51,7 @@ func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	c.hear(ctx, words...)
 	lastPoll.Set(float64(c.Clock.Now().Unix()))
 	underWay.Set(float64(len(c.markedNodes())))
+	c.noteReplacements()
 	asked, err := c.judge(ctx, listed)
 	return max(pages(len(instances)), 1) + pages(asked), err
 }

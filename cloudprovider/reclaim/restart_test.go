@@ -129,7 +129,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 		}
 	}
 	k.pause(speak)
-	w.pass(time.Minute)
+	w.pass(suspendWait + 5*time.Second)
 	lived = !k.struck()
 	w.stop()
 	w.seen() // the dead tell what they like
@@ -138,7 +138,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 	w.pass(2 * time.Second)
 	look()
 	speak()
-	w.pass(time.Minute)
+	w.pass(suspendWait + 5*time.Second)
 
 	assert.Equal(w, []string{"train-worker-2"}, w.pods(), "the doomed Nodes are empty, and nobody else is gone")
 	assert.Equal(w, want, f.called(), "one decision")
