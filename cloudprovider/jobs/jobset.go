@@ -79,7 +79,7 @@ type replicatedJob struct {
 	template   fields
 }
 
-// replicatedJobs are those that have not ended.
+// replicatedJobs are those that have not ended, each with as many Jobs as have not succeeded.
 func replicatedJobs(object fields) ([]replicatedJob, error) {
 	spec, err := object.section("spec")
 	if err != nil {
@@ -102,7 +102,7 @@ func replicatedJobs(object fields) ([]replicatedJob, error) {
 		if err != nil {
 			return nil, err
 		}
-		if replicated.jobs > succeeded[replicated.name] {
+		if replicated.jobs -= succeeded[replicated.name]; replicated.jobs > 0 {
 			left = append(left, replicated)
 		}
 	}

@@ -304,6 +304,7 @@ func TestBounds(t *testing.T) {
 		"an MPIJob of the training operator, by default":      {"mpijob-v1", "tf", change(mpiElastic, "v2beta1", "v1"), bounds{4, 8, 4}},
 		"a JobSet needs all that have not ended":              {"jobset", "llm", jobSetTrain, bounds{6, 6, 6}},
 		"a JobSet that initializes":                           {"jobset", "llm", change(jobSetTrain, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
+		"a JobSet of which one Job of two has succeeded":      {"jobset", "llm", change(jobSetTrain, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
 		"an ElasticJob with a range of nodes":                 {"dlrover", "nanogpt", elasticJob, bounds{2, 4, 4}},
 		"an ElasticJob with a range in figures":               {"dlrover", "nanogpt", change(elasticJob, "2:$NODE_NUM", "1:6"), bounds{1, 6, 4}},
 		"an ElasticJob with a number of nodes":                {"dlrover", "nanogpt", change(elasticJob, "2:$NODE_NUM", "$NODE_NUM"), bounds{4, 4, 4}},
