@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,18 +99,12 @@ spec: {completionMode: Indexed, parallelism: 4, completions: 4, template: ` + gp
 	assert.Equal(s.t, false, s.field(batchJobs, "deadline", "spec.suspend"), "its owner wins")
 }
 
-// squeamish tolerates nothing. Pods that tolerate everything are put on nodes that scale-down is about to delete, too, where
-// nodes come and go at the same time, and die with them.
-func squeamish(template string) string {
-	return strings.Replace(template, "tolerations: [{operator: Exists}],", "", 1)
-}
-
 func suspendedJobResumesInFull(s *jobStory) {
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: full}
-spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + squeamish(gpuTemplate("full")) + `}
+spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("full") + `}
 `)
 	pods := s.whole("job-name=full", 3)
 	before := len(s.bought("full"))
