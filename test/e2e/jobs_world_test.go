@@ -57,7 +57,7 @@ type stage struct {
 // tellOfJobs starts a world with a pool for each name, a machine that is no spot instance, and the autoscaler.
 func tellOfJobs(t *testing.T, pools ...string) *jobStory {
 	t.Helper()
-	s := tellOfJobsAlone(t, pools...)
+	s := tellOfJobsAlone(t, world(), pools...)
 	s.lead()
 	return s
 }
@@ -68,10 +68,9 @@ func (s *jobStory) lead(flags ...string) {
 	s.autoscaler = s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
 }
 
-// tellOfJobsAlone is tellOfJobs without the autoscaler.
-func tellOfJobsAlone(t *testing.T, pools ...string) *jobStory {
+// tellOfJobsAlone is tellOfJobs in a world that is given, and without the autoscaler.
+func tellOfJobsAlone(t *testing.T, w alisim.World, pools ...string) *jobStory {
 	t.Helper()
-	w := world()
 	w.NoticePeriod = metav1.Duration{Duration: jobNotice}
 	for _, name := range pools {
 		w.Pools = append(w.Pools, jobPool(name))

@@ -55,7 +55,7 @@ func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("the leader goes on without its lease")
 	}
-	require.Contains(t, leader.Log(10), "lost the leader lease")
+	require.Contains(t, leader.Log(50), "lost the leader lease")
 	s.RunAutoscalerWithEnv(t, container, flags...) // as the kubelet does
 	time.Sleep(time.Until(gone.Add(away)))
 	require.NoError(t, s.Cluster.StartAPIServer(t.Context()))
@@ -239,7 +239,9 @@ spec: {policyName: keep-held, validationActions: [Deny]}
 // A leader is killed when the job is suspended, another when it has bought what the job needs, and a third when it has
 // resumed the job, but could not yet take the marks off it.
 func TestJobRecoversOnceWhereLeadersAreKilled(t *testing.T) {
-	s := tellOfJobsAlone(t, "mourned")
+	w := world()
+	w.ActivityDelay = metav1.Duration{Duration: 8 * time.Second} // a purchase is under way when the next leader looks
+	s := tellOfJobsAlone(t, w, "mourned")
 	lead := func() { s.lead("--scale-down-unneeded-time=10m") }
 	lead()
 	s.play(standin.NewETOperator)
