@@ -25,6 +25,9 @@ const (
 	askPatience = 20 * time.Second
 	// askPatienceFraction of a notice that is shorter than usual.
 	askPatienceFraction = 10
+	// prepareFactor is how many times as long it is asked to shrink or suspend the job, where there is the time: a job that
+	// it does not prepare may fail.
+	prepareFactor = 3
 
 	// suspendWait is how long the system of a suspended job is left to end its pods by itself: those that are evicted
 	// before count as failed, and a few of them may be the end of the job. Seconds will do, but not where a controller has
@@ -181,6 +184,15 @@ func (l *loss) patience() time.Duration {
 	return max(patience, 0)
 }
 
+// preparesUntil is when to give up on a system that does not prepare for the loss.
+func (l *loss) preparesUntil(now time.Time) time.Time {
+	until := earlier(now.Add(prepareFactor*l.patience()), l.budget())
+	if least := now.Add(l.patience()); until.Before(least) {
+		return least
+	}
+	return until
+}
+
 // warnPatience is the least of those of the doomed pods.
 func (l *loss) warnPatience() time.Duration {
 	patience := warnPatience
@@ -207,7 +219,7 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 		checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
 		c.event(l.object(r), ReasonUnsaved, "No word that the work is saved (request %s) came in time; going on without", r.id)
 	}
-	until := c.Clock.Now().Add(l.patience())
+	until := l.preparesUntil(c.Clock.Now())
 	c.handshakes.asking.Go(func() {
 		var leave time.Duration
 		err := c.ask(ctx, l.ref, actionDecide, until, func(ctx context.Context) (err error) {

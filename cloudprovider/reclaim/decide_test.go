@@ -260,15 +260,15 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 		by    time.Duration // after the notice
 		told  bool
 	}{
-		"the job cannot be read":            {map[string]error{"get": broken}, never, 2 * askPatience, true},
-		"reading hangs":                     {nil, map[string]bool{"get": true}, 2*askPatience + 2*askTimeout, true},
+		"the job cannot be read":            {map[string]error{"get": broken}, never, askPatience + prepareFactor*askPatience, true},
+		"reading hangs":                     {nil, map[string]bool{"get": true}, askPatience + prepareFactor*askPatience + 2*askTimeout, true},
 		"warning fails":                     {map[string]error{"warn": broken}, never, askPatience + suspendWait + time.Second, false},
 		"warning hangs":                     {nil, map[string]bool{"warn": true}, askPatience + askTimeout + suspendWait + time.Second, false},
-		"suspending fails":                  {map[string]error{"suspend": broken}, never, askPatience + time.Second, true},
-		"suspending hangs":                  {nil, map[string]bool{"suspend": true}, askPatience + askTimeout + time.Second, true},
+		"suspending fails":                  {map[string]error{"suspend": broken}, never, prepareFactor*askPatience + time.Second, true},
+		"suspending hangs":                  {nil, map[string]bool{"suspend": true}, prepareFactor*askPatience + askTimeout + time.Second, true},
 		"suspending is not possible":        {map[string]error{"suspend": fmt.Errorf("Kueue does: %w", jobs.ErrUnsupported)}, never, time.Second, false},
 		"the job has no object":             {map[string]error{"get": jobs.ErrNoObject}, never, time.Second, false},
-		"everything fails":                  {map[string]error{"get": broken, "warn": broken, "suspend": broken}, never, 2 * askPatience, true},
+		"everything fails":                  {map[string]error{"get": broken, "warn": broken, "suspend": broken}, never, askPatience + prepareFactor*askPatience, true},
 		"the system answers after a while":  {nil, never, suspendWait + time.Second, false},
 		"the object goes before it is told": {map[string]error{"warn": jobs.ErrNoObject}, never, suspendWait + time.Second, false},
 	} {
@@ -288,6 +288,25 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestASystemThatIsOverwhelmedIsWaitedFor(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		f.fails["suspend"] = errors.New("too many requests")
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(2 * askPatience)
+		require.Empty(t, w.gone())
+		f.mu.Lock()
+		delete(f.fails, "suspend")
+		f.mu.Unlock()
+		w.pass(askPatience)
+		assert.Empty(t, w.gone(), "the suspended job's pods are its system's to end")
+		assert.True(t, f.suspended("train"))
+		assert.NotContains(t, w.seen(), ReasonUnprepared+" train")
+	})
 }
 
 func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
@@ -320,7 +339,7 @@ func TestManyJobsOfASystemThatHangsAreDrainedAtTheSameTime(t *testing.T) {
 		}
 		w.cloud.reclaim("a")
 		f.start()
-		w.pass(2*askPatience + 2*askTimeout)
+		w.pass(askPatience + prepareFactor*askPatience + 2*askTimeout)
 		assert.Len(t, w.gone(), n)
 	})
 }

@@ -143,6 +143,12 @@ func (f *fakeJobs) answer(ctx context.Context, action string) error {
 	return err
 }
 
+func (f *fakeJobs) suspended(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.jobs[name].Suspended
+}
+
 // called are the calls so far but for the warnings.
 func (f *fakeJobs) called() []string {
 	f.mu.Lock()

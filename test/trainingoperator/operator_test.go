@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,9 +87,9 @@ func testWhatLosingAPodMeans(t *testing.T, c *cluster.Cluster) {
 				return err == nil && pods[name+test.lost].Status.Phase == corev1.PodFailed, err
 			})
 			j.eventually("the operator has seen it", func(ctx context.Context) (bool, error) {
-				restarting, err := j.is(ctx, test.kind, name, "Restarting")
+				restarts, err := j.restarts(ctx, name)
 				failed, err2 := j.is(ctx, test.kind, name, "Failed")
-				return restarting || failed, errors.Join(err, err2)
+				return restarts || failed, errors.Join(err, err2)
 			})
 			release()
 			if test.outcome == "Failed" {
@@ -145,6 +146,15 @@ func (j *jobs) eventually(what string, condition func(context.Context) (bool, er
 func (j *jobs) is(ctx context.Context, kind schema.GroupVersionResource, name, condition string) (bool, error) {
 	conditions, err := j.conditions(ctx, kind, name)
 	return slices.Contains(conditions, condition), err
+}
+
+// restarts goes by the operator's Events: the condition is there only until the operator looks again.
+func (j *jobs) restarts(ctx context.Context, name string) (bool, error) {
+	list, err := j.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list.Items, func(event corev1.Event) bool { return strings.HasSuffix(event.Reason, "JobRestarting") }), nil
 }
 
 // linger keeps the pod, once it has ended, until released: a kubelet takes a moment too between the end of a pod that was

@@ -12,10 +12,11 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
-// Requests per second and burst to the objects of jobs: a few for each job that a reclaim hits.
+// Requests per second and burst to the objects of jobs: three for each job that a reclaim hits, of which there may be a
+// thousand at once. Who waits here for too long begins anew, so that less would be much less.
 const (
-	jobsQPS   = 50
-	jobsBurst = 200
+	jobsQPS   = 200
+	jobsBurst = 1000
 )
 
 // newJobs makes the registry of job systems, with a budget of its own.
