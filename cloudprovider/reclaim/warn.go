@@ -139,7 +139,7 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || r.hasWarned(pod, instance):
 		case isDoomed:
 			doomed = append(doomed, pod)
-		case areOneJob(l.ref, pod) && !r.word && !r.decided: // what comes after the word has nothing to save
+		case areOneJob(l.ref, pod) && r.concerns(pod):
 			survivors = append(survivors, pod)
 		}
 	}
@@ -150,6 +150,12 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 		return err
 	}
 	return c.forEach(ctx, survivors, warn)
+}
+
+// concerns says whether a pod that survives is to save its work: all that were there when that was asked for, even if the
+// word has come before they could be told. What comes after the word has nothing to save.
+func (r *round) concerns(pod *corev1.Pod) bool {
+	return !r.word && !r.decided || !pod.CreationTimestamp.After(r.requested)
 }
 
 // warnPod: the instance is empty for survivors.

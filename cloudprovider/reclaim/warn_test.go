@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -182,6 +183,36 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 		w.poll()
 		assert.NotEqual(t, id, w.request("on-c"), "after the word a round begins anew")
 	})
+}
+
+func TestSurvivorsAreWarnedEvenWhereTheWordComesBefore(t *testing.T) {
+	for name, anew := range map[string]bool{"": false, "to the next leader": true} {
+		t.Run(strings.TrimSpace("the word comes "+name), func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 2)
+				w.gang("train", "worker", 2, awaiting)
+				var failing atomic.Bool
+				failing.Store(true)
+				w.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					survivor := action.(clienttesting.PatchAction).GetName() == "train-worker-1"
+					return survivor && failing.Load(), nil, apierrors.NewTimeoutError("busy", 1)
+				})
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.say("train-worker-0")
+				w.pass(time.Second)
+				assert.Empty(t, f.called(), "the job is not suspended before all of it is asked")
+				if anew {
+					w.stop()
+					f.start()
+				}
+				failing.Store(false)
+				w.pass(retryMost)
+				assert.Equal(t, w.request("train-worker-0"), w.request("train-worker-1"))
+				assert.Equal(t, []string{"suspend train"}, f.called())
+			})
+		})
+	}
 }
 
 func TestASuccessorThatComesAfterTheWordIsNotWarned(t *testing.T) {

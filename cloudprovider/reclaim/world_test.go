@@ -151,7 +151,7 @@ func (w *world) addNode(name string, change ...func(*corev1.Node)) {
 func (w *world) addPod(name, node string, change ...func(*corev1.Pod)) {
 	w.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), CreationTimestamp: metav1.Now()},
 		Spec:       corev1.PodSpec{NodeName: node, TerminationGracePeriodSeconds: ptr.To[int64](30)},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	}
