@@ -10,14 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -77,6 +80,18 @@ func only[T runtime.Object](t *testing.T, objects []runtime.Object) T {
 	return found[0]
 }
 
+// named returns the one object of the type that has the name.
+func named[T interface {
+	runtime.Object
+	metav1.Object
+}](t *testing.T, objects []runtime.Object, name string) T {
+	t.Helper()
+	return only[T](t, slices.DeleteFunc(slices.Clone(objects), func(object runtime.Object) bool {
+		candidate, ok := object.(T)
+		return !ok || candidate.GetName() != name
+	}))
+}
+
 func TestWhatIsShippedRunsWithoutPrivileges(t *testing.T) {
 	objects := manifests(t)
 	for name, pod := range map[string]corev1.PodSpec{
@@ -116,8 +131,27 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 				assert.NotContains(t, list, "*", "%s: %v", name, rule)
 			}
 			assert.NotContains(t, rule.Resources, "secrets", name)
+			assert.NotContains(t, rule.Verbs, "deletecollection", name)
 		}
 	}
+}
+
+// Roles cannot tell one ConfigMap from another where they come and go, so that the policy has to be there wherever the rule is,
+// and for whoever has it.
+func TestThePolicyIsForWhoeverMayDeleteConfigMaps(t *testing.T) {
+	objects := render(t, "serviceAccount.name=other")
+	const name = "gpu-spot-autoscaler"
+	assert.Contains(t, named[*rbacv1.ClusterRole](t, objects, name).Rules,
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}})
+	subject := named[*rbacv1.ClusterRoleBinding](t, objects, name).Subjects[0]
+	policy := named[*admissionv1.ValidatingAdmissionPolicy](t, objects, name)
+	assert.Equal(t, fmt.Sprintf("request.userInfo.username == %q", "system:serviceaccount:"+subject.Namespace+":"+subject.Name),
+		policy.Spec.MatchConditions[0].Expression)
+	assert.Equal(t, "other", subject.Name)
+	binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, name)
+	assert.Equal(t, policy.Name, binding.Spec.PolicyName)
+	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
+	assert.Nil(t, binding.Spec.MatchResources)
 }
 
 func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {

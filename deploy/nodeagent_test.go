@@ -75,12 +75,12 @@ func TestTheNodeAgentsAreNobodyElsesPods(t *testing.T) {
 
 func TestThePolicyAllowsTheNodeAgentWhatTheAutoscalerReads(t *testing.T) {
 	objects := manifests(t)
-	policy := only[*admissionv1.ValidatingAdmissionPolicy](t, objects)
 	daemonSet := only[*appsv1.DaemonSet](t, objects)
+	policy := named[*admissionv1.ValidatingAdmissionPolicy](t, objects, daemonSet.Name)
 	assert.Equal(t, fmt.Sprintf("[%q, %q]", reclaim.AgentAnnotation, jobs.AnnotationCheckpointDone), policy.Spec.Variables[0].Expression)
 	assert.Contains(t, policy.Spec.MatchConditions[0].Expression,
 		fmt.Sprintf("%q", "system:serviceaccount:"+daemonSet.Namespace+":"+daemonSet.Spec.Template.Spec.ServiceAccountName))
-	binding := only[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects)
+	binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, daemonSet.Name)
 	assert.Equal(t, policy.Name, binding.Spec.PolicyName)
 	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
 }

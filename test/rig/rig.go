@@ -119,8 +119,8 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 	return r.startCloud(ctx)
 }
 
-// install applies the shipped ServiceAccount and roles. The Deployment it leaves out: the binary runs outside of the
-// cluster.
+// install applies the shipped ServiceAccount, its roles, and the policy for what roles cannot tell apart. The Deployment it
+// leaves out: the binary runs outside of the cluster.
 func (r *Rig) install(ctx context.Context, root string) error {
 	manifest, err := os.Open(filepath.Join(root, "deploy", "manifests", "rbac.yaml"))
 	if err != nil {
