@@ -53,7 +53,9 @@ func TestPodsGoToThePoolThatTheyAskFor(t *testing.T) {
 }
 
 func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 20)))
+	w := world(pool("asg-1", 20))
+	w.BootDelay = metav1.Duration{Duration: 10 * time.Second} // no machine is up before it is known that others did not come
+	s := tell(t, w)
 	// The cheapest zone has three only.
 	s.Cloud.SetStock(a10, zoneB, 3)
 	s.RunAutoscaler(t)
