@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// backoff gives an API server more than a minute to come back. A kubelet never gives up.
-var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 20, Cap: 5 * time.Second}
+// backoff gives an API server three quarters of a minute to come back. A kubelet never gives up.
+var backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: .2, Steps: 15, Cap: 5 * time.Second}
 
 // retry repeats a call while the API server fails, and not while it refuses.
 func (r *Registrar) retry(ctx context.Context, call func() error) error {
