@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -87,9 +87,10 @@ func testWhatLosingAPodMeans(t *testing.T, c *cluster.Cluster) {
 				return err == nil && pods[name+test.lost].Status.Phase == corev1.PodFailed, err
 			})
 			j.eventually("the operator has seen it", func(ctx context.Context) (bool, error) {
-				restarts, err := j.restarts(ctx, name)
-				failed, err2 := j.is(ctx, test.kind, name, "Failed")
-				return restarts || failed, errors.Join(err, err2)
+				lost, err := j.counts(ctx, test.kind, name)
+				restarting, err2 := j.is(ctx, test.kind, name, "Restarting")
+				failed, err3 := j.is(ctx, test.kind, name, "Failed")
+				return lost || restarting || failed, errors.Join(err, err2, err3)
 			})
 			release()
 			if test.outcome == "Failed" {
@@ -148,13 +149,20 @@ func (j *jobs) is(ctx context.Context, kind schema.GroupVersionResource, name, c
 	return slices.Contains(conditions, condition), err
 }
 
-// restarts goes by the operator's Events: the condition is there only until the operator looks again.
-func (j *jobs) restarts(ctx context.Context, name string) (bool, error) {
-	list, err := j.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+// counts says whether the operator counts a pod that has failed. Its condition Restarting may be gone again at once: which
+// of two kinds of replicas it looks at last is left to chance.
+func (j *jobs) counts(ctx context.Context, kind schema.GroupVersionResource, name string) (bool, error) {
+	object, err := j.dynamic.Resource(kind).Namespace(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(list.Items, func(event corev1.Event) bool { return strings.HasSuffix(event.Reason, "JobRestarting") }), nil
+	replicas, _, err := unstructured.NestedMap(object.Object, "status", "replicaStatuses")
+	for role := range replicas {
+		if failed, _, _ := unstructured.NestedInt64(replicas, role, "failed"); failed > 0 {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // linger keeps the pod, once it has ended, until released: a kubelet takes a moment too between the end of a pod that was
