@@ -18,8 +18,8 @@ type Budgets struct {
 	DrainBurst int
 }
 
-// DefaultBudgets mark a thousand Nodes as quickly as the API server can, and evict their eight thousand pods within two
-// minutes.
+// DefaultBudgets mark a thousand Nodes as quickly as the API server can, and are enough to warn and evict their eight
+// thousand pods within two minutes.
 var DefaultBudgets = Budgets{MarkQPS: 300, MarkBurst: 1000, DrainQPS: 200, DrainBurst: 400}
 
 // Clients makes the two clients of a Config, each with a budget of its own, whatever that of base is.

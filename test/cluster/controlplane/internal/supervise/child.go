@@ -35,7 +35,7 @@ type childSpec struct {
 }
 
 // lazyCollector has Go collect garbage rarely: a control plane's working set is small beside the machine's memory, and
-// collecting would be a quarter of all that it does.
+// its cores are what everything else waits for.
 const lazyCollector = "GOGC=400"
 
 // startChild runs this binary again as the component of the spec, its output appended to <dir>/<name>.log.
