@@ -117,11 +117,12 @@ func TestScaleUntargeted(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	w := newWire(t, func(url.Values) answer { return ok(object{"ScalingActivityId": "asa-1"}) })
-	id, err := w.client().Remove(t.Context(), RemoveRequest{ScalingGroupID: "asg-1", InstanceIDs: []string{"i-1", "i-2"}, ClientToken: "tok"})
+	id, err := w.client().Remove(t.Context(), RemoveRequest{ScalingGroupID: "asg-1", InstanceIDs: []string{"i-1", "i-2"}, ClientToken: "tok",
+		StopTimeout: 90 * time.Second})
 	require.NoError(t, err)
 	assert.Equal(t, "asa-1", id)
 	assertParameters(t, map[string]string{"ScalingGroupId": "asg-1", "InstanceId.1": "i-1", "InstanceId.2": "i-2", "ClientToken": "tok",
-		"DecreaseDesiredCapacity": "true", "IgnoreInvalidInstance": "true", "RemovePolicy": "release"}, w.seen("RemoveInstances")[0])
+		"DecreaseDesiredCapacity": "true", "IgnoreInvalidInstance": "true", "RemovePolicy": "release", "StopInstanceTimeout": "90"}, w.seen("RemoveInstances")[0])
 }
 
 func assertParameters(t *testing.T, want map[string]string, q url.Values) {
@@ -147,6 +148,8 @@ func TestRequestsThatAreRefusedHere(t *testing.T) {
 		"nothing to remove":        remove(RemoveRequest{ScalingGroupID: "asg-1"}),
 		"too many to remove":       remove(RemoveRequest{ScalingGroupID: "asg-1", InstanceIDs: make([]string, 21)}),
 		"removing from nowhere":    remove(RemoveRequest{InstanceIDs: []string{"i-1"}}),
+		"too short a stop":         remove(RemoveRequest{ScalingGroupID: "asg-1", InstanceIDs: []string{"i-1"}, StopTimeout: 29 * time.Second}),
+		"too long a stop":          remove(RemoveRequest{ScalingGroupID: "asg-1", InstanceIDs: []string{"i-1"}, StopTimeout: 241 * time.Second}),
 	} {
 		assert.Equal(t, Invalid, ClassOf(err), "%s: %v", name, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
 	essapi "github.com/aliyun/alibaba-cloud-sdk-go/services/ess"
@@ -15,10 +16,13 @@ const ess = "ess"
 // What ESS takes at most in one request.
 const (
 	essPageSize         = 50
+	instancesPageSize   = 100
 	essIDBatch          = 20 // groups, instances, activities
 	configurationsBatch = 10
 	maxScaleDelta       = 1000
 	maxClientToken      = 64
+	minStopTimeout      = 30 * time.Second
+	maxStopTimeout      = 240 * time.Second
 )
 
 // GroupFilter narrows a listing of scaling groups. The zero filter is all of the region.
@@ -91,7 +95,7 @@ type InstanceFilter struct {
 // ScalingInstances lists the instances of scaling groups, ordered by id. Pages are fetched concurrently.
 func (c *Client) ScalingInstances(ctx context.Context, filter InstanceFilter) ([]ScalingInstance, error) {
 	list := func(ctx context.Context, ids []string) ([]ScalingInstance, error) {
-		return listPages(ctx, essPageSize, func(i ScalingInstance) string { return i.ID },
+		return listPages(ctx, instancesPageSize, func(i ScalingInstance) string { return i.ID },
 			func(ctx context.Context, number int) (page[ScalingInstance], error) {
 				return c.scalingInstancesPage(ctx, filter.ScalingGroupID, ids, number)
 			})
@@ -109,7 +113,7 @@ func (c *Client) scalingInstancesPage(ctx context.Context, groupID string, ids [
 		service: ess, action: "DescribeScalingInstances", response: essapi.CreateDescribeScalingInstancesResponse,
 		build: func() requests.AcsRequest {
 			q := essapi.CreateDescribeScalingInstancesRequest()
-			q.PageSize, q.PageNumber = requests.NewInteger(essPageSize), requests.NewInteger(number)
+			q.PageSize, q.PageNumber = requests.NewInteger(instancesPageSize), requests.NewInteger(number)
 			q.ScalingGroupId, q.InstanceId = groupID, listOf(ids)
 			return q
 		}})
@@ -173,16 +177,25 @@ func (c *Client) activities(ctx context.Context, narrow func(*essapi.DescribeSca
 //
 // Where the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
 func (c *Client) Scale(ctx context.Context, s ScaleRequest) (activityID string, err error) {
+	r, err := c.adjust(ctx, s, nil)
+	if err != nil {
+		return "", err
+	}
+	return r.ScalingActivityId, nil
+}
+
+// adjust sends ScaleWithAdjustment. Parameters that the SDK does not know are in extra.
+func (c *Client) adjust(ctx context.Context, s ScaleRequest, extra map[string]string) (*essapi.ScaleWithAdjustmentResponse, error) {
 	const action = "ScaleWithAdjustment"
 	switch {
 	case s.ScalingGroupID == "":
-		return "", invalid(ess, action, "no scaling group given")
+		return nil, invalid(ess, action, "no scaling group given")
 	case s.Delta < 1 || s.Delta > maxScaleDelta:
-		return "", invalid(ess, action, "%s: cannot add %d instances at once, only 1 to %d", s.ScalingGroupID, s.Delta, maxScaleDelta)
+		return nil, invalid(ess, action, "%s: cannot add %d instances at once, only 1 to %d", s.ScalingGroupID, s.Delta, maxScaleDelta)
 	case !validToken(s.ClientToken):
-		return "", invalid(ess, action, "%s: the client token must be 1 to %d ASCII characters", s.ScalingGroupID, maxClientToken)
+		return nil, invalid(ess, action, "%s: the client token must be 1 to %d ASCII characters", s.ScalingGroupID, maxClientToken)
 	}
-	r, err := send(ctx, c, request[*essapi.ScaleWithAdjustmentResponse]{
+	return send(ctx, c, request[*essapi.ScaleWithAdjustmentResponse]{
 		service: ess, action: action, response: essapi.CreateScaleWithAdjustmentResponse,
 		build: func() requests.AcsRequest {
 			q := essapi.CreateScaleWithAdjustmentRequest()
@@ -193,16 +206,17 @@ func (c *Client) Scale(ctx context.Context, s ScaleRequest) (activityID string, 
 				q.InstanceType = &[]string{s.InstanceType}
 			}
 			q.VSwitchId, q.SpotStrategy = listOf(s.VSwitchIDs), s.SpotStrategy
+			for name, value := range extra {
+				q.QueryParams[name] = value
+			}
 			return q
 		}})
-	if err != nil {
-		return "", err
-	}
-	return r.ScalingActivityId, nil
 }
 
 // Remove takes instances out of a group, releases them and lowers the desired capacity by as many, so that ESS does
-// not replace them. Instances that are not in the group are ignored. It returns the activity that does it.
+// not replace them. Instances that are not in the group are ignored, and make the activity end as Warning. Protection
+// from scale-in does not keep an instance (SetInstancesProtection speaks of activities of ESS itself). It returns the
+// activity that does it.
 //
 // Without a ClientToken one is made up, which covers this call and its retries only.
 func (c *Client) Remove(ctx context.Context, m RemoveRequest) (activityID string, err error) {
@@ -215,6 +229,8 @@ func (c *Client) Remove(ctx context.Context, m RemoveRequest) (activityID string
 		return "", invalid(ess, action, "no scaling group given")
 	case len(m.InstanceIDs) < 1 || len(m.InstanceIDs) > MaxRemoveBatch:
 		return "", invalid(ess, action, "%s: cannot remove %d instances at once, only 1 to %d", m.ScalingGroupID, len(m.InstanceIDs), MaxRemoveBatch)
+	case m.StopTimeout != 0 && (m.StopTimeout < minStopTimeout || m.StopTimeout > maxStopTimeout):
+		return "", invalid(ess, action, "%s: cannot wait %v for instances to stop, only %v to %v", m.ScalingGroupID, m.StopTimeout, minStopTimeout, maxStopTimeout)
 	case !validToken(m.ClientToken):
 		return "", invalid(ess, action, "%s: the client token must be 1 to %d ASCII characters", m.ScalingGroupID, maxClientToken)
 	}
@@ -225,6 +241,9 @@ func (c *Client) Remove(ctx context.Context, m RemoveRequest) (activityID string
 			q.ScalingGroupId, q.ClientToken, q.InstanceId = m.ScalingGroupID, m.ClientToken, listOf(m.InstanceIDs)
 			q.DecreaseDesiredCapacity, q.IgnoreInvalidInstance = requests.NewBoolean(true), requests.NewBoolean(true)
 			q.RemovePolicy = "release"
+			if m.StopTimeout > 0 {
+				q.StopInstanceTimeout = requests.NewInteger(int(m.StopTimeout.Seconds()))
+			}
 			return q
 		}})
 	if err != nil {

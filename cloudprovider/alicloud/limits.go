@@ -19,7 +19,7 @@ var frugal = Limit{PerSecond: 10, Burst: 50}
 
 // defaultLimits keep each action below what Alibaba documents per account, region and minute: in no minute do burst
 // and refill together pass 95 % of it. DescribeScalingInstances has a large burst because one listing of 10,000
-// instances is 200 requests.
+// instances is 100 requests.
 var defaultLimits = map[string]Limit{
 	"DescribeScalingInstances":      {PerSecond: 25, Burst: 400}, // 2000 a minute
 	"DescribeScalingConfigurations": {PerSecond: 30, Burst: 100}, // 2000 a minute

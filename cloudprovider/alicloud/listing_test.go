@@ -26,7 +26,7 @@ func TestTenThousandInstances(t *testing.T) {
 	require.Len(t, got, instances)
 	assert.Equal(t, "i-00000", got[0].ID)
 	assert.Equal(t, "i-09999", got[instances-1].ID)
-	assert.Len(t, w.seen("DescribeScalingInstances"), instances/essPageSize)
+	assert.Len(t, w.seen("DescribeScalingInstances"), instances/100, "as many a page as ESS gives")
 	assert.Equal(t, ScalingInstance{ID: "i-00000", ScalingGroupID: "asg-1", LifecycleState: LifecycleInService,
 		InstanceType: "ecs.gn7i-c8g1.2xlarge", ZoneID: "cn-test-1a", SpotStrategy: SpotAsPriceGo,
 		Created: time.Date(2025, 1, 2, 3, 4, 0, 0, time.UTC)}, got[0])
@@ -51,7 +51,7 @@ func (c *changing) answer(q url.Values) answer {
 }
 
 func TestListingThatChangesUnderway(t *testing.T) {
-	const size = essPageSize
+	const size = instancesPageSize
 	release := func(n int) func([]object) []object { // of the first n, so that all the others move up
 		return func(all []object) []object { return all[n:] }
 	}
@@ -114,7 +114,7 @@ func TestListingWithSmallerPagesThanAskedFor(t *testing.T) {
 }
 
 func TestOneFailingPageFailsTheListing(t *testing.T) {
-	all := scalingInstances(500)
+	all := scalingInstances(1000)
 	w := newWire(t, func(q url.Values) answer {
 		if q.Get("PageNumber") == "7" {
 			return refuse(403, "Forbidden.Unauthorized")

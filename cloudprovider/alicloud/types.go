@@ -139,6 +139,11 @@ type RemoveRequest struct {
 	// InstanceIDs are 1 to MaxRemoveBatch.
 	InstanceIDs []string
 	ClientToken string
+	// StopTimeout is how long ESS waits for an instance to stop before it goes on regardless, 30 to 240 seconds. Where it
+	// is 0 the scaling group's own setting holds; without that ESS waits until the instance stops, and where one does not
+	// stop the whole activity is rolled back and fails.
+	// Source: doc comments of StopInstanceTimeout, RemoveInstances, ESS 2022-02-22 (alibabacloud-csharp-sdk).
+	StopTimeout time.Duration
 }
 
 // MaxRemoveBatch is how many instances one RemoveInstances takes.

@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// instancesPerPage is how many instances one call lists.
-	instancesPerPage = 50
+	instancesPerPage = 100
 	// freePages are listed as often as core likes. Each page more keeps the next listing off for pageCost, which is how
 	// long the client needs to earn a call, going by its budget of 25 listing calls a second.
 	freePages = 10
@@ -13,7 +13,7 @@ const (
 
 // tooSoon says whether the last snapshot has to do for this loop. While pods are pending a loop follows the other within
 // a fraction of a second; listing ten thousand instances each time would soon use up the budget of calls, and then each
-// loop would stand still for eight seconds before it buys. What is bought and removed meanwhile counts all the same. It
+// loop would stand still for four seconds before it buys. What is bought and removed meanwhile counts all the same. It
 // is called by Refresh only.
 func (p *Provider) tooSoon(now time.Time) bool {
 	pages := (p.listed + instancesPerPage - 1) / instancesPerPage

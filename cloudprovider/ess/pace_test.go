@@ -15,11 +15,11 @@ func TestListingOfManyInstancesIsNotRepeatedFasterThanTheBudgetAllows(t *testing
 		after     time.Duration
 		listed    bool
 	}{
-		"few are listed in every loop":         {instances: 500, listed: true},
-		"ten thousand are not":                 {instances: 10_000, after: 7 * time.Second},
-		"but are within the scan interval":     {instances: 10_000, after: 10 * time.Second, listed: true},
-		"a thousand are listed once a second":  {instances: 1000, after: time.Second, listed: true},
-		"a thousand are not four times in one": {instances: 1000, after: 250 * time.Millisecond},
+		"a thousand are listed in every loop":           {instances: 1000, listed: true},
+		"ten thousand are not":                          {instances: 10_000, after: 3 * time.Second},
+		"but are within the scan interval":              {instances: 10_000, after: 10 * time.Second, listed: true},
+		"two thousand are listed once in half a second": {instances: 2000, after: 500 * time.Millisecond, listed: true},
+		"two thousand are not more often":               {instances: 2000, after: 250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -85,7 +85,7 @@ func (p *Provider) neverRefreshed() bool {
 	return p.refreshed.IsZero()
 }
 
-// observe makes ⌈G/50⌉ + ⌈N/50⌉ calls, and some for what is new or under way.
+// observe makes ⌈G/50⌉ + ⌈N/100⌉ calls, and some for what is new or under way.
 func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, error) {
 	seen := &observation{at: now, managed: sets.New[string](), problems: map[problem]string{}}
 	var err error

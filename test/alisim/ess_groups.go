@@ -8,7 +8,9 @@ import (
 // Most elements that ESS takes in a list or returns on a page.
 const (
 	maxESSPage = 50
-	maxESSList = 20
+	// DescribeScalingInstances alone takes more (aliyun-openapi-meta, April 2026).
+	maxESSInstancesPage = 100
+	maxESSList          = 20
 )
 
 type scalingGroupJSON struct {

@@ -31,7 +31,7 @@ func (i *instance) scalingJSON() scalingInstanceJSON {
 }
 
 func describeScalingInstances(c *cloud, r *request) (reply, error) {
-	pages, err := r.paging(maxESSPage)
+	pages, err := r.paging(maxESSInstancesPage)
 	if err != nil {
 		return nil, err
 	}
