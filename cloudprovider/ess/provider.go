@@ -369,8 +369,8 @@ type PoolStatus struct {
 	Size int
 	// MinSize is the floor that scale-down must leave.
 	MinSize int
-	// Cooldown is how long after LastScaleUp the pool is not scaled down.
-	Cooldown    time.Duration
+	// Cooldown is how long after LastScaleUp the pool is not scaled down; nil where the pool has none of its own.
+	Cooldown    *time.Duration
 	LastScaleUp time.Time
 }
 

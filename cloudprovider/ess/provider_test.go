@@ -674,7 +674,7 @@ func TestPoolStatusForScaleDown(t *testing.T) {
 	f.refresh()
 	status, ours := f.provider.PoolOf(nodeOf(ids[0]))
 	require.True(t, ours)
-	assert.Equal(t, PoolStatus{ID: "asg-1", Size: 2, MinSize: 1, Cooldown: 5 * time.Minute,
+	assert.Equal(t, PoolStatus{ID: "asg-1", Size: 2, MinSize: 1, Cooldown: ptr.To(5 * time.Minute),
 		LastScaleUp: f.cloud.instances[ids[1]].Created}, status)
 	_, ours = f.provider.PoolOf(nodeOf("i-foreign"))
 	assert.False(t, ours)

@@ -52,9 +52,7 @@ type Settings struct {
 	PriceCapPerGPU float64
 	// PriceCapByType is per instance-hour, by instance type; an entry of 0 is none.
 	PriceCapByType map[string]float64
-	// Cooldown is how long after a scale-up of the pool it is not scaled down.
-	Cooldown  time.Duration
-	Targeting Targeting
+	Targeting      Targeting
 	// SharedGPU says that the nodes offer the memory of their GPUs instead of whole GPUs.
 	SharedGPU bool
 
@@ -62,6 +60,10 @@ type Settings struct {
 	Labels    map[string]string
 	Taints    []apiv1.Taint
 	Resources apiv1.ResourceList
+
+	// Cooldown is how long after a scale-up of the pool it is not scaled down; nil leaves it to the flag
+	// --scale-down-delay-after-add, 0 is none.
+	Cooldown *time.Duration
 
 	// The following replace the flags of the same name for the nodes of this pool; nil leaves it to the flag.
 
@@ -243,7 +245,7 @@ var ownTags = map[string]readFunc{
 	"max-size":          func(s *Settings, v string) error { return readSize(&s.MaxSize, v) },
 	"price-cap":         func(s *Settings, v string) error { return readPrice(&s.PriceCap, v) },
 	"price-cap-per-gpu": func(s *Settings, v string) error { return readPrice(&s.PriceCapPerGPU, v) },
-	"cooldown":          func(s *Settings, v string) error { return readDuration(&s.Cooldown, v) },
+	"cooldown":          func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
 	"targeting":         func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
 	"shared-gpu":        func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
 

@@ -52,7 +52,7 @@ func TestParseSettings(t *testing.T) {
 				MinSize: ptr.To(1), MaxSize: ptr.To(16),
 				PriceCap: 12.5, PriceCapPerGPU: 4,
 				PriceCapByType:                   map[string]float64{"ecs.gn7i-c8g1.2xlarge": 3.9},
-				Cooldown:                         10 * time.Minute,
+				Cooldown:                         ptr.To(10 * time.Minute),
 				Targeting:                        TargetingWhole,
 				SharedGPU:                        true,
 				ScaleDownUnneededTime:            ptr.To(5 * time.Minute),

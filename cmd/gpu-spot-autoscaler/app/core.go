@@ -26,6 +26,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
@@ -142,8 +143,8 @@ type pools struct {
 
 func (p pools) PoolOf(node *apiv1.Node) (processors.Pool, bool) {
 	status, ok := p.provider.PoolOf(node)
-	if status.Cooldown == 0 {
-		status.Cooldown = p.cooldown
-	}
-	return processors.Pool(status), ok
+	return processors.Pool{
+		ID: status.ID, Size: status.Size, MinSize: status.MinSize,
+		Cooldown: ptr.Deref(status.Cooldown, p.cooldown), LastScaleUp: status.LastScaleUp,
+	}, ok
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
@@ -168,9 +169,16 @@ type onePool struct{ ess.PoolStatus }
 func (p onePool) PoolOf(*corev1.Node) (ess.PoolStatus, bool) { return p.PoolStatus, true }
 
 func TestPoolsWithoutACooldownHaveThatOfTheFlag(t *testing.T) {
-	for own, want := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second} {
-		pool, ok := pools{onePool{ess.PoolStatus{ID: "asg", Size: 2, Cooldown: own}}, time.Minute}.PoolOf(nil)
+	for name, test := range map[string]struct {
+		own  *time.Duration
+		want time.Duration
+	}{
+		"none of its own":                    {nil, time.Minute},
+		"its own":                            {ptr.To(time.Second), time.Second},
+		"its own, which is not to cool down": {ptr.To(time.Duration(0)), 0},
+	} {
+		pool, ok := pools{onePool{ess.PoolStatus{ID: "asg", Size: 2, Cooldown: test.own}}, time.Minute}.PoolOf(nil)
 		assert.True(t, ok)
-		assert.Equal(t, processors.Pool{ID: "asg", Size: 2, Cooldown: want}, pool)
+		assert.Equal(t, processors.Pool{ID: "asg", Size: 2, Cooldown: test.want}, pool, name)
 	}
 }
