@@ -27,11 +27,16 @@ type BookOptions struct {
 	// Interval is the time between two looks at a spot price. Default 5 min.
 	Interval time.Duration
 	// OnDemandInterval is the time between two looks at an on-demand price, which hardly ever changes.
-	// Default 12 intervals.
+	// Default 12 intervals, or half of MaxAge where that is less: one look may fail before the price is stale.
 	OnDemandInterval time.Duration
+	// MaxAge is for how long after it was seen a price is fresh. Default 1 h.
+	MaxAge time.Duration
 	// Clock times the looks. Default is the real one.
 	Clock clock.Clock
 }
+
+// DefaultMaxAge is for how long a price is fresh: Alibaba Cloud publishes spot prices by the hour.
+const DefaultMaxAge = time.Hour
 
 const (
 	// history is how far back to look for the latest spot price. ECS lists hourly points.
@@ -77,8 +82,11 @@ func NewBook(options BookOptions) *Book {
 	if options.Interval <= 0 {
 		options.Interval = 5 * time.Minute
 	}
+	if options.MaxAge <= 0 {
+		options.MaxAge = DefaultMaxAge
+	}
 	if options.OnDemandInterval <= 0 {
-		options.OnDemandInterval = 12 * options.Interval
+		options.OnDemandInterval = min(12*options.Interval, options.MaxAge/2)
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -133,7 +141,21 @@ func lookFor(o Offering) look {
 func (b *Book) Price(o Offering) (float64, bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.prices.of(o)
+	return b.prices.of(o, ever)
+}
+
+// FreshPrice is Price as far as it was seen within the maximum age, so that a cap can be held against it. Where the spot
+// price is older, an on-demand price that is not stands in for it: "the market price can be up to the pay-as-you-go price"
+// (Alibaba Cloud's API reference, SpotStrategy).
+func (b *Book) FreshPrice(o Offering) (float64, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.freshPrice(o)
+}
+
+// freshPrice needs b.mu.
+func (b *Book) freshPrice(o Offering) (float64, bool) {
+	return b.prices.of(o, b.options.Clock.Now().Add(-b.options.MaxAge))
 }
 
 // Known returns the wanted offerings that have a price.
@@ -142,7 +164,7 @@ func (b *Book) Known() map[Offering]float64 {
 	defer b.mu.RUnlock()
 	known := make(map[Offering]float64, len(b.wanted))
 	for o := range b.wanted {
-		if price, ok := b.prices.of(o); ok {
+		if price, ok := b.prices.of(o, ever); ok {
 			known[o] = price
 		}
 	}

@@ -115,6 +115,13 @@ func assertPrice(t *testing.T, b *Book, o Offering, want float64) {
 	assert.InDelta(t, want, got, 1e-9, "%+v", o)
 }
 
+func assertFreshPrice(t *testing.T, b *Book, o Offering, want float64) {
+	t.Helper()
+	got, ok := b.FreshPrice(o)
+	assert.Equal(t, want > 0, ok)
+	assert.InDelta(t, want, got, 1e-9, "%+v", o)
+}
+
 func TestPrices(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -165,7 +172,7 @@ func TestOneQuestionPerTypeForSpotAndPerZoneForOnDemand(t *testing.T) {
 		assert.Subset(t, m.questions(), first, "on-demand prices are looked at too, more rarely")
 
 		b.SetOfferings([]Offering{onDemandIn("a")})
-		time.Sleep(20 * time.Minute)
+		time.Sleep(15 * time.Minute)
 		synctest.Wait()
 		assert.Empty(t, m.questions(), "nobody asks for spot any more")
 	})
@@ -250,6 +257,52 @@ func TestFailuresKeepTheLastPriceAndAreRepeatedSooner(t *testing.T) {
 	})
 }
 
+func TestAPriceIsFreshForAnHourAfterItWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 1, 9)}}}
+		b := running(t, m, spotIn("a"))
+		m.change(func() { m.broken = true })
+		time.Sleep(time.Hour)
+		assertFreshPrice(t, b, spotIn("a"), 1)
+		time.Sleep(time.Nanosecond)
+		assertFreshPrice(t, b, spotIn("a"), 0)
+		assertPrice(t, b, spotIn("a"), 1) // good enough for comparing
+
+		m.change(func() { m.broken = false })
+		time.Sleep(5*time.Minute + 31*time.Second)
+		synctest.Wait()
+		assertFreshPrice(t, b, spotIn("a"), 1)
+	})
+}
+
+func TestOneFailedLookMakesNoOnDemandPriceStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{onDemand: map[string]float64{v100 + " a": 8}}
+		b := running(t, m, onDemandIn("a"))
+		m.change(func() { m.broken = true })
+		time.Sleep(34 * time.Minute) // the second look has failed
+		m.change(func() { m.broken = false })
+		time.Sleep(26*time.Minute + time.Nanosecond)
+		synctest.Wait()
+		assertFreshPrice(t, b, onDemandIn("a"), 8)
+	})
+}
+
+func TestAFreshOnDemandPriceStandsInForASpotPriceThatIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{
+			spot:     map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 1, 0), quote("b", 1, 2, 0)}},
+			onDemand: map[string]float64{v100 + " a": 8},
+		}
+		b := running(t, m, spotIn("a"), spotIn("b"), onDemandIn("a"))
+		m.change(func() { m.spot[v100] = []alicloud.SpotPrice{quote("b", 1, 2, 0)} }) // a is not listed any more
+		time.Sleep(time.Hour + time.Minute)
+		synctest.Wait()
+		assertFreshPrice(t, b, spotIn("a"), 8)
+		assertFreshPrice(t, b, spotIn("b"), 2)
+	})
+}
+
 func TestAZoneThatIsNotListedAnyMoreKeepsItsPrice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &market{spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 1, 9), quote("b", 1, 2, 9)}}}
@@ -315,6 +368,21 @@ gpu_spot_price_per_hour{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="s
 `
 		names := []string{"gpu_spot_price_per_hour", "gpu_spot_price_age_seconds"}
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want), names...))
+		assertStale := func(count int) {
+			t.Helper()
+			want := fmt.Sprintf(`
+# HELP gpu_spot_offerings_without_fresh_price Offerings whose price is unknown or older than --price-max-age, so that nothing is bought of them under a cap.
+# TYPE gpu_spot_offerings_without_fresh_price gauge
+gpu_spot_offerings_without_fresh_price %d
+`, count)
+			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "gpu_spot_offerings_without_fresh_price"))
+		}
+		assertStale(0)
+		b.SetOfferings([]Offering{spotIn("a"), spotIn("nowhere"), {InstanceType: a10, Zone: "a", Spot: true}})
+		assertStale(1) // of a10 there is no price at all
+		m.change(func() { m.broken = true })
+		time.Sleep(time.Hour + time.Minute)
+		assertStale(3)
 
 		b.SetOfferings(nil)
 		count, err := testutil.GatherAndCount(registry, names...)

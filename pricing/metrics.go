@@ -18,6 +18,8 @@ var (
 	ageDesc = prometheus.NewDesc("gpu_spot_price_age_seconds",
 		"Time since the price of an offering was last seen.",
 		[]string{"instance_type", "zone", "purchase_option"}, nil)
+	staleDesc = prometheus.NewDesc("gpu_spot_offerings_without_fresh_price",
+		"Offerings whose price is unknown or older than --price-max-age, so that nothing is bought of them under a cap.", nil, nil)
 )
 
 // published is the book that runs; its prices are read when they are scraped, so that ages are right and offerings
@@ -33,6 +35,7 @@ type bookCollector struct{}
 func (bookCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- priceDesc
 	out <- ageDesc
+	out <- staleDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -43,8 +46,12 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	book.mu.RLock()
 	defer book.mu.RUnlock()
+	stale := 0
 	for o := range book.wanted {
-		found, ok := book.prices.exactly(o)
+		if _, fresh := book.freshPrice(o); !fresh {
+			stale++
+		}
+		found, ok := book.prices.exactly(o, ever)
 		if !ok {
 			continue
 		}
@@ -52,4 +59,5 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(priceDesc, prometheus.GaugeValue, found.price, labels...)
 		out <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, book.options.Clock.Since(found.seen).Seconds(), labels...)
 	}
+	out <- prometheus.MustNewConstMetric(staleDesc, prometheus.GaugeValue, float64(stale))
 }

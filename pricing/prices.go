@@ -23,56 +23,66 @@ func newPrices() prices {
 	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}}
 }
 
-func (p prices) of(o Offering) (float64, bool) {
-	found, ok := p.find(o)
+// ever is the time since which every price was seen.
+var ever time.Time
+
+// of returns the price of the offering, or of what stands in for it, as it was seen at the given time or later.
+func (p prices) of(o Offering, since time.Time) (float64, bool) {
+	found, ok := p.find(o, since)
 	return found.price, ok
 }
 
 // find prefers what was seen for exactly this offering over what stands in for it.
-func (p prices) find(o Offering) (point, bool) {
-	if found, ok := p.exactly(o); ok {
+func (p prices) find(o Offering, since time.Time) (point, bool) {
+	if found, ok := p.exactly(o, since); ok {
 		return found, true
 	}
 	if o.Spot {
-		return p.find(Offering{InstanceType: o.InstanceType, Zone: o.Zone})
+		return p.find(Offering{InstanceType: o.InstanceType, Zone: o.Zone}, since)
 	}
-	return p.dearestOnDemand(o.InstanceType)
+	return p.dearestOnDemand(o.InstanceType, since)
 }
 
 // exactly is the price of this offering and no other.
-func (p prices) exactly(o Offering) (point, bool) {
+func (p prices) exactly(o Offering, since time.Time) (point, bool) {
 	at := place{o.InstanceType, o.Zone}
 	if o.anyZone() {
 		if o.Spot {
-			return dearest(o.InstanceType, p.spot)
+			return dearest(o.InstanceType, p.spot, since)
 		}
-		return p.dearestOnDemand(o.InstanceType)
+		return p.dearestOnDemand(o.InstanceType, since)
 	}
 	if o.Spot {
-		found, ok := p.spot[at]
-		return found, ok
+		return seen(p.spot, at, since)
 	}
-	if found, ok := p.quoted[at]; ok {
+	if found, ok := seen(p.quoted, at, since); ok {
 		return found, true
 	}
-	found, ok := p.listed[at]
-	return found, ok
+	return seen(p.listed, at, since)
+}
+
+func seen(among map[place]point, at place, since time.Time) (point, bool) {
+	found, ok := among[at]
+	return found, ok && !found.seen.Before(since)
 }
 
 // dearestOnDemand stands in for zones without a price of their own: on-demand prices differ little between the zones
 // of a region.
-func (p prices) dearestOnDemand(instanceType string) (point, bool) {
-	if found, ok := dearest(instanceType, p.quoted); ok {
+func (p prices) dearestOnDemand(instanceType string, since time.Time) (point, bool) {
+	if found, ok := dearest(instanceType, p.quoted, since); ok {
 		return found, true
 	}
-	return dearest(instanceType, p.listed)
+	return dearest(instanceType, p.listed, since)
 }
 
-func dearest(instanceType string, among map[place]point) (point, bool) {
+func dearest(instanceType string, among map[place]point, since time.Time) (point, bool) {
 	var best point
 	found := false
 	for at, candidate := range among {
-		if at.instanceType == instanceType && (!found || candidate.price > best.price) {
+		if at.instanceType != instanceType || candidate.seen.Before(since) {
+			continue
+		}
+		if !found || candidate.price > best.price {
 			best, found = candidate, true
 		}
 	}

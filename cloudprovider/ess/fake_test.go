@@ -235,6 +235,8 @@ func (f fixedPrices) Price(offering pricing.Offering) (float64, bool) {
 	return price, ok
 }
 
+func (f fixedPrices) FreshPrice(offering pricing.Offering) (float64, bool) { return f.Price(offering) }
+
 func (f fixedPrices) Known() map[pricing.Offering]float64 { return f }
 
 type recordedEvents struct {

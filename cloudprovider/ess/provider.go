@@ -40,6 +40,8 @@ type Cloud interface {
 type Prices interface {
 	// SetOfferings says of which offerings prices are wanted from now on.
 	SetOfferings([]pricing.Offering)
+	// FreshPrice is the price if it was seen recently enough for a cap to be held against it.
+	FreshPrice(pricing.Offering) (float64, bool)
 	pricing.Prices
 }
 

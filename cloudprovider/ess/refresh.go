@@ -436,6 +436,9 @@ func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, l
 	for reason, message := range built.hazards() {
 		seen.problems[problem{group.ID, reason}] = message
 	}
+	if stale := p.stalePrices(built); stale != "" {
+		seen.problems[problem{group.ID, "stale_price"}] = stale
+	}
 	p.tellReserve(built)
 	return built
 }

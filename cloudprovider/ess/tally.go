@@ -160,24 +160,6 @@ func (p *Provider) headroom(o *Offering) int {
 	return max(0, min(own, group))
 }
 
-// affordable says whether the market price is within the caps. Where a cap stands and no price is known, it is not.
-func (p *Provider) affordable(pool *pool, known *knownOffering) bool {
-	if pool.targeting != targetWhole {
-		return known.priceCap == 0 || p.within(known)
-	}
-	for _, offered := range pool.offerings { // any of them may come
-		if offered.priceCap > 0 && !p.within(offered) {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Provider) within(known *knownOffering) bool {
-	price, priced := p.Prices.Price(known.priced())
-	return priced && price <= known.priceCap
-}
-
 // priceOf is the price per node-hour of the offering; that of a whole pool is its dearest offering's. Needs p.mu.
 func (p *Provider) priceOf(pool *pool, wanted offering) (float64, bool) {
 	return p.dearest(pool, wanted, func(pricing.Offering) float64 { return 0 })

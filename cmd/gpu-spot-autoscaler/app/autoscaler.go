@@ -186,7 +186,9 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if p.overrides, err = newOverrides(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {
 		return nil, err
 	}
-	p.prices = pricing.NewBook(pricing.BookOptions{Source: config.Cloud, Interval: config.PriceRefreshInterval, Clock: config.Clock})
+	p.prices = pricing.NewBook(pricing.BookOptions{
+		Source: config.Cloud, Interval: config.PriceRefreshInterval, MaxAge: config.PriceMaxAge, Clock: config.Clock,
+	})
 	if p.provider, err = ess.New(ess.Config{
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,

@@ -25,6 +25,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // Name is the name of the binary, of its Deployment and of its lease, unless flags say otherwise.
@@ -60,6 +61,8 @@ type Options struct {
 	// Notices is where reclaim notices may be pushed to.
 	Notices              NoticeOptions
 	PriceRefreshInterval time.Duration
+	// PriceMaxAge is how old a price may be for a cap to be held against it.
+	PriceMaxAge time.Duration
 	// DeploymentName is the Deployment that this process is of. Events about no other object are recorded there.
 	DeploymentName string
 
@@ -114,6 +117,8 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
 	o.Notices.add(fs)
 	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
+	fs.DurationVar(&o.PriceMaxAge, "price-max-age", pricing.DefaultMaxAge,
+		"Buy nothing that has a price cap while its price is older than this. At least twice --price-refresh-interval.")
 	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
 		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
 }
@@ -221,6 +226,10 @@ func (o *Options) Validate() []error {
 		if value <= 0 {
 			fail("--%s=%v is not positive", name, value)
 		}
+	}
+	if o.PriceMaxAge < 2*o.PriceRefreshInterval {
+		fail("--price-max-age=%v is less than twice --price-refresh-interval=%v: every failed look at a price would stop purchases under a cap",
+			o.PriceMaxAge, o.PriceRefreshInterval)
 	}
 	for name, value := range map[string]float32{
 		"reclaim-mark-qps": o.ReclaimBudgets.MarkQPS, "reclaim-mark-burst": float32(o.ReclaimBudgets.MarkBurst),

@@ -145,10 +145,13 @@ func defaultsInTables(page string) map[string]string {
 	return defaults
 }
 
-// readable is 5m for 5m0s.
+// readable is 5m for 5m0s, and 1h for 1h0m0s.
 func readable(value string) string {
 	if strings.HasSuffix(value, "m0s") {
-		return strings.TrimSuffix(value, "0s")
+		value = strings.TrimSuffix(value, "0s")
+	}
+	if strings.HasSuffix(value, "h0m") {
+		value = strings.TrimSuffix(value, "0m")
 	}
 	return value
 }
@@ -164,8 +167,10 @@ func TestValidate(t *testing.T) {
 		"scheme must be one of two":   {func(o *Options) { o.CloudScheme = "ftp" }, "--cloud-scheme=ftp is neither http nor https"},
 		"some pool must be meant":     {func(o *Options) { o.Autoscaling.ClusterName = "" }, "one of --cluster-name and --nodes is required: without either there is no pool to manage"},
 		"no negative window":          {func(o *Options) { o.SettleWindow = -1 }, "--settle-window=-1ns is negative"},
-		"no busy loop of polls":       {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
-		"marks need a budget":         {func(o *Options) { o.ReclaimBudgets.MarkQPS = 0 }, "--reclaim-mark-qps=0 is not positive"},
+		"prices outlive a failed look": {func(o *Options) { o.PriceMaxAge = 1 },
+			"--price-max-age=1ns is less than twice --price-refresh-interval=1ns: every failed look at a price would stop purchases under a cap"},
+		"no busy loop of polls": {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
+		"marks need a budget":   {func(o *Options) { o.ReclaimBudgets.MarkQPS = 0 }, "--reclaim-mark-qps=0 is not positive"},
 		"notices need a sender": {func(o *Options) {
 			o.Notices = NoticeOptions{Address: ":8443", CertFile: "tls.crt", KeyFile: "tls.key"}
 		}, "--notice-address needs --notice-token-file"},
@@ -174,7 +179,7 @@ func TestValidate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := &Options{
-				Region: "r", CloudScheme: "https", PriceRefreshInterval: 1,
+				Region: "r", CloudScheme: "https", PriceRefreshInterval: 1, PriceMaxAge: 2,
 				ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, ReclaimReplaceWait: 1, ReclaimBudgets: reclaim.DefaultBudgets,
 				Autoscaling: config.AutoscalingOptions{ClusterName: "c", ScanInterval: 1},
 			}
