@@ -28,8 +28,9 @@ type Plan struct {
 // ClientToken and the Unavailable errors included.
 //
 // Source: ExecutionMode=PlanOnly of ScaleWithAdjustment, and PlanResult in its answer, are documented for ESS 2022-02-22
-// (doc comments of alibabacloud-csharp-sdk). The version in use here, 2014-08-28, and its SDK (v1.63.107) do not know
-// them, so that the parameter is sent raw and the answer is read raw, with lists in the form of either version.
+// (doc comments of alibabacloud-csharp-sdk). Of the version in use here, 2014-08-28, the API metadata of April 2026
+// (aliyun-openapi-meta) name ExecutionMode without a word of explanation, and the Java SDK reads PlanResult; the Go SDK
+// (v1.63.107) knows neither. So the parameter is sent raw and the answer is read raw, with lists in the form of either version.
 func (c *Client) PlanScale(ctx context.Context, s ScaleRequest) (Plan, error) {
 	r, err := c.adjust(ctx, s, map[string]string{"ExecutionMode": "PlanOnly"})
 	if err != nil {
@@ -47,6 +48,7 @@ func (c *Client) PlanScale(ctx context.Context, s ScaleRequest) (Plan, error) {
 }
 
 // allocations reads a plain list, as 2022-02-22 has it, and one under a name of its own, as is the custom of 2014-08-28.
+// That name is in no document; a list that was missed for it would look like a plan of nothing.
 type allocations []Allocation
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -54,10 +56,13 @@ func (a *allocations) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*[]Allocation)(a)) == nil {
 		return nil
 	}
-	var named struct{ ResourceAllocation []Allocation }
+	var named map[string][]Allocation
 	if err := json.Unmarshal(text, &named); err != nil {
 		return err
 	}
-	*a = named.ResourceAllocation
+	*a = nil
+	for _, list := range named {
+		*a = append(*a, list...)
+	}
 	return nil
 }

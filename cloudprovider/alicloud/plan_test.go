@@ -22,6 +22,10 @@ func TestPlanScale(t *testing.T) {
 			`{"RequestId":"r","PlanResult":{"ResourceAllocations":{"ResourceAllocation":[{"Amount":1,"InstanceType":"ecs.a","SpotStrategy":"SpotAsPriceGo","ZoneId":"cn-test-1a"}]}}}`,
 			Plan{Allocations: planned, Answered: true},
 		},
+		"a list under the name that the Java SDK gives its items": {
+			`{"RequestId":"r","PlanResult":{"ResourceAllocations":{"ResourceAllocationModels":[{"Amount":1,"InstanceType":"ecs.a","SpotStrategy":"SpotAsPriceGo","ZoneId":"cn-test-1a"}]}}}`,
+			Plan{Allocations: planned, Answered: true},
+		},
 		"a plan of nothing":                       {`{"RequestId":"r","PlanResult":{}}`, Plan{Answered: true}},
 		"the mode is not known, so it was bought": {`{"RequestId":"r","ScalingActivityId":"asa-1"}`, Plan{ActivityID: "asa-1"}},
 		"a plan that cannot be read is none":      {`{"RequestId":"r","PlanResult":"later"}`, Plan{}},
