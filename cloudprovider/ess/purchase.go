@@ -1,7 +1,6 @@
 package ess
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
-	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -81,26 +79,6 @@ func placeholderToken(id string) (string, bool) {
 	return token, true
 }
 
-// purchaseNote is what an activity's metadata says about the purchase behind it.
-type purchaseNote struct {
-	Token        string    `json:"token"`
-	InstanceType string    `json:"type"`
-	Zone         string    `json:"zone"`
-	Purchase     Purchase  `json:"purchase"`
-	Targeting    targeting `json:"targeting"`
-	Count        int       `json:"count"`
-	Atomic       bool      `json:"atomic,omitempty"`
-}
-
-// noteOf is false for an activity that is none of ours.
-func noteOf(activity alicloud.Activity) (purchaseNote, bool) {
-	var note purchaseNote
-	if json.Unmarshal([]byte(activity.Metadata), &note) != nil || note.Token == "" || note.Count <= 0 {
-		return purchaseNote{}, false
-	}
-	return note, true
-}
-
 // buy enters the purchase, so that it counts before anything is sent, and sends it.
 func (p *Provider) buy(o *Offering, delta int, atomic bool) error {
 	bought, err := p.enter(o, delta, atomic)
@@ -150,66 +128,6 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	}
 	p.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, o.id, price)
 	return bought, nil
-}
-
-// send asks the cloud for a purchase. Where the answer is lost, or the cloud is busy, the purchase stays entered and
-// the next Refresh sends the same request again, under the same token: it cannot be bought twice.
-func (p *Provider) send(ctx context.Context, bought *purchase) {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
-	activityID, err := p.Cloud.Scale(ctx, bought.request)
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	bought.sending = false
-	bought.uncertain = bought.uncertain || alicloud.IsUncertain(err)
-	switch class := alicloud.ClassOf(err); {
-	case err == nil:
-		bought.activityID = activityID
-		purchasedInstances.WithLabelValues(bought.poolID, string(bought.offering.Purchase)).Add(float64(bought.request.Delta))
-	case sendAgain(class, err):
-		klog.Warningf("Purchase of %d in pool %s has no answer yet, it will be sent again under the same token: %v",
-			bought.request.Delta, bought.poolID, err)
-	case bought.uncertain:
-		bought.refusal = err
-		klog.Warningf("Purchase of %d in pool %s was refused after an attempt without an answer, looking whether that one bought: %v",
-			bought.request.Delta, bought.poolID, err)
-	default:
-		p.failed(bought, errorClass(class), codeOf(err), err.Error())
-	}
-}
-
-// resolve decides purchases that were refused after an attempt without an answer, by the activities of their pool.
-// Needs p.mu for writing.
-func (p *Provider) resolve(poolID string, activities []alicloud.Activity) {
-	for _, bought := range p.purchases {
-		if bought.poolID != poolID || bought.refusal == nil {
-			continue
-		}
-		refusal := bought.refusal
-		bought.refusal = nil
-		for _, activity := range activities {
-			if note, ours := noteOf(activity); ours && note.Token == bought.request.ClientToken {
-				bought.activityID = activity.ID
-			}
-		}
-		if bought.activityID == "" {
-			p.failed(bought, errorClass(alicloud.ClassOf(refusal)), codeOf(refusal), refusal.Error())
-		}
-	}
-}
-
-// sendTimeout bounds one attempt to buy, so that a cloud that hangs holds up the other pools for moments only. What has
-// no answer by then is sent again in the next loop.
-const sendTimeout = 15 * time.Second
-
-// sendAgain says whether the request may not have been carried out, or was and the answer is lost.
-func sendAgain(class alicloud.Class, err error) bool {
-	switch class {
-	case alicloud.Conflict, alicloud.Throttled, alicloud.Unavailable:
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // failed makes the failure known to core, to the operator and to the loop trigger. Needs p.mu for writing.
@@ -316,71 +234,4 @@ func (p *Provider) latestOutstanding(groupID string) *purchase {
 		}
 	}
 	return latest
-}
-
-// recall takes up the purchases of a previous process from the activities of a pool that this one has not yet seen:
-// those still under way, and broken atomic ones, of which what came has to be given back. Needs p.mu for writing.
-func (p *Provider) recall(activities []alicloud.Activity) {
-	for _, activity := range activities {
-		note, ours := noteOf(activity)
-		if !ours || p.purchases[note.Token] != nil {
-			continue
-		}
-		short := note.Atomic && activity.Done() && len(activity.CreatedInstances) < note.Count
-		if activity.Done() && !short {
-			continue
-		}
-		recalled := &purchase{
-			poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
-			offering:  offering{note.InstanceType, note.Zone, note.Purchase},
-			targeting: note.Targeting, activityID: activity.ID,
-			arrived: sets.New(activity.CreatedInstances...),
-			request: alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
-		}
-		if recalled.requested.IsZero() {
-			recalled.requested = p.Clock.Now()
-		}
-		if short {
-			recalled.settled, recalled.ended = true, true
-			recalled.failure = &cloudprovider.InstanceErrorInfo{ErrorCode: activity.ErrorCode}
-		}
-		p.purchases[note.Token] = recalled
-		klog.Infof("Took up purchase %s of %d in pool %s, activity %s (%s)", note.Token, note.Count,
-			recalled.poolID, activity.ID, activity.Status)
-	}
-}
-
-// judge compares what came with what was asked. Where the cloud ignored type or zone the pool is not targetable, and
-// becomes one node group. Needs p.mu for writing.
-func (p *Provider) judge(activity alicloud.Activity) {
-	note, ours := noteOf(activity)
-	if !ours {
-		return
-	}
-	for _, id := range activity.CreatedInstances {
-		instance, listed := p.instances[id]
-		if !listed {
-			continue
-		}
-		if note.Purchase == PurchaseSpot && PurchaseOf(instance.SpotStrategy) == PurchaseOnDemand {
-			p.compensated(instance)
-		}
-		if note.Targeting == targetRequest && !p.whole.Has(instance.ScalingGroupID) &&
-			(instance.InstanceType != note.InstanceType || instance.ZoneID != note.Zone) {
-			p.whole.Insert(instance.ScalingGroupID)
-			p.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
-				"Pool %s was asked for %s in %s and delivered %s in %s: unless its tags say targeting=request, it is one node group from now on",
-				instance.ScalingGroupID, note.InstanceType, note.Zone, instance.InstanceType, instance.ZoneID)
-		}
-	}
-}
-
-// compensated tells, once per instance, that pay-as-you-go came where spot was asked for. Needs p.mu for writing.
-func (p *Provider) compensated(instance alicloud.ScalingInstance) {
-	p.reports.once("compensated/"+instance.ID, func() {
-		compensatedInstances.WithLabelValues(instance.ScalingGroupID).Inc()
-		p.Events.Eventf(apiv1.EventTypeWarning, "SpotCompensatedWithOnDemand",
-			"Pool %s delivered pay-as-you-go instance %s where spot was asked for: turn off CompensateWithOnDemand",
-			instance.ScalingGroupID, instance.ID)
-	})
 }

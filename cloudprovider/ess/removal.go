@@ -280,3 +280,23 @@ func (r *remover) giveBack(poolID string, instances []string) {
 		klog.Warningf("Cannot roll back %v: %v", instances, err)
 	}
 }
+
+// accountRemovals forgets what is gone, and what the cloud did not remove after all. Needs p.mu for writing.
+func (p *Provider) accountRemovals(seen *observation) {
+	for id, leaving := range p.removals {
+		if leaving.accepted.IsZero() {
+			continue // on its way to the cloud
+		}
+		if _, exists := p.instances[id]; !exists {
+			delete(p.removals, id)
+			continue
+		}
+		activity := seen.activities[leaving.activityID] // zero where there is none
+		refused := activity.Status == alicloud.ActivityFailed || activity.Status == alicloud.ActivityRejected
+		if refused || seen.at.Sub(leaving.accepted) > p.MaxProvisionTime {
+			delete(p.removals, id)
+			p.Events.Eventf(apiv1.EventTypeWarning, "SpotRemovalFailed", "Pool %s keeps instance %s: activity %s %s: %s %s",
+				leaving.poolID, id, leaving.activityID, activity.Status, activity.ErrorCode, activity.ErrorMessage)
+		}
+	}
+}

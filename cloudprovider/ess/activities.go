@@ -1,0 +1,75 @@
+package ess
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+// listActivities reads the activities that are under way, and all of pools that are new or have a purchase in doubt.
+func (p *Provider) listActivities(ctx context.Context, seen *observation) {
+	seen.activities, seen.recalled = map[string]alicloud.Activity{}, map[string][]alicloud.Activity{}
+	underWay, unread := p.unanswered(seen.managed)
+	var mu sync.Mutex
+	var asking errgroup.Group
+	asking.SetLimit(concurrentRequests)
+	if len(underWay) > 0 {
+		asking.Go(func() error {
+			activities, err := p.Cloud.Activities(ctx, underWay)
+			if err != nil {
+				klog.Warningf("Cannot read the scaling activities under way, asking again in the next loop: %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, activity := range activities {
+				seen.activities[activity.ID] = activity
+			}
+			return nil
+		})
+	}
+	for _, poolID := range unread {
+		asking.Go(func() error {
+			activities, err := p.Cloud.GroupActivities(ctx, poolID, "")
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				seen.problems[problem{poolID, "activities"}] = fmt.Sprintf("cannot read what was bought before, so nothing is bought: %v", err)
+			} else {
+				seen.recalled[poolID] = activities
+			}
+			return nil
+		})
+	}
+	_ = asking.Wait() // each reports by itself
+}
+
+// unanswered returns the activities to ask about, and the pools of which all have to be read: no activity was ever, or
+// a purchase is in doubt.
+func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	ids := sets.New[string]()
+	for _, bought := range p.purchases {
+		if bought.activityID != "" && !bought.ended {
+			ids.Insert(bought.activityID)
+		}
+	}
+	for _, leaving := range p.removals {
+		if leaving.activityID != "" {
+			ids.Insert(leaving.activityID)
+		}
+	}
+	pools := managed.Difference(p.recalled)
+	for _, bought := range p.purchases {
+		if bought.refusal != nil && managed.Has(bought.poolID) {
+			pools.Insert(bought.poolID)
+		}
+	}
+	return sets.List(ids), sets.List(pools)
+}

@@ -1,0 +1,159 @@
+package ess
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// rebuild makes the pools and node groups anew, and returns the offerings of which prices are wanted.
+func (p *Provider) rebuild(seen *observation) []pricing.Offering {
+	left := map[string][]offering{}
+	for _, instance := range seen.instances {
+		left[instance.ScalingGroupID] = append(left[instance.ScalingGroupID], offeringOf(instance))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, bought := range p.purchases {
+		if bought.targeting != targetWhole {
+			left[bought.poolID] = append(left[bought.poolID], bought.offering)
+		}
+	}
+	pools := make(map[string]*pool, len(seen.groups))
+	priced := sets.New[pricing.Offering]()
+	for _, group := range seen.groups {
+		built := p.rebuildPool(seen, group, left[group.ID])
+		if built == nil {
+			continue
+		}
+		pools[group.ID] = built
+		for _, offered := range built.offerings {
+			priced.Insert(offered.priced())
+		}
+		for _, offered := range built.byGroupID {
+			if offered.retired {
+				priced.Insert(offered.priced())
+			}
+		}
+	}
+	p.pools, p.shapes = pools, maps.Clone(p.facts.types)
+	p.whole = p.whole.Intersection(seen.managed)
+	p.regroup()
+	p.retally()
+	p.expose()
+	p.refreshed = seen.at
+	return priced.UnsortedList()
+}
+
+// rebuildPool returns nil for a pool that is out of order. Needs p.mu.
+func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, left []offering) *pool {
+	source := poolSource{region: p.Region, group: group, whole: p.whole.Has(group.ID), left: left}
+	if bounds, named := p.specs[group.ID]; named {
+		source.bounds = &bounds
+	}
+	if p.Overrides != nil {
+		source.overrides = p.Overrides(group.ID)
+	}
+	built, partial, broken := buildPool(source, p.facts)
+	if broken != nil {
+		seen.problems[problem{group.ID, broken.Reason}] = broken.Err.Error()
+		return nil
+	}
+	if !p.recalled.Has(group.ID) {
+		built.unbuyable = "its activities have not been read"
+	}
+	if len(partial) > 0 {
+		seen.problems[problem{group.ID, "left_out"}] = errors.Join(partial...).Error()
+	}
+	for reason, message := range built.hazards() {
+		seen.problems[problem{group.ID, reason}] = message
+	}
+	if stale := p.stalePrices(built); stale != "" {
+		seen.problems[problem{group.ID, "stale_price"}] = stale
+	}
+	p.tellReserve(built)
+	return built
+}
+
+// tellReserve says, once for each pair of maxima, that a pool at its maximum could not replace what is being reclaimed:
+// the scaling group counts that until it is released.
+func (p *Provider) tellReserve(pool *pool) {
+	own, group := pool.maxSize, pool.group.MaxSize
+	if pool.purchase != PurchaseSpot || own < group {
+		return
+	}
+	p.reports.once(fmt.Sprintf("reserve/%s/%d/%d", pool.id, own, group), func() {
+		p.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
+			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
+			pool.id, own, group, ownPrefix)
+	})
+}
+
+// hazards are settings of a scaling group that buy behind the autoscaler's back or keep it from buying.
+func (p *pool) hazards() map[string]string {
+	found := map[string]string{}
+	if p.unbuyable != "" {
+		found["unbuyable"] = p.unbuyable
+	}
+	if p.purchase != PurchaseSpot {
+		return found
+	}
+	if p.group.CompensateWithOnDemand {
+		found["compensate_with_on_demand"] = "CompensateWithOnDemand is on: the scaling group buys pay-as-you-go where spot is out"
+	}
+	if p.group.SpotInstanceRemedy {
+		found["spot_instance_remedy"] = "SpotInstanceRemedy is on: the scaling group replaces reclaimed instances by itself, so they are bought twice"
+	}
+	if p.group.DesiredCapacity != nil {
+		found["desired_capacity"] = "the scaling group has a desired capacity: it replaces reclaimed instances by itself, so they are bought twice"
+	}
+	return found
+}
+
+// regroup makes the list of node groups, with one handle per id for ever. Needs p.mu for writing.
+func (p *Provider) regroup() {
+	var ids []string
+	for _, pool := range p.pools {
+		for id, known := range pool.byGroupID {
+			ids = append(ids, id)
+			if p.handles[id] != nil {
+				continue
+			}
+			handle := &Offering{provider: p, id: id, poolID: pool.id, offering: known.offering}
+			if pool.targeting == targetWhole {
+				handle.offering = offering{"any", "any", pool.purchase}
+			}
+			p.handles[id] = handle
+		}
+	}
+	slices.SortFunc(ids, strings.Compare)
+	groups := make([]cloudprovider.NodeGroup, 0, len(ids))
+	for _, id := range ids {
+		groups = append(groups, p.handles[id])
+	}
+	p.groups = groups
+}
+
+// expose sets the gauges of the pools. Needs p.mu.
+func (p *Provider) expose() {
+	poolTargeting.Reset()
+	poolInstances.Reset()
+	for id, pool := range p.pools {
+		poolTargeting.WithLabelValues(id, string(pool.targeting)).Set(1)
+		counted := p.poolTally(id)
+		for state, n := range map[string]int{
+			"live": counted.live, "outstanding": counted.outstanding, "doomed": counted.doomed, "removing": counted.removing,
+		} {
+			poolInstances.WithLabelValues(id, state).Set(float64(n))
+		}
+	}
+}

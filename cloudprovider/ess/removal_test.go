@@ -1,0 +1,151 @@
+package ess
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/utils/ptr"
+)
+
+func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes           time.Duration
+		desiredCapacity *int
+		calls           int
+		within          time.Duration
+	}{
+		"a removal is soon over":                             {takes: 2 * time.Second, calls: 5, within: 13 * time.Second},
+		"what keeps the pool busy is learned once":           {takes: 40 * time.Second, calls: 14, within: 4 * time.Minute},
+		"a pool with desired capacity takes several at once": {desiredCapacity: ptr.To(100), calls: 5, within: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				group := spotGroup("asg-1")
+				group.MaxSize, group.DesiredCapacity = 200, test.desiredCapacity
+				f := newFixture(t, newFakeCloud(group))
+				f.cloud.removalTakes = test.takes
+				ids := f.cloud.launch(100, "asg-1", "", a10, "zone-a")
+				f.refresh()
+				began := time.Now()
+				done := make(chan error)
+				for _, id := range ids {
+					go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
+				}
+				for range ids {
+					require.NoError(t, <-done)
+				}
+				assert.LessOrEqual(t, len(f.cloud.removeCalls), test.calls)
+				assert.Less(t, time.Since(began), test.within)
+				assert.Empty(t, f.cloud.instances)
+				assert.Zero(t, f.target(a10InA))
+			})
+		})
+	}
+}
+
+func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {
+	for name, test := range map[string]struct {
+		force   bool
+		removed int
+	}{
+		"scale-down leaves the minimum": {removed: 2},
+		"force does not":                {force: true, removed: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			group := spotGroup("asg-1")
+			group.MinSize = 3
+			f := newFixture(t, newFakeCloud(group))
+			ids := f.cloud.launch(5, "asg-1", "", a10, "zone-a")
+			f.refresh()
+			remove := f.group(a10InA).DeleteNodes
+			if test.force {
+				remove = f.group(a10InA).ForceDeleteNodes
+			}
+			err := remove(nodesOf(ids...))
+			assert.Equal(t, !test.force, errors.Is(err, ErrBelowMinimum))
+			assert.Len(t, f.cloud.instances, 5-test.removed)
+			assert.Equal(t, 5-test.removed, f.target(a10InA))
+		})
+	}
+}
+
+func TestMinimumIsNeverBelowTheScalingGroups(t *testing.T) {
+	group := spotGroup("asg-1")
+	group.MinSize, group.Tags["gpu-spot.autoscaling/min-size"] = 2, "0"
+	f := newFixture(t, newFakeCloud(group))
+	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	status, _ := f.provider.PoolOf(nodeOf(ids[0]))
+	assert.Equal(t, 2, status.MinSize)
+	assert.Equal(t, 2, status.Size, "what is on order keeps no pool above its minimum")
+}
+
+func TestInstancesThatNeverRegisteredHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		ids := f.cloud.launch(1, "asg-1", "", a10, "zone-a")
+		f.refresh()
+		f.cloud.removeErrs = []error{errBusy, errBusy, errBusy}
+		node := nodeOf(ids[0])
+		node.Annotations = map[string]string{cloudprovider.FakeNodeReasonAnnotation: cloudprovider.FakeNodeUnregistered}
+		before := time.Now()
+		require.NoError(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{node}))
+		assert.Zero(t, time.Since(before))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Empty(t, f.cloud.instances)
+	})
+}
+
+func TestRefusedRemovalIsNamedAndTheInstanceCountsAgain(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+	f.refresh()
+	f.cloud.removeErrs = []error{errRefused}
+	err := f.group(a10InA).DeleteNodes(append(nodesOf(ids...), nodeOf("i-foreign")))
+	require.ErrorIs(t, err, errRefused)
+	for _, named := range append(ids, "i-foreign") {
+		assert.ErrorContains(t, err, named)
+	}
+	assert.Equal(t, 2, f.target(a10InA))
+}
+
+func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := spotGroup("asg-1")
+		group.Tags["gpu-spot.autoscaling/min-size"] = "1"
+		f := newFixture(t, newFakeCloud(group))
+		ids := f.cloud.launch(4, "asg-1", "", a10, "zone-a")
+		f.refresh()
+		f.provider.Doomed = func() sets.Set[string] { return sets.New(ids[3]) }
+		f.provider.BeginLoop(nodesOf(ids...))
+		assert.False(t, f.provider.Releasable(nodeOf(ids[3])), "it is being reclaimed")
+		assert.False(t, f.provider.Releasable(nodeOf("i-foreign")))
+		assert.Error(t, f.provider.Release(nodeOf("i-foreign")))
+		require.True(t, f.provider.Releasable(nodeOf(ids[0])))
+
+		errs := make(chan error, 3)
+		for _, node := range nodesOf(ids[:3]...) {
+			go func() { errs <- f.provider.Release(node) }()
+		}
+		var refused []error
+		for range 3 {
+			if err := <-errs; err != nil {
+				refused = append(refused, err)
+			}
+		}
+		require.Len(t, refused, 1)
+		assert.ErrorIs(t, refused[0], ErrBelowMinimum)
+		require.Len(t, f.cloud.removeCalls, 1, "together")
+		assert.Len(t, f.cloud.removeCalls[0].InstanceIDs, 2)
+		assert.False(t, f.provider.Releasable(nodeOf(ids[0])), "it is on its way out")
+	})
+}
