@@ -14,12 +14,14 @@ export GOWORK := off
 BIN := $(CURDIR)/out/bin
 TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
+SUPERVISOR := test/cluster/supervisor
 OPERATOR := test/trainingoperator/operator
 
 # The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
 STORIES = $$(go list ./test/...)
 TEST_TIMEOUT ?= 20m
+VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | sort -V)
 
 ##@ Use
 
@@ -27,7 +29,7 @@ TEST_TIMEOUT ?= 20m
 help: ## Print this list.
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: build controlplane ## Show the whole story on this machine in five minutes, and plot it in out/demo/report.html.
@@ -53,8 +55,12 @@ test-unit: compiler python ## Run the tests that need no cluster.
 
 .PHONY: test-stories
 test-stories: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
-	GOFLAGS= go test -C $(CONTROLPLANE) -vet=off ./...
+	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=6 $(STORIES)
+
+.PHONY: test-versions
+test-versions: compiler ## Run the stories that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
+	.ci/test-versions $(VERSIONS)
 
 .PHONY: lint
 lint: gofmt vet staticcheck rendered ## Check formatting, go vet, staticcheck, and that deploy/manifests are the chart's.
@@ -67,6 +73,7 @@ gofmt:
 .PHONY: vet
 vet: compiler controlplane operator
 	go vet -race ./...
+	GOFLAGS= go vet -C $(SUPERVISOR) ./...
 
 .PHONY: staticcheck
 staticcheck: compiler $(BIN)/staticcheck
@@ -95,10 +102,10 @@ rendered: $(BIN)/helm
 
 ##@ Set-up, done by the above
 
-# A test that starts a control plane links it; vet is what compiles all of it first, outside of any test's time.
+# Built ahead of the tests that start a control plane, so that the minutes count against the time of none.
 .PHONY: controlplane
-controlplane: ## Compile and vet the control plane of the tests, a Go module of its own: minutes the first time.
-	GOFLAGS= go vet -C $(CONTROLPLANE) ./...
+controlplane: ## Build the control plane of the tests, Go modules of their own: minutes the first time.
+	go run ./test/cluster/cmd/cluster -build
 
 .PHONY: operator
 operator: ## Compile and vet the training operator of the tests, likewise.

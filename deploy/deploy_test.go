@@ -2,6 +2,7 @@
 package deploy_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,10 +62,16 @@ func decode(t *testing.T, name string, stream io.ReadCloser) (objects []runtime.
 		if !strings.Contains(string(buffer[:n]), "kind:") { // the heading
 			continue
 		}
-		object, _, err := decoder.Decode(buffer[:n], nil, nil)
+		object, _, err := decoder.Decode(inKnownVersion(buffer[:n]), nil, nil)
 		require.NoError(t, err, name)
 		objects = append(objects, object)
 	}
+}
+
+// inKnownVersion has a MutatingAdmissionPolicy in the API version that this client-go knows, whose fields are the same.
+func inKnownVersion(document []byte) []byte {
+	const group, kind = "apiVersion: admissionregistration.k8s.io/", "\nkind: MutatingAdmissionPolicy"
+	return bytes.Replace(document, []byte(group+"v1"+kind), []byte(group+"v1alpha1"+kind), 1)
 }
 
 // only returns the one object of the type.
@@ -152,6 +159,20 @@ func TestThePolicyIsForWhoeverMayDeleteConfigMaps(t *testing.T) {
 	assert.Equal(t, policy.Name, binding.Spec.PolicyName)
 	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
 	assert.Nil(t, binding.Spec.MatchResources)
+}
+
+func TestTheMutatingPolicyIsInTheAPIVersionOfTheCluster(t *testing.T) {
+	for kubernetes, want := range map[string]string{
+		"1.33.13": "v1alpha1", "1.34.0": "v1beta1", "1.35.4-aliyun.1": "v1beta1", "1.36.0": "v1", "1.36.1-aliyun.1": "v1", "1.37.0": "v1",
+	} {
+		text, err := helmFor(t, kubernetes, "admission.keepOffReclaiming.enabled=true")
+		require.NoError(t, err, kubernetes)
+		versions := regexp.MustCompile(`apiVersion: admissionregistration\.k8s\.io/(\w+)\nkind: MutatingAdmissionPolicy`).FindAllStringSubmatch(string(text), -1)
+		require.Len(t, versions, 3, "a policy and two bindings")
+		assert.Equal(t, sets.New(want), firstGroups(versions), "Kubernetes %s", kubernetes)
+	}
+	_, err := helmFor(t, "1.31.9", "admission.keepOffReclaiming.enabled=true")
+	assert.ErrorContains(t, err, "needs Kubernetes 1.32 or newer")
 }
 
 func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {

@@ -187,14 +187,20 @@ func render(t *testing.T, values ...string) []runtime.Object {
 	return decode(t, "the chart", io.NopCloser(bytes.NewReader(text)))
 }
 
-// helm is the one that make lint, and so make test, has built.
+// helm renders the chart for the newest Kubernetes that the stories run on.
 func helm(t *testing.T, values ...string) ([]byte, error) {
+	t.Helper()
+	return helmFor(t, "1.36.1", values...)
+}
+
+// helmFor runs the helm that make lint, and so make test, has built.
+func helmFor(t *testing.T, kubernetes string, values ...string) ([]byte, error) {
 	t.Helper()
 	const binary = "../out/bin/helm"
 	if _, err := os.Stat(binary); err != nil {
 		t.Skip("there is no helm: make lint builds it")
 	}
-	args := []string{"template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=1.33.0",
+	args := []string{"template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=" + kubernetes,
 		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}
 	for _, value := range values {
 		args = append(args, "--set="+value)

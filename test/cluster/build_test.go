@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVersionIsThatOfTheNestedModule(t *testing.T) {
-	mod, err := os.ReadFile("controlplane/go.mod")
-	require.NoError(t, err)
-	require.Contains(t, string(mod), "k8s.io/kubernetes v"+kubeVersion)
+func TestEveryVersionHasItsModuleFile(t *testing.T) {
+	for _, version := range Versions {
+		mod, err := os.ReadFile(filepath.Join("controlplane", moduleFile(version)))
+		require.NoError(t, err)
+		require.Contains(t, string(mod), "k8s.io/kubernetes v"+version)
+	}
 }
 
 func TestStartRefusesBadOptions(t *testing.T) {
@@ -23,8 +25,9 @@ func TestStartRefusesBadOptions(t *testing.T) {
 	}{
 		"a directory in use":           {Options{Dir: used, Binary: "/bin/false"}, "is not empty"},
 		"a grace period too short":     {Options{NodeGracePeriod: 1}, "NodeGracePeriod"},
+		"a version that is unknown":    {Options{Version: "1.0.0"}, `no control plane of Kubernetes "1.0.0", only of 1.33.13, 1.35.4, 1.36.1`},
 		"a binary that does not exist": {Options{Binary: filepath.Join(used, "none")}, "none"},
-		"a binary of something else":   {Options{Binary: "/bin/false"}, "supervisor ended"},
+		"a binary of something else":   {Options{Binary: "/bin/false"}, "etcd ended by itself"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

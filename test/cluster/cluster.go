@@ -6,8 +6,9 @@
 // away those that are deleted. [RunForAnnotation] and [TermForAnnotation] on a pod say how long it runs and how long it
 // takes to end. Removing the annotation from a Node is the Node's death: its heartbeats stop, its pods freeze.
 //
-// The components are built from the nested module in controlplane when they are first needed, which takes minutes
-// with an empty build cache. The processes die with the process that started them, however that one ends.
+// The components are built from the nested modules when they are first needed, which takes minutes with an empty build
+// cache: those of the control plane from controlplane, for each of several [Versions] of Kubernetes, and kwok from
+// supervisor. The processes die with the process that started them, however that one ends.
 package cluster
 
 import (
@@ -53,7 +54,9 @@ type Options struct {
 	// NodeGracePeriod is how long a Node may be silent before it is NotReady; default 40 s. Leases are renewed four times
 	// in it, so that a long period makes a cluster of thousands of Nodes quieter. Not below 4 s.
 	NodeGracePeriod time.Duration
-	// Binary is the control plane to run; default: the one built from source.
+	// Version is that of Kubernetes, one of [Versions]; default: [Version].
+	Version string
+	// Binary is the control plane to run, which is of that Version; default: the one built from source.
 	Binary string
 }
 
@@ -84,29 +87,36 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.NodeGracePeriod < minGracePeriod {
 		return nil, fmt.Errorf("cluster: a NodeGracePeriod of %s is below %s", opts.NodeGracePeriod, minGracePeriod)
 	}
+	if opts.Version == "" {
+		opts.Version = Version()
+	}
+	var err error
 	if opts.Binary == "" {
-		binary, err := build(ctx, opts.Output)
-		if err != nil {
+		if opts.Binary, err = buildControlPlane(ctx, opts.Version, opts.Output); err != nil {
 			return nil, fmt.Errorf("cluster: %w", err)
 		}
-		opts.Binary = binary
+	}
+	supervisor, err := buildSupervisor(ctx, opts.Output)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	began := time.Now()
-	c, err := start(ctx, opts)
+	c, err := start(ctx, supervisor, opts)
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	c.startTime = time.Since(began)
-	fmt.Fprintf(opts.Output, "cluster at %s was ready after %.1f s\n", c.info.URL, c.startTime.Seconds())
+	fmt.Fprintf(opts.Output, "cluster of Kubernetes %s at %s was ready after %.1f s\n", opts.Version, c.info.URL, c.startTime.Seconds())
 	return c, nil
 }
 
-func start(ctx context.Context, opts Options) (_ *Cluster, err error) {
+func start(ctx context.Context, binary string, opts Options) (_ *Cluster, err error) {
 	dir, temporary, err := directory(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
-	process, err := startSupervisor(opts.Binary, dir, temporary, opts.NodeGracePeriod)
+	process, err := startSupervisor(binary, dir, temporary, "--control-plane="+opts.Binary,
+		"--kubernetes-version="+opts.Version, fmt.Sprintf("--node-grace-period=%s", opts.NodeGracePeriod))
 	if err != nil {
 		if temporary {
 			err = errors.Join(err, os.RemoveAll(dir))

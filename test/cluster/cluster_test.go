@@ -27,6 +27,7 @@ func TestCluster(t *testing.T) {
 	c := StartForTest(t)
 	t.Logf("started in %s", c.StartTime())
 	tests := map[string]func(*testing.T, *Cluster, kubernetes.Interface){
+		"the API server is of the version that is asked for": testVersion,
 		"a pod is scheduled to a fake Node and runs":         testPodRuns,
 		"a fake Node keeps what it came with":                testNodeKeepsItsOwn,
 		"a Job completes after run-for":                      testJobCompletes,
@@ -42,6 +43,15 @@ func TestCluster(t *testing.T) {
 			test(t, c, clientOf(t, c))
 		})
 	}
+}
+
+func testVersion(t *testing.T, _ *Cluster, client kubernetes.Interface) {
+	version, err := client.Discovery().ServerVersion()
+	require.NoError(t, err)
+	require.Equal(t, "v"+Version(), version.GitVersion)
+	createNode(t, client, "version", nil)
+	node := awaitNode(t, client, "version", func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
+	require.Equal(t, version.GitVersion, node.Status.NodeInfo.KubeletVersion)
 }
 
 func testPodRuns(t *testing.T, _ *Cluster, client kubernetes.Interface) {

@@ -56,14 +56,13 @@ type supervisor struct {
 	err     error               // why the cluster ended; first reason wins
 }
 
-func startSupervisor(binary, dir string, temporary bool, grace time.Duration) (*supervisor, error) {
+func startSupervisor(binary, dir string, temporary bool, flags ...string) (*supervisor, error) {
 	log, err := os.Create(filepath.Join(dir, "supervisor.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() // the process has its own descriptor
-	cmd := exec.Command(binary, "supervise", "--dir="+dir,
-		fmt.Sprintf("--temporary=%t", temporary), fmt.Sprintf("--node-grace-period=%s", grace))
+	cmd := exec.Command(binary, append([]string{"supervise", "--dir=" + dir, fmt.Sprintf("--temporary=%t", temporary)}, flags...)...)
 	cmd.Stderr = log
 	// A process group of its own: an interrupt typed at the terminal is for us, and we decide when the cluster goes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
+	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -18,8 +23,7 @@ var elsewhere = corev1.NodeSelectorRequirement{Key: "gpu-spot.autoscaling/reclai
 
 func TestPodThatToleratesEverythingStaysOffANodeUnderReclaimWhereItAsksForThat(t *testing.T) {
 	s := tell(t, world(pool("asg-1", 10)))
-	s.InstallManifest(t, keepOffInstall)
-	s.policyWorks()
+	s.installPolicy()
 	autoscaler := s.RunAutoscaler(t)
 	first := rig.GPUPod("first", 1)
 	s.Submit(t, first)
@@ -49,8 +53,7 @@ func TestPodThatToleratesEverythingStaysOffANodeUnderReclaimWhereItAsksForThat(t
 
 func TestPolicyKeepsWhatAPodAskedForAndLeavesOthersAlone(t *testing.T) {
 	s := tell(t, world())
-	s.InstallManifest(t, keepOffInstall)
-	s.policyWorks()
+	s.installPolicy()
 	_, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "careful", Labels: map[string]string{keepOff: "true"}},
 	}, metav1.CreateOptions{})
@@ -105,9 +108,22 @@ func TestPolicyKeepsWhatAPodAskedForAndLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// policyWorks waits until the API server has taken notice of the policy.
-func (s *story) policyWorks() {
+// installPolicy applies the shipped manifest, in the API version that docs/install.md names for the cluster's Kubernetes,
+// and waits until the API server has taken notice of the policy.
+func (s *story) installPolicy() {
 	s.t.Helper()
+	manifest, err := os.ReadFile(filepath.Join("..", "..", keepOffInstall))
+	require.NoError(s.t, err)
+	served := "v1"
+	switch kubernetes := version.MustParseGeneric(cluster.Version()); {
+	case kubernetes.LessThan(version.MajorMinor(1, 34)):
+		served = "v1alpha1"
+	case kubernetes.LessThan(version.MajorMinor(1, 36)):
+		served = "v1beta1"
+	}
+	const apiVersion = "apiVersion: admissionregistration.k8s.io/"
+	changed := strings.ReplaceAll(string(manifest), apiVersion+"v1\n", apiVersion+served+"\n")
+	require.NoError(s.t, s.Cluster.ApplyYAML(s.t.Context(), strings.NewReader(changed)))
 	rig.Eventually(s.t, time.Minute, "the admission policy is in force", func(ctx context.Context) (bool, error) {
 		pod := rig.GPUPod("probe", 1)
 		pod.Labels[keepOff] = "true"

@@ -31,6 +31,8 @@ type Command struct {
 	Name string
 	// Source is the folder of its module, from the root of the main module.
 	Source string
+	// ModuleFile is the one in that folder which says what is linked; default go.mod.
+	ModuleFile string
 	// LinkerFlags are passed on, beside those that leave out the symbols.
 	LinkerFlags string
 }
@@ -52,7 +54,7 @@ func (c Command) Build(ctx context.Context, output io.Writer) (binary string, er
 	}
 	defer unlock()
 
-	want, err := fingerprint(source, c.LinkerFlags)
+	want, err := fingerprint(source, c.ModuleFile, c.LinkerFlags)
 	if err != nil {
 		return "", err
 	}
@@ -63,7 +65,11 @@ func (c Command) Build(ctx context.Context, output io.Writer) (binary string, er
 	}
 	fmt.Fprintf(output, "building %s; the first time this takes some minutes\n", c.Name)
 	began := time.Now()
-	if _, err := run(ctx, source, "build", "-buildvcs=false", "-ldflags=-s -w "+c.LinkerFlags, "-o", binary, "."); err != nil {
+	arguments := []string{"build", "-buildvcs=false", "-ldflags=-s -w " + c.LinkerFlags, "-o", binary}
+	if c.ModuleFile != "" {
+		arguments = append(arguments, "-modfile="+c.ModuleFile)
+	}
+	if _, err := run(ctx, source, append(arguments, ".")...); err != nil {
 		return "", fmt.Errorf("build %s: %w", c.Name, err)
 	}
 	fmt.Fprintf(output, "built it in %.0f s\n", time.Since(began).Seconds())
@@ -99,9 +105,9 @@ func run(ctx context.Context, folder string, arguments ...string) (string, error
 
 // fingerprint sums up everything the command is built from, and the compiler. It saves the second or two that go build
 // takes to find out that there is nothing to do.
-func fingerprint(source, flags string) (string, error) {
+func fingerprint(source string, flags ...string) (string, error) {
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), flags)
+	fmt.Fprintf(sum, "%s %q\n", runtime.Version(), flags)
 	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err

@@ -5,29 +5,33 @@ import (
 	"errors"
 	"net/url"
 
+	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/server/v3/embed"
-
-	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
 )
 
 // peerSocket is where no second member will ever call. etcd wants the name to look like host:port.
 const peerSocket = "etcd-peer:0"
 
-// etcdQuota is the largest database etcd accepts, in bytes; enough for the 150,000 pods of the benchmarks.
-const etcdQuota = 8 << 30
+// quota is the largest database etcd accepts, in bytes; enough for the 150,000 pods of the benchmarks.
+const quota = 8 << 30
 
 // runEtcd serves a single member that never waits for the disk: the data need not survive the process.
-func runEtcd(ctx context.Context, _ []string) error {
+func runEtcd(ctx context.Context, args []string) error {
+	flags := pflag.NewFlagSet(etcd, pflag.ContinueOnError)
+	socket := flags.String("socket", "", "Unix socket to serve on")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
 	config := embed.NewConfig()
 	config.Name = "etcd"
 	config.Dir = "etcd"
 	config.UnsafeNoFsync = true
-	config.QuotaBackendBytes = etcdQuota
+	config.QuotaBackendBytes = quota
 	config.LogLevel = "warn"
 	config.EnableGRPCGateway = false
 	// A lone member has nobody to wait for, so that short ticks only make it ready sooner.
 	config.TickMs, config.ElectionMs = 10, 100
-	client, peer := socketURL(supervise.EtcdSocket), socketURL(peerSocket)
+	client, peer := socketURL(*socket), socketURL(peerSocket)
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)

@@ -11,23 +11,24 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	apiserverapp "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
-	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-
-	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
+	controllermanagerapp "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	schedulerapp "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
+
+// listenerFile is the descriptor at which the API server finds its listening socket.
+const listenerFile = 3
 
 // runAPIServer serves on a socket that the supervisor opened. So the port is known before the API server runs, cannot
 // be lost to another process in between, and stays the same when the API server is restarted.
 func runAPIServer(ctx context.Context, args []string) error {
-	listener, err := net.FileListener(os.NewFile(supervise.FirstFile, "listener"))
+	listener, err := net.FileListener(os.NewFile(listenerFile, "listener"))
 	if err != nil {
 		return fmt.Errorf("the supervisor passed no listening socket: %w", err)
 	}
 	server := options.NewServerRunOptions()
-	flags := pflag.NewFlagSet(supervise.APIServer, pflag.ContinueOnError)
+	flags := pflag.NewFlagSet(apiServer, pflag.ContinueOnError)
 	for _, set := range server.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}
@@ -49,15 +50,15 @@ func runAPIServer(ctx context.Context, args []string) error {
 	if errs := completed.Validate(); len(errs) != 0 {
 		return utilerrors.NewAggregate(errs)
 	}
-	return apiserver.Run(ctx, completed)
+	return apiserverapp.Run(ctx, completed)
 }
 
 func runScheduler(ctx context.Context, args []string) error {
-	return execute(ctx, scheduler.NewSchedulerCommand(), args)
+	return execute(ctx, schedulerapp.NewSchedulerCommand(), args)
 }
 
 func runControllerManager(ctx context.Context, args []string) error {
-	return execute(ctx, controllermanager.NewControllerManagerCommand(), args)
+	return execute(ctx, controllermanagerapp.NewControllerManagerCommand(), args)
 }
 
 func execute(ctx context.Context, command *cobra.Command, args []string) error {

@@ -1,9 +1,9 @@
-// Command controlplane is a whole Kubernetes control plane in one binary: etcd, kube-apiserver, kube-scheduler,
-// kube-controller-manager and, in place of kubelets, kwok.
+// Command controlplane is etcd, kube-apiserver, kube-scheduler and kube-controller-manager in one binary. Its first
+// argument says which of them a process is: they may not share one, since their logging can be configured only once.
 //
-// Without a sub-command it prints how it is used; "supervise" starts one cluster by running this same binary once per
-// component, since the Kubernetes components may not share a process (their logging can be configured only once).
-// It is started by package gpu-spot-autoscaler/test/cluster, not by hand.
+// The same source is built for each of several versions of Kubernetes, by a module file of its own: go.mod has the latest
+// of them, kubernetes-<minor>.mod an earlier one (go build -modfile).
+// It is started by the supervisor of gpu-spot-autoscaler/test/cluster, not by hand.
 package main
 
 import (
@@ -12,38 +12,32 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"gpu-spot-autoscaler/test/cluster/controlplane/internal/kubelet"
-	"gpu-spot-autoscaler/test/cluster/controlplane/internal/supervise"
 )
 
-// components maps the name of a child to what runs in its process until it fails.
+const etcd, apiServer, scheduler, controllerManager = "etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager"
+
+// components maps the name of each to what runs in its process until it fails.
 var components = map[string]func(ctx context.Context, args []string) error{
-	supervise.Etcd:              runEtcd,
-	supervise.APIServer:         runAPIServer,
-	supervise.Scheduler:         runScheduler,
-	supervise.ControllerManager: runControllerManager,
-	supervise.Kwok:              kubelet.Run,
+	etcd:              runEtcd,
+	apiServer:         runAPIServer,
+	scheduler:         runScheduler,
+	controllerManager: runControllerManager,
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: controlplane supervise --dir DIR [--temporary] [--node-grace-period DURATION]")
-	}
-	ctx := context.Background()
-	if args[0] == "supervise" {
-		return supervise.Run(ctx, args[1:], os.Stdin, os.Stdout)
+		return errors.New("usage: controlplane COMPONENT [FLAG...]")
 	}
 	component, known := components[args[0]]
 	if !known {
-		return fmt.Errorf("unknown sub-command %q", args[0])
+		return fmt.Errorf("unknown component %q", args[0])
 	}
 	go exitWhenClosed(os.Stdin)
 	return component(ctx, args[1:])

@@ -15,15 +15,17 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // supervisor runs one cluster. It is owned by the goroutine of Run.
 type supervisor struct {
-	layout   layout
-	port     *port
-	children map[string]*child
-	end      context.CancelCauseFunc // ends the cluster, once, for the reason given
-	reply    *json.Encoder
+	layout       layout
+	controlPlane string // binary of all components but kwok
+	port         *port
+	children     map[string]*child
+	end          context.CancelCauseFunc // ends the cluster, once, for the reason given
+	reply        *json.Encoder
 }
 
 // message is one line on the supervisor's standard output: the first carries Cluster, each later one the answer to the
@@ -56,6 +58,8 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	flags := pflag.NewFlagSet("supervise", pflag.ContinueOnError)
 	flags.StringVar(&s.layout.dir, "dir", "", "directory of the cluster's data, certificates and logs")
 	flags.DurationVar(&s.layout.nodeGracePeriod, "node-grace-period", 40*time.Second, "how long a Node may be silent before it is NotReady")
+	flags.StringVar(&s.controlPlane, "control-plane", "", "binary of the control plane's components")
+	kubernetes := flags.String("kubernetes-version", "", "version of the control plane, such as 1.36.1")
 	temporary := flags.Bool("temporary", false, "remove the directory at the end")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -68,6 +72,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		return err
 	}
 	s.layout.dir = dir
+	if s.layout.kubernetes, err = version.ParseGeneric(*kubernetes); err != nil {
+		return fmt.Errorf("--kubernetes-version: %w", err)
+	}
 	if *temporary {
 		defer os.RemoveAll(dir)
 	}
@@ -102,7 +109,7 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{Etcd, APIServer} {
+	for _, name := range []string{etcd, apiServer} {
 		if err := s.startComponent(name); err != nil {
 			return err
 		}
@@ -111,7 +118,7 @@ func (s *supervisor) start(ctx context.Context) error {
 		return err
 	}
 	info := &clusterInfo{URL: s.port.url(), AdminKubeconfig: admin, Dir: s.layout.dir, Processes: map[string]int{}}
-	for _, name := range []string{ControllerManager, Scheduler, Kwok} {
+	for _, name := range []string{controllerManager, scheduler, Kwok} {
 		if err := s.startComponent(name); err != nil {
 			return err
 		}
@@ -133,8 +140,8 @@ func (s *supervisor) writeCredentials() (admin string, err error) {
 	}
 	const masters = "system:masters"
 	for name, identity := range map[string][]string{
-		Scheduler:         {"system:kube-scheduler"},
-		ControllerManager: {"system:kube-controller-manager", masters}, // else every controller needs a token of its own first
+		scheduler:         {"system:kube-scheduler"},
+		controllerManager: {"system:kube-controller-manager", masters}, // else every controller needs a token of its own first
 		Kwok:              {"kwok", masters},                           // it stands for kubelets, which RBAC does not limit either
 	} {
 		if _, err := ca.kubeconfig(s.layout.dir, name, s.port.url(), identity[0], identity[1:]...); err != nil {
@@ -145,17 +152,23 @@ func (s *supervisor) writeCredentials() (admin string, err error) {
 }
 
 func (s *supervisor) startComponent(name string) error {
-	spec := childSpec{name: name, dir: s.layout.dir}
+	spec := childSpec{name: name, binary: s.controlPlane, dir: s.layout.dir}
 	switch name {
-	case APIServer:
+	case etcd:
+		spec.args = s.layout.etcdFlags()
+	case apiServer:
 		spec.args = s.layout.apiServerFlags()
 		spec.files = []*os.File{s.port.lend()}
-	case ControllerManager:
+	case controllerManager:
 		spec.args = s.layout.controllerManagerFlags()
-	case Scheduler:
+	case scheduler:
 		spec.args = s.layout.schedulerFlags()
 	case Kwok:
-		spec.args = s.layout.kwokFlags()
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		spec.binary, spec.args = self, s.layout.kwokFlags()
 	}
 	c, err := startChild(spec)
 	if err != nil {
@@ -201,7 +214,7 @@ func (s *supervisor) obey(r request) error {
 		return c.signal(syscall.SIGCONT)
 	case "stop":
 		c.kill()
-		if r.Component == APIServer {
+		if r.Component == apiServer {
 			s.port.refuse()
 		}
 		return nil
@@ -219,7 +232,7 @@ func (s *supervisor) send(m message) error { return s.reply.Encode(m) }
 
 // killAll ends every component, the API server's clients before it so that none has time to complain.
 func (s *supervisor) killAll() {
-	for _, name := range []string{Kwok, Scheduler, ControllerManager, APIServer, Etcd} {
+	for _, name := range []string{Kwok, scheduler, controllerManager, apiServer, etcd} {
 		if c := s.children[name]; c != nil {
 			c.kill()
 		}
@@ -232,7 +245,7 @@ func readRequests(ctx context.Context, in io.Reader, requests chan<- request) {
 	for lines.Scan() {
 		var r request
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			fmt.Fprintln(os.Stderr, "controlplane: not a request:", err)
+			fmt.Fprintln(os.Stderr, "supervisor: not a request:", err)
 			continue
 		}
 		select {

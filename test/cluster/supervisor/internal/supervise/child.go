@@ -23,34 +23,28 @@ type child struct {
 	err     error       // why it ended
 }
 
-// FirstFile is the descriptor at which a child finds the first file it inherits: for the API server its listening socket.
-const FirstFile = 3
-
 // childSpec says what to start.
 type childSpec struct {
-	name  string
-	dir   string // working directory
-	args  []string
-	files []*os.File // inherited from descriptor FirstFile on
+	name   string
+	binary string // its first argument is the name
+	dir    string // working directory
+	args   []string
+	files  []*os.File // inherited from descriptor 3 on
 }
 
 // lazyCollector has Go collect garbage rarely: a control plane's working set is small beside the machine's memory, and
 // its cores are what everything else waits for.
 const lazyCollector = "GOGC=400"
 
-// startChild runs this binary again as the component of the spec, its output appended to <dir>/<name>.log.
+// startChild runs the binary as the component of the spec, its output appended to <dir>/<name>.log.
 // The child dies with this process: by the death of the thread that started it where the kernel offers that, and by
 // its standard input closing everywhere.
 func startChild(spec childSpec) (*child, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	log, err := os.OpenFile(filepath.Join(spec.dir, spec.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(executable, append([]string{spec.name}, spec.args...)...)
+	cmd := exec.Command(spec.binary, append([]string{spec.name}, spec.args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = spec.dir, log, log, spec.files
 	cmd.Env = append([]string{lazyCollector}, os.Environ()...) // what the environment says goes before it
 	cmd.SysProcAttr = dieWithParent()

@@ -67,14 +67,14 @@ func get(t *testing.T, config *rest.Config) error {
 }
 
 func TestBadRequestsAreRefused(t *testing.T) {
-	s := &supervisor{children: map[string]*child{Etcd: {name: Etcd}}}
+	s := &supervisor{children: map[string]*child{etcd: {name: etcd}}}
 	tests := map[string]struct {
 		request request
 		want    string
 	}{
 		"unknown component":          {request{Verb: "pause", Component: "kubelet"}, "unknown component"},
-		"unknown verb":               {request{Verb: "bless", Component: Etcd}, "unknown verb"},
-		"a signal to a dead process": {request{Verb: "pause", Component: Etcd}, "not running"},
+		"unknown verb":               {request{Verb: "bless", Component: etcd}, "unknown verb"},
+		"a signal to a dead process": {request{Verb: "pause", Component: etcd}, "not running"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

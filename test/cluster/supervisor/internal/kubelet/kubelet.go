@@ -40,6 +40,7 @@ func Run(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
 	grace := flags.Duration("node-grace-period", 40*time.Second, "a Node's lease lasts this long and is renewed in every quarter of it")
+	version := flags.String("kubelet-version", "", "what a Node says that it runs, where whoever made it did not say so")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func Run(ctx context.Context, args []string) error {
 	if err := keepLeases(ctx, client, *grace); err != nil {
 		return err
 	}
-	controller, err := newController(client)
+	controller, err := newController(client, *version)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func Run(ctx context.Context, args []string) error {
 
 // newController is kwok itself. Its own leases are off: while it believes that it does not hold a Node's lease it drops the
 // events of that Node's pods for good, and it believes so for a moment after every new Node.
-func newController(client kubernetes.Interface) (*controllers.Controller, error) {
+func newController(client kubernetes.Interface, version string) (*controllers.Controller, error) {
 	local, err := parseStages(stages)
 	if err != nil {
 		return nil, err
@@ -89,7 +90,10 @@ func newController(client kubernetes.Interface) (*controllers.Controller, error)
 		PodPlayStageParallelism:           kwokWorkers,
 		NodePlayStageParallelism:          kwokWorkers,
 		PodsOnNodeSyncParallelism:         kwokWorkers,
-		FuncMap:                           gotpl.FuncMap{"Alive": nodes.alive, "After": after, "AfterAtMost": afterAtMost},
+		FuncMap: gotpl.FuncMap{
+			"Alive": nodes.alive, "After": after, "AfterAtMost": afterAtMost,
+			"KubeletVersion": func() string { return version },
+		},
 	})
 }
 

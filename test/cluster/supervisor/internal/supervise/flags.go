@@ -4,55 +4,75 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Names of the components, which are also their sub-commands and the names of their logs.
+// Kwok is the name of the component that is of the supervisor's own binary, and its sub-command there.
+const Kwok = "kwok"
+
+// Names of the components of the control plane, which are also their sub-commands and the names of their logs.
 const (
-	Etcd              = "etcd"
-	APIServer         = "kube-apiserver"
-	Scheduler         = "kube-scheduler"
-	ControllerManager = "kube-controller-manager"
-	Kwok              = "kwok"
+	etcd              = "etcd"
+	apiServer         = "kube-apiserver"
+	scheduler         = "kube-scheduler"
+	controllerManager = "kube-controller-manager"
 )
 
-// EtcdSocket is where etcd serves the API server, relative to the cluster's directory, which is the working directory of
+// etcdSocket is where etcd serves the API server, relative to the cluster's directory, which is the working directory of
 // every component: a relative path always fits the 108 bytes of a socket address, and no port is taken. etcd wants the
 // name to look like host:port.
-const EtcdSocket = "etcd-client:0"
+const etcdSocket = "etcd-client:0"
 
 // layout is what the flags of all components are derived from.
 type layout struct {
 	dir             string // the cluster's directory, absolute
+	kubernetes      *version.Version
 	nodeGracePeriod time.Duration
 }
 
 func (l layout) path(name string) string       { return filepath.Join(l.dir, name) }
 func (l layout) kubeconfig(user string) string { return l.path(user + ".kubeconfig") }
 
+func (l layout) etcdFlags() []string { return []string{"--socket=" + etcdSocket} }
+
 func (l layout) apiServerFlags() []string {
-	return []string{
-		"--etcd-servers=unix://" + EtcdSocket,
+	return append(l.admissionPolicyFlags(),
+		"--etcd-servers=unix://"+etcdSocket,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none", // nobody reaches it through the Service
 		"--service-cluster-ip-range=10.96.0.0/16",
-		"--tls-cert-file=" + l.path(fileServingCert),
-		"--tls-private-key-file=" + l.path(fileServingKey),
-		"--client-ca-file=" + l.path(fileCA),
+		"--tls-cert-file="+l.path(fileServingCert),
+		"--tls-private-key-file="+l.path(fileServingKey),
+		"--client-ca-file="+l.path(fileCA),
 		"--anonymous-auth=false",
 		"--authorization-mode=RBAC",
-		// What deploy/manifests/optional/keep-off-reclaiming.yaml needs, which Kubernetes 1.33 has only for those who ask.
-		"--feature-gates=MutatingAdmissionPolicy=true",
-		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.path(fileServiceAccount),
-		"--service-account-signing-key-file=" + l.path(fileServiceAccount),
+		"--service-account-key-file="+l.path(fileServiceAccount),
+		"--service-account-signing-key-file="+l.path(fileServiceAccount),
+	)
+}
+
+// admissionPolicyFlags switch on what deploy/manifests/optional/keep-off-reclaiming.yaml needs. MutatingAdmissionPolicy is
+// alpha from Kubernetes 1.32, beta from 1.34, and on without asking from 1.36 (pkg/features of k8s.io/apiserver).
+func (l layout) admissionPolicyFlags() []string {
+	served := "v1beta1"
+	switch {
+	case l.kubernetes.AtLeast(version.MajorMinor(1, 36)):
+		return nil
+	case l.kubernetes.LessThan(version.MajorMinor(1, 34)):
+		served = "v1alpha1"
+	}
+	return []string{
+		"--feature-gates=MutatingAdmissionPolicy=true",
+		"--runtime-config=admissionregistration.k8s.io/" + served + "=true",
 	}
 }
 
 func (l layout) schedulerFlags() []string {
 	return []string{
-		"--kubeconfig=" + l.kubeconfig(Scheduler),
+		"--kubeconfig=" + l.kubeconfig(scheduler),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--authentication-skip-lookup=true",
@@ -64,7 +84,7 @@ func (l layout) schedulerFlags() []string {
 // controllerManagerFlags leaves out the two controllers that want a cloud or a pod network.
 func (l layout) controllerManagerFlags() []string {
 	return []string{
-		"--kubeconfig=" + l.kubeconfig(ControllerManager),
+		"--kubeconfig=" + l.kubeconfig(controllerManager),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--controllers=*,-nodeipam,-cloud-node-lifecycle",
@@ -83,5 +103,6 @@ func (l layout) kwokFlags() []string {
 	return []string{
 		"--kubeconfig=" + l.kubeconfig(Kwok),
 		fmt.Sprintf("--node-grace-period=%s", l.nodeGracePeriod),
+		fmt.Sprintf("--kubelet-version=v%s", l.kubernetes),
 	}
 }
