@@ -8,10 +8,14 @@
 // happens later, on the clock: a call that buys is accepted at once, and whether anything came is to be read from
 // DescribeScalingActivities.
 //
-//	rpc.go, signature.go, limits.go, idempotence.go, faults.go   a request on its way in
-//	ess_*.go, ecs_*.go, vpc.go, sts.go                           the actions
-//	cloud.go, group.go, instance.go, activity.go                 what there is
-//	purchase.go, removal.go, heal.go, spot.go                    what happens to it by and by
-//	metadata.go, control.go                                      the other HTTP endpoints
-//	world.go, server.go, steering.go, views.go                   the Go API
+// This package makes a world of the rooms below it. An arrow may only point down this list:
+//
+//	control    what steers a running world and looks into it, from Go and over HTTP
+//	ess        scaling groups: their actions, what they buy and remove, what they do by themselves
+//	ecs        instances, their types, prices, stock, VPC and metadata; reclaims
+//	sts        temporary keys
+//	nodes      Nodes of booted instances, in a real cluster
+//	cloud      what all services stand on: one lock, one clock, an agenda, ids
+//	protocol   a request on its way in: signature, limits, idempotence, faults, log
+//	market     prices and stock over time
 package alisim

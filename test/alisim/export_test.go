@@ -1,21 +1,9 @@
 package alisim
 
-import (
-	"net/url"
-	"time"
-)
+import "time"
 
 // CatchUp does what is due by now.
-func (s *Server) CatchUp() { s.cloud.catchUp(s.cloud.clock.Now()) }
+func (s *Server) CatchUp() { s.cloud.CatchUp() }
 
 // NextDue returns when the next thing will happen.
-func (s *Server) NextDue() (time.Time, bool) {
-	s.cloud.mu.Lock()
-	defer s.cloud.mu.Unlock()
-	return s.cloud.agenda.next()
-}
-
-// Sign returns the signature of a request.
-func Sign(method string, p url.Values, secret string) string {
-	return sign(stringToSign(method, parameters(p)), secret)
-}
+func (s *Server) NextDue() (time.Time, bool) { return s.cloud.NextDue() }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
 func TestFaultsRefuse(t *testing.T) {
@@ -118,7 +119,7 @@ func TestFaultsAreChecked(t *testing.T) {
 	s := start(t)
 	assert.ErrorContains(t, s.Fault(alisim.Fault{Kind: "gremlins"}), "gremlins")
 	assert.ErrorContains(t, s.Fault(alisim.Fault{Kind: alisim.FaultError, Action: "Scale"}), "Scale")
-	for _, kind := range alisim.FaultKinds {
+	for _, kind := range protocol.FaultKinds {
 		assert.NoError(t, s.Fault(alisim.Fault{Kind: kind}))
 	}
 }

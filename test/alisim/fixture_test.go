@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
 // The world of the tests: three zones and three types of which the first is the cheapest per vCPU as spot in zone b.
@@ -246,7 +247,7 @@ func (s *sim) signed(method, version, action string, change ...func(url.Values))
 	for _, c := range change {
 		c(p)
 	}
-	p.Set("Signature", alisim.Sign(method, p, key.Secret))
+	p.Set("Signature", protocol.Sign(method, p, key.Secret))
 	return p
 }
 

@@ -82,7 +82,7 @@ func startWithCluster(t *testing.T, c *cluster) *sim {
 	w.Pools[0].ConfigurationTags["k8s.io/cluster-autoscaler/node-template/taint/broken"] = "no effect"
 	w.Pools[0].ConfigurationTags["k8s.io/cluster-autoscaler/node-template/resources/aliyun.com/gpu-mem"] = "16"
 	w.Pools[0].Node = alisim.Node{Labels: map[string]string{"rack": "7"}, Taints: []string{"own=1:NoExecute"}}
-	return startWorld(t, w, alisim.Options{Registrar: c})
+	return startWorld(t, w, alisim.Options{Nodes: c})
 }
 
 func TestBootedInstancesBecomeNodesAndReleasedOnesGo(t *testing.T) {

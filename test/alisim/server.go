@@ -1,9 +1,9 @@
 package alisim
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -18,20 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/test/alisim/control"
+	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/nodes"
-)
-
-const (
-	metadataPath = "/metadata/"
-	controlPath  = "/_sim/"
 )
 
 // Options say how a world runs.
 type Options struct {
 	// Kube is the cluster in which booted instances become Nodes; nil means none.
 	Kube *rest.Config
-	// Registrar is used instead of one for Kube, if set.
-	Registrar Registrar
+	// Nodes is used instead of Kube, if set.
+	Nodes nodes.Cluster
 	// Clock drives everything; default the real one.
 	Clock clock.Clock
 	// Listen and ListenTLS are the addresses of the two endpoints; default a free port of 127.0.0.1.
@@ -42,7 +39,9 @@ type Options struct {
 
 // Server is a running world. Its methods are safe for concurrent use.
 type Server struct {
-	cloud         *cloud
+	*control.Panel
+	services
+	key           AccessKey
 	plain, secure net.Listener
 	caFile        string
 	cancel        context.CancelFunc
@@ -73,9 +72,11 @@ func (s *Server) start(ctx context.Context, w World, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if s.cloud, err = newCloud(w, opts.Clock, keeper); err != nil {
+	if s.services, err = furnish(w, opts.Clock, keeper); err != nil {
 		return err
 	}
+	s.key = w.withDefaults().Credentials[0]
+	s.Panel = control.New(s.cloud, s.compute, s.scaling, s.endpoint)
 	dir := opts.Dir
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "alisim-"); err != nil {
@@ -88,20 +89,20 @@ func (s *Server) start(ctx context.Context, w World, opts Options) error {
 		return err
 	}
 	s.caFile = caFile
-	if s.plain, err = net.Listen("tcp", orElse(opts.Listen, "127.0.0.1:0")); err != nil {
+	if s.plain, err = net.Listen("tcp", cmp.Or(opts.Listen, "127.0.0.1:0")); err != nil {
 		return err
 	}
-	if s.secure, err = net.Listen("tcp", orElse(opts.ListenTLS, "127.0.0.1:0")); err != nil {
+	if s.secure, err = net.Listen("tcp", cmp.Or(opts.ListenTLS, "127.0.0.1:0")); err != nil {
 		return err
 	}
-	s.work.Go(func() { s.cloud.run(ctx) })
+	s.work.Go(func() { s.cloud.Run(ctx) })
 	s.serve(ctx, cert)
 	return nil
 }
 
-func keeperFor(ctx context.Context, opts Options) (*nodeKeeper, error) {
-	registrar := opts.Registrar
-	if registrar == nil {
+func keeperFor(ctx context.Context, opts Options) (*nodes.Keeper, error) {
+	cluster := opts.Nodes
+	if cluster == nil {
 		if opts.Kube == nil {
 			return nil, nil
 		}
@@ -109,9 +110,9 @@ func keeperFor(ctx context.Context, opts Options) (*nodeKeeper, error) {
 		if err != nil {
 			return nil, err
 		}
-		registrar = nodes.NewRegistrar(client, opts.Clock)
+		cluster = nodes.NewRegistrar(client, opts.Clock)
 	}
-	return newNodeKeeper(ctx, registrar, opts.Clock), nil
+	return nodes.NewKeeper(ctx, cluster, opts.Clock), nil
 }
 
 // serve begins to answer: plain, TLS, and TLS inside of tunnels. All three serve everything.
@@ -134,7 +135,7 @@ func (s *Server) serve(ctx context.Context, cert tls.Certificate) {
 }
 
 func (s *Server) handler(tunnels *tunnels) http.Handler {
-	control := s.control()
+	panel := s.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.inFlight.RLock()
 		defer s.inFlight.RUnlock()
@@ -142,12 +143,12 @@ func (s *Server) handler(tunnels *tunnels) http.Handler {
 		switch {
 		case r.Method == http.MethodConnect:
 			tunnels.serveConnect(w, r)
-		case !proxied && strings.HasPrefix(r.URL.Path, controlPath):
-			control.ServeHTTP(w, r)
-		case !proxied && strings.HasPrefix(r.URL.Path, metadataPath):
-			s.serveMetadata(w, r)
+		case !proxied && strings.HasPrefix(r.URL.Path, control.Path):
+			panel.ServeHTTP(w, r)
+		case !proxied && strings.HasPrefix(r.URL.Path, ecs.MetadataPath):
+			s.compute.ServeMetadata(w, r)
 		case r.URL.Path == "/" || r.URL.Path == "":
-			s.serveRPC(w, r)
+			s.endpoint.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -164,8 +165,8 @@ func (s *Server) Stop() {
 			}
 		}
 		s.work.Wait()
-		if s.cloud != nil && s.cloud.nodes != nil {
-			s.cloud.nodes.wait()
+		if s.keeper != nil {
+			s.keeper.Wait()
 		}
 		s.inFlight.Lock()
 		defer s.inFlight.Unlock()
@@ -186,16 +187,11 @@ func (s *Server) CAFile() string { return s.caFile }
 // MetadataURL is what stands for http://100.100.100.200 on an instance, without a slash at the end: the metadata are
 // below it at /latest/meta-data/.
 func (s *Server) MetadataURL(instanceID string) string {
-	return "http://" + s.Endpoint() + metadataPath + instanceID
+	return "http://" + s.Endpoint() + ecs.MetadataPath + instanceID
 }
 
 // AccessKey is the first key of the world.
-func (s *Server) AccessKey() AccessKey { return s.cloud.world.Credentials[0] }
+func (s *Server) AccessKey() AccessKey { return s.key }
 
 // Region of the world.
-func (s *Server) Region() string { return s.cloud.world.Region }
-
-// errUnknown says that there is no such thing.
-var errUnknown = errors.New("there is no such thing")
-
-func unknown(kind, id string) error { return fmt.Errorf("%s %q: %w", kind, id, errUnknown) }
+func (s *Server) Region() string { return s.cloud.Region }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
 const (
@@ -98,7 +99,7 @@ func TestRolesAreAssumedWithAnOIDCToken(t *testing.T) {
 	t.Run("after an hour", func(t *testing.T) {
 		s.pass(time.Hour)
 		p := s.signed(http.MethodPost, versionESS, "DescribeScalingGroups", set("AccessKeyId", key.AccessKeyId), set("SecurityToken", key.SecurityToken))
-		p.Set("Signature", alisim.Sign(http.MethodPost, p, key.AccessKeySecret))
+		p.Set("Signature", protocol.Sign(http.MethodPost, p, key.AccessKeySecret))
 		_, body := s.raw(http.MethodPost, p, false)
 		assert.Equal(t, "InvalidSecurityToken.Expired", body["Code"])
 	})

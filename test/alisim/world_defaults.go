@@ -1,10 +1,13 @@
 package alisim
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/alisim/cloud"
 )
 
 // defaultKey is the access key of a world that names none. It opens nothing but this simulator.
@@ -12,10 +15,10 @@ var defaultKey = AccessKey{ID: "LTAIsimulatorAccessKey", Secret: "simulatorAcces
 
 // withDefaults returns a copy in which every field says what holds.
 func (w World) withDefaults() World {
-	orDefault(&w.AccountID, "1234567890123456")
-	orDefault(&w.VPCID, "vpc-sim")
-	orDefault(&w.Seed, 1)
-	orDefault(&w.Speed, 1)
+	w.AccountID = cmp.Or(w.AccountID, "1234567890123456")
+	w.VPCID = cmp.Or(w.VPCID, "vpc-sim")
+	w.Seed = cmp.Or(w.Seed, 1)
+	w.Speed = cmp.Or(w.Speed, 1)
 	if len(w.Credentials) == 0 {
 		w.Credentials = []AccessKey{defaultKey}
 	}
@@ -24,35 +27,11 @@ func (w World) withDefaults() World {
 	delay(&w.DriverDelay, 3*time.Second)
 	delay(&w.NoticePeriod, 5*time.Minute)
 	delay(&w.HealthCheckDelay, 2*time.Second)
-	w.VSwitches = append([]VSwitch(nil), w.VSwitches...)
+	w.VSwitches = slices.Clone(w.VSwitches)
 	for i := range w.VSwitches {
-		orDefault(&w.VSwitches[i].AvailableIPs, 4096)
-	}
-	w.Pools = append([]Pool(nil), w.Pools...)
-	for i := range w.Pools {
-		w.Pools[i] = w.Pools[i].withDefaults()
+		w.VSwitches[i].AvailableIPs = cmp.Or(w.VSwitches[i].AvailableIPs, 4096)
 	}
 	return w
-}
-
-func (p Pool) withDefaults() Pool {
-	orDefault(&p.Name, p.ID)
-	orDefault(&p.SpotStrategy, NoSpot)
-	orDefault(&p.SpotDuration, ptr.To(1))
-	orDefault(&p.SystemDiskGiB, 120)
-	orDefault(&p.MultiAZPolicy, policyPriority)
-	orDefault(&p.CompensateWithOnDemand, ptr.To(true))
-	orDefault(&p.HealthCheckType, healthCheckECS)
-	orDefault(&p.DefaultCooldown, ptr.To(300))
-	orDefault(&p.LifecycleState, groupActive)
-	return p
-}
-
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func delay(field *metav1.Duration, value time.Duration) {
@@ -61,5 +40,13 @@ func delay(field *metav1.Duration, value time.Duration) {
 		field.Duration = value
 	case field.Duration < 0:
 		field.Duration = 0
+	}
+}
+
+// durations of a world that has its defaults.
+func (w World) durations() cloud.Durations {
+	return cloud.Durations{
+		Activity: w.ActivityDelay.Duration, Boot: w.BootDelay.Duration, Driver: w.DriverDelay.Duration,
+		Notice: w.NoticePeriod.Duration, HealthCheck: w.HealthCheckDelay.Duration,
 	}
 }

@@ -1,0 +1,37 @@
+package ecs
+
+import (
+	"slices"
+
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+type vswitchJSON struct {
+	VSwitchId, VSwitchName, VpcId, ZoneId, Status, CidrBlock string
+
+	AvailableIpAddressCount int
+}
+
+func (c *Compute) describeVSwitches(r *protocol.Request) (protocol.Reply, error) {
+	pages, err := r.Paging(50)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Has("RegionId") && !r.Has("VpcId") {
+		return nil, protocol.Missing("RegionId")
+	}
+	id, zone, vpc := r.Get("VSwitchId"), r.Get("ZoneId"), r.Get("VpcId")
+	found := slices.DeleteFunc(slices.Clone(c.VSwitches), func(v VSwitch) bool {
+		return id != "" && v.ID != id || zone != "" && v.Zone != zone || vpc != "" && vpc != c.VPCID
+	})
+	var list []vswitchJSON
+	for _, v := range protocol.Page(found, pages) {
+		list = append(list, vswitchJSON{
+			VSwitchId: v.ID, VSwitchName: v.ID, VpcId: c.VPCID, ZoneId: v.Zone, Status: "Available", CidrBlock: "10.0.0.0/8",
+			AvailableIpAddressCount: v.AvailableIPs - c.vswitches[v.ID].used,
+		})
+	}
+	return protocol.Reply{
+		"TotalCount": len(found), "PageNumber": pages.Number, "PageSize": pages.Size, "VSwitches": protocol.Wrap("VSwitch", list),
+	}, nil
+}

@@ -1,0 +1,139 @@
+package ess
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+// Status codes of a scaling activity.
+const (
+	activityInProgress = "InProgress"
+	activitySuccessful = "Successful"
+	activityWarning    = "Warning"
+	activityFailed     = "Failed"
+	activityRejected   = "Rejected"
+)
+
+// activity is a change of a scaling group's size that takes time.
+type activity struct {
+	seq   uint64
+	id    string
+	group *group
+	cause string
+	// parallel activities may run beside each other.
+	parallel bool
+	metadata string
+
+	// purchase is what a scale-out buys, zero for a scale-in; victims are what a scale-in removes.
+	purchase purchase
+	victims  []*member
+	// replaces is the doomed instance that leaves the group once its replacement is there.
+	replaces *member
+
+	status  string
+	failure *protocol.Failure
+	bought  bool
+	created []*member
+	removed []string
+	before  int
+	started time.Time
+	ended   time.Time
+}
+
+func (a *activity) Ordinal() uint64 { return a.seq }
+
+// outstanding is how many instances the activity will still bring.
+func (a *activity) outstanding() int {
+	if a.bought || a.status != activityInProgress {
+		return 0
+	}
+	return a.purchase.count
+}
+
+// newActivity begins a scale-out.
+func (s *Scaling) newActivity(g *group, p purchase, cause string) *activity {
+	a := &activity{
+		seq: s.cloud.Ordinal(), id: s.cloud.NewID("asa-"), group: g, cause: cause, purchase: p, status: activityInProgress,
+		before: g.capacity(), started: s.cloud.Clock.Now(),
+	}
+	s.activities[a.id] = a
+	g.history = append(g.history, a)
+	g.running = append(g.running, a)
+	return a
+}
+
+// schedule lets a scale-out buy half-way through its time and end at the end of it, unless scaling out is suspended.
+func (s *Scaling) schedule(a *activity) {
+	half := s.cloud.Takes.Activity / 2
+	s.cloud.Later(half, func(now time.Time) {
+		if a.group.suspended(processScaleOut) && a.status == activityInProgress {
+			s.reject(a, protocol.Fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
+			return
+		}
+		s.buy(a, now)
+	})
+	s.cloud.Later(s.cloud.Takes.Activity, func(now time.Time) { s.finish(a, now) })
+}
+
+// finish starts what a scale-out created and closes it.
+func (s *Scaling) finish(a *activity, now time.Time) {
+	if a.status != activityInProgress {
+		return
+	}
+	for _, i := range a.created {
+		s.start(i)
+	}
+	if a.replaces != nil && len(a.created) > 0 {
+		s.detach(a.replaces)
+	}
+	switch {
+	case a.failure == nil:
+		s.end(a, activitySuccessful, now)
+	case len(a.created) > 0:
+		s.end(a, activityWarning, now)
+	default:
+		s.end(a, activityFailed, now)
+	}
+}
+
+// reject ends an activity before it did anything.
+func (s *Scaling) reject(a *activity, why *protocol.Failure) {
+	a.failure = why
+	s.end(a, activityRejected, s.cloud.Clock.Now())
+}
+
+func (s *Scaling) end(a *activity, status string, now time.Time) {
+	a.status, a.ended = status, now
+	a.group.running = slices.DeleteFunc(a.group.running, func(other *activity) bool { return other == a })
+	s.lookAfter(a.group)
+}
+
+func (a *activity) progress() int {
+	switch {
+	case a.status != activityInProgress:
+		return 100
+	case a.bought:
+		return 50
+	}
+	return 0
+}
+
+func (a *activity) statusMessage() string {
+	switch {
+	case a.failure != nil:
+		return a.failure.Message
+	case a.status == activityInProgress:
+		return "The scaling activity is in progress."
+	}
+	return fmt.Sprintf("%d instances were created, %d were removed.", len(a.created), len(a.removed))
+}
+
+func (a *activity) description() string {
+	if len(a.victims) > 0 {
+		return fmt.Sprintf("Remove %d instances.", len(a.victims))
+	}
+	return fmt.Sprintf("Add %d instances.", a.purchase.count)
+}

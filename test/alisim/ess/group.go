@@ -1,0 +1,179 @@
+package ess
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim/cloud"
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+// Lifecycle states of a scaling group.
+const (
+	groupActive   = "Active"
+	groupInactive = "Inactive"
+	groupDeleting = "Deleting"
+)
+
+// Health check types.
+const (
+	healthCheckECS  = "ECS"
+	healthCheckNone = "NONE"
+)
+
+// Processes that can be suspended.
+const (
+	processScaleIn     = "ScaleIn"
+	processScaleOut    = "ScaleOut"
+	processHealthCheck = "HealthCheck"
+)
+
+var processes = []string{processScaleIn, processScaleOut, processHealthCheck, "AlarmNotification", "ScheduledAction"}
+
+// group is a scaling group and its scaling configuration.
+type group struct {
+	Pool
+	seq     uint64
+	created time.Time
+	// configID is empty where the group has no scaling configuration.
+	configID string
+	members  cloud.Roster[*member]
+	// states counts members by lifecycle state, spot those that are spot instances.
+	states map[string]int
+	spot   int
+	// history lists activities, oldest first; running those in progress.
+	history []*activity
+	running []*activity
+	// healing says that a look at the group's size is on the agenda.
+	healing bool
+}
+
+func (g *group) Ordinal() uint64 { return g.seq }
+
+// PutGroup adds a group, or changes one without touching its instances. The pool has to be valid.
+func (s *Scaling) PutGroup(p Pool) {
+	p = p.withDefaults()
+	p.Tags, p.ConfigurationTags = maps.Clone(p.Tags), maps.Clone(p.ConfigurationTags)
+	p.SuspendedProcesses = slices.Clone(p.SuspendedProcesses)
+	g, known := s.groupByID[p.ID]
+	if !known {
+		g = &group{seq: s.cloud.Ordinal(), created: s.cloud.Clock.Now(), states: map[string]int{}}
+		s.groups.Add(g)
+		s.groupByID[p.ID] = g
+	}
+	g.Pool = p
+	if len(p.InstanceTypes) > 0 && g.configID == "" {
+		g.configID = s.cloud.NewID("asc-")
+	} else if len(p.InstanceTypes) == 0 {
+		g.configID = ""
+	}
+	if !known && p.Instances > 0 {
+		s.furnish(g, p.Instances)
+	}
+	s.lookAfter(g)
+}
+
+// furnish gives a new group instances that have been there since before the world began.
+func (s *Scaling) furnish(g *group, count int) {
+	a := s.newActivity(g, purchaseOf(count), "The world begins with these instances.")
+	s.buy(a, s.cloud.Clock.Now())
+	s.finish(a, s.cloud.Clock.Now())
+}
+
+// DeleteGroup releases all instances of a group at once and forgets it; false where there is none.
+func (s *Scaling) DeleteGroup(id string) bool {
+	g, known := s.groupByID[id]
+	if !known {
+		return false
+	}
+	for _, i := range slices.Clone(g.members.Items) {
+		s.compute.Release(i.Instance)
+		s.detach(i)
+	}
+	for _, a := range slices.Clone(g.running) {
+		s.end(a, activityFailed, s.cloud.Clock.Now())
+	}
+	for _, r := range slices.Clone(s.rules.Items) {
+		if r.group == g {
+			s.deleteRule(r)
+		}
+	}
+	g.LifecycleState = groupDeleting
+	s.groups.Remove(g)
+	delete(s.groupByID, g.ID)
+	return true
+}
+
+// SetGroupTags replaces the tags of a scaling group; false where there is none.
+func (s *Scaling) SetGroupTags(id string, tags map[string]string) bool {
+	g, known := s.groupByID[id]
+	if known {
+		g.Tags = maps.Clone(tags)
+	}
+	return known
+}
+
+// SetConfigurationTags replaces the tags of a scaling configuration; false where there is no such group.
+func (s *Scaling) SetConfigurationTags(id string, tags map[string]string) bool {
+	g, known := s.groupByID[id]
+	if known {
+		g.ConfigurationTags = maps.Clone(tags)
+	}
+	return known
+}
+
+// capacity is how many instances the group has, those being removed not counted.
+func (g *group) capacity() int {
+	return g.members.Len() - g.states[stateRemoving]
+}
+
+// expected is its capacity once all activities in progress have ended well.
+func (g *group) expected() int {
+	n := g.capacity()
+	for _, a := range g.running {
+		n += a.outstanding()
+	}
+	return n
+}
+
+// target is the size that adjustments start from.
+func (g *group) target() int {
+	if g.DesiredCapacity != nil {
+		return *g.DesiredCapacity
+	}
+	return g.expected()
+}
+
+func (g *group) suspended(process string) bool {
+	return g.SystemSuspended || slices.Contains(g.SuspendedProcesses, process)
+}
+
+// clamp keeps a size between the group's minimum and maximum.
+func (g *group) clamp(size int) int { return max(g.MinSize, min(g.MaxSize, size)) }
+
+// admit refuses an activity that the group's state does not allow.
+func (g *group) admit(parallel bool) error {
+	if g.LifecycleState != groupActive || g.SystemSuspended {
+		return protocol.BadRequest("IncorrectScalingGroupStatus", "The current status of scaling group %q does not support this action.", g.ID)
+	}
+	for _, a := range g.running {
+		if !parallel || !a.parallel {
+			return protocol.BadRequest(codeInProgress, "You cannot perform this action while scaling activity %s of scaling group %q is in progress.", a.id, g.ID)
+		}
+	}
+	return nil
+}
+
+// lookup finds the group that a writing action names.
+func (s *Scaling) lookup(r *protocol.Request) (*group, error) {
+	id, err := r.Required("ScalingGroupId")
+	if err != nil {
+		return nil, err
+	}
+	g, known := s.groupByID[id]
+	if !known {
+		return nil, groupNotFound(id)
+	}
+	return g, nil
+}

@@ -1,0 +1,223 @@
+package ess
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"gpu-spot-autoscaler/test/alisim/cloud"
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+// Most elements that ESS takes in a list or returns on a page.
+const (
+	maxESSPage = 50
+	// DescribeScalingInstances alone takes more (aliyun-openapi-meta, April 2026).
+	maxESSInstancesPage = 100
+	maxESSList          = 20
+)
+
+type scalingGroupJSON struct {
+	ScalingGroupId, ScalingGroupName, GroupType, RegionId, VpcId, VSwitchId, CreationTime string
+
+	MinSize, MaxSize, DefaultCooldown int
+	DesiredCapacity                   *int `json:",omitempty"`
+	EnableDesiredCapacity             bool
+
+	TotalCapacity, TotalInstanceCount, ActiveCapacity, PendingCapacity, PendingWaitCapacity, InitCapacity int
+	RemovingCapacity, RemovingWaitCapacity, ProtectedCapacity, StandbyCapacity, StoppedCapacity           int
+	SpotCapacity                                                                                          int
+
+	ActiveScalingConfigurationId string
+	MultiAZPolicy                string
+	HealthCheckType              string
+	LifecycleState               string
+	SystemSuspended              bool
+	SpotInstanceRemedy           bool
+	CompensateWithOnDemand       bool
+	ScalingPolicy                string
+
+	VSwitchIds         map[string][]string
+	SuspendedProcesses map[string][]string
+	HealthCheckTypes   map[string][]string
+	RemovalPolicies    map[string][]string
+	Tags               map[string][]groupTagJSON
+}
+
+// groupTagJSON names its fields otherwise than the tags of a scaling configuration.
+type groupTagJSON struct {
+	TagKey, TagValue string
+	Propagate        bool
+}
+
+func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
+	j := scalingGroupJSON{
+		ScalingGroupId: g.ID, ScalingGroupName: g.Name, GroupType: "ECS", RegionId: s.cloud.Region, VpcId: s.compute.VPCID,
+		CreationTime: g.created.UTC().Format(protocol.MinuteLayout),
+		MinSize:      g.MinSize, MaxSize: g.MaxSize, DefaultCooldown: *g.DefaultCooldown,
+		DesiredCapacity: g.DesiredCapacity, EnableDesiredCapacity: g.DesiredCapacity != nil,
+		TotalCapacity: g.members.Len(), TotalInstanceCount: g.members.Len(),
+		ActiveCapacity: g.states[stateInService], PendingCapacity: g.states[statePending], InitCapacity: g.expected() - g.capacity(),
+		RemovingCapacity: g.states[stateRemoving], SpotCapacity: g.spot,
+		ActiveScalingConfigurationId: g.configID, MultiAZPolicy: g.MultiAZPolicy, HealthCheckType: g.HealthCheckType,
+		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended, SpotInstanceRemedy: g.SpotInstanceRemedy,
+		CompensateWithOnDemand: *g.CompensateWithOnDemand, ScalingPolicy: "release",
+		VSwitchIds:         protocol.Wrap("VSwitchId", g.VSwitches),
+		SuspendedProcesses: protocol.Wrap("SuspendedProcess", g.SuspendedProcesses),
+		HealthCheckTypes:   protocol.Wrap("HealthCheckType", []string{g.HealthCheckType}),
+		RemovalPolicies:    protocol.Wrap("RemovalPolicy", []string{"OldestInstance"}),
+	}
+	if len(g.VSwitches) > 0 {
+		j.VSwitchId = g.VSwitches[0]
+	}
+	var tags []groupTagJSON
+	for _, key := range slices.Sorted(maps.Keys(g.Tags)) {
+		tags = append(tags, groupTagJSON{TagKey: key, TagValue: g.Tags[key]})
+	}
+	j.Tags = protocol.Wrap("Tag", tags)
+	return j
+}
+
+func (s *Scaling) describeScalingGroups(r *protocol.Request) (protocol.Reply, error) {
+	if _, err := r.Required("RegionId"); err != nil {
+		return nil, err
+	}
+	pages, err := r.Paging(maxESSPage)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.findGroups(r)
+	if err != nil {
+		return nil, err
+	}
+	var list []scalingGroupJSON
+	for _, g := range protocol.Page(found, pages) {
+		list = append(list, s.groupJSON(g))
+	}
+	return protocol.Reply{
+		"TotalCount": len(found), "PageNumber": pages.Number, "PageSize": pages.Size, "ScalingGroups": protocol.Wrap("ScalingGroup", list),
+	}, nil
+}
+
+// findGroups returns the groups that the request asks for, oldest first. Ids that do not exist are left out.
+func (s *Scaling) findGroups(r *protocol.Request) ([]*group, error) {
+	ids, err := r.List("ScalingGroupId", maxESSList)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := r.Tags()
+	if err != nil {
+		return nil, err
+	}
+	names, err := r.List("ScalingGroupName", maxESSList)
+	if err != nil {
+		return nil, err
+	}
+	if name := r.Get("ScalingGroupName"); name != "" {
+		names = append(names, name)
+	}
+	candidates := s.groups.Items
+	if len(ids) > 0 {
+		candidates = s.groupsOf(ids)
+	}
+	if len(tags) == 0 && len(names) == 0 {
+		return candidates, nil
+	}
+	var found []*group
+	for _, g := range candidates {
+		if protocol.MatchTags(g.Tags, tags) && (len(names) == 0 || slices.Contains(names, g.Name)) {
+			found = append(found, g)
+		}
+	}
+	return found, nil
+}
+
+func (s *Scaling) groupsOf(ids []string) []*group {
+	var list cloud.Roster[*group]
+	for _, id := range ids {
+		if g, known := s.groupByID[id]; known {
+			list.Add(g)
+		}
+	}
+	return list.Items
+}
+
+func (s *Scaling) modifyScalingGroup(r *protocol.Request) (protocol.Reply, error) {
+	g, err := s.lookup(r)
+	if err != nil {
+		return nil, err
+	}
+	changed := g.Pool
+	if err := changed.modify(r); err != nil {
+		return nil, err
+	}
+	g.Pool = changed
+	s.lookAfter(g)
+	return protocol.Reply{}, nil
+}
+
+// modify applies what the request names, to a copy, so that a refused request changes nothing.
+func (p *Pool) modify(r *protocol.Request) error {
+	const most = 2000 // instances a scaling group holds
+	for name, field := range map[string]*int{"MinSize": &p.MinSize, "MaxSize": &p.MaxSize} {
+		n, err := r.Integer(name, *field, 0, most)
+		if err != nil {
+			return err
+		}
+		*field = n
+	}
+	if p.MinSize > p.MaxSize {
+		return protocol.BadRequest("InvalidParameter.Conflict", "MinSize %d is above MaxSize %d.", p.MinSize, p.MaxSize)
+	}
+	if err := p.modifyDesired(r, most); err != nil {
+		return err
+	}
+	cooldown, err := r.Integer("DefaultCooldown", *p.DefaultCooldown, 0, 86400)
+	if err != nil {
+		return err
+	}
+	compensate, err := r.Boolean("CompensateWithOnDemand", *p.CompensateWithOnDemand)
+	if err != nil {
+		return err
+	}
+	p.DefaultCooldown, p.CompensateWithOnDemand = &cooldown, &compensate
+	if p.SpotInstanceRemedy, err = r.Boolean("SpotInstanceRemedy", p.SpotInstanceRemedy); err != nil {
+		return err
+	}
+	return p.modifyWords(r)
+}
+
+func (p *Pool) modifyDesired(r *protocol.Request, most int) error {
+	off, err := r.Boolean("DisableDesiredCapacity", false)
+	if err != nil {
+		return err
+	}
+	desired, err := r.OptionalInteger("DesiredCapacity", 0, most)
+	switch {
+	case err != nil:
+		return err
+	case off:
+		p.DesiredCapacity = nil
+	case desired != nil:
+		p.DesiredCapacity = desired
+	}
+	if d := p.DesiredCapacity; d != nil && (*d < p.MinSize || *d > p.MaxSize) {
+		return protocol.BadRequest("InvalidParameter.Conflict", "DesiredCapacity %d is not between MinSize %d and MaxSize %d.", *d, p.MinSize, p.MaxSize)
+	}
+	return nil
+}
+
+func (p *Pool) modifyWords(r *protocol.Request) error {
+	for name, field := range map[string]*string{
+		"ScalingGroupName": &p.Name, "HealthCheckType": &p.HealthCheckType, "MultiAZPolicy": &p.MultiAZPolicy,
+	} {
+		*field = cmp.Or(r.Get(name), *field)
+	}
+	if !slices.Contains([]string{healthCheckECS, healthCheckNone}, p.HealthCheckType) {
+		return protocol.Invalid("HealthCheckType", p.HealthCheckType)
+	}
+	if !slices.Contains([]string{policyPriority, policyBalance, policyCost}, p.MultiAZPolicy) {
+		return protocol.Invalid("MultiAZPolicy", p.MultiAZPolicy)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package ess
+
+import (
+	"fmt"
+	"slices"
+
+	"gpu-spot-autoscaler/test/alisim/cloud"
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+type scalingInstanceJSON struct {
+	InstanceId, ScalingGroupId, ScalingConfigurationId, ScalingActivityId string
+
+	LifecycleState, HealthStatus, WarmupState, CreationType string
+
+	InstanceType, ZoneId, SpotStrategy, PrivateIpAddress string
+	CreationTime, CreatedTime                            string
+	WeightedCapacity, LoadBalancerWeight                 int
+	Entrusted                                            bool
+}
+
+func (i *member) scalingJSON() scalingInstanceJSON {
+	health := "Healthy"
+	if !i.Healthy() {
+		health = "Unhealthy"
+	}
+	return scalingInstanceJSON{
+		InstanceId: i.ID, ScalingGroupId: i.group.ID, ScalingConfigurationId: i.configID, ScalingActivityId: i.activityID,
+		LifecycleState: i.lifecycle, HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
+		InstanceType: i.Type.ID, ZoneId: i.VSwitch.Zone, SpotStrategy: i.SpotStrategy, PrivateIpAddress: i.IP,
+		CreationTime: i.Created.UTC().Format(protocol.MinuteLayout), CreatedTime: i.Created.UTC().Format(protocol.SecondLayout),
+		WeightedCapacity: 1, LoadBalancerWeight: 50,
+	}
+}
+
+func (s *Scaling) describeScalingInstances(r *protocol.Request) (protocol.Reply, error) {
+	pages, err := r.Paging(maxESSInstancesPage)
+	if err != nil {
+		return nil, err
+	}
+	found, spot, err := s.findMembers(r)
+	if err != nil {
+		return nil, err
+	}
+	var list []scalingInstanceJSON
+	for _, i := range protocol.Page(found, pages) {
+		list = append(list, i.scalingJSON())
+	}
+	return protocol.Reply{
+		"TotalCount": len(found), "TotalSpotCount": spot, "PageNumber": pages.Number, "PageSize": pages.Size,
+		"ScalingInstances": protocol.Wrap("ScalingInstance", list),
+	}, nil
+}
+
+// findMembers returns the members that the request asks for, oldest first, and how many of them are spot instances.
+// Without a group they are those of the region.
+func (s *Scaling) findMembers(r *protocol.Request) (found []*member, spot int, err error) {
+	ids, err := r.List("InstanceId", maxESSList)
+	if err != nil {
+		return nil, 0, err
+	}
+	states, err := r.List("LifecycleStates", maxESSList)
+	if err != nil {
+		return nil, 0, err
+	}
+	if state := r.Get("LifecycleState"); state != "" {
+		states = append(states, state)
+	}
+	wanted := memberFilter(r, states)
+	candidates, spot := s.members.Items, s.spot
+	if groupID := r.Get("ScalingGroupId"); groupID != "" {
+		g, known := s.groupByID[groupID]
+		if !known {
+			return nil, 0, nil
+		}
+		candidates, spot = g.members.Items, g.spot
+	}
+	if len(ids) == 0 && wanted == nil {
+		return candidates, spot, nil
+	}
+	if len(ids) > 0 {
+		candidates = s.membersOf(ids, r.Get("ScalingGroupId"))
+	}
+	spot = 0
+	for _, i := range candidates {
+		if wanted == nil || wanted(i) {
+			found = append(found, i)
+			if i.IsSpot() {
+				spot++
+			}
+		}
+	}
+	return found, spot, nil
+}
+
+func (s *Scaling) membersOf(ids []string, groupID string) []*member {
+	var list cloud.Roster[*member]
+	for _, id := range ids {
+		if i, known := s.memberBy[id]; known && (groupID == "" || i.group.ID == groupID) {
+			list.Add(i)
+		}
+	}
+	return list.Items
+}
+
+// memberFilter is nil where the request wants every member.
+func memberFilter(r *protocol.Request, states []string) func(*member) bool {
+	activity, health, configuration := r.Get("ScalingActivityId"), r.Get("HealthStatus"), r.Get("ScalingConfigurationId")
+	if activity == "" && health == "" && configuration == "" && len(states) == 0 {
+		return nil
+	}
+	return func(i *member) bool {
+		return (activity == "" || i.activityID == activity) &&
+			(health == "" || (health == "Healthy") == i.Healthy()) &&
+			(configuration == "" || i.configID == configuration) &&
+			(len(states) == 0 || slices.Contains(states, i.lifecycle))
+	}
+}
+
+func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
+	g, err := s.lookup(r)
+	if err != nil {
+		return nil, err
+	}
+	victims, err := s.victims(g, r)
+	if err != nil {
+		return nil, err
+	}
+	decrease, err := r.Boolean("DecreaseDesiredCapacity", true)
+	if err != nil {
+		return nil, err
+	}
+	parallel := g.DesiredCapacity != nil
+	if err := g.admit(parallel); err != nil {
+		return nil, err
+	}
+	left := g.expected() - len(victims)
+	if left < g.MinSize && (decrease || g.DesiredCapacity == nil) {
+		return nil, protocol.BadRequest(codeBelowMin, "To remove %d instances, the Total Capacity of scaling group %q would be lesser than the MinSize %d.",
+			len(victims), g.ID, g.MinSize)
+	}
+	a := s.newRemoval(g, victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN))
+	a.parallel = parallel
+	if decrease && g.DesiredCapacity != nil {
+		desired := max(g.MinSize, *g.DesiredCapacity-len(victims))
+		g.DesiredCapacity = &desired
+	}
+	return protocol.Reply{"ScalingActivityId": a.id}, nil
+}
+
+// victims returns the named members. One that is not there, or is on its way out already, fails the call, unless
+// invalid instances are to be ignored and others remain.
+func (s *Scaling) victims(g *group, r *protocol.Request) ([]*member, error) {
+	ids, err := r.List("InstanceId", maxESSList)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 {
+		return nil, protocol.Missing("InstanceId.1")
+	}
+	ignore, err := r.Boolean("IgnoreInvalidInstance", false)
+	if err != nil {
+		return nil, err
+	}
+	var list cloud.Roster[*member]
+	for _, id := range ids {
+		i, known := s.memberBy[id]
+		if known && i.group == g && i.lifecycle != stateRemoving {
+			list.Add(i)
+		} else if !ignore {
+			return nil, instanceNotFound(id)
+		}
+	}
+	if list.Len() == 0 {
+		return nil, instanceNotFound(ids[0])
+	}
+	return list.Items, nil
+}

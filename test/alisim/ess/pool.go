@@ -1,0 +1,149 @@
+package ess
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/alisim/ecs"
+	"gpu-spot-autoscaler/test/alisim/nodes"
+)
+
+// Pool is a scaling group together with its active scaling configuration.
+type Pool struct {
+	// ID of the scaling group, such as "asg-t4". Required.
+	ID string `json:"id"`
+	// Name of the group; default the ID.
+	Name    string `json:"name,omitempty"`
+	MinSize int    `json:"minSize,omitempty"`
+	MaxSize int    `json:"maxSize"`
+	// DesiredCapacity, where given, makes ESS keep the group at that size by itself.
+	DesiredCapacity *int `json:"desiredCapacity,omitempty"`
+	// Instances is how many instances the group has when the world begins.
+	Instances int `json:"instances,omitempty"`
+
+	// InstanceTypes of the scaling configuration, in order of priority. Without any, the group has no configuration.
+	InstanceTypes []string `json:"instanceTypes,omitempty"`
+	// VSwitches by ID, in order of priority.
+	VSwitches []string `json:"vswitches,omitempty"`
+	// SpotStrategy is NoSpot, SpotAsPriceGo or SpotWithPriceLimit; default NoSpot.
+	SpotStrategy string `json:"spotStrategy,omitempty"`
+	// SpotDuration is the protected time of a new spot instance in market hours, 0 or 1; default 1.
+	SpotDuration *int `json:"spotDuration,omitempty"`
+	// SpotPriceLimits are CNY per instance-hour by type, for SpotWithPriceLimit.
+	SpotPriceLimits map[string]float64 `json:"spotPriceLimits,omitempty"`
+	// SystemDiskGiB is the size of the system disk; default 120.
+	SystemDiskGiB int `json:"systemDiskGiB,omitempty"`
+
+	// MultiAZPolicy chooses the offering where a request does not: PRIORITY (vSwitches, then types, in their order),
+	// BALANCE (zones evenly) or COST_OPTIMIZED (the lowest price per vCPU); default PRIORITY.
+	MultiAZPolicy string `json:"multiAZPolicy,omitempty"`
+	// CompensateWithOnDemand lets ESS buy pay-as-you-go where no spot instance can be had, whatever was asked for.
+	// Default true, as at Alibaba, where the documentation restricts it to COST_OPTIMIZED; here it holds for every policy.
+	CompensateWithOnDemand *bool `json:"compensateWithOnDemand,omitempty"`
+	// SpotInstanceRemedy lets ESS buy a replacement of its own as soon as a spot instance gets its notice.
+	SpotInstanceRemedy bool `json:"spotInstanceRemedy,omitempty"`
+	// HealthCheckType is ECS or NONE; default ECS.
+	HealthCheckType string `json:"healthCheckType,omitempty"`
+	// DefaultCooldown is in seconds; default 300. Nothing here waits for it.
+	DefaultCooldown *int `json:"defaultCooldown,omitempty"`
+	// LifecycleState is Active, Inactive or Deleting; default Active.
+	LifecycleState string `json:"lifecycleState,omitempty"`
+	// SystemSuspended is what ESS sets after seven days of failures: nothing in the group happens by itself any more,
+	// and scaling is refused.
+	SystemSuspended bool `json:"systemSuspended,omitempty"`
+	// SuspendedProcesses are some of ScaleIn, ScaleOut, HealthCheck, AlarmNotification and ScheduledAction.
+	SuspendedProcesses []string `json:"suspendedProcesses,omitempty"`
+
+	// Tags of the scaling group.
+	Tags map[string]string `json:"tags,omitempty"`
+	// ConfigurationTags are the tags of the scaling configuration.
+	ConfigurationTags map[string]string `json:"configurationTags,omitempty"`
+	// IgnoreTargeting is World.IgnoreTargeting for this pool alone.
+	IgnoreTargeting bool `json:"ignoreTargeting,omitempty"`
+	// Node is what its instances' Nodes have beyond what the tags' node templates say.
+	Node nodes.Template `json:"node,omitempty"`
+}
+
+// Policies of a group that has several offerings.
+const (
+	policyPriority = "PRIORITY"
+	policyBalance  = "BALANCE"
+	policyCost     = "COST_OPTIMIZED"
+)
+
+func (p Pool) withDefaults() Pool {
+	p.Name = cmp.Or(p.Name, p.ID)
+	p.SpotStrategy = cmp.Or(p.SpotStrategy, ecs.NoSpot)
+	p.SpotDuration = cmp.Or(p.SpotDuration, ptr.To(1))
+	p.SystemDiskGiB = cmp.Or(p.SystemDiskGiB, 120)
+	p.MultiAZPolicy = cmp.Or(p.MultiAZPolicy, policyPriority)
+	p.CompensateWithOnDemand = cmp.Or(p.CompensateWithOnDemand, ptr.To(true))
+	p.HealthCheckType = cmp.Or(p.HealthCheckType, healthCheckECS)
+	p.DefaultCooldown = cmp.Or(p.DefaultCooldown, ptr.To(300))
+	p.LifecycleState = cmp.Or(p.LifecycleState, groupActive)
+	return p
+}
+
+// Validate refuses what the real service would not store. A type or a vSwitch that does not exist is refused too,
+// but a pool without any is not: such groups exist, and clients must cope.
+func (p Pool) Validate(hasType, hasVSwitch func(id string) bool) error {
+	switch {
+	case p.ID == "":
+		return errors.New("id is missing")
+	case p.MinSize < 0 || p.MaxSize < p.MinSize:
+		return fmt.Errorf("need 0 <= minSize <= maxSize, have %d and %d", p.MinSize, p.MaxSize)
+	case p.DesiredCapacity != nil && (*p.DesiredCapacity < p.MinSize || *p.DesiredCapacity > p.MaxSize):
+		return fmt.Errorf("desiredCapacity %d is not between minSize %d and maxSize %d", *p.DesiredCapacity, p.MinSize, p.MaxSize)
+	case p.Instances > p.MaxSize:
+		return fmt.Errorf("instances %d is above maxSize %d", p.Instances, p.MaxSize)
+	case !slices.Contains([]string{"", ecs.NoSpot, ecs.SpotAsPriceGo, ecs.SpotWithPriceLimit}, p.SpotStrategy):
+		return fmt.Errorf("unknown spotStrategy %q", p.SpotStrategy)
+	case !slices.Contains([]string{"", policyPriority, policyBalance, policyCost}, p.MultiAZPolicy):
+		return fmt.Errorf("unknown multiAZPolicy %q", p.MultiAZPolicy)
+	case !slices.Contains([]string{"", healthCheckECS, healthCheckNone}, p.HealthCheckType):
+		return fmt.Errorf("unknown healthCheckType %q", p.HealthCheckType)
+	case !slices.Contains([]string{"", groupActive, groupInactive, groupDeleting}, p.LifecycleState):
+		return fmt.Errorf("unknown lifecycleState %q", p.LifecycleState)
+	case p.SpotDuration != nil && *p.SpotDuration != 0 && *p.SpotDuration != 1:
+		return fmt.Errorf("spotDuration is 0 or 1, not %d", *p.SpotDuration)
+	}
+	for _, process := range p.SuspendedProcesses {
+		if !slices.Contains(processes, process) {
+			return fmt.Errorf("unknown process %q", process)
+		}
+	}
+	for _, id := range p.InstanceTypes {
+		if !hasType(id) {
+			return fmt.Errorf("unknown instance type %q; describe it under types", id)
+		}
+	}
+	for _, id := range p.VSwitches {
+		if !hasVSwitch(id) {
+			return fmt.Errorf("unknown vSwitch %q", id)
+		}
+	}
+	if _, err := nodes.ParseTaints(p.Node.Taints); err != nil {
+		return err
+	}
+	return nil
+}
+
+// clone copies what the cloud may change.
+func (p Pool) clone() Pool {
+	p.Tags, p.ConfigurationTags = maps.Clone(p.Tags), maps.Clone(p.ConfigurationTags)
+	p.SuspendedProcesses = slices.Clone(p.SuspendedProcesses)
+	return p
+}
+
+// NodeTags are the tags that describe its nodes; the group's win over the configuration's.
+func (p Pool) NodeTags() map[string]string {
+	tags := map[string]string{}
+	maps.Copy(tags, p.ConfigurationTags)
+	maps.Copy(tags, p.Tags)
+	return tags
+}

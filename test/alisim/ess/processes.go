@@ -1,0 +1,46 @@
+package ess
+
+import (
+	"slices"
+
+	"gpu-spot-autoscaler/test/alisim/protocol"
+)
+
+func (s *Scaling) suspendProcesses(r *protocol.Request) (protocol.Reply, error) {
+	return s.changeProcesses(r, func(suspended, named []string) []string {
+		for _, p := range named {
+			if !slices.Contains(suspended, p) {
+				suspended = append(suspended, p)
+			}
+		}
+		return suspended
+	})
+}
+
+func (s *Scaling) resumeProcesses(r *protocol.Request) (protocol.Reply, error) {
+	return s.changeProcesses(r, func(suspended, named []string) []string {
+		return slices.DeleteFunc(suspended, func(p string) bool { return slices.Contains(named, p) })
+	})
+}
+
+func (s *Scaling) changeProcesses(r *protocol.Request, change func(suspended, named []string) []string) (protocol.Reply, error) {
+	g, err := s.lookup(r)
+	if err != nil {
+		return nil, err
+	}
+	named, err := r.List("Process", len(processes))
+	if err != nil {
+		return nil, err
+	}
+	if len(named) == 0 {
+		return nil, protocol.Missing("Process.1")
+	}
+	for _, p := range named {
+		if !slices.Contains(processes, p) {
+			return nil, protocol.Invalid("Process", p)
+		}
+	}
+	g.SuspendedProcesses = change(slices.Clone(g.SuspendedProcesses), named)
+	s.lookAfter(g)
+	return protocol.Reply{}, nil
+}

@@ -1,0 +1,138 @@
+package ess
+
+import (
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim/cloud"
+	"gpu-spot-autoscaler/test/alisim/ecs"
+)
+
+// InstanceView is an instance that exists, or that its scaling group believes to exist.
+type InstanceView struct {
+	ID             string `json:"id"`
+	ScalingGroupID string `json:"scalingGroupId"`
+	ActivityID     string `json:"activityId"`
+	InstanceType   string `json:"instanceType"`
+	Zone           string `json:"zone"`
+	VSwitchID      string `json:"vswitchId"`
+	SpotStrategy   string `json:"spotStrategy"`
+	// Lifecycle is the state in the scaling group, empty where it left the group.
+	Lifecycle string `json:"lifecycle,omitempty"`
+	// Status is the ECS status, or "Released".
+	Status  string    `json:"status"`
+	Created time.Time `json:"created"`
+	// ProtectedUntil is the end of the time in which the market does not reclaim it.
+	ProtectedUntil time.Time `json:"protectedUntil,omitzero"`
+	// Deadline is when it will be released; zero without notice.
+	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// Recycling says whether the instance has its notice and still runs.
+func (v InstanceView) Recycling() bool { return !v.Deadline.IsZero() && v.Status != ecs.Released }
+
+// GroupView is a scaling group.
+type GroupView struct {
+	// Pool is as it is now: actions change limits, desired capacity and suspended processes.
+	Pool
+	ConfigurationID string `json:"configurationId,omitempty"`
+	// Total counts members; Spot those that are spot instances; States members by lifecycle state.
+	Total  int            `json:"total"`
+	Spot   int            `json:"spot"`
+	States map[string]int `json:"states"`
+	// Activities are newest first.
+	Activities []ActivityView `json:"activities"`
+}
+
+// ActivityView is a scaling activity.
+type ActivityView struct {
+	ID        string    `json:"id"`
+	Status    string    `json:"status"`
+	Cause     string    `json:"cause"`
+	ErrorCode string    `json:"errorCode,omitempty"`
+	Asked     int       `json:"asked"`
+	Created   []string  `json:"created,omitempty"`
+	Removed   []string  `json:"removed,omitempty"`
+	Started   time.Time `json:"started"`
+	Ended     time.Time `json:"ended,omitzero"`
+}
+
+// Instances returns all instances, oldest first, those included that are released but still members of their group.
+func (s *Scaling) Instances() []InstanceView {
+	var all cloud.Roster[*ecs.Instance]
+	all.Items = slices.Clone(s.compute.Instances())
+	for _, i := range s.members.Items {
+		all.Add(i.Instance)
+	}
+	list := make([]InstanceView, 0, all.Len())
+	for _, i := range all.Items {
+		list = append(list, s.view(i))
+	}
+	return list
+}
+
+// Instance returns an instance; false where there is none of that ID.
+func (s *Scaling) Instance(id string) (InstanceView, bool) {
+	if m, is := s.memberBy[id]; is {
+		return s.view(m.Instance), true
+	}
+	if i, is := s.compute.Instance(id); is {
+		return s.view(i), true
+	}
+	return InstanceView{}, false
+}
+
+// Groups returns all scaling groups, oldest first.
+func (s *Scaling) Groups() (list []GroupView) {
+	for _, g := range s.groups.Items {
+		list = append(list, g.view())
+	}
+	return list
+}
+
+// Group returns a scaling group; false where there is none of that ID.
+func (s *Scaling) Group(id string) (GroupView, bool) {
+	g, known := s.groupByID[id]
+	if !known {
+		return GroupView{}, false
+	}
+	return g.view(), true
+}
+
+func (s *Scaling) view(i *ecs.Instance) InstanceView {
+	v := InstanceView{
+		ID: i.ID, ScalingGroupID: i.GroupID, InstanceType: i.Type.ID, Zone: i.VSwitch.Zone, VSwitchID: i.VSwitch.ID,
+		SpotStrategy: i.SpotStrategy, Status: i.Status, Created: i.Created, ProtectedUntil: i.ProtectedUntil, Deadline: i.Deadline,
+	}
+	if m, is := s.memberBy[i.ID]; is {
+		v.ScalingGroupID, v.ActivityID, v.Lifecycle = m.group.ID, m.activityID, m.lifecycle
+	}
+	return v
+}
+
+func (g *group) view() GroupView {
+	v := GroupView{Pool: g.Pool.clone(), ConfigurationID: g.configID, Total: g.members.Len(), Spot: g.spot, States: map[string]int{}}
+	for state, n := range g.states {
+		if n > 0 {
+			v.States[state] = n
+		}
+	}
+	for _, a := range slices.Backward(g.history) {
+		v.Activities = append(v.Activities, a.view())
+	}
+	return v
+}
+
+func (a *activity) view() ActivityView {
+	v := ActivityView{
+		ID: a.id, Status: a.status, Cause: a.cause, Asked: a.purchase.count, Removed: slices.Clone(a.removed),
+		Started: a.started, Ended: a.ended,
+	}
+	for _, i := range a.created {
+		v.Created = append(v.Created, i.ID)
+	}
+	if a.failure != nil {
+		v.ErrorCode = a.failure.Code
+	}
+	return v
+}
