@@ -3,6 +3,7 @@ package alicloud
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,37 +16,6 @@ import (
 
 // raw is a literal reply, for those whose odd types are the point.
 func raw(body string) answer { return answer{status: 200, body: body} }
-
-func TestScalingGroups(t *testing.T) {
-	w := newWire(t, func(url.Values) answer {
-		return raw(`{"RequestId":"r","TotalCount":"2","PageSize":50,"PageNumber":1,"ScalingGroups":{"ScalingGroup":[
-		{"ScalingGroupId":"asg-2","ScalingGroupName":"v100","RegionId":"cn-test-1","MinSize":0,"MaxSize":"10","DesiredCapacity":3,
-		 "EnableDesiredCapacity":true,"TotalCapacity":4,"LifecycleState":"Active","SystemSuspended":false,
-		 "SuspendedProcesses":{"SuspendedProcess":["HealthCheck"]},"ActiveScalingConfigurationId":"asc-1",
-		 "LaunchTemplateId":"lt-1","LaunchTemplateVersion":"Default","LaunchTemplateOverrides":{"LaunchTemplateOverride":[{"InstanceType":"ecs.a"},{"InstanceType":"ecs.b"}]},
-		 "VSwitchIds":{"VSwitchId":["vsw-a","vsw-b"]},"MultiAZPolicy":"PRIORITY","CompensateWithOnDemand":true,"SpotInstanceRemedy":"true",
-		 "HealthCheckType":"ECS","DefaultCooldown":300,"Tags":{"Tag":[{"TagKey":"owner","TagValue":"me","Propagate":false},{"TagKey":"empty","TagValue":""}]}},
-		{"ScalingGroupId":"asg-1","EnableDesiredCapacity":false,"VSwitchId":"vsw-c","Tags":{"Tag":[{"TagKey":"owner","TagValue":"me"},{"TagKey":"empty","TagValue":"x"}]}},
-		{"ScalingGroupId":"asg-0","Tags":{"Tag":[{"TagKey":"owner","TagValue":"somebody else"}]}}]}}`)
-	})
-	groups, err := w.client().ScalingGroups(t.Context(), GroupFilter{Tags: map[string]string{"owner": "me", "empty": ""}})
-	require.NoError(t, err)
-	desired := 3
-	assert.Equal(t, []ScalingGroup{
-		{ID: "asg-1", VSwitchIDs: []string{"vsw-c"}, Tags: map[string]string{"owner": "me", "empty": "x"}},
-		{ID: "asg-2", Name: "v100", RegionID: "cn-test-1", MaxSize: 10, DesiredCapacity: &desired, TotalCapacity: 4, LifecycleState: "Active",
-			SuspendedProcess: []string{"HealthCheck"}, ActiveScalingConfigurationID: "asc-1",
-			LaunchTemplateID: "lt-1", LaunchTemplateVersion: "Default", LaunchTemplateTypes: []string{"ecs.a", "ecs.b"},
-			VSwitchIDs: []string{"vsw-a", "vsw-b"}, MultiAZPolicy: "PRIORITY", CompensateWithOnDemand: true, SpotInstanceRemedy: true,
-			HealthCheckType: "ECS", DefaultCooldown: 5 * time.Minute, Tags: map[string]string{"owner": "me", "empty": ""}},
-	}, groups, "what has not the tags is not ours, whatever the service says")
-
-	q := w.seen("DescribeScalingGroups")[0]
-	assert.Equal(t, "50", q.Get("PageSize"))
-	assert.Equal(t, "cn-test-1", q.Get("RegionId"))
-	sent := map[string]string{q.Get("Tag.1.Key"): q.Get("Tag.1.Value"), q.Get("Tag.2.Key"): q.Get("Tag.2.Value")}
-	assert.Equal(t, map[string]string{"owner": "me", "empty": ""}, sent)
-}
 
 func TestScalingConfigurations(t *testing.T) {
 	w := newWire(t, func(url.Values) answer {
@@ -65,44 +35,46 @@ func TestScalingConfigurations(t *testing.T) {
 	}, got)
 }
 
-func TestActivities(t *testing.T) {
-	w := newWire(t, func(url.Values) answer {
-		return raw(`{"TotalCount":2,"ScalingActivities":{"ScalingActivity":[
-		{"ScalingActivityId":"asa-1","ScalingGroupId":"asg-1","StatusCode":"Failed","StatusMessage":"no stock","ErrorCode":"OperationDenied.NoStock",
-		 "ErrorMessage":"The resource is out of stock.","ActivityMetadata":"offering","StartTime":"2025-01-02T03:04Z","EndTime":"2025-01-02T03:05:06Z"},
-		{"ScalingActivityId":"asa-2","ScalingGroupId":"asg-1","StatusCode":"InProgress","Detail":"adding","CreatedInstances":{"CreatedInstance":["i-1"]},"StartTime":"2025-01-02T03:06Z"}]}}`)
-	})
-	c := w.client()
-	failed := Activity{ID: "asa-1", ScalingGroupID: "asg-1", Status: ActivityFailed, StatusDetail: "no stock", ErrorCode: "OperationDenied.NoStock",
-		ErrorMessage: "The resource is out of stock.", Metadata: "offering",
-		Started: time.Date(2025, 1, 2, 3, 4, 0, 0, time.UTC), Ended: time.Date(2025, 1, 2, 3, 5, 6, 0, time.UTC)}
-	running := Activity{ID: "asa-2", ScalingGroupID: "asg-1", Status: ActivityInProgress, StatusDetail: "adding", CreatedInstances: []string{"i-1"},
-		Started: time.Date(2025, 1, 2, 3, 6, 0, 0, time.UTC)}
-
-	got, err := c.Activities(t.Context(), []string{"asa-1", "asa-2"})
-	require.NoError(t, err)
-	assert.Equal(t, []Activity{failed, running}, got)
-	assert.True(t, got[0].Done())
-	assert.False(t, got[1].Done())
-
-	got, err = c.GroupActivities(t.Context(), "asg-1", ActivityInProgress)
-	require.NoError(t, err)
-	assert.Equal(t, []Activity{running, failed}, got, "the newest comes first")
-	q := w.seen("DescribeScalingActivities")[1]
-	assert.Equal(t, "asg-1", q.Get("ScalingGroupId"))
-	assert.Equal(t, "InProgress", q.Get("StatusCode"))
-}
-
 func TestScale(t *testing.T) {
-	w := newWire(t, func(url.Values) answer { return ok(object{"ScalingActivityId": "asa-1"}) })
-	id, err := w.client().Scale(t.Context(), ScaleRequest{ScalingGroupID: "asg-1", Delta: 7, ClientToken: "tok", Metadata: "meta",
-		InstanceType: "ecs.a", VSwitchIDs: []string{"vsw-a", "vsw-b"}, SpotStrategy: SpotAsPriceGo})
-	require.NoError(t, err)
-	assert.Equal(t, "asa-1", id)
-	want := map[string]string{"ScalingGroupId": "asg-1", "AdjustmentType": "QuantityChangeInCapacity", "AdjustmentValue": "7", "ClientToken": "tok",
-		"ActivityMetadata": "meta", "ParallelTask": "true", "InstanceType.1": "ecs.a", "VSwitchId.1": "vsw-a", "VSwitchId.2": "vsw-b",
-		"SpotStrategy": "SpotAsPriceGo", "Version": "2014-08-28"}
-	assertParameters(t, want, w.seen("ScaleWithAdjustment")[0])
+	target := map[string]string{"ScalingGroupId": "asg-1", "AdjustmentType": "QuantityChangeInCapacity", "AdjustmentValue": "7",
+		"ClientToken": "tok", "ActivityMetadata": "meta", "ParallelTask": "true", "SyncActivity": "", "InstanceType.1": "ecs.a",
+		"VSwitchId.1": "vsw-a", "VSwitchId.2": "vsw-b", "SpotStrategy": "SpotAsPriceGo", "Version": "2014-08-28"}
+	for name, test := range map[string]struct {
+		change func(*ScaleRequest)
+		reply  object
+		sent   map[string]string
+		want   Scaling
+	}{
+		"beside other activities": {reply: object{"ScalingActivityId": "asa-1"}, want: Scaling{ActivityID: "asa-1"}},
+		"one after the other": {
+			change: func(r *ScaleRequest) { r.Serial = true },
+			reply:  object{"ScalingActivityId": "asa-1"}, sent: map[string]string{"ParallelTask": ""}, want: Scaling{ActivityID: "asa-1"},
+		},
+		"in a group with a desired capacity": {
+			change: func(r *ScaleRequest) { r.Sync = true },
+			reply:  object{"ScalingActivityId": "asa-1"}, sent: map[string]string{"SyncActivity": "true"}, want: Scaling{ActivityID: "asa-1"},
+		},
+		"where only the desired capacity was changed": {
+			change: func(r *ScaleRequest) { r.Sync = true },
+			reply:  object{"ScalingActivityId": "", "ActivityType": "CapacityChange"}, want: Scaling{CapacityChange: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, func(url.Values) answer { return ok(test.reply) })
+			request := ScaleRequest{ScalingGroupID: "asg-1", Delta: 7, ClientToken: "tok", Metadata: "meta",
+				InstanceType: "ecs.a", VSwitchIDs: []string{"vsw-a", "vsw-b"}, SpotStrategy: SpotAsPriceGo}
+			if test.change != nil {
+				test.change(&request)
+			}
+			got, err := w.client().Scale(t.Context(), request)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, got)
+			want := maps.Clone(target)
+			delete(want, "SyncActivity")
+			maps.Copy(want, test.sent)
+			assertParameters(t, want, w.seen("ScaleWithAdjustment")[0])
+		})
+	}
 }
 
 func TestScaleUntargeted(t *testing.T) {

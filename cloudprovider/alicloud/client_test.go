@@ -56,7 +56,7 @@ func TestRetries(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWire(t, inTurn(test.answers...))
-			id, err := w.client().Scale(t.Context(), buy("token-1"))
+			scaled, err := w.client().Scale(t.Context(), buy("token-1"))
 
 			sent := w.seen("ScaleWithAdjustment")
 			assert.Len(t, sent, test.attempts)
@@ -65,7 +65,7 @@ func TestRetries(t *testing.T) {
 			}
 			if test.class == "" {
 				require.NoError(t, err)
-				assert.Equal(t, "asa-1", id)
+				assert.Equal(t, "asa-1", scaled.ActivityID)
 				return
 			}
 			var e *Error
@@ -93,9 +93,9 @@ func TestEveryAttemptIsSignedAnew(t *testing.T) {
 
 func TestTimeoutOfOneAttempt(t *testing.T) {
 	w := newWire(t, inTurn(answer{hang: true}, ok(object{"ScalingActivityId": "asa-1"})))
-	id, err := w.client(func(o *Options) { o.Timeout = 50 * time.Millisecond }).Scale(t.Context(), buy("t"))
+	scaled, err := w.client(func(o *Options) { o.Timeout = 50 * time.Millisecond }).Scale(t.Context(), buy("t"))
 	require.NoError(t, err)
-	assert.Equal(t, "asa-1", id)
+	assert.Equal(t, "asa-1", scaled.ActivityID)
 
 	w = newWire(t, inTurn(answer{hang: true}))
 	_, err = w.client(func(o *Options) { o.Timeout = 20 * time.Millisecond }).Scale(t.Context(), buy("t"))
@@ -210,9 +210,9 @@ func TestManyGoroutines(t *testing.T) {
 	for n := range 100 {
 		group.Go(func() {
 			token := fmt.Sprint(n)
-			id, err := c.Scale(t.Context(), buy(token))
+			scaled, err := c.Scale(t.Context(), buy(token))
 			assert.NoError(t, err)
-			assert.Equal(t, "asa-"+token, id, "replies are not mixed up")
+			assert.Equal(t, "asa-"+token, scaled.ActivityID, "replies are not mixed up")
 			got, err := c.ScalingInstances(t.Context(), InstanceFilter{})
 			assert.NoError(t, err)
 			assert.Len(t, got, len(instances))
@@ -308,12 +308,12 @@ func TestHTTPSUnlessToldOtherwise(t *testing.T) {
 	w.Config.ErrorLog = log.New(io.Discard, "", 0) // the refused handshakes are expected
 	w.StartTLS()
 	defer w.Close()
-	id, err := w.client(func(o *Options) {
+	scaled, err := w.client(func(o *Options) {
 		o.Scheme, o.Transport = "", w.Client().Transport
 		o.Endpoints.ESS = strings.TrimPrefix(w.URL, "https://")
 	}).Scale(t.Context(), buy("t"))
 	require.NoError(t, err)
-	assert.Equal(t, "asa-1", id)
+	assert.Equal(t, "asa-1", scaled.ActivityID)
 
 	_, err = w.client(func(o *Options) { o.Scheme, o.Endpoints.ESS = "https", strings.TrimPrefix(w.URL, "https://") }).Scale(t.Context(), buy("t"))
 	assert.Equal(t, Unavailable, ClassOf(err), "a certificate nobody vouches for is refused")

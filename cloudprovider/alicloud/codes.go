@@ -37,11 +37,26 @@ func Classes() []Class {
 		Unavailable, Unknown}
 }
 
+// Codes of Alibaba's that callers act upon.
+const (
+	// CodeActivityInProgress: the scaling group does one thing at a time, and is busy.
+	CodeActivityInProgress = "ScalingActivityInProgress"
+	// CodeNoChange: the scaling group is at its maximum, or minimum.
+	CodeNoChange = "IncorrectCapacity.NoChange"
+)
+
 // classOfCode holds the codes that are documented for the calls and activities in use.
 // Source: the error pages of ESS 2014-08-28, ECS 2014-05-26, VPC 2016-04-28 and STS 2015-04-01.
 var classOfCode = map[string]Class{
 	"OperationDenied.NoStock":                    Stockout,
+	"OperationDenied":                            Stockout, // RunInstances: the resource is out of usage
 	"NoInstanceStock":                            Stockout,
+	"InstanceType.Offline":                       Stockout,
+	"ResourceNotAvailable":                       Stockout,
+	"Invalid.Zone.NotEnoughResource":             Stockout,
+	"InvalidParameter.NotEnoughResource":         Stockout,
+	"InstanceTypesOrDiskTypesNotSupported":       Stockout, // not in this zone
+	"Zone.NotOpen":                               Stockout,
 	"Zone.NotOnSale":                             Stockout,
 	"OperationDenied.ZoneSoldOut":                Stockout,
 	"RecommendEmpty.InstanceTypeSoldOut":         Stockout,
@@ -51,19 +66,26 @@ var classOfCode = map[string]Class{
 	"InvalidSpotPriceLimit":                      PriceTooLow,
 	"InvalidSpotPriceLimit.LowerThanPublicPrice": PriceTooLow,
 
+	"OperationDenied.SpotPriceLowerThanPublicPrice": PriceTooLow,
+	"OperationDenied.SpotPriceLimit":                PriceTooLow,
+
 	"QuotaExceed.ElasticQuota":              Quota,
 	"QuotaExceed.AfterpayInstance":          Quota,
 	"InvalidVSwitchId.IpNotEnough":          Quota,
 	"InsufficientBalance":                   Quota,
 	"InvalidAccountStatus.NotEnoughBalance": Quota,
 	"Account.Arrearage":                     Quota,
+	"InvalidPayMethod":                      Quota,
+	"PaymentMethodNotFound":                 Quota,
 	"IncorrectCapacity.MaxSize":             Quota,
+	"InvalidCapacity.MaxSize":               Quota,
+	CodeNoChange:                            Quota, // a group at its maximum
 
 	"Throttling":      Throttled,
 	"Throttling.User": Throttled,
 	"Throttling.Api":  Throttled,
 
-	"ScalingActivityInProgress":   Conflict,
+	CodeActivityInProgress:        Conflict,
 	"Operation.Conflict":          Conflict,
 	"OperationConflict":           Conflict,
 	"IncorrectScalingGroupStatus": Conflict,
@@ -74,35 +96,43 @@ var classOfCode = map[string]Class{
 	"InvalidScalingConfigurationId.NotFound": NotFound,
 	CodeNoPrice:                              NotFound,
 
-	"Forbidden.Unauthorized":         Unauthorized,
-	"Forbidden.RAM":                  Unauthorized,
-	"NoPermission":                   Unauthorized,
-	"InvalidAccessKeyId.NotFound":    Unauthorized,
-	"InvalidAccessKeyId.Inactive":    Unauthorized,
-	"SignatureDoesNotMatch":          Unauthorized,
-	"IncompleteSignature":            Unauthorized,
-	"InvalidSecurityToken.Expired":   Unauthorized,
-	"InvalidSecurityToken.Malformed": Unauthorized,
-	"InvalidTimeStamp.Expired":       Unauthorized,
-	"IllegalTimestamp":               Unauthorized,
-	CodeCredentials:                  Unauthorized,
+	"RegionUnauthorized":                    Unauthorized,
+	"InvalidInstanceType.ValueUnauthorized": Unauthorized,
+	"InvalidSpotAuthorized":                 Unauthorized,
+	"Forbidden.Unauthorized":                Unauthorized,
+	"Forbidden.RAM":                         Unauthorized,
+	"NoPermission":                          Unauthorized,
+	"InvalidAccessKeyId.NotFound":           Unauthorized,
+	"InvalidAccessKeyId.Inactive":           Unauthorized,
+	"SignatureDoesNotMatch":                 Unauthorized,
+	"IncompleteSignature":                   Unauthorized,
+	"InvalidSecurityToken.Expired":          Unauthorized,
+	"InvalidSecurityToken.Malformed":        Unauthorized,
+	"InvalidTimeStamp.Expired":              Unauthorized,
+	"IllegalTimestamp":                      Unauthorized,
+	CodeCredentials:                         Unauthorized,
 
 	"IncorrectCapacity.MinSize": BelowMinimum,
 
-	"MissingParameter":            Invalid,
-	"InvalidParameter":            Invalid,
-	"IdempotentParameterMismatch": Invalid,
-	"UnsupportedOperation":        Invalid,
-	CodeInvalidRequest:            Invalid,
+	"MissingParameter":                            Invalid,
+	"InvalidParameter":                            Invalid,
+	"IdempotentParameterMismatch":                 Invalid,
+	"UnsupportedOperation":                        Invalid,
+	"InvalidParameter.Conflict":                   Invalid, // parameters that contradict each other
+	"ImageNotSupportInstanceType":                 Invalid,
+	"DependencyViolation.IoOptimized":             Invalid,
+	"IncorrectScalingConfigurationLifecycleState": Invalid,
+	CodeInvalidRequest:                            Invalid,
 
-	"InternalError":      Unavailable,
-	"ServiceUnavailable": Unavailable,
-	"SignatureNonceUsed": Unavailable, // signed anew, it passes
-	CodeNetwork:          Unavailable,
-	CodeTimeout:          Unavailable,
-	CodeCanceled:         Unavailable,
-	CodeNotJSON:          Unavailable,
-	CodeHTTP:             Unavailable,
+	"InternalError":             Unavailable,
+	"NodeControllerUnavailable": Unavailable,
+	"ServiceUnavailable":        Unavailable,
+	"SignatureNonceUsed":        Unavailable, // signed anew, it passes
+	CodeNetwork:                 Unavailable,
+	CodeTimeout:                 Unavailable,
+	CodeCanceled:                Unavailable,
+	CodeNotJSON:                 Unavailable,
+	CodeHTTP:                    Unavailable,
 }
 
 // classOfPattern takes the codes that are not in the table; the first match wins, so the particular stands first.
@@ -114,6 +144,9 @@ var classOfPattern = []struct {
 	{strings.Contains, "nostock", Stockout},
 	{strings.Contains, "soldout", Stockout},
 	{strings.Contains, "notonsale", Stockout},
+	{strings.Contains, "notenoughresource", Stockout},
+	{strings.Contains, "zonenotsupport", Stockout},
+	{strings.Contains, "spotprice", PriceTooLow},
 	{strings.HasPrefix, "invalidspotpricelimit", PriceTooLow},
 	{strings.HasPrefix, "quotaexceed", Quota},
 	{strings.Contains, "quotaexceed", Quota},
@@ -135,6 +168,29 @@ var classOfPattern = []struct {
 	{strings.HasPrefix, "invalid", Invalid},
 	{strings.HasPrefix, "missing", Invalid},
 	{strings.HasPrefix, "illegal", Invalid},
+}
+
+// codeOfPhrases are for activities that have no code, be it in a field or in their text. The phrases are those of the
+// messages of the same codes, and of the page "Troubleshoot scaling activity exceptions" (Auto Scaling, August 2026).
+var codeOfPhrases = []struct{ phrase, code string }{
+	{"out of stock", "OperationDenied.NoStock"},
+	{"sold out", "OperationDenied.NoStock"},
+	{"not on sale", "Zone.NotOnSale"},
+	{"lower than the public price", "OperationDenied.SpotPriceLowerThanPublicPrice"},
+	{"does not have enough balance", "InvalidAccountStatus.NotEnoughBalance"},
+	{"not enough balance", "InvalidAccountStatus.NotEnoughBalance"},
+	{"total capacity will not change", CodeNoChange},
+}
+
+// codeOfPhrase is empty for a text that says nothing known.
+func codeOfPhrase(text string) string {
+	text = strings.ToLower(text)
+	for _, known := range codeOfPhrases {
+		if strings.Contains(text, known.phrase) {
+			return known.code
+		}
+	}
+	return ""
 }
 
 // ClassOfCode returns the class of an error code, be it of a reply or of a scaling activity. An empty code has the

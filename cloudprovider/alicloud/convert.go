@@ -38,31 +38,6 @@ func parseTime(text string) time.Time {
 	return time.Time{}
 }
 
-func scalingGroup(g *essapi.ScalingGroup) ScalingGroup {
-	out := ScalingGroup{
-		ID: g.ScalingGroupId, Name: g.ScalingGroupName, RegionID: g.RegionId,
-		MinSize: g.MinSize, MaxSize: g.MaxSize, TotalCapacity: g.TotalCapacity,
-		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended,
-		SuspendedProcess:             g.SuspendedProcesses.SuspendedProcess,
-		ActiveScalingConfigurationID: g.ActiveScalingConfigurationId,
-		LaunchTemplateID:             g.LaunchTemplateId, LaunchTemplateVersion: g.LaunchTemplateVersion,
-		VSwitchIDs: g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
-		CompensateWithOnDemand: g.CompensateWithOnDemand, SpotInstanceRemedy: g.SpotInstanceRemedy,
-		HealthCheckType: g.HealthCheckType, DefaultCooldown: time.Duration(g.DefaultCooldown) * time.Second,
-		Tags: tags(g.Tags.Tag),
-	}
-	if g.EnableDesiredCapacity {
-		out.DesiredCapacity = &g.DesiredCapacity
-	}
-	if len(out.VSwitchIDs) == 0 && g.VSwitchId != "" {
-		out.VSwitchIDs = []string{g.VSwitchId}
-	}
-	for _, o := range g.LaunchTemplateOverrides.LaunchTemplateOverride {
-		out.LaunchTemplateTypes = append(out.LaunchTemplateTypes, o.InstanceType)
-	}
-	return out
-}
-
 // tags reads both spellings: TagKey and TagValue of groups, Key and Value of configurations.
 func tags(list []essapi.Tag) map[string]string {
 	out := make(map[string]string, len(list))
@@ -111,17 +86,4 @@ func scalingConfiguration(g *essapi.ScalingConfigurationInDescribeScalingConfigu
 		}
 	}
 	return out
-}
-
-func activity(a *essapi.ScalingActivity) Activity {
-	detail := a.StatusMessage
-	if detail == "" {
-		detail = a.Detail
-	}
-	return Activity{
-		ID: a.ScalingActivityId, ScalingGroupID: a.ScalingGroupId,
-		Status: a.StatusCode, StatusDetail: detail, ErrorCode: a.ErrorCode, ErrorMessage: a.ErrorMessage,
-		Metadata: a.ActivityMetadata, CreatedInstances: a.CreatedInstances.CreatedInstance,
-		Started: parseTime(a.StartTime), Ended: parseTime(a.EndTime),
-	}
 }

@@ -74,6 +74,21 @@ func IsUncertain(err error) bool {
 	return errors.As(err, &e) && e.Uncertain
 }
 
+// CodeOf returns the error code of a failed call, "" for errors of other origin.
+func CodeOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// Refuses says whether Alibaba refused the call on account of the parameter, as one that it does not know does.
+func Refuses(err error, parameter string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Class == Invalid && (strings.Contains(e.Code, parameter) || strings.Contains(e.Message, parameter))
+}
+
 func markUncertain(err error, uncertain bool) {
 	var e *Error
 	if errors.As(err, &e) {

@@ -19,18 +19,24 @@ func mustJSON(v any) []byte {
 
 func TestClassOfCode(t *testing.T) {
 	codes := map[Class][]string{
-		"":           {""},
-		Stockout:     {"OperationDenied.NoStock", "NoInstanceStock", "Zone.NotOnSale", "RecommendEmpty.InstanceTypeSoldOut", "Some.NoStock"},
-		PriceTooLow:  {"InvalidSpotPriceLimit", "InvalidSpotPriceLimit.LowerThanPublicPrice", "InvalidSpotPriceLimit.New"},
-		Quota:        {"QuotaExceed.ElasticQuota", "QuotaExceed.AfterpayInstance", "QuotaExceeded", "QuotaExceeded.Anything", "InvalidVSwitchId.IpNotEnough", "InsufficientBalance", "InvalidAccountStatus.NotEnoughBalance"},
-		Throttled:    {"Throttling", "Throttling.User", "Throttling.Anything"},
-		Conflict:     {"ScalingActivityInProgress", "Operation.Conflict", "IncorrectScalingGroupStatus"},
+		"": {""},
+		Stockout: {"OperationDenied.NoStock", "NoInstanceStock", "Zone.NotOnSale", "RecommendEmpty.InstanceTypeSoldOut", "Some.NoStock",
+			"InstanceType.Offline", "OperationDenied", "ResourceNotAvailable", "Invalid.Zone.NotEnoughResource", "InvalidParameter.NotEnoughResource",
+			"InstanceTypesOrDiskTypesNotSupported", "InvalidInstanceType.ZoneNotSupported", "Zone.NotOpen"},
+		PriceTooLow: {"InvalidSpotPriceLimit", "InvalidSpotPriceLimit.LowerThanPublicPrice", "InvalidSpotPriceLimit.New",
+			"OperationDenied.SpotPriceLowerThanPublicPrice", "OperationDenied.SpotPriceLimit"},
+		Quota: {"QuotaExceed.ElasticQuota", "QuotaExceed.AfterpayInstance", "QuotaExceeded", "QuotaExceeded.Anything", "InvalidVSwitchId.IpNotEnough", "InsufficientBalance", "InvalidAccountStatus.NotEnoughBalance",
+			"IncorrectCapacity.NoChange", "IncorrectCapacity.MaxSize", "QuotaExceed.SpotInstance", "QuotaExceeded.ScalingInstance", "Account.Arrearage"},
+		Throttled:    {"Throttling", "Throttling.User", "Throttling.Anything", "Throttling.Resource"},
+		Conflict:     {"ScalingActivityInProgress", "Operation.Conflict", "InvalidOperation.Conflict", "IncorrectScalingGroupStatus"},
 		NotFound:     {"InvalidScalingGroupId.NotFound", "InvalidInstanceId.NotFound", "InvalidAnything.NotFound"},
-		Unauthorized: {"Forbidden.Unauthorized", "Forbidden", "InvalidAccessKeyId.NotFound", "SignatureDoesNotMatch", "InvalidSecurityToken.Expired", "NoPermission", "InvalidTimeStamp.Expired"},
+		Unauthorized: {"Forbidden.Unauthorized", "Forbidden", "InvalidAccessKeyId.NotFound", "SignatureDoesNotMatch", "InvalidSecurityToken.Expired", "NoPermission", "InvalidTimeStamp.Expired", "InvalidInstanceType.ValueUnauthorized"},
 		BelowMinimum: {"IncorrectCapacity.MinSize"},
-		Invalid:      {"InvalidParameter", "MissingParameter", "InvalidAnything", "MissingPageSize"},
-		Unavailable:  {"InternalError", "ServiceUnavailable", CodeNetwork, CodeNotJSON},
-		Unknown:      {"Surprise"},
+		Invalid: {"InvalidParameter", "MissingParameter", "InvalidAnything", "MissingPageSize", "InvalidParameter.Conflict",
+			"InvalidSystemDiskCategory.ValueNotSupported", "InvalidSpotStrategy", "InvalidSpotParam.EmptyParameter", "ImageNotSupportInstanceType",
+			"DependencyViolation.IoOptimized"},
+		Unavailable: {"InternalError", "ServiceUnavailable", CodeNetwork, CodeNotJSON},
+		Unknown:     {"Surprise"},
 	}
 	for class, list := range codes {
 		for _, code := range list {

@@ -25,67 +25,6 @@ const (
 	maxStopTimeout      = 240 * time.Second
 )
 
-// GroupFilter narrows a listing of scaling groups. The zero filter is all of the region.
-type GroupFilter struct {
-	IDs []string
-	// Tags must all be on the group; an empty value stands for any.
-	Tags map[string]string
-}
-
-// ScalingGroups lists scaling groups, ordered by id. Ids that do not exist are left out.
-func (c *Client) ScalingGroups(ctx context.Context, filter GroupFilter) ([]ScalingGroup, error) {
-	list := func(ctx context.Context, ids []string) ([]ScalingGroup, error) {
-		return listPages(ctx, essPageSize, func(g ScalingGroup) string { return g.ID },
-			func(ctx context.Context, number int) (page[ScalingGroup], error) {
-				return c.scalingGroupsPage(ctx, ids, filter.Tags, number)
-			})
-	}
-	var groups []ScalingGroup
-	var err error
-	if len(filter.IDs) == 0 {
-		groups, err = list(ctx, nil)
-	} else {
-		groups, err = inBatches(ctx, filter.IDs, essIDBatch, list)
-	}
-	if err != nil {
-		return nil, err
-	}
-	groups = slices.DeleteFunc(groups, func(g ScalingGroup) bool { return !hasTags(g.Tags, filter.Tags) })
-	slices.SortFunc(groups, func(a, b ScalingGroup) int { return cmp.Compare(a.ID, b.ID) })
-	return groups, nil
-}
-
-func (c *Client) scalingGroupsPage(ctx context.Context, ids []string, tags map[string]string, number int) (page[ScalingGroup], error) {
-	r, err := send(ctx, c, request[*essapi.DescribeScalingGroupsResponse]{
-		service: ess, action: "DescribeScalingGroups", response: essapi.CreateDescribeScalingGroupsResponse,
-		build: func() requests.AcsRequest {
-			q := essapi.CreateDescribeScalingGroupsRequest()
-			q.PageSize, q.PageNumber = requests.NewInteger(essPageSize), requests.NewInteger(number)
-			q.ScalingGroupId = listOf(ids)
-			if len(tags) > 0 {
-				q.Tag = &[]essapi.DescribeScalingGroupsTag{}
-			}
-			for key, value := range tags {
-				*q.Tag = append(*q.Tag, essapi.DescribeScalingGroupsTag{Key: key, Value: value})
-			}
-			return q
-		}})
-	if err != nil {
-		return page[ScalingGroup]{}, err
-	}
-	return page[ScalingGroup]{convert(r.ScalingGroups.ScalingGroup, scalingGroup), r.PageSize, r.TotalCount}, nil
-}
-
-// hasTags guards against a service that does not know the filter: what is not ours must not be managed.
-func hasTags(tags, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if got, ok := tags[key]; !ok || (value != "" && got != value) {
-			return false
-		}
-	}
-	return true
-}
-
 // InstanceFilter narrows a listing of scaling instances. The zero filter is all groups of the region.
 type InstanceFilter struct {
 	ScalingGroupID string
@@ -140,48 +79,16 @@ func (c *Client) ScalingConfigurations(ctx context.Context, ids []string) ([]Sca
 	})
 }
 
-// Activities returns the scaling activities of the ids; those that do not exist are left out.
-func (c *Client) Activities(ctx context.Context, ids []string) ([]Activity, error) {
-	return inBatches(ctx, ids, essIDBatch, func(ctx context.Context, ids []string) ([]Activity, error) {
-		return c.activities(ctx, func(q *essapi.DescribeScalingActivitiesRequest) { q.ScalingActivityId = listOf(ids) })
-	})
-}
-
-// GroupActivities returns the 50 last activities of a group, the newest first, of one status or, where status is "",
-// of any.
-func (c *Client) GroupActivities(ctx context.Context, groupID, status string) ([]Activity, error) {
-	activities, err := c.activities(ctx, func(q *essapi.DescribeScalingActivitiesRequest) {
-		q.ScalingGroupId, q.StatusCode = groupID, status
-	})
-	slices.SortStableFunc(activities, func(a, b Activity) int { return b.Started.Compare(a.Started) })
-	return activities, err
-}
-
-func (c *Client) activities(ctx context.Context, narrow func(*essapi.DescribeScalingActivitiesRequest)) ([]Activity, error) {
-	r, err := send(ctx, c, request[*essapi.DescribeScalingActivitiesResponse]{
-		service: ess, action: "DescribeScalingActivities", response: essapi.CreateDescribeScalingActivitiesResponse,
-		build: func() requests.AcsRequest {
-			q := essapi.CreateDescribeScalingActivitiesRequest()
-			q.PageSize = requests.NewInteger(essPageSize)
-			narrow(q)
-			return q
-		}})
-	if err != nil {
-		return nil, err
-	}
-	return convert(r.ScalingActivities.ScalingActivity, activity), nil
-}
-
-// Scale asks a group for more instances and returns the activity that will bring them. Stock, price and quota are
-// not checked before it returns; they fail the activity.
+// Scale asks a group for more instances. Stock, price and quota are not checked before it returns; they fail the
+// activity that will bring them.
 //
 // Where the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
-func (c *Client) Scale(ctx context.Context, s ScaleRequest) (activityID string, err error) {
+func (c *Client) Scale(ctx context.Context, s ScaleRequest) (Scaling, error) {
 	r, err := c.adjust(ctx, s, nil)
 	if err != nil {
-		return "", err
+		return Scaling{}, err
 	}
-	return r.ScalingActivityId, nil
+	return Scaling{ActivityID: r.ScalingActivityId, CapacityChange: r.ActivityType == "CapacityChange"}, nil
 }
 
 // adjust sends ScaleWithAdjustment. Parameters that the SDK does not know are in extra.
@@ -201,7 +108,12 @@ func (c *Client) adjust(ctx context.Context, s ScaleRequest, extra map[string]st
 			q := essapi.CreateScaleWithAdjustmentRequest()
 			q.ScalingGroupId, q.ClientToken, q.ActivityMetadata = s.ScalingGroupID, s.ClientToken, s.Metadata
 			q.AdjustmentType, q.AdjustmentValue = "QuantityChangeInCapacity", requests.NewInteger(s.Delta)
-			q.ParallelTask = requests.NewBoolean(true)
+			if !s.Serial {
+				q.ParallelTask = requests.NewBoolean(true)
+			}
+			if s.Sync {
+				q.SyncActivity = requests.NewBoolean(true)
+			}
 			if s.InstanceType != "" {
 				q.InstanceType = &[]string{s.InstanceType}
 			}

@@ -102,10 +102,10 @@ func TestBuyingAndGivingBack(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, vswitches, 2)
 
-	id, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 25, ClientToken: "token", Metadata: "meta",
+	scaled, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 25, ClientToken: "token", Metadata: "meta",
 		InstanceType: large, VSwitchIDs: []string{"vsw-b"}, SpotStrategy: alicloud.SpotAsPriceGo})
 	require.NoError(t, err)
-	bought := done(t, c, id)
+	bought := done(t, c, scaled.ActivityID)
 	assert.Equal(t, alicloud.ActivitySuccessful, bought.Status)
 	assert.Equal(t, "meta", bought.Metadata)
 	require.Len(t, bought.CreatedInstances, 25)
@@ -119,7 +119,7 @@ func TestBuyingAndGivingBack(t *testing.T) {
 	assert.Equal(t, large, inService[0].InstanceType)
 	assert.Equal(t, zoneB, inService[0].ZoneID)
 	assert.Equal(t, alicloud.SpotAsPriceGo, inService[0].SpotStrategy)
-	assert.Equal(t, id, inService[0].ScalingActivityID)
+	assert.Equal(t, scaled.ActivityID, inService[0].ScalingActivityID)
 	assert.False(t, inService[0].Created.IsZero())
 	instances, err := c.Instances(t.Context(), bought.CreatedInstances)
 	require.NoError(t, err)
@@ -132,13 +132,13 @@ func TestBuyingAndGivingBack(t *testing.T) {
 	assert.Equal(t, bought.CreatedInstances[0], doomed[0].ID)
 	assert.Contains(t, doomed[0].LockReasons, alicloud.LockRecycling)
 
-	id, err = c.Remove(t.Context(), alicloud.RemoveRequest{ScalingGroupID: pool, InstanceIDs: bought.CreatedInstances[:20]})
+	id, err := c.Remove(t.Context(), alicloud.RemoveRequest{ScalingGroupID: pool, InstanceIDs: bought.CreatedInstances[:20]})
 	require.NoError(t, err)
 	assert.Equal(t, alicloud.ActivitySuccessful, done(t, c, id).Status)
 	inService, err = c.ScalingInstances(t.Context(), alicloud.InstanceFilter{ScalingGroupID: pool})
 	require.NoError(t, err)
 	assert.Len(t, inService, 5)
-	activities, err := c.GroupActivities(t.Context(), pool, "")
+	activities, err := c.GroupActivities(t.Context(), pool, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, len(activities), 2)
 }
@@ -147,10 +147,10 @@ func TestStockoutIsToldByTheActivity(t *testing.T) {
 	s := simulate(t)
 	c := connect(t, s)
 	s.SetStock(large, zoneA, 0)
-	id, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 1, ClientToken: "token",
+	scaled, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 1, ClientToken: "token",
 		InstanceType: large, VSwitchIDs: []string{"vsw-a"}, SpotStrategy: alicloud.SpotAsPriceGo})
 	require.NoError(t, err, "the call itself succeeds")
-	failed := done(t, c, id)
+	failed := done(t, c, scaled.ActivityID)
 	assert.Equal(t, alicloud.ActivityFailed, failed.Status)
 	assert.Equal(t, alicloud.Stockout, alicloud.ClassOfCode(failed.ErrorCode), failed.ErrorCode)
 	stock, err := c.Stock(t.Context(), large, zoneA, alicloud.SpotAsPriceGo)
@@ -166,10 +166,10 @@ func TestNothingIsBoughtTwice(t *testing.T) {
 			s := simulate(t)
 			c := connect(t, s)
 			require.NoError(t, s.Fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: fault, Times: 2}))
-			id, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 3, ClientToken: "token"})
+			scaled, err := c.Scale(t.Context(), alicloud.ScaleRequest{ScalingGroupID: pool, Delta: 3, ClientToken: "token"})
 			require.NoError(t, err)
 			assert.Len(t, s.Requests("ScaleWithAdjustment"), 3)
-			assert.Len(t, done(t, c, id).CreatedInstances, 3)
+			assert.Len(t, done(t, c, scaled.ActivityID).CreatedInstances, 3)
 			assert.Len(t, s.Instances(), 3)
 		})
 	}

@@ -30,6 +30,12 @@ const (
 	ActivityRejected   = "Rejected"
 )
 
+// Values of MultiAZPolicy with rules of their own on what is bought as spot.
+const (
+	MultiAZCostOptimized = "COST_OPTIMIZED"
+	MultiAZComposable    = "COMPOSABLE"
+)
+
 // ScalingGroup is an ESS scaling group.
 // Source: ESS 2014-08-28, DescribeScalingGroups.
 type ScalingGroup struct {
@@ -56,12 +62,21 @@ type ScalingGroup struct {
 	VSwitchIDs    []string
 	MultiAZPolicy string
 
-	// CompensateWithOnDemand lets ESS buy pay-as-you-go where spot is out. It defaults to true at Alibaba.
+	// CompensateWithOnDemand lets ESS buy pay-as-you-go where spot is out. It defaults to true at Alibaba, and takes effect,
+	// as SpotInstanceRemedy does, only where MultiAZPolicy is COST_OPTIMIZED.
+	// Source: doc comments of CreateScalingGroup, ESS 2022-02-22 (alibabacloud-csharp-sdk).
 	CompensateWithOnDemand bool
 	// SpotInstanceRemedy lets ESS buy a replacement of its own when a spot instance is reclaimed.
 	SpotInstanceRemedy bool
-	HealthCheckType    string
-	DefaultCooldown    time.Duration
+	// OnDemandBase is how many pay-as-you-go instances ESS buys before anything else, OnDemandPercentage (0 to 100) the
+	// part of the others that it buys pay-as-you-go, whatever the scaling configuration says. Where MultiAZPolicy is
+	// COMPOSABLE and nothing is said, the part is 100.
+	// Source: OnDemandBaseCapacity, OnDemandPercentageAboveBaseCapacity and CapacityOptions, as above.
+	OnDemandBase, OnDemandPercentage int
+	// SpotAutoReplaceOnDemand lets ESS release pay-as-you-go instances and buy spot in their place.
+	SpotAutoReplaceOnDemand bool
+	HealthCheckType         string
+	DefaultCooldown         time.Duration
 
 	Tags map[string]string
 }
@@ -103,14 +118,24 @@ type Activity struct {
 	ID             string
 	ScalingGroupID string
 	// Status is one of the Activity… constants.
-	Status       string
+	Status string
+	// StatusDetail is all that ESS says in words, repetitions left out.
 	StatusDetail string
+	// ErrorCode is empty where neither a field nor the text has one.
 	ErrorCode    string
 	ErrorMessage string
 	// Metadata is what the caller of ScaleWithAdjustment attached.
-	Metadata         string
+	Metadata string
+	// Adding is how many instances it was to add, going by its description; 0 where that does not say.
+	Adding int
+	// CreatedCapacity is how many it created, CreatedInstances which; either may be left out.
+	CreatedCapacity  int
 	CreatedInstances []string
-	// Started and Ended are zero where unknown.
+	// FailedInstances were created and are rolled back: they are being released again.
+	// Source: ErrorMessages[].FailedInstanceIds (SDK v1.63.107); "Instance rollback resulting from a scaling activity
+	// failure" in the Auto Scaling documentation.
+	FailedInstances []string
+	// Started and Ended are zero where unknown. ESS tells them to the minute.
 	Started, Ended time.Time
 }
 
@@ -126,11 +151,27 @@ type ScaleRequest struct {
 	ClientToken string
 	// Metadata comes back in the activity.
 	Metadata string
+	// Sync has the activity begin at once in a group with a desired capacity, where otherwise only that number is changed.
+	// Source: SyncActivity, ScaleWithAdjustment, ESS 2014-08-28 (aliyun-openapi-meta).
+	Sync bool
+	// Serial leaves out ParallelTask, which asks for an activity beside others. That is in the SDK of 2014-08-28 and, with
+	// one line, in the documentation of 2022-02-22 only.
+	Serial bool
 	// InstanceType, VSwitchIDs and SpotStrategy target one offering. They are in the SDK but not in the public
 	// documentation: the caller has to compare what came with what was asked. Empty means not targeted.
 	InstanceType string
 	VSwitchIDs   []string
 	SpotStrategy string
+}
+
+// Scaling is the answer to an accepted ScaleRequest.
+type Scaling struct {
+	// ActivityID is of the activity that brings the instances. It may be empty where CapacityChange.
+	ActivityID string
+	// CapacityChange: the group has a desired capacity, and nothing more was done than to raise it. ESS adds instances
+	// when it finds that they are missing.
+	// Source: ActivityType, ScaleWithAdjustment, ESS 2022-02-22 (doc comments of alibabacloud-csharp-sdk).
+	CapacityChange bool
 }
 
 // RemoveRequest takes named instances out of a scaling group and releases them.

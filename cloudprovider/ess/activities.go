@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -11,6 +12,9 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
+
+// historyAge is how far back the activities of a pool that is seen for the first time are read.
+const historyAge = time.Hour
 
 // listActivities reads the activities that are under way, and all of pools that are new or have a purchase in doubt.
 func (p *Provider) listActivities(ctx context.Context, seen *observation) {
@@ -35,7 +39,7 @@ func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 	}
 	for _, poolID := range unread {
 		asking.Go(func() error {
-			activities, err := p.Cloud.GroupActivities(ctx, poolID, "")
+			activities, err := p.Cloud.GroupActivities(ctx, poolID, seen.at.Add(-historyAge))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

@@ -120,7 +120,12 @@ func (f *fakeCloud) Activities(_ context.Context, ids []string) ([]alicloud.Acti
 	return found, nil
 }
 
-func (f *fakeCloud) GroupActivities(_ context.Context, groupID, _ string) ([]alicloud.Activity, error) {
+func (f *fakeCloud) ActivitiesInProgress(ctx context.Context, groupID string) ([]alicloud.Activity, error) {
+	activities, err := f.GroupActivities(ctx, groupID, time.Time{})
+	return slices.DeleteFunc(activities, alicloud.Activity.Done), err
+}
+
+func (f *fakeCloud) GroupActivities(_ context.Context, groupID string, _ time.Time) ([]alicloud.Activity, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []alicloud.Activity
@@ -165,21 +170,21 @@ func next(errs *[]error) error {
 	return err
 }
 
-func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (string, error) {
+func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scaleCalls = append(f.scaleCalls, request)
 	err := next(&f.scaleErrs)
 	if err != nil && !f.lost {
-		return "", err
+		return alicloud.Scaling{}, err
 	}
 	if id, again := f.scales[request.ClientToken]; again {
-		return id, err
+		return alicloud.Scaling{ActivityID: id}, err
 	}
 	id := fmt.Sprintf("asa-%d", len(f.activities))
 	f.scales[request.ClientToken] = id
 	f.activities[id] = alicloud.Activity{ID: id, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress, Metadata: request.Metadata}
-	return id, err
+	return alicloud.Scaling{ActivityID: id}, err
 }
 
 func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (string, error) {

@@ -29,10 +29,11 @@ type Cloud interface {
 	ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error)
 	ScalingConfigurations(ctx context.Context, ids []string) ([]alicloud.ScalingConfiguration, error)
 	Activities(ctx context.Context, ids []string) ([]alicloud.Activity, error)
-	GroupActivities(ctx context.Context, groupID, status string) ([]alicloud.Activity, error)
+	ActivitiesInProgress(ctx context.Context, groupID string) ([]alicloud.Activity, error)
+	GroupActivities(ctx context.Context, groupID string, since time.Time) ([]alicloud.Activity, error)
 	InstanceTypes(ctx context.Context, ids []string) ([]alicloud.InstanceType, error)
 	VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, error)
-	Scale(ctx context.Context, request alicloud.ScaleRequest) (activityID string, err error)
+	Scale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error)
 	Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error)
 }
 

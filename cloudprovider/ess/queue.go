@@ -43,7 +43,7 @@ func (p *Provider) sendQueued(ctx context.Context, managed sets.Set[string]) {
 func (p *Provider) send(ctx context.Context, bought *purchase) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	activityID, err := p.Cloud.Scale(ctx, bought.request)
+	scaling, err := p.Cloud.Scale(ctx, bought.request)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,7 @@ func (p *Provider) send(ctx context.Context, bought *purchase) {
 	bought.uncertain = bought.uncertain || alicloud.IsUncertain(err)
 	switch class := alicloud.ClassOf(err); {
 	case err == nil:
-		bought.activityID = activityID
+		bought.activityID = scaling.ActivityID
 		purchasedInstances.WithLabelValues(bought.poolID, string(bought.offering.Purchase)).Add(float64(bought.request.Delta))
 	case sendAgain(class, err):
 		klog.Warningf("Purchase of %d in pool %s has no answer yet, it will be sent again under the same token: %v",
