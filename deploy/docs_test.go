@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // docs is all that users read.
@@ -37,11 +39,8 @@ func firstGroups(matches [][]string) sets.Set[string] {
 
 func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 	text := docs(t)
-	inCode := sets.New("keep-off-reclaiming") // of the chart
-	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
-		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"gpu-spot\.autoscaling/([a-z-]+)"`), folder)))
-	}
-	tags := firstGroups(inSource(t, regexp.MustCompile(`"([a-z-]+)/?"`), "../cloudprovider/ess")) // read without their prefix
+	inCode := firstGroups(inSource(t, regexp.MustCompile(`"`+regexp.QuoteMeta(api.Prefix)+`([a-z-]+)[/_]?"`), "../cloudprovider/api"))
+	inCode.Insert("label", "taint", "resources") // the provider reads what follows them as Cluster Autoscaler does
 
 	const key = `[a-z][a-z-]*[a-z]`
 	named := firstGroups(regexp.MustCompile(`gpu-spot\.autoscaling/(`+key+`)`).FindAllStringSubmatch(text, -1))
@@ -52,7 +51,7 @@ func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 		own := name == "whole-pool" || strings.HasPrefix(name, "reclaim-") || strings.HasPrefix(name, "held-")
 		assert.True(t, own, "%s is not explained", name)
 	}
-	for name := range named.Difference(inCode).Difference(tags) {
+	for name := range named.Difference(inCode) {
 		assert.Equal(t, "reclaim", name, "it is explained, but known to nobody")
 	}
 }

@@ -24,8 +24,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestTheNodeAgentRunsOnSpotNodesToTheEnd(t *testing.T) {
@@ -77,7 +76,7 @@ func TestThePolicyAllowsTheNodeAgentWhatTheAutoscalerReads(t *testing.T) {
 	objects := manifests(t)
 	daemonSet := only[*appsv1.DaemonSet](t, objects)
 	policy := named[*admissionv1.ValidatingAdmissionPolicy](t, objects, daemonSet.Name)
-	assert.Equal(t, fmt.Sprintf("[%q, %q]", reclaim.AgentAnnotation, jobs.AnnotationCheckpointDone), policy.Spec.Variables[0].Expression)
+	assert.Equal(t, fmt.Sprintf("[%q, %q]", api.AnnotationNoticeAgent, api.AnnotationCheckpointAcknowledged), policy.Spec.Variables[0].Expression)
 	assert.Contains(t, policy.Spec.MatchConditions[0].Expression,
 		fmt.Sprintf("%q", "system:serviceaccount:"+daemonSet.Namespace+":"+daemonSet.Spec.Template.Spec.ServiceAccountName))
 	binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, daemonSet.Name)

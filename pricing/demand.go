@@ -4,12 +4,8 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/gpu"
 	resourcehelper "k8s.io/component-helpers/resource"
-)
 
-// Resources of pods that share a GPU, as ACK's device plugin names them.
-const (
-	sharedGPUMemory apiv1.ResourceName = "aliyun.com/gpu-mem" // GiB
-	sharedGPUCount  apiv1.ResourceName = "aliyun.com/gpu-count"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // gpuMemoryGiB is how much requested GPU memory counts as one GPU. It must not depend on the node, or the same pods
@@ -29,7 +25,7 @@ func demandOf(pods ...*apiv1.Pod) demand {
 			quantity := requests[name]
 			return quantity.AsApproximateFloat64()
 		}
-		d.gpus += amount(gpu.ResourceNvidiaGPU) + max(amount(sharedGPUCount), amount(sharedGPUMemory)/gpuMemoryGiB)
+		d.gpus += amount(gpu.ResourceNvidiaGPU) + max(amount(api.ResourceGPUCount), amount(api.ResourceGPUMemory)/gpuMemoryGiB)
 		d.cpu += amount(apiv1.ResourceCPU)
 		d.memoryGiB += amount(apiv1.ResourceMemory) / (1 << 30)
 	}

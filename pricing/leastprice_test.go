@@ -14,6 +14,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/expander/factory"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 type group struct {
@@ -41,7 +43,7 @@ func options(bids []bid) ([]expander.Option, map[string]*framework.NodeInfo, *Mo
 		if b.price > 0 {
 			prices[Offering{InstanceType: b.id, Zone: "a", Spot: true}] = b.price
 		}
-		infos[b.id] = framework.NewTestNodeInfo(node(typeLabel, b.id, zoneLabel, "a", purchaseOptionLabel, "spot"))
+		infos[b.id] = framework.NewTestNodeInfo(node(typeLabel, b.id, zoneLabel, "a", api.LabelPurchaseOption, "spot"))
 		o := expander.Option{NodeGroup: &group{id: b.id}, NodeCount: b.nodes, Debug: "debug"}
 		for i := range b.pods {
 			p := pod(fmt.Sprint("p", i), "cpu", "2")

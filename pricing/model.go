@@ -7,14 +7,12 @@ import (
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Labels of nodes that tell how they were bought.
-const (
-	purchaseOptionLabel = "gpu-spot.autoscaling/purchase-option"
-	spotStrategyLabel   = "node.alibabacloud.com/spot-strategy"
-	noSpot              = "NoSpot"
-)
+// noSpot is the value of api.LabelSpotStrategy on nodes that were bought on demand.
+const noSpot = "NoSpot"
 
 // ErrNoPrice is the error of what has no known price.
 var ErrNoPrice = errors.New("no price is known")
@@ -110,13 +108,13 @@ func (m *Model) candidates(node *apiv1.Node, o Offering) []Offering {
 // offeringOf reads a node's labels. Our own label on how it was bought wins over ACK's.
 func offeringOf(node *apiv1.Node) Offering {
 	labels := node.Labels
-	strategy := labels[spotStrategyLabel]
+	strategy := labels[api.LabelSpotStrategy]
 	o := Offering{
 		InstanceType: labels[apiv1.LabelInstanceTypeStable],
 		Zone:         labels[apiv1.LabelTopologyZone],
 		Spot:         strategy != "" && strategy != noSpot,
 	}
-	if purchase := labels[purchaseOptionLabel]; purchase != "" {
+	if purchase := labels[api.LabelPurchaseOption]; purchase != "" {
 		o.Spot = purchase == purchaseSpot
 	}
 	return o

@@ -8,6 +8,8 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // list is a Prices with fixed prices.
@@ -59,16 +61,16 @@ func TestNodePrice(t *testing.T) {
 		node  *apiv1.Node
 		price float64 // 0 is unknown
 	}{
-		{"spot by our label", node(typeLabel, v100, zoneLabel, "b", purchaseOptionLabel, "spot"), 6},
-		{"spot by ACK's label", node(typeLabel, v100, zoneLabel, "b", spotStrategyLabel, "SpotAsPriceGo"), 6},
-		{"a bid is spot", node(typeLabel, v100, zoneLabel, "b", spotStrategyLabel, "SpotWithPriceLimit"), 6},
-		{"our label wins", node(typeLabel, v100, zoneLabel, "a", spotStrategyLabel, "NoSpot", purchaseOptionLabel, "spot"), 4},
-		{"NoSpot is on-demand", node(typeLabel, v100, zoneLabel, "a", spotStrategyLabel, "NoSpot"), 20},
+		{"spot by our label", node(typeLabel, v100, zoneLabel, "b", api.LabelPurchaseOption, "spot"), 6},
+		{"spot by ACK's label", node(typeLabel, v100, zoneLabel, "b", api.LabelSpotStrategy, "SpotAsPriceGo"), 6},
+		{"a bid is spot", node(typeLabel, v100, zoneLabel, "b", api.LabelSpotStrategy, "SpotWithPriceLimit"), 6},
+		{"our label wins", node(typeLabel, v100, zoneLabel, "a", api.LabelSpotStrategy, "NoSpot", api.LabelPurchaseOption, "spot"), 4},
+		{"NoSpot is on-demand", node(typeLabel, v100, zoneLabel, "a", api.LabelSpotStrategy, "NoSpot"), 20},
 		{"no word is on-demand", node(typeLabel, v100, zoneLabel, "a"), 20},
-		{"any zone costs the dearest", node(typeLabel, v100, purchaseOptionLabel, "spot"), 6},
-		{"any type costs the dearest", node(typeLabel, "any", zoneLabel, "any", purchaseOptionLabel, "spot"), 12},
-		{"any on-demand", node(purchaseOptionLabel, "on-demand"), 20},
-		{"candidates decide", node("pool", "p", typeLabel, "any", purchaseOptionLabel, "spot"), 20},
+		{"any zone costs the dearest", node(typeLabel, v100, api.LabelPurchaseOption, "spot"), 6},
+		{"any type costs the dearest", node(typeLabel, "any", zoneLabel, "any", api.LabelPurchaseOption, "spot"), 12},
+		{"any on-demand", node(api.LabelPurchaseOption, "on-demand"), 20},
+		{"candidates decide", node("pool", "p", typeLabel, "any", api.LabelPurchaseOption, "spot"), 20},
 		{"a type without a price", node(typeLabel, "ecs.unknown", zoneLabel, "a"), 0},
 		{"a type without a price in any zone", node(typeLabel, "ecs.unknown"), 0},
 	}
@@ -145,9 +147,9 @@ func TestSurcharge(t *testing.T) {
 		node             *apiv1.Node
 		expected, market float64
 	}{
-		"with":                         {node(typeLabel, v100, zoneLabel, "a", purchaseOptionLabel, "spot"), 8, 4},
-		"without":                      {node(typeLabel, v100, zoneLabel, "b", purchaseOptionLabel, "spot"), 6, 6},
-		"the dearest with, of several": {node(typeLabel, v100, purchaseOptionLabel, "spot"), 8, 6},
+		"with":                         {node(typeLabel, v100, zoneLabel, "a", api.LabelPurchaseOption, "spot"), 8, 4},
+		"without":                      {node(typeLabel, v100, zoneLabel, "b", api.LabelPurchaseOption, "spot"), 6, 6},
+		"the dearest with, of several": {node(typeLabel, v100, api.LabelPurchaseOption, "spot"), 8, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1e9, 0)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -66,7 +67,7 @@ func spotGroup(id string) alicloud.ScalingGroup {
 	return alicloud.ScalingGroup{
 		ID: id, MaxSize: 10, LifecycleState: "Active", ActiveScalingConfigurationID: "two-types",
 		VSwitchIDs: []string{"vsw-a", "vsw-b"},
-		Tags:       map[string]string{EnabledTag: "true", ClusterTagPrefix + "test": "owned"},
+		Tags:       map[string]string{api.TagEnabled: "true", api.TagCluster + "test": "owned"},
 	}
 }
 

@@ -13,32 +13,10 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// GPULabel is the label by which an ACK node tells the model of its NVIDIA GPUs, in the spelling of nvidia-smi with
-// dashes for spaces.
-const GPULabel = "aliyun.accelerator/nvidia_name"
-
-const (
-	gpuCountLabel  = "aliyun.accelerator/nvidia_count"
-	gpuMemoryLabel = "aliyun.accelerator/nvidia_mem"
-	// gpuScheduleLabel says in which way ACK hands out the GPUs of a node.
-	gpuScheduleLabel = "ack.node.gpu.schedule"
-)
-
-// The extended resources as which ACK offers GPUs. A node offers them in one way only; the others are 0 on it.
-const (
-	resourceGPU = apiv1.ResourceName("nvidia.com/gpu")
-	// resourceGPUMemory is in GiB, summed over the GPUs of the node.
-	resourceGPUMemory = apiv1.ResourceName("aliyun.com/gpu-mem")
-	resourceGPUCount  = apiv1.ResourceName("aliyun.com/gpu-count")
-	// resourceGPUCompute is in per cent of one GPU, summed over the GPUs of the node.
-	resourceGPUCompute = apiv1.ResourceName("aliyun.com/gpu-core.percentage")
-	// resourceTopologyGPU stands for whole GPUs that ACK's scheduler picks by their interconnect.
-	resourceTopologyGPU = apiv1.ResourceName("aliyun.com/gpu")
-)
-
-// Values of gpuScheduleLabel.
+// Values of api.LabelGPUSchedule.
 const (
 	scheduleWhole    = "default"
 	scheduleMemory   = "cgpu"
@@ -46,14 +24,14 @@ const (
 	scheduleTopology = "topology"
 )
 
-// scheduledResource is the resource that counts under each value of gpuScheduleLabel.
+// scheduledResource is the resource that counts under each value of api.LabelGPUSchedule.
 var scheduledResource = map[string]apiv1.ResourceName{
-	scheduleWhole:    resourceGPU,
-	scheduleMemory:   resourceGPUMemory,
-	"share":          resourceGPUMemory,
-	"mps":            resourceGPUMemory,
-	scheduleCompute:  resourceGPUMemory,
-	scheduleTopology: resourceTopologyGPU,
+	scheduleWhole:    api.ResourceGPU,
+	scheduleMemory:   api.ResourceGPUMemory,
+	"share":          api.ResourceGPUMemory,
+	"mps":            api.ResourceGPUMemory,
+	scheduleCompute:  api.ResourceGPUMemory,
+	scheduleTopology: api.ResourceTopologyGPU,
 }
 
 // GPUConfig returns the model of the node's GPUs and the resource in which their use is counted, which is memory where
@@ -62,10 +40,10 @@ func GPUConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
 	if node == nil {
 		return nil
 	}
-	model, labelled := node.Labels[GPULabel]
-	counted := resourceGPU
+	model, labelled := node.Labels[api.LabelGPUModel]
+	counted := apiv1.ResourceName(api.ResourceGPU)
 	offered := false
-	for _, name := range []apiv1.ResourceName{resourceGPU, resourceGPUMemory, resourceTopologyGPU} {
+	for _, name := range []apiv1.ResourceName{api.ResourceGPU, api.ResourceGPUMemory, api.ResourceTopologyGPU} {
 		if quantity := node.Status.Allocatable[name]; quantity.Sign() > 0 {
 			counted, offered = name, true
 			break
@@ -75,11 +53,11 @@ func GPUConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
 		return nil
 	}
 	if !offered {
-		if name, ok := scheduledResource[node.Labels[gpuScheduleLabel]]; ok {
+		if name, ok := scheduledResource[node.Labels[api.LabelGPUSchedule]]; ok {
 			counted = name
 		}
 	}
-	return &cloudprovider.GpuConfig{Label: GPULabel, Type: model, ResourceName: counted}
+	return &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: model, ResourceName: counted}
 }
 
 // gpuModel is a GPU as ECS and as its driver know it.
@@ -114,13 +92,13 @@ var gpuModels = []gpuModel{
 // foreignMakers begin the GPUSpec of accelerators that are not NVIDIA's: they have neither its labels nor its resource.
 var foreignMakers = []string{"AMD", "MI-", "INTEL", "HL-", "ALINPU", "PPU", "NETINT"}
 
-// GPUModelLabel returns the value of GPULabel for ECS's GPUSpec, such as NVIDIA-A10 for "NVIDIA A10". Of a model sold
+// GPUModelLabel returns the value of api.LabelGPUModel for ECS's GPUSpec, such as NVIDIA-A10 for "NVIDIA A10". Of a model sold
 // with several sizes of memory it names the first; GPUModelOf knows better. It is empty where the GPU is not NVIDIA's.
 func GPUModelLabel(spec string) string {
 	return findGPUModel(spec, 0).label
 }
 
-// GPUModelOf returns the value of GPULabel for nodes of the type; empty where they have no NVIDIA GPU.
+// GPUModelOf returns the value of api.LabelGPUModel for nodes of the type; empty where they have no NVIDIA GPU.
 func GPUModelOf(t alicloud.InstanceType) string {
 	if t.GPUs <= 0 {
 		return ""
@@ -178,31 +156,31 @@ func gpuShape(t alicloud.InstanceType, schedule string) (labels map[string]strin
 	}
 	gpus := int64(t.GPUs)
 	labels = map[string]string{
-		GPULabel:                      model.label,
-		gpuCountLabel:                 strconv.FormatInt(gpus, 10),
-		"aliyun.accelerator/xpu_type": "nvidia",
-		gpuScheduleLabel:              schedule,
+		api.LabelGPUModel:    model.label,
+		api.LabelGPUCount:    strconv.FormatInt(gpus, 10),
+		api.LabelXPUType:     "nvidia",
+		api.LabelGPUSchedule: schedule,
 	}
 	if model.memoryMiB > 0 {
-		labels[gpuMemoryLabel] = strconv.FormatInt(model.memoryMiB, 10) + "MiB"
+		labels[api.LabelGPUMemory] = strconv.FormatInt(model.memoryMiB, 10) + "MiB"
 	}
 	return labels, gpuResources(gpus, model.memoryMiB/1024, schedule)
 }
 
 // gpuResources are the extended resources of so many GPUs of so many whole GiB each.
 func gpuResources(gpus, memoryGiB int64, schedule string) apiv1.ResourceList {
-	counts := map[apiv1.ResourceName]int64{resourceGPU: 0}
+	counts := map[apiv1.ResourceName]int64{api.ResourceGPU: 0}
 	switch {
-	case scheduledResource[schedule] == resourceGPUMemory:
-		counts[resourceGPUMemory] = gpus * memoryGiB
-		counts[resourceGPUCount] = gpus
+	case scheduledResource[schedule] == api.ResourceGPUMemory:
+		counts[api.ResourceGPUMemory] = gpus * memoryGiB
+		counts[api.ResourceGPUCount] = gpus
 		if schedule == scheduleCompute {
-			counts[resourceGPUCompute] = gpus * 100
+			counts[api.ResourceGPUCompute] = gpus * 100
 		}
 	case schedule == scheduleTopology:
-		counts[resourceTopologyGPU] = gpus
+		counts[api.ResourceTopologyGPU] = gpus
 	default:
-		counts[resourceGPU] = gpus
+		counts[api.ResourceGPU] = gpus
 	}
 	resources := apiv1.ResourceList{}
 	for name, count := range counts {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestGPUConfig(t *testing.T) {
@@ -24,35 +25,35 @@ func TestGPUConfig(t *testing.T) {
 			allocatable: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "0"},
 		},
 		"whole GPUs": {
-			labels:      map[string]string{GPULabel: a10},
+			labels:      map[string]string{api.LabelGPUModel: a10},
 			allocatable: map[apiv1.ResourceName]string{"nvidia.com/gpu": "8"},
-			want:        &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "nvidia.com/gpu"},
+			want:        &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "nvidia.com/gpu"},
 		},
 		"whole GPUs without label": {
 			allocatable: map[apiv1.ResourceName]string{"nvidia.com/gpu": "1"},
-			want:        &cloudprovider.GpuConfig{Label: GPULabel, ResourceName: "nvidia.com/gpu"},
+			want:        &cloudprovider.GpuConfig{Label: api.LabelGPUModel, ResourceName: "nvidia.com/gpu"},
 		},
 		"driver not up yet": {
-			labels: map[string]string{GPULabel: a10, gpuScheduleLabel: "default"},
-			want:   &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "nvidia.com/gpu"},
+			labels: map[string]string{api.LabelGPUModel: a10, api.LabelGPUSchedule: "default"},
+			want:   &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "nvidia.com/gpu"},
 		},
 		"shared GPUs": {
-			labels:      map[string]string{GPULabel: a10},
+			labels:      map[string]string{api.LabelGPUModel: a10},
 			allocatable: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "22", "aliyun.com/gpu-count": "1"},
-			want:        &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "aliyun.com/gpu-mem"},
+			want:        &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "aliyun.com/gpu-mem"},
 		},
 		"shared GPUs, driver not up yet": {
-			labels: map[string]string{GPULabel: a10, gpuScheduleLabel: "core_mem"},
-			want:   &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "aliyun.com/gpu-mem"},
+			labels: map[string]string{api.LabelGPUModel: a10, api.LabelGPUSchedule: "core_mem"},
+			want:   &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "aliyun.com/gpu-mem"},
 		},
 		"GPUs picked by topology": {
-			labels:      map[string]string{GPULabel: a10, gpuScheduleLabel: "topology"},
+			labels:      map[string]string{api.LabelGPUModel: a10, api.LabelGPUSchedule: "topology"},
 			allocatable: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu": "8"},
-			want:        &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "aliyun.com/gpu"},
+			want:        &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "aliyun.com/gpu"},
 		},
 		"an unknown way of sharing": {
-			labels: map[string]string{GPULabel: a10, gpuScheduleLabel: "disabled"},
-			want:   &cloudprovider.GpuConfig{Label: GPULabel, Type: a10, ResourceName: "nvidia.com/gpu"},
+			labels: map[string]string{api.LabelGPUModel: a10, api.LabelGPUSchedule: "disabled"},
+			want:   &cloudprovider.GpuConfig{Label: api.LabelGPUModel, Type: a10, ResourceName: "nvidia.com/gpu"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

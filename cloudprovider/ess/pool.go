@@ -13,6 +13,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/config/dynamic"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -34,9 +35,6 @@ func (o offering) groupID(poolID string) string {
 func (o offering) priced() pricing.Offering {
 	return pricing.Offering{InstanceType: o.InstanceType, Zone: o.Zone, Spot: o.Purchase == PurchaseSpot}
 }
-
-// wholePoolAnnotation is on the template of a pool that cannot be targeted, for the pricing model; it holds the pool.
-const wholePoolAnnotation = "gpu-spot.autoscaling/whole-pool"
 
 // wholeGroupID is the node group of a pool that cannot be targeted.
 func wholeGroupID(poolID string, purchase Purchase) string {
@@ -179,7 +177,7 @@ func (p *pool) bound(explicit *sizeBounds) error {
 	// Below the scaling group's own minimum the cloud removes nothing, whatever we would.
 	p.minSize = max(p.minSize, p.group.MinSize)
 	if p.minSize > p.maxSize {
-		return &TagError{Key: ownPrefix + "min-size", Value: strconv.Itoa(p.minSize),
+		return &TagError{Key: api.Prefix + "min-size", Value: strconv.Itoa(p.minSize),
 			Reason: fmt.Sprintf("is above the pool's maximum of %d", p.maxSize)}
 	}
 	return nil
@@ -257,7 +255,7 @@ func (p *pool) group2offering(source poolSource, configuration alicloud.ScalingC
 		smallest.Zone = ""
 	}
 	smallest.foresee(id, source.region, p, configuration, tags)
-	metav1.SetMetaDataAnnotation(&smallest.template.ObjectMeta, wholePoolAnnotation, p.id)
+	metav1.SetMetaDataAnnotation(&smallest.template.ObjectMeta, api.AnnotationWholePool, p.id)
 	p.byGroupID[id] = &smallest
 }
 

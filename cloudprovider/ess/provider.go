@@ -14,11 +14,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 )
-
-// ReclaimingLabel is on Nodes whose instance is being reclaimed, with the value "true".
-const ReclaimingLabel = "gpu-spot.autoscaling/reclaiming"
 
 // ProviderName is what Cluster Autoscaler and its logs call this provider.
 const ProviderName = "gpu-spot"
@@ -243,7 +241,7 @@ func (p *Provider) shape(instanceType string) (pricing.Shape, bool) {
 func (p *Provider) candidates(node *apiv1.Node) []pricing.Offering {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	pool := p.pools[node.Annotations[wholePoolAnnotation]]
+	pool := p.pools[node.Annotations[api.AnnotationWholePool]]
 	if pool == nil {
 		return nil
 	}
@@ -279,7 +277,7 @@ func (p *Provider) GetResourceLimiter() (*cloudprovider.ResourceLimiter, error) 
 }
 
 // GPULabel is the label by which ACK tells the model of a node's GPUs.
-func (p *Provider) GPULabel() string { return GPULabel }
+func (p *Provider) GPULabel() string { return api.LabelGPUModel }
 
 // GetAvailableGPUTypes returns the GPU models that the pools can buy.
 func (p *Provider) GetAvailableGPUTypes() map[string]struct{} {
@@ -324,7 +322,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 			continue
 		}
 		providerIDs[id] = node.Spec.ProviderID
-		if node.Labels[ReclaimingLabel] == "true" {
+		if node.Labels[api.LabelReclaiming] == "true" {
 			doomed.Insert(id)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -49,7 +50,7 @@ func TestDoomedInstancesAreNoCapacity(t *testing.T) {
 	doomed.Insert(ids[0])
 	assert.Equal(t, 3, f.target(a10InA), "frozen until the next loop")
 	marked := nodeOf(ids[1])
-	marked.Labels = map[string]string{ReclaimingLabel: "true"}
+	marked.Labels = map[string]string{api.LabelReclaiming: "true"}
 	f.provider.BeginLoop([]*apiv1.Node{nodeOf(ids[0]), marked, nodeOf(ids[2])})
 	f.refresh()
 	assert.Equal(t, 1, f.target(a10InA))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -94,7 +95,7 @@ func (p *Provider) tellReserve(pool *pool) {
 	p.reports.once(fmt.Sprintf("reserve/%s/%d/%d", pool.id, own, group), func() {
 		p.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
 			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
-			pool.id, own, group, ownPrefix)
+			pool.id, own, group, api.Prefix)
 	})
 }
 

@@ -11,14 +11,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
-	// EnabledTag with value "true" and ClusterTagPrefix<cluster-name> with any value put a scaling group under
-	// management.
-	EnabledTag       = "k8s.io/cluster-autoscaler/enabled"
-	ClusterTagPrefix = "k8s.io/cluster-autoscaler/"
-
 	refreshTimeout     = time.Minute
 	concurrentRequests = 8
 )
@@ -106,12 +102,12 @@ func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, er
 func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) ([]alicloud.ScalingGroup, error) {
 	found := map[string]alicloud.ScalingGroup{}
 	if p.ClusterName != "" {
-		tagged, err := p.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{EnabledTag: "true"}})
+		tagged, err := p.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{api.TagEnabled: "true"}})
 		if err != nil {
-			return nil, fmt.Errorf("list the scaling groups tagged %s=true: %w", EnabledTag, err)
+			return nil, fmt.Errorf("list the scaling groups tagged %s=true: %w", api.TagEnabled, err)
 		}
 		for _, group := range tagged {
-			if _, ours := group.Tags[ClusterTagPrefix+p.ClusterName]; ours && group.Tags[EnabledTag] == "true" {
+			if _, ours := group.Tags[api.TagCluster+p.ClusterName]; ours && group.Tags[api.TagEnabled] == "true" {
 				found[group.ID] = group
 			}
 		}
@@ -132,7 +128,7 @@ func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) 
 	}
 	if len(found) == 0 {
 		problems[problem{"", "no_pools"}] = fmt.Sprintf("no scaling group of %s is tagged %s=true and %s%s, and none is named in --nodes",
-			p.Region, EnabledTag, ClusterTagPrefix, p.ClusterName)
+			p.Region, api.TagEnabled, api.TagCluster, p.ClusterName)
 	}
 	groups := make([]alicloud.ScalingGroup, 0, len(found))
 	for _, id := range sets.List(sets.KeySet(found)) {

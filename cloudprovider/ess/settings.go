@@ -18,6 +18,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Targeting is how a pool is asked for one particular offering.
@@ -102,7 +103,7 @@ func ParseSettings(tags map[string]string) (Settings, error) {
 		}
 	}
 	if s.MinSize != nil && s.MaxSize != nil && *s.MinSize > *s.MaxSize {
-		key := ownPrefix + "min-size"
+		key := api.Prefix + "min-size"
 		errs = append(errs, &TagError{key, tags[key], fmt.Sprintf("is above the maximum, %d", *s.MaxSize)})
 	}
 	slices.SortFunc(s.Taints, func(a, b apiv1.Taint) int { return cmp.Compare(a.Key, b.Key) })
@@ -144,13 +145,6 @@ func (s Settings) CapFor(t alicloud.InstanceType) (float64, bool) {
 	return tightest, true
 }
 
-// The prefixes under which tags are read. The second upstream form is the one for clouds whose tags know no slash.
-const (
-	ownPrefix        = "gpu-spot.autoscaling/"
-	upstreamPrefix   = "k8s.io/cluster-autoscaler/node-template/"
-	underscorePrefix = "k8s.io_cluster-autoscaler_node-template_"
-)
-
 // tag is one tag that means something here.
 type tag struct {
 	key, value string
@@ -179,25 +173,25 @@ type readFunc func(s *Settings, value string) error
 
 // reader returns how to read the tag, nil where it is none of ours.
 func reader(key string) (rank int, read readFunc) {
-	if name, ok := strings.CutPrefix(key, ownPrefix); ok {
-		return 3, ownReader(name)
+	if name, ok := strings.CutPrefix(key, api.Prefix); ok {
+		return 3, ownReader(key, name)
 	}
-	if name, ok := strings.CutPrefix(key, upstreamPrefix); ok {
+	if name, ok := strings.CutPrefix(key, api.TagNodeTemplate); ok {
 		return 2, templateReader(name)
 	}
-	if name, ok := strings.CutPrefix(key, underscorePrefix); ok {
+	if name, ok := strings.CutPrefix(key, api.TagNodeTemplateUnderscore); ok {
 		return 1, templateReader(fromUnderscores(name))
 	}
 	return 0, ackTags[key]
 }
 
-// ownReader never returns nil: what it does not know is misspelt.
-func ownReader(name string) readFunc {
-	if read, ok := ownTags[name]; ok {
+// ownReader never returns nil: what it does not know is misspelt. The name is the key without api.Prefix.
+func ownReader(key, name string) readFunc {
+	if read, ok := ownTags[key]; ok {
 		return read
 	}
-	for _, prefix := range []string{"price-cap/", "price-cap_"} { // the key of an annotation has one slash only
-		if instanceType, ok := strings.CutPrefix(name, prefix); ok {
+	for _, prefix := range []string{api.TagPriceCapOf, api.TagPriceCapOfUnderscore} {
+		if instanceType, ok := strings.CutPrefix(key, prefix); ok {
 			return readTypeCap(instanceType)
 		}
 	}
@@ -241,22 +235,20 @@ func fromUnderscores(name string) string {
 
 // ownTags are our settings that stand alone.
 var ownTags = map[string]readFunc{
-	"min-size":          func(s *Settings, v string) error { return readSize(&s.MinSize, v) },
-	"max-size":          func(s *Settings, v string) error { return readSize(&s.MaxSize, v) },
-	"price-cap":         func(s *Settings, v string) error { return readPrice(&s.PriceCap, v) },
-	"price-cap-per-gpu": func(s *Settings, v string) error { return readPrice(&s.PriceCapPerGPU, v) },
-	"cooldown":          func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
-	"targeting":         func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
-	"shared-gpu":        func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
+	api.TagMinSize:        func(s *Settings, v string) error { return readSize(&s.MinSize, v) },
+	api.TagMaxSize:        func(s *Settings, v string) error { return readSize(&s.MaxSize, v) },
+	api.TagPriceCap:       func(s *Settings, v string) error { return readPrice(&s.PriceCap, v) },
+	api.TagPriceCapPerGPU: func(s *Settings, v string) error { return readPrice(&s.PriceCapPerGPU, v) },
+	api.TagCooldown:       func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
+	api.TagTargeting:      func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
+	api.TagSharedGPU:      func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
 
-	// The same under the names of the flags: shorter than upstream's keys, some of which break the limit of 64
-	// characters that several tools set for tags.
-	"scale-down-unneeded-time":             readUnneededTime,
-	"scale-down-unready-time":              readUnreadyTime,
-	"max-node-provision-time":              readProvisionTime,
-	"scale-down-utilization-threshold":     readThreshold,
-	"scale-down-gpu-utilization-threshold": readGPUThreshold,
-	"ignore-daemonsets-utilization":        readIgnoreDaemonSets,
+	api.TagScaleDownUnneededTime:            readUnneededTime,
+	api.TagScaleDownUnreadyTime:             readUnreadyTime,
+	api.TagMaxNodeProvisionTime:             readProvisionTime,
+	api.TagScaleDownUtilizationThreshold:    readThreshold,
+	api.TagScaleDownGPUUtilizationThreshold: readGPUThreshold,
+	api.TagIgnoreDaemonSetsUtilization:      readIgnoreDaemonSets,
 }
 
 // upstreamOptions are Cluster Autoscaler's own per-group options.
@@ -272,13 +264,13 @@ var upstreamOptions = map[string]readFunc{
 // ackTags are tags by which ACK knows its own scaling groups and which reappear as labels on the nodes, where pods
 // select by them. They are not written by hand: what is not fit for a label is left out in silence.
 var ackTags = map[string]readFunc{
-	"ack.aliyun.com": func(s *Settings, v string) error {
-		_ = s.addLabel("ack.aliyun.com", v)
+	api.LabelACK: func(s *Settings, v string) error {
+		_ = s.addLabel(api.LabelACK, v)
 		return nil
 	},
-	"ack.alibabacloud.com/nodepool-id": func(s *Settings, v string) error {
-		_ = s.addLabel("alibabacloud.com/nodepool-id", v)
-		_ = s.addLabel("node.alibabacloud.com/nodepool-id", v)
+	api.TagACKNodePool: func(s *Settings, v string) error {
+		_ = s.addLabel(api.LabelNodePool, v)
+		_ = s.addLabel(api.LabelNodePoolOfNode, v)
 		return nil
 	},
 }

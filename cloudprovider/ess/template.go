@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Purchase is how an instance is bought.
@@ -30,14 +31,6 @@ func PurchaseOf(spotStrategy string) Purchase {
 	}
 	return PurchaseSpot
 }
-
-// Labels of the nodes that we buy, besides the well-known ones.
-const (
-	chargeTypeLabel   = "node.alibabacloud.com/instance-charge-type"
-	spotStrategyLabel = "node.alibabacloud.com/spot-strategy"
-	// diskZoneLabel is what volumes on cloud disks are bound to.
-	diskZoneLabel = "topology.diskplugin.csi.alibabacloud.com/zone"
-)
 
 // TemplateSpec is what the node of an offering will be made of.
 type TemplateSpec struct {
@@ -96,7 +89,7 @@ func templateName(poolID string) string {
 
 // gpuSchedule is how ACK will hand out the GPUs: as the label that nodes of the pool get says, if there is one.
 func (spec TemplateSpec) gpuSchedule() string {
-	schedule := spec.Settings.Labels[gpuScheduleLabel]
+	schedule := spec.Settings.Labels[api.LabelGPUSchedule]
 	switch {
 	case schedule != "":
 		return schedule
@@ -139,9 +132,9 @@ func (spec TemplateSpec) labels(hostname string) map[string]string {
 		apiv1.LabelFailureDomainBetaRegion: spec.Region,
 		apiv1.LabelFailureDomainBetaZone:   spec.Zone,
 
-		diskZoneLabel:     spec.Zone,
-		chargeTypeLabel:   "PostPaid",
-		spotStrategyLabel: spec.spotStrategy(),
+		api.LabelDiskZone:     spec.Zone,
+		api.LabelChargeType:   "PostPaid",
+		api.LabelSpotStrategy: spec.spotStrategy(),
 	}
 	// A pool that cannot be targeted may put the node into any of its zones.
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })

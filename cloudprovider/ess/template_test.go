@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 var (
@@ -259,7 +260,7 @@ func TestTemplateTellsHowItIsBought(t *testing.T) {
 
 func TestTemplateOfAPoolThatPicksTheZoneHasNone(t *testing.T) {
 	node := BuildTemplate(TemplateSpec{PoolID: "asg-1", Region: "cn-hangzhou", Type: cpuType, Purchase: PurchaseSpot})
-	for _, key := range []string{apiv1.LabelTopologyZone, apiv1.LabelFailureDomainBetaZone, diskZoneLabel} {
+	for _, key := range []string{apiv1.LabelTopologyZone, apiv1.LabelFailureDomainBetaZone, api.LabelDiskZone} {
 		if value, ok := node.Labels[key]; ok {
 			t.Errorf("label %s=%q", key, value)
 		}

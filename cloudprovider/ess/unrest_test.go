@@ -13,6 +13,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -81,7 +82,7 @@ func TestNewProcessLearnsOfUnrestFromMarkedNodes(t *testing.T) {
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	ids := f.cloud.launch(1, "asg-1", "", a10, "zone-a")
 	marked := nodeOf(ids[0])
-	marked.Labels = map[string]string{ReclaimingLabel: "true"}
+	marked.Labels = map[string]string{api.LabelReclaiming: "true"}
 	f.provider.BeginLoop([]*apiv1.Node{marked}) // before the pools are known
 	f.refresh()
 	assert.Equal(t, 3., f.price(a10InA))

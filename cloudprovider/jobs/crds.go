@@ -17,12 +17,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // definitions is what is watched to learn which systems are installed.
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// services are the systems that are on, and what is watched of each: its jobs that carry LabelHeld.
+// services are the systems that are on, and what is watched of each: its jobs that carry api.LabelHeld.
 type services struct {
 	config  Config
 	systems map[string][]Adapter // by the name of the definition of their resource
@@ -216,7 +218,7 @@ func (s *services) set(ctx context.Context, adapter Adapter, on bool) {
 func (s *services) start(ctx context.Context, adapter Adapter) *service {
 	ctx, cancel := context.WithCancel(ctx)
 	informer := dynamicinformer.NewFilteredDynamicInformer(s.config.Dynamic, adapter.Resource(), metav1.NamespaceAll, 0, cache.Indexers{},
-		func(options *metav1.ListOptions) { options.LabelSelector = LabelHeld }).Informer()
+		func(options *metav1.ListOptions) { options.LabelSelector = api.LabelHeld }).Informer()
 	service := &service{informer: informer, stop: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(service.ended)
@@ -257,14 +259,14 @@ func (s *services) anyOn(name string) bool {
 	return slices.ContainsFunc(s.systems[name], func(adapter Adapter) bool { return s.running[adapter] != nil })
 }
 
-// heldObjects are the jobs with LabelHeld, by system.
+// heldObjects are the jobs with api.LabelHeld, by system.
 func (s *services) heldObjects() map[Adapter][]*unstructured.Unstructured {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	held := map[Adapter][]*unstructured.Unstructured{}
 	for adapter, service := range s.running {
 		for _, object := range service.informer.GetStore().List() {
-			if object, ok := object.(*unstructured.Unstructured); ok && object.GetLabels()[LabelHeld] != "" {
+			if object, ok := object.(*unstructured.Unstructured); ok && object.GetLabels()[api.LabelHeld] != "" {
 				held[adapter] = append(held[adapter], object)
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	apicorev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // fields are those of an object, or of an object in it, at a path. What is null counts as missing.
@@ -194,7 +196,7 @@ func (g *replicaGroup) pod(namespace string, template *corev1.PodTemplateSpec, i
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: g.name(i),
-			Labels: map[string]string{}, Annotations: map[string]string{AnnotationRole: string(g.role)},
+			Labels: map[string]string{}, Annotations: map[string]string{api.AnnotationRole: string(g.role)},
 		},
 		Spec: template.Spec,
 	}

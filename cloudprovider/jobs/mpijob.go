@@ -16,15 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
 	operatorMPI   = "mpi-operator"
 	operatorMPIV1 = "mpijob-controller"
 )
-
-// annotationRefreshed on a launcher is when it was last touched, so that its kubelet brings its ConfigMaps up to date.
-const annotationRefreshed = "gpu-spot.autoscaling/hosts-refreshed"
 
 // mpiJob is an MPIJob: of the mpi-operator (kubeflow.org/v2beta1), or of the training operator (kubeflow.org/v1). One of
 // them is installed, as they share the name of the resource.
@@ -166,7 +165,7 @@ func (m *mpiJob) Refresh(ctx context.Context, job Job) error {
 	if err != nil {
 		return fmt.Errorf("finding its launcher: %w", err)
 	}
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotationRefreshed, m.clock.Now().UTC().Format(time.RFC3339))
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationHostsRefreshed, m.clock.Now().UTC().Format(time.RFC3339))
 	var errs []error
 	for _, pod := range pods.Items {
 		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {

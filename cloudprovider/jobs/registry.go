@@ -22,17 +22,18 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
 
-// labelQueue on a job says that Kueue admits it. Whether such a job is suspended is Kueue's alone to say.
-const labelQueue = "kueue.x-k8s.io/queue-name"
-
 var errQueued = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
-func queued(object *unstructured.Unstructured) bool { return object.GetLabels()[labelQueue] != "" }
+func queued(object *unstructured.Unstructured) bool {
+	return object.GetLabels()[api.LabelKueueQueue] != ""
+}
 
 // Config is what a Registry needs. The clients' budgets bound what it asks of the API server.
 type Config struct {
@@ -83,7 +84,7 @@ func New(config Config) (*Registry, error) {
 // to the job that its annotation names, else to its controller, else to itself; the system is then SystemPod.
 func (r *Registry) Member(pod *corev1.Pod) Membership {
 	member := r.member(pod)
-	switch role := Role(pod.Annotations[AnnotationRole]); role {
+	switch role := Role(pod.Annotations[api.AnnotationRole]); role {
 	case RoleWorker, RoleHost, RoleLauncher:
 		member.Role = role
 	}
@@ -159,7 +160,7 @@ func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
 	}
 	job.Ref = refTo(adapter, object)
 	job.UID, job.Object = object.GetUID(), object
-	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[AnnotationHeldParts]) {
+	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[api.AnnotationHeldParts]) {
 		if !slices.Contains(job.Parts, part) {
 			job.Parts = append(job.Parts, part)
 		}
@@ -170,7 +171,7 @@ func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
 	return job, nil
 }
 
-// Held returns the jobs that carry LabelHeld, as the informers have them. Of a job that is malformed, only the Ref, the UID
+// Held returns the jobs that carry api.LabelHeld, as the informers have them. Of a job that is malformed, only the Ref, the UID
 // and the Object are set, and it is not left out, so that the others are not held up, nor is it forgotten.
 func (r *Registry) Held() []Job {
 	var held []Job

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // cluster is what adapters work on.
@@ -102,14 +104,14 @@ func (c *cluster) patchObject(
 // held marks a job as held by us: the metadata of a patch.
 func (c *cluster) held(job Job, how string, reason Reason) map[string]any {
 	annotations := map[string]any{
-		AnnotationHeldReason:   string(reason),
-		AnnotationHeldSince:    c.heldSince(job, how),
-		AnnotationHeldReplicas: strconv.Itoa(wanted(job)),
+		api.AnnotationHeldReason:   string(reason),
+		api.AnnotationHeldSince:    c.heldSince(job, how),
+		api.AnnotationHeldReplicas: strconv.Itoa(wanted(job)),
 	}
 	if len(job.Parts) > 0 {
-		annotations[AnnotationHeldParts] = formatParts(job.Parts)
+		annotations[api.AnnotationHeldParts] = formatParts(job.Parts)
 	}
-	return map[string]any{"labels": map[string]any{LabelHeld: how}, "annotations": annotations}
+	return map[string]any{"labels": map[string]any{api.LabelHeld: how}, "annotations": annotations}
 }
 
 // formatParts writes Refs of the job's own namespace as "<system>/<name>".
@@ -133,7 +135,7 @@ func parseParts(namespace, text string) (parts []Ref) {
 
 // heldSince is when the job was suspended, or when it was last shrunk.
 func (c *cluster) heldSince(job Job, how string) string {
-	if since := job.Object.GetAnnotations()[AnnotationHeldSince]; since != "" && how == HeldSuspended && heldAs(job) == how {
+	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && heldAs(job) == how {
 		return since
 	}
 	return c.clock.Now().UTC().Format(time.RFC3339)
@@ -142,19 +144,19 @@ func (c *cluster) heldSince(job Job, how string) string {
 // released takes the marks off: the metadata of a patch.
 func released() map[string]any {
 	return map[string]any{
-		"labels": map[string]any{LabelHeld: nil},
+		"labels": map[string]any{api.LabelHeld: nil},
 		"annotations": map[string]any{
-			AnnotationHeldReason: nil, AnnotationHeldSince: nil, AnnotationHeldReplicas: nil, AnnotationHeldParts: nil,
+			api.AnnotationHeldReason: nil, api.AnnotationHeldSince: nil, api.AnnotationHeldReplicas: nil, api.AnnotationHeldParts: nil,
 		},
 	}
 }
 
-// heldAs is the value of LabelHeld, empty for jobs that are not held.
+// heldAs is the value of api.LabelHeld, empty for jobs that are not held.
 func heldAs(job Job) string {
 	if job.Object == nil {
 		return ""
 	}
-	return job.Object.GetLabels()[LabelHeld]
+	return job.Object.GetLabels()[api.LabelHeld]
 }
 
 // heldFor is the reason for which the job is held.
@@ -162,7 +164,7 @@ func heldFor(job Job) Reason {
 	if job.Object == nil {
 		return ""
 	}
-	return Reason(job.Object.GetAnnotations()[AnnotationHeldReason])
+	return Reason(job.Object.GetAnnotations()[api.AnnotationHeldReason])
 }
 
 // wanted is how many workers the job asked for before it was held, or asks for.
@@ -170,7 +172,7 @@ func wanted(job Job) int {
 	if job.Object == nil || heldAs(job) == "" {
 		return job.Replicas
 	}
-	replicas, err := strconv.Atoi(job.Object.GetAnnotations()[AnnotationHeldReplicas])
+	replicas, err := strconv.Atoi(job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
 	if err != nil || replicas < 0 {
 		return job.Replicas
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -25,8 +27,6 @@ const (
 	labelTrainingIndex   = "replica-index"
 	roleLauncher         = "launcher"
 	roleWorker           = "worker"
-	annotationSuspended  = "job-supervisor.kube-ai.io/job-suspended"
-	annotationJobStatus  = "job-supervisor.kube-ai.io/job-status"
 	trainingPhaseCreated = "Created"
 	trainingPhaseHeld    = "Suspended"
 	// scaleOutTimeout in seconds is how long the operator waits for the new workers. It does nothing else for the job in that
@@ -105,7 +105,7 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 		job.Min = max(job.Min, job.Replicas) // the launcher is not started before all workers run, and lost ones may not come back
 		job.Max = max(job.Max, job.Min)
 	}
-	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[annotationSuspended] == "true"
+	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[api.AnnotationSupervisorSuspended] == "true"
 	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object))
 	return job, nil
 }
@@ -303,9 +303,9 @@ func (t *trainingJob) Suspend(ctx context.Context, job Job, reason Reason) error
 	}
 	metadata := t.held(job, HeldSuspended, reason)
 	annotations := metadata["annotations"].(map[string]any)
-	annotations[annotationSuspended] = "true"
+	annotations[api.AnnotationSupervisorSuspended] = "true"
 	if reason == ReasonMaxWait {
-		annotations[annotationJobStatus] = "timeout"
+		annotations[api.AnnotationSupervisorStatus] = "timeout"
 	}
 	return t.patchJob(ctx, job, patch{"metadata": metadata})
 }
@@ -341,7 +341,7 @@ func (t *trainingJob) restart(ctx context.Context, job Job, workers int) error {
 		return fmt.Errorf("deleting ConfigMap %s: %w", hosts, err)
 	}
 	change := patch{
-		"metadata": map[string]any{"annotations": map[string]any{annotationSuspended: nil, annotationJobStatus: nil}},
+		"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSupervisorSuspended: nil, api.AnnotationSupervisorStatus: nil}},
 	}
 	// The launcher is started when as many workers run as are asked for.
 	setNested(change, min(max(workers, 1), job.Max), "spec", "etReplicaSpecs", "worker", "replicas")

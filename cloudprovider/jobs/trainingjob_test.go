@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // As `arena submit etjob --workers=4 --min-workers=2 --max-workers=8 --spot-instance --max-wait-time=600` renders it, with
@@ -151,7 +153,7 @@ func TestTrainingJobGrowsByOneScaleOutAndIsThenWhole(t *testing.T) {
 	scaleIn := strings.Fields(w.writes()[1])[2]
 	var busy *BusyError
 	require.ErrorAs(t, w.registry.Grow(ctx, w.get("trainingjob", "mnist"), 4), &busy, "it has all its workers, but the ScaleIn has yet to begin")
-	assert.Equal(t, HeldShrunk, w.object(jobs, "mnist").GetLabels()[LabelHeld])
+	assert.Equal(t, HeldShrunk, w.object(jobs, "mnist").GetLabels()[api.LabelHeld])
 	w.end(scaleIns, scaleIn, "ScaleSucceeded")
 	w.set(jobs, "mnist", []any{"mnist-worker-0", "mnist-worker-1"}, "status", "targetWorkers")
 	w.events()
@@ -191,8 +193,8 @@ func TestTrainingJobThatIsShrunkOnceMoreKeepsWhatItHadAtFirst(t *testing.T) {
 		w.set(jobs, "mnist", []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}[:3-i], "status", "targetWorkers")
 	}
 	annotations := w.object(jobs, "mnist").GetAnnotations()
-	assert.Equal(t, "4", annotations[AnnotationHeldReplicas])
-	assert.Equal(t, "2026-05-01T09:00:00Z", annotations[AnnotationHeldSince])
+	assert.Equal(t, "4", annotations[api.AnnotationHeldReplicas])
+	assert.Equal(t, "2026-05-01T09:00:00Z", annotations[api.AnnotationHeldSince])
 
 	w.set(jobs, "mnist", "Suspended", "status", "phase")
 	w.writes()
@@ -240,7 +242,7 @@ func TestTrainingJobIsSuspendedAsTheSupervisorDoesIt(t *testing.T) {
 	assert.Len(t, w.writes(), 1, "for another reason")
 	stored = w.object(w.registry.byName["trainingjob"].Resource(), "mnist")
 	assert.Equal(t, "timeout", stored.GetAnnotations()["job-supervisor.kube-ai.io/job-status"])
-	assert.Equal(t, "max-wait", stored.GetAnnotations()[AnnotationHeldReason])
+	assert.Equal(t, "max-wait", stored.GetAnnotations()[api.AnnotationHeldReason])
 	assert.Equal(t, []string{ReasonTimedOut}, w.events())
 }
 
@@ -287,8 +289,8 @@ func TestTrainingJobResumedWithFewerWorkersIsLeftToGrow(t *testing.T) {
 	require.NoError(t, w.registry.Resume(ctx, w.get("trainingjob", "mnist"), 3))
 	job := w.get("trainingjob", "mnist")
 	assert.Equal(t, 3, job.Replicas)
-	assert.Equal(t, HeldShrunk, job.Object.GetLabels()[LabelHeld])
-	assert.Equal(t, "4", job.Object.GetAnnotations()[AnnotationHeldReplicas])
+	assert.Equal(t, HeldShrunk, job.Object.GetLabels()[api.LabelHeld])
+	assert.Equal(t, "4", job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
 }
 
 func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
@@ -298,7 +300,7 @@ func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 		jobs := w.registry.byName["trainingjob"].Resource()
 		require.NoError(t, w.registry.Suspend(ctx, w.get("trainingjob", "mnist"), ReasonReclaim))
 		annotations := w.object(jobs, "mnist").GetAnnotations()
-		delete(annotations, annotationSuspended)
+		delete(annotations, api.AnnotationSupervisorSuspended)
 		rest := map[string]any{}
 		for key, value := range annotations {
 			rest[key] = value

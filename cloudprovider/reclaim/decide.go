@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -317,10 +318,10 @@ func (l *loss) doomedWorkers() (names []string) {
 
 // isShrunkSince says whether the job carries our note that it was shrunk, and that its system is at work.
 func isShrunkSince(job jobs.Job, at time.Time) bool {
-	if job.Object == nil || job.Object.GetLabels()[jobs.LabelHeld] != jobs.HeldShrunk {
+	if job.Object == nil || job.Object.GetLabels()[api.LabelHeld] != jobs.HeldShrunk {
 		return false
 	}
-	since, err := time.Parse(time.RFC3339, job.Object.GetAnnotations()[jobs.AnnotationHeldSince])
+	since, err := time.Parse(time.RFC3339, job.Object.GetAnnotations()[api.AnnotationHeldSince])
 	return err == nil && !since.Before(at)
 }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -281,7 +282,7 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 				f.start()
 				w.pass(tc.by - time.Second)
 				assert.Equal(t, []string{"train-worker-0"}, w.gone())
-				assert.NotEmpty(t, w.request("train-worker-1")+w.node("train-worker-0").Annotations[drainedAnnotation])
+				assert.NotEmpty(t, w.request("train-worker-1")+w.node("train-worker-0").Annotations[api.AnnotationReclaimDrained])
 				events := w.seen()
 				told := slices.ContainsFunc(events, func(event string) bool { return strings.HasPrefix(event, ReasonUnprepared) })
 				assert.Equal(t, tc.told, told, "%v", events)

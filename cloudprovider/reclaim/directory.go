@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 )
 
@@ -84,8 +85,8 @@ func (d *directory) annotate(ctx context.Context, found entry, deadline time.Tim
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": found.uid,
 		"annotations": map[string]string{
-			PushAnnotation:   deadline.Format(time.RFC3339),
-			pushedAnnotation: d.clock.Now().UTC().Format(time.RFC3339Nano),
+			api.AnnotationNoticePush:         deadline.Format(time.RFC3339),
+			api.AnnotationNoticePushReceived: d.clock.Now().UTC().Format(time.RFC3339Nano),
 		},
 	}})
 	if err != nil {
@@ -148,7 +149,7 @@ func (d *directory) list(ctx context.Context) error {
 		}
 		entries[id] = entry{
 			name: node.Name, uid: node.UID, created: node.CreationTimestamp,
-			deadline: timeOf(node, PushAnnotation), refuted: timeOf(node, refutedAnnotation),
+			deadline: timeOf(node, api.AnnotationNoticePush), refuted: timeOf(node, api.AnnotationReclaimCancelled),
 		}
 	}
 	d.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -105,7 +105,7 @@ func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 	member := d.Jobs.Member(pod)
 	r, open := d.handshakes.round(member.Ref)
 	switch {
-	case isReturner(pod, &fate{true, d.notice, timeOf(d.node, drainedAnnotation)}, r, open):
+	case isReturner(pod, &fate{true, d.notice, timeOf(d.node, api.AnnotationReclaimDrained)}, r, open):
 		return "", time.Time{}
 	case !open || !r.doomed.Has(pod.UID):
 		d.handshakes.queue.Add(member.Ref)
@@ -114,7 +114,7 @@ func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 		return "its job is being asked", time.Time{}
 	case d.Clock.Now().Before(r.release):
 		return "its job's system is ending it", r.release
-	case pod.Annotations[jobs.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < d.notice.warnPatience():
+	case pod.Annotations[api.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < d.notice.warnPatience():
 		return "it is not warned", r.seen.Add(d.notice.warnPatience())
 	case !d.isNext(pod, member, r):
 		return "others of its job go before it", time.Time{}
@@ -270,8 +270,8 @@ func (d *drain) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 func (d *drain) noteForced(ctx context.Context) error {
 	_, err := patchNode(ctx, d.Client, d.node, func(node *corev1.Node) nodePatch {
 		patch := nodePatch{}
-		if isMarked(node) && !isDrained(node) && node.Annotations[forcedAnnotation] == "" {
-			patch.annotate(forcedAnnotation, "true")
+		if isMarked(node) && !isDrained(node) && node.Annotations[api.AnnotationReclaimForced] == "" {
+			patch.annotate(api.AnnotationReclaimForced, "true")
 		}
 		return patch
 	})
@@ -354,7 +354,7 @@ func (c *Controller) outcomeOf(node *corev1.Node) string {
 	switch {
 	case !isDrained(node) || len(drainable(c.podsOn(node.Name))) > 0:
 		return outcomeLate
-	case node.Annotations[forcedAnnotation] != "":
+	case node.Annotations[api.AnnotationReclaimForced] != "":
 		return outcomeDeleted
 	}
 	return outcomeDrained

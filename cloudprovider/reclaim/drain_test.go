@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -257,7 +258,7 @@ func TestADeadlineThatIsOverLeavesNoTimeToTalk(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		w.addNode("a", func(node *corev1.Node) {
-			node.Annotations = map[string]string{DeadlineAnnotation: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)}
+			node.Annotations = map[string]string{api.AnnotationReclaimDeadline: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)}
 		})
 		w.cloud.reclaim("a")
 		w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting)

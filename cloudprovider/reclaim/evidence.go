@@ -4,27 +4,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// What sources write on Nodes. The controller hears them through the informer, so that they outlive whoever wrote them.
-const (
-	// PushAnnotation is the deadline of a pushed notice, RFC 3339; see NewPushHandler.
-	PushAnnotation = "gpu-spot.autoscaling/notice-push"
-	// AgentAnnotation is the deadline that the instance's metadata tell, RFC 3339. The node-agent takes it off when they
-	// no longer do.
-	AgentAnnotation = "gpu-spot.autoscaling/notice-agent"
-	// ExpiredCondition is True while ACK's node-problem-detector sees that the instance is to be released.
-	ExpiredCondition corev1.NodeConditionType = "InstanceExpired"
-
-	// pushedAnnotation is when the notice of PushAnnotation came in, RFC 3339.
-	pushedAnnotation = "gpu-spot.autoscaling/notice-push-received"
-	// refutedAnnotation is when the Node was last given back, RFC 3339. What was said before counts no more: a condition
-	// that nobody takes off, an event that is delivered again.
-	refutedAnnotation = "gpu-spot.autoscaling/reclaim-refuted"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // evidence is what is taken off a Node that is given back.
-var evidence = []string{PushAnnotation, pushedAnnotation, AgentAnnotation}
+var evidence = []string{api.AnnotationNoticePush, api.AnnotationNoticePushReceived, api.AnnotationNoticeAgent}
 
 // wordsOn are those that stand on the Node.
 func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
@@ -33,14 +18,14 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 		return nil
 	}
 	for _, w := range []word{
-		{id, SourcePush, timeOf(node, PushAnnotation), timeOf(node, pushedAnnotation)},
-		{id, SourceAgent, timeOf(node, AgentAnnotation), time.Time{}},
+		{id, SourcePush, timeOf(node, api.AnnotationNoticePush), timeOf(node, api.AnnotationNoticePushReceived)},
+		{id, SourceAgent, timeOf(node, api.AnnotationNoticeAgent), time.Time{}},
 	} {
 		if hasWord(node, w.source) && !c.isOver(w) {
 			words = append(words, w)
 		}
 	}
-	refuted := timeOf(node, refutedAnnotation)
+	refuted := timeOf(node, api.AnnotationReclaimCancelled)
 	if at, expired := expiredSince(node); expired && (refuted.IsZero() || at.After(refuted)) {
 		if c.Clock.Since(at) > c.NoticePeriod {
 			at = time.Time{} // it has outlived an estimate from there
@@ -59,14 +44,14 @@ func (c *Controller) isOver(w word) bool {
 // its deadline.
 func hasWord(node *corev1.Node, source Source) bool {
 	if source == SourcePush {
-		return node.Annotations[PushAnnotation] != ""
+		return node.Annotations[api.AnnotationNoticePush] != ""
 	}
-	return node.Annotations[AgentAnnotation] != ""
+	return node.Annotations[api.AnnotationNoticeAgent] != ""
 }
 
 func expiredSince(node *corev1.Node) (at time.Time, expired bool) {
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == ExpiredCondition && condition.Status == corev1.ConditionTrue {
+		if condition.Type == api.ConditionInstanceExpired && condition.Status == corev1.ConditionTrue {
 			return condition.LastTransitionTime.Time, true
 		}
 	}

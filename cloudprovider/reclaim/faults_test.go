@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
@@ -33,7 +35,7 @@ func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
 
 		gone.Store(false)
 		w.pass(markRetryMost)
-		deadline := timeOf(w.node("a"), DeadlineAnnotation)
+		deadline := timeOf(w.node("a"), api.AnnotationReclaimDeadline)
 		requireMarked(t, w.node("a"), deadline)
 		assert.WithinDuration(t, noticed.Add(DefaultNoticePeriod), deadline, DefaultPollInterval, "time went on meanwhile")
 		w.pass(time.Minute)

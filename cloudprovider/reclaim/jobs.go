@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -172,7 +173,7 @@ const lookBatch = 50 * time.Millisecond
 
 // followPod looks after the pod's job where it has, or had under an earlier leader, a round.
 func (c *Controller) followPod(pod *corev1.Pod) {
-	_, asked := pod.Annotations[jobs.AnnotationCheckpointRequest]
+	_, asked := pod.Annotations[api.AnnotationCheckpointRequest]
 	if !asked && !c.handshakes.anyOpen() || belongsToMachine(pod) {
 		return
 	}
@@ -185,7 +186,7 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 // followNode looks after the jobs on a Node that brought a word, was given back or is gone.
 func (c *Controller) followNode(old, node *corev1.Node) {
 	spared := isMarked(old) && (node == nil || !isMarked(node))
-	spoke := node != nil && old.Annotations[jobs.AnnotationCheckpointDone] != node.Annotations[jobs.AnnotationCheckpointDone]
+	spoke := node != nil && old.Annotations[api.AnnotationCheckpointAcknowledged] != node.Annotations[api.AnnotationCheckpointAcknowledged]
 	if spared {
 		c.handshakes.forgetNode(old.Name)
 	}
@@ -291,7 +292,7 @@ func (c *Controller) fateOf(name string) *fate {
 	case withdrawn:
 		doomed = false
 	}
-	return &fate{doomed, notice, timeOf(node, drainedAnnotation)}
+	return &fate{doomed, notice, timeOf(node, api.AnnotationReclaimDrained)}
 }
 
 // isReturner says whether the pod came onto the Node when its job was done with it already, because it tolerates

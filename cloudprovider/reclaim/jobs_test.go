@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -108,8 +109,8 @@ func (f *fakeJobs) Shrink(ctx context.Context, job jobs.Job, pods []string) erro
 	return f.call(ctx, "shrink", job.Name+" "+strings.Join(pods, ","), func(job *jobs.Job) {
 		f.out = append(f.out, pods...)
 		if f.scales {
-			job.Object.SetLabels(map[string]string{jobs.LabelHeld: jobs.HeldShrunk})
-			job.Object.SetAnnotations(map[string]string{jobs.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339)})
+			job.Object.SetLabels(map[string]string{api.LabelHeld: jobs.HeldShrunk})
+			job.Object.SetAnnotations(map[string]string{api.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339)})
 		}
 	})
 }
@@ -175,7 +176,7 @@ func noted(key, value string) func(*corev1.Pod) {
 }
 
 // awaiting is a pod that says when its work is saved.
-func awaiting(pod *corev1.Pod) { noted(jobs.AnnotationAwaitCheckpoint, "true")(pod) }
+func awaiting(pod *corev1.Pod) { noted(api.AnnotationAwaitCheckpoint, "true")(pod) }
 
 // pod fails the test where there is none.
 func (w *world) pod(name string) *corev1.Pod {
@@ -196,7 +197,7 @@ func (w *world) updatePod(name string, change func(*corev1.Pod)) {
 // request is the id that the pod was told; empty for none.
 func (w *world) request(pod string) string {
 	w.Helper()
-	return w.pod(pod).Annotations[jobs.AnnotationCheckpointRequest]
+	return w.pod(pod).Annotations[api.AnnotationCheckpointRequest]
 }
 
 // say gives the pod's word for the request that it was told.
@@ -204,7 +205,7 @@ func (w *world) say(pod string) {
 	w.Helper()
 	id := w.request(pod)
 	require.NotEmpty(w, id)
-	w.updatePod(pod, noted(jobs.AnnotationCheckpointDone, id))
+	w.updatePod(pod, noted(api.AnnotationCheckpointAcknowledged, id))
 }
 
 // gone are the names of the pods that were evicted or deleted so far, in order.

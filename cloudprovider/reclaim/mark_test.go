@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 var spotTaint = corev1.Taint{Key: "spot", Value: "true", Effect: corev1.TaintEffectNoSchedule}
@@ -27,11 +29,11 @@ func requireMarked(t *testing.T, node *corev1.Node, deadline time.Time) {
 	t.Helper()
 	require.NotNil(t, node)
 	deadline = deadline.Truncate(time.Second)
-	require.Equal(t, deadline.UTC().Format(time.RFC3339), node.Annotations[DeadlineAnnotation])
-	require.Equal(t, "true", node.Labels[ReclaimingLabel])
+	require.Equal(t, deadline.UTC().Format(time.RFC3339), node.Annotations[api.AnnotationReclaimDeadline])
+	require.Equal(t, "true", node.Labels[api.LabelReclaiming])
 	require.True(t, node.Spec.Unschedulable)
 	require.Contains(t, node.Spec.Taints, corev1.Taint{
-		Key: TaintKey, Value: strconv.FormatInt(deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule,
+		Key: api.TaintReclaim, Value: strconv.FormatInt(deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule,
 	})
 }
 
@@ -42,7 +44,7 @@ func requireUnmarked(t *testing.T, node *corev1.Node) {
 	for _, note := range notes {
 		require.NotContains(t, node.Annotations, note)
 	}
-	require.NotContains(t, node.Labels, ReclaimingLabel)
+	require.NotContains(t, node.Labels, api.LabelReclaiming)
 	require.False(t, slices.ContainsFunc(node.Spec.Taints, isOurs), "taints: %v", node.Spec.Taints)
 }
 
@@ -120,12 +122,14 @@ func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
 
 func TestMarksThatSomebodyTakesOffArePutBack(t *testing.T) {
 	for name, meddle := range map[string]func(*corev1.Node){
-		"untainted":         func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{spotTaint} },
-		"uncordoned":        func(node *corev1.Node) { node.Spec.Unschedulable = false },
-		"label removed":     func(node *corev1.Node) { delete(node.Labels, ReclaimingLabel) },
-		"deadline removed":  func(node *corev1.Node) { delete(node.Annotations, DeadlineAnnotation) },
-		"deadline garbled":  func(node *corev1.Node) { node.Annotations[DeadlineAnnotation] = "soon" },
-		"taint garbled":     func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{spotTaint, {Key: TaintKey, Value: "soon"}} },
+		"untainted":        func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{spotTaint} },
+		"uncordoned":       func(node *corev1.Node) { node.Spec.Unschedulable = false },
+		"label removed":    func(node *corev1.Node) { delete(node.Labels, api.LabelReclaiming) },
+		"deadline removed": func(node *corev1.Node) { delete(node.Annotations, api.AnnotationReclaimDeadline) },
+		"deadline garbled": func(node *corev1.Node) { node.Annotations[api.AnnotationReclaimDeadline] = "soon" },
+		"taint garbled": func(node *corev1.Node) {
+			node.Spec.Taints = []corev1.Taint{spotTaint, {Key: api.TaintReclaim, Value: "soon"}}
+		},
 		"all notes removed": func(node *corev1.Node) { node.Annotations = nil },
 		"everything removed": func(node *corev1.Node) {
 			node.Annotations, node.Labels = nil, nil

@@ -8,37 +8,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// What a doomed Node carries.
-const (
-	// TaintKey keeps new pods off; its value is the deadline in Unix seconds. The prefix is one that Cluster Autoscaler
-	// strips from the templates it makes of Nodes: any other key would keep pods off the replacement as well.
-	TaintKey = "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim"
-	// ReclaimingLabel is "true"; node affinity can ask for its absence, which tolerations cannot undo.
-	ReclaimingLabel = ess.ReclaimingLabel
-	// DeadlineAnnotation is when the instance is released, RFC 3339, UTC.
-	DeadlineAnnotation = "gpu-spot.autoscaling/reclaim-deadline"
-
-	// The notes below are for the controller itself: with them a new leader goes on where the last one stopped.
-	noticedAnnotation  = "gpu-spot.autoscaling/reclaim-noticed"  // first seen, RFC 3339
-	statedAnnotation   = "gpu-spot.autoscaling/reclaim-stated"   // "true": the deadline is not an estimate
-	sourceAnnotation   = "gpu-spot.autoscaling/reclaim-source"   // Source
-	cordonedAnnotation = "gpu-spot.autoscaling/reclaim-cordoned" // "true": unschedulable is our doing
-	drainedAnnotation  = "gpu-spot.autoscaling/reclaim-drained"  // when first without pods, RFC 3339
-	forcedAnnotation   = "gpu-spot.autoscaling/reclaim-forced"   // "true": pods were deleted, not evicted
-)
-
-var notes = []string{DeadlineAnnotation, noticedAnnotation, statedAnnotation, sourceAnnotation, cordonedAnnotation, drainedAnnotation, forcedAnnotation}
+var notes = []string{api.AnnotationReclaimDeadline, api.AnnotationReclaimNoticed, api.AnnotationReclaimStated, api.AnnotationReclaimSource, api.AnnotationReclaimCordoned, api.AnnotationReclaimDrained, api.AnnotationReclaimForced}
 
 // isMarked says whether anything on the Node says that it is doomed. A mark may be incomplete: someone untainted it.
 func isMarked(node *corev1.Node) bool {
-	_, annotated := node.Annotations[DeadlineAnnotation]
+	_, annotated := node.Annotations[api.AnnotationReclaimDeadline]
 	return annotated || slices.ContainsFunc(node.Spec.Taints, isOurs)
 }
 
-func isOurs(taint corev1.Taint) bool { return taint.Key == TaintKey }
+func isOurs(taint corev1.Taint) bool { return taint.Key == api.TaintReclaim }
 
 func isCordon(taint corev1.Taint) bool { return taint.MatchTaint(&cordonTaint) }
 
@@ -47,13 +28,13 @@ func isCordon(taint corev1.Taint) bool { return taint.MatchTaint(&cordonTaint) }
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 func isDrained(node *corev1.Node) bool {
-	_, drained := node.Annotations[drainedAnnotation]
+	_, drained := node.Annotations[api.AnnotationReclaimDrained]
 	return drained
 }
 
 // readMark is the notice as written on the Node. It is false where the deadline cannot be read.
 func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
-	deadline, err := time.Parse(time.RFC3339, node.Annotations[DeadlineAnnotation])
+	deadline, err := time.Parse(time.RFC3339, node.Annotations[api.AnnotationReclaimDeadline])
 	if err != nil {
 		i := slices.IndexFunc(node.Spec.Taints, isOurs)
 		if i < 0 {
@@ -65,11 +46,11 @@ func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
 		}
 		deadline = time.Unix(seconds, 0)
 	}
-	notice := Notice{InstanceID: instanceID, Deadline: deadline.UTC(), Stated: node.Annotations[statedAnnotation] == "true", Source: SourceUnknown}
-	if source := node.Annotations[sourceAnnotation]; source != "" {
+	notice := Notice{InstanceID: instanceID, Deadline: deadline.UTC(), Stated: node.Annotations[api.AnnotationReclaimStated] == "true", Source: SourceUnknown}
+	if source := node.Annotations[api.AnnotationReclaimSource]; source != "" {
 		notice.Source = Source(source)
 	}
-	if notice.FirstSeen, err = time.Parse(time.RFC3339, node.Annotations[noticedAnnotation]); err != nil {
+	if notice.FirstSeen, err = time.Parse(time.RFC3339, node.Annotations[api.AnnotationReclaimNoticed]); err != nil {
 		notice.FirstSeen = notice.Deadline.Add(-DefaultNoticePeriod)
 	}
 	return notice, true
@@ -77,17 +58,17 @@ func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
 
 // markPatch is the merge patch that completes the Node's marks; nil where they are complete.
 func markPatch(node *corev1.Node, n Notice) nodePatch {
-	taint := corev1.Taint{Key: TaintKey, Value: strconv.FormatInt(n.Deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule}
+	taint := corev1.Taint{Key: api.TaintReclaim, Value: strconv.FormatInt(n.Deadline.Unix(), 10), Effect: corev1.TaintEffectNoSchedule}
 	wanted := map[string]string{
-		DeadlineAnnotation: n.Deadline.UTC().Format(time.RFC3339),
-		noticedAnnotation:  n.FirstSeen.UTC().Format(time.RFC3339Nano),
-		sourceAnnotation:   string(n.Source),
+		api.AnnotationReclaimDeadline: n.Deadline.UTC().Format(time.RFC3339),
+		api.AnnotationReclaimNoticed:  n.FirstSeen.UTC().Format(time.RFC3339Nano),
+		api.AnnotationReclaimSource:   string(n.Source),
 	}
 	if n.Stated {
-		wanted[statedAnnotation] = "true"
+		wanted[api.AnnotationReclaimStated] = "true"
 	}
 	if !node.Spec.Unschedulable {
-		wanted[cordonedAnnotation] = "true"
+		wanted[api.AnnotationReclaimCordoned] = "true"
 	}
 	patch := nodePatch{}
 	for key, value := range wanted {
@@ -95,8 +76,8 @@ func markPatch(node *corev1.Node, n Notice) nodePatch {
 			patch.annotate(key, value)
 		}
 	}
-	if node.Labels[ReclaimingLabel] != "true" {
-		patch.set("true", "metadata", "labels", ReclaimingLabel)
+	if node.Labels[api.LabelReclaiming] != "true" {
+		patch.set("true", "metadata", "labels", api.LabelReclaiming)
 	}
 	if !node.Spec.Unschedulable {
 		patch.set(true, "spec", "unschedulable")
@@ -119,11 +100,11 @@ func unmarkPatch(node *corev1.Node, at time.Time) nodePatch {
 			patch.annotate(key, nil)
 		}
 	}
-	if _, ok := node.Labels[ReclaimingLabel]; ok {
-		patch.set(nil, "metadata", "labels", ReclaimingLabel)
+	if _, ok := node.Labels[api.LabelReclaiming]; ok {
+		patch.set(nil, "metadata", "labels", api.LabelReclaiming)
 	}
 	others := otherTaints(node)
-	if node.Spec.Unschedulable && node.Annotations[cordonedAnnotation] == "true" {
+	if node.Spec.Unschedulable && node.Annotations[api.AnnotationReclaimCordoned] == "true" {
 		patch.set(nil, "spec", "unschedulable")
 		others = slices.DeleteFunc(others, isCordon)
 	}
@@ -131,7 +112,7 @@ func unmarkPatch(node *corev1.Node, at time.Time) nodePatch {
 		patch.set(others, "spec", "taints")
 	}
 	if len(patch) > 0 {
-		patch.annotate(refutedAnnotation, at.UTC().Format(time.RFC3339))
+		patch.annotate(api.AnnotationReclaimCancelled, at.UTC().Format(time.RFC3339))
 	}
 	return patch
 }
@@ -140,7 +121,7 @@ func unmarkPatch(node *corev1.Node, at time.Time) nodePatch {
 func drainedPatch(node *corev1.Node, at time.Time) nodePatch {
 	patch := nodePatch{}
 	if isMarked(node) && !isDrained(node) {
-		patch.annotate(drainedAnnotation, at.UTC().Format(time.RFC3339Nano))
+		patch.annotate(api.AnnotationReclaimDrained, at.UTC().Format(time.RFC3339Nano))
 	}
 	return patch
 }

@@ -17,9 +17,9 @@ const (
 	SourcePoll Source = "ecs-poll"
 	// SourcePush is an event of CloudMonitor or EventBridge; see NewPushHandler.
 	SourcePush Source = "push"
-	// SourceAgent is the node-agent, which reads the metadata of its instance; see AgentAnnotation.
+	// SourceAgent is the node-agent, which reads the metadata of its instance; see api.AnnotationNoticeAgent.
 	SourceAgent Source = "node-agent"
-	// SourceCondition is ACK's node-problem-detector; see ExpiredCondition.
+	// SourceCondition is ACK's node-problem-detector; see api.ConditionInstanceExpired.
 	SourceCondition Source = "condition"
 	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.
 	SourceUnknown Source = "unknown"

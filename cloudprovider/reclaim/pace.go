@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 )
 
@@ -78,10 +79,10 @@ func (c *Controller) stakes() stakes {
 
 // isOnDemand is false where neither ACK's label nor ours says so.
 func isOnDemand(node *corev1.Node) bool {
-	if strategy := node.Labels["node.alibabacloud.com/spot-strategy"]; strategy != "" {
+	if strategy := node.Labels[api.LabelSpotStrategy]; strategy != "" {
 		return strategy == alicloud.NoSpot
 	}
-	return node.Labels["gpu-spot.autoscaling/purchase-option"] == string(ess.PurchaseOnDemand)
+	return node.Labels[api.LabelPurchaseOption] == string(ess.PurchaseOnDemand)
 }
 
 func pages(instances int) int { return (instances + pageSize - 1) / pageSize }

@@ -67,7 +67,7 @@ type pushHandler struct {
 }
 
 // NewPushHandler takes the events Instance:PreemptibleInstanceInterruption that CloudMonitor and EventBridge push. What
-// it takes it writes on the Nodes (PushAnnotation), where the leader finds it, so that any replica can serve it.
+// it takes it writes on the Nodes (api.AnnotationNoticePush), where the leader finds it, so that any replica can serve it.
 //
 // A request is a POST of one event or an array of them, in any form in which these two send it: see pushedEvent. The
 // token is a bearer token, or what EventBridge sends as the token of an HTTP target, or the query parameter "token" for

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const token = "correct horse battery staple"
@@ -84,14 +86,14 @@ func TestAPushedNoticeStandsOnItsNodeBeforeItIsAnswered(t *testing.T) {
 		at := time.Now().Add(-20 * time.Second)
 		require.Equal(t, http.StatusOK, s.push(interrupted("a", at)))
 
-		assert.Equal(t, at.Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[PushAnnotation])
-		assert.NotContains(t, w.node("b").Annotations, PushAnnotation)
+		assert.Equal(t, at.Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
+		assert.NotContains(t, w.node("b").Annotations, api.AnnotationNoticePush)
 		assert.Equal(t, []string{"patch nodes"}, w.requests()[2:], "the rest is the leader's")
 
 		w.pass(10 * time.Second)
 		w.start()
 		requireMarked(t, w.node("a"), at.Add(DefaultNoticePeriod))
-		assert.Equal(t, "push", w.node("a").Annotations[sourceAnnotation])
+		assert.Equal(t, "push", w.node("a").Annotations[api.AnnotationReclaimSource])
 		requireUnmarked(t, w.node("b"))
 	})
 }
@@ -125,7 +127,7 @@ func TestEveryFormOfTheEventIsRead(t *testing.T) {
 				w.addNode("a")
 				w.pass(time.Minute)
 				require.Equal(t, http.StatusOK, w.sender().push(body))
-				assert.Equal(t, "2000-01-01T00:05:30Z", w.node("a").Annotations[PushAnnotation])
+				assert.Equal(t, "2000-01-01T00:05:30Z", w.node("a").Annotations[api.AnnotationNoticePush])
 			})
 		})
 	}
@@ -147,7 +149,7 @@ func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 				w.addNode("a")
 				w.addNode("far", func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-far" })
 				w.addNode("back", func(node *corev1.Node) {
-					node.Annotations = map[string]string{refutedAnnotation: now.Add(-time.Minute).Format(time.RFC3339)}
+					node.Annotations = map[string]string{api.AnnotationReclaimCancelled: now.Add(-time.Minute).Format(time.RFC3339)}
 				})
 				w.pass(time.Until(now))
 				s := w.sender()
@@ -180,11 +182,11 @@ func TestANoticeThatIsPushedAgainIsWrittenOnce(t *testing.T) {
 		assert.Equal(t, before+4, counted(pushDuplicate))
 
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", at.Add(-10*time.Second))), "out of order: the earlier deadline counts")
-		assert.Equal(t, at.Add(DefaultNoticePeriod-10*time.Second).UTC().Format(time.RFC3339), w.node("a").Annotations[PushAnnotation])
+		assert.Equal(t, at.Add(DefaultNoticePeriod-10*time.Second).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
 
 		w.pass(time.Hour)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", time.Now())))
-		assert.Equal(t, time.Now().Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[PushAnnotation], "another notice")
+		assert.Equal(t, time.Now().Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush], "another notice")
 	})
 }
 
@@ -228,7 +230,7 @@ func TestOneEventThatCannotBeReadDoesNotKeepTheOthersBack(t *testing.T) {
 		w.addNode("a")
 		status := w.sender().push("[" + interrupted("a", time.Now()) + `,{"name":"Instance:PreemptibleInstanceInterruption"}]`)
 		assert.Equal(t, http.StatusBadRequest, status)
-		assert.Contains(t, w.node("a").Annotations, PushAnnotation)
+		assert.Contains(t, w.node("a").Annotations, api.AnnotationNoticePush)
 	})
 }
 
@@ -320,16 +322,16 @@ func TestANoticeThatCannotBeWrittenIsAskedForAgain(t *testing.T) {
 				s := w.sender()
 				both := "[" + interrupted("a", time.Now()) + "," + interrupted("b", time.Now()) + "]"
 				require.Equal(t, http.StatusServiceUnavailable, s.push(both))
-				assert.NotContains(t, w.node("a").Annotations, PushAnnotation)
+				assert.NotContains(t, w.node("a").Annotations, api.AnnotationNoticePush)
 				if verb == "patch" {
-					assert.Contains(t, w.node("b").Annotations, PushAnnotation, "one does not keep the other back")
+					assert.Contains(t, w.node("b").Annotations, api.AnnotationNoticePush, "one does not keep the other back")
 				}
 
 				broken = false
 				w.pass(10 * time.Second)
 				assert.Equal(t, http.StatusOK, s.push(both))
-				assert.Contains(t, w.node("a").Annotations, PushAnnotation)
-				assert.Contains(t, w.node("b").Annotations, PushAnnotation)
+				assert.Contains(t, w.node("a").Annotations, api.AnnotationNoticePush)
+				assert.Contains(t, w.node("b").Annotations, api.AnnotationNoticePush)
 			})
 		})
 	}
@@ -359,13 +361,13 @@ func TestACrowdOfNoticesSharesOneList(t *testing.T) {
 		assert.Len(t, w.requests(), nodes)
 		for i := range nodes {
 			require.Equal(t, http.StatusOK, statuses[i])
-			require.Contains(t, w.node(fmt.Sprint(i)).Annotations, PushAnnotation)
+			require.Contains(t, w.node(fmt.Sprint(i)).Annotations, api.AnnotationNoticePush)
 		}
 
 		w.addNode("new")
 		w.pass(directoryAge + time.Millisecond)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("new", time.Now())))
-		assert.Contains(t, w.node("new").Annotations, PushAnnotation, "what is listed does not get old")
+		assert.Contains(t, w.node("new").Annotations, api.AnnotationNoticePush, "what is listed does not get old")
 	})
 }
 
@@ -383,9 +385,9 @@ func TestANoticeIsNotWrittenOnAnotherNodeOfTheSameName(t *testing.T) {
 		before := counted(pushUnknown)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", time.Now())))
 		assert.Equal(t, before+1, counted(pushUnknown))
-		assert.NotContains(t, w.node("a").Annotations, PushAnnotation)
+		assert.NotContains(t, w.node("a").Annotations, api.AnnotationNoticePush)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("another", time.Now())))
-		assert.Contains(t, w.node("a").Annotations, PushAnnotation)
+		assert.Contains(t, w.node("a").Annotations, api.AnnotationNoticePush)
 	})
 }
 
@@ -415,6 +417,6 @@ func TestOfTwoNodesOfAnInstanceTheNewerGetsTheNotice(t *testing.T) {
 			})
 		}
 		require.Equal(t, http.StatusOK, w.sender().push(interrupted("a", time.Now())))
-		assert.Contains(t, w.node("young").Annotations, PushAnnotation)
+		assert.Contains(t, w.node("young").Annotations, api.AnnotationNoticePush)
 	})
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // annotated has the source say so on the Node.
@@ -27,17 +29,17 @@ func annotated(key, value string) func(*corev1.Node) {
 
 // agentSays is the node-agent's word.
 func agentSays(deadline time.Time) func(*corev1.Node) {
-	return annotated(AgentAnnotation, deadline.UTC().Format(time.RFC3339))
+	return annotated(api.AnnotationNoticeAgent, deadline.UTC().Format(time.RFC3339))
 }
 
-func agentIsSilent(node *corev1.Node) { delete(node.Annotations, AgentAnnotation) }
+func agentIsSilent(node *corev1.Node) { delete(node.Annotations, api.AnnotationNoticeAgent) }
 
 // expired is the word of the node-problem-detector, in the form in which it keeps all of its conditions on the Node.
 func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	return func(node *corev1.Node) {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-			{Type: ExpiredCondition, Status: status, Reason: "InstanceToBeTerminated", LastTransitionTime: metav1.NewTime(since)},
+			{Type: api.ConditionInstanceExpired, Status: status, Reason: "InstanceToBeTerminated", LastTransitionTime: metav1.NewTime(since)},
 			{Type: "KernelDeadlock", Status: corev1.ConditionFalse},
 		}
 	}
@@ -68,8 +70,8 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 				w.pass(0)
 				marked := w.node("a")
 				requireMarked(t, marked, time.Now().Add(tc.notice))
-				assert.Equal(t, string(source), marked.Annotations[sourceAnnotation])
-				assert.Equal(t, tc.stated, marked.Annotations[statedAnnotation] == "true")
+				assert.Equal(t, string(source), marked.Annotations[api.AnnotationReclaimSource])
+				assert.Equal(t, tc.stated, marked.Annotations[api.AnnotationReclaimStated] == "true")
 				assert.EqualValues(t, 1, w.notices.Load(), "one wake-up")
 				assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
 				requireUnmarked(t, w.node("b"))
@@ -82,7 +84,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 
 func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 	for name, say := range map[string]func(*corev1.Node){
-		"an empty annotation":      annotated(AgentAnnotation, ""),
+		"an empty annotation":      annotated(api.AnnotationNoticeAgent, ""),
 		"a deadline long over":     agentSays(time.Date(1999, 12, 31, 23, 58, 0, 0, time.UTC)),
 		"the condition is False":   expired("False", time.Now()),
 		"the condition is Unknown": expired("Unknown", time.Now()),
@@ -111,7 +113,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 		return func(w *world) { w.updateNode("a", agentSays(deadline)) }
 	}
 	said := func(text string) func(*world) {
-		return func(w *world) { w.updateNode("a", annotated(AgentAnnotation, text)) }
+		return func(w *world) { w.updateNode("a", annotated(api.AnnotationNoticeAgent, text)) }
 	}
 	push := func(sent time.Time) func(*world) {
 		return func(w *world) { require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", sent))) }
@@ -153,8 +155,8 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 				tc.second(w)
 				w.pass(0)
 				requireMarked(t, w.node("a"), tc.deadline)
-				assert.Equal(t, string(tc.source), w.node("a").Annotations[sourceAnnotation])
-				assert.Equal(t, first.Annotations[noticedAnnotation], w.node("a").Annotations[noticedAnnotation])
+				assert.Equal(t, string(tc.source), w.node("a").Annotations[api.AnnotationReclaimSource])
+				assert.Equal(t, first.Annotations[api.AnnotationReclaimNoticed], w.node("a").Annotations[api.AnnotationReclaimNoticed])
 				assert.Equal(t, tc.corrected, w.marks() == 1, "%d patches; all that is new in one", w.marks())
 				assert.NotContains(t, w.seen(), "SpotReclaimNotice a", "that was told")
 				assert.EqualValues(t, 1, w.notices.Load())
@@ -166,7 +168,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 // marks is how many patches of Nodes since the last ClearActions wrote a deadline.
 func (w *world) marks() (marks int) {
 	for _, action := range w.client.Actions() {
-		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), DeadlineAnnotation) {
+		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), api.AnnotationReclaimDeadline) {
 			marks++
 		}
 	}
@@ -246,7 +248,7 @@ func TestANodeOfAnotherRegionIsNotOurs(t *testing.T) {
 		// Marked by somebody who is in charge there; here the instance cannot be found.
 		w.addNode("theirs", far, func(node *corev1.Node) {
 			node.Spec.ProviderID = "cn-shanghai.i-theirs"
-			node.Spec.Taints = []corev1.Taint{{Key: TaintKey, Value: "946685000", Effect: corev1.TaintEffectNoSchedule}}
+			node.Spec.Taints = []corev1.Taint{{Key: api.TaintReclaim, Value: "946685000", Effect: corev1.TaintEffectNoSchedule}}
 		})
 		w.cloud.release("theirs")
 		w.cloud.release("far")
@@ -270,7 +272,7 @@ func TestANodeThatJoinsAnewIsStillDoomed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
-				w.addNode("a", annotated(PushAnnotation, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
+				w.addNode("a", annotated(api.AnnotationNoticePush, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
 				deadline := time.Now().Add(4 * time.Minute)
 				w.start()
 				requireMarked(t, w.node("a"), deadline)

@@ -17,12 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
-
-// InstanceAnnotation on a pod is the instance that it is about to lose. Pods of the same job on other instances are warned
-// as well, but do not have it.
-const InstanceAnnotation = "gpu-spot.autoscaling/reclaim-instance"
 
 const (
 	// warnPatience is for how long pods stay that could not be warned: in a reclaim of thousands their turn comes late.
@@ -73,15 +70,15 @@ func recoverRound(l loss, now time.Time) *round {
 	r := newRound(now)
 	found := false
 	for _, pod := range l.doomed {
-		id := pod.Annotations[jobs.AnnotationCheckpointRequest]
+		id := pod.Annotations[api.AnnotationCheckpointRequest]
 		at, ok := requestedAt(id)
-		if !ok || pod.Annotations[InstanceAnnotation] != pod.notice.InstanceID {
+		if !ok || pod.Annotations[api.AnnotationReclaimInstance] != pod.notice.InstanceID {
 			continue
 		}
 		if !found || at.After(r.requested) || at.Equal(r.requested) && id > r.id {
 			r.id, r.requested, found = id, at, true
 		}
-		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[jobs.AnnotationDeadline]); err == nil {
+		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[api.AnnotationReclaimDeadline]); err == nil {
 			r.lower(deadline)
 		}
 	}
@@ -99,7 +96,7 @@ func (l *loss) hasNewcomers(r round) bool {
 
 func (r *round) has(pod doomedPod) bool {
 	return r.doomed.Has(pod.UID) ||
-		pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id && pod.Annotations[InstanceAnnotation] == pod.notice.InstanceID
+		pod.Annotations[api.AnnotationCheckpointRequest] == r.id && pod.Annotations[api.AnnotationReclaimInstance] == pod.notice.InstanceID
 }
 
 // take lets the doomed pods join. The deadline follows what is known of the Nodes, but is not put off because the pods of
@@ -164,7 +161,7 @@ func (c *Controller) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod,
 		return fmt.Errorf("warning pod %s: %w", klog.KObj(pod), err)
 	}
 	r.sent.Store(pod.UID, r.warning(instance))
-	if pod.Annotations[jobs.AnnotationCheckpointRequest] == r.id {
+	if pod.Annotations[api.AnnotationCheckpointRequest] == r.id {
 		return nil // only completed
 	}
 	podsWarned.WithLabelValues(job.System).Inc()
@@ -176,7 +173,7 @@ func (c *Controller) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod,
 }
 
 func areOneJob(ref jobs.Ref, pod *corev1.Pod) bool {
-	return ref.System != jobs.SystemPod || pod.Annotations[jobs.AnnotationJob] != ""
+	return ref.System != jobs.SystemPod || pod.Annotations[api.AnnotationJob] != ""
 }
 
 // warning is what a pod is told in its annotations. The instance is empty for survivors.
@@ -189,9 +186,9 @@ func (r *round) warning(instance string) warning {
 func (w warning) missingOn(pod *corev1.Pod) map[string]any {
 	missing := map[string]any{}
 	for key, value := range map[string]string{
-		jobs.AnnotationDeadline:          w.deadline,
-		jobs.AnnotationCheckpointRequest: w.id,
-		InstanceAnnotation:               w.instance,
+		api.AnnotationReclaimDeadline:   w.deadline,
+		api.AnnotationCheckpointRequest: w.id,
+		api.AnnotationReclaimInstance:   w.instance,
 	} {
 		if value != "" && pod.Annotations[key] != value {
 			missing[key] = value
@@ -247,7 +244,7 @@ func (c *Controller) closeRound(ctx context.Context, l loss) error {
 // warningOn is what takes a warning off.
 func warningOn(pod *corev1.Pod) map[string]any {
 	off := map[string]any{}
-	for _, key := range []string{jobs.AnnotationDeadline, jobs.AnnotationCheckpointRequest, InstanceAnnotation} {
+	for _, key := range []string{api.AnnotationReclaimDeadline, api.AnnotationCheckpointRequest, api.AnnotationReclaimInstance} {
 		if _, ok := pod.Annotations[key]; ok {
 			off[key] = nil
 		}

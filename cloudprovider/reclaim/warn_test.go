@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -31,11 +32,11 @@ func TestAllPodsOfAJobAreWarnedBeforeAnyIsEvicted(t *testing.T) {
 
 		id := w.request("train-0")
 		require.NotEmpty(t, id)
-		assert.Equal(t, "i-a", w.pod("train-0").Annotations[InstanceAnnotation])
+		assert.Equal(t, "i-a", w.pod("train-0").Annotations[api.AnnotationReclaimInstance])
 		assert.Equal(t, id, w.request("train-1"), "the survivor is warned too")
-		assert.NotContains(t, w.pod("train-1").Annotations, InstanceAnnotation, "but it loses nothing itself")
+		assert.NotContains(t, w.pod("train-1").Annotations, api.AnnotationReclaimInstance, "but it loses nothing itself")
 		for _, pod := range []string{"train-0", "train-1"} {
-			assert.Equal(t, w.node("a").Annotations[DeadlineAnnotation], w.pod(pod).Annotations[jobs.AnnotationDeadline])
+			assert.Equal(t, w.node("a").Annotations[api.AnnotationReclaimDeadline], w.pod(pod).Annotations[api.AnnotationReclaimDeadline])
 		}
 		assert.Empty(t, w.request("train-2"), "it has ended")
 		assert.Empty(t, w.request("other"))
@@ -128,7 +129,7 @@ func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
 		warned      bool
 	}{
 		"replicas of a service":                {nil, false},
-		"pods that their annotation makes one": {map[string]string{jobs.AnnotationJob: "mine"}, true},
+		"pods that their annotation makes one": {map[string]string{api.AnnotationJob: "mine"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
@@ -138,7 +139,7 @@ func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
 					w.addPod(pod, node, func(pod *corev1.Pod) { pod.Annotations = tc.annotations })
 				}
 				w.addPod("holds-the-round-open", "a", awaiting, func(pod *corev1.Pod) {
-					pod.Annotations = map[string]string{jobs.AnnotationJob: tc.annotations[jobs.AnnotationJob], jobs.AnnotationAwaitCheckpoint: "true"}
+					pod.Annotations = map[string]string{api.AnnotationJob: tc.annotations[api.AnnotationJob], api.AnnotationAwaitCheckpoint: "true"}
 				})
 				w.cloud.reclaim("a")
 				w.start(func(c *Config) { c.Jobs = oneJob{} })
@@ -167,14 +168,14 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 		}
 		w.cloud.reclaim("a")
 		f.start()
-		id, deadline := w.request("on-a"), w.pod("on-a").Annotations[jobs.AnnotationDeadline]
+		id, deadline := w.request("on-a"), w.pod("on-a").Annotations[api.AnnotationReclaimDeadline]
 
 		w.cloud.reclaim("b")
 		w.poll()
 		assert.Equal(t, id, w.request("on-a"), "b joins the round that is open")
 		assert.Equal(t, id, w.request("on-b"))
-		assert.Equal(t, deadline, w.pod("on-b").Annotations[jobs.AnnotationDeadline], "the first deadline is the job's")
-		assert.Equal(t, "i-b", w.pod("on-b").Annotations[InstanceAnnotation])
+		assert.Equal(t, deadline, w.pod("on-b").Annotations[api.AnnotationReclaimDeadline], "the first deadline is the job's")
+		assert.Equal(t, "i-b", w.pod("on-b").Annotations[api.AnnotationReclaimInstance])
 		assert.Equal(t, []string{"warn train"}, f.calls)
 
 		w.say("on-c")
@@ -241,7 +242,7 @@ func TestASuccessorThatComesAfterTheWordIsNotWarned(t *testing.T) {
 
 func TestAWarningIsTakenBack(t *testing.T) {
 	unwarned := func(t *testing.T, w *world, pod string) {
-		for _, key := range []string{jobs.AnnotationDeadline, jobs.AnnotationCheckpointRequest, InstanceAnnotation} {
+		for _, key := range []string{api.AnnotationReclaimDeadline, api.AnnotationCheckpointRequest, api.AnnotationReclaimInstance} {
 			assert.NotContains(t, w.pod(pod).Annotations, key)
 		}
 	}
@@ -304,9 +305,9 @@ func TestAWarningIsTakenBack(t *testing.T) {
 
 func TestAWarningThatSomebodyTakesOffIsPutBack(t *testing.T) {
 	for name, meddle := range map[string]func(*corev1.Pod){
-		"the request":     func(pod *corev1.Pod) { delete(pod.Annotations, jobs.AnnotationCheckpointRequest) },
-		"the deadline":    func(pod *corev1.Pod) { delete(pod.Annotations, jobs.AnnotationDeadline) },
-		"a garbled one":   noted(jobs.AnnotationCheckpointRequest, "mine"),
+		"the request":     func(pod *corev1.Pod) { delete(pod.Annotations, api.AnnotationCheckpointRequest) },
+		"the deadline":    func(pod *corev1.Pod) { delete(pod.Annotations, api.AnnotationReclaimDeadline) },
+		"a garbled one":   noted(api.AnnotationCheckpointRequest, "mine"),
 		"all annotations": func(pod *corev1.Pod) { pod.Annotations = nil; awaiting(pod) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // The instance runs, unlocked, in all of these: only the poll gives its word up for that.
@@ -76,7 +78,7 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 				w.start()
 				tc.speak(w)
 				w.pass(0)
-				source := w.node("a").Annotations[sourceAnnotation]
+				source := w.node("a").Annotations[api.AnnotationReclaimSource]
 				require.True(t, isMarked(w.node("a")))
 				w.pass(tc.stands)
 				require.True(t, isMarked(w.node("a")), "while it stands")

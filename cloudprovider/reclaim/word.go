@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // heard says whether the job gave its word that its work is saved: on one of its pods, or through the node-agent on the
@@ -19,7 +19,7 @@ func (c *Controller) heard(l loss, r round) bool {
 	nodes := sets.New[string]()
 	pods := sets.New[string]()
 	for _, pod := range l.pods {
-		if pod.Annotations[jobs.AnnotationCheckpointDone] == r.id {
+		if pod.Annotations[api.AnnotationCheckpointAcknowledged] == r.id {
 			return true
 		}
 		if pod.Spec.NodeName != "" {
@@ -38,7 +38,7 @@ func (c *Controller) heard(l loss, r round) bool {
 // nodeSays reads what the node-agent wrote: entries separated by commas, each the id of a request, or
 // "<namespace>/<pod>@<Unix seconds>" of a pod that knows of no id.
 func nodeSays(node *corev1.Node, r round, pods sets.Set[string]) bool {
-	for entry := range strings.SplitSeq(node.Annotations[jobs.AnnotationCheckpointDone], ",") {
+	for entry := range strings.SplitSeq(node.Annotations[api.AnnotationCheckpointAcknowledged], ",") {
 		entry = strings.TrimSpace(entry)
 		if entry == r.id {
 			return true
@@ -57,7 +57,7 @@ func nodeSays(node *corev1.Node, r round, pods sets.Set[string]) bool {
 func (l *loss) awaits(r round) (until time.Time) {
 	budget := l.budget()
 	for _, pod := range l.pods {
-		declared := pod.Annotations[jobs.AnnotationAwaitCheckpoint]
+		declared := pod.Annotations[api.AnnotationAwaitCheckpoint]
 		if declared == "" || declared == "false" || pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
@@ -65,7 +65,7 @@ func (l *loss) awaits(r round) (until time.Time) {
 		if most, err := time.ParseDuration(declared); err == nil {
 			limit = earlier(budget, r.requested.Add(most))
 		} else if declared != "true" {
-			klog.V(1).InfoS("Neither true nor a duration; waiting as long as can be", "annotation", jobs.AnnotationAwaitCheckpoint, "pod", klog.KObj(pod), "value", declared)
+			klog.V(1).InfoS("Neither true nor a duration; waiting as long as can be", "annotation", api.AnnotationAwaitCheckpoint, "pod", klog.KObj(pod), "value", declared)
 		}
 		if limit.After(until) {
 			until = limit

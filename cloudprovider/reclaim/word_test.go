@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -36,7 +37,7 @@ func TestTheWordEndsTheWait(t *testing.T) {
 		return func(w *world) {
 			id := w.request("on-a")
 			w.updateNode(node, func(node *corev1.Node) {
-				metav1.SetMetaDataAnnotation(&node.ObjectMeta, jobs.AnnotationCheckpointDone, entry(id, time.Now()))
+				metav1.SetMetaDataAnnotation(&node.ObjectMeta, api.AnnotationCheckpointAcknowledged, entry(id, time.Now()))
 			})
 		}
 	}
@@ -47,8 +48,8 @@ func TestTheWordEndsTheWait(t *testing.T) {
 	}{
 		"on the doomed pod":                       {func(w *world) { w.say("on-a") }, true},
 		"on any pod of the job":                   {func(w *world) { w.say("on-b") }, true},
-		"of another request":                      {func(w *world) { w.updatePod("on-a", noted(jobs.AnnotationCheckpointDone, "1-abc")) }, false},
-		"on a pod of another job":                 {func(w *world) { w.addPod("other", "b", noted(jobs.AnnotationCheckpointDone, w.request("on-a"))) }, false},
+		"of another request":                      {func(w *world) { w.updatePod("on-a", noted(api.AnnotationCheckpointAcknowledged, "1-abc")) }, false},
+		"on a pod of another job":                 {func(w *world) { w.addPod("other", "b", noted(api.AnnotationCheckpointAcknowledged, w.request("on-a"))) }, false},
 		"on the doomed Node":                      {onNode("a", theID), true},
 		"on the Node of a survivor":               {onNode("b", theID), true},
 		"on a Node, among others":                 {onNode("a", func(id string, _ time.Time) string { return "1-abc, " + id + ",2-def" }), true},
@@ -77,7 +78,7 @@ func TestTheWordEndsTheWait(t *testing.T) {
 func TestAWordGivenBeforeThePodEndsCounts(t *testing.T) {
 	begin(t, func(w *world, _ *fakeJobs) {
 		w.updatePod("on-b", func(pod *corev1.Pod) {
-			noted(jobs.AnnotationCheckpointDone, pod.Annotations[jobs.AnnotationCheckpointRequest])(pod)
+			noted(api.AnnotationCheckpointAcknowledged, pod.Annotations[api.AnnotationCheckpointRequest])(pod)
 			succeeded(pod)
 		})
 		w.pass(suspendWait + time.Second) // nobody survives
@@ -105,7 +106,7 @@ func TestTheWaitForTheWordIsBounded(t *testing.T) {
 			jobStory(t, func(w *world, f *fakeJobs) {
 				f.add("train", 0, 1)
 				w.addNode("a")
-				w.addPod("p", "a", of("train", jobs.RoleWorker), noted(jobs.AnnotationAwaitCheckpoint, tc.declared), grace(tc.grace))
+				w.addPod("p", "a", of("train", jobs.RoleWorker), noted(api.AnnotationAwaitCheckpoint, tc.declared), grace(tc.grace))
 				missed := checkpoints.WithLabelValues("fake", checkpointMissed)
 				before := testutil.ToFloat64(missed)
 				w.cloud.reclaim("a")

@@ -19,7 +19,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // job is the second document of the manifest.
@@ -63,7 +63,7 @@ func TestThePodsOfTheExamplesAreToldWhatTheLoopReads(t *testing.T) {
 	for name, path := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := template(t, job(t, filepath.Join(name, "job.yaml")), path...)
-			assert.Equal(t, "true", pod.Annotations[jobs.AnnotationAwaitCheckpoint])
+			assert.Equal(t, "true", pod.Annotations[api.AnnotationAwaitCheckpoint])
 			container := pod.Spec.Containers[0]
 
 			mounts := map[string]string{} // volumes by folder
@@ -80,8 +80,8 @@ func TestThePodsOfTheExamplesAreToldWhatTheLoopReads(t *testing.T) {
 				}
 			}
 			assert.Equal(t, map[string]string{
-				"reclaim-deadline":   "metadata.annotations['" + jobs.AnnotationDeadline + "']",
-				"checkpoint-request": "metadata.annotations['" + jobs.AnnotationCheckpointRequest + "']",
+				"reclaim-deadline":   "metadata.annotations['" + api.AnnotationReclaimDeadline + "']",
+				"checkpoint-request": "metadata.annotations['" + api.AnnotationCheckpointRequest + "']",
 			}, files)
 			module, err := os.ReadFile("gpu_spot.py")
 			require.NoError(t, err)

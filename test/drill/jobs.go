@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -71,12 +71,12 @@ func (j Job) namespace() string { return cmp.Or(j.Namespace, metav1.NamespaceDef
 func (j Job) meta() metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Name: j.Name, Namespace: j.namespace(), Labels: map[string]string{LabelJob: j.Name},
-		Annotations: map[string]string{jobs.AnnotationAwaitCheckpoint: maxWordWait.String()},
+		Annotations: map[string]string{api.AnnotationAwaitCheckpoint: maxWordWait.String()},
 	}
 	if j.Kind == Replicas {
-		meta.Annotations[jobs.AnnotationJob] = j.Name
-		meta.Annotations[jobs.AnnotationMinReplicas] = strconv.Itoa(j.Min)
-		meta.Annotations[jobs.AnnotationMaxReplicas] = strconv.Itoa(j.Workers)
+		meta.Annotations[api.AnnotationJob] = j.Name
+		meta.Annotations[api.AnnotationMinReplicas] = strconv.Itoa(j.Min)
+		meta.Annotations[api.AnnotationMaxReplicas] = strconv.Itoa(j.Workers)
 	}
 	return meta
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -24,7 +24,7 @@ func (j Job) createTraining(ctx context.Context, r *rig.Rig) error {
 	worker.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	worker.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: reclaim.ReclaimingLabel, Operator: corev1.NodeSelectorOpDoesNotExist}},
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: api.LabelReclaiming, Operator: corev1.NodeSelectorOpDoesNotExist}},
 		}}},
 	}}
 	launcher := corev1.PodTemplateSpec{Spec: corev1.PodSpec{

@@ -16,8 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Node is what was seen of a Node. A time is zero for what was not seen.
@@ -129,7 +128,7 @@ func (w *Witness) node(node *corev1.Node, gone bool) {
 
 func isTainted(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == reclaim.TaintKey {
+		if taint.Key == api.TaintReclaim {
 			return true
 		}
 	}
@@ -153,11 +152,11 @@ func (w *Witness) pod(pod *corev1.Pod, gone bool) {
 	known.Node = pod.Spec.NodeName
 	ended := gone || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 	known.Running = !ended && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
-	id := pod.Annotations[jobs.AnnotationCheckpointRequest]
+	id := pod.Annotations[api.AnnotationCheckpointRequest]
 	known.Request = id
 	if id != "" && pod.DeletionTimestamp == nil && !gone {
 		w.request(job, id, now)
-		if pod.Annotations[jobs.AnnotationDeadline] != "" {
+		if pod.Annotations[api.AnnotationReclaimDeadline] != "" {
 			note(&known.Warned, now)
 		}
 	}
@@ -277,7 +276,7 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 
 // answer has any pod of the job that is still there say the word.
 func (w *Witness) answer(ctx context.Context, client kubernetes.Interface, asked request) {
-	word := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, jobs.AnnotationCheckpointDone, asked.id)
+	word := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, asked.id)
 	for _, pod := range w.warned(asked.job) {
 		if _, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, word, metav1.PatchOptions{}); err == nil {
 			return

@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func newWitness() *Witness {
@@ -27,7 +26,7 @@ func newWitness() *Witness {
 func node(name string, tainted bool) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "region.i-" + name}}
 	if tainted {
-		node.Spec.Taints = []corev1.Taint{{Key: reclaim.TaintKey, Value: "1", Effect: corev1.TaintEffectNoSchedule}}
+		node.Spec.Taints = []corev1.Taint{{Key: api.TaintReclaim, Value: "1", Effect: corev1.TaintEffectNoSchedule}}
 	}
 	return node
 }
@@ -47,8 +46,8 @@ func running(changes ...change) *corev1.Pod {
 }
 
 func warned(pod *corev1.Pod) {
-	pod.Annotations[jobs.AnnotationDeadline] = "2025-06-01T12:00:00Z"
-	pod.Annotations[jobs.AnnotationCheckpointRequest] = "1-a"
+	pod.Annotations[api.AnnotationReclaimDeadline] = "2025-06-01T12:00:00Z"
+	pod.Annotations[api.AnnotationCheckpointRequest] = "1-a"
 }
 
 func told(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
@@ -61,7 +60,7 @@ func TestPodIsWarnedOnlyBeforeItIsTold(t *testing.T) {
 		"before":                 {[]*corev1.Pod{running(), running(warned), running(warned, told)}, true},
 		"in the same moment":     {[]*corev1.Pod{running(), running(warned, told)}, false},
 		"never":                  {[]*corev1.Pod{running(), running(told)}, false},
-		"of the deadline only":   {[]*corev1.Pod{running(warned, func(p *corev1.Pod) { delete(p.Annotations, jobs.AnnotationCheckpointRequest) }), running(told)}, false},
+		"of the deadline only":   {[]*corev1.Pod{running(warned, func(p *corev1.Pod) { delete(p.Annotations, api.AnnotationCheckpointRequest) }), running(told)}, false},
 		"and the warning is off": {[]*corev1.Pod{running(warned), running(), running(told)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +146,7 @@ func TestEachRequestIsAnsweredOnceWhenItsTimeHasCome(t *testing.T) {
 		word := func() string {
 			pod, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 			require.NoError(t, err)
-			return pod.Annotations[jobs.AnnotationCheckpointDone]
+			return pod.Annotations[api.AnnotationCheckpointAcknowledged]
 		}
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
@@ -170,8 +169,8 @@ func TestWorkersLookAsTheirControllerMakesThem(t *testing.T) {
 	assert.Equal(t, []string{batchv1.JobTrackingFinalizer}, indexed.Finalizers)
 	elastic := Job{Name: "j", Kind: Replicas, Workers: 8, Min: 2}.worker(owner, 3, "a")
 	assert.Empty(t, elastic.Finalizers)
-	assert.Equal(t, "2", elastic.Annotations[jobs.AnnotationMinReplicas])
-	assert.Equal(t, "j", elastic.Annotations[jobs.AnnotationJob])
+	assert.Equal(t, "2", elastic.Annotations[api.AnnotationMinReplicas])
+	assert.Equal(t, "j", elastic.Annotations[api.AnnotationJob])
 	assert.Equal(t, "j", elastic.Labels[LabelJob])
 	assert.Equal(t, "a", elastic.Spec.NodeName)
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -36,7 +36,7 @@ func TestHandshake(t *testing.T) {
 func member(job, role string) *corev1.Pod {
 	pod := rig.GPUPod(job+"-"+role, 1)
 	pod.Labels["job"] = job
-	pod.Annotations = map[string]string{jobs.AnnotationJob: job, jobs.AnnotationRole: role}
+	pod.Annotations = map[string]string{api.AnnotationJob: job, api.AnnotationRole: role}
 	pod.Spec.NodeSelector = map[string]string{"pool": job}
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](2)
 	return pod
@@ -46,7 +46,7 @@ func orderedJobIsHeardOutAndDrained(s *jobStory) {
 	launcher, host, worker, guarded := member("ordered", "launcher"), member("ordered", "host"), member("ordered", "worker"), member("ordered", "worker")
 	guarded.Name = "ordered-guarded"
 	guarded.Labels["guarded"] = "ordered"
-	launcher.Annotations[jobs.AnnotationAwaitCheckpoint] = "true"
+	launcher.Annotations[api.AnnotationAwaitCheckpoint] = "true"
 	s.Submit(s.t, launcher, host, worker, guarded)
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "guarded"}, Spec: policyv1.PodDisruptionBudgetSpec{
 		Selector: metav1.SetAsLabelSelector(map[string]string{"guarded": "ordered"}), MinAvailable: ptr.To(intstr.FromInt32(1)),
@@ -77,7 +77,7 @@ func orderedJobIsHeardOutAndDrained(s *jobStory) {
 	}
 	s.eventually("the survivor is no longer warned", func(ctx context.Context) (bool, error) {
 		pod, err := s.pod(ctx, pods[2].Name)
-		return err == nil && pod.Annotations[jobs.AnnotationCheckpointRequest] == "" && pod.Annotations[jobs.AnnotationDeadline] == "", err
+		return err == nil && pod.Annotations[api.AnnotationCheckpointRequest] == "" && pod.Annotations[api.AnnotationReclaimDeadline] == "", err
 	})
 	for _, pod := range doomed.pods {
 		assert.Zero(s.t, s.count("Pod", pod.Name, "SpotReclaimDeleted"))
@@ -86,7 +86,7 @@ func orderedJobIsHeardOutAndDrained(s *jobStory) {
 
 func silentJobIsDrainedInTime(s *jobStory) {
 	pod := member("silent", "worker")
-	pod.Annotations[jobs.AnnotationAwaitCheckpoint] = "10s"
+	pod.Annotations[api.AnnotationAwaitCheckpoint] = "10s"
 	s.Submit(s.t, pod)
 	pods := s.whole("job=silent", 1)
 	order := s.watchDepartures("job=silent")
@@ -128,10 +128,10 @@ func (s *jobStory) asks(pods []corev1.Pod) (request string) {
 		requests := map[string]bool{}
 		for _, pod := range pods {
 			now, err := s.pod(ctx, pod.Name)
-			if err != nil || now == nil || now.Annotations[jobs.AnnotationDeadline] == "" {
+			if err != nil || now == nil || now.Annotations[api.AnnotationReclaimDeadline] == "" {
 				return false, err
 			}
-			request = now.Annotations[jobs.AnnotationCheckpointRequest]
+			request = now.Annotations[api.AnnotationCheckpointRequest]
 			requests[request] = true
 		}
 		return len(requests) == 1 && request != "", nil
@@ -153,7 +153,7 @@ func (s *jobStory) remain(ctx context.Context, pods ...corev1.Pod) (bool, error)
 // say gives the pod's word, as its process would.
 func (s *jobStory) say(pod corev1.Pod, request string) {
 	s.t.Helper()
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, jobs.AnnotationCheckpointDone, request)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, request)
 	_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -36,7 +36,7 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 	s.InstallNodeAgent(t)
 	s.RunAutoscaler(t, "--reclaim-poll-interval=1h")
 	pods := gpuPods("train", 2)
-	pods[0].Annotations = map[string]string{jobs.AnnotationAwaitCheckpoint: "true"}
+	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
 	s.running(pods...)
 	doomed := s.nodeOfPod(pods[0].Name)
@@ -68,7 +68,7 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 
 	s.eventually("the pod is asked for a checkpoint", func(ctx context.Context) (bool, error) {
 		pod, err := s.pod(ctx, pods[0].Name)
-		return pod != nil && pod.Annotations[jobs.AnnotationCheckpointRequest] != "", err
+		return pod != nil && pod.Annotations[api.AnnotationCheckpointRequest] != "", err
 	})
 	before := time.Now()
 	status, err = agent.Say(t.Context(), word)

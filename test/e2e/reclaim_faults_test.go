@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
@@ -25,7 +26,7 @@ import (
 func awaiting(job string) *corev1.Pod {
 	pod := member(job, "worker")
 	pod.Name = job
-	pod.Annotations[jobs.AnnotationAwaitCheckpoint] = "true"
+	pod.Annotations[api.AnnotationAwaitCheckpoint] = "true"
 	return pod
 }
 
@@ -145,7 +146,7 @@ func nodeComesBackUnderAnotherName(s *jobStory) {
 	s.eventually("the Node is marked under its new name", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, instance)
 		return node != nil && node.Name == is.Name && marked(node) &&
-			node.Annotations[jobs.AnnotationDeadline] == was.Annotations[jobs.AnnotationDeadline], err
+			node.Annotations[api.AnnotationReclaimDeadline] == was.Annotations[api.AnnotationReclaimDeadline], err
 	})
 	last := s.whole("job=late", 1)
 	s.say(last[0], s.asks(last))
@@ -199,7 +200,7 @@ func peopleCordonAndUntaint(s *jobStory) {
 	s.eventually("the pods are asked for nothing", func(ctx context.Context) (bool, error) {
 		for _, pod := range pods {
 			now, err := s.pod(ctx, pod.Name)
-			if now == nil || now.Annotations[jobs.AnnotationCheckpointRequest] != "" {
+			if now == nil || now.Annotations[api.AnnotationCheckpointRequest] != "" {
 				return false, err
 			}
 		}

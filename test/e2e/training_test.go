@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -37,7 +37,7 @@ func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.
 	var loops []*loop
 	for _, script := range []string{"pytorch/train.py", "etjob/train.py"} {
 		pod := rig.GPUPod(strings.ReplaceAll(strings.TrimSuffix(script, ".py"), "/", "-"), 1)
-		pod.Annotations = map[string]string{jobs.AnnotationAwaitCheckpoint: "true"}
+		pod.Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 		s.Submit(t, pod)
 		loops = append(loops, &loop{script: script, pod: pod})
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
@@ -193,7 +194,7 @@ func (s *jobStory) suspendedSince(of schema.GroupVersionResource, name string) (
 		if err != nil || job.GetLabels()[labelHeld] != jobs.HeldSuspended {
 			return false, err
 		}
-		since, err = time.Parse(time.RFC3339, job.GetAnnotations()[jobs.AnnotationHeldSince])
+		since, err = time.Parse(time.RFC3339, job.GetAnnotations()[api.AnnotationHeldSince])
 		return err == nil, err
 	})
 	return since
@@ -235,8 +236,8 @@ func (s *jobStory) asked(pods string, n int) {
 		}
 		requests := map[string]int{}
 		for _, pod := range list.Items {
-			if pod.Annotations[jobs.AnnotationDeadline] != "" && pod.Annotations[jobs.AnnotationCheckpointRequest] != pod.Annotations[jobs.AnnotationCheckpointDone] {
-				requests[pod.Annotations[jobs.AnnotationCheckpointRequest]]++
+			if pod.Annotations[api.AnnotationReclaimDeadline] != "" && pod.Annotations[api.AnnotationCheckpointRequest] != pod.Annotations[api.AnnotationCheckpointAcknowledged] {
+				requests[pod.Annotations[api.AnnotationCheckpointRequest]]++
 			}
 		}
 		return len(requests) == 1 && slices.Contains(valuesOf(requests), n), nil
@@ -256,7 +257,7 @@ func (s *jobStory) answer(pod corev1.Pod) {
 	now, err := s.pod(s.t.Context(), pod.Name)
 	require.NoError(s.t, err)
 	require.NotNil(s.t, now)
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, jobs.AnnotationCheckpointDone, now.Annotations[jobs.AnnotationCheckpointRequest])
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, now.Annotations[api.AnnotationCheckpointRequest])
 	_, err = s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }

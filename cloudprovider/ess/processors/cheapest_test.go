@@ -16,6 +16,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 type prices map[string]float64
@@ -42,7 +44,7 @@ func (s shop) search(t *testing.T, clk *testingclock.FakePassiveClock, takes tim
 	for id, gpus := range s.gpus {
 		provider.AddNodeGroup(id, 0, 100, 0)
 		groups = append(groups, provider.GetNodeGroup(id))
-		infos[id] = framework.NewTestNodeInfo(newNode(id, "cpu", "96", "memory", "400Gi", "pods", "64", string(resourceGPU), gpus))
+		infos[id] = framework.NewTestNodeInfo(newNode(id, "cpu", "96", "memory", "400Gi", "pods", "64", api.ResourceGPU, gpus))
 	}
 	c := NewCheapestFirst(s.prices, clk)
 	groups, infos, err := c.Process(nil, groups, infos, pods)
@@ -67,13 +69,13 @@ func (s shop) search(t *testing.T, clk *testingclock.FakePassiveClock, takes tim
 // pack fills nodes one after the other with the pods that want the offering's model.
 func (s shop) pack(group cloudprovider.NodeGroup, info *framework.NodeInfo, pods []*apiv1.Pod) expander.Option {
 	option := expander.Option{NodeGroup: group}
-	size := info.ToScheduler().Allocatable.ScalarResources[resourceGPU]
+	size := info.ToScheduler().Allocatable.ScalarResources[api.ResourceGPU]
 	free := int64(0)
 	for _, pod := range pods {
 		if model := pod.Spec.NodeSelector["model"]; model != "" && model != s.models[group.Id()] {
 			continue
 		}
-		want := demandOf([]*apiv1.Pod{pod}).requests.ScalarResources[resourceGPU]
+		want := demandOf([]*apiv1.Pod{pod}).requests.ScalarResources[api.ResourceGPU]
 		if want > free {
 			if most := s.caps[group.Id()]; want > size || most > 0 && option.NodeCount == most {
 				continue
@@ -128,7 +130,7 @@ func TestCheapestFirst(t *testing.T) {
 		"goes on where the best promise does not hold": {
 			// Three GPUs a pod: a node of eight holds two pods, not the eight thirds that the sum promises.
 			shop:      shop{prices: prices{"eight": 8, "three": 3.2}, gpus: map[string]string{"eight": "8", "three": "3"}},
-			pods:      newPods(8, "p", requesting(string(resourceGPU), "3")),
+			pods:      newPods(8, "p", requesting(api.ResourceGPU, "3")),
 			evaluated: []string{"eight", "three"},
 		},
 		"stops at the cheapest per GPU where no offering takes all": {
@@ -176,7 +178,7 @@ func TestSearchEndsWithPatienceOnceThereIsSomethingToChoose(t *testing.T) {
 	}
 	s.models["g00"] = "none"
 	// 5 GPUs a pod waste 3 of 8: no option is as cheap as what the next node promises.
-	pods := newPods(10, "p", requesting(string(resourceGPU), "5"), selecting("model", "V100"))
+	pods := newPods(10, "p", requesting(api.ResourceGPU, "5"), selecting("model", "V100"))
 	evaluated, options := s.search(t, testingclock.NewFakePassiveClock(epoch), 500*time.Millisecond, pods)
 	assert.Len(t, evaluated, 5, "until 2 s are over")
 	assert.Len(t, options, 4)
@@ -198,7 +200,7 @@ func TestPruningDoesNotMakeItDearer(t *testing.T) {
 		pods := newPods(1+random.IntN(20), "p", selecting("model", []string{"", "A10"}[random.IntN(2)]))
 		var everything []expander.Option
 		for id, gpus := range s.gpus {
-			info := framework.NewTestNodeInfo(newNode(id, string(resourceGPU), gpus))
+			info := framework.NewTestNodeInfo(newNode(id, api.ResourceGPU, gpus))
 			if option := s.pack(testprovider.NewTestNodeGroup(id, 9, 0, 0, true, false, "", nil, nil), info, pods); option.NodeCount > 0 {
 				everything = append(everything, option)
 			}

@@ -11,20 +11,14 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedulerframework "k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-const (
-	resourceGPU = apiv1.ResourceName("nvidia.com/gpu")
-	// resourceGPUMem is what a node offers instead of resourceGPU where GPUs are shared between pods.
-	resourceGPUMem = apiv1.ResourceName("aliyun.com/gpu-mem")
-	// sharedGPUPrefix begins the names of all resources of ACK's shared-GPU scheduling.
-	sharedGPUPrefix = "aliyun.com/gpu"
-)
-
-func isGPU(name apiv1.ResourceName) bool { return name == resourceGPU || isSharedGPU(name) }
+func isGPU(name apiv1.ResourceName) bool { return name == api.ResourceGPU || isSharedGPU(name) }
 
 func isSharedGPU(name apiv1.ResourceName) bool {
-	return strings.HasPrefix(string(name), sharedGPUPrefix)
+	return strings.HasPrefix(string(name), api.ResourceGPUPrefixACK)
 }
 
 // gpuDemand tells pods with different GPU needs apart: GPU resources and node selector. It is empty for a pod that
@@ -66,8 +60,8 @@ func demandOf(pods []*apiv1.Pod) demand {
 		d.each[pod.UID] = requests
 		d.requests.Add(requests)
 	}
-	if d.requests.ScalarResources[resourceGPU] > 0 {
-		d.measured = resourceGPU
+	if d.requests.ScalarResources[api.ResourceGPU] > 0 {
+		d.measured = api.ResourceGPU
 	}
 	for name, quantity := range d.requests.ScalarResources {
 		if isSharedGPU(name) && quantity > 0 {

@@ -7,6 +7,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/customresources"
 	drasnapshot "k8s.io/autoscaler/cluster-autoscaler/simulator/dynamicresources/snapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Doom knows which nodes are being reclaimed.
@@ -71,7 +73,7 @@ func (p *DyingNodes) alive(nodes []*apiv1.Node) []*apiv1.Node {
 func (p *DyingNodes) GetNodeResourceTargets(
 	ctx *cacontext.AutoscalingContext, node *apiv1.Node, group cloudprovider.NodeGroup,
 ) ([]customresources.CustomResourceTarget, errors.AutoscalerError) {
-	if sharesGPU(node) || (group == nil && !offers(node, resourceGPU)) {
+	if sharesGPU(node) || (group == nil && !offers(node, api.ResourceGPU)) {
 		return nil, nil
 	}
 	return p.next.GetNodeResourceTargets(ctx, node, group)
@@ -81,7 +83,7 @@ func (p *DyingNodes) GetNodeResourceTargets(
 func (p *DyingNodes) CleanUp() { p.next.CleanUp() }
 
 func sharesGPU(node *apiv1.Node) bool {
-	return offers(node, resourceGPUMem) && !offers(node, resourceGPU)
+	return offers(node, api.ResourceGPUMemory) && !offers(node, api.ResourceGPU)
 }
 
 func offers(node *apiv1.Node, name apiv1.ResourceName) bool {

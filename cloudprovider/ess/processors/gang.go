@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	apiv1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // A gang is a set of pods that is worth nothing until a minimum of them can run at the same time.
@@ -12,11 +14,11 @@ import (
 // The ways to declare one, in the order of precedence, each as labels or as annotations of its pods.
 var gangDeclarations = []struct{ name, size string }{
 	// Ours, for jobs whose scheduler knows nothing of gangs.
-	{"gpu-spot.autoscaling/gang-name", "gpu-spot.autoscaling/gang-size"},
+	{api.AnnotationGangName, api.AnnotationGangSize},
 	// Coscheduling, which is ACK's gang scheduling and what `arena submit --gang` writes.
-	{"pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"},
+	{api.AnnotationPodGroupName, api.AnnotationPodGroupMinAvailable},
 	// Koordinator.
-	{"gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"},
+	{api.AnnotationKoordinatorGangName, api.AnnotationKoordinatorGangMinAvailable},
 }
 
 // MalformedGangError says that a pod declares a gang whose size cannot be read.

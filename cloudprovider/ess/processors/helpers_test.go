@@ -13,6 +13,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	kubeutil "k8s.io/autoscaler/cluster-autoscaler/utils/kubernetes"
 	"k8s.io/client-go/tools/record"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 var epoch = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -29,7 +31,7 @@ func newPod(name string, options ...podOption) *apiv1.Pod {
 		Spec:   apiv1.PodSpec{Containers: []apiv1.Container{{Resources: apiv1.ResourceRequirements{Requests: apiv1.ResourceList{}}}}},
 		Status: apiv1.PodStatus{Phase: apiv1.PodPending},
 	}
-	requesting(string(resourceGPU), "1")(pod)
+	requesting(api.ResourceGPU, "1")(pod)
 	for _, option := range options {
 		option(pod)
 	}
@@ -51,7 +53,7 @@ func requesting(name, quantity string) podOption {
 }
 
 func withoutGPU(pod *apiv1.Pod) {
-	delete(pod.Spec.Containers[0].Resources.Requests, resourceGPU)
+	delete(pod.Spec.Containers[0].Resources.Requests, api.ResourceGPU)
 }
 
 func selecting(key, value string) podOption {

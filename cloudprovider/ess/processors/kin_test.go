@@ -10,6 +10,8 @@ import (
 	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestPodsLikeOneThatFoundNoNodeNeedNotWaitForTheScheduler(t *testing.T) {
@@ -29,7 +31,7 @@ func TestPodsLikeOneThatFoundNoNodeNeedNotWaitForTheScheduler(t *testing.T) {
 			found: []*apiv1.Pod{found}, waiting: newPods(1, "late", unschedulable), want: []string{"found", "late-0"},
 		},
 		"a pod of another kind waits": {
-			found: []*apiv1.Pod{found}, waiting: newPods(1, "two", requesting(string(resourceGPU), "2")), want: []string{"found"},
+			found: []*apiv1.Pod{found}, waiting: newPods(1, "two", requesting(api.ResourceGPU, "2")), want: []string{"found"},
 		},
 		"a pod with another node selector waits": {
 			found: []*apiv1.Pod{found}, waiting: newPods(1, "a10", selecting("gpu", "a10")), want: []string{"found"},

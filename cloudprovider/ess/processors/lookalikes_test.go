@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/equivalence"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // ofJob is a worker of the job on the doomed node.
@@ -34,7 +36,7 @@ func TestEvacueesOfManyJobsAreLookedAtTogether(t *testing.T) {
 	}{
 		"alike, of two jobs":   {[]*apiv1.Pod{ofJob("a"), ofJob("b")}, 1},
 		"host names differ":    {[]*apiv1.Pod{ofJob("a", host("a-0")), ofJob("b", host("b-0"))}, 1},
-		"they want other GPUs": {[]*apiv1.Pod{ofJob("a"), ofJob("b", requesting(string(resourceGPU), "2"))}, 2},
+		"they want other GPUs": {[]*apiv1.Pod{ofJob("a"), ofJob("b", requesting(api.ResourceGPU, "2"))}, 2},
 		"they select nodes":    {[]*apiv1.Pod{ofJob("a", selecting("pool", "a")), ofJob("b", selecting("pool", "b"))}, 2},
 		"a gang stays one":     {[]*apiv1.Pod{ofJob("a", inGang("a", 1)), ofJob("b", inGang("b", 1))}, 2},
 		"one keeps others off": {[]*apiv1.Pod{ofJob("a"), ofJob("b", keepingAway)}, 2},

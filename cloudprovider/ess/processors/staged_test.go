@@ -21,6 +21,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // stages stands for core's orchestrator: it asks which groups it may look at, and buys of the first that suits.
@@ -79,7 +81,7 @@ func newStaged(offerings int) (*StagedOrchestrator, *stages) {
 		id := fmt.Sprintf("%04d", i)
 		provider.AddNodeGroup(id, 0, 100, 0)
 		core.groups = append(core.groups, provider.GetNodeGroup(id))
-		core.infos[id] = framework.NewTestNodeInfo(newNode(id, "cpu", "8", "memory", "64Gi", "pods", "64", string(resourceGPU), "1"))
+		core.infos[id] = framework.NewTestNodeInfo(newNode(id, "cpu", "8", "memory", "64Gi", "pods", "64", api.ResourceGPU, "1"))
 		perHour[id] = float64(1 + i)
 	}
 	slices.Reverse(core.groups)

@@ -17,13 +17,10 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
-
-// GiveBackAnnotation is on a Node that is cordoned to be given back; it holds the job for which it was bought, and since
-// when, "<ref>@<RFC 3339>".
-const GiveBackAnnotation = "gpu-spot.autoscaling/give-back"
 
 const (
 	// vacateEvery is how often a node is looked at that is not empty yet, vacateTime for how long.
@@ -59,7 +56,7 @@ func (s *Supervisor) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 
 // releasable goes by the mark too, which may be there before the pools know of the reclaim.
 func (s *Supervisor) releasable(node *corev1.Node) bool {
-	return node.Labels[ess.ReclaimingLabel] != "true" && s.Pools.Releasable(node)
+	return node.Labels[api.LabelReclaiming] != "true" && s.Pools.Releasable(node)
 }
 
 // alone says whether no other job waits, is to come back, or loses nodes: an empty node may have been bought for that one.
@@ -99,7 +96,7 @@ func suits(node *corev1.Node, pod *corev1.Pod) bool {
 
 // markOf is the job for which the node is to be given back, and since when; empty for other nodes.
 func markOf(node *corev1.Node) (job string, since time.Time) {
-	mark := node.Annotations[GiveBackAnnotation]
+	mark := node.Annotations[api.AnnotationGiveBack]
 	at := strings.LastIndex(mark, "@")
 	if at < 0 {
 		return mark, time.Time{}
@@ -141,11 +138,11 @@ func (s *Supervisor) unmarkAll(ctx context.Context, names []string) (err error) 
 
 // unmark keeps the node. A node that is being reclaimed stays cordoned.
 func (s *Supervisor) unmark(ctx context.Context, node *corev1.Node, why string) error {
-	if _, marked := node.Annotations[GiveBackAnnotation]; !marked {
+	if _, marked := node.Annotations[api.AnnotationGiveBack]; !marked {
 		return nil
 	}
 	klog.FromContext(ctx).Info("The node stays", "node", node.Name, "why", why)
-	return s.patch(ctx, node, nil, node.Labels[ess.ReclaimingLabel] == "true")
+	return s.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
 }
 
 // patch is refused where the Node has changed since it was read: somebody else may have cordoned it.
@@ -155,7 +152,7 @@ func (s *Supervisor) patch(ctx context.Context, node *corev1.Node, mark any, cor
 		unschedulable = true
 	}
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{GiveBackAnnotation: mark}},
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: mark}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	})
 	if err != nil {
@@ -179,7 +176,7 @@ func ignoreNotFound(err error) error {
 func (s *Supervisor) takeUpNodes() error {
 	nodes, err := s.nodes.List(labels.Everything())
 	for _, node := range nodes {
-		if _, marked := node.Annotations[GiveBackAnnotation]; marked {
+		if _, marked := node.Annotations[api.AnnotationGiveBack]; marked {
 			s.queue.Add(task{kind: taskGiveBack, node: node.Name})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
@@ -52,7 +52,7 @@ type action struct {
 // probe is a job that is held, and what is being tried to bring it back.
 type probe struct {
 	job jobs.Job
-	// how is the value of jobs.LabelHeld, since when it was first held so; stated is how the job says that.
+	// how is the value of api.LabelHeld, since when it was first held so; stated is how the job says that.
 	how, stated string
 	since       time.Time
 	// gang is what the loop is to find a place for; nil while there is nothing to be tried.
@@ -77,7 +77,7 @@ type gang struct {
 }
 
 // reclaiming selects the Nodes that are being reclaimed.
-var reclaiming = labels.SelectorFromSet(labels.Set{ess.ReclaimingLabel: "true"})
+var reclaiming = labels.SelectorFromSet(labels.Set{api.LabelReclaiming: "true"})
 
 // look compares the jobs that are held with what is being tried.
 func (s *Supervisor) look() {
@@ -136,7 +136,7 @@ func (s *Supervisor) reclaimedNodes() []string {
 
 // read takes in what the job's object says now. Of a job that is held anew, what was tried before says nothing.
 func (p *probe) read(job jobs.Job, now time.Time) {
-	how, stated := job.Object.GetLabels()[jobs.LabelHeld], job.Object.GetAnnotations()[jobs.AnnotationHeldSince]
+	how, stated := job.Object.GetLabels()[api.LabelHeld], job.Object.GetAnnotations()[api.AnnotationHeldSince]
 	if how != p.how && p.how != "" {
 		p.ended(now)
 	}
@@ -161,12 +161,12 @@ func (p *probe) reason() string {
 	if p.how == jobs.HeldShrunk {
 		return jobs.HeldShrunk
 	}
-	return p.job.Object.GetAnnotations()[jobs.AnnotationHeldReason]
+	return p.job.Object.GetAnnotations()[api.AnnotationHeldReason]
 }
 
 // wanted is how many workers the job had, or asks for.
 func (p *probe) wanted() int {
-	if count, err := strconv.Atoi(p.job.Object.GetAnnotations()[jobs.AnnotationHeldReplicas]); err == nil && count > 0 {
+	if count, err := strconv.Atoi(p.job.Object.GetAnnotations()[api.AnnotationHeldReplicas]); err == nil && count > 0 {
 		return count
 	}
 	return p.job.Replicas

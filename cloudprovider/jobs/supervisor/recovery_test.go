@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -207,7 +207,7 @@ func TestShrunkJobIsNotGrownTwice(t *testing.T) {
 		},
 		"workers that leave are still there": func(w *world) { w.pod("train", "old", "node-0", leavingSlowly) },
 		"workers are about to leave": func(w *world) {
-			w.node("doomed", func(node *corev1.Node) { node.Labels[ess.ReclaimingLabel] = "true" })
+			w.node("doomed", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
 			w.pod("train", "old", "doomed")
 		},
 	} {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -103,10 +104,10 @@ func (s *Supervisor) read(ctx context.Context, ref jobs.Ref, pod *corev1.Pod) (j
 
 // waitOf is zero where the pod does not say, or says it wrongly.
 func waitOf(pod *corev1.Pod) time.Duration {
-	if limit, err := time.ParseDuration(pod.Annotations[jobs.AnnotationMaxWait]); err == nil {
+	if limit, err := time.ParseDuration(pod.Annotations[api.AnnotationMaxWait]); err == nil {
 		return limit
 	}
-	seconds, _ := strconv.Atoi(pod.Annotations[jobs.AnnotationSupervisorMaxWait])
+	seconds, _ := strconv.Atoi(pod.Annotations[api.AnnotationSupervisorMaxWait])
 	return time.Duration(seconds) * time.Second
 }
 

@@ -16,7 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -115,7 +115,7 @@ func TestWhoseWaitIsNotOver(t *testing.T) {
 }
 
 func TestMaximumWaitOfPodsWithoutAJob(t *testing.T) {
-	for key, value := range map[string]string{jobs.AnnotationMaxWait: "10m", jobs.AnnotationSupervisorMaxWait: "600"} {
+	for key, value := range map[string]string{api.AnnotationMaxWait: "10m", api.AnnotationSupervisorMaxWait: "600"} {
 		t.Run(key, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.start()
@@ -207,7 +207,7 @@ func TestWhatWasBoughtForAJobGoesBack(t *testing.T) {
 		for _, name := range []string{"new", "shared", "foreign", "empty"} {
 			w.node(name)
 		}
-		w.node("reclaimed", func(node *corev1.Node) { node.Labels[ess.ReclaimingLabel] = "true" })
+		w.node("reclaimed", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
 		w.node("by-hand", func(node *corev1.Node) { node.Spec.Unschedulable = true })
 		w.node("of-another-kind", func(node *corev1.Node) { node.Status.Allocatable = nil })
 		w.pod("train", "on-old", "old")
@@ -265,7 +265,7 @@ func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
 		},
 		"a job that is to come back": func(w *world) { w.job("other", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
 		"pods whose node is reclaimed": func(w *world) {
-			w.node("reclaimed", func(node *corev1.Node) { node.Labels[ess.ReclaimingLabel] = "true" })
+			w.node("reclaimed", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
 			w.pod("other", "other-0", "reclaimed")
 		},
 	} {
@@ -365,7 +365,7 @@ func TestNodeThatIsReclaimedBeforeItGoesBackIsLeftToTheReclaim(t *testing.T) {
 		vacating(w)
 		node, err := w.client.CoreV1().Nodes().Get(t.Context(), "node", metav1.GetOptions{})
 		require.NoError(t, err)
-		node.Labels = map[string]string{ess.ReclaimingLabel: "true"}
+		node.Labels = map[string]string{api.LabelReclaiming: "true"}
 		_, err = w.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		w.delete("worker")

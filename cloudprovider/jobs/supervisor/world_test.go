@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -109,9 +110,9 @@ func madeOf(part string) func(*jobs.Job) {
 func held(how string, reason jobs.Reason) func(*jobs.Job) {
 	return func(j *jobs.Job) {
 		j.Suspended = how == jobs.HeldSuspended
-		j.Object.SetLabels(map[string]string{jobs.LabelHeld: how})
+		j.Object.SetLabels(map[string]string{api.LabelHeld: how})
 		j.Object.SetAnnotations(map[string]string{
-			jobs.AnnotationHeldReason: string(reason), jobs.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339), jobs.AnnotationHeldReplicas: "4",
+			api.AnnotationHeldReason: string(reason), api.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339), api.AnnotationHeldReplicas: "4",
 		})
 	}
 }
@@ -253,7 +254,7 @@ func (f *fakeJobs) Held() (held []jobs.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, job := range f.jobs {
-		if job.Object.GetLabels()[jobs.LabelHeld] != "" {
+		if job.Object.GetLabels()[api.LabelHeld] != "" {
 			held = append(held, job)
 		}
 	}

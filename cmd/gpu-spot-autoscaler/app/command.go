@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-base/term"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -28,8 +29,8 @@ func NewCommand() *cobra.Command {
 It is Cluster Autoscaler and takes all of its flags; those of its own come first below. It manages the ESS
 scaling groups of one region that are tagged
 
-  k8s.io/cluster-autoscaler/enabled=true
-  k8s.io/cluster-autoscaler/<cluster-name>=owned
+  ` + api.TagEnabled + `=true
+  ` + api.TagCluster + `<cluster-name>=owned
 
 and those given by --nodes. Credentials come from the environment, in this order: an access key
 (ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET), a service account's token (RRSA), the RAM role of the instance.`,

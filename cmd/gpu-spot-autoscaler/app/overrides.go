@@ -9,11 +9,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-)
 
-// poolLabel is on the ConfigMaps whose annotations are settings of a pool; its value is the scaling group. A scaling
-// group holds at most 20 tags, and their values are short.
-const poolLabel = "gpu-spot.autoscaling/pool"
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
 
 // overrides are the settings of pools that ConfigMaps hold.
 type overrides struct {
@@ -25,14 +23,14 @@ type overrides struct {
 func newOverrides(client kubernetes.Interface, namespace string) (*overrides, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(withoutManagedFields),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = poolLabel }))
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = api.LabelPool }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
-	err := informer.AddIndexers(cache.Indexers{poolLabel: func(object any) ([]string, error) {
+	err := informer.AddIndexers(cache.Indexers{api.LabelPool: func(object any) ([]string, error) {
 		configMap, ok := object.(*apiv1.ConfigMap)
 		if !ok {
 			return nil, fmt.Errorf("index ConfigMaps by pool: got a %T", object)
 		}
-		return []string{configMap.Labels[poolLabel]}, nil
+		return []string{configMap.Labels[api.LabelPool]}, nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("index ConfigMaps by pool: %w", err)
@@ -42,7 +40,7 @@ func newOverrides(client kubernetes.Interface, namespace string) (*overrides, er
 
 // of returns the annotations of the pool's ConfigMap, nil where it has none. Of several the first by name is taken.
 func (o *overrides) of(poolID string) map[string]string {
-	objects, err := o.byPool.ByIndex(poolLabel, poolID)
+	objects, err := o.byPool.ByIndex(api.LabelPool, poolID)
 	if err != nil {
 		klog.Errorf("Look up the ConfigMap of pool %s: %v", poolID, err)
 		return nil

@@ -8,12 +8,14 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestConfigMapsOverrideTagsOfTheirPool(t *testing.T) {
 	settings := func(namespace, name, pool, value string) *apiv1.ConfigMap {
 		return &apiv1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, Labels: map[string]string{poolLabel: pool},
+			Namespace: namespace, Name: name, Labels: map[string]string{api.LabelPool: pool},
 			Annotations: map[string]string{"gpu-spot.autoscaling/max-size": value},
 		}}
 	}

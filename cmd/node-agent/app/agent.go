@@ -18,17 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-)
 
-// Annotations of the Node.
-const (
-	// NoticeAnnotation is when the instance is released, RFC 3339 UTC, as the metadata says.
-	NoticeAnnotation = "gpu-spot.autoscaling/notice-agent"
-	// WordsAnnotation lists who has saved a checkpoint: a word is the id of a request for one, or <namespace>/<pod>@<Unix
-	// seconds>. Words are separated by commas, the oldest first.
-	WordsAnnotation = "gpu-spot.autoscaling/checkpoint-done"
-	// DeadlineAnnotation is written by the autoscaler, whose notice may have come by another way.
-	DeadlineAnnotation = "gpu-spot.autoscaling/reclaim-deadline"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -180,7 +171,7 @@ func (a *agent) keepWritten(ctx context.Context) {
 		a.mu.Lock()
 		a.self = self
 		a.mu.Unlock()
-		written = self.Annotations[NoticeAnnotation] // an earlier process of ours may have written it
+		written = self.Annotations[api.AnnotationNoticeAgent] // an earlier process of ours may have written it
 		return nil
 	}) {
 		return
@@ -215,7 +206,7 @@ func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	if !looked || wanted == *written && !again {
 		return nil
 	}
-	if err := a.node.annotate(ctx, map[string]*string{NoticeAnnotation: value}, ""); err != nil {
+	if err := a.node.annotate(ctx, map[string]*string{api.AnnotationNoticeAgent: value}, ""); err != nil {
 		return err
 	}
 	*written = wanted

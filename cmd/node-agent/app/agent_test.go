@@ -17,17 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 var errAway = errors.New("away")
-
-func TestAnnotationsAreThoseOfTheAutoscaler(t *testing.T) {
-	assert.Equal(t, reclaim.AgentAnnotation, NoticeAnnotation)
-	assert.Equal(t, reclaim.DeadlineAnnotation, DeadlineAnnotation)
-	assert.Equal(t, jobs.AnnotationCheckpointDone, WordsAnnotation)
-}
 
 // instance answers for the metadata, in memory, and counts.
 type instance struct {
@@ -134,7 +127,7 @@ func (n *memoryNode) notice() string {
 	synctest.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.node.Annotations[NoticeAnnotation]
+	return n.node.Annotations[api.AnnotationNoticeAgent]
 }
 
 var usualPace = pace{usual: 5 * time.Second, protected: time.Minute, protection: 55 * time.Minute}
@@ -197,7 +190,7 @@ func TestMetadataThatCannotBeReadChangesNothing(t *testing.T) {
 
 func TestNoticeOfAnEarlierProcessStaysUntilTheMetadataDenyIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, i := newMemoryNode(2*time.Hour, map[string]string{NoticeAnnotation: "2026-01-05T09:05:00Z", "other": "stays"}), &instance{err: errAway}
+		n, i := newMemoryNode(2*time.Hour, map[string]string{api.AnnotationNoticeAgent: "2026-01-05T09:05:00Z", "other": "stays"}), &instance{err: errAway}
 		runAgent(t, n, i)
 		time.Sleep(time.Minute)
 		assert.Equal(t, "2026-01-05T09:05:00Z", n.notice())

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const maxRSS = 20 << 10 // KiB
@@ -25,17 +27,17 @@ const maxRSS = 20 << 10 // KiB
 //	go test -tags externalgrpc -run RSS -v ./cmd/node-agent/app
 func TestRSSOfTheProcess(t *testing.T) {
 	imds := newFakeMetadata(t)
-	api := newFakeAPI(t, time.Now().Add(-time.Hour))
+	apiServer := newFakeAPI(t, time.Now().Add(-time.Hour))
 	address := freeAddress(t)
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	process := startBinary(t, "--node-name=self", "--port="+port, "--poll-interval=20ms",
-		"--metadata-endpoint="+imds.URL, "--kubeconfig="+api.kubeconfig(t))
+		"--metadata-endpoint="+imds.URL, "--kubeconfig="+apiServer.kubeconfig(t))
 
 	require.Eventually(t, func() bool { return imds.asked.Load() > 100 }, 20*time.Second, 20*time.Millisecond)
 	t.Logf("without a notice: %s", memory(t, process.Pid))
 	imds.set(time.Now().Add(5 * time.Minute))
-	require.Eventually(t, func() bool { return api.annotation(NoticeAnnotation) != "" }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return apiServer.annotation(api.AnnotationNoticeAgent) != "" }, 20*time.Second, 20*time.Millisecond)
 	for i := range 200 {
 		for range 10 {
 			response, err := http.Get("http://" + address + "/v1/reclaim")
@@ -47,7 +49,7 @@ func TestRSSOfTheProcess(t *testing.T) {
 		require.NoError(t, err)
 		drain(t, response)
 	}
-	require.Contains(t, api.annotation(WordsAnnotation), "request-49")
+	require.Contains(t, apiServer.annotation(api.AnnotationCheckpointAcknowledged), "request-49")
 	t.Logf("after 2000 questions and 200 words: %s", memory(t, process.Pid))
 	require.Less(t, kibibytes(t, process.Pid, "VmHWM"), maxRSS, "KiB at most")
 }

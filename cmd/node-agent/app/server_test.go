@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // world is an agent with a Node, and who asks it. It is morning.
@@ -79,7 +81,7 @@ func TestWordIsAcknowledgedOnlyWhenItIsWritten(t *testing.T) {
 		p.node.err = c.api
 		answer := p.ask("127.0.0.1", "POST", "/v1/checkpoint-done", c.body)
 		assert.Equal(t, c.want, answer.Code, "%s: %s", name, answer.Body)
-		assert.Equal(t, c.want == 204, p.node.node.Annotations[WordsAnnotation] != "", name)
+		assert.Equal(t, c.want == 204, p.node.node.Annotations[api.AnnotationCheckpointAcknowledged] != "", name)
 	}
 }
 

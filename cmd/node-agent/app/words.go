@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -92,13 +94,13 @@ func (a *agent) recordOnce(ctx context.Context, w word) error {
 		return err
 	}
 	// An id answers a request that was made of the job, whichever of its nodes it is that goes.
-	if w.ID == "" && node.Annotations[DeadlineAnnotation] == "" && a.notice().IsZero() {
+	if w.ID == "" && node.Annotations[api.AnnotationReclaimDeadline] == "" && a.notice().IsZero() {
 		return errNoNotice
 	}
-	before := node.Annotations[WordsAnnotation]
+	before := node.Annotations[api.AnnotationCheckpointAcknowledged]
 	after := w.addTo(before, a.clock.Now())
 	if after == before {
 		return nil
 	}
-	return a.node.annotate(ctx, map[string]*string{WordsAnnotation: &after}, node.ResourceVersion)
+	return a.node.annotate(ctx, map[string]*string{api.AnnotationCheckpointAcknowledged: &after}, node.ResourceVersion)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func TestWordsAreListedOldestFirstAndOnce(t *testing.T) {
@@ -68,20 +70,20 @@ func TestWordIsRecordedOnlyWhereSomebodyWaitsForIt(t *testing.T) {
 	}{
 		"a pod, no notice":                          {byPod, nil, time.Time{}, errNoNotice},
 		"a pod, a notice in the metadata":           {byPod, nil, morning, nil},
-		"a pod, a notice that the autoscaler knows": {byPod, map[string]string{DeadlineAnnotation: "2026-01-05T09:05:00Z"}, time.Time{}, nil},
+		"a pod, a notice that the autoscaler knows": {byPod, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"}, time.Time{}, nil},
 		"an id, the job's other node goes":          {byID, nil, time.Time{}, nil},
 	} {
 		n := newMemoryNode(time.Hour, c.annotations)
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		a.learn(c.notice)
 		assert.ErrorIs(t, a.record(t.Context(), c.word), c.want, name)
-		assert.Equal(t, c.want == nil, n.node.Annotations[WordsAnnotation] != "", name)
+		assert.Equal(t, c.want == nil, n.node.Annotations[api.AnnotationCheckpointAcknowledged] != "", name)
 	}
 }
 
 func TestWordsOfAllPodsAreKeptThoughTheNodeChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newMemoryNode(time.Hour, map[string]string{DeadlineAnnotation: "2026-01-05T09:05:00Z", WordsAnnotation: "before"})
+		n := newMemoryNode(time.Hour, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z", api.AnnotationCheckpointAcknowledged: "before"})
 		n.overtaken = conflictTries - 1
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		failures := make(chan error)
@@ -91,14 +93,14 @@ func TestWordsOfAllPodsAreKeptThoughTheNodeChangesMeanwhile(t *testing.T) {
 		for range 8 {
 			require.NoError(t, <-failures)
 		}
-		said := n.node.Annotations[WordsAnnotation]
+		said := n.node.Annotations[api.AnnotationCheckpointAcknowledged]
 		assert.Len(t, strings.Split(said, ","), 9, said)
 	})
 }
 
 func TestWordOnANodeThatNeverRestsIsRefusedInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newMemoryNode(time.Hour, map[string]string{DeadlineAnnotation: "2026-01-05T09:05:00Z"})
+		n := newMemoryNode(time.Hour, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"})
 		n.overtaken = 1000
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		assert.ErrorContains(t, a.record(t.Context(), word{ID: "a"}), "Operation cannot be fulfilled")

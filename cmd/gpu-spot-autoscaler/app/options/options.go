@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
@@ -144,8 +145,8 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 	pflag.CommandLine.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	pflag.CommandLine.AddGoFlagSet(flag.CommandLine)
 	for name, usage := range map[string]string{
-		"cluster-name":               "Manage the scaling groups tagged k8s.io/cluster-autoscaler/enabled=true and k8s.io/cluster-autoscaler/<cluster-name>.",
-		"scale-down-delay-after-add": "Cooldown of pools that have no tag gpu-spot.autoscaling/cooldown: for how long after a purchase the pool is not scaled down.",
+		"cluster-name":               "Manage the scaling groups tagged " + api.TagEnabled + "=true and " + api.TagCluster + "<cluster-name>.",
+		"scale-down-delay-after-add": "Cooldown of pools that have no tag " + api.TagCooldown + ": for how long after a purchase the pool is not scaled down.",
 		"nodes":                      "Manage this scaling group too, whatever its tags: <min>:<max>:<scaling-group-id>. Can be given several times.",
 	} {
 		f := pflag.CommandLine.Lookup(name)
@@ -185,7 +186,7 @@ func (o *Options) Complete() error {
 		}
 	}
 	if len(o.Autoscaling.NodeGroupAutoDiscovery) > 0 {
-		klog.Warning("--node-group-auto-discovery is ignored: scaling groups are found by the tags k8s.io/cluster-autoscaler/enabled and k8s.io/cluster-autoscaler/<cluster-name>")
+		klog.Warning("--node-group-auto-discovery is ignored: scaling groups are found by the tags " + api.TagEnabled + " and " + api.TagCluster + "<cluster-name>")
 	}
 	return o.enableDRA()
 }

@@ -1,0 +1,92 @@
+package api
+
+// What an owner says about a job, on its object or on its pod templates. The jobs framework reads it.
+const (
+	// AnnotationJob, on pods, makes those of a namespace with the same value one job, where no known system does.
+	AnnotationJob = "gpu-spot.autoscaling/job"
+	// AnnotationRole, on pods, is worker, host or launcher. It overrides what the system says.
+	AnnotationRole = "gpu-spot.autoscaling/role"
+	// AnnotationMinReplicas and AnnotationMaxReplicas bound the number of workers, and narrow what the system says.
+	AnnotationMinReplicas = "gpu-spot.autoscaling/min-replicas"
+	AnnotationMaxReplicas = "gpu-spot.autoscaling/max-replicas"
+	// AnnotationAwaitCheckpoint, on pods, is "true", or for how long at most (a duration): no pod of the job is evicted
+	// before the acknowledgement that a checkpoint is saved.
+	AnnotationAwaitCheckpoint = "gpu-spot.autoscaling/await-checkpoint"
+	// AnnotationMaxWait is how long the job may wait for capacity, a duration.
+	AnnotationMaxWait = "gpu-spot.autoscaling/max-wait"
+	// AnnotationRecovery is with how many workers a suspended job comes back: full (default) or dynamic.
+	AnnotationRecovery = "gpu-spot.autoscaling/recovery"
+	// LabelKeepOffReclaiming, on pods or namespaces, is "true": pods get a node affinity against LabelReclaiming. The
+	// admission policy of the chart reads it.
+	LabelKeepOffReclaiming = "gpu-spot.autoscaling/keep-off-reclaiming"
+)
+
+// A gang as its owner declares it, as labels or annotations of its pods. The processors read them.
+const (
+	// AnnotationGangName is the gang that the pod belongs to, AnnotationGangSize how many of its pods have to run together.
+	AnnotationGangName = "gpu-spot.autoscaling/gang-name"
+	AnnotationGangSize = "gpu-spot.autoscaling/gang-size"
+)
+
+// The handshake with a job whose nodes are reclaimed, on its pods; AnnotationReclaimDeadline belongs to it.
+const (
+	// AnnotationReclaimInstance is the instance that the pod is about to lose. The reclaim controller writes and reads it;
+	// pods of the same job on other instances do not have it.
+	AnnotationReclaimInstance = "gpu-spot.autoscaling/reclaim-instance"
+	// AnnotationCheckpointRequest is the id of a request for a checkpoint, "<Unix seconds>-<random>". The reclaim controller
+	// writes it, and the job's processes read it through the downward API.
+	AnnotationCheckpointRequest = "gpu-spot.autoscaling/checkpoint-request"
+	// AnnotationCheckpointAcknowledged acknowledges that the checkpoint is saved. The reclaim controller reads it.
+	//
+	// On any pod of the job it is the id of the request, written by the job. On a Node it is a list, written by the
+	// node-agent for the pods of that Node: separated by commas, the oldest first, each the id of a request, or
+	// "<namespace>/<pod>@<Unix seconds>".
+	AnnotationCheckpointAcknowledged = "gpu-spot.autoscaling/checkpoint-done"
+)
+
+// What the jobs framework writes on the object of a job that it suspended or shrank, and takes off when the job is whole
+// again. The job supervisor reads it.
+const (
+	// LabelHeld is "suspended" or "shrunk".
+	LabelHeld = "gpu-spot.autoscaling/held"
+	// AnnotationHeldReason is why: reclaim or max-wait.
+	AnnotationHeldReason = "gpu-spot.autoscaling/held-reason"
+	// AnnotationHeldSince is when the job was suspended, or last shrunk.
+	AnnotationHeldSince = "gpu-spot.autoscaling/held-since"
+	// AnnotationHeldReplicas is how many workers the job asked for before.
+	AnnotationHeldReplicas = "gpu-spot.autoscaling/held-replicas"
+	// AnnotationHeldParts are the objects that the job consisted of, separated by commas: the pods of some outlive them.
+	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
+)
+
+// AnnotationHostsRefreshed, on the launcher of an MPIJob, is when it was last touched, so that its kubelet brings its
+// ConfigMaps up to date. The jobs framework writes it; nobody reads it.
+const AnnotationHostsRefreshed = "gpu-spot.autoscaling/hosts-refreshed"
+
+// Annotations of Elastic-Job-Supervisor (job-supervisor.kube-ai.io) on a TrainingJob of et-operator.
+const (
+	// AnnotationSupervisorMaxWait is AnnotationMaxWait in seconds. `arena submit etjob --max-wait-time` writes it, the jobs
+	// framework reads it on jobs of every system.
+	AnnotationSupervisorMaxWait = "job-supervisor.kube-ai.io/max-wait-time"
+	// AnnotationSupervisorSuspended is "true" on a job that is to be suspended. Elastic-Job-Supervisor or the jobs framework
+	// writes it, et-operator and the jobs framework read it.
+	AnnotationSupervisorSuspended = "job-supervisor.kube-ai.io/job-suspended"
+	// AnnotationSupervisorStatus is "timeout" on a job whose maximum wait was over. Elastic-Job-Supervisor or the jobs
+	// framework writes it, for the owner to read.
+	AnnotationSupervisorStatus = "job-supervisor.kube-ai.io/job-status"
+)
+
+// How others declare gangs, as labels or annotations of pods. The processors read them.
+const (
+	// AnnotationPodGroupName and AnnotationPodGroupMinAvailable are of the coscheduling plugin of
+	// sigs.k8s.io/scheduler-plugins as ACK has it; `arena submit --gang` writes them.
+	AnnotationPodGroupName         = "pod-group.scheduling.sigs.k8s.io/name"
+	AnnotationPodGroupMinAvailable = "pod-group.scheduling.sigs.k8s.io/min-available"
+	// AnnotationKoordinatorGangName and AnnotationKoordinatorGangMinAvailable are of koordinator.sh.
+	AnnotationKoordinatorGangName         = "gang.scheduling.koordinator.sh/name"
+	AnnotationKoordinatorGangMinAvailable = "gang.scheduling.koordinator.sh/min-available"
+)
+
+// LabelKueueQueue on a job says that Kueue (sigs.k8s.io/kueue) admits it: whether the job is suspended is Kueue's alone to
+// say. Owners write it, the jobs framework reads it.
+const LabelKueueQueue = "kueue.x-k8s.io/queue-name"
