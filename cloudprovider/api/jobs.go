@@ -41,7 +41,7 @@ const (
 	// On any pod of the job it is the id of the request, written by the job. On a Node it is a list, written by the
 	// node-agent for the pods of that Node: separated by commas, the oldest first, each the id of a request, or
 	// "<namespace>/<pod>@<Unix seconds>".
-	AnnotationCheckpointAcknowledged = "gpu-spot.autoscaling/checkpoint-done"
+	AnnotationCheckpointAcknowledged = "gpu-spot.autoscaling/checkpoint-acknowledged"
 )
 
 // What the jobs framework writes on the object of a job that it suspended or shrank, and takes off when the job is whole

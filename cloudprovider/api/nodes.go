@@ -35,7 +35,7 @@ const (
 	AnnotationReclaimForced = "gpu-spot.autoscaling/reclaim-forced"
 	// AnnotationReclaimCancelled is when the last notice was withdrawn. What sources said before counts no more: a condition
 	// that nobody takes off, an event that is delivered again.
-	AnnotationReclaimCancelled = "gpu-spot.autoscaling/reclaim-refuted"
+	AnnotationReclaimCancelled = "gpu-spot.autoscaling/reclaim-cancelled"
 )
 
 // What sources of notices write on a Node, so that it outlives whoever wrote it. The reclaim controller reads it.

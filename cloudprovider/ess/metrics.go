@@ -21,7 +21,7 @@ var (
 		Help: "1 while the pool has the problem.",
 	}, []string{"pool", "reason"})
 	poolErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpu_spot_pool_errors_total",
+		Name: "gpu_spot_pool_problems_total",
 		Help: "Problems of a pool that appeared or changed.",
 	}, []string{"pool", "reason"})
 	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -30,7 +30,7 @@ var (
 	}, []string{"pool", "mode"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
-		Help: "Instances of the pool: live, outstanding (bought and not there), doomed (being reclaimed), removing.",
+		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing.",
 	}, []string{"pool", "state"})
 	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchased_instances_total",
@@ -49,7 +49,7 @@ var (
 		Help: "Nodes without a providerID of Alibaba Cloud, which are left alone.",
 	})
 	restlessOfferings = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "gpu_spot_restless_offerings",
+		Name: "gpu_spot_recently_reclaimed_offerings",
 		Help: "Offerings that had an instance reclaimed of late, for which their price counts for more.",
 	})
 	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{

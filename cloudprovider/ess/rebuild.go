@@ -152,7 +152,7 @@ func (p *Provider) expose() {
 		poolTargeting.WithLabelValues(id, string(pool.targeting)).Set(1)
 		counted := p.poolTally(id)
 		for state, n := range map[string]int{
-			"live": counted.live, "outstanding": counted.outstanding, "doomed": counted.doomed, "removing": counted.removing,
+			"live": counted.live, "outstanding": counted.outstanding, "reclaiming": counted.doomed, "removing": counted.removing,
 		} {
 			poolInstances.WithLabelValues(id, state).Set(float64(n))
 		}

@@ -14,7 +14,7 @@ var (
 			"done, unchanged (nothing was to do), busy, unsupported, absent (no such job), timeout, failed.",
 	}, []string{"system", "action", "outcome"})
 	systemsOn = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "gpu_spot_job_system_on",
+		Name: "gpu_spot_job_system_installed",
 		Help: "1 for job systems whose resource is served by the cluster, else 0.",
 	}, []string{"system"})
 )

@@ -103,7 +103,7 @@ func (c *Controller) waitsFor(l loss, r round) (reason string, until time.Time) 
 		return "", time.Time{}
 	}
 	if until := l.awaits(r); !r.word && now.Before(until) {
-		return "the word that a checkpoint is saved has not come", until
+		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
 	if r.word && l.restartsInPlace() {
 		return "", time.Time{} // it has ended or will, and would begin anew on a Node that dies
@@ -218,7 +218,7 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 	}
 	if !r.word && !l.awaits(r).IsZero() {
 		checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
-		c.event(l.object(r), ReasonUnsaved, "No word that the work is saved (request %s) came in time; going on without", r.id)
+		c.event(l.object(r), ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", r.id)
 	}
 	until := l.preparesUntil(c.Clock.Now())
 	c.handshakes.asking.Go(func() {

@@ -14,9 +14,9 @@ const (
 	// ReasonWarned, on a pod of a job: its Node will be released, it is asked to save its work.
 	ReasonWarned = "SpotReclaimWarned"
 	// ReasonSaved, on a job, or on a pod where there is no other object: its work is saved.
-	ReasonSaved = "SpotReclaimSaved"
+	ReasonSaved = "SpotCheckpointAcknowledged"
 	// ReasonUnsaved, on the same: the word that it is was awaited, and did not come in time.
-	ReasonUnsaved = "SpotReclaimUnsaved"
+	ReasonUnsaved = "SpotCheckpointMissed"
 	// ReasonUnprepared, on the same: the job could be neither shrunk nor suspended.
 	ReasonUnprepared = "SpotReclaimUnprepared"
 	// ReasonEvicted, on a pod: it was evicted in time.

@@ -11,7 +11,7 @@ const (
 	// outcomeLate: pods were on it to the end.
 	outcomeLate = "late"
 	// outcomeFalseAlarm: the notice was withdrawn.
-	outcomeFalseAlarm = "false_alarm"
+	outcomeFalseAlarm = "cancelled"
 )
 
 // How pods were taken off Nodes.
@@ -22,7 +22,7 @@ const (
 
 // What became of requests for checkpoints.
 const (
-	checkpointSaved  = "saved"
+	checkpointSaved  = "acknowledged"
 	checkpointMissed = "missed"
 )
 
@@ -55,8 +55,8 @@ var (
 		Buckets: []float64{.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300},
 	}, []string{"source"})
 	noticeToWord = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "gpu_spot_reclaim_notice_to_word_seconds",
-		Help:    "From the first sight of a notice to a job's word that its work is saved, by the job's system.",
+		Name:    "gpu_spot_reclaim_notice_to_acknowledgement_seconds",
+		Help:    "From the first sight of a notice to a job's acknowledgement that its work is saved, by the job's system.",
 		Buckets: sinceNotice,
 	}, []string{"system"})
 	leftWhenEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -66,11 +66,11 @@ var (
 	}, []string{"source"})
 	reclaims = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaims_total",
-		Help: "Reclaims that ended, by the source of the notice and by outcome: drained, deleted (empty, but not by evictions alone), late (pods were on the Node to the end), false_alarm (the notice was withdrawn).",
+		Help: "Reclaims that ended, by the source of the notice and by outcome: drained, deleted (empty, but not by evictions alone), late (pods were on the Node to the end), cancelled (the notice was withdrawn).",
 	}, []string{"source", "outcome"})
 	podsRemoved = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "gpu_spot_reclaim_pods_total",
-		Help: "Pods taken off doomed Nodes, by the system of their job and by method: evict, or delete where eviction would have come too late.",
+		Name: "gpu_spot_reclaim_drained_pods_total",
+		Help: "Pods taken off reclaiming Nodes, by the system of their job and by method: evict, or delete where eviction would have come too late.",
 	}, []string{"system", "method"})
 	podsWarned = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_warned_pods_total",
@@ -78,7 +78,7 @@ var (
 	}, []string{"system"})
 	checkpoints = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_checkpoints_total",
-		Help: "Requests for checkpoints that came to an end, by the system of the job and by outcome: saved, missed (the word was awaited and did not come in time).",
+		Help: "Requests for checkpoints that came to an end, by the system of the job and by outcome: acknowledged, missed (the acknowledgement was awaited and did not come in time).",
 	}, []string{"system", "outcome"})
 	askFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_job_failures_total",

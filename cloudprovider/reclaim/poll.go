@@ -101,7 +101,7 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 	}
 	instances, err := c.Cloud.Instances(ctx, sets.List(unlisted))
 	if err != nil {
-		return unlisted.Len(), fmt.Errorf("asking after %d doomed instances: %w", unlisted.Len(), err)
+		return unlisted.Len(), fmt.Errorf("asking after %d reclaiming instances: %w", unlisted.Len(), err)
 	}
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {

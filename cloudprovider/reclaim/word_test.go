@@ -69,7 +69,7 @@ func TestTheWordEndsTheWait(t *testing.T) {
 					return
 				}
 				assert.Equal(t, []string{"on-a"}, w.gone())
-				assert.Contains(t, w.seen(), "SpotReclaimSaved train")
+				assert.Contains(t, w.seen(), "SpotCheckpointAcknowledged train")
 			})
 		})
 	}
@@ -119,7 +119,7 @@ func TestTheWaitForTheWordIsBounded(t *testing.T) {
 				assert.Equal(t, []string{"p"}, w.gone())
 				assert.Contains(t, w.requests(), "create pods/eviction", "evicted, not deleted")
 				if tc.missed {
-					assert.Contains(t, w.seen(), "SpotReclaimUnsaved train")
+					assert.Contains(t, w.seen(), "SpotCheckpointMissed train")
 					assert.Equal(t, before+1, testutil.ToFloat64(missed))
 				} else {
 					assert.Equal(t, before, testutil.ToFloat64(missed))

@@ -108,7 +108,7 @@ import gpu_spot, time
 while True:
     print("asked" if gpu_spot.should_checkpoint() else "left alone")
     if gpu_spot.should_checkpoint():
-        print("taken" if gpu_spot.done() else "not taken")
+        print("taken" if gpu_spot.acknowledge() else "not taken")
     time.sleep(0.05)
 `
 

@@ -3,7 +3,7 @@ is asked for a checkpoint, and answers when it is saved.
 
     if gpu_spot.should_checkpoint():   # on any rank: agree on it, so that all ranks do it at the same step
         save(...)                      # returns when the checkpoint is safe, on every rank
-        gpu_spot.done()                # on every rank: those on nodes that stay are not listened to
+        gpu_spot.acknowledge()         # on every rank: those on nodes that stay are not listened to
 
 It asks, in the background, so that the loop never waits:
 
@@ -69,12 +69,12 @@ class Spot:
             return self._file[0] or self._notice[0]
 
     def should_checkpoint(self):
-        """Whether a checkpoint is asked for that was not yet answered by done(). It costs the loop a microsecond."""
+        """Whether a checkpoint is asked for that was not yet answered by acknowledge(). It costs the loop a microsecond."""
         self._watch()
         with self._lock:
             return self._request(time.time()) is not None
 
-    def done(self):
+    def acknowledge(self):
         """Says that a checkpoint is saved. It returns whether anybody took note; if nobody could be reached, it is said
         again in the background, until the node goes."""
         self._watch()
@@ -99,7 +99,7 @@ class Spot:
             return None
         return True if at is None or at < since or now - at >= REPEAT else None
 
-    # Everything below runs in one thread of its own, but _say, which done() calls too.
+    # Everything below runs in one thread of its own, but _say, which acknowledge() calls too.
 
     def _watch(self):
         with self._lock:
@@ -145,7 +145,7 @@ class Spot:
             log.warning("there is no node-agent to say it to: set NODE_IP")
             return False
         request = urllib.request.Request(
-            self.agent + "/v1/checkpoint-done", json.dumps(word).encode(), {"Content-Type": "application/json"})
+            self.agent + "/v1/checkpoint-acknowledged", json.dumps(word).encode(), {"Content-Type": "application/json"})
         try:
             with _OPEN(request, timeout=TIMEOUT):
                 return True
@@ -159,7 +159,7 @@ class Spot:
             problem = error
         except _FAILURES as error:
             problem = error
-        log.warning("the node-agent does not take the word, will repeat it: %s", problem)
+        log.warning("the node-agent does not take the acknowledgement, will repeat it: %s", problem)
         with self._lock:
             if time.time() < (self._file[0] or self._notice[0] or 0):
                 self._word = word
@@ -225,6 +225,6 @@ def should_checkpoint():
     return spot().should_checkpoint()
 
 
-def done():
-    """See Spot.done."""
-    return spot().done()
+def acknowledge():
+    """See Spot.acknowledge."""
+    return spot().acknowledge()

@@ -44,7 +44,7 @@ func newNodeAgent(t *testing.T, statuses ...int) *nodeAgent {
 	a := &nodeAgent{words: make(chan word, 100), asked: make(chan struct{}, 100), statuses: statuses}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/reclaim", a.reclaim)
-	mux.HandleFunc("POST /v1/checkpoint-done", a.done)
+	mux.HandleFunc("POST /v1/checkpoint-acknowledged", a.done)
 	a.Server = httptest.NewServer(mux)
 	t.Cleanup(a.Close)
 	return a

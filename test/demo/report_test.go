@@ -97,7 +97,7 @@ func storied() *report {
 	}
 	w.pod("a", pod{phase: corev1.PodPending})
 	look(0)
-	w.say("OfferingChosen", "deployment", `<script>"cheap" & near</script>`)
+	w.say("SpotOfferingChosen", "deployment", `<script>"cheap" & near</script>`)
 	w.instance("i-1", 1)
 	w.nodes["i-1"] = node{name: "node", ready: true, gpus: 1}
 	w.pod("a", pod{phase: corev1.PodRunning, node: "node"})

@@ -232,7 +232,7 @@ func (c *chronicle) hearPurchases(s snapshot) {
 	}
 	for _, w := range s.words {
 		switch w.reason {
-		case "OfferingChosen":
+		case "SpotOfferingChosen":
 			c.add(event{Time: s.at, Kind: offeringChosen, Message: w.text})
 		case "SpotPurchaseFailed", "SpotPurchaseRolledBack":
 			c.add(event{Time: s.at, Kind: purchaseFailed, Message: w.text})

@@ -25,7 +25,7 @@ const (
 	instanceLabel = "alibabacloud.com/ecs-instance-id"
 
 	requestAnnotation = "gpu-spot.autoscaling/checkpoint-request"
-	wordAnnotation    = "gpu-spot.autoscaling/checkpoint-done"
+	wordAnnotation    = "gpu-spot.autoscaling/checkpoint-acknowledged"
 	awaitAnnotation   = "gpu-spot.autoscaling/await-checkpoint"
 )
 

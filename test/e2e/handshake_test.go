@@ -63,7 +63,7 @@ func orderedJobIsHeardOutAndDrained(s *jobStory) {
 		return s.remain(ctx, pods...)
 	})
 	s.say(pods[2], request) // a survivor speaks for all
-	s.told("SpotReclaimSaved", request)
+	s.told("SpotCheckpointAcknowledged", request)
 	order.await(s.t, pods[3])
 	rig.Always(s.t, 2*time.Second, "the budget and the order are kept", func(ctx context.Context) (bool, error) {
 		return s.remain(ctx, pods[0], pods[1])
@@ -96,7 +96,7 @@ func silentJobIsDrainedInTime(s *jobStory) {
 	s.left(doomed)
 	assert.Greater(s.t, time.Since(asked), 5*time.Second, "the word was waited for")
 	order.gracefully(s.t, pods[0])
-	s.told("SpotReclaimUnsaved")
+	s.told("SpotCheckpointMissed")
 }
 
 func correlatedReclaimIsOneDecision(s *jobStory) {

@@ -300,7 +300,7 @@ func (s *jobStory) systems(ctx context.Context) (on sets.Set[string], err error)
 		return nil, err
 	}
 	on = sets.New[string]()
-	for _, metric := range metrics["gpu_spot_job_system_on"].GetMetric() {
+	for _, metric := range metrics["gpu_spot_job_system_installed"].GetMetric() {
 		if metric.GetGauge().GetValue() == 1 {
 			on.Insert(metric.GetLabel()[0].GetValue())
 		}

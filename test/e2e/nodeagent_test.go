@@ -23,7 +23,7 @@ import (
 
 const (
 	noticeOfAgent  = "gpu-spot.autoscaling/notice-agent"
-	wordsOfAgent   = "gpu-spot.autoscaling/checkpoint-done"
+	wordsOfAgent   = "gpu-spot.autoscaling/checkpoint-acknowledged"
 	keepOff        = "gpu-spot.autoscaling/keep-off-reclaiming"
 	keepOffInstall = "deploy/manifests/optional/keep-off-reclaiming.yaml"
 )

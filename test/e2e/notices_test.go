@@ -175,7 +175,7 @@ func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {
 // untouched says whether nothing of a reclaim is left on the Node but the note that one was refuted.
 func untouched(node, before *corev1.Node) bool {
 	for annotation := range node.Annotations {
-		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-refuted" {
+		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-cancelled" {
 			return false
 		}
 	}

@@ -99,7 +99,7 @@ func (s *story) onlyMarked(instances ...string) {
 // traces are what a reclaim has put on the Node, or left there, but for its cordon.
 func traces(node *corev1.Node) (found []string) {
 	for annotation := range node.Annotations {
-		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-refuted" {
+		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-cancelled" {
 			found = append(found, annotation)
 		}
 	}

@@ -63,8 +63,8 @@ func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.
 			t.Errorf("%s was told to end before it had saved its work", l.script)
 		}
 	}
-	s.told("SpotReclaimSaved")
-	missed, err := s.Events(t.Context(), "SpotReclaimUnsaved")
+	s.told("SpotCheckpointAcknowledged")
+	missed, err := s.Events(t.Context(), "SpotCheckpointMissed")
 	require.NoError(t, err)
 	assert.Empty(t, missed)
 }

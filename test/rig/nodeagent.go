@@ -149,7 +149,7 @@ func (a *NodeAgent) Reclaim(ctx context.Context) (deadline *string, secondsLeft 
 
 // Say posts the word that a checkpoint is saved, and returns the status.
 func (a *NodeAgent) Say(ctx context.Context, word string) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v1/checkpoint-done", bytes.NewBufferString(word))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v1/checkpoint-acknowledged", bytes.NewBufferString(word))
 	if err != nil {
 		return 0, err
 	}

@@ -47,7 +47,7 @@ func NewEvacuees(inner pods.PodListProcessor, doomed func(*apiv1.Node) bool) *Ev
 func (e *Evacuees) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
 	found, err := e.list(ctx)
 	if err != nil {
-		klog.Errorf("Not looking for the pods of doomed nodes: %v", err)
+		klog.Errorf("Not looking for the pods of reclaiming nodes: %v", err)
 	}
 	e.injected = sets.KeySet(found.homes)
 	left, err := e.inner.Process(ctx, append(unschedulable, found.pods...))

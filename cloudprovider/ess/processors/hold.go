@@ -227,7 +227,7 @@ func (h *Hold) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1.
 		if err != nil && !h.complained.Has(pod.UID) {
 			h.complained.Insert(pod.UID)
 			malformedGangs.Inc()
-			ctx.Recorder.Eventf(pod, apiv1.EventTypeWarning, "MalformedGang", "Treated as an ordinary pod: %v", err)
+			ctx.Recorder.Eventf(pod, apiv1.EventTypeWarning, "SpotGangMalformed", "Treated as an ordinary pod: %v", err)
 		}
 		if name == "" {
 			continue

@@ -251,7 +251,7 @@ func TestMalformedGangIsToldOnceAndTreatedAsOrdinary(t *testing.T) {
 		assert.Equal(t, []string{"p"}, names(released))
 	}
 	require.Len(t, recorder.Events, 1)
-	assert.Contains(t, <-recorder.Events, "Warning MalformedGang")
+	assert.Contains(t, <-recorder.Events, "Warning SpotGangMalformed")
 }
 
 func TestPodsThatTheChainAddsAreNotHeld(t *testing.T) {

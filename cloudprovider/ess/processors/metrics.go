@@ -16,7 +16,7 @@ var (
 		Help: "Attempts to buy for a complete gang, by result: bought, no_options or error.",
 	}, []string{"result"})
 	doomedNodes = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "gpu_spot_doomed_nodes",
+		Name: "gpu_spot_reclaiming_nodes",
 		Help: "Nodes under reclaim that the last loop did not count as capacity.",
 	})
 	templateFailures = prometheus.NewCounter(prometheus.CounterOpts{

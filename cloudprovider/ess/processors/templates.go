@@ -127,7 +127,7 @@ func (t *Templates) complain(id string, err error) {
 	klog.Errorf("Cannot build a node template for %s: %v", id, err)
 	if t.complaints[id] != err.Error() {
 		t.complaints[id] = err.Error()
-		t.events.Eventf(apiv1.EventTypeWarning, "TemplateFailed", "Cannot buy from %s: %v", id, err)
+		t.events.Eventf(apiv1.EventTypeWarning, "SpotTemplateFailed", "Cannot buy from %s: %v", id, err)
 	}
 }
 

@@ -164,7 +164,7 @@ func TestTemplateThatFailsConcernsItsOfferingOnly(t *testing.T) {
 		assert.NotZero(t, infos["good"].ToScheduler().Allocatable.AllowedPodNumber)
 	}
 	require.Len(t, f.events, 1, "told once")
-	assert.Contains(t, f.events[0], "Warning TemplateFailed Cannot buy from bad:")
+	assert.Contains(t, f.events[0], "Warning SpotTemplateFailed Cannot buy from bad:")
 
 	f.groups["bad"].err = nil
 	assert.NotZero(t, f.process(t, nil)["bad"].ToScheduler().Allocatable.AllowedPodNumber, "it recovers")

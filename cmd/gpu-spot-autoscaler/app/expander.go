@@ -43,6 +43,6 @@ func explainTo(events processors.EventSink) func(pricing.Decision) {
 			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
 		}
 		klog.Infof("Chose %s (%s)", decision.Chosen, reason)
-		events.Eventf(corev1.EventTypeNormal, "OfferingChosen", "%s (%s)", decision.Chosen, reason)
+		events.Eventf(corev1.EventTypeNormal, "SpotOfferingChosen", "%s (%s)", decision.Chosen, reason)
 	}
 }

@@ -40,7 +40,7 @@ func TestHandler(t *testing.T) {
 		"health":                   {path: "/healthz", status: 200, body: "ok"},
 		"health of the lease":      {path: "/healthz/leaderElection", status: 200, body: "ok"},
 		"health of the loop":       {path: "/health-check", status: 200, body: "OK"},
-		"metrics of ours":          {path: "/metrics", status: 200, body: "gpu_spot_doomed_nodes"},
+		"metrics of ours":          {path: "/metrics", status: 200, body: "gpu_spot_reclaiming_nodes"},
 		"metrics of core":          {path: "/metrics", status: 200, body: "cluster_autoscaler_"},
 		"no snapshot by default":   {path: "/snapshotz", status: 404},
 		"no profiles by default":   {path: "/debug/pprof/", status: 404},
@@ -145,7 +145,7 @@ func TestEventsAreAboutOurDeployment(t *testing.T) {
 
 	explainTo(unknown)(pricing.Decision{Chosen: pricing.Candidate{NodeGroup: "cheap", Nodes: 1, Pods: 2, GPUs: 2, Price: 4, Priced: true}})
 	event := <-recorder.Events
-	assert.Contains(t, event, "Normal OfferingChosen cheap: 1 nodes for 2 pods")
+	assert.Contains(t, event, "Normal SpotOfferingChosen cheap: 1 nodes for 2 pods")
 	assert.Contains(t, event, "no other can do it for less")
 	assert.Contains(t, event, "Deployment")
 }

@@ -2,7 +2,7 @@
 //
 //	instance metadata → what is known → annotation of the own Node
 //	                         ↓                    ↑
-//	                 GET /v1/reclaim    POST /v1/checkpoint-done
+//	                 GET /v1/reclaim    POST /v1/checkpoint-acknowledged
 //
 // What is known is kept in memory and comes again with the next look at the metadata, so that nothing is lost when the
 // process is restarted. The API server may be away: pods are answered all the same, and the Node is written when it is

@@ -27,8 +27,8 @@ var (
 		help: "Requests about the own Node that failed.",
 	}
 	words = &metric{
-		name: "gpu_spot_agent_words_total", kind: "counter",
-		help: "Words of saved checkpoints that were written on the Node.",
+		name: "gpu_spot_agent_acknowledgements_total", kind: "counter",
+		help: "Acknowledgements of saved checkpoints that were written on the Node.",
 	}
 
 	allMetrics = []*metric{noticeDeadline, metadataFailures, nodeFailures, words}

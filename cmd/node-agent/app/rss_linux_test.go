@@ -44,7 +44,7 @@ func TestRSSOfTheProcess(t *testing.T) {
 			require.NoError(t, err)
 			drain(t, response)
 		}
-		response, err := http.Post("http://"+address+"/v1/checkpoint-done", "application/json",
+		response, err := http.Post("http://"+address+"/v1/checkpoint-acknowledged", "application/json",
 			bytes.NewBufferString(fmt.Sprintf(`{"id": "request-%d"}`, i)))
 		require.NoError(t, err)
 		drain(t, response)

@@ -38,9 +38,9 @@ func (a *agent) handler(allowed guard) http.Handler {
 	limit := rate.NewLimiter(wordsPerSecond, wordsBurst)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/reclaim", allowed.only(a.serveReclaim))
-	mux.HandleFunc("POST /v1/checkpoint-done", allowed.only(func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /v1/checkpoint-acknowledged", allowed.only(func(w http.ResponseWriter, r *http.Request) {
 		if !limit.Allow() {
-			http.Error(w, "too many words at once", http.StatusTooManyRequests)
+			http.Error(w, "too many acknowledgements at once", http.StatusTooManyRequests)
 			return
 		}
 		a.serveWord(w, r)
@@ -90,8 +90,8 @@ func (a *agent) serveWord(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusConflict)
 	default:
 		nodeFailures.value.Add(1)
-		klog.ErrorS(err, "A word was not recorded", "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
-		http.Error(w, "the word could not be recorded, try again", http.StatusServiceUnavailable)
+		klog.ErrorS(err, "An acknowledgement was not recorded", "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		http.Error(w, "the acknowledgement could not be recorded, try again", http.StatusServiceUnavailable)
 	}
 }
 

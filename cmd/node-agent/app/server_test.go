@@ -79,7 +79,7 @@ func TestWordIsAcknowledgedOnlyWhenItIsWritten(t *testing.T) {
 		p := newPods()
 		p.learn(c.notice)
 		p.node.err = c.api
-		answer := p.ask("127.0.0.1", "POST", "/v1/checkpoint-done", c.body)
+		answer := p.ask("127.0.0.1", "POST", "/v1/checkpoint-acknowledged", c.body)
 		assert.Equal(t, c.want, answer.Code, "%s: %s", name, answer.Body)
 		assert.Equal(t, c.want == 204, p.node.node.Annotations[api.AnnotationCheckpointAcknowledged] != "", name)
 	}
@@ -119,7 +119,7 @@ func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
 			p.Handler = p.handler(among(c.allow))
 		}
 		assert.Equal(t, c.want, p.ask(c.from, "GET", "/v1/reclaim", "").Code, name)
-		answer := p.ask(c.from, "POST", "/v1/checkpoint-done", `{"id": "a"}`)
+		answer := p.ask(c.from, "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`)
 		assert.Equal(t, c.want == 200, answer.Code == 204, "%s: %d", name, answer.Code)
 		assert.Equal(t, 200, p.ask(c.from, "GET", "/healthz", "").Code, "%s: the kubelet asks from anywhere", name)
 	}
@@ -130,7 +130,7 @@ func TestTooManyWordsAtOnceAreRefused(t *testing.T) {
 	p.learn(morning)
 	codes := map[int]int{}
 	for range 3 * wordsBurst {
-		codes[p.ask("127.0.0.1", "POST", "/v1/checkpoint-done", `{"id": "a"}`).Code]++
+		codes[p.ask("127.0.0.1", "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`).Code]++
 	}
 	assert.GreaterOrEqual(t, codes[204], wordsBurst)
 	assert.Positive(t, codes[429])
@@ -149,6 +149,6 @@ func TestMetricsTellTheDeadline(t *testing.T) {
 func TestOtherMethodsAndPathsAreRefused(t *testing.T) {
 	p := newPods()
 	assert.Equal(t, 405, p.ask("127.0.0.1", "POST", "/v1/reclaim", "").Code)
-	assert.Equal(t, 405, p.ask("127.0.0.1", "GET", "/v1/checkpoint-done", "").Code)
+	assert.Equal(t, 405, p.ask("127.0.0.1", "GET", "/v1/checkpoint-acknowledged", "").Code)
 	assert.Equal(t, 404, p.ask("127.0.0.1", "GET", "/v2/reclaim", "").Code)
 }

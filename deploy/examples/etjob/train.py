@@ -45,7 +45,7 @@ def train(model, args):
             model.checkpoint(args.checkpoint)  # rank 0 writes, the others wait for it
             print("saved step %d in %.3f s" % (model.step, time.monotonic() - began), flush=True)
         if asked:
-            gpu_spot.done()  # «spot» training goes on until workers are taken away
+            gpu_spot.acknowledge()  # «spot» training goes on until workers are taken away
         model.commit()
 
 

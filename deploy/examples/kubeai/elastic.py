@@ -53,7 +53,7 @@ def check_alive():
 
 def _answer():
     if _asked:
-        gpu_spot.done()
+        gpu_spot.acknowledge()
         _stopped.wait(HOLD)
 
 

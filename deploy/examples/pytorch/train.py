@@ -36,7 +36,7 @@ def main():
             model.checkpoint(args.checkpoint)  # rank 0 writes, the others wait for it
             print("saved step %d in %.3f s" % (model.step, time.monotonic() - began), flush=True)
         if asked:
-            gpu_spot.done()  # «spot» training goes on until the pod is told to end
+            gpu_spot.acknowledge()  # «spot» training goes on until the pod is told to end
 
 
 if __name__ == "__main__":

@@ -108,13 +108,13 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", reclaim.DefaultNoticePeriod,
 		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
 	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", reclaim.DefaultReplaceWait,
-		"How long at most the pods of a doomed node stay until their replacement is bought.")
+		"How long at most the pods of a reclaiming node stay until their replacement is bought.")
 	o.ReclaimBudgets = reclaim.DefaultBudgets
 	fs.Float32Var(&o.ReclaimBudgets.MarkQPS, "reclaim-mark-qps", o.ReclaimBudgets.MarkQPS,
-		"Requests per second to the API server for marking doomed nodes, which wait for nothing else.")
+		"Requests per second to the API server for marking reclaiming nodes, which wait for nothing else.")
 	fs.IntVar(&o.ReclaimBudgets.MarkBurst, "reclaim-mark-burst", o.ReclaimBudgets.MarkBurst, "Burst of --reclaim-mark-qps.")
 	fs.Float32Var(&o.ReclaimBudgets.DrainQPS, "reclaim-drain-qps", o.ReclaimBudgets.DrainQPS,
-		"Requests per second to the API server for warning and evicting the pods of doomed nodes.")
+		"Requests per second to the API server for warning and evicting the pods of reclaiming nodes.")
 	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
 	o.Notices.add(fs)
 	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
