@@ -32,7 +32,8 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	if err != nil {
 		return services{}, fmt.Errorf("market: %w", err)
 	}
-	s := services{cloud: cloud.New(w.Region, w.AccountID, clk, w.durations(), w.Seed), keeper: keeper}
+	s := services{cloud: cloud.New(w.Region, w.AccountID, clk, w.Seed), keeper: keeper}
+	s.cloud.Takes, s.cloud.Temper = w.durations(), w.Temper
 	options := ecs.Options{
 		VPCID: w.VPCID, VSwitches: w.VSwitches, Zones: w.zones(), Types: w.Types, Quota: w.Quota,
 		Market: prices, Timeline: timeline, RequireIMDSv2: w.RequireIMDSv2,

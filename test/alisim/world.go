@@ -8,10 +8,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // World describes a simulated cloud: one account in one region. It is what a world file holds, as YAML; an unknown
-// field in a file is an error. A zero duration means the default named with the field; a negative one means none.
+// field in a file is an error. A zero duration means the default; a negative one means none.
 type World struct {
 	// Region is the only region there is, such as "ap-southeast-1". Required.
 	Region string `json:"region"`
@@ -40,20 +42,32 @@ type World struct {
 	// Quota bounds what the account may own.
 	Quota Quota `json:"quota,omitempty"`
 
-	// Speed is how many market seconds, and seconds of the protected first hour, pass in one second; default 1. The
-	// delays below are not scaled.
+	// Temper is how hard the cloud is on its clients: "strict" or "lenient", or an object with one of them as its base and
+	// rules that differ from it. Default temper.Default.
+	Temper temper.Rules `json:"temper,omitzero"`
+
+	// Speed is how many seconds of the market, of the protected first hour and of everything that the cloud takes its
+	// time for pass in one second; default 1. The durations below, where given, are those of the clock.
 	Speed float64 `json:"speed,omitempty"`
-	// ActivityDelay is how long a scaling activity takes; default 2s. Instances exist from its middle on.
+	// ActivityDelay is how long a scaling activity takes; default cloud.Durations.Activity of the world's temper, as are
+	// the next: cloud.Real where it is strict, cloud.Quick, at every speed, where it is lenient.
 	ActivityDelay metav1.Duration `json:"activityDelay,omitempty"`
-	// BootDelay is how long after its activity an instance registers its Node; default 5s.
+	// RemovalDelay is how long a scale-in takes; default ActivityDelay, if given.
+	RemovalDelay metav1.Duration `json:"removalDelay,omitempty"`
+	// BootDelay is how long after its activity an instance registers its Node.
 	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
-	// DriverDelay is how long after its Node appeared an instance's GPUs become allocatable; default 3s.
+	// DriverDelay is how long after its Node appeared an instance's GPUs become allocatable.
 	DriverDelay metav1.Duration `json:"driverDelay,omitempty"`
-	// NoticePeriod is the time between a spot instance's notice and its release; default 5m, as at Alibaba.
+	// NoticePeriod is the time between a spot instance's notice and its release.
 	NoticePeriod metav1.Duration `json:"noticePeriod,omitempty"`
 	// HealthCheckDelay is how long ESS takes to notice that an instance is gone or unhealthy, or that a group is below
-	// its minimum or desired capacity; default 2s, far quicker than the real service.
+	// its minimum or desired capacity.
 	HealthCheckDelay metav1.Duration `json:"healthCheckDelay,omitempty"`
+	// ListLag, TokenLife, NodeGrace and NodeController are those of cloud.Durations.
+	ListLag        metav1.Duration `json:"listLag,omitempty"`
+	TokenLife      metav1.Duration `json:"tokenLife,omitempty"`
+	NodeGrace      metav1.Duration `json:"nodeGrace,omitempty"`
+	NodeController metav1.Duration `json:"nodeController,omitempty"`
 
 	// RateLimits are requests per 60 seconds by action; the key "*" is for all actions not named; 0 means unlimited.
 	// Defaults are the published limits (see limits.go), else 1000.

@@ -22,11 +22,7 @@ func (w World) withDefaults() World {
 	if len(w.Credentials) == 0 {
 		w.Credentials = []AccessKey{defaultKey}
 	}
-	delay(&w.ActivityDelay, 2*time.Second)
-	delay(&w.BootDelay, 5*time.Second)
-	delay(&w.DriverDelay, 3*time.Second)
-	delay(&w.NoticePeriod, 5*time.Minute)
-	delay(&w.HealthCheckDelay, 2*time.Second)
+	w.Temper = w.Temper.OrDefault()
 	w.VSwitches = slices.Clone(w.VSwitches)
 	for i := range w.VSwitches {
 		w.VSwitches[i].AvailableIPs = cmp.Or(w.VSwitches[i].AvailableIPs, 4096)
@@ -34,19 +30,27 @@ func (w World) withDefaults() World {
 	return w
 }
 
-func delay(field *metav1.Duration, value time.Duration) {
-	switch {
-	case field.Duration == 0:
-		field.Duration = value
-	case field.Duration < 0:
-		field.Duration = 0
-	}
-}
-
 // durations of a world that has its defaults.
 func (w World) durations() cloud.Durations {
-	return cloud.Durations{
-		Activity: w.ActivityDelay.Duration, Boot: w.BootDelay.Duration, Driver: w.DriverDelay.Duration,
-		Notice: w.NoticePeriod.Duration, HealthCheck: w.HealthCheckDelay.Duration,
+	takes := cloud.Quick
+	if w.Temper.IsStrict() {
+		takes = cloud.Real.At(w.Speed)
 	}
+	if w.ActivityDelay.Duration != 0 {
+		takes.Activity = cloud.Exactly(max(0, w.ActivityDelay.Duration))
+		takes.Removal = takes.Activity.Least
+	}
+	for _, own := range []struct {
+		given metav1.Duration
+		field *time.Duration
+	}{
+		{w.RemovalDelay, &takes.Removal}, {w.BootDelay, &takes.Boot}, {w.DriverDelay, &takes.Driver}, {w.NoticePeriod, &takes.Notice},
+		{w.HealthCheckDelay, &takes.HealthCheck}, {w.ListLag, &takes.ListLag}, {w.TokenLife, &takes.TokenLife},
+		{w.NodeGrace, &takes.NodeGrace}, {w.NodeController, &takes.NodeController},
+	} {
+		if own.given.Duration != 0 {
+			*own.field = max(0, own.given.Duration)
+		}
+	}
+	return takes
 }

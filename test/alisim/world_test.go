@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/cloud"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 func TestTheWorldsThatComeAlongCanBeBoughtIn(t *testing.T) {
@@ -64,6 +66,33 @@ pools:
 	assert.Equal(t, 2*time.Minute, s.MarketHour())
 }
 
+func TestTheTemperChoosesTheTableOfDurations(t *testing.T) {
+	read := func(text string) *sim {
+		w, err := alisim.ParseWorld([]byte("region: r\n" + text))
+		require.NoError(t, err)
+		return startWorld(t, w, alisim.Options{})
+	}
+	assert.Equal(t, cloud.Real, read("temper: strict").Takes())
+	assert.Equal(t, cloud.Quick, read("temper: lenient\nspeed: 30").Takes(), "it is quick already")
+	fast := read("temper: strict\nspeed: 30\nnoticePeriod: 40s\nactivityDelay: 1s\nbootDelay: -1s").Takes()
+	assert.Equal(t, 4*time.Second, fast.Driver)
+	assert.Equal(t, 10*time.Second, fast.NodeController)
+	assert.Equal(t, 20*time.Second, fast.TokenLife)
+	assert.Equal(t, 40*time.Second, fast.Notice, "what is given is not divided")
+	assert.Equal(t, []time.Duration{time.Second, time.Second, 0}, []time.Duration{fast.Activity.Most, fast.Removal, fast.Boot})
+}
+
+func TestARuleOfAWorldMayDifferFromItsTemper(t *testing.T) {
+	w, err := alisim.ParseWorld([]byte("{region: r, temper: {base: strict, oneAtATime: false}}"))
+	require.NoError(t, err)
+	want := temper.Strict()
+	want.OneAtATime = false
+	s := startWorld(t, w, alisim.Options{})
+	assert.Equal(t, want, s.Temper())
+	assert.Equal(t, "strict", s.State().Temper)
+	assert.Equal(t, temper.Default, startWorld(t, alisim.World{Region: "r"}, alisim.Options{}).Temper().Base)
+}
+
 func TestWorldsAreChecked(t *testing.T) {
 	for name, test := range map[string]struct{ text, culprit string }{
 		"mistyped field":        {"region: r\nzone: x", "zone"},
@@ -88,6 +117,8 @@ func TestWorldsAreChecked(t *testing.T) {
 		"negative speed":        {"region: r\nspeed: -1", "speed"},
 		"trace without zones":   {"region: r\nmarket: {trace: {zones: {}}}", "trace"},
 		"half a trace":          {"region: r\nmarket: {trace: {zones: {a: b}, price: p.csv}}", "trace"},
+		"unknown temper":        {"region: r\ntemper: angry", "angry"},
+		"unknown rule":          {"region: r\ntemper: {base: strict, kind: true}", "kind"},
 		"negative stock":        {"region: r\nmarket: {script: [{at: 1s, stock: -2}]}", "script[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {

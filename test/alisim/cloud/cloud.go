@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // Cloud is one account in one region. Its lock guards everything that the services keep; Run holds it while it does
@@ -17,8 +19,9 @@ type Cloud struct {
 	sync.Mutex
 	Region, AccountID string
 	Clock             clock.Clock
-	// Takes is how long things take.
-	Takes Durations
+	// Takes is how long things take, Temper how hard the cloud is on its clients.
+	Takes  Durations
+	Temper temper.Rules
 	// Random is seeded, so that the same world asked the same questions in the same order answers the same.
 	Random *rand.Rand
 
@@ -28,11 +31,11 @@ type Cloud struct {
 	wake chan struct{}
 }
 
-// New returns a cloud in which nothing happens yet.
-func New(region, accountID string, clk clock.Clock, takes Durations, seed uint64) *Cloud {
+// New returns a lenient cloud in which nothing happens yet, and everything takes no time.
+func New(region, accountID string, clk clock.Clock, seed uint64) *Cloud {
 	return &Cloud{
-		Region: region, AccountID: accountID, Clock: clk, Takes: takes,
-		Random: rand.New(rand.NewPCG(seed, seed)), wake: make(chan struct{}, 1),
+		Region: region, AccountID: accountID, Clock: clk,
+		Temper: temper.Lenient(), Random: rand.New(rand.NewPCG(seed, seed)), wake: make(chan struct{}, 1),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/ess"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // Panel steers one cloud. Its methods are safe for concurrent use.
@@ -97,6 +98,9 @@ func (p *Panel) Quote(instanceType, zone string) market.Quote {
 // MarketHour is how long an hour of market time takes, and the protected first hour of a spot instance.
 func (p *Panel) MarketHour() time.Duration { return p.compute.Timeline.Hour() }
 
+// Temper returns the rules of the world.
+func (p *Panel) Temper() temper.Rules { return p.cloud.Temper }
+
 // PutGroup adds a pool, or changes one without touching its instances.
 func (p *Panel) PutGroup(pool ess.Pool) error {
 	if err := pool.Validate(p.compute.Sells, p.compute.HasVSwitch); err != nil {
@@ -145,13 +149,15 @@ type State struct {
 	Region    string             `json:"region"`
 	Groups    []ess.GroupView    `json:"groups"`
 	Instances []ess.InstanceView `json:"instances"`
+	// Temper is the base of the world's temper.
+	Temper string `json:"temper"`
 	// Requests counts them by action.
 	Requests map[string]int `json:"requests"`
 }
 
 // State returns everything there is.
 func (p *Panel) State() State {
-	state := State{Time: p.cloud.Clock.Now(), Region: p.cloud.Region, Requests: p.endpoint.RequestCounts()}
+	state := State{Time: p.cloud.Clock.Now(), Region: p.cloud.Region, Temper: p.cloud.Temper.Base, Requests: p.endpoint.RequestCounts()}
 	p.locked(func() { state.Groups, state.Instances = p.scaling.Groups(), p.scaling.Instances() })
 	return state
 }

@@ -67,15 +67,15 @@ func (s *Scaling) newActivity(g *group, p purchase, cause string) *activity {
 
 // schedule lets a scale-out buy half-way through its time and end at the end of it, unless scaling out is suspended.
 func (s *Scaling) schedule(a *activity) {
-	half := s.cloud.Takes.Activity / 2
-	s.cloud.Later(half, func(now time.Time) {
+	takes := s.cloud.Takes.Activity.Pick(s.cloud.Random)
+	s.cloud.Later(takes/2, func(now time.Time) {
 		if a.group.suspended(processScaleOut) && a.status == activityInProgress {
 			s.reject(a, protocol.Fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
 			return
 		}
 		s.buy(a, now)
 	})
-	s.cloud.Later(s.cloud.Takes.Activity, func(now time.Time) { s.finish(a, now) })
+	s.cloud.Later(takes, func(now time.Time) { s.finish(a, now) })
 }
 
 // finish starts what a scale-out created and closes it.

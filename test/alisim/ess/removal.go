@@ -14,7 +14,7 @@ func (s *Scaling) newRemoval(g *group, victims []*member, cause string) *activit
 	for _, i := range victims {
 		i.enter(stateRemoving)
 	}
-	s.cloud.Later(s.cloud.Takes.Activity, func(now time.Time) { s.remove(a, now) })
+	s.cloud.Later(s.cloud.Takes.Removal, func(now time.Time) { s.remove(a, now) })
 	return a
 }
 
