@@ -58,14 +58,20 @@ func (c Candidate) expected() float64 { return c.Cost() * (1 + c.Surcharge) }
 
 // String is a line for logs and Events.
 func (c Candidate) String() string {
-	if !c.Priced {
-		return fmt.Sprintf("%s: %d nodes for %d pods, price unknown", c.NodeGroup, c.Nodes, c.Pods)
+	line := fmt.Sprintf("%s: %d nodes", c.NodeGroup, c.Nodes)
+	if c.Pods > 0 { // there are none where a pool is bought up to its minimum
+		line += fmt.Sprintf(" for %d pods", c.Pods)
 	}
-	unit := "GPU"
-	if c.GPUs == 0 {
-		unit = "CPU"
+	switch {
+	case !c.Priced:
+		return line + ", price unknown"
+	case c.Pods == 0:
+		line += fmt.Sprintf(", %.3f per hour", c.Price)
+	case c.GPUs == 0:
+		line += fmt.Sprintf(", %.3f per hour, %.3f per CPU-hour", c.Price, c.Cost())
+	default:
+		line += fmt.Sprintf(", %.3f per hour, %.3f per GPU-hour", c.Price, c.Cost())
 	}
-	line := fmt.Sprintf("%s: %d nodes for %d pods, %.3f per hour, %.3f per %s-hour", c.NodeGroup, c.Nodes, c.Pods, c.Price, c.Cost(), unit)
 	if c.Surcharge > 0 {
 		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", 1+c.Surcharge)
 	}

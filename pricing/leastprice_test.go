@@ -116,6 +116,7 @@ func TestDecisionInNumbers(t *testing.T) {
 	assert.Equal(t, "z: 1 nodes for 1 pods, 3.000 per hour, 1.500 per CPU-hour", d.RunnerUp.String())
 	assert.Equal(t, 2, d.Alternatives)
 	assert.Equal(t, "y: 1 nodes for 4 pods, price unknown", Candidate{NodeGroup: "y", Nodes: 1, Pods: 4}.String())
+	assert.Equal(t, "m: 2 nodes, 6.000 per hour", Candidate{NodeGroup: "m", Nodes: 2, Price: 6, Priced: true}.String(), "for the minimum of a pool")
 }
 
 func TestNothingToChooseFrom(t *testing.T) {

@@ -32,8 +32,13 @@ func (o *Offering) Debug() string {
 	return fmt.Sprintf("%s: %d live, %d bought and not yet there, %d failed", o.id, tally.live, tally.outstanding, tally.failed)
 }
 
-// MinSize is 0: the minimum belongs to the pool, and is held where nodes to remove are chosen.
-func (o *Offering) MinSize() int { return 0 }
+// MinSize is 0: the minimum belongs to the pool, and is held where nodes to remove are chosen. Only while a pool is bought
+// up to its minimum the offering to buy of has one.
+func (o *Offering) MinSize() int {
+	o.provider.mu.RLock()
+	defer o.provider.mu.RUnlock()
+	return o.provider.minimums[o.id]
+}
 
 // MaxSize is the target plus what the pool may still grow by. Offerings of a pool share that room.
 func (o *Offering) MaxSize() int {

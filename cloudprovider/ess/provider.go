@@ -104,7 +104,9 @@ type Provider struct {
 	// shapes are the instance types of the pools.
 	shapes map[string]alicloud.InstanceType
 	// handles are the node groups ever seen: core keeps the pointers across loops.
-	handles   map[string]*Offering
+	handles map[string]*Offering
+	// minimums are what Offering.MinSize returns; see SetMinimums.
+	minimums  map[string]int
 	instances map[string]alicloud.ScalingInstance
 	// seen remembers every instance that was ever in a pool of ours, to tell a vanished one from a foreign one.
 	seen      sets.Set[string]

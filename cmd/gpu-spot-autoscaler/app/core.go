@@ -78,6 +78,10 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		return nil, fmt.Errorf("simulate the scheduler: %w", err)
 	}
 	deletion := simulatoroptions.NewNodeDeleteOptions(autoscaling)
+	scaleUps := flow.orchestrator
+	if autoscaling.EnforceNodeGroupMinSize {
+		scaleUps = processors.NewMinimumOrchestrator(scaleUps, p.provider, config.Clock)
+	}
 	opts := core.AutoscalerOptions{
 		AutoscalingOptions:     autoscaling,
 		KubeClient:             config.Kube,
@@ -89,7 +93,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 			handle, autoscaling.DynamicResourceAllocationEnabled),
 		ExpanderStrategy:     best,
 		DebuggingSnapshotter: snapshotter,
-		ScaleUpOrchestrator:  flow.orchestrator,
+		ScaleUpOrchestrator:  scaleUps,
 		DeleteOptions:        deletion,
 		DrainabilityRules:    rules.Default(deletion),
 	}
