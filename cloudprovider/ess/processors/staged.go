@@ -34,6 +34,7 @@ const (
 type StagedOrchestrator struct {
 	inner       scaleup.Orchestrator
 	ranking     *CheapestFirst
+	limit       *TimeLimit
 	autoscaling *cacontext.AutoscalingContext
 }
 
@@ -49,6 +50,7 @@ func (o *StagedOrchestrator) Initialize(autoscaling *cacontext.AutoscalingContex
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
 	o.autoscaling = autoscaling
 	o.ranking, _ = processors.NodeGroupListProcessor.(*CheapestFirst)
+	o.limit, _ = processors.BinpackingLimiter.(*TimeLimit)
 	o.inner.Initialize(autoscaling, processors, registry, estimators, taintConfig)
 }
 
@@ -61,6 +63,9 @@ func (o *StagedOrchestrator) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, node
 // ScaleUp calls the wrapped orchestrator stage by stage, until there is an option or an error.
 func (o *StagedOrchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	if o.limit != nil {
+		o.limit.begin()
+	}
 	if o.ranking == nil {
 		return o.inner.ScaleUp(unschedulable, nodes, daemonSets, nodeInfos, allOrNothing)
 	}

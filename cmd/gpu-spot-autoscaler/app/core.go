@@ -126,7 +126,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 	all.PodListProcessor = flow.hold
 	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
 	all.NodeGroupListProcessor = cheapest
-	all.BinpackingLimiter = cheapest
+	all.BinpackingLimiter = processors.NewTimeLimit(cheapest, config.Autoscaling.MaxBinpackingTime, config.Clock)
 	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider, config.Autoscaling.ScaleDownDelayAfterAdd}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
 	if flow.fakes != nil {
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
