@@ -64,7 +64,7 @@ func (c *Client) take() (*line, error) {
 		return l, nil
 	}
 	c.mu.Unlock()
-	return newLine(c.options.Region, c.options.Scheme, c.options.Transport)
+	return newLine(c.options.Region, c.options.Scheme, c.options.UserAgent, c.options.Transport)
 }
 
 func (c *Client) put(l *line) {

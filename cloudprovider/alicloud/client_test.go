@@ -339,6 +339,21 @@ func TestMetrics(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
+func TestRequestsSayWhoMakesThem(t *testing.T) {
+	said := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		said <- in.UserAgent()
+		_, _ = io.WriteString(out, `{"ScalingActivityId":"asa-1"}`)
+	}))
+	t.Cleanup(server.Close)
+	client := newWire(t, nil).client(func(o *Options) {
+		o.UserAgent, o.Endpoints.ESS = "training-team", strings.TrimPrefix(server.URL, "http://")
+	})
+	_, err := client.Scale(t.Context(), buy("token-1"))
+	require.NoError(t, err)
+	assert.Contains(t, <-said, "training-team")
+}
+
 func observations(t *testing.T, registry *prometheus.Registry, name string, labels map[string]string) uint64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -29,6 +29,8 @@ type Options struct {
 	// Scheme is "https", which is the default, or "http".
 	Scheme    string
 	Endpoints Endpoints
+	// UserAgent is what requests say that they come from, beside the SDK's own name. Optional.
+	UserAgent string
 
 	// Credentials sign the requests. The default is, in this order: ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET and
 	// _SECURITY_TOKEN of the environment; the OIDC token of a Kubernetes service account (RRSA:

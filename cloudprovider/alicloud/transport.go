@@ -36,9 +36,9 @@ type reply struct {
 	err error
 }
 
-func newLine(region, scheme string, base http.RoundTripper) (*line, error) {
+func newLine(region, scheme, userAgent string, base http.RoundTripper) (*line, error) {
 	l := &line{base: base}
-	config := sdk.NewConfig().WithScheme(scheme).WithUserAgent("gpu-spot-autoscaler")
+	config := sdk.NewConfig().WithScheme(scheme).WithUserAgent(userAgent)
 	config.Transport = l
 	client, err := sdk.NewClientWithOptions(region, config, l)
 	if err != nil {

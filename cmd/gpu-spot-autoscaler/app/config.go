@@ -32,7 +32,7 @@ type Config struct {
 
 // NewConfig makes the clients. It speaks to nobody yet.
 func NewConfig(opts *options.Options) (*Config, error) {
-	kubeConfig, err := kubeConfig(opts.Autoscaling.KubeClientOpts)
+	kubeConfig, err := kubeConfig(opts.Autoscaling.KubeClientOpts, opts.Autoscaling.UserAgent)
 	if err != nil {
 		return nil, fmt.Errorf("configure the Kubernetes client: %w", err)
 	}
@@ -46,7 +46,7 @@ func NewConfig(opts *options.Options) (*Config, error) {
 		return nil, fmt.Errorf("make the Kubernetes client for leader election: %w", err)
 	}
 	if c.Cloud, err = alicloud.New(alicloud.Options{
-		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, Clock: c.Clock,
+		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, UserAgent: opts.Autoscaling.UserAgent, Clock: c.Clock,
 	}); err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func identity() (string, error) {
 }
 
 // kubeConfig follows --kubeconfig, --kubernetes or the service account, whichever is there first.
-func kubeConfig(opts config.KubeClientOptions) (*rest.Config, error) {
+func kubeConfig(opts config.KubeClientOptions, userAgent string) (*rest.Config, error) {
 	kube, err := kubeConfigSource(opts)
 	if err != nil {
 		return nil, err
 	}
 	kube.QPS, kube.Burst, kube.ContentType = opts.KubeClientQPS, opts.KubeClientBurst, opts.APIContentType
-	return rest.AddUserAgent(kube, options.Name), nil
+	return rest.AddUserAgent(kube, userAgent), nil
 }
 
 func kubeConfigSource(opts config.KubeClientOptions) (*rest.Config, error) {

@@ -28,9 +28,13 @@ func coreDefaults() map[string]string {
 		// gathers the calls into few. Drains are bounded by disruption budgets.
 		"max-scale-down-parallelism": "1000",
 		"max-drain-parallelism":      "20",
+		// What is always so here; see fixed.
+		"frequent-loops-enabled": "true",
+		"force-ds":               "true",
 		// Deleting a node takes some three requests; the default of 5 a second would make that a minute for 100 nodes.
 		"kube-client-qps":   "100",
 		"kube-client-burst": "200",
+		"user-agent":        Name,
 	}
 	if namespace := os.Getenv("POD_NAMESPACE"); namespace != "" {
 		defaults["namespace"] = namespace

@@ -153,6 +153,8 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 		f.Usage = usage
 		o.sections.FlagSet(sectionOurs).AddFlag(f)
 	}
+	pflag.CommandLine.Lookup("gpu-total").Usage = "Minimum and maximum number of GPUs of a model in the cluster: <model>:<min>:<max>, " +
+		"the model being the value of the label " + api.LabelGPUModel + ". Can be given several times. Shared GPUs do not count."
 	flag.VisitAll(func(f *flag.Flag) {
 		taken := slices.ContainsFunc(o.sections.Order, func(section string) bool {
 			return o.sections.FlagSets[section].Lookup(f.Name) != nil
@@ -166,27 +168,15 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 // Sections returns the flags by section, for parsing and for --help.
 func (o *Options) Sections() cliflag.NamedFlagSets { return o.sections }
 
-// Complete reads the flags of Cluster Autoscaler after the command line was parsed, and puts right what must not be
-// chosen. It exits the process, as Cluster Autoscaler does, where one of those flags cannot be read.
+// Complete reads the flags of Cluster Autoscaler after the command line was parsed. It exits the process, as Cluster
+// Autoscaler does, where one of those flags cannot be read.
 func (o *Options) Complete() error {
 	o.Autoscaling = flags.AutoscalingOptions()
 	if o.LeaderElection.ResourceNamespace == "" {
 		o.LeaderElection.ResourceNamespace = o.Autoscaling.ConfigNamespace
 	}
-	if o.Autoscaling.BalanceSimilarNodeGroups {
-		klog.Warning("--balance-similar-node-groups is ignored: it would split a purchase over the offerings of a pool, which share one maximum")
-		o.Autoscaling.BalanceSimilarNodeGroups = false
-	}
 	if !o.Autoscaling.ScaleDownDelayTypeLocal {
 		klog.Warning("--scale-down-delay-type-local=false: every purchase anywhere delays every scale-down, beside the cooldown of each pool")
-	}
-	for _, name := range []string{"scale-down-delay-after-delete", "scale-down-delay-after-failure"} {
-		if o.Autoscaling.ScaleDownDelayTypeLocal && pflag.CommandLine.Changed(name) {
-			klog.Warningf("--%s is ignored: the delays are of each pool, and a pool has no other than its cooldown", name)
-		}
-	}
-	if len(o.Autoscaling.NodeGroupAutoDiscovery) > 0 {
-		klog.Warning("--node-group-auto-discovery is ignored: scaling groups are found by the tags " + api.TagEnabled + " and " + api.TagCluster + "<cluster-name>")
 	}
 	return o.enableDRA()
 }
@@ -203,9 +193,9 @@ func (o *Options) enableDRA() error {
 	return nil
 }
 
-// Validate names every flag that does not make sense.
+// Validate names every flag that does not make sense, or would do nothing.
 func (o *Options) Validate() []error {
-	var problems []error
+	problems := unsupported(pflag.CommandLine)
 	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if o.Region == "" {
 		fail("--region is required")

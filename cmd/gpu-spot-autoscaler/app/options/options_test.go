@@ -42,7 +42,7 @@ func parse(t *testing.T, args ...string) *Options {
 func TestCommandLine(t *testing.T) {
 	o := parse(t,
 		"--region=cn-hangzhou", "--cluster-name=c1", "--nodes=0:10:asg-1", "--nodes=1:2:asg-2", "--settle-window=2s",
-		"--ess-endpoint=127.0.0.1:1", "--max-drain-parallelism=3", "--balance-similar-node-groups", "--scale-down-unneeded-time=7m",
+		"--ess-endpoint=127.0.0.1:1", "--max-drain-parallelism=3", "--scale-down-unneeded-time=7m",
 		"--leader-elect=false", "-v=0")
 	require.NoError(t, o.Complete())
 	require.Empty(t, o.Validate())
@@ -60,7 +60,6 @@ func TestCommandLine(t *testing.T) {
 	assert.Equal(t, "infra", core.ConfigNamespace)
 	assert.Equal(t, 7*time.Minute, core.NodeGroupDefaults.ScaleDownUnneededTime, "flags of Cluster Autoscaler work")
 	assert.Equal(t, 3, core.MaxDrainParallelism, "a default of ours can be changed")
-	assert.False(t, core.BalanceSimilarNodeGroups, "what must not be chosen is not")
 
 	assert.Equal(t, "least-price", core.ExpanderNames)
 	assert.True(t, core.ScaleDownDelayTypeLocal)
@@ -125,13 +124,14 @@ func TestManualExplainsEveryFlagOfOursWithItsDefault(t *testing.T) {
 func defaultsInTables(page string) map[string]string {
 	code := regexp.MustCompile("`([^`]*)`")
 	defaults := map[string]string{}
-	column := 0
+	column, inTable := 0, false
 	for line := range strings.Lines(page) {
 		cells := strings.Split(line, "|")
-		if strings.HasPrefix(line, "| flag |") {
+		if !inTable {
 			column = slices.IndexFunc(cells, func(cell string) bool { return strings.HasPrefix(cell, " default") })
 		}
-		if !strings.HasPrefix(line, "| `--") {
+		inTable = strings.HasPrefix(line, "|")
+		if column < 0 || !strings.HasPrefix(line, "| `--") {
 			continue
 		}
 		values := code.FindAllStringSubmatch(cells[column], -1)
