@@ -56,11 +56,20 @@ func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
-	reason := regexp.MustCompile(`"(Spot[A-Z][A-Za-z]+)"`)
+func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 	inCode := sets.New[string]()
 	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
-		inCode = inCode.Union(firstGroups(inSource(t, reason, folder)))
+		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"(`+api.MetricPrefix+`\w+)"`), folder)))
+	}
+	explained := firstGroups(regexp.MustCompile(`\b(`+api.MetricPrefix+`\w+)`).FindAllStringSubmatch(docs(t), -1))
+	assert.Equal(t, sets.List(inCode), sets.List(explained))
+}
+
+func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
+	reason, other := regexp.MustCompile(`"(Spot[A-Z][A-Za-z]+)"`), regexp.MustCompile(`Eventf\([^"\n]*"([A-Z][A-Za-z]+)"`)
+	inCode := sets.New[string]()
+	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
+		inCode = inCode.Union(firstGroups(inSource(t, reason, folder))).Union(firstGroups(inSource(t, other, folder)))
 	}
 	// What Alibaba Cloud calls so, and what Volcano is told.
 	inCode.Delete("SpotAsPriceGo", "SpotWithPriceLimit", "SpotInstanceRemedy", "SpotDuration", "SpotReclaim")

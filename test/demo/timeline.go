@@ -105,7 +105,7 @@ type state struct {
 	At      time.Time `json:"at"`
 	Pending int       `json:"pending"`
 	Running int       `json:"running"`
-	Doomed  int       `json:"doomed,omitempty"`
+	Doomed  int       `json:"reclaiming,omitempty"`
 }
 
 // course is how a job goes.
