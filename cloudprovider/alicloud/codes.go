@@ -89,7 +89,7 @@ var classOfCode = map[string]Class{
 	"Operation.Conflict":          Conflict,
 	"OperationConflict":           Conflict,
 	"IncorrectScalingGroupStatus": Conflict,
-	"IncorrectInstanceStatus":     Conflict,
+	CodeInstanceStatus:            Conflict,
 
 	"InvalidScalingGroupId.NotFound":         NotFound,
 	"InvalidInstanceId.NotFound":             NotFound,
@@ -155,6 +155,7 @@ var classOfPattern = []struct {
 	{strings.Contains, "notenoughbalance", Quota},
 	{strings.HasPrefix, "throttling", Throttled},
 	{strings.HasSuffix, ".conflict", Conflict},
+	{strings.HasPrefix, "incorrectinstancestatus", Conflict},
 	{strings.HasPrefix, "invalidaccesskeyid", Unauthorized},
 	{strings.HasPrefix, "invalidsecuritytoken", Unauthorized},
 	{strings.HasPrefix, "forbidden", Unauthorized},

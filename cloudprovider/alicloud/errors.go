@@ -28,6 +28,10 @@ type Error struct {
 	cause error
 }
 
+// CodeInstanceStatus is Alibaba's: an instance is in a state that does not allow what was asked, such as to remove one that
+// is Pending.
+const CodeInstanceStatus = "IncorrectInstanceStatus"
+
 // Codes of failures that Alibaba has no code for.
 const (
 	// CodeNetwork: no reply came. The request may or may not have been carried out.

@@ -55,6 +55,9 @@ const (
 	// AnnotationGiveBack is on a Node that is cordoned to be given back: the job for which it was bought, and since when,
 	// "<ref>@<time>". The job supervisor writes and reads it.
 	AnnotationGiveBack = "gpu-spot.autoscaling/give-back"
+	// AnnotationRemoved is when ESS accepted to remove the instance of the Node. The reclaim controller writes it, and deletes
+	// the Node once ECS does not know the instance any more; the provider reads it to leave the Node out of account.
+	AnnotationRemoved = "gpu-spot.autoscaling/removed"
 	// AnnotationWholePool is on the template of a pool that cannot be targeted, and holds the scaling group. The provider
 	// writes it, and reads it to price the template; it is never on a Node of the cluster.
 	AnnotationWholePool = "gpu-spot.autoscaling/whole-pool"

@@ -10,6 +10,7 @@ import (
 func (p *Provider) account(seen *observation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.noteLeft(seen.instances)
 	p.instances = seen.instances
 	// Of what is gone only that is remembered which still has a Node.
 	p.seen = p.seen.Intersection(sets.KeySet(p.providerIDs)).Union(sets.KeySet(seen.instances))

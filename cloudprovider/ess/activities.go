@@ -65,7 +65,7 @@ func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []st
 		}
 	}
 	for _, leaving := range p.removals {
-		if leaving.activityID != "" {
+		if leaving.activityID != "" && leaving.ended.IsZero() {
 			ids.Insert(leaving.activityID)
 		}
 	}

@@ -44,6 +44,10 @@ type fakeCloud struct {
 	// removalTakes is how long a removal keeps its group from taking another.
 	removalTakes time.Duration
 	busyUntil    time.Time
+	// unremovable are the instances for which a removal is refused, all of it.
+	unremovable map[string]error
+	// removing leaves what is removed in its group, as Removing, with an activity that goes on.
+	removing bool
 	// hidden are left out of the next region-wide listing.
 	hidden []string
 }
@@ -198,11 +202,53 @@ func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (s
 	if time.Now().Before(f.busyUntil) {
 		return "", errBusy
 	}
-	f.busyUntil = time.Now().Add(f.removalTakes)
 	for _, id := range request.InstanceIDs {
+		if err := f.unremovable[id]; err != nil {
+			return "", err
+		}
+	}
+	f.busyUntil = time.Now().Add(f.removalTakes)
+	activityID := fmt.Sprintf("asa-remove-%d", len(f.removeCalls))
+	for _, id := range request.InstanceIDs {
+		if !f.removing {
+			delete(f.instances, id)
+			continue
+		}
+		instance := f.instances[id]
+		instance.LifecycleState = alicloud.LifecycleRemoving
+		f.instances[id] = instance
+		f.activities[activityID] = alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress}
+	}
+	return activityID, nil
+}
+
+// setState puts the instances into the lifecycle state.
+func (f *fakeCloud) setState(state string, ids ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
+		instance := f.instances[id]
+		instance.LifecycleState = state
+		f.instances[id] = instance
+	}
+}
+
+// release has the instances gone.
+func (f *fakeCloud) release(ids ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
 		delete(f.instances, id)
 	}
-	return fmt.Sprintf("asa-remove-%d", len(f.removeCalls)), nil
+}
+
+// endAs ends the activity with the status and nothing created.
+func (f *fakeCloud) endAs(activityID, status string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	activity := f.activities[activityID]
+	activity.Status = status
+	f.activities[activityID] = activity
 }
 
 // launch puts n instances of the type and zone into the group, as the work of the activity.
@@ -295,6 +341,13 @@ func newFixture(t *testing.T, cloud *fakeCloud, change ...func(*Config)) *fixtur
 func (f *fixture) refresh() {
 	f.Helper()
 	require.NoError(f, f.provider.Refresh())
+}
+
+// loop is what core does first in each of its loops.
+func (f *fixture) loop(nodes ...*apiv1.Node) {
+	f.Helper()
+	f.provider.BeginLoop(nodes)
+	f.refresh()
 }
 
 func (f *fixture) group(id string) *Offering {

@@ -30,7 +30,7 @@ var (
 	}, []string{"pool", "mode"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
-		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing.",
+		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",
 	}, []string{"pool", "state"})
 	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchased_instances_total",
@@ -52,14 +52,19 @@ var (
 		Name: "gpu_spot_recently_reclaimed_offerings",
 		Help: "Offerings that had an instance reclaimed of late, for which their price counts for more.",
 	})
+	failedRemovals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_removal_failures_total",
+		Help: "Instances that the cloud accepted to remove and did not, which count again.",
+	}, []string{"pool"})
 	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_removed_instances_total",
-		Help: "Instances given back.",
+		Help: "Instances that the cloud accepted to remove.",
 	}, []string{"pool"})
 )
 
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, poolProblem, poolErrors, poolTargeting, poolInstances,
-		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, restlessOfferings, removedInstances)
+		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, restlessOfferings,
+		removedInstances, failedRemovals)
 }

@@ -68,12 +68,12 @@ func (o *Offering) AtomicIncreaseSize(delta int) error {
 // DeleteNodes gives back the nodes' instances, or acknowledges failed ones. It returns after the cloud has accepted
 // the removal; removals of one pool are coalesced. Every instance that could not be removed is named in the error.
 func (o *Offering) DeleteNodes(nodes []*apiv1.Node) error {
-	return o.provider.remover.remove(o, nodes, false)
+	return o.provider.remover.remove(o, nodes, unneeded)
 }
 
-// ForceDeleteNodes does the same without regard to the pool's minimum.
+// ForceDeleteNodes does the same without regard to the pool's minimum and to what ESS was told to keep.
 func (o *Offering) ForceDeleteNodes(nodes []*apiv1.Node) error {
-	return o.provider.remover.remove(o, nodes, true)
+	return o.provider.remover.remove(o, nodes, forced)
 }
 
 // DecreaseTargetSize cancels purchases that have not come; delta is negative. More than has not come is not cancelled,

@@ -73,6 +73,8 @@ type Config struct {
 
 	// MaxProvisionTime is how long a purchase may stay without an answer before it is given up as failed.
 	MaxProvisionTime time.Duration
+	// Removed is told which instances the cloud has accepted to remove. It must not block. Optional.
+	Removed func(instanceIDs []string)
 	// DeleteWindow is how long removals of one pool are gathered before they are sent. Default 250 ms.
 	DeleteWindow time.Duration
 }
@@ -114,8 +116,10 @@ type Provider struct {
 	removals  map[string]*removal
 	// whole holds the pools in which targeting was found not to hold.
 	whole sets.Set[string]
-	// doomed is frozen from one BeginLoop to the next.
-	doomed      sets.Set[string]
+	// doomed, outOfService and disputed are frozen from one BeginLoop to the next.
+	doomed, outOfService, disputed sets.Set[string]
+	// left are instances that are gone after a removal while their Nodes are not.
+	left        sets.Set[string]
 	providerIDs map[string]string
 	// recalled are the pools whose activities of a previous process were taken up.
 	recalled    sets.Set[string]
@@ -141,6 +145,9 @@ func New(config Config) (*Provider, error) {
 	if config.Wake == nil {
 		config.Wake = func() {}
 	}
+	if config.Removed == nil {
+		config.Removed = func([]string) {}
+	}
 	if config.ResourceLimiter == nil {
 		config.ResourceLimiter = cloudprovider.NewResourceLimiter(nil, nil)
 	}
@@ -159,6 +166,7 @@ func New(config Config) (*Provider, error) {
 		whole:       sets.New[string](),
 		recalled:    sets.New[string](),
 		doomed:      sets.New[string](),
+		left:        sets.New[string](),
 		providerIDs: map[string]string{},
 		tallies:     map[string]*tally{},
 		poolTallies: map[string]*poolTally{},
@@ -197,7 +205,7 @@ func (p *Provider) handleOf(node *apiv1.Node) *Offering {
 		}
 		return nil
 	}
-	if instance, ok := p.instances[instanceIDOf(node)]; ok {
+	if instance, ok := p.instances[p.instanceIDOf(node)]; ok {
 		return p.handleFor(instance.ScalingGroupID, offeringOf(instance))
 	}
 	return nil
@@ -214,7 +222,7 @@ func (p *Provider) handleFor(poolID string, offering offering) *Offering {
 // HasInstance says whether the node's instance still exists. Nodes that were never ours are said to exist: core asks
 // about those too, and what it takes for gone it no longer protects.
 func (p *Provider) HasInstance(node *apiv1.Node) (bool, error) {
-	id := instanceIDOf(node)
+	id := p.instanceIDOf(node)
 	if id == "" {
 		return true, nil
 	}
@@ -308,8 +316,8 @@ func (p *Provider) Cleanup() error {
 	return nil
 }
 
-// BeginLoop freezes which instances are doomed until the next call, so that core, which asks about nodes before
-// Refresh and about instances after it, sees one truth; has their offerings count as dearer before anything is bought;
+// BeginLoop freezes which instances are doomed or out of service until the next call, so that core, which asks about nodes
+// before Refresh and about instances after it, sees one truth; has their offerings count as dearer before anything is bought;
 // and learns in which form each Node writes its providerID, because core compares that form to the letter.
 func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	doomed := sets.New[string]()
@@ -318,9 +326,9 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	}
 	providerIDs := make(map[string]string, len(nodes))
 	for _, node := range nodes {
-		id := instanceIDOf(node)
-		if id == "" {
-			p.unrecognized(node)
+		id, err := p.instanceOf(node)
+		if err != nil {
+			p.unrecognized(node, err)
 			continue
 		}
 		providerIDs[id] = node.Spec.ProviderID
@@ -328,9 +336,11 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 			doomed.Insert(id)
 		}
 	}
+	disputed := p.disputes(nodes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doomed, p.providerIDs = doomed, providerIDs
+	p.doomed, p.providerIDs, p.disputed = doomed, providerIDs, disputed
+	p.outOfService = p.findOutOfService(nodes)
 	p.unrest.observe(p.doomedOfferings())
 	p.retally()
 }
@@ -349,8 +359,7 @@ func (p *Provider) doomedOfferings() map[string]pricing.Offering {
 }
 
 // unrecognized tells, once per Node, that no instance can be found for it, so that it is left alone.
-func (p *Provider) unrecognized(node *apiv1.Node) {
-	_, _, err := InstanceIDFromProviderID(node.Spec.ProviderID)
+func (p *Provider) unrecognized(node *apiv1.Node, err error) {
 	p.reports.once("node/"+node.Name+"/"+node.Spec.ProviderID, func() {
 		unrecognizedNodes.Inc()
 		p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
@@ -361,14 +370,14 @@ func (p *Provider) unrecognized(node *apiv1.Node) {
 func (p *Provider) IsDoomed(node *apiv1.Node) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return p.doomed.Has(instanceIDOf(node))
+	return p.doomed.Has(p.instanceIDOf(node))
 }
 
 // PoolStatus is a pool as scale-down has to see it.
 type PoolStatus struct {
 	ID string
-	// Size counts what is there, without what is doomed or being removed. What is bought and has not come keeps no pool
-	// above its minimum.
+	// Size counts what serves: not what is doomed, being removed, standing by or stopped, nor what is bought and has not
+	// come.
 	Size int
 	// MinSize is the floor that scale-down must leave.
 	MinSize int
@@ -443,13 +452,22 @@ func (p *Provider) groupIDOf(poolID string, offering offering) string {
 	return offering.groupID(poolID)
 }
 
-// instanceIDOf is empty for a node of another cloud and for one without a providerID.
-func instanceIDOf(node *apiv1.Node) string {
-	_, id, err := InstanceIDFromProviderID(node.Spec.ProviderID)
+// instanceIDOf is empty for a node of another cloud or region and for one without a providerID.
+func (p *Provider) instanceIDOf(node *apiv1.Node) string {
+	id, err := p.instanceOf(node)
 	if err != nil {
 		return ""
 	}
 	return id
+}
+
+// instanceOf is the instance that the node says to be. The error says why it is none of ours.
+func (p *Provider) instanceOf(node *apiv1.Node) (string, error) {
+	region, id, err := InstanceIDFromProviderID(node.Spec.ProviderID)
+	if err == nil && p.Region != "" && region != p.Region {
+		err = &ProviderIDError{node.Spec.ProviderID, "is of another region than " + p.Region}
+	}
+	return id, err
 }
 
 // providerIDOf is the providerID in the form that the instance's Node has. Needs p.mu.

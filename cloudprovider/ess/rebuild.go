@@ -47,6 +47,7 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 		}
 	}
 	p.pools, p.shapes = pools, maps.Clone(p.facts.types)
+	p.idle(seen.problems)
 	p.whole = p.whole.Intersection(seen.managed)
 	p.regroup()
 	p.retally()
@@ -153,6 +154,7 @@ func (p *Provider) expose() {
 		counted := p.poolTally(id)
 		for state, n := range map[string]int{
 			"live": counted.live, "outstanding": counted.outstanding, "reclaiming": counted.doomed, "removing": counted.removing,
+			"standby": counted.standby, "stopped": counted.stopped, "protected": counted.protected,
 		} {
 			poolInstances.WithLabelValues(id, state).Set(float64(n))
 		}

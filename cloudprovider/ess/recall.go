@@ -49,10 +49,9 @@ func (p *Provider) rollBack(bought *purchase) (left bool) {
 		return false
 	}
 	var ids []string
-	for id := range bought.arrived {
-		instance, exists := p.instances[id]
-		left = left || exists
-		if exists && !p.isLeaving(instance) {
+	for id := range p.returnable(bought) {
+		left = true
+		if !p.isLeaving(p.instances[id]) {
 			ids = append(ids, id)
 		}
 	}

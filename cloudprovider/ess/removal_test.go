@@ -44,6 +44,7 @@ func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
 				assert.LessOrEqual(t, len(f.cloud.removeCalls), test.calls)
 				assert.Less(t, time.Since(began), test.within)
 				assert.Empty(t, f.cloud.instances)
+				f.refresh()
 				assert.Zero(t, f.target(a10InA))
 			})
 		})
@@ -71,6 +72,7 @@ func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {
 			err := remove(nodesOf(ids...))
 			assert.Equal(t, !test.force, errors.Is(err, ErrBelowMinimum))
 			assert.Len(t, f.cloud.instances, 5-test.removed)
+			f.refresh()
 			assert.Equal(t, 5-test.removed, f.target(a10InA))
 		})
 	}

@@ -28,7 +28,9 @@ func (t *tally) target() int { return t.live + t.outstanding + t.failed }
 // poolTally is how much there is of one pool.
 type poolTally struct {
 	live, outstanding, doomed, removing int
-	lastScaleUp                         time.Time
+	// standby and stopped serve nothing and are none of the live; protected is how many of the live are.
+	standby, stopped, protected int
+	lastScaleUp                 time.Time
 }
 
 var (
@@ -62,7 +64,7 @@ func (p *Provider) retally() {
 	}
 	for _, bought := range p.purchases {
 		if bought.broken() {
-			count.broken = count.broken.Union(bought.arrived)
+			count.broken = count.broken.Union(p.returnable(bought))
 		}
 	}
 	for _, instance := range p.instances {
@@ -104,16 +106,12 @@ func (c *counting) instance(instance alicloud.ScalingInstance) {
 	if instance.Created.After(pool.lastScaleUp) {
 		pool.lastScaleUp = instance.Created
 	}
+	c.inPool(pool, instance)
 	state := cloudprovider.InstanceRunning
 	switch {
-	case c.provider.isLeaving(instance), c.broken.Has(instance.ID):
-		pool.removing++
-		state = cloudprovider.InstanceDeleting
-	case c.provider.doomed.Has(instance.ID):
-		pool.doomed++
-		state = cloudprovider.InstanceDeleting
+	case c.broken.Has(instance.ID), c.provider.outOfService.Has(instance.ID), c.provider.doomed.Has(instance.ID):
+		state = cloudprovider.InstanceDeleting // so that core does not wait for its Node
 	default:
-		pool.live++
 		group.live++
 		if strings.HasPrefix(instance.LifecycleState, alicloud.LifecyclePending) {
 			state = cloudprovider.InstanceCreating
@@ -123,6 +121,30 @@ func (c *counting) instance(instance alicloud.ScalingInstance) {
 		Id:     c.provider.providerIDOf(instance.ID),
 		Status: &cloudprovider.InstanceStatus{State: state},
 	})
+}
+
+// inPool counts the instance as what it is now: core does not look at pools, and what keeps them above their minimum and
+// below their maximum must not wait for the next loop.
+func (c *counting) inPool(pool *poolTally, instance alicloud.ScalingInstance) {
+	where := c.provider.standingOf(instance)
+	if c.broken.Has(instance.ID) {
+		where = leaving
+	}
+	switch where {
+	case leaving:
+		pool.removing++
+	case reclaiming:
+		pool.doomed++
+	case standingBy:
+		pool.standby++
+	case stopped:
+		pool.stopped++
+	default:
+		pool.live++
+		if isKept(instance) {
+			pool.protected++
+		}
+	}
 }
 
 func (c *counting) purchase(bought *purchase) {
@@ -142,11 +164,6 @@ func (c *counting) purchase(bought *purchase) {
 	}
 }
 
-// isLeaving says whether the instance is being removed, by us or by anyone. Needs p.mu.
-func (p *Provider) isLeaving(instance alicloud.ScalingInstance) bool {
-	return p.removals[instance.ID] != nil || strings.HasPrefix(instance.LifecycleState, alicloud.LifecycleRemoving)
-}
-
 // headroom is how many more instances of the offering may be bought. Needs p.mu.
 func (p *Provider) headroom(o *Offering) int {
 	pool, known := p.pools[o.poolID], p.knownOffering(o)
@@ -155,8 +172,8 @@ func (p *Provider) headroom(o *Offering) int {
 	}
 	counted := p.poolTally(pool.id)
 	own := pool.maxSize - counted.live - counted.outstanding
-	// The scaling group's maximum counts the doomed and the leaving until they are gone.
-	group := pool.group.MaxSize - counted.live - counted.outstanding - counted.doomed - counted.removing
+	// The scaling group's maximum counts every instance until it is gone.
+	group := pool.group.MaxSize - counted.live - counted.outstanding - counted.doomed - counted.removing - counted.standby - counted.stopped
 	return max(0, min(own, group))
 }
 

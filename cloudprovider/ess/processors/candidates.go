@@ -23,14 +23,22 @@ type Snapshot interface {
 	GetNodeInfo(nodeName string) (*framework.NodeInfo, error)
 }
 
+// Releaser knows which nodes may be given back at all.
+type Releaser interface {
+	// Releasable is false for a node that its pool has to keep.
+	Releasable(node *apiv1.Node) bool
+}
+
 // Candidates puts the nodes that scale-down may remove in the order in which core is to look at them, since it does not
-// look at all: the empty ones, then those looked at in the last loop, then the others as they come.
+// look at all: the empty ones, then those looked at in the last loop, then the others as they come. Nodes that may not be
+// given back are none of them.
 //
 // Core's own processor orders likewise, but asks whether a node is empty each time it compares two, which is more than
 // half of the time of a loop over thousands of nodes.
 type Candidates struct {
 	nodes.ScaleDownNodeProcessor
 	snapshot Snapshot
+	releaser Releaser
 	deletion options.NodeDeleteOptions
 	rules    rules.Rules
 	clock    clock.PassiveClock
@@ -44,10 +52,10 @@ var (
 )
 
 // NewCandidates makes a processor that has to be registered as observer of scale-down candidates too.
-func NewCandidates(snapshot Snapshot, deletion options.NodeDeleteOptions, drainability rules.Rules, clk clock.PassiveClock) *Candidates {
+func NewCandidates(snapshot Snapshot, releaser Releaser, deletion options.NodeDeleteOptions, drainability rules.Rules, clk clock.PassiveClock) *Candidates {
 	return &Candidates{
 		ScaleDownNodeProcessor: nodes.NewPreFilteringScaleDownNodeProcessor(),
-		snapshot:               snapshot, deletion: deletion, rules: drainability, clock: clk,
+		snapshot:               snapshot, releaser: releaser, deletion: deletion, rules: drainability, clock: clk,
 	}
 }
 
@@ -65,6 +73,9 @@ func (c *Candidates) GetScaleDownCandidates(ctx *cacontext.AutoscalingContext, a
 	if err != nil {
 		return nil, err
 	}
+	found := len(candidates)
+	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return !c.releaser.Releasable(node) })
+	heldNodes.WithLabelValues("kept").Set(float64(found - len(candidates)))
 	const emptyOnes, previousOnes, others = 0, 1, 2
 	ranks := make(map[string]int, len(candidates))
 	for _, node := range candidates {

@@ -11,18 +11,21 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Doom knows which nodes are being reclaimed.
+// Doom knows which nodes are being reclaimed, and which are no capacity for other reasons.
 type Doom interface {
 	// BeginLoop is called once at the start of each loop with all nodes of the cluster.
 	BeginLoop(allNodes []*apiv1.Node)
 	// IsDoomed answers alike from one BeginLoop to the next.
 	IsDoomed(node *apiv1.Node) bool
+	// OutOfService is for nodes that are being given back, or serve nothing. It answers alike from one BeginLoop to the next.
+	OutOfService(node *apiv1.Node) bool
 }
 
-// DyingNodes removes nodes under reclaim from both node lists of a loop, the first thing that core asks a processor
-// to do. They are then neither capacity for pending pods (a cordon alone would not do: pods that tolerate everything
+// DyingNodes removes nodes under reclaim, and those that are out of service, from both node lists of a loop, the first thing
+// that core asks a processor to do. They are then neither capacity for pending pods (a cordon alone would not do: pods that tolerate everything
 // still fit a cordoned node) nor broken nodes (of which too many make core stop buying, just when it must), and their
-// pods neither count for spreading nor block a volume for their successors.
+// pods neither count for spreading nor block a volume for their successors. Nor do they pass for what was bought meanwhile:
+// core takes what a group lacks of its target for what is still to come, and such nodes are no part of the target.
 //
 // It also lets nodes pass as ready whose GPUs are shared: they have a GPU label but no nvidia.com/gpu, from which the
 // processor behind it would conclude that the driver is missing.
@@ -38,13 +41,13 @@ func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor) *Dy
 	return &DyingNodes{doom: doom, next: next}
 }
 
-// FilterOutNodesWithUnreadyResources begins the loop and returns the lists without doomed nodes.
+// FilterOutNodesWithUnreadyResources begins the loop and returns the lists without what is no capacity.
 func (p *DyingNodes) FilterOutNodesWithUnreadyResources(
 	ctx *cacontext.AutoscalingContext, allNodes, readyNodes []*apiv1.Node, dra *drasnapshot.Snapshot,
 ) ([]*apiv1.Node, []*apiv1.Node) {
 	p.doom.BeginLoop(allNodes)
+	p.count(allNodes)
 	alive := p.alive(allNodes)
-	doomedNodes.Set(float64(len(allNodes) - len(alive)))
 
 	var shared, judged []*apiv1.Node
 	for _, node := range p.alive(readyNodes) {
@@ -61,11 +64,25 @@ func (p *DyingNodes) FilterOutNodesWithUnreadyResources(
 func (p *DyingNodes) alive(nodes []*apiv1.Node) []*apiv1.Node {
 	alive := make([]*apiv1.Node, 0, len(nodes))
 	for _, node := range nodes {
-		if !p.doom.IsDoomed(node) {
+		if !p.doom.IsDoomed(node) && !p.doom.OutOfService(node) {
 			alive = append(alive, node)
 		}
 	}
 	return alive
+}
+
+func (p *DyingNodes) count(nodes []*apiv1.Node) {
+	doomed, others := 0, 0
+	for _, node := range nodes {
+		switch {
+		case p.doom.IsDoomed(node):
+			doomed++
+		case p.doom.OutOfService(node):
+			others++
+		}
+	}
+	doomedNodes.Set(float64(doomed))
+	nodesOutOfService.Set(float64(others))
 }
 
 // GetNodeResourceTargets counts the GPUs of a node against cluster-wide GPU limits. Shared GPUs do not count, and

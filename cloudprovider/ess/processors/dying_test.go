@@ -12,12 +12,14 @@ import (
 )
 
 type doom struct {
-	doomed map[string]bool
-	begun  []string
+	doomed, outOfService map[string]bool
+	begun                []string
 }
 
 func (d *doom) BeginLoop(nodes []*apiv1.Node)  { d.begun = nodeNames(nodes) }
 func (d *doom) IsDoomed(node *apiv1.Node) bool { return d.doomed[node.Name] }
+
+func (d *doom) OutOfService(node *apiv1.Node) bool { return d.outOfService[node.Name] }
 
 func TestDyingNodes(t *testing.T) {
 	provider := testprovider.NewTestCloudProviderBuilder().Build()
@@ -28,16 +30,17 @@ func TestDyingNodes(t *testing.T) {
 	}
 	whole, booting := gpuNode("whole", "nvidia.com/gpu", "8"), gpuNode("booting")
 	shared, dying := gpuNode("shared", "aliyun.com/gpu-mem", "32"), gpuNode("dying", "nvidia.com/gpu", "8")
+	leaving := gpuNode("leaving", "nvidia.com/gpu", "8")
 
 	ctx, _, _ := newContext(nil, nil)
 	ctx.CloudProvider = provider
-	d := &doom{doomed: map[string]bool{"dying": true}}
+	d := &doom{doomed: map[string]bool{"dying": true}, outOfService: map[string]bool{"leaving": true}}
 	p := NewDyingNodes(d, customresources.NewDefaultCustomResourcesProcessor(false))
-	everything := []*apiv1.Node{whole, booting, shared, dying}
+	everything := []*apiv1.Node{whole, booting, shared, dying, leaving}
 	all, ready := p.FilterOutNodesWithUnreadyResources(ctx, everything, everything, nil)
 
-	assert.ElementsMatch(t, []string{"whole", "booting", "shared", "dying"}, d.begun, "the loop begins with all nodes")
-	assert.ElementsMatch(t, []string{"whole", "booting", "shared"}, nodeNames(all), "a doomed node is no node")
+	assert.ElementsMatch(t, []string{"whole", "booting", "shared", "dying", "leaving"}, d.begun, "the loop begins with all nodes")
+	assert.ElementsMatch(t, []string{"whole", "booting", "shared"}, nodeNames(all), "what is doomed or given back is no node")
 	assert.ElementsMatch(t, []string{"whole", "shared"}, nodeNames(ready), "shared GPUs are ready, missing drivers are not")
 	for _, node := range all {
 		readiness, err := kubeutil.GetNodeReadiness(node)

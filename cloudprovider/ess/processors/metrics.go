@@ -19,6 +19,10 @@ var (
 		Name: "gpu_spot_reclaiming_nodes",
 		Help: "Nodes under reclaim that the last loop did not count as capacity.",
 	})
+	nodesOutOfService = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_nodes_out_of_service",
+		Help: "Nodes that the last loop did not count as capacity because their instance is being given back, is gone, stands by or is stopped.",
+	})
 	templateFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_template_failures_total",
 		Help: "Node templates that could not be built. The offering is not bought from until it can.",
@@ -38,12 +42,12 @@ var (
 	}, []string{"reason"})
 	heldNodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_scale_down_held_nodes",
-		Help: "Unneeded nodes that the last scale-down left alone, by reason: minimum (of their pool) or cooldown.",
+		Help: "Unneeded nodes that the last scale-down left alone, by reason: minimum (of their pool), cooldown, or kept (protected in ESS, or several Nodes say that they are the same instance; counted whether needed or not).",
 	}, []string{"reason"})
 )
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(heldPods, malformedGangs, gangAttempts, doomedNodes, templateFailures, templateBuilds,
+	r.MustRegister(heldPods, malformedGangs, gangAttempts, doomedNodes, nodesOutOfService, templateFailures, templateBuilds,
 		evaluatedOfferings, wakeups, heldNodes)
 }

@@ -98,7 +98,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		DrainabilityRules:    rules.Default(deletion),
 	}
 	opts.Processors = newProcessors(config, p.provider, flow, events)
-	candidates := processors.NewCandidates(opts.ClusterSnapshot, deletion, opts.DrainabilityRules, config.Clock)
+	candidates := processors.NewCandidates(opts.ClusterSnapshot, p.provider, deletion, opts.DrainabilityRules, config.Clock)
 	opts.Processors.ScaleDownNodeProcessor = candidates
 	opts.Processors.ScaleDownCandidatesNotifier.Register(candidates)
 	if p.provisioning != nil {
