@@ -27,6 +27,8 @@ const (
 	ReasonDrained = "SpotReclaimDrained"
 	// ReasonCancelled: the notice was withdrawn, the marks are off.
 	ReasonCancelled = "SpotReclaimCancelled"
+	// ReasonRemoved: the instance was given back and is no more, the Node was removed.
+	ReasonRemoved = "SpotNodeRemoved"
 	// ReasonReleased: the instance is no more, the Node was removed.
 	ReasonReleased = "SpotReclaimReleased"
 )

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
@@ -21,6 +22,8 @@ const (
 	byJob      = "gpu-spot/reclaim/job"
 
 	marked = "true"
+	// givenBack are the Nodes of instances that were given back.
+	givenBack = "given back"
 )
 
 func (c *Controller) addIndexes() error {
@@ -34,10 +37,18 @@ func (c *Controller) addIndexes() error {
 			return nil, nil
 		},
 		byMark: func(obj any) ([]string, error) {
-			if node := obj.(*corev1.Node); isMarked(node) && c.instanceID(node) != "" {
-				return []string{marked}, nil
+			node := obj.(*corev1.Node)
+			if c.instanceID(node) == "" {
+				return nil, nil
 			}
-			return nil, nil
+			var marks []string
+			if isMarked(node) {
+				marks = append(marks, marked)
+			}
+			if _, noted := node.Annotations[api.AnnotationRemoved]; noted {
+				marks = append(marks, givenBack)
+			}
+			return marks, nil
 		},
 	}); err != nil {
 		return fmt.Errorf("indexing nodes: %w", err)
@@ -94,6 +105,9 @@ func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
 		return
 	}
 	if _, doomed := c.noticeOf(node); !doomed {
+		if c.isRemoved(node) {
+			c.marks.Add(node.Name)
+		}
 		return
 	}
 	if !isMarked(node) {

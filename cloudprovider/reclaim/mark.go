@@ -30,7 +30,7 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		c.due.done(name)
-		return nil
+		return c.syncRemoved(ctx, node)
 	}
 	switch c.verdictOf(notice.InstanceID) {
 	case released:
@@ -160,17 +160,10 @@ func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Not
 	return nil
 }
 
-// remove deletes the Node of an instance that is no more. The cloud controller manager does so too: whoever comes second
-// finds it done.
+// remove deletes the Node of an instance that was released.
 func (c *Controller) remove(ctx context.Context, node *corev1.Node, notice Notice) error {
-	c.bury(ctx, node)
-	err := c.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &node.UID},
-	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	deleted, err := c.deleteNode(ctx, node)
+	if !deleted {
 		return err
 	}
 	klog.FromContext(ctx).Info("Removed the node of a released instance", "node", klog.KObj(node), "instance", notice.InstanceID)

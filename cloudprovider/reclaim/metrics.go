@@ -84,6 +84,10 @@ var (
 		Name: "gpu_spot_reclaim_job_failures_total",
 		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, or decide (shrink or suspend).",
 	}, []string{"system", "action"})
+	removedNodes = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "gpu_spot_removed_nodes_total",
+		Help: "Nodes deleted after their instance was given back and was gone.",
+	})
 	underWay = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaims_in_progress",
 		Help: "Nodes that are marked for reclaim.",
@@ -101,5 +105,5 @@ var (
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents,
-		reclaims, underWay, podsWarned, podsRemoved, checkpoints, askFailures, pollFailures, lastPoll)
+		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, pollFailures, lastPoll)
 }

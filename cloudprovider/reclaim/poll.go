@@ -86,7 +86,7 @@ const (
 	statusRunning = "Running"
 )
 
-// judge asks after the doomed instances that are not listed, and says after how many.
+// judge asks after the instances that were given back and are not in ESS any more, and after the doomed instances that are not listed, and says after how many.
 func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	unlisted := c.Doomed().Difference(listed)
 	for id := range unlisted {
@@ -95,13 +95,14 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 			unlisted.Delete(id)
 		}
 	}
+	unlisted = unlisted.Union(c.removedAndUnlisted())
 	c.pruneEndings(unlisted)
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
 	instances, err := c.Cloud.Instances(ctx, sets.List(unlisted))
 	if err != nil {
-		return unlisted.Len(), fmt.Errorf("asking after %d reclaiming instances: %w", unlisted.Len(), err)
+		return unlisted.Len(), fmt.Errorf("asking after %d instances on their way out: %w", unlisted.Len(), err)
 	}
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {
@@ -220,6 +221,7 @@ func (c *Controller) forget(id string) {
 	defer c.mu.Unlock()
 	delete(c.notices, id)
 	delete(c.endings, id)
+	c.removed.Delete(id)
 }
 
 // pruneEndings keeps those of the given instances. A verdict outlives the notice until the informer shows the Node

@@ -79,6 +79,9 @@ type Config struct {
 	// seconds have passed: the time to look for replacements. It is never called concurrently with itself, and must not
 	// block. Optional.
 	OnNotice func()
+	// Lists says whether an instance was in a scaling group at the last look. Where it is nil, none is: ECS is asked about
+	// each one that was given back until it is gone.
+	Lists func(instanceID string) bool
 	// Jobs knows which pods belong together, and how to speak to their systems. Where it is nil, every pod is on its own.
 	Jobs Jobs
 	// Replaced says whether what is on the Node has a place elsewhere, there or bought, so that the drain may begin. It must
@@ -111,6 +114,8 @@ type Controller struct {
 	mu sync.Mutex
 	// notices are those heard by this process, by instance.
 	notices map[string]hearsay
+	// removed are the instances that were given back, until they are known to be gone with their Nodes.
+	removed sets.Set[string]
 	// endings are what the cloud says of doomed instances that it no longer lists as recycling.
 	endings map[string]ending
 }
@@ -128,6 +133,7 @@ func New(config Config) (*Controller, error) {
 		inFlight: semaphore.NewWeighted(podsInFlight),
 		notices:  map[string]hearsay{},
 		endings:  map[string]ending{},
+		removed:  sets.New[string](),
 	}
 	c.handshakes.init(config.Clock)
 	if err := c.addIndexes(); err != nil {
@@ -151,6 +157,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.OnNotice == nil {
 		c.OnNotice = func() {}
+	}
+	if c.Lists == nil {
+		c.Lists = func(string) bool { return false }
 	}
 	if c.Jobs == nil {
 		c.Jobs = soloJobs{}

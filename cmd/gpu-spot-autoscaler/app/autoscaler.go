@@ -193,7 +193,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Doomed:          p.reclaimer.Doomed, Overrides: p.overrides.of, Wake: p.trigger.Notify,
+		Doomed:          p.reclaimer.Doomed, Overrides: p.overrides.of, Wake: p.trigger.Notify, Removed: p.reclaimer.Removed,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
@@ -226,8 +226,8 @@ func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
 		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
-		OnNotice: p.trigger.Notify,
-		Jobs:     p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
+		OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
+		Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
 	})
 	return drains, err
 }
