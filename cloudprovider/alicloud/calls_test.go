@@ -179,28 +179,6 @@ func TestInstances(t *testing.T) {
 		Created: time.Date(2025, 1, 2, 3, 4, 0, 0, time.UTC)}, got[249])
 }
 
-func TestRecyclingInstances(t *testing.T) {
-	w := newWire(t, func(q url.Values) answer {
-		next := map[string]string{"": "p2", "p2": "p3", "p3": ""}[q.Get("NextToken")]
-		return raw(fmt.Sprintf(`{"NextToken":%q,"Instances":{"Instance":[{"InstanceId":"i-%s","OperationLocks":{"LockReason":[
-			{"LockReason":"Recycling","LockMsg":""},{"LockReason":"security"}]}}]}}`, next, q.Get("NextToken")))
-	})
-	got, err := w.client().RecyclingInstances(t.Context())
-	require.NoError(t, err)
-	require.Len(t, got, 3)
-	assert.Equal(t, []string{LockRecycling, "security"}, got[0].LockReasons)
-	for _, q := range w.seen("DescribeInstances") {
-		assertParameters(t, map[string]string{"LockReason": "Recycling", "MaxResults": "100"}, q)
-	}
-}
-
-func TestAListingThatGoesInCirclesEnds(t *testing.T) {
-	w := newWire(t, func(url.Values) answer { return raw(`{"NextToken":"same","Instances":{"Instance":[]}}`) })
-	_, err := w.client().RecyclingInstances(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, w.seen("DescribeInstances"), 2)
-}
-
 func TestVSwitches(t *testing.T) {
 	var all []object
 	for i := range 130 {

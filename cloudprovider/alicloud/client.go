@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
@@ -20,6 +21,8 @@ type Client struct {
 	options Options
 	limits  *limits
 	creds   *credentialCache
+	// recyclingFilter is the spelling of the filter that was found to work, nil until then.
+	recyclingFilter atomic.Pointer[string]
 
 	mu   sync.Mutex
 	idle []*line

@@ -63,11 +63,6 @@ func (c *Client) Instances(ctx context.Context, ids []string) ([]Instance, error
 	})
 }
 
-// RecyclingInstances returns the spot instances of the whole region that are about to be released.
-func (c *Client) RecyclingInstances(ctx context.Context) ([]Instance, error) {
-	return c.instances(ctx, func(q *ecsapi.DescribeInstancesRequest) { q.LockReason = LockRecycling })
-}
-
 func (c *Client) instances(ctx context.Context, narrow func(*ecsapi.DescribeInstancesRequest)) ([]Instance, error) {
 	return followTokens(ctx, func(ctx context.Context, token string) ([]Instance, string, error) {
 		r, err := send(ctx, c, request[*ecsapi.DescribeInstancesResponse]{
@@ -117,7 +112,7 @@ func instanceType(t *ecsapi.InstanceType) InstanceType {
 func instance(i *ecsapi.Instance) Instance {
 	out := Instance{
 		ID: i.InstanceId, Status: i.Status, InstanceType: i.InstanceType, ZoneID: i.ZoneId,
-		SpotStrategy: i.SpotStrategy, Created: parseTime(i.CreationTime),
+		SpotStrategy: i.SpotStrategy, InterruptionBehavior: i.SpotInterruptionBehavior, Created: parseTime(i.CreationTime),
 	}
 	for _, lock := range i.OperationLocks.LockReason {
 		out.LockReasons = append(out.LockReasons, lock.LockReason)

@@ -130,7 +130,7 @@ func TestBuyingAndGivingBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, doomed, 1)
 	assert.Equal(t, bought.CreatedInstances[0], doomed[0].ID)
-	assert.Contains(t, doomed[0].LockReasons, alicloud.LockRecycling)
+	assert.True(t, doomed[0].Recycling())
 
 	id, err := c.Remove(t.Context(), alicloud.RemoveRequest{ScalingGroupID: pool, InstanceIDs: bought.CreatedInstances[:20]})
 	require.NoError(t, err)

@@ -1,6 +1,10 @@
 package alicloud
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Purchase options of an instance, as Alibaba spells its SpotStrategy.
 const (
@@ -213,13 +217,30 @@ type Instance struct {
 	InstanceType string
 	ZoneID       string
 	SpotStrategy string
-	// LockReasons holds "Recycling" from five minutes before a spot instance is released.
+	// LockReasons say why the instance is locked; see Recycling.
 	LockReasons []string
-	Created     time.Time
+	// InterruptionBehavior is what happens to a spot instance that is reclaimed: InterruptionTerminate, or InterruptionStop.
+	// Scaling configurations know the first only; an instance that was attached to a scaling group by hand may have the other.
+	// Source: SpotInterruptionBehavior, ECS and ESS (aliyun-openapi-meta).
+	InterruptionBehavior string
+	Created              time.Time
 }
 
-// LockRecycling marks a spot instance that is about to be released.
+// What happens to a spot instance that is reclaimed.
+const (
+	InterruptionTerminate = "Terminate"
+	InterruptionStop      = "Stop"
+)
+
+// LockRecycling is the reason for which a spot instance is locked from five minutes before it is released.
 const LockRecycling = "Recycling"
+
+// Recycling says whether the instance is a spot instance that is about to be released, whatever its Status: Alibaba Cloud's
+// own sample of DescribeInstances shows one that is Stopped already. The reason is compared without case, as the documents
+// do not agree on it.
+func (i Instance) Recycling() bool {
+	return slices.ContainsFunc(i.LockReasons, func(reason string) bool { return strings.EqualFold(reason, LockRecycling) })
+}
 
 // VSwitch is a subnet; it fixes the zone of what is launched into it.
 // Source: VPC 2016-04-28, DescribeVSwitches.

@@ -29,6 +29,8 @@ const (
 	ReasonCancelled = "SpotReclaimCancelled"
 	// ReasonRemoved: the instance was given back and is no more, the Node was removed.
 	ReasonRemoved = "SpotNodeRemoved"
+	// ReasonStopped: the instance was stopped instead of released, the Node stays marked.
+	ReasonStopped = "SpotReclaimStopped"
 	// ReasonReleased: the instance is no more, the Node was removed.
 	ReasonReleased = "SpotReclaimReleased"
 )
@@ -36,7 +38,7 @@ const (
 func (c *Controller) event(object runtime.Object, reason, format string, args ...any) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case ReasonNotice, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted:
+	case ReasonNotice, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted, ReasonStopped:
 		kind = corev1.EventTypeWarning
 	}
 	c.Recorder.Eventf(object, kind, reason, format, args...)

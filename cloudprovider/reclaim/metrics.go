@@ -92,6 +92,10 @@ var (
 		Name: "gpu_spot_reclaims_in_progress",
 		Help: "Nodes that are marked for reclaim.",
 	})
+	unseenByPoll = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_notices_unseen_by_poll_total",
+		Help: "Notices that the poll was silent about, though the instance was still there, by the source that spoke.",
+	}, []string{"source"})
 	pollFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_poll_failures_total",
 		Help: "Polls for notices that failed.",
@@ -105,5 +109,5 @@ var (
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents,
-		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, pollFailures, lastPoll)
+		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, unseenByPoll, pollFailures, lastPoll)
 }

@@ -13,7 +13,7 @@ import (
 type Source string
 
 const (
-	// SourcePoll is the poll of DescribeInstances for LockReason=Recycling.
+	// SourcePoll is the poll of DescribeInstances for instances that are locked as recycling.
 	SourcePoll Source = "ecs-poll"
 	// SourcePush is an event of CloudMonitor or EventBridge; see NewPushHandler.
 	SourcePush Source = "push"
@@ -80,6 +80,8 @@ type hearsay struct {
 	notice Notice
 	// spoke is when each source first did.
 	spoke map[Source]time.Time
+	// unseen: the poll is silent about it, which was counted.
+	unseen bool
 }
 
 // notice makes one of the word alone. A deadline that cannot be right is estimated instead.
@@ -173,10 +175,10 @@ func (c *Controller) remember(w word) (first, changed bool) {
 func (c *Controller) recall(notice Notice) (known hearsay, first bool) {
 	for _, node := range c.nodesOf(notice.InstanceID) {
 		if written, ok := readMark(node, notice.InstanceID); ok {
-			return hearsay{written, map[Source]time.Time{written.Source: written.FirstSeen}}, false
+			return hearsay{notice: written, spoke: map[Source]time.Time{written.Source: written.FirstSeen}}, false
 		}
 	}
-	return hearsay{notice, map[Source]time.Time{notice.Source: notice.FirstSeen}}, true
+	return hearsay{notice: notice, spoke: map[Source]time.Time{notice.Source: notice.FirstSeen}}, true
 }
 
 // spoke is when each source gave its word for the notice.

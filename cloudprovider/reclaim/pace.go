@@ -29,8 +29,8 @@ const (
 
 // pause is how long to wait after a poll of so many requests. It is PollInterval, but
 //
-//   - half of it while a reclaim is under way, since they come in crowds, and for ten minutes after a spot instance has
-//     left its protected hour;
+//   - half of it while a reclaim is under way, since they come in crowds, and not long past its deadline, and for ten
+//     minutes after a spot instance has left its protected hour;
 //   - five times of it while no Node runs on an instance that can be reclaimed, spot or not known to be on-demand;
 //   - never so short that polls make more than five requests per second, of which a listing of 1,000 doomed takes ten.
 //
@@ -57,7 +57,7 @@ const (
 
 func (c *Controller) stakes() stakes {
 	for id := range c.Doomed() {
-		if len(c.nodesOf(id)) > 0 {
+		if notice, _ := c.noticeOn(id); len(c.nodesOf(id)) > 0 && c.Clock.Since(notice.Deadline) < overdue {
 			return alert
 		}
 	}

@@ -3,7 +3,6 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -46,6 +45,7 @@ func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	words := make([]word, 0, len(instances))
 	for _, instance := range instances {
 		listed.Insert(instance.ID)
+		c.noteStopped(instance)
 		words = append(words, word{instanceID: instance.ID, source: SourcePoll})
 	}
 	c.hear(ctx, words...)
@@ -53,7 +53,15 @@ func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	underWay.Set(float64(len(c.markedNodes())))
 	c.noteReplacements()
 	asked, err := c.judge(ctx, listed)
-	return max(pages(len(instances)), 1) + pages(asked), err
+	return listRequests(len(instances)) + pages(asked), err
+}
+
+// listRequests is how many requests a listing takes. An empty one may have been asked for in two spellings.
+func listRequests(listed int) int {
+	if listed == 0 {
+		return 2
+	}
+	return pages(listed)
 }
 
 // verdict is what the cloud says of a doomed instance that it no longer lists as recycling.
@@ -84,11 +92,14 @@ const (
 	pushPatience = time.Minute
 
 	statusRunning = "Running"
+	statusStopped = "Stopped"
 )
 
 // judge asks after the instances that were given back and are not in ESS any more, and after the doomed instances that are not listed, and says after how many.
 func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
-	unlisted := c.Doomed().Difference(listed)
+	doomed := c.Doomed()
+	c.pruneStopped(doomed)
+	unlisted := doomed.Difference(listed)
 	for id := range unlisted {
 		if c.isForeign(id) {
 			c.forget(id)
@@ -110,6 +121,10 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 	}
 	for id := range unlisted {
 		instance, exists := existing[id]
+		if exists {
+			c.noteUnseen(ctx, instance)
+			c.noteStopped(instance)
+		}
 		c.conclude(id, c.verdictOn(id, instance, exists))
 	}
 	return unlisted.Len(), nil
@@ -127,12 +142,13 @@ func (c *Controller) isForeign(id string) bool {
 	return polled && len(c.notices[id].spoke) == 1
 }
 
-// verdictOn judges an instance that is not listed as recycling.
+// verdictOn judges an instance that is not listed as recycling. One that is Stopped is not released: an instance under
+// Recycling may be shown so, and one whose SpotInterruptionBehavior is Stop stays so.
 func (c *Controller) verdictOn(id string, instance alicloud.Instance, exists bool) verdict {
 	if !exists {
 		return released
 	}
-	if instance.Status != statusRunning || slices.Contains(instance.LockReasons, alicloud.LockRecycling) {
+	if instance.Status != statusRunning || instance.Recycling() {
 		return pending
 	}
 	notice, doomed := c.noticeOn(id)

@@ -118,6 +118,8 @@ type Controller struct {
 	removed sets.Set[string]
 	// endings are what the cloud says of doomed instances that it no longer lists as recycling.
 	endings map[string]ending
+	// stopped are the reclaiming instances of which it was told that they were stopped instead of released.
+	stopped sets.Set[string]
 }
 
 // New makes a controller. The error names what is missing, or the index that could not be added.
@@ -134,6 +136,7 @@ func New(config Config) (*Controller, error) {
 		notices:  map[string]hearsay{},
 		endings:  map[string]ending{},
 		removed:  sets.New[string](),
+		stopped:  sets.New[string](),
 	}
 	c.handshakes.init(config.Clock)
 	if err := c.addIndexes(); err != nil {

@@ -263,6 +263,8 @@ type fakeCloud struct {
 	instances map[string]alicloud.Instance
 	// listErr and askErr fail RecyclingInstances and Instances.
 	listErr, askErr error
+	// blind leaves RecyclingInstances without an answer, as a filter does that is misspelt.
+	blind bool
 }
 
 func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, error) {
@@ -273,7 +275,7 @@ func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, er
 	}
 	var recycling []alicloud.Instance
 	for _, instance := range c.instances {
-		if slices.Contains(instance.LockReasons, alicloud.LockRecycling) {
+		if instance.Recycling() && !c.blind {
 			recycling = append(recycling, instance)
 		}
 	}
@@ -299,6 +301,21 @@ func (c *fakeCloud) set(id, status string, locks ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instances[id] = alicloud.Instance{ID: id, Status: status, LockReasons: locks}
+}
+
+func (c *fakeCloud) setBlind(blind bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.blind = blind
+}
+
+// stopOnInterruption has the instance of the Node stopped instead of released.
+func (c *fakeCloud) stopOnInterruption(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	instance := c.instances["i-"+node]
+	instance.InterruptionBehavior = alicloud.InterruptionStop
+	c.instances["i-"+node] = instance
 }
 
 // reclaim gives the instances of these Nodes their notice.
