@@ -23,17 +23,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultDeleteDelay is about how long ACK's cloud-controller-manager takes to find that an instance is gone: it
-// looks every five seconds.
+// DefaultDeleteDelay is how long the Node of a machine that went down stays, where no Controller looks after it.
 const DefaultDeleteDelay = 5 * time.Second
 
 // Registrar keeps the Node objects of machines. Safe for concurrent use.
 type Registrar struct {
 	// DeleteDelay is how long a Node stays NotReady before it is deleted. Set it before first use.
 	DeleteDelay time.Duration
+	// Controller deletes Nodes instead, if set. Set it before first use.
+	Controller *Controller
 
 	client kubernetes.Interface
 	clock  clock.Clock
+	began  time.Time
 
 	mu       sync.Mutex
 	machines map[string]*machine
@@ -57,6 +59,7 @@ func NewRegistrar(client kubernetes.Interface, clk clock.Clock) *Registrar {
 		DeleteDelay: DefaultDeleteDelay,
 		client:      client,
 		clock:       clk,
+		began:       clk.Now(),
 		machines:    map[string]*machine{},
 	}
 }
@@ -98,8 +101,9 @@ func (r *Registrar) Up(ctx context.Context, m Machine) error {
 	return nil
 }
 
-// Down makes the Node NotReady and returns; the Node object goes after DeleteDelay, unless ctx ends before. What was
-// bound to it is left to the pod garbage collector of the cluster. Repeating it, and an instance without Node, are
+// Down silences the Node and returns; that it is NotReady, and that the Node object goes, follows by Controller, or at
+// once and after DeleteDelay, unless ctx ends before. What was bound to it is left to the pod garbage collector of the
+// cluster. Repeating it, and an instance without Node, are
 // harmless.
 func (r *Registrar) Down(ctx context.Context, instanceID string) error {
 	known := r.machine(instanceID)
@@ -119,10 +123,9 @@ func (r *Registrar) Down(ctx context.Context, instanceID string) error {
 		}
 	}
 	if node != nil {
-		if err := r.stopHeartbeat(ctx, node.Name); err != nil {
+		if err := r.silence(ctx, node); err != nil {
 			return fmt.Errorf("nodes: instance %s: %w", instanceID, err)
 		}
-		r.after(ctx, r.DeleteDelay, "node was not deleted", node.Name, func() error { return r.delete(ctx, node) })
 	}
 	known.down = true
 	return nil
@@ -199,26 +202,6 @@ func (r *Registrar) find(ctx context.Context, instanceID string) (node *corev1.N
 func (r *Registrar) addResources(ctx context.Context, name string, resources corev1.ResourceList) error {
 	return r.patch(ctx, name, map[string]any{
 		"status": map[string]any{"capacity": resources, "allocatable": resources},
-	}, "status")
-}
-
-// stopHeartbeat leaves the node as the node lifecycle controller marks one whose kubelet fell silent; that controller
-// adds the taints.
-func (r *Registrar) stopHeartbeat(ctx context.Context, name string) error {
-	err := r.patch(ctx, name, map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{KwokAnnotation: nil}},
-	})
-	if err != nil {
-		return err
-	}
-	return r.patch(ctx, name, map[string]any{
-		"status": map[string]any{"conditions": []corev1.NodeCondition{{
-			Type:               corev1.NodeReady,
-			Status:             corev1.ConditionUnknown,
-			Reason:             "NodeStatusUnknown",
-			Message:            "Kubelet stopped posting node status.",
-			LastTransitionTime: metav1.NewTime(r.clock.Now()),
-		}}},
 	}, "status")
 }
 
