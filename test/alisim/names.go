@@ -58,5 +58,6 @@ const (
 	FaultLostReply       = protocol.FaultLostReply
 	FaultNotJSON         = protocol.FaultNotJSON
 	FaultPartialFill     = protocol.FaultPartialFill
+	FaultRollBack        = protocol.FaultRollBack
 	FaultIgnoreTargeting = protocol.FaultIgnoreTargeting
 )

@@ -158,7 +158,7 @@ func TestParametersAreChecked(t *testing.T) {
 		{"tags of what", versionESS, "ListTagResources", nil, "MissingResourceType"},
 		{"unknown rule", versionESS, "ExecuteScalingRule", []func(url.Values){set("ScalingRuleAri", "ari:x")}, "InvalidScalingRuleId.NotFound"},
 		{"ECS page of 101", versionECS, "DescribeInstances", []func(url.Values){set("PageSize", "101")}, "InvalidParameter"},
-		{"ECS page of 9 by token", versionECS, "DescribeInstances", []func(url.Values){set("MaxResults", "9")}, "InvalidParameter"},
+		{"ECS page of 101 by token", versionECS, "DescribeInstances", []func(url.Values){set("MaxResults", "101")}, "InvalidParameter"},
 		{"ECS foreign token", versionECS, "DescribeInstances", []func(url.Values){set("MaxResults", "10"), set("NextToken", "x")}, "InvalidParameter"},
 		{"ECS ids that are no JSON", versionECS, "DescribeInstances", []func(url.Values){set("InstanceIds", "i-1,i-2")}, "InvalidInstanceIds.Malformed"},
 		{"101 ECS ids", versionECS, "DescribeInstances", []func(url.Values){set("InstanceIds", `["x"`+strings.Repeat(`,"x"`, 100)+`]`)}, "InvalidParameter"},

@@ -49,6 +49,8 @@ type Instance struct {
 
 // Launch is what the buyer of an instance says about it.
 type Launch struct {
+	// Aged has it boot, and its driver start, in no time, as if it had been there for long.
+	Aged bool
 	// Name of the instance.
 	Name string
 	// GroupID is the scaling group that buys it, empty for none.
@@ -101,7 +103,11 @@ func (c *Compute) Start(i *Instance) {
 		c.cloud.At(i.ProtectedUntil, func(now time.Time) { c.checkOffering(i.sold, now) })
 	}
 	if c.Booted != nil {
-		c.cloud.Later(c.cloud.Takes.Boot, func(time.Time) {
+		boot := c.cloud.Takes.Boot
+		if i.Aged {
+			boot = 0
+		}
+		c.cloud.Later(boot, func(time.Time) {
 			if i.Status == Running {
 				c.Booted(i)
 			}
@@ -113,6 +119,20 @@ func (c *Compute) Start(i *Instance) {
 func (c *Compute) Stop(i *Instance) {
 	i.Status = Stopped
 	c.watcher.Unhealthy(i)
+}
+
+// Pause stops an instance that is to be started again, and Resume starts it: nobody is told.
+func (c *Compute) Pause(i *Instance) {
+	if i.Status == Running {
+		i.Status = Stopped
+	}
+}
+
+// Resume is the reverse of Pause.
+func (c *Compute) Resume(i *Instance) {
+	if i.Status == Stopped {
+		i.Status = Running
+	}
 }
 
 // Release ends an instance: it is in no listing any more. Its scaling group is not told.

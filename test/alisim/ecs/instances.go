@@ -1,15 +1,25 @@
 package ecs
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
-// lockRecycling is the reason with which a spot instance is locked before its release.
-const lockRecycling = "Recycling"
+// lockReason is the reason with which a spot instance is locked before its release.
+func (c *Compute) lockReason() string { return cmp.Or(c.cloud.Temper.LockReason, "Recycling") }
+
+// shownStatus is the status that clients are told.
+func (c *Compute) shownStatus(i *Instance) string {
+	if i.Recycling() && c.cloud.Temper.RecyclingIsStopped {
+		return Stopped
+	}
+	return i.Status
+}
 
 // maxInstanceIDs is how many instances one DescribeInstances names.
 const maxInstanceIDs = 100
@@ -41,7 +51,7 @@ type lockJSON struct{ LockReason, LockMsg string }
 
 func (c *Compute) instanceJSON(i *Instance) instanceJSON {
 	j := instanceJSON{
-		InstanceId: i.ID, InstanceName: i.Name, HostName: i.ID, Status: i.Status, RegionId: c.cloud.Region, ZoneId: i.VSwitch.Zone,
+		InstanceId: i.ID, InstanceName: i.Name, HostName: i.ID, Status: c.shownStatus(i), RegionId: c.cloud.Region, ZoneId: i.VSwitch.Zone,
 		InstanceType: i.Type.ID, InstanceTypeFamily: familyOf(i.Type.ID), InstanceChargeType: "PostPaid",
 		InstanceNetworkType: "vpc", OSType: "linux", GPUSpec: i.Type.gpuSpec(),
 		CreationTime: i.Created.UTC().Format(protocol.MinuteLayout), StartTime: i.Created.UTC().Format(protocol.MinuteLayout),
@@ -59,7 +69,7 @@ func (c *Compute) instanceJSON(i *Instance) instanceJSON {
 	j.Tags = protocol.Wrap("Tag", tags)
 	var locks []lockJSON
 	if i.Recycling() {
-		locks = append(locks, lockJSON{LockReason: lockRecycling})
+		locks = append(locks, lockJSON{LockReason: c.lockReason()})
 	}
 	j.OperationLocks = protocol.Wrap("LockReason", locks)
 	return j
@@ -104,7 +114,7 @@ func (c *Compute) describeInstances(r *protocol.Request) (protocol.Reply, error)
 }
 
 func (c *Compute) machinesByToken(found *cloud.Roster[*Instance], r *protocol.Request) (protocol.Reply, error) {
-	size, err := r.Integer("MaxResults", 10, 10, 100)
+	size, err := r.Integer("MaxResults", 10, 1, 100)
 	if err != nil {
 		return nil, err
 	}
@@ -133,15 +143,9 @@ func (c *Compute) instancesJSON(list []*Instance) []instanceJSON {
 
 // findMachines returns the instances that the request asks for. The list may be the cloud's own.
 func (c *Compute) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], error) {
-	candidates := &c.machines
-	switch lock := r.Get("LockReason"); lock {
-	case "":
-	case lockRecycling:
-		candidates = &c.recycling
-	case "financial", "security", "dedicatedhostfinancial", "refunded":
-		candidates = &cloud.Roster[*Instance]{}
-	default:
-		return nil, protocol.Invalid("LockReason", lock)
+	candidates, err := c.lockedFor(r.Get("LockReason"))
+	if err != nil {
+		return nil, err
 	}
 	if text := r.Get("InstanceIds"); text != "" {
 		named, err := c.machinesOf(text, candidates)
@@ -150,7 +154,7 @@ func (c *Compute) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], e
 		}
 		candidates = named
 	}
-	wanted := machineFilter(r)
+	wanted := c.machineFilter(r)
 	if wanted == nil {
 		return candidates, nil
 	}
@@ -161,6 +165,20 @@ func (c *Compute) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], e
 		}
 	}
 	return &found, nil
+}
+
+// lockedFor returns the instances that are locked for the reason; all for none.
+func (c *Compute) lockedFor(reason string) (*cloud.Roster[*Instance], error) {
+	known := c.cloud.Temper.LockReason
+	switch {
+	case reason == "":
+		return &c.machines, nil
+	case reason == known, known == "" && strings.EqualFold(reason, "recycling"):
+		return &c.recycling, nil
+	case known != "", slices.Contains([]string{"financial", "security", "dedicatedhostfinancial", "refunded"}, reason):
+		return &cloud.Roster[*Instance]{}, nil
+	}
+	return nil, protocol.Invalid("LockReason", reason)
 }
 
 func (c *Compute) machinesOf(text string, among *cloud.Roster[*Instance]) (*cloud.Roster[*Instance], error) {
@@ -183,13 +201,13 @@ func (c *Compute) machinesOf(text string, among *cloud.Roster[*Instance]) (*clou
 }
 
 // machineFilter is nil where the request wants every instance.
-func machineFilter(r *protocol.Request) func(*Instance) bool {
+func (c *Compute) machineFilter(r *protocol.Request) func(*Instance) bool {
 	zone, typ, status, vsw := r.Get("ZoneId"), r.Get("InstanceType"), r.Get("Status"), r.Get("VSwitchId")
 	if zone == "" && typ == "" && status == "" && vsw == "" {
 		return nil
 	}
 	return func(i *Instance) bool {
 		return (zone == "" || i.VSwitch.Zone == zone) && (typ == "" || i.Type.ID == typ) &&
-			(status == "" || i.Status == status) && (vsw == "" || i.VSwitch.ID == vsw)
+			(status == "" || c.shownStatus(i) == status) && (vsw == "" || i.VSwitch.ID == vsw)
 	}
 }

@@ -75,6 +75,12 @@ type Offer struct {
 	sold *offering
 }
 
+// OfferKey tells offers of one account apart.
+type OfferKey struct{ InstanceType, Zone, Strategy string }
+
+// Key returns what the offer is told apart by.
+func (o Offer) Key() OfferKey { return OfferKey{o.Type.ID, o.Zone, o.Strategy} }
+
 // Offer returns the way to buy a type that Sells, in a vSwitch that HasVSwitch.
 func (c *Compute) Offer(instanceType, vswitchID, strategy string, priceLimit float64) Offer {
 	v := c.vswitches[vswitchID]
@@ -91,6 +97,22 @@ func (c *Compute) PricePerCPU(o Offer, now time.Time) float64 {
 		return q.OnDemand / float64(o.Type.VCPU)
 	}
 	return q.Spot / float64(o.Type.VCPU)
+}
+
+// Room is how many more instances of an offer can be had, as far as anything but its price decides.
+func (c *Compute) Room(o Offer, now time.Time) int {
+	room := o.vsw.AvailableIPs - o.vsw.used
+	if c.Quota.Instances > 0 {
+		room = min(room, c.Quota.Instances-c.machines.Len())
+	}
+	q := c.Market.Quote(o.Type.ID, o.Zone, now)
+	if o.Strategy == NoSpot && o.sold.onDemandStock != market.Unlimited {
+		room = min(room, o.sold.onDemandStock-o.sold.onDemand)
+	}
+	if o.Strategy != NoSpot && q.Capacity != market.Unlimited {
+		room = min(room, q.Capacity-o.sold.spot.Len())
+	}
+	return max(0, room)
 }
 
 // WhyNot says why an offer cannot be had, nil if it can.

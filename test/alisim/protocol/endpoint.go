@@ -31,11 +31,18 @@ type Service struct {
 func (s Service) Under(lock sync.Locker) Service {
 	locked := make(map[string]Action, len(s.Actions))
 	for name, a := range s.Actions {
-		handle := a.Handle
+		handle, slot := a.Handle, a.Slot
 		a.Handle = func(r *Request) (Reply, error) {
 			lock.Lock()
 			defer lock.Unlock()
 			return handle(r)
+		}
+		if slot != nil {
+			a.Slot = func(r *Request) error {
+				lock.Lock()
+				defer lock.Unlock()
+				return slot(r)
+			}
 		}
 		locked[name] = a
 	}
@@ -50,6 +57,8 @@ type Action struct {
 	Unsigned bool
 	// Idempotent actions take a ClientToken.
 	Idempotent bool
+	// Slot refuses a request that has to wait for its turn; nil where none has.
+	Slot func(r *Request) error
 }
 
 // Handler carries out one action. An error that is not an Error becomes an InternalError.
@@ -86,6 +95,10 @@ type Options struct {
 	Keys *Keys
 	// RateLimits are requests per 60 seconds by action; the key "*" is for all actions not named; 0 means unlimited.
 	RateLimits map[string]int
+	// TokenLife is how long a ClientToken is remembered; default a day.
+	TokenLife time.Duration
+	// SlotBeforeToken looks whether a request has to wait for its turn before it looks whether it came before.
+	SlotBeforeToken bool
 }
 
 // Endpoint answers the requests of all services.
@@ -102,7 +115,7 @@ type Endpoint struct {
 func NewEndpoint(options Options, services ...Service) *Endpoint {
 	e := &Endpoint{
 		Options: options, services: map[string]Service{}, limits: newLimits(options.RateLimits),
-		tokens: clientTokens{answers: map[string]answered{}}, log: requestLog{counts: map[string]int{}},
+		tokens: clientTokens{life: cmp.Or(options.TokenLife, tokenLife), answers: map[string]answered{}}, log: requestLog{counts: map[string]int{}},
 	}
 	for _, s := range services {
 		e.services[s.Version] = s
@@ -192,6 +205,11 @@ func (e *Endpoint) perform(method string, a Action, r *Request) (Reply, error) {
 	}
 	if !a.Idempotent {
 		return a.Handle(r)
+	}
+	if e.SlotBeforeToken && a.Slot != nil {
+		if err := a.Slot(r); err != nil {
+			return nil, err
+		}
 	}
 	return e.tokens.once(a, r)
 }

@@ -28,13 +28,16 @@ const (
 	// FaultPartialFill lets the scaling activity of the request create only Count instances, and end with Code (default
 	// OperationDenied.NoStock).
 	FaultPartialFill FaultKind = "partial-fill"
+	// FaultRollBack releases Count of the instances that the scaling activity of the request created, and ends it with
+	// Code (default OperationFailed.RolledBack).
+	FaultRollBack FaultKind = "roll-back"
 	// FaultIgnoreTargeting carries the request out as if it named no type, vSwitch or spot strategy.
 	FaultIgnoreTargeting FaultKind = "ignore-targeting"
 )
 
 // FaultKinds are all kinds.
 var FaultKinds = []FaultKind{
-	FaultLatency, FaultError, FaultThrottle, FaultLostReply, FaultNotJSON, FaultPartialFill, FaultIgnoreTargeting,
+	FaultLatency, FaultError, FaultThrottle, FaultLostReply, FaultNotJSON, FaultPartialFill, FaultRollBack, FaultIgnoreTargeting,
 }
 
 // Fault makes requests go wrong.
@@ -44,13 +47,13 @@ type Fault struct {
 	// ScalingGroupID restricts the fault to requests that name this group; empty means all.
 	ScalingGroupID string    `json:"scalingGroupId,omitempty"`
 	Kind           FaultKind `json:"kind"`
-	// Code is Alibaba's error code, for FaultError (default InternalError) and FaultPartialFill.
+	// Code is Alibaba's error code, for FaultError (default InternalError), FaultPartialFill and FaultRollBack.
 	Code string `json:"code,omitempty"`
 	// Status is the HTTP status, for FaultError (default 500) and FaultNotJSON (default 502).
 	Status int `json:"status,omitempty"`
 	// Latency is for FaultLatency, and in JSON a number of nanoseconds.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Count is how many instances come, for FaultPartialFill.
+	// Count is how many instances come, for FaultPartialFill, or go again, for FaultRollBack.
 	Count int `json:"count,omitempty"`
 	// Times is how many requests are hit; 0 means all until the faults are cleared.
 	Times int `json:"times,omitempty"`

@@ -10,7 +10,7 @@ import (
 // maxClientToken is how long a ClientToken may be, in ASCII characters.
 const maxClientToken = 64
 
-// tokenLife is how long a ClientToken is remembered.
+// tokenLife is how long a ClientToken is remembered, unless Options say otherwise.
 const tokenLife = 24 * time.Hour
 
 // clientTokens remembers what was answered under a ClientToken, so that a request sent again does nothing again. Only
@@ -18,6 +18,7 @@ const tokenLife = 24 * time.Hour
 type clientTokens struct {
 	// mu is held while a request is carried out: two that bring the same token must not both be new.
 	mu      sync.Mutex
+	life    time.Duration
 	answers map[string]answered
 	// seen lists keys in the order they came.
 	seen []string
@@ -58,7 +59,7 @@ func (t *clientTokens) once(a Action, r *Request) (Reply, error) {
 }
 
 func (t *clientTokens) forget(now time.Time) {
-	for len(t.seen) > 0 && now.Sub(t.answers[t.seen[0]].at) > tokenLife {
+	for len(t.seen) > 0 && now.Sub(t.answers[t.seen[0]].at) > t.life {
 		delete(t.answers, t.seen[0])
 		t.seen = t.seen[1:]
 	}
