@@ -2,7 +2,9 @@ package alisim
 
 import (
 	"fmt"
+	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
@@ -42,12 +44,18 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 		options.Booted = func(i *ecs.Instance) { keeper.Boot(s.machine(i), i.Gone) }
 	}
 	s.compute = ecs.New(s.cloud, options)
-	s.scaling = ess.New(s.cloud, s.compute, ess.Options{IgnoreTargeting: w.IgnoreTargeting})
+	s.scaling = ess.New(s.cloud, s.compute, ess.Options{IgnoreTargeting: w.IgnoreTargeting, Speed: w.Speed})
 	keys := protocol.NewKeys()
 	for _, k := range w.Credentials {
 		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: sts.Owner(w.AccountID)})
 	}
-	s.endpoint = protocol.NewEndpoint(protocol.Options{Region: w.Region, Clock: clk, Keys: keys, RateLimits: w.RateLimits},
+	wire := protocol.Options{
+		Region: w.Region, Clock: clk, Keys: keys, RateLimits: w.RateLimits, SlotBeforeToken: w.Temper.SlotBeforeToken,
+	}
+	if w.Temper.ForgetTokens {
+		wire.TokenLife = s.cloud.Takes.TokenLife
+	}
+	s.endpoint = protocol.NewEndpoint(wire,
 		s.scaling.Service(), s.compute.Service(), s.compute.VPC(), sts.New(s.cloud, keys, w.Roles).Service())
 
 	s.cloud.Lock()
@@ -59,6 +67,16 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	return s, nil
 }
 
+// registrar makes Nodes of the world's instances.
+func (w World) registrar(client kubernetes.Interface, clk clock.Clock) *nodes.Registrar {
+	w = w.withDefaults()
+	registrar, takes := nodes.NewRegistrar(client, clk), w.durations()
+	if w.Temper.NodeController {
+		registrar.Controller = &nodes.Controller{Period: max(takes.NodeController, time.Millisecond), Grace: takes.NodeGrace}
+	}
+	return registrar
+}
+
 // machine is what the cluster is told about an instance.
 func (s *services) machine(i *ecs.Instance) nodes.Machine {
 	pool, _ := s.scaling.PoolOf(i.ID)
@@ -67,6 +85,9 @@ func (s *services) machine(i *ecs.Instance) nodes.Machine {
 		PoolID: pool.ID,
 		VCPU:   i.Type.VCPU, MemoryGiB: i.Type.MemoryGiB, GPUs: i.Type.GPUs, GPUModel: i.Type.GPUModel, GPUMemGiB: i.Type.GPUMemGiB,
 		SystemDiskGiB: pool.SystemDiskGiB, DriverDelay: s.cloud.Takes.Driver,
+	}
+	if i.Aged {
+		m.DriverDelay = 0
 	}
 	m.Labels, m.Taints, m.Resources = pool.Node.Extras(pool.NodeTags())
 	return m

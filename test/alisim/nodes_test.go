@@ -15,6 +15,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/nodes"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // cluster is a Registrar that remembers, and that fails as often as told.
@@ -160,4 +161,12 @@ func TestAWorldThatIsWrongDoesNotStart(t *testing.T) {
 	assert.ErrorContains(t, err, "region")
 	_, err = alisim.Start(context.Background(), testWorld(), alisim.Options{Listen: "127.0.0.1:99999"})
 	assert.Error(t, err)
+}
+
+func TestTheTemperDecidesWhoDeletesNodes(t *testing.T) {
+	w := testWorld()
+	w.Temper = temper.Lenient()
+	assert.Nil(t, w.Registrar().Controller)
+	w.Temper, w.Speed = temper.Strict(), 10
+	assert.Equal(t, &nodes.Controller{Period: 30 * time.Second, Grace: 5 * time.Second}, w.Registrar().Controller)
 }

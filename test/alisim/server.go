@@ -68,7 +68,7 @@ func Start(ctx context.Context, w World, opts Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, w World, opts Options) error {
-	keeper, err := keeperFor(ctx, opts)
+	keeper, err := keeperFor(ctx, w, opts)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Server) start(ctx context.Context, w World, opts Options) error {
 	return nil
 }
 
-func keeperFor(ctx context.Context, opts Options) (*nodes.Keeper, error) {
+func keeperFor(ctx context.Context, w World, opts Options) (*nodes.Keeper, error) {
 	cluster := opts.Nodes
 	if cluster == nil {
 		if opts.Kube == nil {
@@ -110,7 +110,7 @@ func keeperFor(ctx context.Context, opts Options) (*nodes.Keeper, error) {
 		if err != nil {
 			return nil, err
 		}
-		cluster = nodes.NewRegistrar(client, opts.Clock)
+		cluster = w.registrar(client, opts.Clock)
 	}
 	return nodes.NewKeeper(ctx, cluster, opts.Clock), nil
 }

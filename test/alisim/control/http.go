@@ -25,6 +25,9 @@ const maxBody = 1 << 20
 //	DELETE /_sim/faults    switch all off
 //	POST   /_sim/reclaim   give notice {"instanceId"}
 //	POST   /_sim/withdraw  take it back {"instanceId"}
+//	POST   /_sim/lifecycle {"instanceId", "state": "InService", "Protected", "Standby" or "Stopped"}
+//	POST   /_sim/hang      keep from stopping {"instanceId"}
+//	POST   /_sim/stay      let the next release fail {"instanceId"}
 //	POST   /_sim/stock     {"instanceType", "zone", "stock", "purchase": "spot" (default) or "on-demand"}
 //	POST   /_sim/price     {"instanceType", "zone", "spot", "onDemand"}
 //	POST   /_sim/groups    add or change a pool, as in a world file
@@ -41,6 +44,11 @@ func (p *Panel) Handler() http.Handler {
 	}))
 	mux.HandleFunc("POST /_sim/reclaim", post(func(b struct{ InstanceID string }) error { return p.Reclaim(b.InstanceID) }))
 	mux.HandleFunc("POST /_sim/withdraw", post(func(b struct{ InstanceID string }) error { return p.Withdraw(b.InstanceID) }))
+	mux.HandleFunc("POST /_sim/lifecycle", post(func(b struct{ InstanceID, State string }) error {
+		return p.SetLifecycle(b.InstanceID, b.State)
+	}))
+	mux.HandleFunc("POST /_sim/hang", post(func(b struct{ InstanceID string }) error { return p.Hang(b.InstanceID) }))
+	mux.HandleFunc("POST /_sim/stay", post(func(b struct{ InstanceID string }) error { return p.Stay(b.InstanceID) }))
 	mux.HandleFunc("POST /_sim/stock", post(p.postStock))
 	mux.HandleFunc("POST /_sim/price", post(func(b priceBody) error {
 		p.SetPrice(b.InstanceType, b.Zone, b.Spot, b.OnDemand)

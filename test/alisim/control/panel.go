@@ -73,6 +73,19 @@ func (p *Panel) StopInstance(instanceID string) error {
 	return p.withInstance(instanceID, p.compute.Stop)
 }
 
+// SetLifecycle moves an instance between InService, Protected, Standby and Stopped, as a user does who protects it, takes
+// it out of service or sends it into the economical mode.
+func (p *Panel) SetLifecycle(instanceID, state string) (err error) {
+	p.locked(func() { err = p.scaling.SetLifecycle(instanceID, state) })
+	return err
+}
+
+// Hang keeps an instance from stopping by itself when it is removed; what becomes of it the temper decides.
+func (p *Panel) Hang(instanceID string) error { return p.obstruct(instanceID, p.scaling.Hang) }
+
+// Stay makes the next try to release an instance fail.
+func (p *Panel) Stay(instanceID string) error { return p.obstruct(instanceID, p.scaling.Stay) }
+
 // SetStock says how many spot instances of a type a zone carries at once, running ones included; market.Unlimited
 // lifts the bound. Running instances beyond it are reclaimed once their protected time is over.
 func (p *Panel) SetStock(instanceType, zone string, stock int) {
@@ -166,6 +179,15 @@ func (p *Panel) locked(do func()) {
 	p.cloud.Lock()
 	defer p.cloud.Unlock()
 	do()
+}
+
+func (p *Panel) obstruct(instanceID string, do func(id string) bool) error {
+	p.cloud.Lock()
+	defer p.cloud.Unlock()
+	if !do(instanceID) {
+		return unknown("instance of a scaling group", instanceID)
+	}
+	return nil
 }
 
 func (p *Panel) withInstance(id string, do func(*ecs.Instance)) error {

@@ -30,17 +30,26 @@ type activity struct {
 	// purchase is what a scale-out buys, zero for a scale-in; victims are what a scale-in removes.
 	purchase purchase
 	victims  []*member
-	// replaces is the doomed instance that leaves the group once its replacement is there.
+	// replaces is the instance with a notice that leaves the group once its replacement is there.
 	replaces *member
+	// aged instances have been there since before the world began.
+	aged bool
+	// stopTimeout is how long a scale-in waits for instances that do not stop; nil waits for ever.
+	stopTimeout *time.Duration
+	// invalid are the instances that a scale-in was asked to remove and left out.
+	invalid []string
 
-	status  string
-	failure *protocol.Failure
-	bought  bool
-	created []*member
-	removed []string
-	before  int
-	started time.Time
-	ended   time.Time
+	status string
+	// failure is why the activity came short, attempts every reason on the way there.
+	failure  *protocol.Failure
+	attempts []*protocol.Failure
+	bought   bool
+	created  []*member
+	// rolledBack were created and released again, stayed could not be removed.
+	rolledBack, stayed, removed []string
+	before                      int
+	started                     time.Time
+	ended                       time.Time
 }
 
 func (a *activity) Ordinal() uint64 { return a.seq }
@@ -83,6 +92,7 @@ func (s *Scaling) finish(a *activity, now time.Time) {
 	if a.status != activityInProgress {
 		return
 	}
+	s.rollBack(a)
 	for _, i := range a.created {
 		s.start(i)
 	}
@@ -108,6 +118,7 @@ func (s *Scaling) reject(a *activity, why *protocol.Failure) {
 func (s *Scaling) end(a *activity, status string, now time.Time) {
 	a.status, a.ended = status, now
 	a.group.running = slices.DeleteFunc(a.group.running, func(other *activity) bool { return other == a })
+	s.replaceWaiting(a.group)
 	s.lookAfter(a.group)
 }
 

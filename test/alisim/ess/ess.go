@@ -3,7 +3,8 @@
 //
 //	groups.go, instances.go, activities.go, rules.go, …   the actions
 //	group.go, member.go, activity.go                      what there is
-//	purchase.go, removal.go, heal.go                      what happens to it by and by
+//	purchase.go, plan.go, removal.go, heal.go             what happens to it by and by
+//	rollback.go, notes.go, roll.go, slot.go               what a temper does to it
 package ess
 
 import (
@@ -17,6 +18,8 @@ type Options struct {
 	// IgnoreTargeting makes ScaleWithAdjustment accept InstanceType.N, VSwitchId.N and SpotStrategy and act as if they had
 	// not been given.
 	IgnoreTargeting bool
+	// Speed is how many seconds of what clients name pass in one second of the clock.
+	Speed float64
 }
 
 // Scaling is every scaling group. All methods expect the cloud's lock to be held.
@@ -35,14 +38,20 @@ type Scaling struct {
 	// it.
 	members  cloud.Roster[*member]
 	memberBy map[string]*member
-	spot     int // of members
+	// listed are the members that DescribeScalingInstances shows, which may lag behind.
+	listed   roll
+	listedBy map[string]*member
+
+	// launched, noted and removed count what the temper does to one in so many: instances bought, activities with
+	// metadata, instances that a client had removed.
+	launched, noted, removed int
 }
 
 // New returns a service without groups, which watches over the instances of compute.
 func New(c *cloud.Cloud, compute *ecs.Compute, options Options) *Scaling {
 	s := &Scaling{
 		Options: options, cloud: c, compute: compute, groupByID: map[string]*group{}, ruleByID: map[string]*rule{},
-		activities: map[string]*activity{}, memberBy: map[string]*member{},
+		activities: map[string]*activity{}, memberBy: map[string]*member{}, listedBy: map[string]*member{},
 	}
 	compute.Watch(s)
 	return s
@@ -59,9 +68,10 @@ func (s *Scaling) Service() protocol.Service {
 		"CreateScalingRule":             {Handle: s.createScalingRule},
 		"ModifyScalingRule":             {Handle: s.modifyScalingRule},
 		"DeleteScalingRule":             {Handle: s.deleteScalingRule},
+		"DescribeElasticStrength":       {Handle: s.describeElasticStrength},
 		"ExecuteScalingRule":            {Handle: s.executeScalingRule, Idempotent: true},
-		"ScaleWithAdjustment":           {Handle: s.scaleWithAdjustment, Idempotent: true},
-		"RemoveInstances":               {Handle: s.removeInstances, Idempotent: true},
+		"ScaleWithAdjustment":           {Handle: s.scaleWithAdjustment, Idempotent: true, Slot: s.slotForScaling},
+		"RemoveInstances":               {Handle: s.removeInstances, Idempotent: true, Slot: s.slotForRemoving},
 		"ModifyScalingGroup":            {Handle: s.modifyScalingGroup},
 		"SuspendProcesses":              {Handle: s.suspendProcesses, Idempotent: true},
 		"ResumeProcesses":               {Handle: s.resumeProcesses, Idempotent: true},
@@ -76,6 +86,10 @@ const (
 	codeAboveMax   = "IncorrectCapacity.MaxSize"
 	codeNoChange   = "IncorrectCapacity.NoChange"
 	codeNoConfig   = "InvalidScalingConfiguration.NotFound"
+	codeStatus     = "IncorrectInstanceStatus"
+	codeRolledBack = "OperationFailed.RolledBack"
+	codeNotStopped = "OperationFailed.InstanceNotStopped"
+	codeNotGone    = "OperationFailed.InstanceNotReleased"
 	codeSuspended  = "OperationDenied.ProcessSuspended"
 )
 

@@ -39,14 +39,17 @@ type group struct {
 	// configID is empty where the group has no scaling configuration.
 	configID string
 	members  cloud.Roster[*member]
-	// states counts members by lifecycle state, spot those that are spot instances.
+	// listed are those that DescribeScalingInstances shows.
+	listed roll
+	// states counts members by lifecycle state.
 	states map[string]int
-	spot   int
 	// history lists activities, oldest first; running those in progress.
 	history []*activity
 	running []*activity
 	// healing says that a look at the group's size is on the agenda.
 	healing bool
+	// unreplaced are members with a notice whose replacement waits for its turn.
+	unreplaced []*member
 }
 
 func (g *group) Ordinal() uint64 { return g.seq }
@@ -77,6 +80,7 @@ func (s *Scaling) PutGroup(p Pool) {
 // furnish gives a new group instances that have been there since before the world began.
 func (s *Scaling) furnish(g *group, count int) {
 	a := s.newActivity(g, purchaseOf(count), "The world begins with these instances.")
+	a.aged = true
 	s.buy(a, s.cloud.Clock.Now())
 	s.finish(a, s.cloud.Clock.Now())
 }
@@ -137,12 +141,29 @@ func (g *group) expected() int {
 	return n
 }
 
-// target is the size that adjustments start from.
-func (g *group) target() int {
-	if g.DesiredCapacity != nil {
-		return *g.DesiredCapacity
+// stable is how many instances are neither on their way in nor on their way out.
+func (g *group) stable() int {
+	return g.states[stateInService] + g.states[stateProtected] + g.states[stateStandby]
+}
+
+func (g *group) spotCount() (n int) {
+	for _, i := range g.members.Items {
+		if i.IsSpot() {
+			n++
+		}
 	}
-	return g.expected()
+	return n
+}
+
+// target is the size that adjustments start from.
+func (s *Scaling) target(g *group) int {
+	switch {
+	case g.DesiredCapacity == nil:
+		return g.expected()
+	case s.cloud.Temper.Expectation:
+		return g.stable()
+	}
+	return *g.DesiredCapacity
 }
 
 func (g *group) suspended(process string) bool {
@@ -151,19 +172,6 @@ func (g *group) suspended(process string) bool {
 
 // clamp keeps a size between the group's minimum and maximum.
 func (g *group) clamp(size int) int { return max(g.MinSize, min(g.MaxSize, size)) }
-
-// admit refuses an activity that the group's state does not allow.
-func (g *group) admit(parallel bool) error {
-	if g.LifecycleState != groupActive || g.SystemSuspended {
-		return protocol.BadRequest("IncorrectScalingGroupStatus", "The current status of scaling group %q does not support this action.", g.ID)
-	}
-	for _, a := range g.running {
-		if !parallel || !a.parallel {
-			return protocol.BadRequest(codeInProgress, "You cannot perform this action while scaling activity %s of scaling group %q is in progress.", a.id, g.ID)
-		}
-	}
-	return nil
-}
 
 // lookup finds the group that a writing action names.
 func (s *Scaling) lookup(r *protocol.Request) (*group, error) {

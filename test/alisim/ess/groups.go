@@ -37,11 +37,19 @@ type scalingGroupJSON struct {
 	CompensateWithOnDemand       bool
 	ScalingPolicy                string
 
+	OnDemandBaseCapacity, OnDemandPercentageAboveBaseCapacity int
+	CapacityOptions                                           capacityOptionsJSON
+
 	VSwitchIds         map[string][]string
 	SuspendedProcesses map[string][]string
 	HealthCheckTypes   map[string][]string
 	RemovalPolicies    map[string][]string
 	Tags               map[string][]groupTagJSON
+}
+
+type capacityOptionsJSON struct {
+	OnDemandBaseCapacity, OnDemandPercentageAboveBaseCapacity int
+	CompensateWithOnDemand                                    bool
 }
 
 // groupTagJSON names its fields otherwise than the tags of a scaling configuration.
@@ -58,7 +66,8 @@ func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
 		DesiredCapacity: g.DesiredCapacity, EnableDesiredCapacity: g.DesiredCapacity != nil,
 		TotalCapacity: g.members.Len(), TotalInstanceCount: g.members.Len(),
 		ActiveCapacity: g.states[stateInService], PendingCapacity: g.states[statePending], InitCapacity: g.expected() - g.capacity(),
-		RemovingCapacity: g.states[stateRemoving], SpotCapacity: g.spot,
+		RemovingCapacity: g.states[stateRemoving], SpotCapacity: g.spotCount(),
+		ProtectedCapacity: g.states[stateProtected], StandbyCapacity: g.states[stateStandby], StoppedCapacity: g.states[stateStopped],
 		ActiveScalingConfigurationId: g.configID, MultiAZPolicy: g.MultiAZPolicy, HealthCheckType: g.HealthCheckType,
 		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended, SpotInstanceRemedy: g.SpotInstanceRemedy,
 		CompensateWithOnDemand: *g.CompensateWithOnDemand, ScalingPolicy: "release",
@@ -67,6 +76,9 @@ func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
 		HealthCheckTypes:   protocol.Wrap("HealthCheckType", []string{g.HealthCheckType}),
 		RemovalPolicies:    protocol.Wrap("RemovalPolicy", []string{"OldestInstance"}),
 	}
+	m := g.mix()
+	j.OnDemandBaseCapacity, j.OnDemandPercentageAboveBaseCapacity = m.base, m.percent
+	j.CapacityOptions = capacityOptionsJSON{m.base, m.percent, *g.CompensateWithOnDemand}
 	if len(g.VSwitches) > 0 {
 		j.VSwitchId = g.VSwitches[0]
 	}
@@ -180,11 +192,28 @@ func (p *Pool) modify(r *protocol.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := p.modifyMix(r); err != nil {
+		return err
+	}
 	p.DefaultCooldown, p.CompensateWithOnDemand = &cooldown, &compensate
 	if p.SpotInstanceRemedy, err = r.Boolean("SpotInstanceRemedy", p.SpotInstanceRemedy); err != nil {
 		return err
 	}
 	return p.modifyWords(r)
+}
+
+func (p *Pool) modifyMix(r *protocol.Request) error {
+	base, err := r.OptionalInteger("OnDemandBaseCapacity", 0, 1000)
+	if err != nil {
+		return err
+	}
+	percent, err := r.OptionalInteger("OnDemandPercentageAboveBaseCapacity", 0, 100)
+	if err != nil {
+		return err
+	}
+	p.OnDemandBaseCapacity = cmp.Or(base, p.OnDemandBaseCapacity)
+	p.OnDemandPercentageAboveBaseCapacity = cmp.Or(percent, p.OnDemandPercentageAboveBaseCapacity)
+	return nil
 }
 
 func (p *Pool) modifyDesired(r *protocol.Request, most int) error {
@@ -216,7 +245,7 @@ func (p *Pool) modifyWords(r *protocol.Request) error {
 	if !slices.Contains([]string{healthCheckECS, healthCheckNone}, p.HealthCheckType) {
 		return protocol.Invalid("HealthCheckType", p.HealthCheckType)
 	}
-	if !slices.Contains([]string{policyPriority, policyBalance, policyCost}, p.MultiAZPolicy) {
+	if !slices.Contains([]string{policyPriority, policyBalance, policyCost, policyComposable}, p.MultiAZPolicy) {
 		return protocol.Invalid("MultiAZPolicy", p.MultiAZPolicy)
 	}
 	return nil

@@ -1,6 +1,10 @@
 package ess
 
-import "time"
+import (
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim/ecs"
+)
 
 // lookAfter puts a health check of the group on the agenda, unless one is.
 func (s *Scaling) lookAfter(g *group) {
@@ -24,14 +28,19 @@ func (s *Scaling) checkHealth(g *group, now time.Time) {
 	}
 	var dead []*member
 	for _, i := range g.members.Items {
-		if !i.Healthy() && i.lifecycle != stateRemoving {
+		if !i.Healthy() && !i.missedByCheck() {
 			dead = append(dead, i)
 		}
 	}
-	if len(dead) == 0 {
+	if len(dead) == 0 || s.taken(g) {
+		return // the end of what is running brings the next look
+	}
+	const cause = "Unhealthy instances were found and are removed."
+	if s.cloud.Temper.OneAtATime {
+		s.newRemoval(g, dead, cause)
 		return
 	}
-	a := s.newActivity(g, purchase{}, "Unhealthy instances were found and are removed.")
+	a := s.newActivity(g, purchase{}, cause)
 	a.parallel, a.victims = true, dead
 	for _, i := range dead {
 		s.compute.Release(i.Instance)
@@ -39,6 +48,18 @@ func (s *Scaling) checkHealth(g *group, now time.Time) {
 		a.removed = append(a.removed, i.ID)
 	}
 	s.end(a, activitySuccessful, now)
+}
+
+// missedByCheck says whether a health check passes over an instance: one in these states keeps its health status while it
+// is stopped or restarts (Alibaba Cloud, SetInstancesProtection and EnterStandby).
+func (i *member) missedByCheck() bool {
+	switch i.lifecycle {
+	case stateRemoving:
+		return true
+	case stateProtected, stateStandby, stateStopped:
+		return i.Status != ecs.Released
+	}
+	return false
 }
 
 // heal buys what the group lacks of its minimum or desired capacity, and removes what it has above, behind the back of
@@ -57,7 +78,9 @@ func (s *Scaling) heal(g *group) {
 		a.parallel = true
 		s.schedule(a)
 	case have > want && !g.suspended(processScaleIn):
-		s.newRemoval(g, g.oldest(have-want), "The Total Capacity is above the expected number of instances.").parallel = true
+		if victims := s.oldest(g, have-want); len(victims) > 0 {
+			s.newRemoval(g, victims, "The Total Capacity is above the expected number of instances.").parallel = true
+		}
 	}
 }
 
@@ -68,7 +91,23 @@ func (s *Scaling) remedy(i *member) {
 	if !g.SpotInstanceRemedy || i.lifecycle == "" || g.suspended(processScaleOut) || g.LifecycleState != groupActive {
 		return
 	}
+	if s.cloud.Temper.PolicyDecides && g.MultiAZPolicy != policyCost {
+		return
+	}
+	if s.taken(g) {
+		g.unreplaced = append(g.unreplaced, i)
+		return
+	}
 	a := s.newActivity(g, purchaseOf(1), "A preemptible instance is about to be reclaimed and is replaced.")
 	a.parallel, a.replaces = true, i
 	s.schedule(a)
+}
+
+// replaceWaiting goes on with the replacements that had to wait for the end of an activity.
+func (s *Scaling) replaceWaiting(g *group) {
+	waiting := g.unreplaced
+	g.unreplaced = nil
+	for _, i := range waiting {
+		s.remedy(i)
+	}
 }

@@ -3,6 +3,9 @@ package ess
 import (
 	"fmt"
 	"slices"
+	"time"
+
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -19,18 +22,22 @@ type scalingInstanceJSON struct {
 	Entrusted                                            bool
 }
 
-func (i *member) scalingJSON() scalingInstanceJSON {
+func (s *Scaling) scalingJSON(i *member) scalingInstanceJSON {
 	health := "Healthy"
 	if !i.Healthy() {
 		health = "Unhealthy"
 	}
-	return scalingInstanceJSON{
+	j := scalingInstanceJSON{
 		InstanceId: i.ID, ScalingGroupId: i.group.ID, ScalingConfigurationId: i.configID, ScalingActivityId: i.activityID,
-		LifecycleState: i.lifecycle, HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
+		LifecycleState: i.shownState(), HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
 		InstanceType: i.Type.ID, ZoneId: i.VSwitch.Zone, SpotStrategy: i.SpotStrategy, PrivateIpAddress: i.IP,
 		CreationTime: i.Created.UTC().Format(protocol.MinuteLayout), CreatedTime: i.Created.UTC().Format(protocol.SecondLayout),
 		WeightedCapacity: 1, LoadBalancerWeight: 50,
 	}
+	if s.cloud.Temper.BareNewcomers && i.lifecycle == statePending {
+		j.InstanceType, j.ZoneId, j.SpotStrategy = "", "", ""
+	}
+	return j
 }
 
 func (s *Scaling) describeScalingInstances(r *protocol.Request) (protocol.Reply, error) {
@@ -44,7 +51,7 @@ func (s *Scaling) describeScalingInstances(r *protocol.Request) (protocol.Reply,
 	}
 	var list []scalingInstanceJSON
 	for _, i := range protocol.Page(found, pages) {
-		list = append(list, i.scalingJSON())
+		list = append(list, s.scalingJSON(i))
 	}
 	return protocol.Reply{
 		"TotalCount": len(found), "TotalSpotCount": spot, "PageNumber": pages.Number, "PageSize": pages.Size,
@@ -67,13 +74,13 @@ func (s *Scaling) findMembers(r *protocol.Request) (found []*member, spot int, e
 		states = append(states, state)
 	}
 	wanted := memberFilter(r, states)
-	candidates, spot := s.members.Items, s.spot
+	candidates, spot := s.listed.Items, s.listed.spot
 	if groupID := r.Get("ScalingGroupId"); groupID != "" {
 		g, known := s.groupByID[groupID]
 		if !known {
 			return nil, 0, nil
 		}
-		candidates, spot = g.members.Items, g.spot
+		candidates, spot = g.listed.Items, g.listed.spot
 	}
 	if len(ids) == 0 && wanted == nil {
 		return candidates, spot, nil
@@ -96,7 +103,7 @@ func (s *Scaling) findMembers(r *protocol.Request) (found []*member, spot int, e
 func (s *Scaling) membersOf(ids []string, groupID string) []*member {
 	var list cloud.Roster[*member]
 	for _, id := range ids {
-		if i, known := s.memberBy[id]; known && (groupID == "" || i.group.ID == groupID) {
+		if i, known := s.listedBy[id]; known && (groupID == "" || i.group.ID == groupID) {
 			list.Add(i)
 		}
 	}
@@ -113,16 +120,22 @@ func memberFilter(r *protocol.Request, states []string) func(*member) bool {
 		return (activity == "" || i.activityID == activity) &&
 			(health == "" || (health == "Healthy") == i.Healthy()) &&
 			(configuration == "" || i.configID == configuration) &&
-			(len(states) == 0 || slices.Contains(states, i.lifecycle))
+			(len(states) == 0 || slices.Contains(states, i.shownState()))
 	}
 }
+
+// Bounds of StopInstanceTimeout, in seconds.
+const (
+	leastStopTimeout = 30
+	mostStopTimeout  = 240
+)
 
 func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 	g, err := s.lookup(r)
 	if err != nil {
 		return nil, err
 	}
-	victims, err := s.victims(g, r)
+	victims, invalid, err := s.victims(g, r)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +143,12 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	timeout, err := s.stopTimeout(r)
+	if err != nil {
+		return nil, err
+	}
 	parallel := g.DesiredCapacity != nil
-	if err := g.admit(parallel); err != nil {
+	if err := s.admit(g, parallel); err != nil {
 		return nil, err
 	}
 	left := g.expected() - len(victims)
@@ -139,8 +156,9 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 		return nil, protocol.BadRequest(codeBelowMin, "To remove %d instances, the Total Capacity of scaling group %q would be lesser than the MinSize %d.",
 			len(victims), g.ID, g.MinSize)
 	}
-	a := s.newRemoval(g, victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN))
-	a.parallel = parallel
+	s.try(victims)
+	a := s.newRemovalWithin(g, victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
+	a.parallel, a.invalid = parallel, invalid
 	if decrease && g.DesiredCapacity != nil {
 		desired := max(g.MinSize, *g.DesiredCapacity-len(victims))
 		g.DesiredCapacity = &desired
@@ -148,31 +166,51 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 	return protocol.Reply{"ScalingActivityId": a.id}, nil
 }
 
-// victims returns the named members. One that is not there, or is on its way out already, fails the call, unless
-// invalid instances are to be ignored and others remain.
-func (s *Scaling) victims(g *group, r *protocol.Request) ([]*member, error) {
-	ids, err := r.List("InstanceId", maxESSList)
-	if err != nil {
+// stopTimeout is how long the request waits for instances that do not stop, in the time of the world; nil for ever.
+func (s *Scaling) stopTimeout(r *protocol.Request) (*time.Duration, error) {
+	seconds, err := r.OptionalInteger("StopInstanceTimeout", leastStopTimeout, mostStopTimeout)
+	if err != nil || seconds == nil {
 		return nil, err
 	}
+	return ptr.To(time.Duration(float64(*seconds) * float64(time.Second) / s.Speed)), nil
+}
+
+// victims returns the named members, protected or not (Alibaba Cloud, SetInstancesProtection: "you can manually delete the
+// ECS instance by calling the RemoveInstances operation"). One that is not there, or is on its way in or out, fails the
+// call, unless invalid instances are to be ignored and others remain.
+func (s *Scaling) victims(g *group, r *protocol.Request) (valid []*member, invalid []string, err error) {
+	ids, err := r.List("InstanceId", maxESSList)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(ids) == 0 {
-		return nil, protocol.Missing("InstanceId.1")
+		return nil, nil, protocol.Missing("InstanceId.1")
 	}
 	ignore, err := r.Boolean("IgnoreInvalidInstance", false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var list cloud.Roster[*member]
+	var first error
 	for _, id := range ids {
 		i, known := s.memberBy[id]
-		if known && i.group == g && i.lifecycle != stateRemoving {
+		err := error(nil)
+		switch {
+		case !known || i.group != g || i.lifecycle == stateRemoving:
+			err = instanceNotFound(id)
+		case i.lifecycle == statePending && s.cloud.Temper.PendingStay:
+			err = protocol.BadRequest(codeStatus, "The current status of instance %q does not support this action.", id)
+		default:
 			list.Add(i)
-		} else if !ignore {
-			return nil, instanceNotFound(id)
+			continue
+		}
+		invalid = append(invalid, id)
+		if first == nil {
+			first = err
 		}
 	}
-	if list.Len() == 0 {
-		return nil, instanceNotFound(ids[0])
+	if list.Len() == 0 || first != nil && !ignore {
+		return nil, nil, first
 	}
-	return list.Items, nil
+	return list.Items, invalid, nil
 }

@@ -1,6 +1,9 @@
 package ess
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
@@ -11,6 +14,9 @@ const (
 	statePending   = "Pending"
 	stateInService = "InService"
 	stateRemoving  = "Removing"
+	stateProtected = "Protected"
+	stateStandby   = "Standby"
+	stateStopped   = "Stopped"
 )
 
 // member is an instance in its place in a scaling group.
@@ -19,25 +25,28 @@ type member struct {
 	group      *group
 	activityID string
 	configID   string
-	// lifecycle is empty once it left the group.
-	lifecycle string
+	// lifecycle is empty once it left the group; last is what it was before.
+	lifecycle, last string
+	// hangs says that it does not stop by itself, stays that the next try to release it fails, and tried that somebody
+	// had it removed.
+	hangs, stays, tried bool
 }
 
 // launch buys an instance as a pending member of the activity's group.
 func (s *Scaling) launch(a *activity, o ecs.Offer, now time.Time) *member {
 	g := a.group
 	i := &member{
-		Instance: s.compute.Launch(o, ecs.Launch{Name: "ESS-" + g.ID, GroupID: g.ID, SpotDuration: *g.SpotDuration}, now),
+		Instance: s.compute.Launch(o, ecs.Launch{Name: "ESS-" + g.ID, GroupID: g.ID, SpotDuration: *g.SpotDuration, Aged: a.aged}, now),
 		group:    g, activityID: a.id, configID: g.configID,
 	}
 	s.memberBy[i.ID] = i
 	s.members.Add(i)
 	g.members.Add(i)
-	if i.IsSpot() {
-		g.spot++
-		s.spot++
-	}
 	i.enter(statePending)
+	s.launched++
+	if !s.cloud.Temper.ListLags || a.aged || s.launched%2 == 0 {
+		s.list(i)
+	}
 	return i
 }
 
@@ -45,6 +54,7 @@ func (s *Scaling) launch(a *activity, o ecs.Offer, now time.Time) *member {
 func (i *member) enter(state string) {
 	if i.lifecycle != "" {
 		i.group.states[i.lifecycle]--
+		i.last = i.lifecycle
 	}
 	i.lifecycle = state
 	if state != "" {
@@ -58,6 +68,9 @@ func (s *Scaling) start(i *member) {
 		i.enter(stateInService)
 	}
 	s.compute.Start(i.Instance)
+	if _, listed := s.listedBy[i.ID]; !listed {
+		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { s.list(i) })
+	}
 }
 
 // detach takes the instance off its group's list.
@@ -69,10 +82,51 @@ func (s *Scaling) detach(i *member) {
 	i.group.members.Remove(i)
 	s.members.Remove(i)
 	delete(s.memberBy, i.ID)
-	if i.IsSpot() {
-		i.group.spot--
-		s.spot--
+	if s.cloud.Temper.ListLags {
+		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { s.unlist(i) })
+	} else {
+		s.unlist(i)
 	}
+}
+
+// shownState is the lifecycle state that clients are told.
+func (i *member) shownState() string { return cmp.Or(i.lifecycle, i.last) }
+
+// SetLifecycle moves an instance between InService, Protected, Standby and Stopped, as SetInstancesProtection,
+// EnterStandby and the economical mode do.
+func (s *Scaling) SetLifecycle(instanceID, state string) error {
+	settled := []string{stateInService, stateProtected, stateStandby, stateStopped}
+	i, is := s.memberBy[instanceID]
+	switch {
+	case !is:
+		return fmt.Errorf("instance %q is in no scaling group", instanceID)
+	case !slices.Contains(settled, state):
+		return fmt.Errorf("lifecycle state is one of %q, not %q", settled, state)
+	case !slices.Contains(settled, i.lifecycle):
+		return fmt.Errorf("instance %q is %s", instanceID, i.lifecycle)
+	}
+	i.enter(state)
+	if state == stateStopped {
+		s.compute.Pause(i.Instance)
+	} else {
+		s.compute.Resume(i.Instance)
+	}
+	return nil
+}
+
+// Hang keeps an instance from stopping by itself when it is removed, and Stay makes the next try to release it fail; false
+// where it is in no group.
+func (s *Scaling) Hang(instanceID string) bool { return s.obstruct(instanceID, true, false) }
+
+// Stay is described with Hang.
+func (s *Scaling) Stay(instanceID string) bool { return s.obstruct(instanceID, false, true) }
+
+func (s *Scaling) obstruct(instanceID string, hangs, stays bool) bool {
+	i, is := s.memberBy[instanceID]
+	if is {
+		i.hangs, i.stays, i.tried = i.hangs || hangs, i.stays || stays, true
+	}
+	return is
 }
 
 // Noticed implements ecs.Watcher.

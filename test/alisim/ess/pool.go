@@ -39,12 +39,17 @@ type Pool struct {
 	// SystemDiskGiB is the size of the system disk; default 120.
 	SystemDiskGiB int `json:"systemDiskGiB,omitempty"`
 
-	// MultiAZPolicy chooses the offering where a request does not: PRIORITY (vSwitches, then types, in their order),
-	// BALANCE (zones evenly) or COST_OPTIMIZED (the lowest price per vCPU); default PRIORITY.
+	// MultiAZPolicy chooses the offering where a request does not: PRIORITY and COMPOSABLE (vSwitches, then types, in their
+	// order), BALANCE (zones evenly) or COST_OPTIMIZED (the lowest price per vCPU); default PRIORITY.
 	MultiAZPolicy string `json:"multiAZPolicy,omitempty"`
 	// CompensateWithOnDemand lets ESS buy pay-as-you-go where no spot instance can be had, whatever was asked for.
-	// Default true, as at Alibaba, where the documentation restricts it to COST_OPTIMIZED; here it holds for every policy.
+	// Default true, as at Alibaba, where it holds for COST_OPTIMIZED alone; see temper.Rules.PolicyDecides.
 	CompensateWithOnDemand *bool `json:"compensateWithOnDemand,omitempty"`
+	// OnDemandBaseCapacity is how many pay-as-you-go instances a COST_OPTIMIZED or COMPOSABLE group has to have before it
+	// buys any other; default 0. OnDemandPercentageAboveBaseCapacity is the share of them among the rest; default 100
+	// for COMPOSABLE, else 0.
+	OnDemandBaseCapacity                *int `json:"onDemandBaseCapacity,omitempty"`
+	OnDemandPercentageAboveBaseCapacity *int `json:"onDemandPercentageAboveBaseCapacity,omitempty"`
 	// SpotInstanceRemedy lets ESS buy a replacement of its own as soon as a spot instance gets its notice.
 	SpotInstanceRemedy bool `json:"spotInstanceRemedy,omitempty"`
 	// HealthCheckType is ECS or NONE; default ECS.
@@ -71,9 +76,10 @@ type Pool struct {
 
 // Policies of a group that has several offerings.
 const (
-	policyPriority = "PRIORITY"
-	policyBalance  = "BALANCE"
-	policyCost     = "COST_OPTIMIZED"
+	policyPriority   = "PRIORITY"
+	policyBalance    = "BALANCE"
+	policyCost       = "COST_OPTIMIZED"
+	policyComposable = "COMPOSABLE"
 )
 
 func (p Pool) withDefaults() Pool {
@@ -103,7 +109,7 @@ func (p Pool) Validate(hasType, hasVSwitch func(id string) bool) error {
 		return fmt.Errorf("instances %d is above maxSize %d", p.Instances, p.MaxSize)
 	case !slices.Contains([]string{"", ecs.NoSpot, ecs.SpotAsPriceGo, ecs.SpotWithPriceLimit}, p.SpotStrategy):
 		return fmt.Errorf("unknown spotStrategy %q", p.SpotStrategy)
-	case !slices.Contains([]string{"", policyPriority, policyBalance, policyCost}, p.MultiAZPolicy):
+	case !slices.Contains([]string{"", policyPriority, policyBalance, policyCost, policyComposable}, p.MultiAZPolicy):
 		return fmt.Errorf("unknown multiAZPolicy %q", p.MultiAZPolicy)
 	case !slices.Contains([]string{"", healthCheckECS, healthCheckNone}, p.HealthCheckType):
 		return fmt.Errorf("unknown healthCheckType %q", p.HealthCheckType)

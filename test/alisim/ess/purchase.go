@@ -2,7 +2,6 @@ package ess
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
@@ -18,6 +17,8 @@ type purchase struct {
 	// most bounds what comes, for a simulated partial fill; nil means no bound.
 	most    *int
 	because string
+	// rollBack is the fault that releases some of what came; nil for none.
+	rollBack *protocol.Fault
 }
 
 func purchaseOf(count int) purchase { return purchase{count: count} }
@@ -33,99 +34,67 @@ func (s *Scaling) buy(a *activity, now time.Time) {
 	if p.most != nil && *p.most < count {
 		count = *p.most
 		a.failure = protocol.Fail(cmp.Or(p.because, ecs.CodeNoStock), "Only %d of %d instances could be created.", count, p.count)
+		a.attempts = append(a.attempts, a.failure)
 	}
-	shelf := s.options(a.group, p)
+	store := s.store(a.group, p)
 	for len(a.created) < count {
-		o, why := shelf.pick(s.compute, now)
+		o, why := store.next(now)
 		if why != nil {
-			a.failure = why
+			a.failure, a.attempts = why, append(a.attempts, store.attempts...)
 			return
 		}
 		a.created = append(a.created, s.launch(a, o, now))
 	}
 }
 
-// shelf holds the options of a purchase in order of preference.
-type shelf struct {
-	group *group
-	// rounds are tried one after the other; the second, where there is one, pays as it goes instead of spot.
-	rounds  [][]ecs.Offer
-	balance bool
-	// first is the first reason why an option failed: the one that is reported.
-	first *protocol.Failure
+// store sells what a purchase wants, one instance after the other.
+type store struct {
+	compute *ecs.Compute
+	group   *group
+	// wanted and onDemand are the shelves: that of the strategy asked for, and that of pay-as-you-go instances which the
+	// group's capacity options ask for besides.
+	wanted, onDemand *shelf
+	mix              mix
+	// attempts are the reasons why offers failed.
+	attempts []*protocol.Failure
+	// planned counts, in a plan, what was taken of each offer; nil in a purchase.
+	planned map[ecs.OfferKey]int
 }
 
-// options lists what the group may buy for the purchase.
-func (s *Scaling) options(g *group, p purchase) *shelf {
-	f := &shelf{group: g, balance: g.MultiAZPolicy == policyBalance}
-	types, vswitches := g.InstanceTypes, g.VSwitches
-	if len(p.types) > 0 {
-		types = p.types
-	}
-	if len(p.vswitches) > 0 {
-		vswitches = p.vswitches
-	}
-	if len(types) == 0 || g.configID == "" {
-		f.first = protocol.Fail(codeNoConfig, "Scaling group %q has no active scaling configuration.", g.ID)
-		return f
-	}
+func (s *Scaling) store(g *group, p purchase) *store {
 	strategy := cmp.Or(p.strategy, g.SpotStrategy)
-	f.rounds = append(f.rounds, s.round(g, types, vswitches, strategy))
-	if strategy != ecs.NoSpot && *g.CompensateWithOnDemand {
-		f.rounds = append(f.rounds, s.round(g, types, vswitches, ecs.NoSpot))
+	f := &store{compute: s.compute, group: g, wanted: s.shelf(g, p, strategy), mix: g.mix()}
+	if strategy != ecs.NoSpot && f.mix.any() {
+		f.onDemand = s.shelf(g, p, ecs.NoSpot)
 	}
 	return f
 }
 
-// round lists the options of one strategy, by the group's policy.
-func (s *Scaling) round(g *group, types, vswitches []string, strategy string) []ecs.Offer {
-	var options []ecs.Offer
-	for _, v := range vswitches {
-		for _, t := range types {
-			options = append(options, s.compute.Offer(t, v, strategy, g.SpotPriceLimits[t]))
-		}
+// next returns the best offer that can be had now, or why there is none.
+func (f *store) next(now time.Time) (ecs.Offer, *protocol.Failure) {
+	from := f.wanted
+	if f.onDemand != nil && f.mix.wantsOnDemand() {
+		from = f.onDemand
 	}
-	if g.MultiAZPolicy == policyCost {
-		now := s.cloud.Clock.Now()
-		slices.SortStableFunc(options, func(a, b ecs.Offer) int {
-			return cmp.Compare(s.compute.PricePerCPU(a, now), s.compute.PricePerCPU(b, now))
-		})
+	o, failed, why := from.pick(func(o ecs.Offer) *protocol.Failure { return f.whyNot(o, now) })
+	f.attempts = append(f.attempts, failed...)
+	if why != nil {
+		return o, why
 	}
-	return options
+	f.mix.add(o.Strategy)
+	if f.planned != nil {
+		f.planned[o.Key()]++
+	}
+	return o, nil
 }
 
-// pick returns the best option that can be had now, or why there is none.
-func (f *shelf) pick(compute *ecs.Compute, now time.Time) (ecs.Offer, *protocol.Failure) {
-	for round := range f.rounds {
-		if f.balance {
-			f.spread(round)
-		}
-		for len(f.rounds[round]) > 0 {
-			o := f.rounds[round][0]
-			why := compute.WhyNot(o, now)
-			if why == nil {
-				return o, nil
-			}
-			if f.first == nil {
-				f.first = why
-			}
-			// What cannot be had now cannot be had for the rest of this purchase.
-			f.rounds[round] = f.rounds[round][1:]
-		}
+// whyNot says why an offer cannot be had, of which a plan may have taken some already.
+func (f *store) whyNot(o ecs.Offer, now time.Time) *protocol.Failure {
+	if why := f.compute.WhyNot(o, now); why != nil {
+		return why
 	}
-	if f.first == nil {
-		f.first = protocol.Fail(ecs.CodeNotOnSale, "Scaling group %q has no vSwitch.", f.group.ID)
+	if taken := f.planned[o.Key()]; taken > 0 && taken >= f.compute.Room(o, now) {
+		return protocol.Fail(ecs.CodeNoStock, "%s is sold out in zone %s.", o.Type.ID, o.Zone)
 	}
-	return ecs.Offer{}, f.first
-}
-
-// spread puts the zones with the fewest instances first.
-func (f *shelf) spread(round int) {
-	count := map[string]int{}
-	for _, i := range f.group.members.Items {
-		count[i.VSwitch.Zone]++
-	}
-	slices.SortStableFunc(f.rounds[round], func(a, b ecs.Offer) int {
-		return cmp.Compare(count[a.Zone], count[b.Zone])
-	})
+	return nil
 }

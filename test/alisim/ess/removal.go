@@ -1,7 +1,7 @@
 package ess
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -9,32 +9,88 @@ import (
 
 // newRemoval begins a scale-in of these instances.
 func (s *Scaling) newRemoval(g *group, victims []*member, cause string) *activity {
+	return s.newRemovalWithin(g, victims, cause, nil)
+}
+
+// newRemovalWithin is newRemoval with a bound on the wait for instances that do not stop.
+func (s *Scaling) newRemovalWithin(g *group, victims []*member, cause string, stopTimeout *time.Duration) *activity {
 	a := s.newActivity(g, purchase{}, cause)
-	a.victims = victims
+	a.victims, a.stopTimeout = victims, stopTimeout
 	for _, i := range victims {
 		i.enter(stateRemoving)
 	}
-	s.cloud.Later(s.cloud.Takes.Removal, func(now time.Time) { s.remove(a, now) })
+	takes := s.cloud.Takes.Removal
+	if stopTimeout != nil && s.hang(victims) {
+		takes += *stopTimeout
+	}
+	s.cloud.Later(takes, func(now time.Time) { s.remove(a, now) })
 	return a
 }
 
-// remove releases the victims and closes the activity.
+// hang says whether the scale-in has to wait for instances that do not stop.
+func (s *Scaling) hang(victims []*member) bool {
+	return s.cloud.Temper.AwaitStop && slices.ContainsFunc(victims, func(i *member) bool { return i.hangs && i.Healthy() })
+}
+
+// try has some of the instances that a client wants removed resist, one in so many as the temper says.
+func (s *Scaling) try(victims []*member) {
+	rules := s.cloud.Temper
+	for _, i := range victims {
+		if i.tried {
+			continue
+		}
+		i.tried = true
+		s.removed++
+		i.hangs = rules.HangOneIn > 0 && s.removed%rules.HangOneIn == 0
+		i.stays = rules.StayOneIn > 0 && s.removed%rules.StayOneIn == rules.StayOneIn/2
+	}
+}
+
+// remove releases the victims and closes the activity. Those that stay serve on.
 func (s *Scaling) remove(a *activity, now time.Time) {
 	if a.status != activityInProgress {
 		return
 	}
+	stuck := a.stopTimeout == nil && s.hang(a.victims)
 	for _, i := range a.victims {
+		if i.lifecycle != stateRemoving {
+			continue // its group was deleted meanwhile
+		}
+		if stuck || i.stays {
+			i.stays = false
+			i.enter(i.last)
+			a.stayed = append(a.stayed, i.ID)
+			continue
+		}
 		s.compute.Release(i.Instance)
 		s.detach(i)
 		a.removed = append(a.removed, i.ID)
 	}
-	s.end(a, activitySuccessful, now)
+	switch {
+	case stuck:
+		a.failure = protocol.Fail(codeNotStopped, "The scale-in was rolled back because ECS instances did not stop.")
+	case len(a.stayed) > 0:
+		a.failure = protocol.Fail(codeNotGone, "%d ECS instances could not be released.", len(a.stayed))
+	}
+	switch {
+	case len(a.stayed) > 0 && len(a.removed) == 0:
+		s.end(a, activityFailed, now)
+	case len(a.stayed) > 0, len(a.invalid) > 0 && s.cloud.Temper.WarnOfInvalid:
+		s.end(a, activityWarning, now)
+	default:
+		s.end(a, activitySuccessful, now)
+	}
 }
 
-// oldest returns the members that a scale-in by number removes, those that serve before those that boot.
-func (g *group) oldest(count int) []*member {
+// oldest returns the members that a scale-in by number removes, those that serve before those that boot. It passes over
+// the protected and those on standby (Alibaba Cloud, SetInstancesProtection and EnterStandby).
+func (s *Scaling) oldest(g *group, count int) []*member {
+	states := []string{stateInService, statePending}
+	if s.cloud.Temper.PendingStay {
+		states = states[:1]
+	}
 	var victims []*member
-	for _, state := range []string{stateInService, statePending} {
+	for _, state := range states {
 		for _, i := range g.members.Items {
 			if len(victims) < count && i.lifecycle == state {
 				victims = append(victims, i)
@@ -42,47 +98,4 @@ func (g *group) oldest(count int) []*member {
 		}
 	}
 	return victims
-}
-
-// scale moves the group's size by delta within its limits. It returns the activity, which is rejected where the limits
-// leave nothing to do, and nil where only the desired capacity had to change.
-func (s *Scaling) scale(g *group, delta int, p purchase, cause string) *activity {
-	from := g.target()
-	to := g.clamp(from + delta)
-	if to == from || to < from && g.suspended(processScaleIn) {
-		a := s.newActivity(g, purchase{}, cause)
-		s.reject(a, g.whyUnchanged(delta))
-		return a
-	}
-	if g.DesiredCapacity != nil {
-		g.DesiredCapacity = &to
-	}
-	if to > from {
-		p.count = to - from
-		a := s.newActivity(g, p, cause)
-		s.schedule(a)
-		return a
-	}
-	victims := g.oldest(g.expected() - to)
-	if len(victims) == 0 {
-		s.lookAfter(g)
-		return nil
-	}
-	return s.newRemoval(g, victims, cause)
-}
-
-func (g *group) whyUnchanged(delta int) *protocol.Failure {
-	switch {
-	case delta > 0:
-		return protocol.Fail(codeAboveMax, "Scaling group %q is at its maximum of %d instances.", g.ID, g.MaxSize)
-	case delta < 0 && g.suspended(processScaleIn):
-		return protocol.Fail(codeSuspended, "Process ScaleIn of scaling group %q is suspended.", g.ID)
-	case delta < 0:
-		return protocol.Fail(codeBelowMin, "Scaling group %q is at its minimum of %d instances.", g.ID, g.MinSize)
-	}
-	return protocol.Fail(codeNoChange, "Scaling group %q has the requested size already.", g.ID)
-}
-
-func causeOf(r *protocol.Request, from, delta int) string {
-	return fmt.Sprintf("%s executed action %s, changing the Total Capacity from %d to %d.", r.Caller.ARN, r.Action, from, from+delta)
 }

@@ -85,7 +85,7 @@ func (s *Scaling) createScalingRule(r *protocol.Request) (protocol.Reply, error)
 		}
 	}
 	made := &rule{group: g}
-	if err := made.change(r); err != nil {
+	if err := s.change(made, r); err != nil {
 		return nil, err
 	}
 	made.seq, made.id = s.cloud.Ordinal(), s.cloud.NewID("asr-")
@@ -102,7 +102,7 @@ func (s *Scaling) modifyScalingRule(r *protocol.Request) (protocol.Reply, error)
 		return nil, err
 	}
 	changed := *rule
-	if err := changed.change(r); err != nil {
+	if err := s.change(&changed, r); err != nil {
 		return nil, err
 	}
 	*rule = changed
@@ -110,7 +110,7 @@ func (s *Scaling) modifyScalingRule(r *protocol.Request) (protocol.Reply, error)
 }
 
 // change sets what the request names.
-func (r *rule) change(asked *protocol.Request) error {
+func (s *Scaling) change(r *rule, asked *protocol.Request) error {
 	r.name = cmp.Or(asked.Get("ScalingRuleName"), r.name)
 	r.kind = cmp.Or(asked.Get("AdjustmentType"), r.kind)
 	var err error
@@ -120,7 +120,7 @@ func (r *rule) change(asked *protocol.Request) error {
 	if r.cooldown, err = asked.Integer("Cooldown", r.cooldown, 0, 86400); err != nil {
 		return err
 	}
-	_, err = r.group.delta(r.kind, r.value)
+	_, err = s.delta(r.group, r.kind, r.value)
 	return err
 }
 
@@ -144,7 +144,7 @@ func (s *Scaling) executeScalingRule(r *protocol.Request) (protocol.Reply, error
 	if err != nil {
 		return nil, err
 	}
-	delta, err := rule.group.delta(rule.kind, rule.value)
+	delta, err := s.delta(rule.group, rule.kind, rule.value)
 	if err != nil {
 		return nil, err
 	}

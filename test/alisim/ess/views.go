@@ -46,15 +46,17 @@ type GroupView struct {
 
 // ActivityView is a scaling activity.
 type ActivityView struct {
-	ID        string    `json:"id"`
-	Status    string    `json:"status"`
-	Cause     string    `json:"cause"`
-	ErrorCode string    `json:"errorCode,omitempty"`
-	Asked     int       `json:"asked"`
-	Created   []string  `json:"created,omitempty"`
-	Removed   []string  `json:"removed,omitempty"`
-	Started   time.Time `json:"started"`
-	Ended     time.Time `json:"ended,omitzero"`
+	ID        string   `json:"id"`
+	Status    string   `json:"status"`
+	Cause     string   `json:"cause"`
+	ErrorCode string   `json:"errorCode,omitempty"`
+	Asked     int      `json:"asked"`
+	Created   []string `json:"created,omitempty"`
+	Removed   []string `json:"removed,omitempty"`
+	// RolledBack were created and released again; Created is without them.
+	RolledBack []string  `json:"rolledBack,omitempty"`
+	Started    time.Time `json:"started"`
+	Ended      time.Time `json:"ended,omitzero"`
 }
 
 // Instances returns all instances, oldest first, those included that are released but still members of their group.
@@ -111,7 +113,7 @@ func (s *Scaling) view(i *ecs.Instance) InstanceView {
 }
 
 func (g *group) view() GroupView {
-	v := GroupView{Pool: g.Pool.clone(), ConfigurationID: g.configID, Total: g.members.Len(), Spot: g.spot, States: map[string]int{}}
+	v := GroupView{Pool: g.Pool.clone(), ConfigurationID: g.configID, Total: g.members.Len(), Spot: g.spotCount(), States: map[string]int{}}
 	for state, n := range g.states {
 		if n > 0 {
 			v.States[state] = n
@@ -125,7 +127,7 @@ func (g *group) view() GroupView {
 
 func (a *activity) view() ActivityView {
 	v := ActivityView{
-		ID: a.id, Status: a.status, Cause: a.cause, Asked: a.purchase.count, Removed: slices.Clone(a.removed),
+		ID: a.id, Status: a.status, Cause: a.cause, Asked: a.purchase.count, Removed: slices.Clone(a.removed), RolledBack: slices.Clone(a.rolledBack),
 		Started: a.started, Ended: a.ended,
 	}
 	for _, i := range a.created {

@@ -17,6 +17,9 @@ type Rules struct {
 	// Source: DOC "Instance rollback" ("the system rolls back ECS instances, not the scaling activity") and "Activity
 	// status"; SDK ErrorMessagesItem. GUESS: that a purchase that comes short rolls any back.
 	RollBack RollBack `json:"rollBack"`
+	// RolledBackStayNamed counts and names rolled-back instances among those that the activity created. Source: GUESS; CS
+	// calls them "the instances that are created during the scale-out event".
+	RolledBackStayNamed bool `json:"rolledBackStayNamed"`
 	// CodesInText leaves ErrorCode and ErrorMessage of an activity empty, StatusMessage at "-", and tells the code in
 	// Detail alone, once for each attempt.
 	// Source: TF issue 3301; CS tells of ErrorCode.

@@ -22,7 +22,7 @@ const Default = LenientBase
 func Strict() Rules {
 	return Rules{
 		Base:     StrictBase,
-		RollBack: RollBackSome, CodesInText: true, OldestFirst: true, OneAtATime: true, LoseNoteOf: 4, NotesHoldStrings: true,
+		RollBack: RollBackSome, RolledBackStayNamed: true, CodesInText: true, OldestFirst: true, OneAtATime: true, LoseNoteOf: 4, NotesHoldStrings: true,
 		ForgetTokens: true, SlotBeforeToken: true,
 		RefuseNoChange: true, Expectation: true, PolicyDecides: true,
 		ListLags: true, BareNewcomers: true,
