@@ -27,6 +27,8 @@ const (
 	TagTargeting = "gpu-spot.autoscaling/targeting"
 	// TagSharedGPU is "true" where the nodes offer GPU memory instead of whole GPUs.
 	TagSharedGPU = "gpu-spot.autoscaling/shared-gpu"
+	// TagBuyForCPUPods is "true" where nodes with GPUs may be bought for pods that ask for none.
+	TagBuyForCPUPods = "gpu-spot.autoscaling/buy-for-cpu-pods"
 )
 
 // Cluster Autoscaler's options of a node group under the names of its flags: shorter than TagNodeTemplate has them, some of

@@ -146,6 +146,9 @@ func (f *fakeCloud) InstanceTypes(_ context.Context, ids []string) ([]alicloud.I
 	known := map[string]alicloud.InstanceType{
 		a10:  {ID: a10, VCPU: 8, MemoryGiB: 30, GPUs: 1, GPUModel: "NVIDIA A10", GPUMemoryGiB: 24, Arch: "amd64"},
 		v100: {ID: v100, VCPU: 8, MemoryGiB: 32, GPUs: 1, GPUModel: "NVIDIA V100", GPUMemoryGiB: 16, Arch: "amd64"},
+
+		fourA10: {ID: fourA10, VCPU: 128, MemoryGiB: 752, GPUs: 4, GPUModel: "NVIDIA A10", GPUMemoryGiB: 24, Arch: "amd64"},
+		plain:   {ID: plain, VCPU: 16, MemoryGiB: 32, Arch: "amd64"},
 	}
 	var found []alicloud.InstanceType
 	for _, id := range ids {

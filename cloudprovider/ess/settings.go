@@ -56,6 +56,8 @@ type Settings struct {
 	Targeting      Targeting
 	// SharedGPU says that the nodes offer the memory of their GPUs instead of whole GPUs.
 	SharedGPU bool
+	// BuyForCPUPods says that nodes with GPUs may be bought for pods that ask for none.
+	BuyForCPUPods bool
 
 	// Labels, Taints (sorted by key) and Resources are those of the pool's nodes, besides what every ACK node has.
 	Labels    map[string]string
@@ -242,6 +244,7 @@ var ownTags = map[string]readFunc{
 	api.TagCooldown:       func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
 	api.TagTargeting:      func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
 	api.TagSharedGPU:      func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
+	api.TagBuyForCPUPods:  func(s *Settings, v string) error { return readBool(&s.BuyForCPUPods, v) },
 
 	api.TagScaleDownUnneededTime:            readUnneededTime,
 	api.TagScaleDownUnreadyTime:             readUnreadyTime,

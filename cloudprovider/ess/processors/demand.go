@@ -15,10 +15,32 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-func isGPU(name apiv1.ResourceName) bool { return name == api.ResourceGPU || isSharedGPU(name) }
+// isGPU knows whole and shared GPUs of ACK, and what other device plugins call GPUs and parts of them: nvidia.com/gpu.shared,
+// nvidia.com/mig-1g.10gb, amd.com/gpu. The maker alone does not say: nvidia.com/hostdev is a network card.
+func isGPU(name apiv1.ResourceName) bool {
+	if name == api.ResourceGPU || isSharedGPU(name) {
+		return true
+	}
+	domain, device, _ := strings.Cut(string(name), "/")
+	return device == "gpu" || domain == "nvidia.com" && (strings.HasPrefix(device, "gpu") || strings.HasPrefix(device, "mig-"))
+}
 
 func isSharedGPU(name apiv1.ResourceName) bool {
 	return strings.HasPrefix(string(name), api.ResourceGPUPrefixACK)
+}
+
+// asksForGPU says whether the pod asks for a GPU. One that claims devices by Dynamic Resource Allocation may do so: what
+// they are, only their driver knows.
+func asksForGPU(pod *apiv1.Pod) bool {
+	asks := func(container apiv1.Container) bool {
+		for name, quantity := range container.Resources.Requests {
+			if isGPU(name) && !quantity.IsZero() {
+				return true
+			}
+		}
+		return false
+	}
+	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Containers, asks) || slices.ContainsFunc(pod.Spec.InitContainers, asks)
 }
 
 // gpuDemand tells pods with different GPU needs apart: GPU resources and node selector. It is empty for a pod that

@@ -52,6 +52,13 @@ func requesting(name, quantity string) podOption {
 	}
 }
 
+func initRequesting(name, quantity string) podOption {
+	return func(pod *apiv1.Pod) {
+		requests := apiv1.ResourceList{apiv1.ResourceName(name): resource.MustParse(quantity)}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, apiv1.Container{Resources: apiv1.ResourceRequirements{Requests: requests}})
+	}
+}
+
 func withoutGPU(pod *apiv1.Pod) {
 	delete(pod.Spec.Containers[0].Resources.Requests, api.ResourceGPU)
 }

@@ -1,7 +1,6 @@
 package processors
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -24,8 +23,9 @@ import (
 const gangBudget = 5 * time.Second
 
 // GangOrchestrator buys for one gang at a time, with core's all-or-nothing, which reaches the provider as
-// AtomicIncreaseSize; and for all pods of no gang together, as core would. All or nothing is meant of the pods that
-// the gang has yet to place: those that fit existing nodes were filtered out before. A gang must fit one offering.
+// AtomicIncreaseSize; for all other pods that ask for GPUs together, as core would; and for all pods that do not, for which
+// [GPUReserve] keeps it off nodes with GPUs. All or nothing is meant of the pods that the gang has yet to place: those that
+// fit existing nodes were filtered out before. A gang must fit one offering.
 //
 // Within one loop it tries one after the other until something is bought, which ends the loop, as it does in core. Who
 // was tried longest ago comes first, so that neither a gang that fits nowhere nor one that always fits starves others.
@@ -35,6 +35,8 @@ type GangOrchestrator struct {
 	clock clock.PassiveClock
 
 	autoscaling *cacontext.AutoscalingContext
+	// reserve is nil where none is among the processors.
+	reserve *GPUReserve
 	// lastTried orders the units by when their turn was; turn numbers the attempts.
 	lastTried map[string]int
 	turn      int
@@ -51,6 +53,9 @@ func NewGangOrchestrator(inner scaleup.Orchestrator, gangs *Gangs, clk clock.Pas
 func (o *GangOrchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
 	o.autoscaling = autoscaling
+	if processors != nil {
+		o.reserve, _ = processors.NodeGroupListProcessor.(*GPUReserve)
+	}
 	o.inner.Initialize(autoscaling, processors, registry, estimators, taintConfig)
 }
 
@@ -60,38 +65,30 @@ func (o *GangOrchestrator) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeIn
 	return o.inner.ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
 }
 
-// unit is what is bought for in one piece.
-type unit struct {
-	gang string // "" is all pods of no gang
-	pods []*apiv1.Pod
-	// minimum is how many of the pods a gang needs; it would take them all.
-	minimum int
-}
-
 // scaleUp is one call of the wrapped orchestrator.
 type scaleUp func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError)
 
-// ScaleUp tries the gangs among the pods, and the rest, until something is bought. The status it returns speaks for
-// all pods: of an attempt that failed to find an option, the reasons; of those that had no turn, that they wait.
+// ScaleUp tries the units of the pods until something is bought. The status it returns speaks for all pods: of an attempt
+// that failed to find an option, the reasons; of those that had no turn, that they wait.
 func (o *GangOrchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	call := func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 		return o.inner.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 	}
-	units := o.units(unschedulable)
-	if allOrNothing || len(units) == 1 && units[0].gang == "" {
-		return call(unschedulable, allOrNothing)
+	if allOrNothing {
+		return call(unschedulable, true)
 	}
 
 	began := o.clock.Now()
-	result := &status.ScaleUpStatus{Result: status.ScaleUpNotTried}
+	units, short := o.units(unschedulable)
+	result := &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(short)}
 	for i, u := range units {
 		o.turn++
-		o.lastTried[u.gang] = o.turn
+		o.lastTried[u.name] = o.turn
 		attempt, err := o.try(u, call)
 		if err != nil || attempt.Result == status.ScaleUpSuccessful {
 			attempt.PodsRemainUnschedulable = append(attempt.PodsRemainUnschedulable, result.PodsRemainUnschedulable...)
-			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, podsOf(units[i+1:])...)
+			attempt.PodsAwaitEvaluation = slices.Concat(attempt.PodsAwaitEvaluation, result.PodsAwaitEvaluation, podsOf(units[i+1:]))
 			return attempt, err
 		}
 		merge(result, attempt)
@@ -104,21 +101,35 @@ func (o *GangOrchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.No
 	return result, nil
 }
 
-// try buys for one unit. A gang that finds no room for all of its pods is content with its minimum.
+// try buys for one unit.
 func (o *GangOrchestrator) try(u unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	if u.gang == "" {
+	if u.name == gpuUnit {
 		return call(u.pods, false)
 	}
 	// The orchestrator of ProvisioningRequests flips this at every call, to alternate between them and other pods.
 	mode := o.autoscaling.ProvisioningRequestScaleUpMode
 	defer func() { o.autoscaling.ProvisioningRequestScaleUpMode = mode }()
+	var attempt *status.ScaleUpStatus
+	var err errors.AutoscalerError
+	if u.isGang() {
+		attempt, err = tryGang(u, call)
+	} else {
+		attempt, err = call(u.pods, false)
+	}
+	if !u.gpu && attempt != nil && o.reserve != nil {
+		o.reserve.explain(attempt, o.autoscaling.CloudProvider.NodeGroups())
+	}
+	return attempt, err
+}
 
-	attempt, err := call(u.pods, true)
-	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && u.minimum < len(u.pods) {
-		klog.V(1).Infof("Gang %s fits nowhere with %d pods, trying its minimum of %d", u.gang, len(u.pods), u.minimum)
-		attempt, err = call(u.pods[:u.minimum], true)
+// tryGang buys for all pods of a gang, or for its minimum where there is no room for all.
+func tryGang(gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	attempt, err := call(gang.pods, true)
+	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
+		klog.V(1).Infof("Gang %s fits nowhere with %d pods, trying its minimum of %d", gang.name, len(gang.pods), gang.minimum)
+		attempt, err = call(gang.pods[:gang.minimum], true)
 		if attempt != nil {
-			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, u.pods[u.minimum:]...)
+			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, gang.pods[gang.minimum:]...)
 		}
 	}
 	switch {
@@ -130,48 +141,6 @@ func (o *GangOrchestrator) try(u unit, call scaleUp) (*status.ScaleUpStatus, err
 		gangAttempts.WithLabelValues("no_options").Inc()
 	}
 	return attempt, err
-}
-
-// units splits the pods, those whose turn is longest ago first, then in the order of their creation.
-func (o *GangOrchestrator) units(unschedulable []*apiv1.Pod) []unit {
-	byGang := map[string]*unit{}
-	for _, pod := range unschedulable {
-		gang, missing := "", 0
-		if !isProvisioningRequest(pod) {
-			gang, missing = o.gangs.Missing(pod)
-		}
-		if byGang[gang] == nil {
-			byGang[gang] = &unit{gang: gang, minimum: missing}
-		}
-		byGang[gang].pods = append(byGang[gang].pods, pod)
-	}
-	units := make([]unit, 0, len(byGang))
-	for _, u := range byGang {
-		slices.SortStableFunc(u.pods, byCreation)
-		u.minimum = min(u.minimum, len(u.pods))
-		units = append(units, *u)
-	}
-	for gang := range o.lastTried {
-		if byGang[gang] == nil {
-			delete(o.lastTried, gang)
-		}
-	}
-	slices.SortFunc(units, func(a, b unit) int {
-		return cmp.Or(cmp.Compare(o.lastTried[a.gang], o.lastTried[b.gang]), byCreation(a.pods[0], b.pods[0]), cmp.Compare(a.gang, b.gang))
-	})
-	return units
-}
-
-func byCreation(a, b *apiv1.Pod) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-}
-
-func podsOf(units []unit) []*apiv1.Pod {
-	var pods []*apiv1.Pod
-	for _, u := range units {
-		pods = append(pods, u.pods...)
-	}
-	return pods
 }
 
 // merge adds an attempt that bought nothing. That there was no option says more than that nothing was tried.

@@ -76,6 +76,7 @@ func newOrchestrator(missing map[string]int) (*GangOrchestrator, *inner) {
 }
 
 func TestGangOrchestratorBuysInPieces(t *testing.T) {
+	cpu := newPods(2, "cpu", withoutGPU)
 	plain, a, b := newPods(2, "p"), newPods(3, "a", inGang("a", 3)), newPods(4, "b", inGang("b", 2))
 	tests := map[string]struct {
 		pods    []*apiv1.Pod
@@ -95,7 +96,7 @@ func TestGangOrchestratorBuysInPieces(t *testing.T) {
 		},
 		"a gang that has its minimum is ordinary": {
 			pods: slices.Concat(plain, a), room: 9,
-			calls: []string{"p-0,p-1,a-0,a-1,a-2"}, result: status.ScaleUpSuccessful,
+			calls: []string{"a-0,a-1,a-2,p-0,p-1"}, result: status.ScaleUpSuccessful,
 		},
 		"a gang that fits nowhere does not keep others from being bought for": {
 			pods: slices.Concat(plain, a), missing: map[string]int{"ml/a": 3}, room: 2,
@@ -105,13 +106,27 @@ func TestGangOrchestratorBuysInPieces(t *testing.T) {
 			pods: b, missing: map[string]int{"ml/b": 2}, room: 2,
 			calls: []string{"b-0,b-1,b-2,b-3!", "b-0,b-1!"}, result: status.ScaleUpSuccessful, await: []string{"b-2", "b-3"},
 		},
+		"pods that ask for GPUs and pods that do not are bought for apart, GPUs first": {
+			pods: slices.Concat(cpu, plain), room: 9, calls: []string{"p-0,p-1"}, result: status.ScaleUpSuccessful, await: []string{"cpu-0", "cpu-1"},
+		},
+		"GPU pods that fit nowhere do not keep CPU pods from being bought for": {
+			pods: slices.Concat(cpu, newPods(3, "p")), room: 2, calls: []string{"p-0,p-1,p-2", "cpu-0,cpu-1"}, result: status.ScaleUpSuccessful, remain: 3,
+		},
+		"a gang of which core has hidden pods is not bought in pieces": {
+			pods: slices.Concat(plain, a[:2]), missing: map[string]int{"ml/a": 3}, room: 9,
+			calls: []string{"p-0,p-1"}, result: status.ScaleUpSuccessful, await: []string{"a-0", "a-1"},
+		},
+		"nothing is tried where core has hidden some of the only gang": {
+			pods: a[:2], missing: map[string]int{"ml/a": 3}, room: 9,
+			result: status.ScaleUpNotTried, await: []string{"a-0", "a-1"},
+		},
 		"where nothing fits all pods are reported": {
 			pods: slices.Concat(plain, a), missing: map[string]int{"ml/a": 3}, room: 1,
 			calls: []string{"a-0,a-1,a-2!", "p-0,p-1"}, result: status.ScaleUpNoOptionsAvailable, remain: 5,
 		},
 		"pods of a ProvisioningRequest are left to its orchestrator": {
-			pods:    newPods(2, "pr", inGang("a", 2), annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "r")),
-			missing: map[string]int{"ml/a": 2}, room: 9, calls: []string{"pr-0,pr-1"}, result: status.ScaleUpSuccessful,
+			pods:    newPods(2, "pr", inGang("a", 3), withoutGPU, annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "r")),
+			missing: map[string]int{"ml/a": 3}, room: 9, calls: []string{"pr-0,pr-1"}, result: status.ScaleUpSuccessful,
 		},
 	}
 	for name, test := range tests {
@@ -126,6 +141,16 @@ func TestGangOrchestratorBuysInPieces(t *testing.T) {
 			assert.ElementsMatch(t, test.await, names(result.PodsAwaitEvaluation))
 		})
 	}
+}
+
+func TestGPUPodsAndCPUPodsTakeTurns(t *testing.T) {
+	o, core := newOrchestrator(nil)
+	core.room = 9
+	for range 4 {
+		_, err := o.ScaleUp(append(newPods(1, "cpu", withoutGPU), newPods(1, "gpu")...), nil, nil, nil, false)
+		require.Nil(t, err)
+	}
+	assert.Equal(t, []string{"gpu-0", "cpu-0", "gpu-0", "cpu-0"}, core.calls)
 }
 
 func TestGangsTakeTurns(t *testing.T) {
@@ -176,12 +201,14 @@ func TestErrorOfAGangEndsTheLoopAndGivesOthersTheNext(t *testing.T) {
 	assert.Equal(t, []string{"a-0,a-1!", "p-0"}, core.calls)
 }
 
-func TestGangsDoNotDisturbTheTurnsOfProvisioningRequests(t *testing.T) {
+func TestGangsAndCPUPodsDoNotDisturbTheTurnsOfProvisioningRequests(t *testing.T) {
 	o, _ := newOrchestrator(map[string]int{"ml/a": 2})
-	for _, mode := range []bool{true, false} {
-		o.autoscaling.ProvisioningRequestScaleUpMode = mode
-		_, err := o.ScaleUp(newPods(2, "a", inGang("a", 2)), nil, nil, nil, false)
-		require.Nil(t, err)
-		assert.Equal(t, mode, o.autoscaling.ProvisioningRequestScaleUpMode)
+	for _, pods := range [][]*apiv1.Pod{newPods(2, "a", inGang("a", 2)), newPods(2, "cpu", withoutGPU)} {
+		for _, mode := range []bool{true, false} {
+			o.autoscaling.ProvisioningRequestScaleUpMode = mode
+			_, err := o.ScaleUp(pods, nil, nil, nil, false)
+			require.Nil(t, err)
+			assert.Equal(t, mode, o.autoscaling.ProvisioningRequestScaleUpMode)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
 	"k8s.io/autoscaler/cluster-autoscaler/estimator"
 	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroups"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
@@ -49,9 +50,18 @@ func NewStagedOrchestrator(inner scaleup.Orchestrator) *StagedOrchestrator {
 func (o *StagedOrchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
 	o.autoscaling = autoscaling
-	o.ranking, _ = processors.NodeGroupListProcessor.(*CheapestFirst)
+	o.ranking = rankingOf(processors.NodeGroupListProcessor)
 	o.limit, _ = processors.BinpackingLimiter.(*TimeLimit)
 	o.inner.Initialize(autoscaling, processors, registry, estimators, taintConfig)
+}
+
+// rankingOf is nil where the processor does not rank.
+func rankingOf(processor nodegroups.NodeGroupListProcessor) *CheapestFirst {
+	if reserve, ok := processor.(*GPUReserve); ok {
+		processor = reserve.next
+	}
+	ranking, _ := processor.(*CheapestFirst)
+	return ranking
 }
 
 // ScaleUpToNodeGroupMinSize is left to the wrapped orchestrator.

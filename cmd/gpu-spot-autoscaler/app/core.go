@@ -7,7 +7,6 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
-	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
-	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -44,7 +42,7 @@ type podFlow struct {
 
 func newPodFlow(config *Config, provisioning *provisioning, doomed func(*apiv1.Node) bool) *podFlow {
 	flow := &podFlow{}
-	chain := podlistprocessor.NewDefaultPodListProcessor(scheduling.ScheduleAnywhere)
+	chain := processors.NewPodListProcessor()
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
 		provisioning.extend(chain)
@@ -120,12 +118,12 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 // the cooldown is of a pool.
 func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events processors.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
-	cheapest := processors.NewCheapestFirst(provider, config.Clock)
 	all.CustomResourcesProcessor = processors.NewDyingNodes(provider, all.CustomResourcesProcessor)
 	all.TemplateNodeInfoProvider = processors.NewTemplates(provider, events)
 	all.PodListProcessor = flow.hold
 	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
-	all.NodeGroupListProcessor = cheapest
+	cheapest := processors.NewCheapestFirst(provider, config.Clock)
+	all.NodeGroupListProcessor = processors.NewGPUReserve(provider, cheapest)
 	all.BinpackingLimiter = processors.NewTimeLimit(cheapest, config.Autoscaling.MaxBinpackingTime, config.Clock)
 	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider, config.Autoscaling.ScaleDownDelayAfterAdd}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
 	if flow.fakes != nil {
