@@ -211,3 +211,21 @@ func TestPruningDoesNotMakeItDearer(t *testing.T) {
 	}
 	assert.Greater(t, pruned, 100*10, "the search should be short")
 }
+
+// The first expander decides what is looked at: only least-price is content with the cheapest.
+func TestOtherExpandersChooseOfAllOfferings(t *testing.T) {
+	of := catalogue{"spot": offer("spot", 1, "1"), "reserved": offer("reserved", 5, "1")}
+	for name, test := range map[string]struct {
+		prune bool
+		of    []string
+	}{
+		"least-price": {true, []string{"spot"}},
+		"others, which may prefer the dearer one": {false, []string{"spot", "reserved"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			core := newRealCore(t, of, &Gangs{}, test.prune)
+			core.loop(newPods(2, "p", replicated))
+			assert.ElementsMatch(t, test.of, core.expander.of)
+		})
+	}
+}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // podFlow is the way of a pending pod to the orchestrator that buys for it.
@@ -122,9 +124,12 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 	all.TemplateNodeInfoProvider = processors.NewTemplates(provider, events)
 	all.PodListProcessor = flow.hold
 	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
-	cheapest := processors.NewCheapestFirst(provider, config.Clock)
-	all.NodeGroupListProcessor = processors.NewGPUReserve(provider, cheapest)
-	all.BinpackingLimiter = processors.NewTimeLimit(cheapest, config.Autoscaling.MaxBinpackingTime, config.Clock)
+	if prefersCheapest(config.Autoscaling.ExpanderNames) {
+		cheapest := processors.NewCheapestFirst(provider, config.Clock)
+		all.NodeGroupListProcessor, all.BinpackingLimiter = cheapest, cheapest
+	}
+	all.NodeGroupListProcessor = processors.NewGPUReserve(provider, all.NodeGroupListProcessor)
+	all.BinpackingLimiter = processors.NewTimeLimit(all.BinpackingLimiter, config.Autoscaling.MaxBinpackingTime, config.Clock)
 	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider, config.Autoscaling.ScaleDownDelayAfterAdd}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
 	if flow.fakes != nil {
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
@@ -132,6 +137,13 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 	}
 	all.ScaleUpStatusProcessor = processors.NewDiscreet(all.ScaleUpStatusProcessor, flow.evacuees.Injected, processors.Returning)
 	return all
+}
+
+// prefersCheapest says whether the first of the expanders is least-price. Only then may offerings that cannot be cheaper be
+// left out: any other expander goes by something else, and has to be offered all there are.
+func prefersCheapest(expanders string) bool {
+	first, _, _ := strings.Cut(expanders, ",")
+	return first == pricing.LeastPriceName
 }
 
 // pools shows the provider's pools as scale-down wants to see them.
