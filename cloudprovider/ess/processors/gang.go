@@ -80,6 +80,12 @@ type census struct {
 	running, pending, unplaced int
 }
 
+// censusOf returns that of the pod's gang, nil where it has none.
+func censusOf(gangs map[string]*census, pod *apiv1.Pod) *census {
+	name, _, _ := gangOf(pod)
+	return gangs[name]
+}
+
 func (c census) complete() bool { return c.running+c.pending >= c.size }
 
 // missing is how many of the unplaced pods it takes to reach the gang's size.

@@ -38,10 +38,11 @@ const (
 //   - pods of a gang that is not complete: pending and scheduled ones together are fewer than its declared size. A
 //     complete gang does not settle, since it said how many are to come.
 //
-// The chain of processors that it wraps runs first, on all pods: whatever fits nodes that exist or are on their way is
-// placed there in the snapshot, and only what is left is held. So scale-down sees the nodes that held pods would need
-// as used, as it does for pods that nothing can be bought for, and need not be stopped: a gang may stay incomplete for
-// ever, and in a busy cluster something is always settling.
+// The chain of processors that it wraps never sees the pods of an incomplete gang. It would place them in the snapshot
+// on nodes that exist, and those would look used to scale-down for as long as the gang is incomplete, which may be for
+// ever: the last pod is over a quota, and no scheduler binds the others. All other pods pass through the chain before
+// some are held: whatever fits nodes that exist or are on their way is placed there. So scale-down sees the nodes that
+// settling pods would need as used, and need not be stopped.
 type Hold struct {
 	inner    pods.PodListProcessor
 	arrivals *Arrivals
@@ -88,9 +89,13 @@ func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1
 		pending.Insert(pod.UID)
 	}
 	gangs := h.countPending(ctx, unschedulable)
+	if err := countRunning(ctx, gangs); err != nil {
+		// Without the count a gang is complete only if all of it is pending: better late than in pieces.
+		klog.Errorf("Holding gangs back of which some may run, cannot list pods: %v", err)
+	}
 	h.prune(pending)
 
-	left, err := h.inner.Process(ctx, unschedulable)
+	left, err := h.inner.Process(ctx, withoutIncomplete(gangs, unschedulable))
 	if err != nil {
 		return nil, err
 	}
@@ -98,11 +103,21 @@ func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1
 		left = h.supervised.judge(ctx, left)
 	}
 	h.countUnplaced(gangs, pending, left)
-	if err := countRunning(ctx, gangs); err != nil {
-		// Without the count no gang is complete: better late than in pieces.
-		klog.Errorf("Holding all gangs back, cannot list pods: %v", err)
-	}
 	return h.release(gangs, pending, left), nil
+}
+
+// withoutIncomplete leaves out the pods of gangs that are not complete.
+func withoutIncomplete(gangs map[string]*census, pods []*apiv1.Pod) []*apiv1.Pod {
+	kept := make([]*apiv1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		if gang := censusOf(gangs, pod); gang != nil && !gang.complete() && !isProvisioningRequest(pod) {
+			klog.V(2).Infof("Holding pod %s/%s: its gang has %d of %d pods", pod.Namespace, pod.Name, gang.running+gang.pending, gang.size)
+			continue
+		}
+		kept = append(kept, pod)
+	}
+	heldPods.WithLabelValues("gang").Set(float64(len(pods) - len(kept)))
+	return kept
 }
 
 // release splits what is left into what is bought for now, which it returns, and what is held.
@@ -112,24 +127,18 @@ func (h *Hold) release(gangs map[string]*census, pending sets.Set[types.UID], le
 		h.gangs.missing[name] = gang.missing()
 	}
 	var released, ordinary []*apiv1.Pod
-	var incomplete int
 	for _, pod := range left {
-		name, _, _ := gangOf(pod)
-		gang := gangs[name]
+		gang := censusOf(gangs, pod)
 		switch {
 		case !pending.Has(pod.UID) || isProvisioningRequest(pod):
 			released = append(released, pod) // added by the chain, not by a user: nothing to wait for
 		case gang == nil || gang.missing() == 0:
 			ordinary = append(ordinary, pod) // also what a gang wants beyond its minimum
-		case gang.complete():
-			released = append(released, pod)
 		default:
-			incomplete++
-			klog.V(2).Infof("Holding pod %s/%s: its gang has %d of %d pods", pod.Namespace, pod.Name, gang.running+gang.pending, gang.size)
+			released = append(released, pod)
 		}
 	}
 	settled, settling := h.settle(ordinary)
-	heldPods.WithLabelValues("gang").Set(float64(incomplete))
 	heldPods.WithLabelValues("settling").Set(float64(settling))
 	return append(released, settled...)
 }
@@ -245,8 +254,8 @@ func (h *Hold) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1.
 
 func (h *Hold) countUnplaced(gangs map[string]*census, pending sets.Set[types.UID], left []*apiv1.Pod) {
 	for _, pod := range left {
-		if name, _, _ := gangOf(pod); gangs[name] != nil && pending.Has(pod.UID) {
-			gangs[name].unplaced++
+		if gang := censusOf(gangs, pod); gang != nil && pending.Has(pod.UID) {
+			gang.unplaced++
 		}
 	}
 }
@@ -264,8 +273,8 @@ func countRunning(ctx *cacontext.AutoscalingContext, gangs map[string]*census) e
 		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if name, _, _ := gangOf(pod); gangs[name] != nil {
-			gangs[name].running++
+		if gang := censusOf(gangs, pod); gang != nil {
+			gang.running++
 		}
 	}
 	return nil

@@ -13,6 +13,8 @@ import (
 	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // chain stands for core's processors: it takes away pods that fit existing nodes and may add some of its own.
@@ -219,6 +221,39 @@ func TestGangsAreHeldUntilComplete(t *testing.T) {
 				assert.Equal(t, "ml/g", gang)
 				assert.Equal(t, test.missing, missing)
 			}
+		})
+	}
+}
+
+// Seven of a gang of eight exist; the eighth is never made, because of a quota. Its scheduler binds none of them.
+func TestIncompleteGangKeepsNoIdleNodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		pods []*apiv1.Pod
+		used int
+	}{
+		"an incomplete gang leaves them to scale-down":   {newPods(7, "g", inGang("g", 8), replicated), 0},
+		"a complete gang uses them":                      {newPods(7, "g", inGang("g", 7), replicated), 7},
+		"others have the places that it does not occupy": {append(newPods(7, "g", inGang("g", 8), replicated), newPods(3, "p", replicated)...), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var nodes []*apiv1.Node
+			for i := range 7 {
+				nodes = append(nodes, newNode(fmt.Sprint("idle-", i), "cpu", "8", "memory", "32Gi", "pods", "64", api.ResourceGPU, "1"))
+			}
+			core := newRealCore(t, nil, nil, true)
+			require.NoError(t, core.ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
+			clk := testingclock.NewFakePassiveClock(epoch)
+			hold := NewHold(core.chain, NewArrivals(clk), &Gangs{}, clk, 0)
+			left, err := hold.Process(core.ctx, test.pods)
+			require.NoError(t, err)
+			assert.Empty(t, left)
+			infos, err := core.ctx.ClusterSnapshot.ListNodeInfos()
+			require.NoError(t, err)
+			used := 0
+			for _, info := range infos {
+				used += len(info.Pods())
+			}
+			assert.Equal(t, test.used, used)
 		})
 	}
 }
