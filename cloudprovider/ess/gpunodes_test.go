@@ -4,8 +4,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
@@ -60,6 +63,49 @@ func TestNodesWithGPUsAreBoughtForCPUPodsWhereTheTagAllowsIt(t *testing.T) {
 			for id, buys := range test.buys {
 				assert.Equal(t, buys, f.provider.BuysForCPUPods(id), id)
 			}
+		})
+	}
+}
+
+func TestNodeIsKnownByWhatItsOfferingPromises(t *testing.T) {
+	cloud := newFakeCloud(tagged(spotGroup("asg-1"), "gpu-spot.autoscaling/shared-gpu", "true"))
+	ours := cloud.launch(1, "asg-1", "asa-0", a10, "zone-a")
+	f := newFixture(t, launching(cloud, a10))
+	f.refresh()
+	template := f.provider.TemplateOf(nodeOf(ours[0]))
+	require.NotNil(t, template)
+	assert.True(t, isPositive(template.Status.Allocatable, api.ResourceGPUMemory))
+	assert.False(t, isPositive(template.Status.Allocatable, api.ResourceGPU))
+	assert.Nil(t, f.provider.TemplateOf(nodeOf("i-foreign")))
+	assert.Nil(t, f.provider.TemplateOf(&apiv1.Node{}))
+}
+
+func TestPoolThatSharesTheMemoryOfSeveralGPUsIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		key, value string
+		types      []string
+		refused    bool
+	}{
+		"by our tag":            {"gpu-spot.autoscaling/shared-gpu", "true", []string{a10, fourA10}, true},
+		"by ACK's label":        {"k8s.io/cluster-autoscaler/node-template/label/ack.node.gpu.schedule", "core_mem", []string{fourA10}, true},
+		"by the amount":         {"gpu-spot.autoscaling/resources/aliyun.com/gpu-mem", "88", []string{fourA10}, true},
+		"one GPU may be shared": {"gpu-spot.autoscaling/shared-gpu", "true", []string{a10}, false},
+		"whole GPUs":            {"gpu-spot.autoscaling/shared-gpu", "false", []string{fourA10}, false},
+		"GPUs by topology":      {"k8s.io/cluster-autoscaler/node-template/label/ack.node.gpu.schedule", "topology", []string{fourA10}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, launching(newFakeCloud(tagged(spotGroup("asg-1"), test.key, test.value)), test.types...))
+			f.refresh()
+			problems := f.events.about("SpotPoolProblem")
+			if !test.refused {
+				assert.Empty(t, problems)
+				assert.NotEmpty(t, f.groupIDs())
+				return
+			}
+			assert.Empty(t, f.groupIDs())
+			require.Len(t, problems, 1)
+			assert.Contains(t, problems[0], "asg-1 (shared_gpu)")
+			assert.Contains(t, problems[0], fourA10+" has 4 GPUs")
 		})
 	}
 }

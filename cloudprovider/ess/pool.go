@@ -88,7 +88,7 @@ type pool struct {
 // PoolError says which pool is out of order and through what.
 type PoolError struct {
 	Pool string
-	// Reason is one of tags, configuration, instance_type, vswitch.
+	// Reason is one of tags, configuration, instance_type, vswitch, shared_gpu.
 	Reason string
 	Err    error
 }
@@ -156,6 +156,9 @@ func buildPool(source poolSource, known *facts) (*pool, []error, *PoolError) {
 		return fail("vswitch", errors.Join(append(partial, errors.New("no vSwitch gives it a zone"))...))
 	}
 	built.offer(source.region, configuration, shapes, zones, tags)
+	if err := built.sharedGPUs(); err != nil {
+		return fail("shared_gpu", err)
+	}
 	built.aim(source.whole)
 	built.group2offering(source, configuration, tags)
 	built.retire(source, configuration, tags, known)

@@ -87,14 +87,18 @@ func templateName(poolID string) string {
 	return fmt.Sprintf("template-%.40s-%s", pool, rand.String(10))
 }
 
-// gpuSchedule is how ACK will hand out the GPUs: as the label that nodes of the pool get says, if there is one.
+// gpuSchedule is how ACK will hand out the GPUs: as the label that nodes of the pool get says, if there is one. A tag for
+// the amount of a resource says it too, since a node offers its GPUs in one way only.
 func (spec TemplateSpec) gpuSchedule() string {
 	schedule := spec.Settings.Labels[api.LabelGPUSchedule]
+	tagged := func(name apiv1.ResourceName) bool { return isPositive(spec.Settings.Resources, name) }
 	switch {
 	case schedule != "":
 		return schedule
-	case spec.Settings.SharedGPU:
+	case spec.Settings.SharedGPU || tagged(api.ResourceGPUMemory):
 		return scheduleMemory
+	case tagged(api.ResourceTopologyGPU):
+		return scheduleTopology
 	}
 	return scheduleWhole
 }

@@ -139,6 +139,16 @@ func TestTemplateOfSharedGPUs(t *testing.T) {
 			schedule: "topology", counted: "aliyun.com/gpu",
 			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu": "4"},
 		},
+		"by a tag for the amount alone": {
+			settings: Settings{Resources: apiv1.ResourceList{"aliyun.com/gpu-mem": resource.MustParse("92")}},
+			schedule: "cgpu", counted: "aliyun.com/gpu-mem",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu-mem": "92", "aliyun.com/gpu-count": "4"},
+		},
+		"by topology, by a tag for the amount alone": {
+			settings: Settings{Resources: apiv1.ResourceList{"aliyun.com/gpu": resource.MustParse("4")}},
+			schedule: "topology", counted: "aliyun.com/gpu",
+			want: map[apiv1.ResourceName]string{"nvidia.com/gpu": "0", "aliyun.com/gpu": "4"},
+		},
 		"with the amount from a tag": {
 			settings: Settings{SharedGPU: true, Resources: apiv1.ResourceList{"aliyun.com/gpu-mem": resource.MustParse("92")}},
 			schedule: "cgpu", counted: "aliyun.com/gpu-mem",

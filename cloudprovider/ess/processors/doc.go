@@ -4,6 +4,7 @@
 //
 //   - [Trigger] starts the loop: on a pod nobody could place, on the end of a settle window, on a reclaim notice;
 //   - [DyingNodes] takes nodes under reclaim out of everything the loop sees;
+//   - [GPUReadiness] takes nodes for ready when they offer the GPUs that were promised;
 //   - [Templates] says what a new node of each offering would look like;
 //   - [Hold] keeps back pods whose company is still arriving: half-created jobs and incomplete gangs;
 //   - [NewPodListProcessor] has GPU pods placed before others;

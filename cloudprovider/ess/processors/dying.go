@@ -7,8 +7,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/customresources"
 	drasnapshot "k8s.io/autoscaler/cluster-autoscaler/simulator/dynamicresources/snapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
-
-	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Doom knows which nodes are being reclaimed, and which are no capacity for other reasons.
@@ -22,13 +20,10 @@ type Doom interface {
 }
 
 // DyingNodes removes nodes under reclaim, and those that are out of service, from both node lists of a loop, the first thing
-// that core asks a processor to do. They are then neither capacity for pending pods (a cordon alone would not do: pods that tolerate everything
-// still fit a cordoned node) nor broken nodes (of which too many make core stop buying, just when it must), and their
-// pods neither count for spreading nor block a volume for their successors. Nor do they pass for what was bought meanwhile:
-// core takes what a group lacks of its target for what is still to come, and such nodes are no part of the target.
-//
-// It also lets nodes pass as ready whose GPUs are shared: they have a GPU label but no nvidia.com/gpu, from which the
-// processor behind it would conclude that the driver is missing.
+// that core asks a processor to do. They are then neither capacity for pending pods (a cordon alone would not do: pods that
+// tolerate everything still fit a cordoned node) nor broken nodes (of which too many make core stop buying, just when it
+// must), and their pods neither count for spreading nor block a volume for their successors. Nor do they pass for what was
+// bought meanwhile: core takes what a group lacks of its target for what is still to come, and such nodes are no part of it.
 type DyingNodes struct {
 	doom Doom
 	next customresources.CustomResourcesProcessor
@@ -36,7 +31,7 @@ type DyingNodes struct {
 
 var _ customresources.CustomResourcesProcessor = (*DyingNodes)(nil)
 
-// NewDyingNodes puts itself in front of another processor, normally core's default one for GPUs.
+// NewDyingNodes puts itself in front of another processor.
 func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor) *DyingNodes {
 	return &DyingNodes{doom: doom, next: next}
 }
@@ -47,18 +42,7 @@ func (p *DyingNodes) FilterOutNodesWithUnreadyResources(
 ) ([]*apiv1.Node, []*apiv1.Node) {
 	p.doom.BeginLoop(allNodes)
 	p.count(allNodes)
-	alive := p.alive(allNodes)
-
-	var shared, judged []*apiv1.Node
-	for _, node := range p.alive(readyNodes) {
-		if sharesGPU(node) {
-			shared = append(shared, node)
-		} else {
-			judged = append(judged, node)
-		}
-	}
-	alive, ready := p.next.FilterOutNodesWithUnreadyResources(ctx, alive, judged, dra)
-	return alive, append(ready, shared...)
+	return p.next.FilterOutNodesWithUnreadyResources(ctx, p.alive(allNodes), p.alive(readyNodes), dra)
 }
 
 func (p *DyingNodes) alive(nodes []*apiv1.Node) []*apiv1.Node {
@@ -85,25 +69,12 @@ func (p *DyingNodes) count(nodes []*apiv1.Node) {
 	nodesOutOfService.Set(float64(others))
 }
 
-// GetNodeResourceTargets counts the GPUs of a node against cluster-wide GPU limits. Shared GPUs do not count, and
-// neither does a foreign node whose GPUs cannot be known: the processor behind would fail the whole scale-up.
+// GetNodeResourceTargets is left to the processor behind.
 func (p *DyingNodes) GetNodeResourceTargets(
 	ctx *cacontext.AutoscalingContext, node *apiv1.Node, group cloudprovider.NodeGroup,
 ) ([]customresources.CustomResourceTarget, errors.AutoscalerError) {
-	if sharesGPU(node) || (group == nil && !offers(node, api.ResourceGPU)) {
-		return nil, nil
-	}
 	return p.next.GetNodeResourceTargets(ctx, node, group)
 }
 
 // CleanUp is called when the autoscaler ends.
 func (p *DyingNodes) CleanUp() { p.next.CleanUp() }
-
-func sharesGPU(node *apiv1.Node) bool {
-	return offers(node, api.ResourceGPUMemory) && !offers(node, api.ResourceGPU)
-}
-
-func offers(node *apiv1.Node, name apiv1.ResourceName) bool {
-	quantity, ok := node.Status.Allocatable[name]
-	return ok && !quantity.IsZero()
-}
