@@ -56,6 +56,23 @@ func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 	}
 }
 
+func TestTheDocsNameTheVersionsOfKubernetesThatTheStoriesRunOn(t *testing.T) {
+	modules, err := filepath.Glob("../test/cluster/controlplane/*.mod")
+	require.NoError(t, err)
+	require.NotEmpty(t, modules)
+	for _, path := range modules {
+		module, err := os.ReadFile(path)
+		require.NoError(t, err)
+		version := regexp.MustCompile(`k8s\.io/kubernetes v(\S+)`).FindSubmatch(module)
+		require.NotNil(t, version, path)
+		for _, page := range []string{"../README.md", "../docs/install.md", "../docs/operations.md"} {
+			text, err := os.ReadFile(page)
+			require.NoError(t, err)
+			assert.True(t, strings.Contains(string(text), string(version[1])), "%s does not name %s", page, version[1])
+		}
+	}
+}
+
 func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 	inCode := sets.New[string]()
 	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
