@@ -6,10 +6,8 @@ import (
 	"hash/fnv"
 	"slices"
 	"strconv"
-	"strings"
 
 	apiv1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/config/dynamic"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -36,9 +34,12 @@ func (o offering) priced() pricing.Offering {
 	return pricing.Offering{InstanceType: o.InstanceType, Zone: o.Zone, Spot: o.Purchase == PurchaseSpot}
 }
 
+// anyOffering stands for type and zone in the node group of a pool that cannot be targeted.
+const anyOffering = "any"
+
 // wholeGroupID is the node group of a pool that cannot be targeted.
 func wholeGroupID(poolID string, purchase Purchase) string {
-	return offering{"any", "any", purchase}.groupID(poolID)
+	return offering{anyOffering, anyOffering, purchase}.groupID(poolID)
 }
 
 // targeting is how a pool is made to deliver one particular offering.
@@ -160,7 +161,7 @@ func buildPool(source poolSource, known *facts) (*pool, []error, *PoolError) {
 		return fail("shared_gpu", err)
 	}
 	built.aim(source.whole)
-	built.group2offering(source, configuration, tags)
+	built.group2offering()
 	built.retire(source, configuration, tags, known)
 	return built, partial, nil
 }
@@ -244,22 +245,14 @@ func (p *pool) aim(foundWhole bool) {
 }
 
 // group2offering names the node groups of the pool.
-func (p *pool) group2offering(source poolSource, configuration alicloud.ScalingConfiguration, tags map[string]string) {
-	if p.targeting != targetWhole {
-		for _, offered := range p.offerings {
-			p.byGroupID[offered.groupID(p.id)] = offered
-		}
+func (p *pool) group2offering() {
+	if p.targeting == targetWhole {
+		p.byGroupID[wholeGroupID(p.id, p.purchase)] = p.whole()
 		return
 	}
-	id := wholeGroupID(p.id, p.purchase)
-	smallest := *slices.MinFunc(p.offerings, func(a, b *knownOffering) int { return compareShapes(a.shape, b.shape) })
-	smallest.priceCap = 0 // each type keeps its own, see priceOf
-	if !sameZone(p.offerings) {
-		smallest.Zone = ""
+	for _, offered := range p.offerings {
+		p.byGroupID[offered.groupID(p.id)] = offered
 	}
-	smallest.foresee(id, source.region, p, configuration, tags)
-	metav1.SetMetaDataAnnotation(&smallest.template.ObjectMeta, api.AnnotationWholePool, p.id)
-	p.byGroupID[id] = &smallest
 }
 
 // retire keeps node groups for offerings that the pool launches no more but of which instances are left.
@@ -300,26 +293,4 @@ func versionOf(spec TemplateSpec, tags map[string]string) string {
 	digest := fnv.New64a()
 	fmt.Fprintf(digest, "%+v %v", spec, tags) // fmt prints maps sorted by key
 	return strconv.FormatUint(digest.Sum64(), 36)
-}
-
-func compareShapes(a, b alicloud.InstanceType) int {
-	if a.GPUs != b.GPUs {
-		return a.GPUs - b.GPUs
-	}
-	if a.VCPU != b.VCPU {
-		return a.VCPU - b.VCPU
-	}
-	if a.MemoryGiB != b.MemoryGiB {
-		return int(a.MemoryGiB - b.MemoryGiB)
-	}
-	return strings.Compare(a.ID, b.ID)
-}
-
-func sameZone(offerings []*knownOffering) bool {
-	for _, o := range offerings {
-		if o.Zone != offerings[0].Zone {
-			return false
-		}
-	}
-	return true
 }

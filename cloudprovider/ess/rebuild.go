@@ -130,11 +130,7 @@ func (p *Provider) regroup() {
 			if p.handles[id] != nil {
 				continue
 			}
-			handle := &Offering{provider: p, id: id, poolID: pool.id, offering: known.offering}
-			if pool.targeting == targetWhole {
-				handle.offering = offering{"any", "any", pool.purchase}
-			}
-			p.handles[id] = handle
+			p.handles[id] = &Offering{provider: p, id: id, poolID: pool.id, offering: known.offering}
 		}
 	}
 	slices.SortFunc(ids, strings.Compare)

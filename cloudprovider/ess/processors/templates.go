@@ -95,7 +95,7 @@ func (t *Templates) of(group cloudprovider.NodeGroup, daemons string, daemonSets
 	}
 	offered := t.versions.TemplateVersion(id)
 	version := offered + "|" + daemons
-	if known != nil && known.fingerprint == version+t.learned(id, known.info.Node()) {
+	if known != nil && known.fingerprint == version+t.learned(id) {
 		return known.info
 	}
 	info, err := simulator.SanitizedTemplateNodeInfoFromNodeGroup(&cutDown{NodeGroup: group, smallest: t.smallest}, daemonSets, taintConfig)
@@ -108,14 +108,14 @@ func (t *Templates) of(group cloudprovider.NodeGroup, daemons string, daemonSets
 	}
 	templateBuilds.Inc()
 	delete(t.complaints, id)
-	t.built[id] = &template{version: offered, fingerprint: version + t.learned(id, info.Node()), info: info}
+	t.built[id] = &template{version: offered, fingerprint: version + t.learned(id), info: info}
 	return info
 }
 
 // unlearn forgets what nodes have shown of a type in a pool when its offering has changed, such as by a larger disk.
 func (t *Templates) unlearn(groupID string, now time.Time) {
 	if known := t.built[groupID]; known != nil && known.version != t.versions.TemplateVersion(groupID) {
-		key := machineKey(groupID, known.info.Node())
+		key := machineKey(groupID)
 		delete(t.smallest, key)
 		t.since[key] = now
 	}
@@ -140,7 +140,7 @@ func (t *Templates) learn(provider cloudprovider.CloudProvider, readyNodes []*ap
 		if err != nil || group == nil || node.Spec.Unschedulable {
 			continue
 		}
-		key := machineKey(group.Id(), node)
+		key := machineKey(group.Id())
 		if node.CreationTimestamp.Time.Before(t.since[key]) {
 			continue
 		}
@@ -160,9 +160,9 @@ func (t *Templates) learn(provider cloudprovider.CloudProvider, readyNodes []*ap
 
 var learnedResources = []apiv1.ResourceName{apiv1.ResourceCPU, apiv1.ResourceMemory, apiv1.ResourceEphemeralStorage, apiv1.ResourcePods}
 
-func (t *Templates) learned(groupID string, node *apiv1.Node) string {
+func (t *Templates) learned(groupID string) string {
 	var text strings.Builder
-	smallest := t.smallest[machineKey(groupID, node)]
+	smallest := t.smallest[machineKey(groupID)]
 	for _, name := range learnedResources {
 		if quantity, ok := smallest[name]; ok {
 			fmt.Fprintf(&text, "|%s=%s", name, quantity.String())
@@ -171,10 +171,11 @@ func (t *Templates) learned(groupID string, node *apiv1.Node) string {
 	return text.String()
 }
 
-// machineKey names what has one kubelet configuration and one size: a type in a pool. The pool begins the group's id.
-func machineKey(groupID string, node *apiv1.Node) string {
-	pool, _, _ := strings.Cut(groupID, "/")
-	return pool + "/" + node.Labels[apiv1.LabelInstanceTypeStable]
+// machineKey names what has one kubelet configuration and one size: a type in a pool, with which the group's id begins. For
+// a pool whose types cannot be told apart it is all of them, since its template promises what the least of them keeps.
+func machineKey(groupID string) string {
+	parts := strings.SplitN(groupID, "/", 3)
+	return strings.Join(parts[:min(2, len(parts))], "/")
 }
 
 // CleanUp is called when the autoscaler ends.
@@ -195,7 +196,7 @@ func (c *cutDown) TemplateNodeInfo() (*framework.NodeInfo, error) {
 		return nil, fmt.Errorf("%s has no template", c.Id())
 	}
 	node := info.Node().DeepCopy()
-	for name, least := range c.smallest[machineKey(c.Id(), node)] {
+	for name, least := range c.smallest[machineKey(c.Id())] {
 		if promised, ok := node.Status.Allocatable[name]; ok && least.Cmp(promised) < 0 {
 			node.Status.Allocatable[name] = least
 		}

@@ -154,6 +154,26 @@ func TestTemplateIsCutDownToWhatNodesHave(t *testing.T) {
 	}
 }
 
+func TestNodesSayNothingAboutOtherTypesOfTheirPool(t *testing.T) {
+	f := newTemplatesFixture("asg/gn6v/z/spot", "asg/gn7i/z/spot", "asg/gn6v/y/spot")
+	f.market.byNode["n"] = "asg/gn6v/z/spot"
+	infos := f.process(t, []*apiv1.Node{newNode("n", "cpu", "30")})
+	assert.EqualValues(t, 32, infos["asg/gn7i/z/spot"].Node().Status.Allocatable.Cpu().Value())
+	assert.EqualValues(t, 30, infos["asg/gn6v/y/spot"].Node().Status.Allocatable.Cpu().Value(), "but about their type in other zones")
+}
+
+func TestTemplateOfAWholePoolIsCutDownToTheLeastOfItsNodes(t *testing.T) {
+	f := newTemplatesFixture("asg/any/any/spot")
+	delete(f.groups["asg/any/any/spot"].node.Labels, apiv1.LabelInstanceTypeStable)
+	large, small := newNode("large", "cpu", "31"), newNode("small", "cpu", "30")
+	large.Labels[apiv1.LabelInstanceTypeStable], small.Labels[apiv1.LabelInstanceTypeStable] = "gn7i", "gn6v"
+	f.market.byNode = map[string]string{"large": "asg/any/any/spot", "small": "asg/any/any/spot"}
+	for _, ready := range [][]*apiv1.Node{{large, small}, {small, large}} {
+		info := f.process(t, ready)["asg/any/any/spot"]
+		assert.EqualValues(t, 30, info.Node().Status.Allocatable.Cpu().Value())
+	}
+}
+
 func TestTemplateThatFailsConcernsItsOfferingOnly(t *testing.T) {
 	f := newTemplatesFixture("good", "bad")
 	f.groups["bad"].err = errors.New("no such type")
