@@ -97,6 +97,9 @@ func seconds(s float64) string {
 	if s == 0 {
 		return "–"
 	}
+	if s < .1 {
+		return fmt.Sprintf("%.2f s", s)
+	}
 	return fmt.Sprintf("%.1f s", s)
 }
 

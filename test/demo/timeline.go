@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"gpu-spot-autoscaler/test/alisim"
-	"gpu-spot-autoscaler/test/alisim/market"
 )
 
 // kind says what happened.
@@ -148,22 +143,6 @@ type chronicle struct {
 	zones     map[string]string // by vSwitch
 }
 
-// purchase is what the cloud was asked for. Whom it is for is told by Events on the pods; core writes one of them a pod
-// in five minutes, so that a second purchase for the same pods shows only in what its nodes work for.
-type purchase struct {
-	request alisim.RequestView
-	of      offering
-	price   float64
-	// market is what else could be had then.
-	market string
-	seen   time.Time
-	// told are the events about it, one for each job, or one that waits for its job.
-	told []*event
-}
-
-// hearsay is how long the Events about a purchase are waited for.
-const hearsay = time.Second
-
 func newChronicle(jobs []job, zones map[string]string) *chronicle {
 	c := &chronicle{
 		lives: map[string]*life{}, forced: map[string]bool{}, podJobs: map[string]string{}, zones: zones,
@@ -220,90 +199,6 @@ func (c *chronicle) meetInstances(s snapshot) {
 		return strings.Compare(a.Offering+a.Instance, b.Offering+b.Instance)
 	})
 	c.ordered = append(c.ordered, fresh...)
-}
-
-// hearPurchases matches what the cloud was asked for with the Events on the pods it is for.
-func (c *chronicle) hearPurchases(s snapshot) {
-	for _, r := range s.requests {
-		if r.Action == "ScaleWithAdjustment" && r.Code == "" {
-			of := offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}
-			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, market: s.onSale(of), seen: s.at})
-		}
-	}
-	for _, w := range s.words {
-		switch w.reason {
-		case "SpotOfferingChosen":
-			c.add(event{Time: s.at, Kind: offeringChosen, Message: w.text})
-		case "SpotPurchaseFailed", "SpotPurchaseRolledBack":
-			c.add(event{Time: s.at, Kind: purchaseFailed, Message: w.text})
-		}
-	}
-	for _, w := range s.words {
-		for _, of := range w.purchases() {
-			c.attribute(of, c.podJobs[w.object])
-		}
-	}
-	for _, p := range c.purchases {
-		if len(p.told) == 0 && s.at.Sub(p.seen) >= hearsay {
-			c.tell(p, "")
-		}
-	}
-}
-
-// onSale ranks the cheapest offerings of the same pool by what a GPU-hour costs now.
-func (s snapshot) onSale(of offering) string {
-	type ranked struct {
-		offering
-		price float64
-	}
-	var ranking []ranked
-	for _, o := range rivals(of) {
-		if quote := s.quotes[o]; quote.Available {
-			ranking = append(ranking, ranked{o, quote.Spot / float64(market.Catalogue()[o.instanceType].GPUs)})
-		}
-	}
-	slices.SortStableFunc(ranking, func(a, b ranked) int { return cmp.Compare(a.price, b.price) })
-	var prices []string
-	for _, r := range ranking[:min(3, len(ranking))] {
-		prices = append(prices, fmt.Sprintf("¥%.3f %s", r.price, r.offering))
-	}
-	return "cheapest GPU-hours: " + strings.Join(prices, ", ")
-}
-
-// attribute speaks of the latest purchase of an offering, once for each job.
-func (c *chronicle) attribute(of offering, job string) {
-	for _, p := range slices.Backward(c.purchases) {
-		if p.of != of || job == "" {
-			continue
-		}
-		if !slices.ContainsFunc(p.told, func(e *event) bool { return e.Job == job }) {
-			c.tell(p, job)
-		}
-		return
-	}
-}
-
-func (c *chronicle) tell(p *purchase, job string) {
-	if len(p.told) == 1 && p.told[0].Job == "" {
-		p.told[0].Job = job
-		return
-	}
-	count, _ := strconv.Atoi(p.request.Parameters["AdjustmentValue"]) // the cloud took it
-	p.told = append(p.told, c.add(event{
-		Time: p.request.Time, Kind: scaleUp, Job: job, Offering: p.of.String(), Price: p.price, Count: count, Message: p.market,
-	}))
-}
-
-// learnJob fills in whom the latest purchase before the instance was for.
-func (c *chronicle) learnJob(l *life, job string) {
-	for _, p := range slices.Backward(c.purchases) {
-		if p.of == l.offering && !p.request.Time.After(l.Created) {
-			if len(p.told) == 1 && p.told[0].Job == "" {
-				p.told[0].Job = job
-			}
-			return
-		}
-	}
 }
 
 // followNodes sees nodes come, work and idle.
@@ -397,11 +292,6 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 	}
 }
 
-// doomedNode says whether the node's instance has its notice.
-func (c *chronicle) doomedNode(name string) bool {
-	return name != "" && slices.ContainsFunc(c.ordered, func(l *life) bool { return l.Node == name && !l.Notice.IsZero() })
-}
-
 func (c *chronicle) announce(s snapshot, job *course, pending, running []string) {
 	slices.Sort(pending)
 	slices.Sort(running)
@@ -423,74 +313,6 @@ func (c *chronicle) announce(s snapshot, job *course, pending, running []string)
 		job.announcedRunning = len(running)
 	}
 	job.announcedRunning = min(job.announcedRunning, len(running))
-}
-
-// followReclaims sees notices, marks, the handshakes with jobs, and drains.
-func (c *chronicle) followReclaims(s snapshot) {
-	working := c.working(s)
-	for _, l := range c.ordered {
-		i, exists := s.instances[l.Instance]
-		if !exists || i.Deadline.IsZero() {
-			continue
-		}
-		if l.Notice.IsZero() {
-			l.Notice, l.Deadline = s.at, i.Deadline
-			e := l.about(s, notice)
-			e.Job, e.Deadline, e.Forced = l.current(), i.Deadline, c.forced[l.Instance]
-			c.add(e)
-		}
-		n, registered := s.nodes[l.Instance]
-		if registered && n.tainted && l.Tainted.IsZero() {
-			l.Tainted = s.at
-			c.addReclaim(s, l, tainted)
-		}
-		if registered && l.Drained.IsZero() {
-			c.followHandshake(s, l, n.name)
-		}
-		if registered && !l.Tainted.IsZero() && l.Drained.IsZero() && working[n.name] == "" {
-			l.Drained = s.at
-			c.addReclaim(s, l, drained)
-			c.markReduced(s, l)
-		}
-	}
-}
-
-// followHandshake sees the pods of a doomed node asked for a checkpoint, and the word of their job that it is saved, which
-// any pod of the job may carry.
-func (c *chronicle) followHandshake(s snapshot, l *life, name string) {
-	for _, doomed := range s.pods {
-		if doomed.node != name || doomed.request == "" {
-			continue
-		}
-		if l.Warned.IsZero() {
-			l.Warned = s.at
-			c.addReclaim(s, l, warned)
-		}
-		for _, p := range s.pods {
-			if l.Checkpointed.IsZero() && p.job == doomed.job && p.word == doomed.request {
-				l.Checkpointed = s.at
-				c.addReclaim(s, l, checkpointed)
-			}
-		}
-	}
-}
-
-func (c *chronicle) addReclaim(s snapshot, l *life, k kind) {
-	e := l.about(s, k)
-	e.Deadline = l.Deadline
-	c.add(e)
-}
-
-// markReduced notes whose pods were on a node that was drained.
-func (c *chronicle) markReduced(s snapshot, l *life) {
-	for _, job := range c.courses {
-		if job.Name == l.job() && job.Done.IsZero() {
-			job.reduced = true
-			if job.Lost.IsZero() {
-				job.Lost = s.at
-			}
-		}
-	}
 }
 
 // followRemovals sees instances given back and gone.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/market"
@@ -116,7 +117,7 @@ func TestWholeStoryOfAJob(t *testing.T) {
 	doomed := c.advance(w.at(10))
 	assert.Equal(t, []string{"notice allreduce-8 i-1"}, kinds(doomed))
 	assert.Equal(t, after(40), doomed[0].Deadline)
-	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: true, gpus: 1}
+	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: after(10.4), gpus: 1}
 	assert.Equal(t, []string{"tainted allreduce-8 i-1"}, kinds(c.advance(w.at(10.5))))
 	w.pod("a", pod{phase: corev1.PodRunning, node: "node-i-1", request: "r1"})
 	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", word: "r0"})
@@ -166,7 +167,7 @@ func TestPodThatComesBackOntoADoomedNodeHasNotMoved(t *testing.T) {
 	}
 	c.advance(w.at(1))
 	w.doom("i-1", 40)
-	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: true, gpus: 1}
+	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: after(10.2), gpus: 1}
 	delete(w.pods, "on-i-1")
 	c.advance(w.at(2))
 	w.pod("again", pod{phase: corev1.PodRunning, node: "node-i-1"})
@@ -196,4 +197,32 @@ func TestEventsAboutLikeNodesAreToldTogether(t *testing.T) {
 		sizes = append(sizes, len(g))
 	}
 	assert.Equal(t, []int{2, 1, 1, 1}, sizes)
+}
+
+func TestATaintIsTimedFromItsNoticeHoweverSeldomOneLooks(t *testing.T) {
+	w, c := newTestWorld(), testChronicle()
+	w.instance("i-1", 0)
+	w.nodes["i-1"] = node{name: "node-i-1", ready: true, gpus: 1}
+	c.advance(w.at(9))
+	w.doom("i-1", 40) // since 10
+	w.nodes["i-1"] = node{name: "node-i-1", ready: true, gpus: 1, tainted: after(10.2)}
+	told := c.advance(w.at(11))
+	assert.Equal(t, []string{"notice  i-1", "tainted  i-1", "drained  i-1"}, kinds(told), "all between two looks")
+	assert.Equal(t, []time.Time{after(10), after(10.2)}, []time.Time{told[0].Time, told[1].Time})
+	r := newReport(c, &ledger{samples: []sample{{}}}, nil, nil)
+	assert.InDelta(t, .2, r.Summary.NoticeToTaint, 1e-9)
+	assert.Equal(t, "0.2 s", seconds(r.Summary.NoticeToTaint))
+}
+
+func TestTheObserverTimesTheTaintItself(t *testing.T) {
+	o := &observer{tainted: map[string]time.Time{}}
+	marked := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: reclaimTaint}}}}
+	o.noteTaint(&corev1.Node{ObjectMeta: marked.ObjectMeta}, after(1))
+	assert.Zero(t, o.taintedSince(marked))
+	o.noteTaint(marked, after(2))
+	o.noteTaint(marked, after(3))
+	assert.Equal(t, after(2), viewNode(marked, o.taintedSince(marked)).tainted)
+	o.noteTaint(&corev1.Node{ObjectMeta: marked.ObjectMeta}, after(4))
+	o.noteTaint(marked, after(5))
+	assert.Equal(t, after(5), o.taintedSince(marked), "another notice")
 }

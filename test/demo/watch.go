@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,8 +62,10 @@ type pod struct {
 type node struct {
 	name string
 	// ready says that pods can use its GPUs.
-	ready, tainted bool
-	gpus           int
+	ready bool
+	gpus  int
+	// tainted is when the reclaim taint was seen on it first; zero where it was not.
+	tainted time.Time
 }
 
 // word is an Event of the cluster.
@@ -90,6 +93,8 @@ type observer struct {
 
 	mu    sync.Mutex
 	words []word
+	// tainted is when the reclaim taint of each Node came: a snapshot is too coarse to tell how soon after the notice.
+	tainted map[string]time.Time
 	// seen are the latest request and the Events, by what tells them apart.
 	lastRequest string
 	seen        map[string]bool
@@ -99,12 +104,18 @@ type observer struct {
 func newObserver(ctx context.Context, client kubernetes.Interface, cloud *alisim.Server, offerings []offering) (*observer, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	o := &observer{
-		cloud: cloud, offerings: offerings, seen: map[string]bool{},
+		cloud: cloud, offerings: offerings, seen: map[string]bool{}, tainted: map[string]time.Time{},
 		pods: factory.Core().V1().Pods().Lister(), nodes: factory.Core().V1().Nodes().Lister(),
 	}
 	if _, err := factory.Core().V1().Events().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { o.hear(object.(*corev1.Event)) },
 		UpdateFunc: func(_, object any) { o.hear(object.(*corev1.Event)) },
+	}); err != nil {
+		return nil, err
+	}
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { o.noteTaint(object.(*corev1.Node), time.Now()) },
+		UpdateFunc: func(_, object any) { o.noteTaint(object.(*corev1.Node), time.Now()) },
 	}); err != nil {
 		return nil, err
 	}
@@ -133,6 +144,29 @@ func (o *observer) hear(e *corev1.Event) {
 	o.words = append(o.words, word{at: at, reason: e.Reason, object: e.InvolvedObject.Name, text: e.Message, uid: string(e.InvolvedObject.UID)})
 }
 
+// noteTaint takes down when the Node got its reclaim taint, and that it has none any more.
+func (o *observer) noteTaint(n *corev1.Node, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, known := o.tainted[n.Name]
+	switch tainted := isReclaiming(n); {
+	case tainted && !known:
+		o.tainted[n.Name] = now
+	case !tainted:
+		delete(o.tainted, n.Name)
+	}
+}
+
+func isReclaiming(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == reclaimTaint })
+}
+
+func (o *observer) taintedSince(n *corev1.Node) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tainted[n.Name]
+}
+
 // look takes a snapshot. It is not safe for concurrent use.
 func (o *observer) look(now time.Time) (snapshot, error) {
 	s := snapshot{
@@ -154,7 +188,7 @@ func (o *observer) look(now time.Time) (snapshot, error) {
 	}
 	for _, n := range nodes {
 		if id := n.Labels[instanceLabel]; id != "" {
-			s.nodes[id] = viewNode(n)
+			s.nodes[id] = viewNode(n, o.taintedSince(n))
 		}
 	}
 	for _, i := range o.cloud.Instances() {
@@ -196,16 +230,13 @@ func viewPod(name string, p *corev1.Pod) pod {
 	return v
 }
 
-func viewNode(n *corev1.Node) node {
+func viewNode(n *corev1.Node, tainted time.Time) node {
 	gpus := n.Status.Allocatable[resourceGPU]
-	v := node{name: n.Name, gpus: int(gpus.Value())}
+	v := node{name: n.Name, gpus: int(gpus.Value()), tainted: tainted}
 	for _, condition := range n.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			v.ready = condition.Status == corev1.ConditionTrue && v.gpus > 0
 		}
-	}
-	for _, taint := range n.Spec.Taints {
-		v.tainted = v.tainted || taint.Key == reclaimTaint
 	}
 	return v
 }
