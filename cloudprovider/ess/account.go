@@ -14,48 +14,66 @@ func (p *Provider) account(seen *observation) {
 	p.instances = seen.instances
 	// Of what is gone only that is remembered which still has a Node.
 	p.seen = p.seen.Intersection(sets.KeySet(p.providerIDs)).Union(sets.KeySet(seen.instances))
+	arrivedBy := arrivals(seen.instances)
 	for poolID, activities := range seen.recalled {
-		p.recall(activities)
-		p.resolve(poolID, activities)
-		p.recalled.Insert(poolID)
+		if !p.recalled.Has(poolID) {
+			p.recall(activities, arrivedBy, seen.at)
+			p.recalled.Insert(poolID)
+		}
+		p.resolve(poolID, seen.at)
+		p.relieve(poolID, activities, seen.at)
 		for _, activity := range activities {
 			p.judge(activity)
 			seen.activities[activity.ID] = activity
 		}
 	}
 	p.recalled = p.recalled.Intersection(seen.managed)
-	p.accountPurchases(seen)
+	p.expire(seen.at)
+	p.accountPurchases(seen, arrivedBy)
 	p.accountRemovals(seen)
 }
 
-func (p *Provider) accountPurchases(seen *observation) {
+// arrivals are the instances by the activity that brought them.
+func arrivals(instances map[string]alicloud.ScalingInstance) map[string][]string {
 	arrivedBy := map[string][]string{}
-	for id, instance := range seen.instances {
+	for id, instance := range instances {
 		if instance.ScalingActivityID != "" {
 			arrivedBy[instance.ScalingActivityID] = append(arrivedBy[instance.ScalingActivityID], id)
 		}
 	}
+	return arrivedBy
+}
+
+func (p *Provider) accountPurchases(seen *observation, arrivedBy map[string][]string) {
 	for token, bought := range p.purchases {
 		if !seen.managed.Has(bought.poolID) {
 			delete(p.purchases, token)
 			continue
 		}
-		if bought.activityID != "" {
-			bought.arrived.Insert(arrivedBy[bought.activityID]...)
+		if !bought.accepted.IsZero() {
+			p.accountFor(bought, seen, arrivedBy)
 		}
-		var answer *alicloud.Activity
-		if activity, ok := seen.activities[bought.activityID]; ok {
-			answer = &activity
-			p.judge(activity)
-		}
-		p.settle(bought, answer, seen.at)
-		left := p.rollBack(bought)
-		// What timed out is kept until it has ended: what comes late of a gang has to be given back, too.
-		if over := bought.ended || bought.activityID == ""; bought.settled && over && len(bought.placeholders) == 0 && !left {
+		if left := p.rollBack(bought); !left && p.isOver(bought, seen.at) {
 			delete(p.purchases, token)
 		}
-		if bought.activityID == "" && !bought.sending && bought.outstanding() == 0 && len(bought.placeholders) == 0 {
-			delete(p.purchases, token) // cancelled before it was sent
+	}
+	for poolID := range p.queues {
+		if !seen.managed.Has(poolID) {
+			delete(p.queues, poolID)
 		}
 	}
+}
+
+// accountFor takes stock of a purchase that the cloud accepted. Needs p.mu for writing.
+func (p *Provider) accountFor(bought *purchase, seen *observation, arrivedBy map[string][]string) {
+	listed := arrivedBy[bought.activityID]
+	var answer *alicloud.Activity
+	if bought.activityID == "" {
+		listed = p.strays(bought, arrivedBy)
+	} else if activity, ok := seen.activities[bought.activityID]; ok {
+		answer = &activity
+		p.judge(activity)
+	}
+	p.takeStock(bought, answer, listed, seen.at)
+	p.settle(bought, seen.at)
 }

@@ -13,10 +13,11 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// historyAge is how far back the activities of a pool that is seen for the first time are read.
+// historyAge is how far back the activities of a pool are read: further than anything that is still to be seen to.
 const historyAge = time.Hour
 
-// listActivities reads the activities that are under way, and all of pools that are new or have a purchase in doubt.
+// listActivities reads the activities that are under way, and all recent ones of pools that are new, have a purchase in
+// doubt or are congested.
 func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 	seen.activities, seen.recalled = map[string]alicloud.Activity{}, map[string][]alicloud.Activity{}
 	underWay, unread := p.unanswered(seen.managed)
@@ -53,15 +54,17 @@ func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 	_ = asking.Wait() // each reports by itself
 }
 
-// unanswered returns the activities to ask about, and the pools of which all have to be read: no activity was ever, or
-// a purchase is in doubt.
+// unanswered returns the activities to ask about, and the pools of which all recent ones have to be read.
 func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []string) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	ids := sets.New[string]()
+	ids, pools := sets.New[string](), managed.Difference(p.recalled)
 	for _, bought := range p.purchases {
-		if bought.activityID != "" && !bought.ended {
+		if bought.activityID != "" && !bought.delivery.ended() {
 			ids.Insert(bought.activityID)
+		}
+		if bought.inDoubt() && managed.Has(bought.poolID) {
+			pools.Insert(bought.poolID)
 		}
 	}
 	for _, leaving := range p.removals {
@@ -69,11 +72,19 @@ func (p *Provider) unanswered(managed sets.Set[string]) (activities, unread []st
 			ids.Insert(leaving.activityID)
 		}
 	}
-	pools := managed.Difference(p.recalled)
-	for _, bought := range p.purchases {
-		if bought.refusal != nil && managed.Has(bought.poolID) {
-			pools.Insert(bought.poolID)
+	for poolID, queue := range p.queues {
+		if !queue.congestedAt.IsZero() && managed.Has(poolID) {
+			pools.Insert(poolID)
 		}
 	}
 	return sets.List(ids), sets.List(pools)
+}
+
+// adoptSeen gives purchases in doubt their activities, before anything is sent again.
+func (p *Provider) adoptSeen(seen *observation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for poolID, activities := range seen.recalled {
+		p.adopt(poolID, activities)
+	}
 }

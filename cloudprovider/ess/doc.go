@@ -10,7 +10,9 @@
 //   - refresh.go: one consistent snapshot per loop, few calls, no error of one pool ever an error of all;
 //   - pool.go: what a scaling group, its configuration and its tags make of a pool and its offerings;
 //   - offering.go: the NodeGroup;
-//   - purchase.go: buying once and only once, and what became of it;
+//   - purchase.go: buying once and only once; queue.go, congestion.go: how purchases get to the cloud;
+//   - delivery.go: what became of a purchase; note.go, recall.go: how a new process knows of it; doubt.go: how one is found
+//     whose answer was lost;
 //   - removal.go: giving back, coalesced;
 //   - tally.go: how much there is of each offering, derived from the above;
 //   - settings.go, template.go, gpu.go: tags in, Node templates out.

@@ -41,6 +41,12 @@ type fakeCloud struct {
 	scaleErrs  []error
 	removeErrs []error
 	lost       bool
+	// activitiesErr is what listings of a group's activities return.
+	activitiesErr error
+	// alone: a group does one thing at a time.
+	alone bool
+	// capacityChange: purchases are answered without an activity.
+	capacityChange bool
 	// removalTakes is how long a removal keeps its group from taking another.
 	removalTakes time.Duration
 	busyUntil    time.Time
@@ -139,7 +145,7 @@ func (f *fakeCloud) GroupActivities(_ context.Context, groupID string, _ time.Ti
 			found = append(found, activity)
 		}
 	}
-	return found, nil
+	return found, f.activitiesErr
 }
 
 func (f *fakeCloud) InstanceTypes(_ context.Context, ids []string) ([]alicloud.InstanceType, error) {
@@ -189,10 +195,26 @@ func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (ali
 	if id, again := f.scales[request.ClientToken]; again {
 		return alicloud.Scaling{ActivityID: id}, err
 	}
+	if f.capacityChange {
+		return alicloud.Scaling{CapacityChange: true}, err
+	}
+	if f.alone && f.busy(request.ScalingGroupID) {
+		return alicloud.Scaling{}, errBusy
+	}
 	id := fmt.Sprintf("asa-%d", len(f.activities))
 	f.scales[request.ClientToken] = id
-	f.activities[id] = alicloud.Activity{ID: id, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress, Metadata: request.Metadata}
+	f.activities[id] = alicloud.Activity{ID: id, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress,
+		Metadata: request.Metadata, Adding: request.Delta, Started: time.Now()}
 	return alicloud.Scaling{ActivityID: id}, err
+}
+
+func (f *fakeCloud) busy(groupID string) bool {
+	for _, activity := range f.activities {
+		if activity.ScalingGroupID == groupID && !activity.Done() {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (string, error) {
@@ -276,6 +298,7 @@ func (f *fakeCloud) end(activityID, code string, created ...string) {
 	defer f.mu.Unlock()
 	activity := f.activities[activityID]
 	activity.Status, activity.ErrorCode, activity.CreatedInstances = alicloud.ActivitySuccessful, code, created
+	activity.Ended = time.Now()
 	if code != "" {
 		activity.Status = alicloud.ActivityFailed
 	}

@@ -78,9 +78,7 @@ func (p *Provider) findOutOfService(nodes []*apiv1.Node) sets.Set[string] {
 		}
 	}
 	for _, bought := range p.purchases {
-		if bought.broken() {
-			found = found.Union(p.returnable(bought))
-		}
+		found = found.Union(p.undelivered(bought))
 	}
 	if p.refreshed.IsZero() {
 		return found // nothing is known to be gone

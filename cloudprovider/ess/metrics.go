@@ -36,6 +36,23 @@ var (
 		Name: "gpu_spot_purchased_instances_total",
 		Help: "Instances asked for in purchases that the cloud accepted.",
 	}, []string{"pool", "purchase_option"})
+	queueLength = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_purchase_queue_length",
+		Help: "Purchases that the cloud has not accepted yet.",
+	}, []string{"pool"})
+	queueSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_purchase_queue_seconds",
+		Help:    "Seconds from a purchase to its acceptance by the cloud.",
+		Buckets: prometheus.ExponentialBuckets(0.1, 2, 12),
+	}, []string{"pool"})
+	givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_given_up_instances_total",
+		Help: "Instances that could not be asked for in time, because the scaling group took no purchase.",
+	}, []string{"pool"})
+	missedNotes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchase_notes_missing_total",
+		Help: "Activities of purchases that came back without the note that says what they are for.",
+	}, []string{"pool"})
 	purchaseFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchase_failures_total",
 		Help: "Instances that were asked for and did not come, by the cloud's error code.",
@@ -65,6 +82,6 @@ var (
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, poolProblem, poolErrors, poolTargeting, poolInstances,
-		purchasedInstances, purchaseFailures, compensatedInstances, unrecognizedNodes, restlessOfferings,
-		removedInstances, failedRemovals)
+		purchasedInstances, queueLength, queueSeconds, givenUp, missedNotes, purchaseFailures, compensatedInstances,
+		unrecognizedNodes, restlessOfferings, removedInstances, failedRemovals)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strconv"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -185,19 +184,6 @@ func (p *pool) bound(explicit *sizeBounds) error {
 			Reason: fmt.Sprintf("is above the pool's maximum of %d", p.maxSize)}
 	}
 	return nil
-}
-
-// unbuyable says why a scaling group would refuse to grow.
-func unbuyable(group alicloud.ScalingGroup) string {
-	switch {
-	case group.LifecycleState != "" && group.LifecycleState != "Active":
-		return "the scaling group is " + group.LifecycleState
-	case group.SystemSuspended:
-		return "Alibaba Cloud has suspended the scaling group (SystemSuspended)"
-	case slices.Contains(group.SuspendedProcess, "ScaleOut"):
-		return "its process ScaleOut is suspended"
-	}
-	return ""
 }
 
 // offer makes the offerings: each type in each zone.

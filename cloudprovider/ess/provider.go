@@ -68,6 +68,9 @@ type Config struct {
 	Doomed func() sets.Set[string]
 	// Overrides are tags of a pool from elsewhere (the annotations of its ConfigMap); they win. Optional.
 	Overrides func(poolID string) map[string]string
+	// Occupied says whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied,
+	// so that what a former process should have given back stays.
+	Occupied func(node *apiv1.Node) bool
 	// Wake asks for a loop before the scan interval is over, such as after a failed purchase. Optional.
 	Wake func()
 
@@ -114,6 +117,8 @@ type Provider struct {
 	seen      sets.Set[string]
 	purchases map[string]*purchase
 	removals  map[string]*removal
+	// queues are those of the pools.
+	queues map[string]*queue
 	// whole holds the pools in which targeting was found not to hold.
 	whole sets.Set[string]
 	// doomed, outOfService and disputed are frozen from one BeginLoop to the next.
@@ -163,6 +168,7 @@ func New(config Config) (*Provider, error) {
 		seen:        sets.New[string](),
 		purchases:   map[string]*purchase{},
 		removals:    map[string]*removal{},
+		queues:      map[string]*queue{},
 		whole:       sets.New[string](),
 		recalled:    sets.New[string](),
 		doomed:      sets.New[string](),
@@ -337,6 +343,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 		}
 	}
 	disputed := p.disputes(nodes)
+	p.inspect(nodes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doomed, p.providerIDs, p.disputed = doomed, providerIDs, disputed

@@ -222,15 +222,6 @@ func TestRegionWithoutAPoolIsTold(t *testing.T) {
 	assert.Contains(t, said[0], "mistyped")
 }
 
-func TestHazardsOfAScalingGroupAreTold(t *testing.T) {
-	group := spotGroup("asg-1")
-	group.CompensateWithOnDemand, group.SpotInstanceRemedy, group.DesiredCapacity = true, true, new(int)
-	f := newFixture(t, newFakeCloud(group))
-	f.refresh()
-	f.refresh()
-	assert.Len(t, f.events.about("SpotPoolProblem"), 3)
-}
-
 func TestExplicitPools(t *testing.T) {
 	untagged := spotGroup("asg-1")
 	untagged.Tags = nil

@@ -1,8 +1,6 @@
 package ess
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,7 +17,8 @@ import (
 // purchase is one request for instances, from before it is sent until all that it brought, and all that it failed to
 // bring, is accounted for. It survives the process in the metadata of its scaling activity.
 type purchase struct {
-	// request never changes: it may be sent again, and only the same request under the same token is bought once.
+	// request is what is sent. Once it may have been carried out it never changes: it may be sent again, and only the same
+	// request under the same token is bought once.
 	request   alicloud.ScaleRequest
 	poolID    string
 	offering  offering
@@ -27,45 +26,46 @@ type purchase struct {
 	atomic    bool
 	requested time.Time
 
-	sending bool
-	// uncertain: an attempt had no answer, so it may have been carried out.
-	uncertain bool
-	// refusal is the answer to a later attempt, which does not undo an uncertain one: the pool's activities decide.
-	refusal error
-	// activityID is empty until the cloud has accepted the request.
+	sending  bool
+	attempts attempts
+	// accepted is when the cloud took it, zero until then.
+	accepted time.Time
+	// activityID is empty until the purchase is accepted, and stays so where the answer named no activity.
 	activityID string
-	// settled: nothing more is awaited of it. ended: its activity is over, so that nothing more can come.
-	settled, ended bool
-	// cancelled is how many core no longer waits for.
-	cancelled int
-	arrived   sets.Set[string]
-	failure   *cloudprovider.InstanceErrorInfo
+	delivery   delivery
+	noteMissed bool
+
+	// cancelled is how many core no longer waits for, lost how many will not come.
+	cancelled, lost int
+	failure         *cloudprovider.InstanceErrorInfo
 	// placeholders stand in Nodes for what did not come, until core has acknowledged it.
 	placeholders []string
+	// recalled says how a purchase of a former process was found; nil for one of this process.
+	recalled *recollection
 }
 
+// outstanding is how many are still to come, or have come and are not listed yet.
 func (b *purchase) outstanding() int {
-	if b.settled {
-		return 0
-	}
-	return max(0, b.request.Delta-b.cancelled-b.arrived.Len())
+	return max(0, b.request.Delta-b.cancelled-b.lost-b.delivery.arrived.Len())
 }
 
-// fail settles the purchase: whatever has not come will be seen as failed by core.
-func (b *purchase) fail(class cloudprovider.InstanceErrorClass, code, message string) {
-	missing := b.outstanding()
+// queued says whether the cloud has still to accept the purchase.
+func (b *purchase) queued() bool { return b.accepted.IsZero() && b.outstanding() > 0 }
+
+// lose gives up so many for which core will see failed instances. An atomic purchase is lost as a whole.
+func (b *purchase) lose(missing int, failure cloudprovider.InstanceErrorInfo) {
 	if b.atomic {
-		missing = max(0, b.request.Delta-b.cancelled)
+		missing = max(0, b.request.Delta-b.cancelled-b.lost)
 	}
-	b.settled = true
-	b.failure = &cloudprovider.InstanceErrorInfo{ErrorClass: class, ErrorCode: code, ErrorMessage: message}
+	b.failure = &failure
 	for n := range missing {
-		b.placeholders = append(b.placeholders, placeholderPrefix+b.request.ClientToken+"/"+strconv.Itoa(n))
+		b.placeholders = append(b.placeholders, placeholderPrefix+b.request.ClientToken+"/"+strconv.Itoa(b.lost+n))
 	}
+	b.lost += missing
 }
 
 // broken says whether an atomic purchase came short, so that what came has to be given back.
-func (b *purchase) broken() bool { return b.atomic && b.settled && b.failure != nil }
+func (b *purchase) broken() bool { return b.atomic && b.failure != nil }
 
 const placeholderPrefix = "gpu-spot-failed://"
 
@@ -79,7 +79,7 @@ func placeholderToken(id string) (string, bool) {
 	return token, true
 }
 
-// buy enters the purchase, so that it counts before anything is sent, and sends it.
+// buy enters the purchase, so that it counts before anything is sent, and sends it unless it has to wait for its turn.
 func (p *Provider) buy(o *Offering, delta int, atomic bool) error {
 	bought, err := p.enter(o, delta, atomic)
 	if err != nil {
@@ -104,22 +104,21 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	}
 	bought := &purchase{
 		poolID: pool.id, offering: o.offering, targeting: pool.targeting, atomic: atomic,
-		requested: p.Clock.Now(), sending: true, arrived: sets.New[string](),
-		request: alicloud.ScaleRequest{ScalingGroupID: pool.id, Delta: delta, ClientToken: uuid.NewString()},
+		requested: p.Clock.Now(), delivery: newDelivery(),
+		request: alicloud.ScaleRequest{ScalingGroupID: pool.id, Delta: delta, Sync: pool.group.DesiredCapacity != nil},
 	}
+	bought.attempts.bystanders = p.instancesOf(pool.id)
 	if pool.targeting == targetRequest {
 		bought.request.InstanceType = known.InstanceType
 		bought.request.VSwitchIDs = known.vswitches
 		bought.request.SpotStrategy = known.spotStrategy
 	}
-	metadata, err := json.Marshal(purchaseNote{
-		Token: bought.request.ClientToken, InstanceType: o.offering.InstanceType, Zone: o.offering.Zone,
-		Purchase: o.offering.Purchase, Targeting: pool.targeting, Count: delta, Atomic: atomic,
-	})
-	if err != nil {
+	if queue := p.queues[pool.id]; queue != nil {
+		bought.request.Serial = queue.parallelRefused
+	}
+	if err := bought.sign(); err != nil {
 		return nil, fmt.Errorf("node group %s: describe the purchase: %w", o.id, err)
 	}
-	bought.request.Metadata = string(metadata)
 	p.purchases[bought.request.ClientToken] = bought
 	p.retally()
 	price := "an unknown price"
@@ -130,45 +129,63 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	return bought, nil
 }
 
-// failed makes the failure known to core, to the operator and to the loop trigger. Needs p.mu for writing.
-func (p *Provider) failed(bought *purchase, class cloudprovider.InstanceErrorClass, code, message string) {
-	bought.fail(class, code, message)
+// sign gives the request a token, and the note that tells a later process what it is for.
+func (b *purchase) sign() error {
+	b.request.ClientToken = uuid.NewString()
+	metadata, err := b.note().encode()
+	b.request.Metadata = metadata
+	return err
+}
+
+// fail has core back the offering off, and tells the operator and the loop trigger. Needs p.mu for writing.
+func (p *Provider) fail(bought *purchase, missing int, class alicloud.Class, code, message string) {
+	before := len(bought.placeholders)
+	bought.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	p.retally()
+	failed := len(bought.placeholders) - before
 	offering := bought.offering
-	purchaseFailures.WithLabelValues(bought.poolID, offering.InstanceType, offering.Zone, string(offering.Purchase), code).
-		Add(float64(len(bought.placeholders)))
+	purchaseFailures.WithLabelValues(bought.poolID, offering.InstanceType, offering.Zone, string(offering.Purchase), code).Add(float64(failed))
 	p.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s did not come: %s: %s",
-		len(bought.placeholders), bought.request.Delta, offering.groupID(bought.poolID), code, message)
+		failed, bought.request.Delta, offering.groupID(bought.poolID), code, message)
 	p.Wake()
 }
 
-// settle accounts for what the activity brought, after the instances were listed. Needs p.mu for writing.
-func (p *Provider) settle(bought *purchase, activity *alicloud.Activity, now time.Time) {
-	if activity != nil {
-		bought.arrived.Insert(activity.CreatedInstances...)
-		bought.ended = activity.Done()
-	}
-	if bought.settled {
+// settle fails what will not come, after stock was taken of what did. Needs p.mu for writing.
+func (p *Provider) settle(bought *purchase, now time.Time) {
+	if bought.accepted.IsZero() || bought.outstanding() == 0 {
 		return
 	}
-	patience := p.patience(bought.poolID)
-	switch {
-	case !bought.ended && now.Sub(bought.requested) <= patience:
-	case bought.outstanding() == 0:
-		bought.settled = true
-	case bought.ended:
-		code, message := activity.ErrorCode, activity.ErrorMessage
-		if code == "" {
-			code = "CameShort"
-			message = fmt.Sprintf("activity %s ended as %s %s", activity.ID, activity.Status, activity.StatusDetail)
+	delivery := &bought.delivery
+	if delivery.ended() {
+		missing := bought.outstanding() - delivery.unlistedYet(bought.outstanding(), now)
+		if missing > 0 && bought.recalled.isBlind() {
+			bought.lost += missing // whose it was nobody knows, so nothing is to be backed off
+		} else if missing > 0 {
+			class, code, message := delivery.failure()
+			p.fail(bought, missing, class, code, message)
 		}
-		p.failed(bought, errorClass(alicloud.ClassOfCode(code)), code, message)
-	default:
-		p.failed(bought, cloudprovider.OtherErrorClass, "TimedOut", fmt.Sprintf("no word of it for %v", patience))
+		return
+	}
+	if patience := p.patience(bought.poolID); now.Sub(bought.accepted) > patience {
+		p.fail(bought, bought.outstanding(), alicloud.Unknown, "TimedOut", fmt.Sprintf("no word of it for %v", patience))
 	}
 }
 
-// patience is how long a purchase of the pool may take. Needs p.mu.
+// isOver says whether nothing is left to be known or done of the purchase. Needs p.mu.
+func (p *Provider) isOver(bought *purchase, now time.Time) bool {
+	switch {
+	case bought.sending, bought.outstanding() > 0, len(bought.placeholders) > 0:
+		return false
+	case bought.accepted.IsZero(): // cancelled or refused before the cloud took it
+		return true
+	case bought.activityID == "":
+		return true
+	}
+	// What timed out is kept until it has ended: what comes late of a gang has to be given back, too.
+	return bought.delivery.ended() && !p.mayRollBack(bought, now)
+}
+
+// patience is how long a purchase of the pool may take once it is accepted. Needs p.mu.
 func (p *Provider) patience(poolID string) time.Duration {
 	if pool := p.pools[poolID]; pool != nil && pool.settings.MaxNodeProvisionTime != nil {
 		return *pool.settings.MaxNodeProvisionTime
@@ -186,9 +203,8 @@ func errorClass(class alicloud.Class) cloudprovider.InstanceErrorClass {
 }
 
 func codeOf(err error) string {
-	var cloudErr *alicloud.Error
-	if errors.As(err, &cloudErr) && cloudErr.Code != "" {
-		return cloudErr.Code
+	if code := alicloud.CodeOf(err); code != "" {
+		return code
 	}
 	return "Unknown"
 }

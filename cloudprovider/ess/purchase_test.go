@@ -35,11 +35,13 @@ func TestPurchaseCountsBeforeItIsAnsweredAndUntilItsInstancesCome(t *testing.T) 
 
 func TestPurchaseWithoutAnAnswerIsSentAgainUnderItsToken(t *testing.T) {
 	for name, test := range map[string]struct {
-		err  error
-		lost bool
+		err   error
+		lost  bool
+		calls int
 	}{
-		"the cloud was busy with another activity": {err: errBusy},
-		"the reply was lost after the work":        {err: errLost, lost: true},
+		"the cloud was busy with another activity":                     {err: errBusy, calls: 3},
+		"the request was lost, and the activities show nothing of it":  {err: errLost, calls: 3},
+		"the reply was lost after the work, which the activities show": {err: errLost, lost: true, calls: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
@@ -49,8 +51,8 @@ func TestPurchaseWithoutAnAnswerIsSentAgainUnderItsToken(t *testing.T) {
 			f.refresh()
 			f.refresh()
 			assert.Equal(t, 2, f.target(a10InA))
-			require.Len(t, f.cloud.scaleCalls, 3)
-			assert.Equal(t, f.cloud.scaleCalls[0], f.cloud.scaleCalls[2])
+			require.Len(t, f.cloud.scaleCalls, test.calls)
+			assert.Equal(t, f.cloud.scaleCalls[0], f.cloud.scaleCalls[test.calls-1])
 			assert.Len(t, f.cloud.activities, 1, "bought once")
 		})
 	}
@@ -70,21 +72,24 @@ func TestRefusalAfterALostReplyIsNotBelievedBeforeTheActivitiesAreRead(t *testin
 		"lost twice, then bought under its name": {lost: true, errs: []error{errLost, errLost}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
-			f.refresh()
-			f.cloud.scaleErrs, f.cloud.lost = test.errs, test.lost
-			require.NoError(t, f.group(a10InA).IncreaseSize(2))
-			f.refresh()
-			f.refresh()
-			f.refresh()
-			assert.Len(t, f.failedNodes(a10InA), test.failed)
-			assert.Equal(t, 2, f.target(a10InA))
-			if test.lost {
-				f.cloud.end("asa-0", "", f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")...)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 				f.refresh()
+				f.cloud.scaleErrs, f.cloud.lost = test.errs, test.lost
+				require.NoError(t, f.group(a10InA).IncreaseSize(2))
+				for range 3 {
+					f.refresh()
+					time.Sleep(time.Minute)
+				}
+				assert.Len(t, f.failedNodes(a10InA), test.failed)
 				assert.Equal(t, 2, f.target(a10InA))
-				assert.Empty(t, f.provider.purchases)
-			}
+				if test.lost {
+					f.cloud.end("asa-0", "", f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")...)
+					f.refresh()
+					assert.Equal(t, 2, f.target(a10InA))
+					assert.Empty(t, f.provider.purchases)
+				}
+			})
 		})
 	}
 }
@@ -137,18 +142,6 @@ func TestFailedPurchaseIsSeenByCoreUntilAcknowledged(t *testing.T) {
 			assert.Empty(t, f.cloud.removeCalls)
 		})
 	}
-}
-
-func TestInstanceThatCameAndWentIsNoFailure(t *testing.T) {
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
-	f.refresh()
-	require.NoError(t, f.group(a10InA).IncreaseSize(2))
-	came := f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")
-	f.cloud.end("asa-0", "", came...)
-	delete(f.cloud.instances, came[0])
-	f.refresh()
-	assert.Equal(t, 1, f.target(a10InA))
-	assert.Empty(t, f.failedNodes(a10InA))
 }
 
 func TestPurchaseWithoutEndIsGivenUp(t *testing.T) {

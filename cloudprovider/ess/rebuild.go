@@ -25,7 +25,7 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, bought := range p.purchases {
-		if bought.targeting != targetWhole {
+		if bought.targeting != targetWhole && bought.offering.InstanceType != "" {
 			left[bought.poolID] = append(left[bought.poolID], bought.offering)
 		}
 	}
@@ -49,6 +49,7 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	p.pools, p.shapes = pools, maps.Clone(p.facts.types)
 	p.idle(seen.problems)
 	p.whole = p.whole.Intersection(seen.managed)
+	p.guess()
 	p.regroup()
 	p.retally()
 	p.expose()
@@ -56,7 +57,8 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	return priced.UnsortedList()
 }
 
-// rebuildPool returns nil for a pool that is out of order. Needs p.mu.
+// rebuildPool returns the pool. One that is out of order stays as it was when it last was not, so that what is on its way
+// counts, and nothing is bought of it; it is nil where it never was in order. Needs p.mu.
 func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, left []offering) *pool {
 	source := poolSource{region: p.Region, group: group, whole: p.whole.Has(group.ID), left: left}
 	if bounds, named := p.specs[group.ID]; named {
@@ -68,22 +70,33 @@ func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, l
 	built, partial, broken := buildPool(source, p.facts)
 	if broken != nil {
 		seen.problems[problem{group.ID, broken.Reason}] = broken.Err.Error()
-		return nil
+		return p.lastGood(group.ID, broken)
 	}
-	if !p.recalled.Has(group.ID) {
-		built.unbuyable = "its activities have not been read"
-	}
+	p.block(built, seen.problems)
 	if len(partial) > 0 {
 		seen.problems[problem{group.ID, "left_out"}] = errors.Join(partial...).Error()
 	}
 	for reason, message := range built.hazards() {
-		seen.problems[problem{group.ID, reason}] = message
+		if _, worse := seen.problems[problem{group.ID, reason}]; !worse {
+			seen.problems[problem{group.ID, reason}] = message
+		}
 	}
 	if stale := p.stalePrices(built); stale != "" {
 		seen.problems[problem{group.ID, "stale_price"}] = stale
 	}
 	p.tellReserve(built)
 	return built
+}
+
+// lastGood is the pool as it was when it last was in order, unbuyable; nil where it never was. Needs p.mu.
+func (p *Provider) lastGood(poolID string, broken *PoolError) *pool {
+	last := p.pools[poolID]
+	if last == nil {
+		return nil
+	}
+	kept := *last
+	kept.unbuyable = broken.Err.Error()
+	return &kept
 }
 
 // tellReserve says, once for each pair of maxima, that a pool at its maximum could not replace what is being reclaimed:
@@ -98,27 +111,6 @@ func (p *Provider) tellReserve(pool *pool) {
 			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
 			pool.id, own, group, api.Prefix)
 	})
-}
-
-// hazards are settings of a scaling group that buy behind the autoscaler's back or keep it from buying.
-func (p *pool) hazards() map[string]string {
-	found := map[string]string{}
-	if p.unbuyable != "" {
-		found["unbuyable"] = p.unbuyable
-	}
-	if p.purchase != PurchaseSpot {
-		return found
-	}
-	if p.group.CompensateWithOnDemand {
-		found["compensate_with_on_demand"] = "CompensateWithOnDemand is on: the scaling group buys pay-as-you-go where spot is out"
-	}
-	if p.group.SpotInstanceRemedy {
-		found["spot_instance_remedy"] = "SpotInstanceRemedy is on: the scaling group replaces reclaimed instances by itself, so they are bought twice"
-	}
-	if p.group.DesiredCapacity != nil {
-		found["desired_capacity"] = "the scaling group has a desired capacity: it replaces reclaimed instances by itself, so they are bought twice"
-	}
-	return found
 }
 
 // regroup makes the list of node groups, with one handle per id for ever. Needs p.mu for writing.
@@ -145,6 +137,7 @@ func (p *Provider) regroup() {
 func (p *Provider) expose() {
 	poolTargeting.Reset()
 	poolInstances.Reset()
+	queueLength.Reset()
 	for id, pool := range p.pools {
 		poolTargeting.WithLabelValues(id, string(pool.targeting)).Set(1)
 		counted := p.poolTally(id)
@@ -154,5 +147,6 @@ func (p *Provider) expose() {
 		} {
 			poolInstances.WithLabelValues(id, state).Set(float64(n))
 		}
+		queueLength.WithLabelValues(id).Set(float64(len(p.waiting(id))))
 	}
 }

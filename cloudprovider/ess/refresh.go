@@ -83,8 +83,9 @@ func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, er
 	for _, group := range seen.groups {
 		seen.managed.Insert(group.ID)
 	}
-	p.sendQueued(ctx, seen.managed)
 	p.listActivities(ctx, seen)
+	p.adoptSeen(seen)
+	p.sendQueued(ctx, seen)
 	if seen.instances, err = p.listInstances(ctx, seen.managed); err != nil {
 		return nil, err
 	}

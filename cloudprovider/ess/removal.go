@@ -166,7 +166,7 @@ func (p *Provider) notRemoved(going *removal, instance alicloud.ScalingInstance)
 // told ESS to keep. Needs p.mu.
 func (p *Provider) returnable(bought *purchase) sets.Set[string] {
 	found := sets.New[string]()
-	for id := range bought.arrived {
+	for id := range bought.delivery.arrived {
 		if instance, exists := p.instances[id]; exists && instance.ScalingGroupID == bought.poolID && !isKept(instance) {
 			found.Insert(id)
 		}

@@ -254,6 +254,7 @@ func (p *Provider) pause(ctx context.Context, d time.Duration) error {
 // had to wait.
 func (p *Provider) removeChunk(ctx context.Context, poolID string, ids []string) (waited time.Duration, err error) {
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
+	p.yield(ctx, poolID)
 	began := p.Clock.Now()
 	activityID, err := p.Cloud.Remove(ctx, request)
 	for delay := firstRetry; err != nil && !isNotYet(err) && sendAgain(alicloud.ClassOf(err), err); delay = min(delay*3/2, lastRetry) {

@@ -63,9 +63,7 @@ func (p *Provider) retally() {
 		broken:   sets.New[string](),
 	}
 	for _, bought := range p.purchases {
-		if bought.broken() {
-			count.broken = count.broken.Union(p.returnable(bought))
-		}
+		count.broken = count.broken.Union(p.undelivered(bought))
 	}
 	for _, instance := range p.instances {
 		count.instance(instance)
@@ -83,7 +81,7 @@ type counting struct {
 	provider *Provider
 	groups   map[string]*tally
 	pools    map[string]*poolTally
-	// broken are instances of gangs that came short: they will be given back, so nothing may be placed on them.
+	// broken are instances of gangs that came short and those that the cloud rolls back: nothing may be placed on them.
 	broken sets.Set[string]
 }
 

@@ -38,6 +38,23 @@ func TestADoomedNodeIsEmptiedOfWhatCanMove(t *testing.T) {
 	})
 }
 
+func TestANodeIsOccupiedByPodsThatCouldMove(t *testing.T) {
+	story(t, func(w *world) {
+		for _, node := range []string{"empty", "daemons", "done", "busy"} {
+			w.addNode(node)
+		}
+		w.addPod("driver", "daemons", ownedByDaemonSet)
+		w.addPod("proxy", "daemons", mirror)
+		w.addPod("done", "done", succeeded)
+		w.addPod("worker", "busy")
+		w.start()
+
+		for node, want := range map[string]bool{"empty": false, "daemons": false, "done": false, "busy": true} {
+			assert.Equal(t, want, w.controller.Occupied(w.node(node)), node)
+		}
+	})
+}
+
 func TestAPodThatComesBackIsEvictedAgain(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")

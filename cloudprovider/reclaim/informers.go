@@ -178,6 +178,9 @@ func (c *Controller) podsOn(node string) []*corev1.Pod {
 	return indexed[*corev1.Pod](c.podInformer, byNode, node)
 }
 
+// Occupied says whether a pod is on the Node that has not ended and is neither a DaemonSet's nor the kubelet's.
+func (c *Controller) Occupied(node *corev1.Node) bool { return len(drainable(c.podsOn(node.Name))) > 0 }
+
 func (c *Controller) podsOf(job jobs.Ref) []*corev1.Pod {
 	return indexed[*corev1.Pod](c.podInformer, byJob, job.String())
 }

@@ -193,7 +193,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Doomed:          p.reclaimer.Doomed, Overrides: p.overrides.of, Wake: p.trigger.Notify, Removed: p.reclaimer.Removed,
+		Doomed:          p.reclaimer.Doomed, Occupied: p.reclaimer.Occupied, Overrides: p.overrides.of, Wake: p.trigger.Notify,
+		Removed:          p.reclaimer.Removed,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
