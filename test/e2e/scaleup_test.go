@@ -153,7 +153,7 @@ func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
 func TestPayAsYouGoInPlaceOfSpotIsTold(t *testing.T) {
 	careless := single("asg-1", 10)
 	compensate := true
-	careless.CompensateWithOnDemand = &compensate
+	careless.MultiAZPolicy, careless.CompensateWithOnDemand = "COST_OPTIMIZED", &compensate // it takes effect with that only
 	s := tell(t, world(careless))
 	s.Cloud.SetStock(a10, zoneA, 0)
 	s.RunAutoscaler(t)
