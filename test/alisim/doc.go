@@ -6,7 +6,7 @@
 // A World describes what there is: zones, instance types, pools, the market and how long things take. Start runs it on
 // loopback sockets. Requests are authenticated, checked and limited as the real service does; what they set going
 // happens later, on the clock: a call that buys is accepted at once, and whether anything came is to be read from
-// DescribeScalingActivities.
+// DescribeScalingActivities. How hard the cloud is where Alibaba's documents leave room is the world's temper.
 //
 // This package makes a world of the rooms below it. An arrow may only point down this list:
 //
@@ -16,6 +16,7 @@
 //	sts        temporary keys
 //	nodes      Nodes of booted instances, in a real cluster
 //	cloud      what all services stand on: one lock, one clock, an agenda, ids
+//	temper     how hard the cloud is on its clients, rule by rule
 //	protocol   a request on its way in: signature, limits, idempotence, faults, log
 //	market     prices and stock over time
 package alisim

@@ -52,5 +52,8 @@ func (w World) durations() cloud.Durations {
 			*own.field = max(0, own.given.Duration)
 		}
 	}
+	if w.BootDelay.Duration != 0 && w.ListLag.Duration == 0 {
+		takes.ListLag = min(takes.ListLag, takes.Boot) // nothing lags so far that Nodes are up before
+	}
 	return takes
 }

@@ -79,6 +79,7 @@ func TestTheTemperChoosesTheTableOfDurations(t *testing.T) {
 	assert.Equal(t, 10*time.Second, fast.NodeController)
 	assert.Equal(t, 20*time.Second, fast.TokenLife)
 	assert.Equal(t, 40*time.Second, fast.Notice, "what is given is not divided")
+	assert.Zero(t, fast.ListLag, "no longer than an instance boots")
 	assert.Equal(t, []time.Duration{time.Second, time.Second, 0}, []time.Duration{fast.Activity.Most, fast.Removal, fast.Boot})
 }
 

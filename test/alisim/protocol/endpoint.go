@@ -264,11 +264,3 @@ func write(w http.ResponseWriter, host string, r *Request, body Reply, err error
 	w.WriteHeader(status)
 	w.Write(text)
 }
-
-func orElse[T comparable](value, otherwise T) T {
-	var zero T
-	if value == zero {
-		return otherwise
-	}
-	return value
-}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 const help = `A world file describes the region, its zones, the pools and the market; test/alisim/worlds/small.yaml is one
@@ -37,7 +38,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var world, kubeconfig string
+	var world, base, kubeconfig string
 	var opts alisim.Options
 	cmd := &cobra.Command{
 		Use:          "alisim --world FILE",
@@ -47,11 +48,12 @@ func command() *cobra.Command {
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd, world, kubeconfig, opts)
+			return run(cmd, world, base, kubeconfig, opts)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&world, "world", "", "the world file (required)")
+	flags.StringVar(&base, "temper", "", "strict or lenient, in place of what the world file says")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "a cluster in which booted instances register as Nodes; without it there are none")
 	flags.StringVar(&opts.Listen, "listen", "127.0.0.1:8600", "address of the HTTP endpoint")
 	flags.StringVar(&opts.ListenTLS, "listen-tls", "127.0.0.1:8601", "address of the TLS endpoint, for STS")
@@ -62,10 +64,15 @@ func command() *cobra.Command {
 	return cmd
 }
 
-func run(cmd *cobra.Command, worldFile, kubeconfig string, opts alisim.Options) error {
+func run(cmd *cobra.Command, worldFile, base, kubeconfig string, opts alisim.Options) error {
 	world, err := alisim.LoadWorld(worldFile)
 	if err != nil {
 		return err
+	}
+	if base != "" {
+		if world.Temper, err = temper.Of(base); err != nil {
+			return err
+		}
 	}
 	if kubeconfig != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -79,8 +86,8 @@ func run(cmd *cobra.Command, worldFile, kubeconfig string, opts alisim.Options) 
 		return err
 	}
 	defer srv.Stop()
-	fmt.Fprintf(cmd.OutOrStdout(), "endpoint    http://%s\nsts         https://%s\nauthority   %s\naccess key  %s\nsecret      %s\nregion      %s\n",
-		srv.Endpoint(), srv.STSEndpoint(), srv.CAFile(), srv.AccessKey().ID, srv.AccessKey().Secret, srv.Region())
+	fmt.Fprintf(cmd.OutOrStdout(), "endpoint    http://%s\nsts         https://%s\nauthority   %s\naccess key  %s\nsecret      %s\nregion      %s\ntemper      %s\n",
+		srv.Endpoint(), srv.STSEndpoint(), srv.CAFile(), srv.AccessKey().ID, srv.AccessKey().Secret, srv.Region(), srv.Temper().Base)
 	<-cmd.Context().Done()
 	return nil
 }
