@@ -180,6 +180,35 @@ func (p *Provider) hasServed(id string) bool {
 	return state != "" && !strings.HasPrefix(state, alicloud.LifecyclePending) && !strings.HasPrefix(state, alicloud.LifecycleRemoving)
 }
 
+// isBare says whether ESS lists the instance without all that makes its offering, as it may one that it has only just begun.
+// (That it does is documented nowhere, and nor is that it does not.)
+func isBare(instance alicloud.ScalingInstance) bool {
+	return instance.InstanceType == "" || instance.ZoneID == "" || instance.SpotStrategy == ""
+}
+
+// offeringOf is what the instance counts as: where it is bare that is the offering of the purchase that brought it. Needs
+// p.mu.
+func (p *Provider) offeringOf(instance alicloud.ScalingInstance) offering {
+	if isBare(instance) && instance.ScalingActivityID != "" {
+		for _, bought := range p.purchases {
+			if bought.activityID == instance.ScalingActivityID {
+				return bought.offering
+			}
+		}
+	}
+	return offeringOf(instance)
+}
+
+// hasBare says whether the purchase has to tell what some of its instances are. Needs p.mu.
+func (p *Provider) hasBare(bought *purchase) bool {
+	for id := range bought.delivery.arrived {
+		if instance, listed := p.instances[id]; listed && isBare(instance) {
+			return true
+		}
+	}
+	return false
+}
+
 // mayRollBack needs p.mu.
 func (p *Provider) mayRollBack(bought *purchase, now time.Time) bool {
 	return bought.delivery.mayRollBack(func(id string) bool { _, exists := p.instances[id]; return exists }, now)

@@ -195,6 +195,25 @@ func TestWhatIsCreatedAndNotYetListedCounts(t *testing.T) {
 	}
 }
 
+func TestInstanceThatIsListedWithoutItsTypeCountsForItsPurchase(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	ids := f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")
+	full := f.cloud.instances[ids[0]]
+	f.cloud.instances[ids[0]] = alicloud.ScalingInstance{ID: ids[0], ScalingGroupID: "asg-1", ScalingActivityID: "asa-0", LifecycleState: alicloud.LifecyclePending}
+	f.refresh()
+	assert.Equal(t, 2, f.target(a10InA))
+	f.cloud.end("asa-0", "", ids...)
+	f.refresh()
+	assert.Equal(t, 2, f.target(a10InA), "the activity is over, and ESS does not say yet what it is")
+	assert.Len(t, f.groupIDs(), 4, "it is no offering of its own")
+	f.cloud.instances[ids[0]] = full
+	f.refresh()
+	assert.Equal(t, 2, f.target(a10InA))
+	assert.Empty(t, f.provider.purchases)
+}
+
 func TestNewProcessCountsWhatIsCreatedAndNotYetListed(t *testing.T) {
 	old := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	old.refresh()

@@ -118,7 +118,7 @@ func (p *Provider) strays(bought *purchase, arrivedBy map[string][]string) []str
 	strays := bought.delivery.arrived.UnsortedList()
 	for _, id := range sets.List(p.instancesOf(bought.poolID).Difference(bought.attempts.bystanders).Difference(owned).Difference(bought.delivery.arrived)) {
 		instance := p.instances[id]
-		fits := bought.targeting != targetRequest || offeringOf(instance) == bought.offering
+		fits := bought.targeting != targetRequest || isBare(instance) || offeringOf(instance) == bought.offering
 		if fits && len(strays) < bought.request.Delta {
 			strays = append(strays, id)
 		}

@@ -212,7 +212,7 @@ func (p *Provider) handleOf(node *apiv1.Node) *Offering {
 		return nil
 	}
 	if instance, ok := p.instances[p.instanceIDOf(node)]; ok {
-		return p.handleFor(instance.ScalingGroupID, offeringOf(instance))
+		return p.handleFor(instance.ScalingGroupID, p.offeringOf(instance))
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (p *Provider) isOver(bought *purchase, now time.Time) bool {
 		return true
 	}
 	// What timed out is kept until it has ended: what comes late of a gang has to be given back, too.
-	return bought.delivery.ended() && !p.mayRollBack(bought, now)
+	return bought.delivery.ended() && !p.mayRollBack(bought, now) && !p.hasBare(bought)
 }
 
 // patience is how long a purchase of the pool may take once it is accepted. Needs p.mu.

@@ -20,7 +20,9 @@ import (
 func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	left := map[string][]offering{}
 	for _, instance := range seen.instances {
-		left[instance.ScalingGroupID] = append(left[instance.ScalingGroupID], offeringOf(instance))
+		if !isBare(instance) {
+			left[instance.ScalingGroupID] = append(left[instance.ScalingGroupID], offeringOf(instance))
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

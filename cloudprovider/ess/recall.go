@@ -126,7 +126,7 @@ func (p *Provider) guess() {
 // likeliest needs p.mu.
 func (p *Provider) likeliest(bought *purchase, pool *pool) offering {
 	for id := range bought.delivery.arrived {
-		if instance, listed := p.instances[id]; listed && instance.InstanceType != "" && instance.ZoneID != "" {
+		if instance, listed := p.instances[id]; listed && !isBare(instance) {
 			return offeringOf(instance)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *counting) of(poolID string, offering offering) (*tally, *poolTally) {
 }
 
 func (c *counting) instance(instance alicloud.ScalingInstance) {
-	group, pool := c.of(instance.ScalingGroupID, offeringOf(instance))
+	group, pool := c.of(instance.ScalingGroupID, c.provider.offeringOf(instance))
 	if instance.Created.After(pool.lastScaleUp) {
 		pool.lastScaleUp = instance.Created
 	}

@@ -15,7 +15,7 @@ func (p *Provider) judge(activity alicloud.Activity) {
 	}
 	for _, id := range activity.CreatedInstances {
 		instance, listed := p.instances[id]
-		if !listed {
+		if !listed || isBare(instance) {
 			continue
 		}
 		if note.Purchase == PurchaseSpot && PurchaseOf(instance.SpotStrategy) == PurchaseOnDemand {
