@@ -19,7 +19,7 @@ import (
 // nobody looks after them.
 func newRig(ctx context.Context, s *session, name string, world alisim.World) (*rig.Rig, error) {
 	r, err := rig.New(ctx, rig.Options{
-		World: world, Dir: filepath.Join(s.dir, name), WithoutNodes: true, NodeGracePeriod: 24 * time.Hour, Output: s.progress,
+		World: s.tempered(world), Dir: filepath.Join(s.dir, name), WithoutNodes: true, NodeGracePeriod: 24 * time.Hour, Output: s.progress,
 	})
 	if err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
@@ -19,12 +21,13 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 		rows any
 		keys []string
 	}{
-		"scaleup": {[]scaleupRow{{}}, []string{"offerings", "p50_s", "p99_s", "pods"}},
-		"refresh": {[]refreshRow{{}}, []string{"alloc_bytes", "calls", "calls_bound", "instances", "pools", "seconds"}},
-		"loop":    {[]loopRow{{}}, []string{"max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes"}},
-		"delete":  {[]deleteRow{{}}, []string{"calls", "nodes", "seconds"}},
+		"scaleup":  {[]scaleupRow{{}}, []string{"offerings", "p50_s", "p99_s", "pods", "temper"}},
+		"refresh":  {[]refreshRow{{}}, []string{"alloc_bytes", "calls", "calls_bound", "instances", "pools", "seconds", "temper"}},
+		"loop":     {[]loopRow{{}}, []string{"max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes", "temper"}},
+		"delete":   {[]deleteRow{{}}, []string{"calls", "nodes", "seconds", "temper"}},
+		"gpunodes": {[]gpuNodesRow{{}}, []string{"nodes", "of_which_cloud_s", "pending_to_ready_s", "temper"}},
 		"reclaim": {[]reclaimRow{{}}, []string{
-			"emptied_pct", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node", "replace_p99_s", "unwarned_pods",
+			"emptied_pct", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node", "replace_p99_s", "temper", "unwarned_pods",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +35,7 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 			require.NoError(t, report{Rows: test.rows}.write(path))
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)
-			var file struct{ Rows []map[string]float64 }
+			var file struct{ Rows []map[string]any }
 			require.NoError(t, json.Unmarshal(text, &file))
 			require.Len(t, file.Rows, 1)
 			assert.Equal(t, test.keys, slices.Sorted(maps.Keys(file.Rows[0])))
@@ -43,13 +46,13 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 func TestTableHasAColumnForEachKeyAndALineForEachAim(t *testing.T) {
 	var out strings.Builder
 	report{
-		Title: "Deletion", Rows: []deleteRow{{Nodes: 100, Calls: 5, Seconds: 12.3456}},
+		Title: "Deletion", Rows: []deleteRow{{Nodes: 100, Calls: 5, Seconds: 12.3456, Temper: "strict"}},
 		Aims: []aim{atMost(5, 5, "calls"), atMost(1.5, 2, "seconds"), atLeast(100, 100, "given back"), atLeast(100, 99.5, "found")},
 	}.print(&out)
 	assert.Equal(t, `
 Deletion
-  nodes  calls  seconds
-    100      5   12.346
+  nodes  calls  seconds  temper
+    100      5   12.346  strict
   met     calls: 5 of at most 5
   MISSED  seconds: 2 of at most 1.5
   met     given back: 100 of at least 100
@@ -97,4 +100,35 @@ func TestProcFields(t *testing.T) {
 	require.NoError(t, err)
 	_, err = procField("/proc/self/status", "NoSuchField")
 	assert.ErrorContains(t, err, "NoSuchField")
+}
+
+func TestARowSaysTheTemperOfItsCloud(t *testing.T) {
+	exceptional := temper.Strict()
+	exceptional.OneAtATime = false
+	for want, rules := range map[string]temper.Rules{
+		"strict": temper.Strict(), "lenient": temper.Lenient(), "strict with exceptions": exceptional,
+	} {
+		assert.Equal(t, want, temperOf(rules))
+	}
+	assert.Equal(t, temper.Strict(), (&session{temper: "strict"}).tempered(newWorld(1, 1, 1, 1)).Temper)
+	assert.Empty(t, (&session{}).tempered(newWorld(1, 1, 1, 1)).Temper, "the simulator's default")
+}
+
+func TestWhatIsTheCloudsIsCountedAtItsOwnSpeed(t *testing.T) {
+	began := time.Now()
+	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+	last := birth{accepted: at(2), ended: at(5), registered: at(11), ready: at(23)}
+	row, detail := last.figures(began, 10)
+	assert.Equal(t, gpuNodesRow{Nodes: 2, PendingToReady: 212, OfWhichCloud: 210}, row)
+	assert.Equal(t, gpuNodesDetail{Nodes: 2, Speed: 10, Bought: 2, Launched: 30, Booted: 60, Equipped: 120}, detail)
+}
+
+func TestWhatGPUNodesTakeIsRealInEveryTemper(t *testing.T) {
+	for _, name := range []string{"strict", "lenient"} {
+		world := gpuNodesWorld(&session{temper: name}, 10)
+		assert.Equal(t, 6*time.Second, world.BootDelay.Duration, name)
+		assert.Equal(t, 12*time.Second, world.DriverDelay.Duration, name)
+	}
+	assert.Equal(t, 4*time.Second, gpuNodesWorld(&session{temper: "lenient"}, 10).ActivityDelay.Duration)
+	assert.Zero(t, gpuNodesWorld(&session{temper: "strict"}, 10).ActivityDelay, "20 to 60 s, by the table")
 }

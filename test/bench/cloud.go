@@ -32,6 +32,8 @@ type cloud struct {
 type cloudInfo struct {
 	Endpoint  string
 	AccessKey alisim.AccessKey
+	// Temper is how hard it is; see temperOf.
+	Temper string
 }
 
 // cloudArguments make this binary serve a cloud instead of measuring.
@@ -52,7 +54,7 @@ func serveCloud(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := server.Fault(alisim.Fault{Kind: alisim.FaultLatency, Latency: callLatency}); err != nil {
 		return err
 	}
-	if err := json.NewEncoder(out).Encode(cloudInfo{server.Endpoint(), server.AccessKey()}); err != nil {
+	if err := json.NewEncoder(out).Encode(cloudInfo{server.Endpoint(), server.AccessKey(), temperOf(server.Temper())}); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, io.MultiReader(decoder.Buffered(), in))

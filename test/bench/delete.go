@@ -16,6 +16,7 @@ type deleteRow struct {
 	Nodes   int     `json:"nodes"`
 	Calls   int     `json:"calls"`
 	Seconds float64 `json:"seconds"`
+	Temper  string  `json:"temper"`
 }
 
 // deleteDetail is a row and the calls behind it.
@@ -32,7 +33,7 @@ func measureDelete(ctx context.Context, s *session) (report, error) {
 	var details []deleteDetail
 	for _, pools := range []int{1, 5} {
 		s.tell("delete: %d nodes of %d pools", nodes, pools)
-		found, err := deletion(ctx, pools, nodes)
+		found, err := deletion(ctx, s, pools, nodes)
 		if err != nil {
 			return report{}, err
 		}
@@ -45,12 +46,12 @@ func measureDelete(ctx context.Context, s *session) (report, error) {
 	}, nil
 }
 
-func deletion(ctx context.Context, pools, nodes int) (found deleteDetail, err error) {
+func deletion(ctx context.Context, s *session, pools, nodes int) (found deleteDetail, err error) {
 	world := newWorld(pools, 3, 2, nodes)
 	for i := range world.Pools {
 		world.Pools[i].Instances = nodes / pools
 	}
-	p, err := newProvided(ctx, world)
+	p, err := newProvided(ctx, s.tempered(world))
 	if err != nil {
 		return found, err
 	}
@@ -62,7 +63,7 @@ func deletion(ctx context.Context, pools, nodes int) (found deleteDetail, err er
 	if err != nil {
 		return found, err
 	}
-	found.Nodes, found.Pools = len(doomed), pools
+	found.Nodes, found.Pools, found.Temper = len(doomed), pools, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
 		began := time.Now()
 		defer func() { found.Seconds = time.Since(began).Seconds() }()

@@ -23,7 +23,8 @@ type loopRow struct {
 	P50         float64 `json:"p50_s"`
 	Max         float64 `json:"max_s"`
 	// RSSBytes is the most that the process ever had.
-	RSSBytes int64 `json:"rss_bytes"`
+	RSSBytes int64  `json:"rss_bytes"`
+	Temper   string `json:"temper"`
 }
 
 // loopDetail is about one phase.
@@ -99,7 +100,9 @@ func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loo
 	for _, phase := range phases[1:] {
 		all = append(all, phase.Seconds...)
 	}
-	row = loopRow{Nodes: size, PodsPerNode: podsPerNode, P50: percentile(all, 50), Max: percentile(all, 100)}
+	row = loopRow{
+		Nodes: size, PodsPerNode: podsPerNode, P50: percentile(all, 50), Max: percentile(all, 100), Temper: temperOf(bench.Cloud.Temper()),
+	}
 	_, row.RSSBytes, err = residentBytes(a.PID())
 	return row, phases, err
 }

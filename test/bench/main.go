@@ -1,7 +1,7 @@
 // Command bench measures what the autoscaler is meant to be good at, prints a table and writes one JSON file per
 // measurement, {"rows": [...]} and what is worth knowing beside the rows, to out/bench.
 //
-//	go run ./test/bench [-run scaleup,loop] [-quick] [-notices 50,1000] [-profile] [-out folder]
+//	go run ./test/bench [-run scaleup,loop] [-quick] [-notices 50,1000] [-temper lenient] [-profile] [-out folder]
 //
 // Every measurement uses real parts: the SDK speaks HTTP to a simulated cloud, and where the binary is measured it runs
 // as a process of its own, built without the race detector, against a real control plane. All of that shares the
@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // measurement is one file of out/bench.
@@ -42,6 +44,7 @@ var measurements = []measurement{
 	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
 	{"loop", "The main loop over a big cluster", measureLoop},
 	{"scaleup", "From the creation of a GPU pod to the accepted purchase", measureScaleup},
+	{"gpunodes", "From a pending pod to a node with GPUs, with what things take at Alibaba Cloud", measureGPUNodes},
 	{"reclaim", "From notices in the same second to empty nodes, 8 pods each", measureReclaim},
 }
 
@@ -51,6 +54,8 @@ type session struct {
 	quick bool
 	// notices are the rows of the reclaims, in place of the usual.
 	notices []int
+	// temper is that of every world, in place of the simulator's default; "" for that.
+	temper string
 	// out is for what stays, dir for logs and data of the parts, gone at the end.
 	out, dir string
 	// profiles is where profiles go; empty for none.
@@ -84,9 +89,13 @@ func main() {
 		return err
 	})
 	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
+	tempered := flag.String("temper", "", "how hard the simulated cloud is, strict or lenient (default: the simulator's)")
 	profile := flag.Bool("profile", false, "also write CPU and heap profiles of the binary, which makes it slower")
 	flag.Parse()
-	s := &session{quick: *quick, notices: notices, out: *out, progress: os.Stderr}
+	if _, err := temper.Of(*tempered); err != nil {
+		exitOn(fmt.Errorf("-temper: %w", err))
+	}
+	s := &session{quick: *quick, notices: notices, temper: *tempered, out: *out, progress: os.Stderr}
 	if *profile {
 		s.profiles = *out
 	}

@@ -52,8 +52,11 @@ type reclaimRow struct {
 	// Nodes on which no pod was left at the deadline.
 	EmptiedPct float64 `json:"emptied_pct"`
 	// Pods that were told to go, or vanished, before they had a deadline and a request for a checkpoint.
-	UnwarnedPods     int     `json:"unwarned_pods"`
+	UnwarnedPods int `json:"unwarned_pods"`
+	// PurchasesPerNode counts instances that came, or are on their way, for each that was reclaimed. What the cloud rolled
+	// back replaces nothing, and was not paid for.
 	PurchasesPerNode float64 `json:"purchases_per_node"`
+	Temper           string  `json:"temper"`
 }
 
 // reclaimDetail is what else there is to know of a row. A quantile that was not reached until the end is told as the
@@ -175,7 +178,7 @@ type disaster struct {
 func (d *disaster) prepare(ctx context.Context) (err error) {
 	began := time.Now()
 	d.rig, err = rig.New(ctx, rig.Options{
-		World: reclaimWorld(d.nodes), Dir: filepath.Join(d.dir, fmt.Sprintf("reclaim-%d", d.notices)),
+		World: d.tempered(reclaimWorld(d.nodes)), Dir: filepath.Join(d.dir, fmt.Sprintf("reclaim-%d", d.notices)),
 		NodeGracePeriod: 24 * time.Hour, Output: d.progress,
 	})
 	if err != nil {
@@ -422,7 +425,7 @@ func (d *disaster) figures() (reclaimRow, reclaimDetail) {
 	row := reclaimRow{
 		Notices: d.notices, MarkedPct: percent(len(marked), len(d.doomed)), MarkP50: marks.P50, MarkP99: marks.P99,
 		ReplaceP99: percentile(replaced, 99), EmptiedPct: percent(inTime, len(d.doomed)), UnwarnedPods: len(unwarned),
-		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(d.doomed)),
+		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(d.doomed)), Temper: temperOf(d.rig.Cloud.Temper()),
 	}
 	detail := reclaimDetail{
 		Notices: d.notices, Nodes: d.nodes, Pods: len(d.jobs) * workersPerJob,

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pageSize is the largest page of ESS.
-	pageSize = 50
+	// poolsPage and instancesPage are the largest pages of ESS.
+	poolsPage, instancesPage = 50, 100
 	// pausePerPage lets the client earn back the budget of calls that a refresh used, as Cluster Autoscaler's scan interval
 	// of 10 s does.
 	pausePerPage = 45 * time.Millisecond
@@ -30,6 +30,7 @@ type refreshRow struct {
 	Seconds    float64 `json:"seconds"`
 	// AllocBytes are all bytes that this process allocated meanwhile. The simulated cloud is another process.
 	AllocBytes uint64 `json:"alloc_bytes"`
+	Temper     string `json:"temper"`
 }
 
 // refreshDetail is one refresh.
@@ -57,12 +58,13 @@ func measureRefresh(ctx context.Context, s *session) (report, error) {
 		if err != nil {
 			return report{}, err
 		}
-		found, err := refreshes(ctx, size.pools, size.instances, s.repetitions(5))
+		found, temper, err := refreshes(ctx, s, size.pools, size.instances, s.repetitions(5))
 		if err := errors.Join(err, stopProfile()); err != nil {
 			return report{}, err
 		}
 		row := summarise(found[1:])
-		row.Pools, row.Instances, row.CallsBound = size.pools, size.instances, pages(size.pools)+pages(size.instances)
+		row.Pools, row.Instances, row.Temper = size.pools, size.instances, temper
+		row.CallsBound = pages(size.pools, poolsPage) + pages(size.instances, instancesPage)
 		rows, details = append(rows, row), append(details, found...)
 		aims = append(aims, atMost(1.2*float64(row.CallsBound), float64(row.Calls), "calls at %d instances", row.Instances))
 		if row.Instances == 10_000 {
@@ -72,36 +74,36 @@ func measureRefresh(ctx context.Context, s *session) (report, error) {
 	return report{Rows: rows, Aims: aims, Details: details}, nil
 }
 
-func pages(items int) int { return (items + pageSize - 1) / pageSize }
+func pages(items, size int) int { return (items + size - 1) / size }
 
-// refreshes returns the cold one and then the steady ones.
-func refreshes(ctx context.Context, pools, instances, steady int) (found []refreshDetail, err error) {
+// refreshes returns the cold one and then the steady ones, and the temper of the cloud.
+func refreshes(ctx context.Context, s *session, pools, instances, steady int) (found []refreshDetail, temper string, err error) {
 	world := newWorld(pools, 3, 2, instances)
 	for i := range world.Pools {
 		world.Pools[i].Instances = instances / pools
 	}
-	p, err := newProvided(ctx, world)
+	p, err := newProvided(ctx, s.tempered(world))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	if err := p.expectInstances(ctx, instances); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for i := range steady + 1 {
 		if i > 0 {
-			if err := sleep(ctx, time.Duration(pages(instances))*pausePerPage); err != nil {
-				return nil, err
+			if err := sleep(ctx, time.Duration(pages(instances, instancesPage))*pausePerPage); err != nil {
+				return nil, "", err
 			}
 		}
 		detail, err := refreshOnce(ctx, p)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		detail.Cold = i == 0
 		found = append(found, detail)
 	}
-	return found, checkSizes(p.Provider, instances)
+	return found, p.cloud.Temper, checkSizes(p.Provider, instances)
 }
 
 func (p *provided) expectInstances(ctx context.Context, n int) error {

@@ -39,6 +39,7 @@ type scaleupRow struct {
 	Offerings int     `json:"offerings"`
 	P50       float64 `json:"p50_s"`
 	P99       float64 `json:"p99_s"`
+	Temper    string  `json:"temper"`
 }
 
 // scaleupDetail is one repetition.
@@ -124,7 +125,7 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.Own
 	var details []scaleupDetail
 	for i := range repetitions {
 		s.tell("scaleup: %d pods, %d offerings, %d of %d", pods, row.Offerings, i+1, repetitions)
-		if err := bench.ReplaceWorld(ctx, shape.world()); err != nil {
+		if err := bench.ReplaceWorld(ctx, s.tempered(shape.world())); err != nil {
 			return row, nil, err
 		}
 		if err := slowDown(bench); err != nil {
@@ -137,7 +138,7 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.Own
 		detail.Pods, detail.Offerings = pods, row.Offerings
 		waits, details = append(waits, found...), append(details, detail)
 	}
-	row.P50, row.P99 = percentile(waits, 50), percentile(waits, 99)
+	row.P50, row.P99, row.Temper = percentile(waits, 50), percentile(waits, 99), temperOf(bench.Cloud.Temper())
 	return row, details, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/market"
+	"gpu-spot-autoscaler/test/alisim/temper"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -54,6 +55,22 @@ func newWorldOf(sold []market.Type, pools, typesPerPool, zoneCount, maxSize int)
 		}
 	}
 	return w
+}
+
+// tempered is the world in the temper that was asked for.
+func (s *session) tempered(world alisim.World) alisim.World {
+	if s.temper != "" {
+		world.Temper, _ = temper.Of(s.temper) // checked when it was read
+	}
+	return world
+}
+
+// temperOf names the rules: their base, and whether any differs from it.
+func temperOf(rules temper.Rules) string {
+	if base, err := temper.Of(rules.Base); err != nil || base != rules {
+		return rules.Base + " with exceptions"
+	}
+	return rules.Base
 }
 
 // soldTypes are the types that were sold as spot somewhere, by id.
