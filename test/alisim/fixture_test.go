@@ -24,6 +24,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // The world of the tests: three zones and three types of which the first is the cheapest per vCPU as spot in zone b.
@@ -48,7 +49,7 @@ func spotPool() alisim.Pool {
 
 func testWorld() alisim.World {
 	return alisim.World{
-		Region: region, Speed: 60,
+		Region: region, Speed: 60, Temper: temper.Lenient(),
 		ActivityDelay: metav1.Duration{Duration: activityDelay}, HealthCheckDelay: metav1.Duration{Duration: healthCheckDelay},
 		VSwitches: []alisim.VSwitch{{ID: vswA, Zone: zoneA}, {ID: vswB, Zone: zoneB}, {ID: vswC, Zone: zoneC}},
 		Types: []alisim.Type{
