@@ -1,0 +1,29 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+func TestNothingIsBoughtUnderACapWhileItsPriceIsStale(t *testing.T) {
+	capped := pool("asg-1", 10)
+	capped.Tags["gpu-spot.autoscaling/price-cap"] = "9" // above every price there is
+	s := tell(t, world(capped))
+	s.RunAutoscaler(t, "--price-refresh-interval=2s", "--price-max-age=8s")
+	first := gpuPods("first", 1)
+	s.Submit(t, first...)
+	s.running(first...)
+
+	s.fault(alisim.Fault{Action: "DescribeSpotPriceHistory", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403})
+	s.told("SpotPoolProblem", "stale_price", a10+" in "+zoneB, "--price-max-age")
+	second := gpuPods("second", 1)
+	s.Submit(t, second...)
+	rig.Always(t, 10*time.Second, "nothing is bought", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 1, nil })
+
+	s.Cloud.ClearFaults()
+	s.running(second...)
+}
