@@ -155,10 +155,7 @@ func TestNoMoreGPUsAreBoughtThanInAllMayBe(t *testing.T) {
 
 func TestAMinimumIsNotBoughtOfAnOfferingThatHasJustFailed(t *testing.T) {
 	o, pools, enforce := newMinimums(t, prices{"a1": 1, "a2": 2}, map[string]int{"a": 2})
-	cheapest := o.autoscaling.CloudProvider.NodeGroups()[0]
-	if cheapest.Id() != "a1" {
-		cheapest = o.autoscaling.CloudProvider.NodeGroups()[1]
-	}
+	cheapest := o.autoscaling.CloudProvider.(*testprovider.TestCloudProvider).GetNodeGroup("a1")
 	o.registry.RegisterFailedScaleUp(cheapest, "stockout", "no stock", "", "", time.Now())
 	_, err := enforce()
 	require.Nil(t, err)
