@@ -96,6 +96,11 @@ func (c *Compute) describeInstances(r *protocol.Request) (protocol.Reply, error)
 	if _, err := r.Required("RegionId"); err != nil {
 		return nil, err
 	}
+	if dry, err := r.Boolean("DryRun", false); err != nil {
+		return nil, err
+	} else if dry {
+		return nil, protocol.BadRequest("DryRunOperation", "Request validation has been passed with DryRun flag set.")
+	}
 	found, err := c.findMachines(r)
 	if err != nil {
 		return nil, err

@@ -36,6 +36,8 @@ type activity struct {
 	aged bool
 	// stopTimeout is how long a scale-in waits for instances that do not stop; nil waits for ever.
 	stopTimeout *time.Duration
+	// recycle has a scale-in stop its victims, in economical mode, instead of releasing them.
+	recycle bool
 	// invalid are the instances that a scale-in was asked to remove and left out.
 	invalid []string
 

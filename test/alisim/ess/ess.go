@@ -1,7 +1,7 @@
 // Package ess simulates Auto Scaling: scaling groups, what they buy and remove, and what they do by themselves. A call that
 // buys is accepted at once; whether anything came is to be read from DescribeScalingActivities.
 //
-//	groups.go, instances.go, activities.go, rules.go, …   the actions
+//	groups.go, instances.go, activities.go, states.go, …  the actions
 //	group.go, member.go, activity.go                      what there is
 //	purchase.go, plan.go, removal.go, heal.go             what happens to it by and by
 //	rollback.go, notes.go, roll.go, slot.go               what a temper does to it
@@ -72,6 +72,9 @@ func (s *Scaling) Service() protocol.Service {
 		"ExecuteScalingRule":            {Handle: s.executeScalingRule, Idempotent: true},
 		"ScaleWithAdjustment":           {Handle: s.scaleWithAdjustment, Idempotent: true, Slot: s.slotForScaling},
 		"RemoveInstances":               {Handle: s.removeInstances, Idempotent: true, Slot: s.slotForRemoving},
+		"SetInstancesProtection":        {Handle: s.setInstancesProtection},
+		"EnterStandby":                  {Handle: s.enterStandby, Idempotent: true},
+		"ExitStandby":                   {Handle: s.exitStandby, Idempotent: true},
 		"ModifyScalingGroup":            {Handle: s.modifyScalingGroup},
 		"SuspendProcesses":              {Handle: s.suspendProcesses, Idempotent: true},
 		"ResumeProcesses":               {Handle: s.resumeProcesses, Idempotent: true},

@@ -70,7 +70,7 @@ func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
 		ProtectedCapacity: g.states[stateProtected], StandbyCapacity: g.states[stateStandby], StoppedCapacity: g.states[stateStopped],
 		ActiveScalingConfigurationId: g.configID, MultiAZPolicy: g.MultiAZPolicy, HealthCheckType: g.HealthCheckType,
 		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended, SpotInstanceRemedy: g.SpotInstanceRemedy,
-		CompensateWithOnDemand: *g.CompensateWithOnDemand, ScalingPolicy: "release",
+		CompensateWithOnDemand: *g.CompensateWithOnDemand, ScalingPolicy: g.ScalingPolicy,
 		VSwitchIds:         protocol.Wrap("VSwitchId", g.VSwitches),
 		SuspendedProcesses: protocol.Wrap("SuspendedProcess", g.SuspendedProcesses),
 		HealthCheckTypes:   protocol.Wrap("HealthCheckType", []string{g.HealthCheckType}),

@@ -147,6 +147,11 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Source: RemovePolicy of RemoveInstances: recycle takes effect only where the group's ScalingPolicy is recycle too.
+	policy := r.Get("RemovePolicy")
+	if !slices.Contains([]string{"", scalingPolicyRelease, scalingPolicyRecycle}, policy) {
+		return nil, protocol.Invalid("RemovePolicy", policy)
+	}
 	parallel := g.DesiredCapacity != nil
 	if err := s.admit(g, parallel); err != nil {
 		return nil, err
@@ -159,6 +164,7 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 	s.try(victims)
 	a := s.newRemovalWithin(g, victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
 	a.parallel, a.invalid = parallel, invalid
+	a.recycle = policy == scalingPolicyRecycle && g.ScalingPolicy == scalingPolicyRecycle
 	if decrease && g.DesiredCapacity != nil {
 		desired := max(g.MinSize, *g.DesiredCapacity-len(victims))
 		g.DesiredCapacity = &desired

@@ -52,6 +52,9 @@ type Pool struct {
 	OnDemandPercentageAboveBaseCapacity *int `json:"onDemandPercentageAboveBaseCapacity,omitempty"`
 	// SpotInstanceRemedy lets ESS buy a replacement of its own as soon as a spot instance gets its notice.
 	SpotInstanceRemedy bool `json:"spotInstanceRemedy,omitempty"`
+	// ScalingPolicy is release or recycle; default release. Where it is recycle RemoveInstances may stop instances, in
+	// economical mode, instead of releasing them.
+	ScalingPolicy string `json:"scalingPolicy,omitempty"`
 	// HealthCheckType is ECS or NONE; default ECS.
 	HealthCheckType string `json:"healthCheckType,omitempty"`
 	// DefaultCooldown is in seconds; default 300. Nothing here waits for it.
@@ -74,6 +77,12 @@ type Pool struct {
 	Node nodes.Template `json:"node,omitempty"`
 }
 
+// What a group does with instances that it has no use for.
+const (
+	scalingPolicyRelease = "release"
+	scalingPolicyRecycle = "recycle"
+)
+
 // Policies of a group that has several offerings.
 const (
 	policyPriority   = "PRIORITY"
@@ -89,6 +98,7 @@ func (p Pool) withDefaults() Pool {
 	p.SystemDiskGiB = cmp.Or(p.SystemDiskGiB, 120)
 	p.MultiAZPolicy = cmp.Or(p.MultiAZPolicy, policyPriority)
 	p.CompensateWithOnDemand = cmp.Or(p.CompensateWithOnDemand, ptr.To(true))
+	p.ScalingPolicy = cmp.Or(p.ScalingPolicy, scalingPolicyRelease)
 	p.HealthCheckType = cmp.Or(p.HealthCheckType, healthCheckECS)
 	p.DefaultCooldown = cmp.Or(p.DefaultCooldown, ptr.To(300))
 	p.LifecycleState = cmp.Or(p.LifecycleState, groupActive)
@@ -111,6 +121,8 @@ func (p Pool) Validate(hasType, hasVSwitch func(id string) bool) error {
 		return fmt.Errorf("unknown spotStrategy %q", p.SpotStrategy)
 	case !slices.Contains([]string{"", policyPriority, policyBalance, policyCost, policyComposable}, p.MultiAZPolicy):
 		return fmt.Errorf("unknown multiAZPolicy %q", p.MultiAZPolicy)
+	case !slices.Contains([]string{"", scalingPolicyRelease, scalingPolicyRecycle}, p.ScalingPolicy):
+		return fmt.Errorf("unknown scalingPolicy %q", p.ScalingPolicy)
 	case !slices.Contains([]string{"", healthCheckECS, healthCheckNone}, p.HealthCheckType):
 		return fmt.Errorf("unknown healthCheckType %q", p.HealthCheckType)
 	case !slices.Contains([]string{"", groupActive, groupInactive, groupDeleting}, p.LifecycleState):

@@ -62,6 +62,11 @@ func (s *Scaling) remove(a *activity, now time.Time) {
 			a.stayed = append(a.stayed, i.ID)
 			continue
 		}
+		if a.recycle {
+			i.enter(stateStopped)
+			s.compute.Pause(i.Instance)
+			continue
+		}
 		s.compute.Release(i.Instance)
 		s.detach(i)
 		a.removed = append(a.removed, i.ID)
