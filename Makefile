@@ -87,6 +87,12 @@ bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaim
 chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of fifty nodes: out/chaos/reclaim.json.
 	go run ./test/chaos
 
+.PHONY: contract
+contract: ## Ask a real account (REGION=, GROUP=, ARGS=) what the simulator was built on: out/contract.json. docs/contract.md says more.
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/contract ./test/contract
+	@$(BIN)/contract $(if $(REGION),-region $(REGION)) $(if $(GROUP),-group $(GROUP)) $(ARGS)
+
 ##@ Ship
 
 .PHONY: manifests

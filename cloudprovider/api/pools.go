@@ -51,6 +51,14 @@ const (
 	TagNodeTemplateUnderscore = "k8s.io_cluster-autoscaler_node-template_"
 )
 
+// TagContract on a scaling group says that the group was made for the questions of docs/contract.md, which buy in it where the
+// value is TagContractMaySpend. Operators write it, test/contract reads it. It is no setting of a pool: a pool that has it is
+// out of service.
+const (
+	TagContract         = "gpu-spot.autoscaling/contract"
+	TagContractMaySpend = "may-spend"
+)
+
 // LabelPool is on the ConfigMaps whose annotations are settings of a pool; its value is the scaling group. Operators write it,
 // the autoscaler reads it.
 const LabelPool = "gpu-spot.autoscaling/pool"

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/nodes"
+	"gpu-spot-autoscaler/test/alisim/temper"
+)
+
+// The simulated account.
+const (
+	simRegion  = "ap-southeast-1"
+	simGroup   = "asg-contract"
+	simDesired = "asg-contract-desired"
+	simOthers  = "asg-others"
+	// simSpeed is how many of its seconds pass in one of ours.
+	simSpeed = 100
+)
+
+var (
+	simTypes = []string{"ecs.gn7i-c8g1.2xlarge", "ecs.gn6i-c4g1.xlarge"}
+	simZones = []string{simRegion + "a", simRegion + "b"}
+)
+
+// simulator is a simulated cloud, and the account in it.
+type simulator struct {
+	*alisim.Server
+	account *account
+}
+
+func (s *simulator) stop() {
+	s.account.client.Close()
+	s.Stop()
+}
+
+// simulate starts a simulated cloud with the groups that the questions need.
+func simulate(ctx context.Context, w alisim.World) (*simulator, error) {
+	cluster := fake.NewClientset()
+	server, err := alisim.Start(ctx, w, alisim.Options{Nodes: nodes.NewRegistrar(cluster, clock.RealClock{})})
+	if err != nil {
+		return nil, err
+	}
+	s := &simulator{Server: server}
+	if s.account, err = accountOf(server, cluster); err != nil {
+		server.Stop()
+		return nil, fmt.Errorf("the simulator: %w", err)
+	}
+	return s, nil
+}
+
+// strict is the strict temper without what it does only now and then: that would answer the same question now so, now so.
+func strict() temper.Rules {
+	rules := temper.Strict()
+	rules.LoseNoteOf, rules.HangOneIn, rules.StayOneIn = 0, 0, 0
+	return rules
+}
+
+// askSimulated puts questions to simulated clouds, several at a time since most of it is waiting: those that read to one,
+// those that buy in turn to the others.
+func askSimulated(ctx context.Context, asked []question) ([]answer, error) {
+	const clouds = 6
+	answers := make([]answer, len(asked))
+	parts := make([][]int, clouds+1)
+	for n, q := range asked {
+		part := clouds
+		if q.spends.anything() {
+			part = n % clouds
+		}
+		parts[part] = append(parts[part], n)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		group.Go(func() error {
+			s, err := simulate(ctx, world())
+			if err != nil {
+				return err
+			}
+			defer s.stop()
+			var some []question
+			for _, n := range part {
+				some = append(some, asked[n])
+			}
+			if !some[0].spends.anything() {
+				if err := s.furnish(ctx); err != nil {
+					return fmt.Errorf("the simulator: %w", err)
+				}
+			}
+			for k, got := range askAll(ctx, s.account, some, true) {
+				answers[part[k]] = got
+			}
+			return nil
+		})
+	}
+	return answers, group.Wait()
+}
+
+// world has a group to buy in, one with a desired capacity, and one with instances.
+func world() alisim.World {
+	pool := alisim.Pool{
+		ID: simGroup, MaxSize: mostInstances, InstanceTypes: simTypes,
+		VSwitches: []string{"vsw-a", "vsw-b"}, SpotStrategy: alisim.SpotAsPriceGo, CompensateWithOnDemand: ptr.To(false),
+		ScalingPolicy:     "recycle",
+		Tags:              map[string]string{api.TagContract: api.TagContractMaySpend},
+		ConfigurationTags: map[string]string{"owner": "contract"},
+	}
+	desired := pool
+	desired.ID, desired.DesiredCapacity = simDesired, ptr.To(0)
+	others := pool
+	others.ID, others.Instances, others.MaxSize, others.Tags = simOthers, 2, 10, nil
+	return alisim.World{
+		Region: simRegion, Speed: simSpeed, Temper: strict(),
+		NoticePeriod: metav1.Duration{Duration: time.Hour}, // what is about to be released is asked about at leisure
+		// Long enough for a second request while the first is being done, and no longer.
+		ActivityDelay: metav1.Duration{Duration: 500 * time.Millisecond}, RemovalDelay: metav1.Duration{Duration: 300 * time.Millisecond},
+		VSwitches:  []alisim.VSwitch{{ID: "vsw-a", Zone: simZones[0]}, {ID: "vsw-b", Zone: simZones[1]}},
+		Pools:      []alisim.Pool{pool, desired, others},
+		RateLimits: map[string]int{"*": 0},
+	}
+}
+
+func accountOf(s *alisim.Server, cluster kubernetes.Interface) (*account, error) {
+	unlimited := map[string]alicloud.Limit{}
+	for _, action := range []string{
+		"DescribeScalingGroups", "DescribeScalingInstances", "DescribeScalingActivities", "DescribeScalingConfigurations",
+		"DescribeInstances", "ScaleWithAdjustment", "RemoveInstances", "DescribePrice",
+	} {
+		unlimited[action] = alicloud.Limit{PerSecond: 1e6, Burst: 1e6}
+	}
+	client, err := alicloud.New(alicloud.Options{
+		Region: simRegion, Scheme: "http", Endpoints: alicloud.Endpoints{ESS: s.Endpoint(), ECS: s.Endpoint(), VPC: s.Endpoint()},
+		Credentials: credentials.NewStaticAKCredentialsProvider(s.AccessKey().ID, s.AccessKey().Secret), RateLimits: unlimited,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &account{
+		client: client, region: simRegion, group: simGroup, desired: simDesired, nodes: cluster, speed: simSpeed,
+		offers: map[string]offer{}, log: func(format string, args ...any) { fmt.Fprintf(io.Discard, format, args...) },
+	}, nil
+}
+
+// furnish lets things happen that questions ask about afterwards: a notice, and purchases that fail.
+func (s *simulator) furnish(ctx context.Context) error {
+	if err := s.Reclaim(s.Instances()[0].ID); err != nil {
+		return err
+	}
+	buy, err := s.account.cheapest(ctx, simGroup)
+	if err != nil {
+		return err
+	}
+	defer s.sellOut()()
+	for range 2 { // so that activities have an order
+		e := &errand{account: s.account, group: simGroup, offer: buy, most: 1}
+		id, _, err := e.buy(ctx, 1, nil)
+		if err != nil {
+			return err
+		}
+		if _, err = e.end(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sellOut leaves no instance to be had of what the groups sell, until the returned function is called.
+func (s *simulator) sellOut() (restock func()) {
+	var undo []func()
+	for _, t := range simTypes {
+		for _, zone := range simZones {
+			stock := s.Quote(t, zone).Capacity
+			s.SetStock(t, zone, 0)
+			undo = append(undo, func() { s.SetStock(t, zone, stock) })
+		}
+	}
+	return func() {
+		for _, one := range undo {
+			one()
+		}
+	}
+}
