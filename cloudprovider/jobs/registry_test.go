@@ -270,6 +270,30 @@ func TestWhatBelongsTogetherWhereNoSystemSays(t *testing.T) {
 	)
 }
 
+func TestWhatIsPartOfAJob(t *testing.T) {
+	owned := func(owner string) string {
+		return `{kind: Pod, metadata: {name: p, ownerReferences: [{` + owner + `, uid: u, controller: true}]}}`
+	}
+	registry := newWorld(t).registry
+	for name, test := range map[string]struct {
+		pod        string
+		job, vital bool
+	}{
+		"a pod of a batch Job":                {owned("apiVersion: batch/v1, kind: Job, name: train"), true, false},
+		"a worker of a job system":            {`{kind: Pod, metadata: {name: p, labels: {training.kubeflow.org/operator-name: mpijob-controller, training.kubeflow.org/job-name: m, training.kubeflow.org/replica-type: worker}}}`, true, false},
+		"the launcher of a job system":        {`{kind: Pod, metadata: {name: p, labels: {training.kubeflow.org/operator-name: mpijob-controller, training.kubeflow.org/job-name: m, training.kubeflow.org/replica-type: launcher}}}`, true, true},
+		"one that its annotation makes a job": {`{kind: Pod, metadata: {name: p, annotations: {gpu-spot.autoscaling/job: train}}}`, true, false},
+		"a server":                            {owned("apiVersion: apps/v1, kind: ReplicaSet, name: web"), false, false},
+		"a server with a role":                {`{kind: Pod, metadata: {name: p, annotations: {gpu-spot.autoscaling/role: host}}}`, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job, vital := registry.PartOf(podOf(t, test.pod))
+			assert.Equal(t, test.job, job)
+			assert.Equal(t, test.vital, vital)
+		})
+	}
+}
+
 func TestTheRoleThatIsAskedForGoesBeforeTheSystems(t *testing.T) {
 	membersOf(t, map[string]Membership{"train-0-x": {refOf("job", "train"), RoleLauncher}}, `
 kind: Pod

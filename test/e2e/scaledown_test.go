@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -68,4 +71,67 @@ func TestMinimumOfAPoolHolds(t *testing.T) {
 	s.RunAutoscaler(t)
 	s.eventually("one of three is given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 	rig.Always(t, 10*time.Second, "two are kept", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
+}
+
+// Two machines of four GPUs each end up with one GPU in use: all would fit on one of them.
+func TestPodsOfABatchJobAreNotMovedToSaveAMachine(t *testing.T) {
+	const fourA10 = "ecs.gn7i-c32g1.32xlarge"
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		machines    int
+	}{
+		"they go on where they are":         {nil, 2},
+		"they move where they say they may": {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tell(t, world(rig.SpotPool("asg-1", 10, []string{fourA10}, []string{"vsw-a"})))
+			s.Cloud.SetPrice(fourA10, zoneA, 20, 50)
+			s.RunAutoscaler(t)
+			var fillers, training []*corev1.Pod
+			for i, name := range []string{"left", "right"} {
+				filler := rig.GPUPod("filler-"+name, 3)
+				s.Submit(t, filler)
+				training = append(training, s.batchJob(name, test.annotations))
+				s.running(filler, training[i])
+				fillers = append(fillers, filler)
+			}
+			require.Len(t, s.instances("asg-1"), 2)
+			s.remove(fillers...)
+			if test.machines == 2 {
+				for _, pod := range training {
+					rig.Always(t, 8*time.Second, pod.Name+" trains on", func(ctx context.Context) (bool, error) {
+						now, err := s.pod(ctx, pod.Name)
+						return err != nil || now != nil && now.Status.Phase == corev1.PodRunning && now.DeletionTimestamp == nil, err
+					})
+				}
+				assert.Len(t, s.instances("asg-1"), 2)
+				return
+			}
+			s.eventually("one machine is given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 1, nil })
+		})
+	}
+}
+
+// batchJob submits a batch Job of one GPU, and returns its pod.
+func (s *story) batchJob(name string, annotations map[string]string) (pod *corev1.Pod) {
+	s.t.Helper()
+	template := rig.GPUPod(name, 1)
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: template.Namespace},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: annotations}, Spec: template.Spec,
+		}},
+	}
+	if _, err := s.Client.BatchV1().Jobs(job.Namespace).Create(s.t.Context(), job, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.eventually("the Job "+name+" has its pod", func(ctx context.Context) (bool, error) {
+		pods, err := s.Client.CoreV1().Pods(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + name})
+		if err != nil || len(pods.Items) == 0 {
+			return false, err
+		}
+		pod = &pods.Items[0]
+		return true, nil
+	})
+	return pod
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"gpu-spot-autoscaler/test/alisim"
@@ -163,4 +165,47 @@ func TestPayAsYouGoInPlaceOfSpotIsTold(t *testing.T) {
 	s.running(pod)
 	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
 	s.told("SpotCompensatedWithOnDemand", "asg-1")
+}
+
+// cpuOnly is a type without GPUs.
+var cpuOnly = alisim.Type{ID: "ecs.c7.2xlarge", VCPU: 8, MemoryGiB: 16, OnDemand: 3}
+
+// cpuPods are n pods that ask for three CPUs each and no GPU: two of them fit a machine of eight CPUs.
+func cpuPods(name string, n int) []*corev1.Pod {
+	pods := gpuPods(name, n)
+	for _, pod := range pods {
+		pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}
+	}
+	return pods
+}
+
+func TestPodsThatAskForNoGPULiveBesideTheGPUPodAndBuyMachinesWithoutGPUs(t *testing.T) {
+	w := world(single("asg-gpu", 10), rig.SpotPool("asg-cpu", 10, []string{cpuOnly.ID}, []string{"vsw-a"}))
+	w.Types = append(w.Types, cpuOnly)
+	s := tell(t, w)
+	s.Cloud.SetPrice(cpuOnly.ID, zoneA, 1, 3)
+	s.RunAutoscaler(t)
+	batch, train := cpuPods("batch", 6), rig.GPUPod("train", 1)
+	s.Submit(t, train)
+	s.eventually("a GPU machine is bought", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) == 1, nil })
+	s.Submit(t, batch...)
+	s.running(append(batch, train)...)
+	assert.Len(t, s.instances("asg-gpu"), 1, "one GPU pod needs one GPU machine")
+	assert.Len(t, s.instances("asg-cpu"), 2, "two pods have what is left of it, four need two machines")
+}
+
+func TestPodsThatAskForNoGPUBuyGPUMachinesWhereTheirPoolAllowsIt(t *testing.T) {
+	reserved := single("asg-1", 10)
+	s := tell(t, world(reserved))
+	s.RunAutoscaler(t)
+	pods := cpuPods("batch", 2)
+	s.Submit(t, pods...)
+	s.told("NotTriggerScaleUp", "bought only for pods that ask for a GPU", "gpu-spot.autoscaling/buy-for-cpu-pods=true")
+	assert.Empty(t, s.requests("ScaleWithAdjustment"))
+
+	tags := maps.Clone(reserved.Tags)
+	tags["gpu-spot.autoscaling/buy-for-cpu-pods"] = "true"
+	require.NoError(t, s.Cloud.SetGroupTags("asg-1", tags))
+	s.running(pods...)
+	assert.Len(t, s.instances("asg-1"), 1)
 }

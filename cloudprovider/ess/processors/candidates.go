@@ -15,6 +15,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/options"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -31,7 +32,8 @@ type Releaser interface {
 
 // Candidates puts the nodes that scale-down may remove in the order in which core is to look at them, since it does not
 // look at all: the empty ones, then those looked at in the last loop, then the others as they come. Nodes that may not be
-// given back are none of them.
+// given back are none of them, nor are those that [TrainingStays] keeps: core would find so by itself, but look at such a
+// node again only after --unremovable-node-recheck-timeout (5 minutes), however soon its training ends.
 //
 // Core's own processor orders likewise, but asks whether a node is empty each time it compares two, which is more than
 // half of the time of a loop over thousands of nodes.
@@ -39,6 +41,7 @@ type Candidates struct {
 	nodes.ScaleDownNodeProcessor
 	snapshot Snapshot
 	releaser Releaser
+	training *TrainingStays
 	deletion options.NodeDeleteOptions
 	rules    rules.Rules
 	clock    clock.PassiveClock
@@ -52,10 +55,12 @@ var (
 )
 
 // NewCandidates makes a processor that has to be registered as observer of scale-down candidates too.
-func NewCandidates(snapshot Snapshot, releaser Releaser, deletion options.NodeDeleteOptions, drainability rules.Rules, clk clock.PassiveClock) *Candidates {
+// The training rule is one of those of drainability.
+func NewCandidates(snapshot Snapshot, releaser Releaser, training *TrainingStays, deletion options.NodeDeleteOptions, drainability rules.Rules,
+	clk clock.PassiveClock) *Candidates {
 	return &Candidates{
 		ScaleDownNodeProcessor: nodes.NewPreFilteringScaleDownNodeProcessor(),
-		snapshot:               snapshot, releaser: releaser, deletion: deletion, rules: drainability, clock: clk,
+		snapshot:               snapshot, releaser: releaser, training: training, deletion: deletion, rules: drainability, clock: clk,
 	}
 }
 
@@ -76,28 +81,40 @@ func (c *Candidates) GetScaleDownCandidates(ctx *cacontext.AutoscalingContext, a
 	found := len(candidates)
 	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return !c.releaser.Releasable(node) })
 	heldNodes.WithLabelValues("kept").Set(float64(found - len(candidates)))
-	const emptyOnes, previousOnes, others = 0, 1, 2
-	ranks := make(map[string]int, len(candidates))
+	ranks := make(map[string]rank, len(candidates))
 	for _, node := range candidates {
-		switch {
-		case c.isEmpty(node):
-			ranks[node.Name] = emptyOnes
-		case c.previous.Has(node.Name):
-			ranks[node.Name] = previousOnes
-		default:
-			ranks[node.Name] = others
-		}
+		ranks[node.Name] = c.rank(node)
 	}
+	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return ranks[node.Name] == training })
 	slices.SortStableFunc(candidates, func(a, b *apiv1.Node) int { return cmp.Compare(ranks[a.Name], ranks[b.Name]) })
 	return candidates, nil
 }
 
-// isEmpty says whether nothing on the node would have to move.
-func (c *Candidates) isEmpty(node *apiv1.Node) bool {
-	info, err := c.snapshot.GetNodeInfo(node.Name)
-	if err != nil {
-		return false
+// rank is the place of a node in the order.
+type rank int
+
+const (
+	empty rank = iota
+	previous
+	other
+	// training is of nodes that have no place in it.
+	training
+)
+
+// rank goes by what would have to move off the node.
+func (c *Candidates) rank(node *apiv1.Node) rank {
+	if info, err := c.snapshot.GetNodeInfo(node.Name); err == nil {
+		toMove, _, blocking, err := simulator.GetPodsToMove(info, c.deletion, c.rules, nil, nil, c.clock.Now())
+		if blocking != nil && c.training.keeps(blocking.Pod, info.Node()) {
+			klog.V(4).Infof("Node %s stays for the training of %s/%s", node.Name, blocking.Pod.Namespace, blocking.Pod.Name)
+			return training
+		}
+		if err == nil && len(toMove) == 0 {
+			return empty
+		}
 	}
-	toMove, _, _, err := simulator.GetPodsToMove(info, c.deletion, c.rules, nil, nil, c.clock.Now())
-	return err == nil && len(toMove) == 0
+	if c.previous.Has(node.Name) {
+		return previous
+	}
+	return other
 }

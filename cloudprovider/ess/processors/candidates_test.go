@@ -59,6 +59,8 @@ func TestScaleDownLooksAtEmptyNodesFirst(t *testing.T) {
 		{"bare-pod", newPods(1, "bare")},
 		{"empty", nil},
 		{"protected", nil},
+		{"training", newPods(1, "train", replicatedBy("training"))},
+		{"training-of-a-custom-resource", newPods(1, "worker", ownedBy("PyTorchJob"))},
 	} {
 		node := newNode(of.node)
 		provider.AddNode("group", node)
@@ -69,10 +71,12 @@ func TestScaleDownLooksAtEmptyNodesFirst(t *testing.T) {
 	}
 	ctx, _, _ := newContext(nil, all)
 	ctx.CloudProvider = provider
-	candidates := NewCandidates(cluster, keeps{"protected": true}, options.NodeDeleteOptions{}, rules.Default(options.NodeDeleteOptions{}), testingclock.NewFakePassiveClock(epoch))
+	stays := NewTrainingStays(jobsByOwner{"training": {job: true}, "owner": {job: true}})
+	deletion := options.NodeDeleteOptions{SkipNodesWithCustomControllerPods: true}
+	candidates := NewCandidates(cluster, keeps{"protected": true}, stays, deletion, append(rules.Default(deletion), stays), testingclock.NewFakePassiveClock(epoch))
 	candidates.UpdateScaleDownCandidates([]*apiv1.Node{newNode("seen-before"), newNode("gone")}, epoch)
 	ordered, err := candidates.GetScaleDownCandidates(ctx, all)
 	require.Nil(t, err)
 	assert.Equal(t, []string{"only-daemons", "empty", "seen-before", "busy", "unknown", "bare-pod"}, nodeNames(ordered))
-	assert.Equal(t, len(ordered), cluster.asked, "once about each")
+	assert.Equal(t, len(all)-1, cluster.asked, "once about each that may go at all")
 }

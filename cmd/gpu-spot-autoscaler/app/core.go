@@ -77,7 +77,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 	if err != nil {
 		return nil, fmt.Errorf("simulate the scheduler: %w", err)
 	}
-	deletion := simulatoroptions.NewNodeDeleteOptions(autoscaling)
+	deletion, training := simulatoroptions.NewNodeDeleteOptions(autoscaling), processors.NewTrainingStays(p.jobs)
 	scaleUps := flow.orchestrator
 	if autoscaling.EnforceNodeGroupMinSize {
 		scaleUps = processors.NewMinimumOrchestrator(scaleUps, p.provider, config.Clock)
@@ -95,10 +95,10 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		DebuggingSnapshotter: snapshotter,
 		ScaleUpOrchestrator:  scaleUps,
 		DeleteOptions:        deletion,
-		DrainabilityRules:    rules.Default(deletion),
+		DrainabilityRules:    append(rules.Default(deletion), training),
 	}
 	opts.Processors = newProcessors(config, p.provider, flow, events)
-	candidates := processors.NewCandidates(opts.ClusterSnapshot, p.provider, deletion, opts.DrainabilityRules, config.Clock)
+	candidates := processors.NewCandidates(opts.ClusterSnapshot, p.provider, training, deletion, opts.DrainabilityRules, config.Clock)
 	opts.Processors.ScaleDownNodeProcessor = candidates
 	opts.Processors.ScaleDownCandidatesNotifier.Register(candidates)
 	if p.provisioning != nil {
