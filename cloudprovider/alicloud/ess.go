@@ -88,7 +88,11 @@ func (c *Client) Scale(ctx context.Context, s ScaleRequest) (Scaling, error) {
 	if err != nil {
 		return Scaling{}, err
 	}
-	return Scaling{ActivityID: r.ScalingActivityId, CapacityChange: r.ActivityType == "CapacityChange"}, nil
+	return scalingOf(r), nil
+}
+
+func scalingOf(r *essapi.ScaleWithAdjustmentResponse) Scaling {
+	return Scaling{ActivityID: r.ScalingActivityId, CapacityChange: r.ActivityType == "CapacityChange"}
 }
 
 // adjust sends ScaleWithAdjustment. Parameters that the SDK does not know are in extra.

@@ -19,8 +19,8 @@ type Plan struct {
 	Allocations []Allocation
 	// Answered is false where the answer holds no plan: the service does not know the mode, and has bought.
 	Answered bool
-	// ActivityID is the activity that does what was asked where the service does not know the mode; empty otherwise.
-	ActivityID string
+	// Scaling is what was done where the service does not know the mode.
+	Scaling
 }
 
 // PlanScale asks what a purchase would bring, without buying. A service that does not know the mode ignores it and buys:
@@ -39,7 +39,7 @@ func (c *Client) PlanScale(ctx context.Context, s ScaleRequest) (Plan, error) {
 	var body struct {
 		PlanResult *struct{ ResourceAllocations allocations }
 	}
-	plan := Plan{ActivityID: r.ScalingActivityId}
+	plan := Plan{Scaling: scalingOf(r)}
 	// What cannot be read is no plan.
 	if json.Unmarshal(r.GetHttpContentBytes(), &body) == nil && body.PlanResult != nil {
 		plan.Answered, plan.Allocations = true, body.PlanResult.ResourceAllocations

@@ -27,7 +27,7 @@ func TestPlanScale(t *testing.T) {
 			Plan{Allocations: planned, Answered: true},
 		},
 		"a plan of nothing":                       {`{"RequestId":"r","PlanResult":{}}`, Plan{Answered: true}},
-		"the mode is not known, so it was bought": {`{"RequestId":"r","ScalingActivityId":"asa-1"}`, Plan{ActivityID: "asa-1"}},
+		"the mode is not known, so it was bought": {`{"RequestId":"r","ScalingActivityId":"asa-1"}`, Plan{Scaling: Scaling{ActivityID: "asa-1"}}},
 		"a plan that cannot be read is none":      {`{"RequestId":"r","PlanResult":"later"}`, Plan{}},
 	} {
 		t.Run(name, func(t *testing.T) {

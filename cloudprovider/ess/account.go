@@ -11,6 +11,7 @@ func (p *Provider) account(seen *observation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteLeft(seen.instances)
+	p.keepAims(seen.groups)
 	p.instances = seen.instances
 	// Of what is gone only that is remembered which still has a Node.
 	p.seen = p.seen.Intersection(sets.KeySet(p.providerIDs)).Union(sets.KeySet(seen.instances))
@@ -29,7 +30,9 @@ func (p *Provider) account(seen *observation) {
 	}
 	p.recalled = p.recalled.Intersection(seen.managed)
 	p.expire(seen.at)
+	p.noteProbes()
 	p.accountPurchases(seen, arrivedBy)
+	p.settleProbes(seen.at)
 	p.accountRemovals(seen)
 }
 
@@ -72,8 +75,10 @@ func (p *Provider) accountFor(bought *purchase, seen *observation, arrivedBy map
 		listed = p.strays(bought, arrivedBy)
 	} else if activity, ok := seen.activities[bought.activityID]; ok {
 		answer = &activity
-		p.judge(activity)
 	}
 	p.takeStock(bought, answer, listed, seen.at)
+	if !bought.recalled.isBlind() {
+		p.compare(bought.poolID, bought.note(), bought.delivery.arrived.UnsortedList())
+	}
 	p.settle(bought, seen.at)
 }

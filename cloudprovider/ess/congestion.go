@@ -36,7 +36,7 @@ func (p *Provider) giveUp(bought *purchase, why string) {
 // been carried out is left to the activities. Needs p.mu for writing.
 func (p *Provider) expire(now time.Time) {
 	for _, bought := range p.purchases {
-		if !bought.queued() || bought.sending || bought.attempts.uncertain {
+		if !bought.queued() || bought.sending || bought.attempts.uncertain || p.awaits(bought) {
 			continue
 		}
 		switch {

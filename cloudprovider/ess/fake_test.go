@@ -32,6 +32,7 @@ type fakeCloud struct {
 	activities     map[string]alicloud.Activity
 	scales         map[string]string // activity by client token
 	scaleCalls     []alicloud.ScaleRequest
+	planCalls      []alicloud.ScaleRequest
 	removeCalls    []alicloud.RemoveRequest
 	calls          int
 	born           int
@@ -50,6 +51,11 @@ type fakeCloud struct {
 	// removalTakes is how long a removal keeps its group from taking another.
 	removalTakes time.Duration
 	busyUntil    time.Time
+	// refuses says which purchases and plans are refused.
+	refuses func(alicloud.ScaleRequest) error
+	// plans answers requests for plans; buysPlans has the cloud not know what a plan is.
+	plans     func(alicloud.ScaleRequest) (alicloud.Plan, error)
+	buysPlans bool
 	// unremovable are the instances for which a removal is refused, all of it.
 	unremovable map[string]error
 	// removing leaves what is removed in its group, as Removing, with an activity that goes on.
@@ -168,7 +174,7 @@ func (f *fakeCloud) InstanceTypes(_ context.Context, ids []string) ([]alicloud.I
 func (f *fakeCloud) VSwitches(_ context.Context, ids []string) ([]alicloud.VSwitch, error) {
 	var found []alicloud.VSwitch
 	for _, id := range ids {
-		if zone, ok := map[string]string{"vsw-a": "zone-a", "vsw-b": "zone-b"}[id]; ok {
+		if zone, ok := zoneOfVSwitch[id]; ok {
 			found = append(found, alicloud.VSwitch{ID: id, ZoneID: zone})
 		}
 	}
@@ -188,6 +194,11 @@ func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (ali
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scaleCalls = append(f.scaleCalls, request)
+	if f.refuses != nil {
+		if err := f.refuses(request); err != nil {
+			return alicloud.Scaling{}, err
+		}
+	}
 	err := next(&f.scaleErrs)
 	if err != nil && !f.lost {
 		return alicloud.Scaling{}, err
@@ -207,6 +218,35 @@ func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (ali
 		Metadata: request.Metadata, Adding: request.Delta, Started: time.Now()}
 	return alicloud.Scaling{ActivityID: id}, err
 }
+
+// PlanScale plans what is asked for, as a cloud does that honours it.
+func (f *fakeCloud) PlanScale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error) {
+	f.mu.Lock()
+	f.planCalls = append(f.planCalls, request)
+	f.mu.Unlock()
+	if f.buysPlans {
+		scaling, err := f.Scale(ctx, request)
+		return alicloud.Plan{Scaling: scaling}, err
+	}
+	if f.refuses != nil {
+		if err := f.refuses(request); err != nil {
+			return alicloud.Plan{}, err
+		}
+	}
+	if f.plans != nil {
+		return f.plans(request)
+	}
+	return planFor(request.InstanceType, zoneOfVSwitch[request.VSwitchIDs[0]]), nil
+}
+
+// planFor is a plan of one instance.
+func planFor(instanceType, zone string) alicloud.Plan {
+	return alicloud.Plan{Answered: true, Allocations: []alicloud.Allocation{
+		{InstanceType: instanceType, ZoneID: zone, SpotStrategy: alicloud.SpotAsPriceGo, Amount: 1},
+	}}
+}
+
+var zoneOfVSwitch = map[string]string{"vsw-a": "zone-a", "vsw-b": "zone-b"}
 
 func (f *fakeCloud) busy(groupID string) bool {
 	for _, activity := range f.activities {

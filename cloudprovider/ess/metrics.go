@@ -26,8 +26,8 @@ var (
 	}, []string{"pool", "reason"})
 	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_targeting",
-		Help: "1 for the way in which the pool is targeted: single, request or whole.",
-	}, []string{"pool", "mode"})
+		Help: "1 for the way in which the pool is targeted (single, request or whole), and for what decided it: one_offering, tag, plan, delivery, refusal, or none as long as nothing did.",
+	}, []string{"pool", "mode", "reason"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
 		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",

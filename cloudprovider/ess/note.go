@@ -18,14 +18,16 @@ type purchaseNote struct {
 	Zone         string    `json:"zone"`
 	Purchase     Purchase  `json:"purchase"`
 	Targeting    targeting `json:"targeting"`
-	Count        int       `json:"count,string"`
-	Atomic       bool      `json:"atomic,string,omitempty"`
+	// Configuration is the scaling configuration of the pool at the time.
+	Configuration string `json:"configuration,omitempty"`
+	Count         int    `json:"count,string"`
+	Atomic        bool   `json:"atomic,string,omitempty"`
 }
 
 func (b *purchase) note() purchaseNote {
 	return purchaseNote{
 		Token: b.request.ClientToken, InstanceType: b.offering.InstanceType, Zone: b.offering.Zone,
-		Purchase: b.offering.Purchase, Targeting: b.targeting, Count: b.request.Delta, Atomic: b.atomic,
+		Purchase: b.offering.Purchase, Targeting: b.targeting, Configuration: b.configuration, Count: b.request.Delta, Atomic: b.atomic,
 	}
 }
 

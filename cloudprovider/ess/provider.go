@@ -32,6 +32,7 @@ type Cloud interface {
 	InstanceTypes(ctx context.Context, ids []string) ([]alicloud.InstanceType, error)
 	VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, error)
 	Scale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error)
+	PlanScale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error)
 	Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error)
 }
 
@@ -119,8 +120,8 @@ type Provider struct {
 	removals  map[string]*removal
 	// queues are those of the pools.
 	queues map[string]*queue
-	// whole holds the pools in which targeting was found not to hold.
-	whole sets.Set[string]
+	// aims are what is known of whether pools can be targeted.
+	aims map[string]*aim
 	// doomed, outOfService and disputed are frozen from one BeginLoop to the next.
 	doomed, outOfService, disputed sets.Set[string]
 	// left are instances that are gone after a removal while their Nodes are not.
@@ -169,7 +170,7 @@ func New(config Config) (*Provider, error) {
 		purchases:   map[string]*purchase{},
 		removals:    map[string]*removal{},
 		queues:      map[string]*queue{},
-		whole:       sets.New[string](),
+		aims:        map[string]*aim{},
 		recalled:    sets.New[string](),
 		doomed:      sets.New[string](),
 		left:        sets.New[string](),

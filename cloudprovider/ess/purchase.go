@@ -24,7 +24,12 @@ type purchase struct {
 	offering  offering
 	targeting targeting
 	atomic    bool
-	requested time.Time
+	// configuration is the scaling configuration of the pool when it was bought.
+	configuration string
+	requested     time.Time
+	// plan: it is to be planned before it is bought. rest is the token of the purchase that was parted from it for that.
+	plan bool
+	rest string
 
 	sending  bool
 	attempts attempts
@@ -99,12 +104,15 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	if pool == nil || known == nil {
 		return nil, errUnknownGroup(o.id)
 	}
+	if pool.targeting == targetRequest && pool.settings.Targeting == TargetingAuto && p.ignoresTargeting(pool.id) {
+		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", o.id)
+	}
 	if room := p.headroom(o); delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", o.id, delta, room)
 	}
 	bought := &purchase{
 		poolID: pool.id, offering: o.offering, targeting: pool.targeting, atomic: atomic,
-		requested: p.Clock.Now(), delivery: newDelivery(),
+		configuration: pool.group.ActiveScalingConfigurationID, requested: p.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: pool.id, Delta: delta, Sync: pool.group.DesiredCapacity != nil},
 	}
 	bought.attempts.bystanders = p.instancesOf(pool.id)
@@ -120,6 +128,9 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 		return nil, fmt.Errorf("node group %s: describe the purchase: %w", o.id, err)
 	}
 	p.purchases[bought.request.ClientToken] = bought
+	if err := p.probeWith(bought); err != nil {
+		return nil, fmt.Errorf("node group %s: describe the purchase: %w", o.id, err)
+	}
 	p.retally()
 	price := "an unknown price"
 	if perHour, ok := p.priceOf(pool, o.offering); ok {

@@ -84,7 +84,7 @@ func (p *Provider) inTurn(poolID string) bool {
 func (p *Provider) waiting(poolID string) []*purchase {
 	var waiting []*purchase
 	for _, bought := range p.purchases {
-		if bought.poolID == poolID && bought.queued() && bought.attempts.refusal == nil {
+		if bought.poolID == poolID && bought.queued() && bought.attempts.refusal == nil && !p.awaits(bought) {
 			waiting = append(waiting, bought)
 		}
 	}
@@ -111,7 +111,7 @@ func (p *Provider) worth(bought *purchase) int {
 func (p *Provider) take(bought *purchase) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if bought.sending || !bought.queued() {
+	if bought.sending || !bought.queued() || p.awaits(bought) {
 		return false
 	}
 	if p.inTurn(bought.poolID) {
@@ -192,6 +192,9 @@ func (p *Provider) send(ctx context.Context, bought *purchase) {
 		p.release(bought)
 		return
 	}
+	if !p.askForPlan(ctx, bought) {
+		return
+	}
 	scaling, err := p.Cloud.Scale(ctx, bought.request)
 	if p.renounceParallel(bought, err) {
 		scaling, err = p.Cloud.Scale(ctx, bought.request)
@@ -225,7 +228,9 @@ func (p *Provider) notAccepted(bought *purchase, err error) {
 	case alicloud.Refuses(err, "SyncActivity"):
 		queue.capacityOnly = true
 		p.giveUp(bought, err.Error())
+	case p.refusesTargeting(bought, err):
 	default:
+		p.acquit(bought, err)
 		p.fail(bought, bought.outstanding(), class, codeOf(err), err.Error())
 	}
 }

@@ -50,7 +50,6 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 	}
 	p.pools, p.shapes = pools, maps.Clone(p.facts.types)
 	p.idle(seen.problems)
-	p.whole = p.whole.Intersection(seen.managed)
 	p.guess()
 	p.regroup()
 	p.retally()
@@ -62,7 +61,7 @@ func (p *Provider) rebuild(seen *observation) []pricing.Offering {
 // rebuildPool returns the pool. One that is out of order stays as it was when it last was not, so that what is on its way
 // counts, and nothing is bought of it; it is nil where it never was in order. Needs p.mu.
 func (p *Provider) rebuildPool(seen *observation, group alicloud.ScalingGroup, left []offering) *pool {
-	source := poolSource{region: p.Region, group: group, whole: p.whole.Has(group.ID), left: left}
+	source := poolSource{region: p.Region, group: group, whole: p.ignoresTargeting(group.ID), left: left}
 	if bounds, named := p.specs[group.ID]; named {
 		source.bounds = &bounds
 	}
@@ -141,7 +140,7 @@ func (p *Provider) expose() {
 	poolInstances.Reset()
 	queueLength.Reset()
 	for id, pool := range p.pools {
-		poolTargeting.WithLabelValues(id, string(pool.targeting)).Set(1)
+		poolTargeting.WithLabelValues(id, string(pool.targeting), string(p.evidenceFor(pool))).Set(1)
 		counted := p.poolTally(id)
 		for state, n := range map[string]int{
 			"live": counted.live, "outstanding": counted.outstanding, "reclaiming": counted.doomed, "removing": counted.removing,

@@ -58,7 +58,7 @@ func recollect(activity alicloud.Activity, note purchaseNote, blind bool, now ti
 	recalled := &purchase{
 		poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
 		offering:  offering{note.InstanceType, note.Zone, note.Purchase},
-		targeting: note.Targeting, activityID: activity.ID, delivery: newDelivery(),
+		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
 		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
 		recalled: &recollection{blind: blind, spared: sets.New[string]()},
 	}

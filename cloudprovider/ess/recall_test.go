@@ -197,8 +197,8 @@ func TestNotesHoldStringsOnly(t *testing.T) {
 	note, ours := noteOf(f.cloud.activities["asa-0"])
 	require.True(t, ours)
 	assert.Equal(t, purchaseNote{Token: f.cloud.scaleCalls[0].ClientToken, InstanceType: a10, Zone: "zone-a", Purchase: PurchaseSpot,
-		Targeting: targetRequest, Count: 4, Atomic: true}, note)
-	assert.Equal(t, `{"token":"`+note.Token+`","type":"`+a10+`","zone":"zone-a","purchase":"spot","targeting":"request","count":"4","atomic":"true"}`,
+		Targeting: targetRequest, Configuration: "two-types", Count: 4, Atomic: true}, note)
+	assert.Equal(t, `{"token":"`+note.Token+`","type":"`+a10+`","zone":"zone-a","purchase":"spot","targeting":"request","configuration":"two-types","count":"4","atomic":"true"}`,
 		f.cloud.scaleCalls[0].Metadata)
 }
 
