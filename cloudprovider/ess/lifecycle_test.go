@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate/utils"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
@@ -204,4 +205,26 @@ func TestProtectedInstanceOfABrokenGangStays(t *testing.T) {
 		assert.Equal(t, 1, f.target(a10InA))
 		assert.Empty(t, f.provider.purchases, "the rest of it is over")
 	})
+}
+
+// An instance under Recycling may be shown as Stopped already, as in Alibaba Cloud's own sample of DescribeInstances.
+func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing.T) {
+	reclaiming := sets.New[string]()
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Doomed = func() sets.Set[string] { return reclaiming } })
+	id := f.cloud.launch(1, "asg-1", "", a10, "zone-a")[0]
+	f.cloud.setState(alicloud.LifecycleStopped, id)
+	reclaiming.Insert(id)
+	f.provider.BeginLoop(nodesOf(id))
+	f.refresh()
+	assert.Empty(t, f.events.about("SpotPoolProblem"))
+	assert.True(t, f.provider.IsDoomed(nodeOf(id)))
+	exists, err := f.provider.HasInstance(nodeOf(id))
+	require.NoError(t, err)
+	assert.True(t, exists, "nor is it gone")
+
+	reclaiming.Delete(id) // it was stopped by hand
+	f.provider.BeginLoop(nodesOf(id))
+	f.refresh()
+	require.Len(t, f.events.about("SpotPoolProblem"), 1)
+	assert.Contains(t, f.events.about("SpotPoolProblem")[0], "(stopped)")
 }
