@@ -1,6 +1,8 @@
 package ess
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -29,11 +31,24 @@ func (p *Provider) account(seen *observation) {
 		}
 	}
 	p.recalled = p.recalled.Intersection(seen.managed)
+	p.noteUnread(seen)
 	p.expire(seen.at)
 	p.noteProbes()
 	p.accountPurchases(seen, arrivedBy)
 	p.settleProbes(seen.at)
 	p.accountRemovals(seen)
+}
+
+// noteUnread keeps since when the activities of pools could not be read. Needs p.mu for writing.
+func (p *Provider) noteUnread(seen *observation) {
+	unread := map[string]time.Time{}
+	for poolID := range seen.managed.Difference(p.recalled) {
+		unread[poolID] = seen.at
+		if since, known := p.unreadSince[poolID]; known {
+			unread[poolID] = since
+		}
+	}
+	p.unreadSince = unread
 }
 
 // arrivals are the instances by the activity that brought them.

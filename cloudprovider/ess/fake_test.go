@@ -44,6 +44,8 @@ type fakeCloud struct {
 	lost       bool
 	// activitiesErr is what listings of a group's activities return.
 	activitiesErr error
+	// unreadable is the group of which they are; empty stands for all.
+	unreadable string
 	// alone: a group does one thing at a time.
 	alone bool
 	// capacityChange: purchases are answered without an activity.
@@ -150,6 +152,9 @@ func (f *fakeCloud) GroupActivities(_ context.Context, groupID string, _ time.Ti
 		if activity.ScalingGroupID == groupID {
 			found = append(found, activity)
 		}
+	}
+	if f.unreadable != "" && f.unreadable != groupID {
+		return found, nil
 	}
 	return found, f.activitiesErr
 }

@@ -3,9 +3,14 @@ package ess
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
+
+// unreadFor is for how long no pool is bought from because what was bought before of one cannot be read: the pods that are
+// pending now may be those that it was bought for. After that the others go on without it.
+const unreadFor = 2 * time.Minute
 
 // block makes a pool unbuyable for what the provider knows of it, and enters that as a problem. Needs p.mu.
 func (p *Provider) block(pool *pool, problems map[problem]string) {
@@ -16,6 +21,12 @@ func (p *Provider) block(pool *pool, problems map[problem]string) {
 	if pool.unbuyable != "" {
 		problems[problem{pool.id, "unbuyable"}] = pool.unbuyable
 	}
+	if desired := pool.group.DesiredCapacity; desired != nil && *desired > pool.group.TotalCapacity && !p.awaitsAny(pool.id) {
+		pool.unbuyable = fmt.Sprintf("its scaling group has a desired capacity of %d and %d instances: whenever it can it buys the rest by itself, "+
+			"so that what is bought until then is bought twice. Call ModifyScalingGroup with DisableDesiredCapacity=true, or lower the capacity",
+			*desired, pool.group.TotalCapacity)
+		problems[problem{pool.id, "desired_capacity"}] = pool.unbuyable
+	}
 	if queue.capacityOnly {
 		pool.unbuyable = "a purchase did no more than to raise the scaling group's desired capacity, so that nobody can tell what comes of it. " +
 			"Call ModifyScalingGroup with DisableDesiredCapacity=true"
@@ -25,9 +36,24 @@ func (p *Provider) block(pool *pool, problems map[problem]string) {
 		pool.unbuyable = congested
 		problems[problem{pool.id, "congested"}] = congested
 	}
-	if !p.recalled.Has(pool.id) {
+	if _, unread := p.unreadSince[pool.id]; unread {
 		pool.unbuyable = "its activities have not been read" // a problem of its own
 	}
+	for poolID, since := range p.unreadSince {
+		if p.Clock.Since(since) < unreadFor {
+			pool.unbuyable = "what was bought before of pool " + poolID + " has not been read"
+		}
+	}
+}
+
+// awaitsAny says whether something that was asked of the pool has still to come. Needs p.mu.
+func (p *Provider) awaitsAny(poolID string) bool {
+	for _, bought := range p.purchases {
+		if bought.poolID == poolID && !bought.accepted.IsZero() && bought.outstanding() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // unbuyable says why a scaling group would refuse to grow.

@@ -127,8 +127,10 @@ type Provider struct {
 	// left are instances that are gone after a removal while their Nodes are not.
 	left        sets.Set[string]
 	providerIDs map[string]string
-	// recalled are the pools whose activities of a previous process were taken up.
+	// recalled are the pools whose activities of a previous process were taken up, unreadSince those where that was tried
+	// in vain, and since when.
 	recalled    sets.Set[string]
+	unreadSince map[string]time.Time
 	tallies     map[string]*tally
 	poolTallies map[string]*poolTally
 	refreshed   time.Time
@@ -172,6 +174,7 @@ func New(config Config) (*Provider, error) {
 		queues:      map[string]*queue{},
 		aims:        map[string]*aim{},
 		recalled:    sets.New[string](),
+		unreadSince: map[string]time.Time{},
 		doomed:      sets.New[string](),
 		left:        sets.New[string](),
 		providerIDs: map[string]string{},

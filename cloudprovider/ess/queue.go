@@ -290,10 +290,8 @@ func (p *Provider) isStable(ctx context.Context, poolID string) bool {
 
 // isQuiet says whether nothing comes to the pool or goes, as far as is known. Needs p.mu.
 func (p *Provider) isQuiet(poolID string) bool {
-	for _, bought := range p.purchases {
-		if bought.poolID == poolID && !bought.accepted.IsZero() && bought.outstanding() > 0 {
-			return false
-		}
+	if p.awaitsAny(poolID) {
+		return false
 	}
 	for id, instance := range p.instances {
 		if instance.ScalingGroupID != poolID {

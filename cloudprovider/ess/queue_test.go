@@ -188,6 +188,30 @@ func TestPurchaseThatOnlyChangedTheCapacityCountsOnceAndIsTheLast(t *testing.T) 
 	})
 }
 
+func TestPoolWhoseGroupBuysTheRestByItselfIsNotBoughtFrom(t *testing.T) {
+	f := newFixture(t, newFakeCloud(desiring(spotGroup("asg-1"))))
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(3))
+	state := func(desired, total int) {
+		group := f.cloud.groups["asg-1"]
+		group.DesiredCapacity, group.TotalCapacity = ptr.To(desired), total
+		f.cloud.groups["asg-1"] = group
+		f.refresh()
+	}
+	state(3, 0)
+	assert.Equal(t, 10, f.group(a10InA).MaxSize(), "the three are on their way")
+	f.cloud.end("asa-0", "OperationDenied.NoStock", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-a")...)
+	state(3, 1)
+	require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
+	state(3, 1)
+	assert.Equal(t, 1, f.group(a10InA).MaxSize(), "two of them will come when there is stock, whatever is bought until then")
+	said := f.events.about("SpotPoolProblem")
+	assert.Contains(t, said[len(said)-1], "desired capacity of 3 and 1 instances")
+	assert.Contains(t, said[len(said)-1], "DisableDesiredCapacity=true")
+	state(1, 1)
+	assert.Equal(t, 10, f.group(a10InA).MaxSize())
+}
+
 func TestPurchaseThatOnlyChangedTheCapacityFailsAsTheActivityThatESSBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(desiring(spotGroup("asg-1"))))

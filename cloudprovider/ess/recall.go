@@ -38,12 +38,15 @@ func (p *Provider) recall(activities []alicloud.Activity, arrivedBy map[string][
 		}
 		note, noted := noteOf(activity)
 		if !noted {
-			if activity.Done() || activity.Adding == 0 {
+			if activity.Adding == 0 {
 				continue
 			}
 			note = purchaseNote{Token: activity.ID, Count: activity.Adding}
 		}
 		recalled := recollect(activity, note, !noted, now)
+		if !activity.Ended.IsZero() && activity.Done() {
+			recalled.delivery.endedAt = activity.Ended
+		}
 		p.takeStock(recalled, &activity, arrivedBy[activity.ID], now)
 		if p.writeOff(recalled, now); p.isOver(recalled, now) && !recalled.broken() {
 			continue
