@@ -247,7 +247,7 @@ func awaitPurchases(ctx context.Context, bench *rig.Rig, n int) (purchases []bou
 func accepted(cloud *alisim.Server) ([]bought, error) {
 	var purchases []bought
 	for _, request := range cloud.Requests("ScaleWithAdjustment") {
-		if request.Code != "" {
+		if request.Code != "" || request.Parameters["ExecutionMode"] == "PlanOnly" {
 			continue
 		}
 		// What the request is for stands in its metadata, also where there is only one offering and nothing to target.

@@ -31,7 +31,7 @@ const hearsay = time.Second
 // hearPurchases matches what the cloud was asked for with the Events on the pods it is for.
 func (c *chronicle) hearPurchases(s snapshot) {
 	for _, r := range s.requests {
-		if r.Action == "ScaleWithAdjustment" && r.Code == "" {
+		if r.Action == "ScaleWithAdjustment" && r.Code == "" && r.Parameters["ExecutionMode"] != "PlanOnly" {
 			of := offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}
 			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, market: s.onSale(of), seen: s.at})
 		}

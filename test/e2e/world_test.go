@@ -126,9 +126,11 @@ func (s *story) zonesOf(poolID string) map[string]int {
 	return zones
 }
 
-// requests are those of the action that came in so far.
+// requests are those of the action that came in so far, without those that were for a plan only.
 func (s *story) requests(action string) []alisim.RequestView {
-	return s.Cloud.Requests(action)
+	return slices.DeleteFunc(s.Cloud.Requests(action), func(request alisim.RequestView) bool {
+		return request.Parameters["ExecutionMode"] == "PlanOnly"
+	})
 }
 
 // node returns the Node of the instance, nil while there is none.
