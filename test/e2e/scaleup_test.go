@@ -141,9 +141,12 @@ func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
 	second := rig.GPUPod("second", 1)
 	s.Submit(t, second)
 	s.running(second)
-	requests := s.requests("ScaleWithAdjustment")
-	assert.Contains(t, requests[0].Parameters, "InstanceType.1")
-	assert.NotContains(t, requests[len(requests)-1].Parameters, "InstanceType.1")
+	plan := s.Cloud.Requests("ScaleWithAdjustment")[0]
+	assert.Equal(t, "PlanOnly", plan.Parameters["ExecutionMode"])
+	assert.Contains(t, plan.Parameters, "InstanceType.1")
+	for _, purchase := range s.requests("ScaleWithAdjustment") {
+		assert.NotContains(t, purchase.Parameters, "InstanceType.1", "the plan had told that it would be ignored")
+	}
 	assert.Len(t, s.instances("asg-1"), 2, "nothing is bought twice over it")
 
 	families, err := autoscaler.Metrics(t.Context())
