@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -95,7 +96,12 @@ const (
 	statusStopped = "Stopped"
 )
 
-// judge asks after the instances that were given back and are not in ESS any more, and after the doomed instances that are not listed, and says after how many.
+// errNothingShown: ECS does not show what must be there.
+var errNothingShown = errors.New("ECS shows no instance; does the RAM policy allow ecs:DescribeInstances?")
+
+// judge asks after the instances that were given back and are not in ESS any more, and after the doomed instances that are
+// not listed, and says after how many. That there is nothing is believed only where a witness is shown; where there is none,
+// ESS must list the instance no more either.
 func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	doomed := c.Doomed()
 	c.pruneStopped(doomed)
@@ -111,9 +117,16 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
-	instances, err := c.Cloud.Instances(ctx, sets.List(unlisted))
+	question, witness := sets.List(unlisted), c.witness(unlisted)
+	if witness != "" {
+		question = append(question, witness)
+	}
+	instances, err := c.Cloud.Instances(ctx, question)
+	if err == nil && len(instances) == 0 && witness != "" {
+		err = fmt.Errorf("%w, not even %s, whose Node is ready", errNothingShown, witness)
+	}
 	if err != nil {
-		return unlisted.Len(), fmt.Errorf("asking after %d instances on their way out: %w", unlisted.Len(), err)
+		return len(question), fmt.Errorf("asking after %d instances on their way out: %w", unlisted.Len(), err)
 	}
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {
@@ -125,9 +138,9 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 			c.noteUnseen(ctx, instance)
 			c.noteStopped(instance)
 		}
-		c.conclude(id, c.verdictOn(id, instance, exists))
+		c.conclude(id, c.verdictOn(id, instance, exists || witness == "" && c.Lists(id)))
 	}
-	return unlisted.Len(), nil
+	return len(question), nil
 }
 
 // isForeign says whether nothing but the poll ever knew of the instance. The other sources speak of Nodes: one that is

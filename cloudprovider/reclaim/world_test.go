@@ -263,8 +263,9 @@ type fakeCloud struct {
 	instances map[string]alicloud.Instance
 	// listErr and askErr fail RecyclingInstances and Instances.
 	listErr, askErr error
-	// blind leaves RecyclingInstances without an answer, as a filter does that is misspelt.
-	blind bool
+	// blind leaves RecyclingInstances without an answer, as a filter does that is misspelt; hidden shows nothing to anybody,
+	// as without permission.
+	blind, hidden bool
 }
 
 func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, error) {
@@ -275,7 +276,7 @@ func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, er
 	}
 	var recycling []alicloud.Instance
 	for _, instance := range c.instances {
-		if instance.Recycling() && !c.blind {
+		if instance.Recycling() && !c.blind && !c.hidden {
 			recycling = append(recycling, instance)
 		}
 	}
@@ -290,7 +291,7 @@ func (c *fakeCloud) Instances(_ context.Context, ids []string) ([]alicloud.Insta
 	}
 	var found []alicloud.Instance
 	for _, id := range ids {
-		if instance, ok := c.instances[id]; ok {
+		if instance, ok := c.instances[id]; ok && !c.hidden {
 			found = append(found, instance)
 		}
 	}
@@ -307,6 +308,12 @@ func (c *fakeCloud) setBlind(blind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.blind = blind
+}
+
+func (c *fakeCloud) setHidden(hidden bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hidden = hidden
 }
 
 // stopOnInterruption has the instance of the Node stopped instead of released.

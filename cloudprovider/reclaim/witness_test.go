@@ -1,0 +1,55 @@
+package reclaim
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+func nodeReady(node *corev1.Node) {
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue})
+}
+
+// noticedByAgent is a Node whose own agent has a notice.
+func noticedByAgent(node *corev1.Node) {
+	node.Annotations = map[string]string{api.AnnotationNoticeAgent: time.Now().Add(DefaultNoticePeriod).UTC().Format(time.RFC3339)}
+}
+
+func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
+	for name, others := range map[string][]string{
+		"other nodes are ready":     {"b", "c"},
+		"there is no other to tell": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				var gone atomic.Bool
+				w.addNode("a", noticedByAgent)
+				for _, other := range others {
+					w.addNode(other, nodeReady)
+				}
+				w.addPod("training", "a")
+				w.cloud.setHidden(true)
+				failures := testutil.ToFloat64(pollFailures)
+				w.start(func(c *Config) { c.Lists = func(id string) bool { return id != "i-a" || !gone.Load() } })
+				w.pass(time.Minute)
+				require.NotNil(t, w.node("a"), "it may live")
+				require.NotContains(t, w.seen(), "SpotReclaimReleased a")
+				assert.Equal(t, len(others) > 0, testutil.ToFloat64(pollFailures) > failures, "an alert watches that")
+
+				w.cloud.setHidden(false)
+				w.cloud.release("a")
+				gone.Store(true)
+				w.pass(time.Minute)
+				assert.Nil(t, w.node("a"))
+				assert.Contains(t, w.seen(), "SpotReclaimReleased a")
+			})
+		})
+	}
+}
