@@ -192,6 +192,16 @@ func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {
 	}
 	require.NotEmpty(t, called)
 	assert.Equal(t, sets.List(called), sets.List(sets.New(policy.Statement[0].Action...)))
+
+	operations, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	_, calls, found := strings.Cut(string(operations), "## Calls to Alibaba Cloud\n")
+	require.True(t, found)
+	calls, _, _ = strings.Cut(calls, "\n## ")
+	for action := range called {
+		_, name, _ := strings.Cut(action, ":")
+		assert.Regexp(t, `(?m)^\|.*\b`+name+`\b`, calls, "%s: whether it is documented, and what happens where it fails", action)
+	}
 }
 
 func TestTheAlertsWatchMetricsThatExist(t *testing.T) {
