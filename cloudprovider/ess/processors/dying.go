@@ -25,15 +25,17 @@ type Doom interface {
 // must), and their pods neither count for spreading nor block a volume for their successors. Nor do they pass for what was
 // bought meanwhile: core takes what a group lacks of its target for what is still to come, and such nodes are no part of it.
 type DyingNodes struct {
-	doom Doom
-	next customresources.CustomResourcesProcessor
+	doom  Doom
+	next  customresources.CustomResourcesProcessor
+	begin []func()
 }
 
 var _ customresources.CustomResourcesProcessor = (*DyingNodes)(nil)
 
-// NewDyingNodes puts itself in front of another processor.
-func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor) *DyingNodes {
-	return &DyingNodes{doom: doom, next: next}
+// NewDyingNodes puts itself in front of another processor. At the start of each loop, before core lists the pods, it also
+// calls begin.
+func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor, begin ...func()) *DyingNodes {
+	return &DyingNodes{doom: doom, next: next, begin: begin}
 }
 
 // FilterOutNodesWithUnreadyResources begins the loop and returns the lists without what is no capacity.
@@ -41,6 +43,9 @@ func (p *DyingNodes) FilterOutNodesWithUnreadyResources(
 	ctx *cacontext.AutoscalingContext, allNodes, readyNodes []*apiv1.Node, dra *drasnapshot.Snapshot,
 ) ([]*apiv1.Node, []*apiv1.Node) {
 	p.doom.BeginLoop(allNodes)
+	for _, begin := range p.begin {
+		begin()
+	}
 	p.count(allNodes)
 	return p.next.FilterOutNodesWithUnreadyResources(ctx, p.alive(allNodes), p.alive(readyNodes), dra)
 }

@@ -77,6 +77,13 @@ func (h *Hold) Supervise(supervision Supervision) {
 	h.supervised = &supervised{supervision: supervision, clock: h.clock}
 }
 
+// BeginLoop is to be called before core lists the pods of a loop.
+func (h *Hold) BeginLoop() {
+	if h.supervised != nil {
+		h.supervised.beginLoop()
+	}
+}
+
 // Process returns the pods to buy for now.
 func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
 	unschedulable = detached(withKin(unschedulable, h.arrivals.Waiting()))
@@ -190,6 +197,9 @@ func (h *Hold) settle(left []*apiv1.Pod) (passed []*apiv1.Pod, waiting int) {
 		}
 		passed = append(passed, b.pods...)
 	}
+	if h.supervised != nil && h.supervised.unripe {
+		next = now
+	}
 	h.mu.Lock()
 	h.nextWake = next
 	h.mu.Unlock()
@@ -217,8 +227,8 @@ func (h *Hold) arrival(pod *apiv1.Pod) time.Time {
 	return at
 }
 
-// NextWake returns when the first of the held pods will have settled; false when none is settling. It is safe for
-// concurrent use.
+// NextWake returns when the first of the held pods will have settled, and at once where a gang returns in the next loop;
+// false when nothing waits. It is safe for concurrent use.
 func (h *Hold) NextWake() (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -62,14 +62,35 @@ type supervised struct {
 	supervision Supervision
 	clock       clock.PassiveClock
 
-	// The state of the loop under way.
-	gangs []ReturningGang
+	// The state of the loop under way. offered are the gangs that were there when it began, by reference, each told by its
+	// first pod.
+	offered map[string]*apiv1.Pod
+	gangs   []ReturningGang
+	// unripe: there are gangs for the next loop.
+	unripe bool
 	// copies are, by UID, what stands for which pod of which gang.
 	copies map[types.UID]member
 }
 
 // member is the place of a pod in gangs.
 type member struct{ gang, pod int }
+
+func (s *supervised) beginLoop() {
+	s.offered = map[string]*apiv1.Pod{}
+	for _, gang := range s.supervision.Returning() {
+		s.offered[gang.Ref] = gang.Pods[0]
+	}
+}
+
+// ripe are the gangs that were there when the loop began and are so still. A gang returns once none of its former pods is
+// left. Of one that came to that since, the loop may still have those pods in its snapshot, in the place of the ones that
+// return: these would be bought for, though there is room.
+func (s *supervised) ripe() []ReturningGang {
+	returning := s.supervision.Returning()
+	ripe := slices.DeleteFunc(slices.Clone(returning), func(gang ReturningGang) bool { return s.offered[gang.Ref] != gang.Pods[0] })
+	s.unripe = len(ripe) < len(returning)
+	return ripe
+}
 
 // admit leaves out abandoned pods and adds those that would return. They come last, so that nobody who is there has to
 // give way: their priority is the lowest for which core buys, whatever they would have.
@@ -82,7 +103,7 @@ func (s *supervised) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod)
 	}
 	heldPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
 
-	s.gangs, s.copies = s.supervision.Returning(), map[types.UID]member{}
+	s.gangs, s.copies = s.ripe(), map[types.UID]member{}
 	born := s.clock.Now().Add(-returningAge)
 	for g, gang := range s.gangs {
 		for i, pod := range gang.Pods {

@@ -30,7 +30,7 @@ type supervisor struct {
 }
 
 func (s *supervisor) Abandoned(pod *apiv1.Pod) bool { return slices.Contains(s.abandoned, pod.Name) }
-func (s *supervisor) Returning() []ReturningGang    { return s.gangs }
+func (s *supervisor) Returning() []ReturningGang    { return slices.Clone(s.gangs) }
 func (s *supervisor) Fits(ref string, found Placement) {
 	if s.found == nil {
 		s.found = map[string]Placement{}
@@ -135,6 +135,7 @@ func TestReturningGangs(t *testing.T) {
 			before := test.gang.Pods[0].DeepCopy()
 			_, _, recorder := newContext(nil, nil)
 			ctx.Recorder = recorder
+			hold.BeginLoop()
 			left, err := hold.Process(ctx, test.pending)
 			require.NoError(t, err)
 			assert.Empty(t, recorder.Events, "nobody complains about pods that do not exist")
@@ -168,12 +169,38 @@ func TestGangsThatReturnAreToldApart(t *testing.T) {
 		{Ref: "big", Pods: newPods(3, "worker"), Min: 3}, {Ref: "small", Pods: newPods(1, "worker"), Min: 1},
 	}}
 	hold, _, ctx := supervisedLoop(t, s, nodeFor("node", "1"), nodeFor("new", "3", upcoming))
+	hold.BeginLoop()
 	left, err := hold.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	for ref, pods := range map[string]int{"big": 3, "small": 1} {
 		assert.Equal(t, pods, len(s.found[ref].Ready)+len(s.found[ref].Coming), ref)
 	}
+}
+
+func TestAGangReturnsInTheLoopAfterItsPodsHaveGone(t *testing.T) {
+	s := &supervisor{}
+	hold, _, ctx := supervisedLoop(t, s)
+	hold.BeginLoop() // and core lists the pods, those of the gang among them
+	s.gangs = []ReturningGang{{Ref: "job", Pods: newPods(2, "worker"), Min: 2}}
+	left, err := hold.Process(ctx, nil)
+	require.NoError(t, err)
+	assert.Empty(t, left, "they may have the place of those that return")
+	_, soon := hold.NextWake()
+	assert.True(t, soon, "the next loop follows at once")
+
+	hold.BeginLoop()
+	s.gangs = []ReturningGang{{Ref: "job", Pods: newPods(2, "worker"), Min: 2}}
+	left, err = hold.Process(ctx, nil)
+	require.NoError(t, err)
+	assert.Empty(t, left, "it had others in between")
+
+	hold.BeginLoop()
+	left, err = hold.Process(ctx, nil)
+	require.NoError(t, err)
+	assert.Len(t, left, 2)
+	_, soon = hold.NextWake()
+	assert.False(t, soon)
 }
 
 func TestAbandonedPodsAreNotBoughtFor(t *testing.T) {
@@ -190,6 +217,7 @@ func TestAbandonedPodsAreNotBoughtFor(t *testing.T) {
 func TestPodsThatReturnGetNoEvents(t *testing.T) {
 	s := &supervisor{gangs: []ReturningGang{{Ref: "job", Pods: newPods(2, "worker"), Min: 2}}}
 	hold, _, ctx := supervisedLoop(t, s)
+	hold.BeginLoop()
 	left, err := hold.Process(ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, left, 2)

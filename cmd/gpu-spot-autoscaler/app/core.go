@@ -120,7 +120,8 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 // the cooldown is of a pool.
 func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events processors.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
-	all.CustomResourcesProcessor = processors.NewDyingNodes(provider, processors.NewGPUReadiness(provider, all.CustomResourcesProcessor))
+	all.CustomResourcesProcessor = processors.NewDyingNodes(
+		provider, processors.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.hold.BeginLoop)
 	all.TemplateNodeInfoProvider = processors.NewTemplates(provider, events)
 	all.PodListProcessor = flow.hold
 	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
