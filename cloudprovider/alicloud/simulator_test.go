@@ -20,6 +20,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // The simulated region: one pool over two zones and two types.
@@ -33,7 +34,7 @@ const (
 func simulate(t *testing.T) *alisim.Server {
 	t.Helper()
 	s, err := alisim.Start(t.Context(), alisim.World{
-		Region: region, Speed: 1,
+		Region: region, Temper: temper.Lenient(), // these tests are about what is on the wire
 		ActivityDelay: metav1.Duration{Duration: 20 * time.Millisecond},
 		VSwitches:     []alisim.VSwitch{{ID: "vsw-a", Zone: zoneA}, {ID: "vsw-b", Zone: zoneB}},
 		Types: []alisim.Type{

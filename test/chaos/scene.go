@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/drill"
@@ -26,8 +27,10 @@ import (
 )
 
 const (
-	// noticePeriod is half of what it is at Alibaba Cloud, so that a run takes less than five minutes.
-	noticePeriod = 150 * time.Second
+	// speed makes everything that the cloud takes its time for last half as long, so that a run takes less than five minutes.
+	speed = 2
+	// noticePeriod is that of Alibaba Cloud at this speed.
+	noticePeriod = 300 * time.Second / speed
 	// killSpan is from the notices until there are no more kills: over the release.
 	killSpan = noticePeriod + 10*time.Second
 	// recovery is how long after the release jobs may take to be whole again.
@@ -120,7 +123,10 @@ func (s *scene) beside(run func() error) {
 
 // newWorld sells three types of eight GPUs in two zones.
 func newWorld() alisim.World {
-	w := alisim.World{Region: region, NoticePeriod: metav1.Duration{Duration: noticePeriod}}
+	w := alisim.World{
+		Region: region, Speed: speed, NoticePeriod: metav1.Duration{Duration: noticePeriod},
+		TokenLife: metav1.Duration{Duration: cloud.Real.TokenLife}, // the autoscaler sends again by the clock
+	}
 	var vswitches []string
 	for _, zone := range []string{region + "a", region + "b"} {
 		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: "vsw-" + zone, Zone: zone})

@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/market"
 )
 
@@ -65,6 +66,7 @@ func newWorld() alisim.World {
 		BootDelay:     metav1.Duration{Duration: 3 * time.Second},
 		DriverDelay:   metav1.Duration{Duration: 2 * time.Second},
 		NoticePeriod:  metav1.Duration{Duration: noticePeriod},
+		TokenLife:     metav1.Duration{Duration: cloud.Real.TokenLife}, // the autoscaler sends again by the clock
 	}
 	var vswitches []string
 	for _, zone := range []string{zoneF, zoneI, zoneL} {

@@ -33,18 +33,24 @@ const (
 
 func zones() []string { return []string{"vsw-a", "vsw-b", "vsw-c"} }
 
-// world is three zones, quick machines, and the pools.
+// world is three zones, quick machines, and the pools, in the strict temper. What the cloud takes its time for is short
+// here thing by thing and not by a speed: the autoscaler's own timers go by the clock, so that a token, for one, must live
+// as long as it really does.
 func world(pools ...alisim.Pool) alisim.World {
 	return alisim.World{
 		Region: "ap-southeast-1",
 		VSwitches: []alisim.VSwitch{
 			{ID: "vsw-a", Zone: zoneA}, {ID: "vsw-b", Zone: zoneB}, {ID: "vsw-c", Zone: zoneC},
 		},
-		Pools:         pools,
-		ActivityDelay: metav1.Duration{Duration: time.Second},
-		BootDelay:     metav1.Duration{Duration: time.Second},
-		DriverDelay:   metav1.Duration{Duration: time.Second},
-		NoticePeriod:  metav1.Duration{Duration: 40 * time.Second},
+		Pools:            pools,
+		ActivityDelay:    metav1.Duration{Duration: time.Second},
+		BootDelay:        metav1.Duration{Duration: time.Second},
+		DriverDelay:      metav1.Duration{Duration: time.Second},
+		ListLag:          metav1.Duration{Duration: time.Second},
+		HealthCheckDelay: metav1.Duration{Duration: 2 * time.Second},
+		NodeGrace:        metav1.Duration{Duration: time.Second},
+		NodeController:   metav1.Duration{Duration: 5 * time.Second},
+		NoticePeriod:     metav1.Duration{Duration: 40 * time.Second},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 const (
@@ -36,6 +37,7 @@ func world() alisim.World {
 	none := metav1.Duration{Duration: -1}
 	return alisim.World{
 		Region:        region,
+		Temper:        temper.Lenient(), // what it does in the kindest cloud is what ours is compared with
 		ActivityDelay: none,
 		BootDelay:     none,
 		DriverDelay:   none,

@@ -15,7 +15,7 @@ const (
 )
 
 // Default is the base of a world that names none.
-const Default = LenientBase
+const Default = StrictBase
 
 // Strict is the worst that the documents allow, and what they leave open decided against the client, save that
 // targeting is honoured and plans are known: a cloud without them is a different road, not a harder one.

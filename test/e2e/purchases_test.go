@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/test/alisim/temper"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+func TestAGroupWithADesiredCapacityBuysEachNodeOnce(t *testing.T) {
+	desired := single("asg-1", 10)
+	desired.DesiredCapacity = ptr.To(0)
+	w := world(desired)
+	w.ActivityDelay = metav1.Duration{Duration: 5 * time.Second} // the second purchase comes while the first is under way
+	s := tell(t, w)
+	s.RunAutoscaler(t)
+	s.told("SpotPoolProblem", "desired_capacity", "DisableDesiredCapacity=true")
+	first := gpuPods("first", 2)
+	s.Submit(t, first...)
+	s.eventually("the first purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
+	second := gpuPods("second", 1)
+	s.Submit(t, second...)
+	s.running(append(first, second...)...)
+	rig.Always(t, 5*time.Second, "there are three and no more", func(context.Context) (bool, error) { return s.bought() == 3, nil })
+}
+
+func TestAMisspeltTagDoesNotHideWhatIsOnItsWay(t *testing.T) {
+	misspelt := single("asg-1", 10)
+	w := world(misspelt, rig.SpotPool("asg-dearer", 10, []string{a10}, []string{"vsw-c"}))
+	w.ActivityDelay = metav1.Duration{Duration: 8 * time.Second}
+	s := tell(t, w)
+	s.Cloud.SetPrice(a10, zoneC, 9, 10)
+	s.RunAutoscaler(t)
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
+	tags := map[string]string{"gpu-spot.autoscaling/max-size": "many"}
+	for key, value := range misspelt.Tags {
+		tags[key] = value
+	}
+	require.NoError(t, s.Cloud.SetGroupTags("asg-1", tags))
+	s.told("SpotPoolProblem", "tags", "gpu-spot.autoscaling/max-size", "many")
+	s.running(pod)
+	assert.Equal(t, 1, s.bought(), "and nothing of the dearer pool")
+}
+
+func TestAnExpanderOfClusterAutoscalerChoosesAmongAllPools(t *testing.T) {
+	const fourA10 = "ecs.gn7i-c32g1.32xlarge"
+	s := tell(t, world(single("asg-small", 10), rig.SpotPool("asg-great", 10, []string{fourA10}, []string{"vsw-a"})))
+	s.Cloud.SetPrice(fourA10, zoneA, 1, 50) // the cheapest, and most of it would lie idle
+	s.RunAutoscaler(t, "--expander=least-waste")
+	pod := rig.GPUPod("train", 1)
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	s.Submit(t, pod)
+	s.running(pod)
+	assert.Len(t, s.instances("asg-small"), 1)
+}
+
+func TestNodesWhoseGPUsHaveAnotherNameAreWaitedForAndBoughtOnce(t *testing.T) {
+	named := single("asg-1", 10)
+	named.Tags["k8s.io/cluster-autoscaler/node-template/label/ack.node.gpu.schedule"] = "topology"
+	w := world(named)
+	w.DriverDelay = metav1.Duration{Duration: 6 * time.Second}
+	s := tell(t, w)
+	s.RunAutoscaler(t)
+	pod := rig.GPUPod("train", 1)
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"aliyun.com/gpu": resource.MustParse("1")}
+	s.Submit(t, pod)
+	s.running(pod)
+	assert.Equal(t, 1, s.bought())
+}
+
+func TestAPoolThatRefusesToBeAskedForAnOfferingIsBoughtWithout(t *testing.T) {
+	w := world(pool("asg-1", 10))
+	w.Temper = temper.Strict()
+	w.Temper.Targeting = temper.TargetingRefused
+	s := tell(t, w)
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 2)
+	s.Submit(t, pods...)
+	s.running(pods...)
+	s.told("SpotPoolNotTargetable", "asg-1")
+	assert.Equal(t, 2, s.bought())
+}
