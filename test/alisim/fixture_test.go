@@ -111,19 +111,7 @@ func (s *sim) connect(key alisim.AccessKey) {
 }
 
 // pass lets time go by, stopping at everything that happens on the way.
-func (s *sim) pass(d time.Duration) {
-	until := s.clock.Now().Add(d)
-	for {
-		s.CatchUp()
-		next, any := s.NextDue()
-		if !any || next.After(until) {
-			break
-		}
-		s.clock.SetTime(next)
-	}
-	s.clock.SetTime(until)
-	s.CatchUp()
-}
+func (s *sim) pass(d time.Duration) { s.Pass(s.clock, d) }
 
 // settle lets a scaling activity end.
 func (s *sim) settle() { s.pass(activityDelay) }

@@ -93,7 +93,7 @@ func TestBootedInstancesBecomeNodesAndReleasedOnesGo(t *testing.T) {
 	s.pass(bootDelay - time.Second)
 	assert.Empty(t, c.called(), "it takes its time to boot")
 	s.pass(time.Second)
-	s.eventually(func() bool { return len(c.machines()) == 2 })
+	require.Len(t, c.machines(), 2)
 
 	m := c.machines()[0]
 	assert.Equal(t, []any{region, zoneA, small, alisim.SpotAsPriceGo, spotGroup}, []any{m.Region, m.Zone, m.InstanceType, m.SpotStrategy, m.PoolID})
@@ -107,7 +107,7 @@ func TestBootedInstancesBecomeNodesAndReleasedOnesGo(t *testing.T) {
 	doomed := ids(s.members(spotGroup))[0]
 	require.NoError(t, s.Reclaim(doomed))
 	s.pass(noticeDelay)
-	s.eventually(func() bool { return len(c.machines()) == 1 })
+	require.Len(t, c.machines(), 1)
 	assert.NotEqual(t, doomed, c.machines()[0].InstanceID)
 }
 

@@ -29,7 +29,7 @@ type Options struct {
 	Kube *rest.Config
 	// Nodes is used instead of Kube, if set.
 	Nodes nodes.Cluster
-	// Clock drives everything; default the real one.
+	// Clock drives everything; default the real one. Pass lets time go by on one that stands still.
 	Clock clock.Clock
 	// Listen and ListenTLS are the addresses of the two endpoints; default a free port of 127.0.0.1.
 	Listen, ListenTLS string

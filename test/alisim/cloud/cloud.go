@@ -71,7 +71,7 @@ func (c *Cloud) nextTimer() clock.Timer {
 	}
 }
 
-// CatchUp does everything that is due by now, for a test that drives the clock itself.
+// CatchUp does everything that is due by now, for whoever drives the clock.
 func (c *Cloud) CatchUp() { c.catchUp(c.Clock.Now()) }
 
 // catchUp does everything due and returns how long nothing else is.
