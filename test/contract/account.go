@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -17,6 +16,7 @@ import (
 
 // account is whom the questions are put to: a real account, or the simulator.
 type account struct {
+	*pace
 	// client is the product's own: its typed calls where they answer the question, Call where the raw reply does.
 	client *alicloud.Client
 	region string
@@ -24,8 +24,6 @@ type account struct {
 	group, desired string
 	// nodes is the cluster whose Nodes are looked at, nil for none.
 	nodes kubernetes.Interface
-	// speed is how many seconds of the cloud's pass in one of ours: 1 but for the simulator.
-	speed float64
 	// offers are what is bought, by group; untargeted says that a purchase cannot name it.
 	offers     map[string]offer
 	untargeted bool
@@ -80,51 +78,11 @@ func (a *account) call(ctx context.Context, service, action string, p parameters
 	return body, nil
 }
 
-// wait lets time of the cloud's pass.
-func (a *account) wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(time.Duration(float64(d) / a.speed))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
-
-// since is how much of the cloud's time has passed.
-func (a *account) since(t time.Time) time.Duration {
-	return time.Duration(float64(time.Since(t)) * a.speed)
-}
-
-// until looks every few seconds until something holds, and returns how long that took; it gives up after most.
-func (a *account) until(ctx context.Context, most time.Duration, holds func() (bool, error)) (took time.Duration, err error) {
-	return a.untilEvery(ctx, 5*time.Second, most, holds)
-}
-
-// untilEvery is until with another pause between looks, for what passes quickly.
-func (a *account) untilEvery(ctx context.Context, pause, most time.Duration, holds func() (bool, error)) (took time.Duration, err error) {
-	for began := time.Now(); ; {
-		done, err := holds()
-		took = a.since(began)
-		if err != nil || done {
-			return took, err
-		}
-		if took > most {
-			return took, errTooLate
-		}
-		if err := a.wait(ctx, pause); err != nil {
-			return took, err
-		}
-	}
-}
-
-var errTooLate = errors.New("it took too long")
-
-// refusal returns the code with which the API refused a call; false where it did not, or where nobody knows.
+// refusal returns the code with which the API refused a call; false where it did not, or where nobody knows: where an
+// earlier attempt at the call had no answer, that may have been accepted.
 func refusal(err error) (code string, refused bool) {
 	var e *alicloud.Error
-	if !errors.As(err, &e) || e.Status < http.StatusBadRequest || e.Class == alicloud.Unavailable || e.Class == alicloud.Throttled {
+	if !errors.As(err, &e) || e.Uncertain || e.Status < http.StatusBadRequest || e.Class == alicloud.Unavailable || e.Class == alicloud.Throttled {
 		return "", false
 	}
 	return e.Code, true

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
@@ -20,17 +19,18 @@ import (
 // command runs the command as from a shell, and returns what it printed and its exit code.
 func command(t *testing.T, spend string, args ...string) (told string, code int) {
 	t.Helper()
-	return commandWith(t, nil, spend, args...)
+	return commandWith(t, nil, nil, spend, args...)
 }
 
-func commandWith(t *testing.T, provider credentials.CredentialsProvider, spend string, args ...string) (told string, code int) {
+// commandWith runs it with the credentials and the pace of an account, those of a real one where nil.
+func commandWith(t *testing.T, provider credentials.CredentialsProvider, passing *pace, spend string, args ...string) (told string, code int) {
 	t.Helper()
 	var out bytes.Buffer
 	o, err := parse(args, spend, &out)
 	if err != nil {
 		return out.String(), exitFailed
 	}
-	o.credentials = provider
+	o.credentials, o.pace = provider, passing
 	code = o.run(t.Context(), &out)
 	return out.String(), code
 }
@@ -49,14 +49,14 @@ func newStandIn(t *testing.T, w alisim.World) *standIn {
 	require.NoError(t, err)
 	t.Cleanup(s.stop)
 	out := t.TempDir()
-	return &standIn{s, t, []string{"-endpoint", s.Endpoint(), "-speed", strconv.Itoa(simSpeed), "-region", simRegion, "-group", simGroup, "-out", out}, out}
+	return &standIn{s, t, []string{"-endpoint", s.Endpoint(), "-region", simRegion, "-group", simGroup, "-out", out}, out}
 }
 
-// ask runs the command with the stand-in's credentials.
+// ask runs the command with the stand-in's credentials, and at its pace.
 func (s *standIn) ask(spend string, args ...string) (told string, code int) {
 	s.t.Helper()
 	key := s.AccessKey()
-	return commandWith(s.t, credentials.NewStaticAKCredentialsProvider(key.ID, key.Secret), spend, append(s.flags, args...)...)
+	return commandWith(s.t, credentials.NewStaticAKCredentialsProvider(key.ID, key.Secret), s.account.pace, spend, append(s.flags, args...)...)
 }
 
 func (s *standIn) report() (r report) {
@@ -112,6 +112,17 @@ func TestAGroupThatWasNotMadeForItIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 	assert.Contains(t, told, "nothing is removed from scaling group")
 }
 
+func TestNothingIsBoughtWhereItMayNotBeRemoved(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, world())
+	require.NoError(t, s.Fault(alisim.Fault{Action: "RemoveInstances", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403}))
+	told, code := s.ask("yes", "-only", "targeting")
+	assert.Equal(t, exitFailed, code)
+	assert.Contains(t, told, "it may be impossible to give it back")
+	assert.Contains(t, told, "Forbidden.RAM")
+	assert.Empty(t, s.Requests("ScaleWithAdjustment"))
+}
+
 func TestAQuestionThatFailsIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, world())
@@ -159,7 +170,7 @@ func TestAGroupThatDoesNotExist(t *testing.T) {
 func TestNoSecretIsPrinted(t *testing.T) {
 	t.Parallel()
 	s := newStandIn(t, world())
-	told, code := commandWith(t, credentials.NewStaticAKCredentialsProvider(s.AccessKey().ID, "a-very-secret-word"), "", s.flags...)
+	told, code := commandWith(t, credentials.NewStaticAKCredentialsProvider(s.AccessKey().ID, "a-very-secret-word"), nil, "", s.flags...)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, told, "SignatureDoesNotMatch")
 	assert.NotContains(t, told, "a-very-secret-word")

@@ -139,7 +139,11 @@ func tryDesiredWithSync(ctx context.Context, e *errand) (facts, error) {
 
 func tryDesiredTwice(ctx context.Context, e *errand) (facts, error) {
 	found := facts{}
-	for how, p := range map[string]parameters{"without": nil, "with": {"SyncActivity": "true"}} {
+	for _, how := range []string{"without", "with"} {
+		var p parameters
+		if how == "with" {
+			p = parameters{"SyncActivity": "true"}
+		}
 		if _, _, err := e.buy(ctx, 1, p); err != nil {
 			return found, err
 		}

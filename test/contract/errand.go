@@ -20,8 +20,10 @@ type errand struct {
 	offer offer
 	// most bounds how many instances there are at any moment; out is how many there may be now.
 	most, out int
-	// uncertain: a purchase had no answer, so that it may have been made.
+	// uncertain: a purchase had no answer or named no activity, so that it may yet begin.
 	uncertain bool
+	// given is how many activities had begun when all was given back last.
+	given int
 }
 
 // Durations of the cloud's, after which the answer is that it takes longer.
@@ -49,7 +51,7 @@ func (a *account) try(ctx context.Context, q question) (found facts, err error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &errand{account: a, group: group, offer: offer, most: q.spends.instances}
+	e := &errand{account: a, group: group, offer: offer, most: q.spends.instances, given: len(a.begun)}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -65,10 +67,10 @@ func (e *errand) giveBackAll(ctx context.Context) error {
 	if e.uncertain {
 		empty = quietUncertain
 	}
-	if err := e.giveBack(ctx, e.group, empty); err != nil {
+	if err := e.giveBack(ctx, newHoldings(e.group, e.begun[e.given:]...), empty); err != nil {
 		return err
 	}
-	e.out, e.uncertain = 0, false
+	e.out, e.uncertain, e.given = 0, false, len(e.begun)
 	return nil
 }
 
@@ -112,6 +114,8 @@ func (e *errand) scale(ctx context.Context, count int, more parameters) (activit
 	activityID = reply.text("ScalingActivityId")
 	if activityID != "" {
 		e.begun = append(e.begun, activityID)
+	} else {
+		e.uncertain = true
 	}
 	return activityID, reply, nil
 }

@@ -23,9 +23,7 @@ func (a *account) mayBuyIn(ctx context.Context, id string, desired bool) (limits
 	if err != nil {
 		return limits{}, err
 	}
-	tags := tagsOf(g)
 	hasDesired := g["EnableDesiredCapacity"] == true
-	_, isPool := tags[api.TagEnabled]
 	members, err := a.members(ctx, id)
 	if err != nil {
 		return limits{}, err
@@ -37,14 +35,9 @@ func (a *account) mayBuyIn(ctx context.Context, id string, desired bool) (limits
 	refuse := func(format string, args ...any) (limits, error) {
 		return limits{}, fmt.Errorf("nothing is bought in scaling group %s: %s", id, fmt.Sprintf(format, args...))
 	}
-	minimum, maximum := g.number("MinSize"), g.number("MaxSize")
 	switch {
-	case tags[api.TagContract] != api.TagContractMaySpend:
-		return refuse("it has no tag %s=%s", api.TagContract, api.TagContractMaySpend)
-	case isPool:
-		return refuse("its tag %s makes it a pool of an autoscaler, which would buy and remove beside us", api.TagEnabled)
-	case minimum != 0 || maximum < 1 || maximum > mostInstances:
-		return refuse("its limits are %d to %d instances, and must be 0 to at most %d", minimum, maximum, mostInstances)
+	case unfit(g) != "":
+		return refuse("%s", unfit(g))
 	case g.text("LifecycleState") != "Active":
 		return refuse("it is %s, not Active", g.text("LifecycleState"))
 	case hasDesired != desired:
@@ -54,7 +47,23 @@ func (a *account) mayBuyIn(ctx context.Context, id string, desired bool) (limits
 	case len(running) > 0:
 		return refuse("activity %s is in progress", running[0].text("ScalingActivityId"))
 	}
-	return limits{maximum}, nil
+	return limits{g.number("MaxSize")}, nil
+}
+
+// unfit says why a group was not made for this, "" where it was.
+func unfit(group object) string {
+	tags := tagsOf(group)
+	_, isPool := tags[api.TagEnabled]
+	minimum, maximum := group.number("MinSize"), group.number("MaxSize")
+	switch {
+	case tags[api.TagContract] != api.TagContractMaySpend:
+		return fmt.Sprintf("it has no tag %s=%s", api.TagContract, api.TagContractMaySpend)
+	case isPool:
+		return fmt.Sprintf("its tag %s makes it a pool of an autoscaler, which would buy and remove beside us", api.TagEnabled)
+	case minimum != 0 || maximum < 1 || maximum > mostInstances:
+		return fmt.Sprintf("its limits are %d to %d instances, and must be 0 to at most %d", minimum, maximum, mostInstances)
+	}
+	return ""
 }
 
 func tagsOf(group object) map[string]string {
@@ -65,14 +74,23 @@ func tagsOf(group object) map[string]string {
 	return tags
 }
 
-// mustBeTagged keeps away from groups that were not made for this.
-func (a *account) mustBeTagged(ctx context.Context, id string) error {
+// mayRemoveFrom keeps away from groups that were not made for this.
+func (a *account) mayRemoveFrom(ctx context.Context, id string) error {
 	g, err := a.describeGroup(ctx, id)
 	if err != nil {
 		return err
 	}
-	if tagsOf(g)[api.TagContract] != api.TagContractMaySpend {
-		return fmt.Errorf("nothing is removed from scaling group %s: it has no tag %s=%s", id, api.TagContract, api.TagContractMaySpend)
+	if why := unfit(g); why != "" {
+		return fmt.Errorf("nothing is removed from scaling group %s: %s", id, why)
+	}
+	return nil
+}
+
+// mayGiveBack finds out whether the account may remove what it buys, by asking for what is not there.
+func (a *account) mayGiveBack(ctx context.Context, group string) error {
+	_, err := a.ess(ctx, "RemoveInstances", removalOf(group, strange("i-", 1)).with("IgnoreInvalidInstance", "false"))
+	if _, err := verdict(err); err != nil {
+		return fmt.Errorf("nothing is bought in scaling group %s, since it may be impossible to give it back: %w", group, err)
 	}
 	return nil
 }

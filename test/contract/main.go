@@ -46,13 +46,14 @@ type options struct {
 	spend bool
 	// credentials are those of the environment where nil.
 	credentials credentials.CredentialsProvider
-	// simulated is the speed of the simulator at the endpoint.
-	simulated float64
+	// pace is that of a real account where nil.
+	pace *pace
 }
 
 func main() {
 	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard) // retries and the like; what matters is in the answers
+	klog.SetOutput(io.Discard)     // retries and the like; what matters is in the answers
+	signal.Ignore(syscall.SIGPIPE) // who reads the output may be gone, and what was bought must be given back all the same
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	o, err := parse(os.Args[1:], os.Getenv("CONTRACT_SPEND"), os.Stderr)
 	if err != nil {
@@ -72,7 +73,6 @@ func parse(args []string, spend string, told io.Writer) (options, error) {
 	set.StringVar(&o.desired, "desired-group", "", "id of a second scaling group, with a desired capacity, for the questions about such; may be left out")
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "file for a cluster whose Nodes are looked at; may be left out")
 	set.StringVar(&o.endpoint, "endpoint", "", "host:port of a running simulator to be asked as if it were the account, over plain HTTP; loopback only")
-	set.Float64Var(&o.simulated, "speed", 1, "how many seconds pass in a second of the simulator at -endpoint")
 	set.StringVar(&o.out, "out", "out", "folder for contract.json")
 	set.StringVar(&o.only, "only", "", "names of the questions to ask, separated by commas; all where empty")
 	set.BoolVar(&o.giveBack, "give-back", false, "release what a run that was killed has left in the groups, and ask nothing")

@@ -63,7 +63,7 @@ func marketQuestions() []question {
 func (a *account) priceHistory(ctx context.Context, instanceType string, back time.Duration) (object, error) {
 	return a.ecs(ctx, "DescribeSpotPriceHistory", parameters{
 		"InstanceType": instanceType, "NetworkType": "vpc",
-		"StartTime": time.Now().Add(-back).UTC().Format("2006-01-02T15:04:05Z"),
+		"StartTime": a.clock.Now().Add(-back).UTC().Format("2006-01-02T15:04:05Z"),
 	})
 }
 

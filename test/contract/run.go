@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,9 @@ func (o options) connect(ctx context.Context, told io.Writer) (*account, error) 
 	if err != nil {
 		return nil, err
 	}
-	a := &account{client: client, region: o.region, group: o.group, desired: o.desired, speed: o.speed(), offers: map[string]offer{}}
+	a := &account{
+		pace: cmp.Or(o.pace, realPace()), client: client, region: o.region, group: o.group, desired: o.desired, offers: map[string]offer{},
+	}
 	a.log = func(format string, args ...any) { fmt.Fprintf(told, "  "+format+"\n", args...) }
 	for _, group := range []string{o.group, o.desired} {
 		if group == "" {
@@ -130,14 +133,6 @@ func explained(err error) error {
 		return fmt.Errorf("%s\n(%w)", whatItNeeds, err)
 	}
 	return err
-}
-
-// speed is how fast time passes where a simulator stands for the account.
-func (o options) speed() float64 {
-	if o.endpoint != "" && o.simulated > 0 {
-		return o.simulated
-	}
-	return 1
 }
 
 // loopback refuses every endpoint but a simulator's on this machine, so that no credential is sent anywhere else.
@@ -166,11 +161,11 @@ func (o options) giveBackAll(ctx context.Context, a *account) error {
 		if group == "" {
 			continue
 		}
-		if err := a.mustBeTagged(ctx, group); err != nil {
+		if err := a.mayRemoveFrom(ctx, group); err != nil {
 			return err
 		}
 		a.log("giving back every instance that scaling group %s has bought", group)
-		if err := a.giveBack(ctx, group, quietUncertain); err != nil {
+		if err := a.giveBack(ctx, newHoldings(group), quietUncertain); err != nil {
 			return err
 		}
 	}
@@ -193,6 +188,9 @@ func (o options) announce(ctx context.Context, told io.Writer, a *account, chose
 			continue
 		}
 		if _, err := a.mayBuyIn(ctx, group, desired); err != nil {
+			return err
+		}
+		if err := a.mayGiveBack(ctx, group); err != nil {
 			return err
 		}
 		buy, err := a.cheapest(ctx, group)

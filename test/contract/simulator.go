@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
@@ -28,7 +28,8 @@ const (
 	simGroup   = "asg-contract"
 	simDesired = "asg-contract-desired"
 	simOthers  = "asg-others"
-	// simSpeed is how many of its seconds pass in one of ours.
+	// simSpeed is how many of its seconds pass in one of its clock's. The clock starts with ours and leaves it behind, and a
+	// request whose Timestamp is 15 minutes off is refused.
 	simSpeed = 100
 )
 
@@ -37,9 +38,11 @@ var (
 	simZones = []string{simRegion + "a", simRegion + "b"}
 )
 
-// simulator is a simulated cloud, and the account in it.
+// simulator is a simulated cloud, and the account in it. Its time passes only when whoever asks waits, so that it answers
+// the same however busy the machine is.
 type simulator struct {
 	*alisim.Server
+	clock   *clocktesting.FakeClock
 	account *account
 }
 
@@ -50,17 +53,28 @@ func (s *simulator) stop() {
 
 // simulate starts a simulated cloud with the groups that the questions need.
 func simulate(ctx context.Context, w alisim.World) (*simulator, error) {
-	cluster := fake.NewClientset()
-	server, err := alisim.Start(ctx, w, alisim.Options{Nodes: nodes.NewRegistrar(cluster, clock.RealClock{})})
+	cluster, clk := fake.NewClientset(), clocktesting.NewFakeClock(time.Now())
+	server, err := alisim.Start(ctx, w, alisim.Options{Clock: clk, Nodes: nodes.NewRegistrar(cluster, clk)})
 	if err != nil {
 		return nil, err
 	}
-	s := &simulator{Server: server}
-	if s.account, err = accountOf(server, cluster); err != nil {
+	s := &simulator{Server: server, clock: clk}
+	if s.account, err = s.accountWith(cluster); err != nil {
 		server.Stop()
 		return nil, fmt.Errorf("the simulator: %w", err)
 	}
 	return s, nil
+}
+
+func (s *simulator) pace() *pace {
+	pass := func(ctx context.Context, d time.Duration) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.Pass(s.clock, d)
+		return nil
+	}
+	return &pace{clock: s.clock, pass: pass, speed: simSpeed}
 }
 
 // strict is the strict temper without what it does only now and then: that would answer the same question now so, now so.
@@ -70,46 +84,48 @@ func strict() temper.Rules {
 	return rules
 }
 
-// askSimulated puts questions to simulated clouds, several at a time since most of it is waiting: those that read to one,
-// those that buy in turn to the others.
+// askSimulated puts the questions to two simulated clouds: those that read to one in which something has happened, those
+// that buy to the other.
 func askSimulated(ctx context.Context, asked []question) ([]answer, error) {
-	const clouds = 6
 	answers := make([]answer, len(asked))
-	parts := make([][]int, clouds+1)
-	for n, q := range asked {
-		part := clouds
-		if q.spends.anything() {
-			part = n % clouds
-		}
-		parts[part] = append(parts[part], n)
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
+	for _, buying := range []bool{false, true} {
 		group.Go(func() error {
-			s, err := simulate(ctx, world())
-			if err != nil {
-				return err
-			}
-			defer s.stop()
-			var some []question
-			for _, n := range part {
-				some = append(some, asked[n])
-			}
-			if !some[0].spends.anything() {
-				if err := s.furnish(ctx); err != nil {
-					return fmt.Errorf("the simulator: %w", err)
+			var part []int
+			for n, q := range asked {
+				if q.spends.anything() == buying {
+					part = append(part, n)
 				}
 			}
-			for k, got := range askAll(ctx, s.account, some, true) {
-				answers[part[k]] = got
-			}
-			return nil
+			return askOneCloud(ctx, asked, part, answers)
 		})
 	}
 	return answers, group.Wait()
+}
+
+// askOneCloud fills in part of the answers.
+func askOneCloud(ctx context.Context, asked []question, part []int, answers []answer) error {
+	if len(part) == 0 {
+		return nil
+	}
+	s, err := simulate(ctx, world())
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	var some []question
+	for _, n := range part {
+		some = append(some, asked[n])
+	}
+	if !some[0].spends.anything() {
+		if err := s.furnish(ctx); err != nil {
+			return fmt.Errorf("the simulator: %w", err)
+		}
+	}
+	for k, got := range askAll(ctx, s.account, some, true) {
+		answers[part[k]] = got
+	}
+	return nil
 }
 
 // world has a group to buy in, one with a desired capacity, and one with instances.
@@ -128,15 +144,13 @@ func world() alisim.World {
 	return alisim.World{
 		Region: simRegion, Speed: simSpeed, Temper: strict(),
 		NoticePeriod: metav1.Duration{Duration: time.Hour}, // what is about to be released is asked about at leisure
-		// Long enough for a second request while the first is being done, and no longer.
-		ActivityDelay: metav1.Duration{Duration: 500 * time.Millisecond}, RemovalDelay: metav1.Duration{Duration: 300 * time.Millisecond},
-		VSwitches:  []alisim.VSwitch{{ID: "vsw-a", Zone: simZones[0]}, {ID: "vsw-b", Zone: simZones[1]}},
-		Pools:      []alisim.Pool{pool, desired, others},
-		RateLimits: map[string]int{"*": 0},
+		VSwitches:    []alisim.VSwitch{{ID: "vsw-a", Zone: simZones[0]}, {ID: "vsw-b", Zone: simZones[1]}},
+		Pools:        []alisim.Pool{pool, desired, others},
+		RateLimits:   map[string]int{"*": 0},
 	}
 }
 
-func accountOf(s *alisim.Server, cluster kubernetes.Interface) (*account, error) {
+func (s *simulator) accountWith(cluster kubernetes.Interface) (*account, error) {
 	unlimited := map[string]alicloud.Limit{}
 	for _, action := range []string{
 		"DescribeScalingGroups", "DescribeScalingInstances", "DescribeScalingActivities", "DescribeScalingConfigurations",
@@ -152,7 +166,7 @@ func accountOf(s *alisim.Server, cluster kubernetes.Interface) (*account, error)
 		return nil, err
 	}
 	return &account{
-		client: client, region: simRegion, group: simGroup, desired: simDesired, nodes: cluster, speed: simSpeed,
+		pace: s.pace(), client: client, region: simRegion, group: simGroup, desired: simDesired, nodes: cluster,
 		offers: map[string]offer{}, log: func(format string, args ...any) { fmt.Fprintf(io.Discard, format, args...) },
 	}, nil
 }
