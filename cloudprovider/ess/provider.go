@@ -118,6 +118,8 @@ type Provider struct {
 	seen      sets.Set[string]
 	purchases map[string]*purchase
 	removals  map[string]*removal
+	// unremoved are by instance.
+	unremoved map[string]unremoved
 	// queues are those of the pools.
 	queues map[string]*queue
 	// aims are what is known of whether pools can be targeted.
@@ -171,6 +173,7 @@ func New(config Config) (*Provider, error) {
 		seen:        sets.New[string](),
 		purchases:   map[string]*purchase{},
 		removals:    map[string]*removal{},
+		unremoved:   map[string]unremoved{},
 		queues:      map[string]*queue{},
 		aims:        map[string]*aim{},
 		recalled:    sets.New[string](),
@@ -348,6 +351,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	}
 	disputed := p.disputes(nodes)
 	p.inspect(nodes)
+	p.retryRemovals(nodes, disputed)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.doomed, p.providerIDs, p.disputed = doomed, providerIDs, disputed

@@ -3,6 +3,7 @@ package ess
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ const (
 // removal is an instance on its way out. It counts no more, from before the cloud was asked until it is gone.
 type removal struct {
 	poolID string
+	why    reason
 	// activityID is empty until the cloud has accepted the removal.
 	activityID string
 	accepted   time.Time
@@ -96,7 +98,7 @@ func (p *Provider) admitRemovals(batch *removalBatch) []string {
 				continue
 			}
 		}
-		p.removals[id] = &removal{poolID: batch.poolID}
+		p.removals[id] = &removal{poolID: batch.poolID, why: batch.wanted[id]}
 		admitted = append(admitted, id)
 	}
 	return admitted
@@ -130,6 +132,7 @@ func (p *Provider) refused(batch *removalBatch, ids []string, err error) {
 
 // accountRemovals forgets what is gone, and what the cloud did not remove after all. Needs p.mu for writing.
 func (p *Provider) accountRemovals(seen *observation) {
+	maps.DeleteFunc(p.unremoved, func(id string, _ unremoved) bool { _, exists := p.instances[id]; return !exists })
 	for id, going := range p.removals {
 		if going.accepted.IsZero() {
 			continue // on its way to the cloud
@@ -147,6 +150,7 @@ func (p *Provider) accountRemovals(seen *observation) {
 		if rolledBack || stays || seen.at.Sub(going.accepted) > removalPatience {
 			delete(p.removals, id)
 			p.notRemoved(going, instance)
+			p.unremoved[id] = p.unremoved[id].next(going)
 		}
 	}
 }
