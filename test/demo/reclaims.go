@@ -62,6 +62,16 @@ func (c *chronicle) addReclaim(s snapshot, l *life, k kind, at time.Time) {
 	c.add(e)
 }
 
+// isDone says whether the job had ended by then.
+func (c *chronicle) isDone(name string, at time.Time) bool {
+	for _, job := range c.courses {
+		if job.Name == name {
+			return !job.Done.IsZero() && !job.Done.After(at)
+		}
+	}
+	return false
+}
+
 // markReduced notes whose pods were on a node that was drained.
 func (c *chronicle) markReduced(s snapshot, l *life) {
 	for _, job := range c.courses {

@@ -101,7 +101,8 @@ func (s *story) chapters() []chapter {
 		{"The jobs end, and what is idle is given back", []step{
 			{what: "every job succeeds", within: 120 * time.Second, holds: all(jobDone)},
 			{what: "idle nodes are given back", within: 60 * time.Second, holds: func() bool { return c.count(scaleDown, "") > 0 }},
-			{what: "nothing is left to pay for", within: 60 * time.Second, holds: func() bool { return len(s.latest.instances) == 0 }},
+			// Of ten instances one is not released at the first try, and is waited for a minute before it is asked for again.
+			{what: "nothing is left to pay for", within: 110 * time.Second, holds: func() bool { return len(s.latest.instances) == 0 }},
 		}},
 	}
 }
@@ -207,7 +208,8 @@ func check(c *chronicle) error {
 		if l.Tainted.IsZero() || !l.Tainted.Before(l.Deadline) {
 			missing = append(missing, fmt.Sprintf("taint of %s before its release", l.Node))
 		}
-		if l.job() == elasticJob && !l.Drained.IsZero() && (l.Checkpointed.IsZero() || l.Drained.Before(l.Checkpointed)) {
+		trains := l.job() == elasticJob && !c.isDone(elasticJob, l.Notice)
+		if trains && !l.Drained.IsZero() && (l.Checkpointed.IsZero() || l.Drained.Before(l.Checkpointed)) {
 			missing = append(missing, fmt.Sprintf("checkpoint of %s before %s was drained", elasticJob, l.Node))
 		}
 	}
