@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -101,7 +102,10 @@ func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, f
 
 func (a *NodeAgent) stop(t *testing.T) {
 	_ = a.command.Process.Signal(syscall.SIGTERM) // it may have ended
-	if err := a.command.Wait(); err != nil {
+	err := a.command.Wait()
+	var exit *exec.ExitError
+	early := errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGTERM // before it listened to signals
+	if err != nil && !early {
 		t.Errorf("the node-agent: %v", err)
 	}
 	if t.Failed() {
