@@ -42,7 +42,8 @@ type removal struct {
 	// activityID is empty until the cloud has accepted the removal.
 	activityID string
 	accepted   time.Time
-	// ended is when the activity was seen to be over, end how.
+	// seen: the activity was seen in progress. ended is when it was seen to be over, end how.
+	seen  bool
 	ended time.Time
 	end   alicloud.Activity
 }
@@ -142,8 +143,11 @@ func (p *Provider) accountRemovals(seen *observation) {
 			delete(p.removals, id)
 			continue
 		}
-		if activity, read := seen.activities[going.activityID]; read && activity.Done() {
+		switch activity, read := seen.activities[going.activityID]; {
+		case read && activity.Done():
 			going.ended, going.end = seen.at, activity
+		case read:
+			going.seen = true
 		}
 		rolledBack := going.end.Status == alicloud.ActivityFailed || going.end.Status == alicloud.ActivityRejected
 		stays := !going.ended.IsZero() && seen.at.Sub(going.ended) >= listingLag

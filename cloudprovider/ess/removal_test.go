@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
 func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
@@ -49,6 +51,34 @@ func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARemovalThatIsSeenInProgressIsWaitedForAndNotAskedAgainst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := spotGroup("asg-1")
+		group.MaxSize = 40
+		f := newFixture(t, newFakeCloud(group))
+		f.cloud.removing, f.cloud.removalTakes = true, 90*time.Second
+		ids := f.cloud.launch(40, "asg-1", "", a10, "zone-a")
+		nodes := nodesOf(ids...)
+		f.loop(nodes...)
+		done := make(chan error)
+		for _, id := range ids {
+			go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
+		}
+		for range 9 { // as the loops of core look on
+			time.Sleep(10 * time.Second)
+			f.loop(nodes...)
+		}
+		asked := len(f.cloud.removeCalls)
+		assert.Less(t, asked, 10, "before the first loop has seen it")
+		f.cloud.endAs("asa-remove-1", alicloud.ActivitySuccessful)
+		f.loop(nodes...)
+		for range ids {
+			require.NoError(t, <-done)
+		}
+		assert.Len(t, f.cloud.removeCalls, asked+1)
+	})
 }
 
 func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {

@@ -27,6 +27,8 @@ const (
 	firstTurn = 3 * time.Second
 	// firstRetry is the wait after a removal that could not be carried out now. It grows by half each time, up to lastRetry.
 	firstRetry, lastRetry = time.Second, 10 * time.Second
+	// removalTurn is how long a removal is seen in progress at most: instances are given stopTimeout, and then released.
+	removalTurn = 2 * stopTimeout
 	// stopTimeout is how long an instance is given to stop: its pods have gone by then, and what runs still is lost either way.
 	stopTimeout = time.Minute
 )
@@ -259,7 +261,7 @@ func (p *Provider) removeChunk(ctx context.Context, poolID string, ids []string)
 	activityID, err := p.Cloud.Remove(ctx, request)
 	for delay := firstRetry; err != nil && !isNotYet(err) && sendAgain(alicloud.ClassOf(err), err); delay = min(delay*3/2, lastRetry) {
 		klog.V(1).Infof("Pool %s: removal of %d instances has to wait: %v", poolID, len(ids), err)
-		if p.pause(ctx, wait.Jitter(delay, 0.2)) != nil {
+		if p.pause(ctx, wait.Jitter(delay, 0.2)) != nil || p.awaitRemovals(ctx, poolID) != nil {
 			break // the refusal says more than that the time is over
 		}
 		waited = p.Clock.Since(began)
@@ -269,6 +271,28 @@ func (p *Provider) removeChunk(ctx context.Context, poolID string, ids []string)
 		p.accepted(poolID, activityID, ids)
 	}
 	return waited, err
+}
+
+// awaitRemovals waits while a removal of the pool is seen in progress: the cloud would refuse another. It waits for no longer
+// than one may take whose instances do not stop, and not at all where nobody looks. The error is that of the context.
+func (p *Provider) awaitRemovals(ctx context.Context, poolID string) error {
+	for end := p.Clock.Now().Add(removalTurn); p.isRemoving(poolID) && p.Clock.Now().Before(end); {
+		if err := p.pause(ctx, yieldPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Provider) isRemoving(poolID string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for _, going := range p.removals {
+		if going.poolID == poolID && going.seen && going.ended.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // giveBack removes, without waiting, what a broken atomic purchase brought. Whatever fails is tried again by the next

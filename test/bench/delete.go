@@ -8,12 +8,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/klog/v2"
 )
 
 // deleteRow is about giving nodes back as core does: one DeleteNodes for each, all at once.
 type deleteRow struct {
-	Nodes   int     `json:"nodes"`
+	Nodes int `json:"nodes"`
+	// Calls are those that remove, the refused included.
 	Calls   int     `json:"calls"`
 	Seconds float64 `json:"seconds"`
 	Temper  string  `json:"temper"`
@@ -28,6 +31,9 @@ type deleteDetail struct {
 	Rounds      int            `json:"rounds"`
 	CallsByName map[string]int `json:"calls_by_name"`
 }
+
+// scanInterval is the default of --scan-interval.
+const scanInterval = 10 * time.Second
 
 // mostRounds is after how many rounds nodes that are still there are a failure.
 const mostRounds = 5
@@ -71,13 +77,29 @@ func deletion(ctx context.Context, s *session, pools, nodes int) (found deleteDe
 	}
 	found.Nodes, found.Pools, found.Temper = len(doomed), pools, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
+		stop := p.refreshUntil(ctx)
+		defer stop()
 		began := time.Now()
 		defer func() { found.Seconds = time.Since(began).Seconds() }()
 		found.Rounds, err = p.deleteAll(doomed)
 		return err
 	})
-	found.Calls = total(found.CallsByName)
+	found.Calls = found.CallsByName["RemoveInstances"]
 	return found, err
+}
+
+// refreshUntil refreshes as often as core's main loop does, until stop is called.
+func (p *provided) refreshUntil(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		wait.UntilWithContext(ctx, func(context.Context) {
+			if err := p.Refresh(); err != nil {
+				klog.Error(err) // and the next is tried
+			}
+		}, scanInterval)
+	})
+	return func() { cancel(); running.Wait() }
 }
 
 // nodes are the Nodes that the provider's instances would have, each with its group.
