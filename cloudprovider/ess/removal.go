@@ -42,8 +42,8 @@ type removal struct {
 	// activityID is empty until the cloud has accepted the removal.
 	activityID string
 	accepted   time.Time
-	// seen: the activity was seen in progress. ended is when it was seen to be over, end how.
-	seen  bool
+	// begun: the activity was seen in progress. ended is when it was seen to be over, end how.
+	begun bool
 	ended time.Time
 	end   alicloud.Activity
 }
@@ -147,7 +147,7 @@ func (p *Provider) accountRemovals(seen *observation) {
 		case read && activity.Done():
 			going.ended, going.end = seen.at, activity
 		case read:
-			going.seen = true
+			going.begun = true
 		}
 		rolledBack := going.end.Status == alicloud.ActivityFailed || going.end.Status == alicloud.ActivityRejected
 		stays := !going.ended.IsZero() && seen.at.Sub(going.ended) >= listingLag

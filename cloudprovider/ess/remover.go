@@ -288,7 +288,7 @@ func (p *Provider) isRemoving(poolID string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, going := range p.removals {
-		if going.poolID == poolID && going.seen && going.ended.IsZero() {
+		if going.poolID == poolID && going.begun && going.ended.IsZero() {
 			return true
 		}
 	}

@@ -25,7 +25,7 @@ func (u unremoved) next(failed *removal) unremoved {
 
 // retryRemovals asks again for removals that were not carried out, while nobody uses the instance: its Node takes no pods,
 // as core or whoever gave it back has left it, and has none. Core itself would come back to such a Node only after five
-// minutes (MaxCloudProviderNodeDeletionTime), and the instance costs money until then.
+// minutes (MaxCloudProviderNodeDeletionTime in core/scaledown/actuation), and the instance costs money until then.
 func (p *Provider) retryRemovals(nodes []*apiv1.Node, disputed sets.Set[string]) {
 	due := p.takeUnremoved()
 	if len(due) == 0 {

@@ -9,8 +9,9 @@ import (
 // witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, for
 // longest of all. It is empty where there is none.
 //
-// ECS answers a RAM user who may not see instances with an empty list and without an error (DescribeInstances in the API
-// reference of ECS, changed on 2024-10-21), so that an empty answer alone does not say that an instance is gone.
+// An empty answer alone does not say that an instance is gone. Until December 2025 it was also what DescribeInstances
+// answered, without an error, to a RAM user who may not call it; Forbidden.RAM has been announced in its place. Source:
+// "Announcement of changes to the authentication mechanism for Alibaba Cloud ECS query-type APIs", ECS documentation.
 func (c *Controller) witness(others sets.Set[string]) (instanceID string) {
 	var oldest *corev1.Node
 	for _, object := range c.nodeInformer.GetStore().List() {

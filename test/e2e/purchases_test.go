@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -43,10 +44,8 @@ func TestAMisspeltTagDoesNotHideWhatIsOnItsWay(t *testing.T) {
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
 	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
-	tags := map[string]string{"gpu-spot.autoscaling/max-size": "many"}
-	for key, value := range misspelt.Tags {
-		tags[key] = value
-	}
+	tags := maps.Clone(misspelt.Tags)
+	tags["gpu-spot.autoscaling/max-size"] = "many"
 	require.NoError(t, s.Cloud.SetGroupTags("asg-1", tags))
 	s.told("SpotPoolProblem", "tags", "gpu-spot.autoscaling/max-size", "many")
 	s.running(pod)

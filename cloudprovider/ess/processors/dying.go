@@ -32,8 +32,8 @@ type DyingNodes struct {
 
 var _ customresources.CustomResourcesProcessor = (*DyingNodes)(nil)
 
-// NewDyingNodes puts itself in front of another processor. At the start of each loop, before core lists the pods, it also
-// calls begin.
+// NewDyingNodes puts itself in front of another processor. It also calls begin at the start of each loop, before core lists
+// the pods (RunOnce in core/static_autoscaler.go of Cluster Autoscaler 1.33: obtainNodeLists, then listPods).
 func NewDyingNodes(doom Doom, next customresources.CustomResourcesProcessor, begin ...func()) *DyingNodes {
 	return &DyingNodes{doom: doom, next: next, begin: begin}
 }

@@ -82,9 +82,9 @@ func (s *supervised) beginLoop() {
 	}
 }
 
-// ripe are the gangs that were there when the loop began and are so still. A gang returns once none of its former pods is
-// left. Of one that came to that since, the loop may still have those pods in its snapshot, in the place of the ones that
-// return: these would be bought for, though there is room.
+// ripe returns the gangs that returned already when the loop began, before core listed the pods. A gang returns once its
+// former pods are gone. Where they went later than that, core's list may still have them: they take the room that the
+// returning pods need, and nodes would be bought that nobody needs.
 func (s *supervised) ripe() []ReturningGang {
 	returning := s.supervision.Returning()
 	ripe := slices.DeleteFunc(slices.Clone(returning), func(gang ReturningGang) bool { return s.offered[gang.Ref] != gang.Pods[0] })
