@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"gpu-spot-autoscaler/test/alisim/temper"
 	"gpu-spot-autoscaler/test/drill"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -60,4 +62,54 @@ func TestAnInstanceThatIsNotRemovedCountsAgain(t *testing.T) {
 	s.remove(first...)
 	s.told("SpotRemovalFailed", "asg-1", id)
 	assert.Len(t, s.instances("asg-1"), 1)
+}
+
+func TestAGangThatIsNeverCompleteKeepsNoIdleNodes(t *testing.T) {
+	idle := single("asg-1", 10)
+	idle.Instances = 2
+	s := tell(t, world(idle))
+	gang := rig.Gang("allreduce", 3)
+	for _, pod := range gang[:2] {
+		pod.Spec.SchedulerName = "gang-scheduler" // which binds none before all are there, and says so
+		s.Submit(t, pod)
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		_, err := s.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	s.RunAutoscaler(t)
+	s.eventually("the nodes that it cannot use are given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 0, nil })
+}
+
+// TestAGangThatCameShortWhileNobodyLedLeavesTheNodesThatPodsRunOn has an autoscaler die over the purchase of a gang, of
+// which three of four nodes come; two of them are put to use before another autoscaler starts.
+func TestAGangThatCameShortWhileNobodyLedLeavesTheNodesThatPodsRunOn(t *testing.T) {
+	w := world(single("asg-1", 10))
+	w.ActivityDelay = metav1.Duration{Duration: 8 * time.Second}
+	w.Temper = temper.Strict()
+	w.Temper.RollBack = temper.RollBackNone // ESS keeps what came
+	s := tell(t, w)
+	s.Cloud.SetStock(a10, zoneA, 3)
+	first := s.RunAutoscaler(t)
+	gang := rig.Gang("allreduce", 4)
+	s.Submit(t, gang...)
+	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
+	first.Kill()
+	s.remove(gang...)
+
+	var nodes []corev1.Node
+	s.eventually("three come", func(ctx context.Context) (_ bool, err error) {
+		nodes, err = s.nodes(ctx)
+		return len(nodes) == 3, err
+	})
+	others := gpuPods("other", 2)
+	for i, pod := range others {
+		pod.Spec.NodeName = nodes[i].Name
+	}
+	s.Submit(t, others...)
+	s.running(others...)
+	s.RunAutoscaler(t)
+	s.told("SpotPurchaseRolledBack", "Giving back 1 of 4")
+	s.eventually("the idle one goes", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
+	rig.Always(t, 8*time.Second, "the others stay", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
+	s.running(others...)
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"maps"
+	"net/http"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/temper"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -89,4 +91,40 @@ func TestAPoolThatRefusesToBeAskedForAnOfferingIsBoughtWithout(t *testing.T) {
 	s.running(pods...)
 	s.told("SpotPoolNotTargetable", "asg-1")
 	assert.Equal(t, 2, s.bought())
+}
+
+func TestABusyScalingGroupIsLeftAndAnotherPoolBoughtOf(t *testing.T) {
+	s := tell(t, world(single("asg-busy", 10), rig.SpotPool("asg-dearer", 10, []string{a10}, []string{"vsw-c"})))
+	s.Cloud.SetPrice(a10, zoneC, 9, 10)
+	s.fault(alisim.Fault{
+		Action: "ScaleWithAdjustment", ScalingGroupID: "asg-busy", Kind: alisim.FaultError, Status: http.StatusBadRequest, Code: "ScalingActivityInProgress",
+	})
+	s.RunAutoscaler(t)
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	// A purchase is sent for two minutes.
+	rig.Eventually(t, 2*soon, "it is given up", func(ctx context.Context) (bool, error) {
+		messages, err := s.Events(ctx, "SpotPurchaseGivenUp")
+		return len(messages) > 0, err
+	})
+	s.told("SpotPoolProblem", "congested", "asg-busy")
+	s.running(pod)
+	assert.Len(t, s.instances("asg-dearer"), 1)
+	assert.Equal(t, 1, s.bought())
+	failures, err := s.Events(t.Context(), "SpotPurchaseFailed")
+	require.NoError(t, err)
+	assert.Empty(t, failures, "its offering could be had as far as anybody knows")
+}
+
+func TestAGangOfWhichCoreHidesTheYoungIsBoughtWhole(t *testing.T) {
+	s := tell(t, world(single("asg-1", 10)))
+	s.RunAutoscaler(t, "--new-pod-scale-up-delay=10s")
+	gang := rig.Gang("allreduce", 4)
+	s.Submit(t, gang[:2]...)
+	time.Sleep(6 * time.Second) // core sees the first two for so long before the others
+	s.Submit(t, gang[2:]...)
+	s.running(gang...)
+	for _, request := range s.requests("ScaleWithAdjustment") {
+		assert.Equal(t, "4", request.Parameters["AdjustmentValue"], "never in pieces")
+	}
 }
