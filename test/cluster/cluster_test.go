@@ -343,3 +343,34 @@ func poll(t *testing.T, what string, done wait.ConditionWithContextFunc) {
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, done)
 	require.NoErrorf(t, err, "waiting for %s", what)
 }
+
+func TestRestoredClusterHoldsWhatItHeldBefore(t *testing.T) {
+	c := StartForTest(t)
+	client := clientOf(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	baseline, err := c.Baseline(ctx)
+	require.NoError(t, err)
+
+	createNode(t, client, "later", nil)
+	pod := createPod(t, client, "later", "later", nil)
+	awaitPod(t, client, pod, podReady)
+	require.NoError(t, c.ApplyYAML(ctx, strings.NewReader(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: later}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: later, namespace: later}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: main}]}}}
+`)))
+	require.NoError(t, c.Restore(ctx, baseline))
+	after, err := c.Baseline(ctx)
+	require.NoError(t, err)
+	require.NoError(t, baseline.check(after.objects))
+	require.NoError(t, after.check(baseline.objects), "nothing is left of what came later")
+
+	require.NoError(t, client.RbacV1().ClusterRoles().Delete(ctx, "view", metav1.DeleteOptions{}))
+	require.ErrorContains(t, c.Restore(ctx, baseline), "view was deleted")
+}

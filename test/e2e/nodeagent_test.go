@@ -139,7 +139,7 @@ func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing
 }
 
 func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAwayAndTakesItBack(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := tellWith(t, rig.Options{World: world(pool("asg-1", 10)), OwnCluster: true})
 	s.InstallNodeAgent(t)
 	autoscaler := s.RunAutoscaler(t)
 	pods := gpuPods("train", 1)

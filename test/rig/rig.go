@@ -44,6 +44,10 @@ type Options struct {
 	WithoutNodes bool
 	// NodeGracePeriod is how long a Node may be silent before it is NotReady; default that of package cluster.
 	NodeGracePeriod time.Duration
+	// OwnCluster keeps the control plane of a test from being one that other tests have used or will use.
+	OwnCluster bool
+
+	shared bool
 }
 
 // Rig is a control plane with the shipped RBAC installed, and a cloud. Its autoscalers are started apart.
@@ -56,6 +60,8 @@ type Rig struct {
 	// kubeconfig is the ServiceAccount's.
 	kubeconfig string
 	binary     string
+	// lent is the control plane where it is left to other stories afterwards.
+	lent *lent
 }
 
 // New starts a rig; Stop ends it.
@@ -85,9 +91,7 @@ func (r *Rig) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.Cluster, err = cluster.Start(ctx, cluster.Options{
-		Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod,
-	}); err != nil {
+	if err := r.startCluster(ctx, root); err != nil {
 		return err
 	}
 	config := r.Cluster.AdminConfig()
@@ -95,10 +99,27 @@ func (r *Rig) start(ctx context.Context) error {
 	if r.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	if err := r.install(ctx, root); err != nil {
+	return r.startCloud(ctx)
+}
+
+func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
+	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod}
+	if r.shared {
+		if r.lent = borrow(); r.lent != nil {
+			r.Cluster, r.kubeconfig = r.lent.cluster, r.lent.kubeconfig
+			return nil
+		}
+		options.Dir = "" // it outlives the test
+	}
+	if r.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err
 	}
-	return r.startCloud(ctx)
+	if err := r.install(ctx, root); err != nil || !r.shared {
+		return err
+	}
+	baseline, err := r.Cluster.Baseline(ctx)
+	r.lent = &lent{cluster: r.Cluster, kubeconfig: r.kubeconfig, baseline: baseline}
+	return err
 }
 
 func (r *Rig) startCloud(ctx context.Context) (err error) {
@@ -150,17 +171,23 @@ func ForTest(t *testing.T, world alisim.World) *Rig {
 	return ForTestWith(t, Options{World: world})
 }
 
-// ForTestWith is ForTest with options, but for those that a test needs: Race, Dir and Output.
+// ForTestWith is ForTest with options, but for those that a test needs: Race, Dir and Output. The control plane is one that
+// other tests of the package have done with, where there is one.
 func ForTestWith(t *testing.T, options Options) *Rig {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first one builds
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
+	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0
 	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.Stop)
+	if options.shared {
+		t.Cleanup(func() { r.giveBack(t) })
+	} else {
+		t.Cleanup(r.Stop)
+	}
 	return r
 }
 

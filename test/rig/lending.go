@@ -1,0 +1,64 @@
+package rig
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"gpu-spot-autoscaler/test/cluster"
+)
+
+// restoreTimeout is how long a cluster may take to be as it was. It is for clusters that cannot be: none takes seconds.
+const restoreTimeout = 30 * time.Second
+
+// lent is a control plane with the shipped RBAC installed, as the next story finds it.
+type lent struct {
+	cluster    *cluster.Cluster
+	kubeconfig string
+	baseline   *cluster.Baseline
+}
+
+// lender keeps the control planes that a story has done with for the next one: to start another takes most of the time that
+// a story costs the processor. They end with the process.
+var lender struct {
+	mu   sync.Mutex
+	idle []*lent
+}
+
+// borrow returns a control plane that is as it was when it started, nil where none is idle.
+func borrow() *lent {
+	lender.mu.Lock()
+	defer lender.mu.Unlock()
+	for len(lender.idle) > 0 {
+		last := len(lender.idle) - 1
+		next := lender.idle[last]
+		lender.idle = lender.idle[:last]
+		if next.cluster.Err() == nil {
+			return next
+		}
+		next.cluster.Stop()
+	}
+	return nil
+}
+
+// giveBack ends the rig and leaves its control plane to another, unless the test failed or has changed what it found.
+func (r *Rig) giveBack(t *testing.T) {
+	if r.Cloud != nil {
+		r.Cloud.Stop()
+	}
+	if t.Failed() {
+		r.Cluster.Stop()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), restoreTimeout)
+	defer cancel()
+	if err := r.Cluster.Restore(ctx, r.lent.baseline); err != nil {
+		t.Logf("its control plane is used by no other story: %v", err)
+		r.Cluster.Stop()
+		return
+	}
+	lender.mu.Lock()
+	defer lender.mu.Unlock()
+	lender.idle = append(lender.idle, r.lent)
+}
