@@ -56,7 +56,7 @@ test-unit: compiler python ## Run the tests that need no cluster.
 .PHONY: test-stories
 test-stories: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
-	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=6 $(STORIES)
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(STORIES)
 
 .PHONY: test-versions
 test-versions: compiler ## Run the stories that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
