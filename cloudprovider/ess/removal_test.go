@@ -58,7 +58,7 @@ func TestARemovalThatIsSeenInProgressIsWaitedForAndNotAskedAgainst(t *testing.T)
 		group := spotGroup("asg-1")
 		group.MaxSize = 40
 		f := newFixture(t, newFakeCloud(group))
-		f.cloud.removing, f.cloud.removalTakes = true, 90*time.Second
+		f.cloud.removing, f.cloud.removalTakes = true, 85*time.Second
 		ids := f.cloud.launch(40, "asg-1", "", a10, "zone-a")
 		nodes := nodesOf(ids...)
 		f.loop(nodes...)
