@@ -371,6 +371,6 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: 
 	require.NoError(t, baseline.check(after.objects))
 	require.NoError(t, after.check(baseline.objects), "nothing is left of what came later")
 
-	require.NoError(t, client.RbacV1().ClusterRoles().Delete(ctx, "view", metav1.DeleteOptions{}))
-	require.ErrorContains(t, c.Restore(ctx, baseline), "view was deleted")
+	require.NoError(t, client.RbacV1().ClusterRoles().Delete(ctx, "system:node-bootstrapper", metav1.DeleteOptions{}))
+	require.ErrorContains(t, c.Restore(ctx, baseline), "system:node-bootstrapper was deleted")
 }
