@@ -3,7 +3,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
 // manifests are the objects of all files, decoded by the rule of the API server that unknown fields are errors.
@@ -176,22 +177,14 @@ func TestTheMutatingPolicyIsInTheAPIVersionOfTheCluster(t *testing.T) {
 }
 
 func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {
-	text, err := os.ReadFile("ram-policy.json")
-	require.NoError(t, err)
-	var policy struct {
-		Version   string
-		Statement []struct{ Action []string }
-	}
-	require.NoError(t, json.Unmarshal(text, &policy))
-	require.Len(t, policy.Statement, 1)
-
+	policy := ramPolicy(t)
 	called := sets.New[string]()
 	request := regexp.MustCompile(`\b(ess|ecs|vpc)api\.Create(\w+)Request\(`)
 	for _, match := range inSource(t, request, "../cloudprovider/alicloud") {
 		called.Insert(match[1] + ":" + match[2])
 	}
 	require.NotEmpty(t, called)
-	assert.Equal(t, sets.List(called), sets.List(sets.New(policy.Statement[0].Action...)))
+	assert.Equal(t, sets.List(called), policy.Actions())
 
 	operations, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)
@@ -202,6 +195,35 @@ func TestTheRAMPolicyAllowsWhatTheClientCallsAndNoMore(t *testing.T) {
 		_, name, _ := strings.Cut(action, ":")
 		assert.Regexp(t, `(?m)^\|.*\b`+name+`\b`, calls, "%s: whether it is documented, and what happens where it fails", action)
 	}
+}
+
+// Nothing that is not tagged for the cluster is bought for or given back.
+func TestTheRAMPolicyBindsWritesToTheDiscoveryTag(t *testing.T) {
+	policy, tagged := ramPolicy(t), map[string]string{"k8s.io/cluster-autoscaler/my-cluster": "owned"}
+	clusterName := regexp.MustCompile(`--cluster-name=(\S+)`).FindStringSubmatch(strings.Join(
+		only[*appsv1.Deployment](t, manifests(t)).Spec.Template.Spec.Containers[0].Args, "\n"))
+	assert.Equal(t, "my-cluster", clusterName[1], "all that is shipped names the same cluster")
+	writes := 0
+	for _, action := range policy.Actions() {
+		_, name, _ := strings.Cut(action, ":")
+		reads := strings.HasPrefix(name, "Describe")
+		assert.True(t, policy.Allows(action, tagged), action)
+		assert.Equal(t, reads, policy.Allows(action, nil), action)
+		assert.Equal(t, reads, policy.Allows(action, map[string]string{"k8s.io/cluster-autoscaler/other": "owned"}), action)
+		if !reads {
+			writes++
+		}
+	}
+	assert.Equal(t, 2, writes)
+}
+
+func ramPolicy(t *testing.T) *ram.Policy {
+	t.Helper()
+	text, err := os.ReadFile("ram-policy.json")
+	require.NoError(t, err)
+	policy, err := ram.Parse(text)
+	require.NoError(t, err)
+	return policy
 }
 
 func TestTheAlertsWatchMetricsThatExist(t *testing.T) {

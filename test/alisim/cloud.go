@@ -50,7 +50,8 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: sts.Owner(w.AccountID)})
 	}
 	wire := protocol.Options{
-		Region: w.Region, Clock: clk, Keys: keys, RateLimits: w.RateLimits, SlotBeforeToken: w.Temper.SlotBeforeToken,
+		Region: w.Region, Clock: clk, Keys: keys, RateLimits: w.RateLimits,
+		Policy: w.RAMPolicy, TagsOf: s.tagsOf, SlotBeforeToken: w.Temper.SlotBeforeToken,
 	}
 	if w.Temper.ForgetTokens {
 		wire.TokenLife = s.cloud.Takes.TokenLife
@@ -65,6 +66,13 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	}
 	s.compute.WatchMarket()
 	return s, nil
+}
+
+// tagsOf returns the tags of the scaling group that a request names.
+func (s *services) tagsOf(r *protocol.Request) map[string]string {
+	s.cloud.Lock()
+	defer s.cloud.Unlock()
+	return s.scaling.TagsOf(r.Get("ScalingGroupId"))
 }
 
 // registrar makes Nodes of the world's instances.

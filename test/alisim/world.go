@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"gpu-spot-autoscaler/test/alisim/ram"
 	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
@@ -24,6 +25,8 @@ type World struct {
 	Seed uint64 `json:"seed,omitempty"`
 	// Credentials are the access keys that may sign requests; default one key, see Server.AccessKey.
 	Credentials []AccessKey `json:"credentials,omitempty"`
+	// RAMPolicy is what whoever signs may do; default everything, as the account itself may.
+	RAMPolicy *ram.Policy `json:"ramPolicy,omitempty"`
 	// Roles are the ARNs of the RAM roles that AssumeRoleWithOIDC hands out; empty allows every well-formed one.
 	Roles []string `json:"roles,omitempty"`
 

@@ -44,6 +44,9 @@ func (w World) Validate() error {
 			complain("types[%d] %q needs id, vcpu and memoryGiB", i, t.ID)
 		}
 	}
+	if err := w.RAMPolicy.Validate(); err != nil {
+		complain("ramPolicy: %w", err)
+	}
 	if err := w.Temper.Validate(); err != nil {
 		complain("temper: %w", err)
 	}

@@ -87,7 +87,7 @@ func start(ctx context.Context, state, binary string, t *terminal) (*rig.Rig, er
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("no autoscaler, make build makes it: %w", err)
 	}
-	r, err := rig.New(ctx, rig.Options{World: newWorld(), Binary: binary, Dir: state})
+	r, err := rig.New(ctx, rig.Options{World: newWorld(), ClusterName: clusterName, Binary: binary, Dir: state})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,6 @@ func (s *story) perform(ctx context.Context) (err error) {
 // flags are those of a user, but for shorter waits.
 func flags() []string {
 	return []string{
-		"--cluster-name=" + clusterName,
 		"--leader-elect=true", "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s",
 		"--reclaim-notice-period=" + noticePeriod.String(), "--reclaim-poll-interval=1s",
 		"--price-refresh-interval=5s",

@@ -45,7 +45,7 @@ func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string
 	key := r.Cloud.AccessKey()
 	command := exec.Command(r.binary, append([]string{
 		"--kubeconfig=" + r.kubeconfig, "--namespace=" + Namespace, "--address=" + address, "--leader-elect=false",
-		"--cluster-name=" + ClusterName, "--region=" + r.World.Region, "--cloud-scheme=http",
+		"--cluster-name=" + r.ClusterName, "--region=" + r.World.Region, "--cloud-scheme=http",
 		"--ess-endpoint=" + r.Cloud.Endpoint(), "--ecs-endpoint=" + r.Cloud.Endpoint(), "--vpc-endpoint=" + r.Cloud.Endpoint(),
 		"--scan-interval=1s", "--scale-down-unneeded-time=5s", "--scale-down-unready-time=20s", "--v=2",
 	}, flags...)...)

@@ -2,6 +2,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,13 +26,15 @@ const (
 	// Namespace and ServiceAccount are those of the shipped manifests.
 	Namespace      = "kube-system"
 	ServiceAccount = "gpu-spot-autoscaler"
-	// ClusterName is in the discovery tag of the pools that a rig's autoscaler manages.
+	// ClusterName is in the discovery tag of the pools that a rig's autoscaler manages, unless Options have another.
 	ClusterName = "rig"
 )
 
 // Options are what a Rig is made of.
 type Options struct {
 	World alisim.World
+	// ClusterName is in the discovery tag of the pools, and in the RAM policy that the cloud goes by; default ClusterName.
+	ClusterName string
 	// Race has the binary built with the race detector; a race that it finds is a failure of Stop.
 	Race bool
 	// Binary is the autoscaler to run; default: the one built from source.
@@ -70,6 +73,7 @@ func New(ctx context.Context, options Options) (*Rig, error) {
 	if r.Output == nil {
 		r.Output = io.Discard
 	}
+	r.ClusterName = cmp.Or(r.ClusterName, ClusterName)
 	if err := r.start(ctx); err != nil {
 		r.Stop()
 		return nil, err
@@ -99,7 +103,7 @@ func (r *Rig) start(ctx context.Context) error {
 	if r.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	return r.startCloud(ctx)
+	return r.startCloud(ctx, root)
 }
 
 func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
@@ -122,22 +126,33 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 	return err
 }
 
-func (r *Rig) startCloud(ctx context.Context) (err error) {
+// startCloud lets the world's keys do what the shipped RAM policy allows, and no more.
+func (r *Rig) startCloud(ctx context.Context, root string) (err error) {
+	world := r.World
+	if world.RAMPolicy == nil {
+		if world.RAMPolicy, err = shippedRAMPolicy(root, r.ClusterName); err != nil {
+			return err
+		}
+	}
 	options := alisim.Options{Clock: clock.RealClock{}}
 	if !r.WithoutNodes {
 		options.Kube = r.Cluster.AdminConfig()
 	}
 	// The cloud outlives the context of its start.
-	r.Cloud, err = alisim.Start(context.WithoutCancel(ctx), r.World, options)
+	r.Cloud, err = alisim.Start(context.WithoutCancel(ctx), world, options)
 	return err
 }
 
 // ReplaceWorld ends the cloud and starts another with the world. Autoscalers know only the cloud that was there when
 // they started.
 func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
+	root, err := repositoryRoot()
+	if err != nil {
+		return err
+	}
 	r.Cloud.Stop()
 	r.World = world
-	return r.startCloud(ctx)
+	return r.startCloud(ctx, root)
 }
 
 // install applies the shipped ServiceAccount, its roles, and the policy for what roles cannot tell apart. The Deployment it

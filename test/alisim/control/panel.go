@@ -49,6 +49,10 @@ func (p *Panel) Requests(actions ...string) []protocol.RequestView {
 // RequestCounts returns how many requests of each action came since the world began.
 func (p *Panel) RequestCounts() map[string]int { return p.endpoint.RequestCounts() }
 
+// PermissionsUsed returns those of the world's RAM policy that requests have made use of, such as "ess:RemoveInstances",
+// sorted.
+func (p *Panel) PermissionsUsed() []string { return p.endpoint.PermissionsUsed() }
+
 // Reclaim gives a spot instance its notice now, protected or not.
 func (p *Panel) Reclaim(instanceID string) error {
 	return p.withInstance(instanceID, func(i *ecs.Instance) { p.compute.Reclaim(i, p.cloud.Clock.Now()) })

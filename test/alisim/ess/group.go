@@ -109,6 +109,14 @@ func (s *Scaling) DeleteGroup(id string) bool {
 	return true
 }
 
+// TagsOf returns the tags of a scaling group, nil where there is none.
+func (s *Scaling) TagsOf(id string) map[string]string {
+	if g, known := s.groupByID[id]; known {
+		return maps.Clone(g.Tags)
+	}
+	return nil
+}
+
 // SetGroupTags replaces the tags of a scaling group; false where there is none.
 func (s *Scaling) SetGroupTags(id string, tags map[string]string) bool {
 	g, known := s.groupByID[id]

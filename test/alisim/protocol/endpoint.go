@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
 // maxBody bounds a request's body; the longest real one, an OIDC token, has some kilobytes.
@@ -55,6 +57,8 @@ type Action struct {
 	Handle Handler
 	// Unsigned actions bring no access key.
 	Unsigned bool
+	// NeedsNoPermission is for actions that no policy has to allow.
+	NeedsNoPermission bool
 	// Idempotent actions take a ClientToken.
 	Idempotent bool
 	// Slot refuses a request that has to wait for its turn; nil where none has.
@@ -97,6 +101,10 @@ type Options struct {
 	RateLimits map[string]int
 	// TokenLife is how long a ClientToken is remembered; default a day.
 	TokenLife time.Duration
+	// Policy is what signed requests may do; nil allows everything, as the account itself may.
+	Policy *ram.Policy
+	// TagsOf returns the tags of the resource that a request names, nil where it names none. Required with a Policy.
+	TagsOf func(r *Request) map[string]string
 	// SlotBeforeToken looks whether a request has to wait for its turn before it looks whether it came before.
 	SlotBeforeToken bool
 }
@@ -115,7 +123,7 @@ type Endpoint struct {
 func NewEndpoint(options Options, services ...Service) *Endpoint {
 	e := &Endpoint{
 		Options: options, services: map[string]Service{}, limits: newLimits(options.RateLimits),
-		tokens: clientTokens{life: cmp.Or(options.TokenLife, tokenLife), answers: map[string]answered{}}, log: requestLog{counts: map[string]int{}},
+		tokens: clientTokens{life: cmp.Or(options.TokenLife, tokenLife), answers: map[string]answered{}}, log: newRequestLog(),
 	}
 	for _, s := range services {
 		e.services[s.Version] = s
@@ -196,6 +204,9 @@ func (e *Endpoint) perform(method string, a Action, r *Request) (Reply, error) {
 			return nil, err
 		}
 		r.Caller = who
+		if err := e.authorize(a, r); err != nil {
+			return nil, err
+		}
 	}
 	if !e.limits.allow(r.Action, r.Now) {
 		return nil, throttled()

@@ -16,6 +16,12 @@ type requestLog struct {
 	mu       sync.Mutex
 	requests []RequestView
 	counts   map[string]int
+	// permissions are those that a policy gave, such as "ess:RemoveInstances", and that were used.
+	permissions map[string]bool
+}
+
+func newRequestLog() requestLog {
+	return requestLog{counts: map[string]int{}, permissions: map[string]bool{}}
 }
 
 // unlogged are parameters that are secret, or that the protocol adds to every request.
@@ -77,4 +83,17 @@ func (e *Endpoint) RequestCounts() map[string]int {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
 	return maps.Clone(e.log.counts)
+}
+
+func (l *requestLog) permit(permission string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.permissions[permission] = true
+}
+
+// PermissionsUsed returns those of the policy that requests have made use of, such as "ess:RemoveInstances", sorted.
+func (e *Endpoint) PermissionsUsed() []string {
+	e.log.mu.Lock()
+	defer e.log.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.log.permissions))
 }

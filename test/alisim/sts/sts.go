@@ -31,7 +31,7 @@ func New(c *cloud.Cloud, keys *protocol.Keys, roles []string) *Tokens {
 func (t *Tokens) Service() protocol.Service {
 	return protocol.Service{Name: "Sts", Version: "2015-04-01", Actions: map[string]protocol.Action{
 		"AssumeRoleWithOIDC": {Handle: t.assumeRoleWithOIDC, Unsigned: true},
-		"GetCallerIdentity":  {Handle: t.getCallerIdentity},
+		"GetCallerIdentity":  {Handle: t.getCallerIdentity, NeedsNoPermission: true},
 	}}.Under(t.cloud)
 }
 

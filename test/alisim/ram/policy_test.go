@@ -1,0 +1,54 @@
+package ram
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const document = `{"Version": "1", "Statement": [
+  {"Effect": "Allow", "Action": ["ess:Describe*", "ecs:DescribePrice"], "Resource": "*"},
+  {"Effect": "Allow", "Action": "ess:RemoveInstances", "Resource": ["*"],
+   "Condition": {"StringEquals": {"acs:ResourceTag/k8s.io/cluster-autoscaler/a": ["owned", "shared"]}}},
+  {"Effect": "Deny", "Action": "ess:DescribeRegions", "Resource": "*"}]}`
+
+func TestAnActionIsAllowedWhereAStatementAllowsItAndNoneDeniesIt(t *testing.T) {
+	policy, err := Parse([]byte(document))
+	require.NoError(t, err)
+	const tag = "k8s.io/cluster-autoscaler/a"
+	for _, c := range []struct {
+		name, action string
+		tags         map[string]string
+		allowed      bool
+	}{
+		{"named by a pattern", "ess:DescribeScalingGroups", nil, true},
+		{"named in full", "ecs:DescribePrice", nil, true},
+		{"of another service", "ecs:DescribeScalingGroups", nil, false},
+		{"named nowhere", "ess:DeleteScalingGroup", nil, false},
+		{"denied although a pattern allows it", "ess:DescribeRegions", nil, false},
+		{"on a resource with the tag", "ess:RemoveInstances", map[string]string{tag: "owned", "other": "x"}, true},
+		{"on a resource with the tag's other value", "ess:RemoveInstances", map[string]string{tag: "shared"}, true},
+		{"on a resource with another value", "ess:RemoveInstances", map[string]string{tag: "x"}, false},
+		{"on a resource of another cluster", "ess:RemoveInstances", map[string]string{tag + "b": "owned"}, false},
+		{"on a resource without tags", "ess:RemoveInstances", nil, false},
+	} {
+		assert.Equal(t, c.allowed, policy.Allows(c.action, c.tags), c.name)
+	}
+	assert.Equal(t, []string{"ecs:DescribePrice", "ess:Describe*", "ess:RemoveInstances"}, policy.Actions())
+}
+
+func TestAPolicyThatWouldBeDecidedOtherwiseIsRefused(t *testing.T) {
+	for complaint, statement := range map[string]string{
+		`Effect "allow"`:  `{"Effect": "allow", "Action": "*", "Resource": "*"}`,
+		"Resource":        `{"Effect": "Allow", "Action": "*", "Resource": "acs:ess:*:*:scalinggroup/asg-1"}`,
+		"acs:SourceIp":    `{"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": {"StringEquals": {"acs:SourceIp": "::1"}}}`,
+		"StringNotEquals": `{"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": {"StringNotEquals": {"acs:ResourceTag/a": "b"}}}`,
+		"NotAction":       `{"Effect": "Allow", "NotAction": "*", "Resource": "*"}`,
+	} {
+		_, err := Parse([]byte(`{"Version": "1", "Statement": [` + statement + `]}`))
+		assert.ErrorContains(t, err, complaint)
+	}
+	_, err := Parse([]byte(`{"Statement": []}`))
+	assert.ErrorContains(t, err, "Version")
+}
