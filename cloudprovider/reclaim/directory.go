@@ -38,9 +38,10 @@ type directory struct {
 
 // entry is what is known of the Node of an instance.
 type entry struct {
-	name    string
-	uid     types.UID
-	created metav1.Time
+	name     string
+	uid      types.UID
+	created  metav1.Time
+	onDemand bool
 	// deadline is that of the notice on it, if any; refuted is when it was last given back.
 	deadline, refuted time.Time
 }
@@ -64,6 +65,8 @@ func (d *directory) note(ctx context.Context, event pushedEvent, deadline time.T
 			return "", err
 		case !known:
 			return pushUnknown, nil
+		case found.onDemand:
+			return pushOnDemand, nil
 		case found.covers(event.time, deadline):
 			return pushDuplicate, nil
 		}
@@ -148,7 +151,7 @@ func (d *directory) list(ctx context.Context) error {
 			continue // it has joined anew under another name
 		}
 		entries[id] = entry{
-			name: node.Name, uid: node.UID, created: node.CreationTimestamp,
+			name: node.Name, uid: node.UID, created: node.CreationTimestamp, onDemand: isOnDemand(node),
 			deadline: timeOf(node, api.AnnotationNoticePush), refuted: timeOf(node, api.AnnotationReclaimCancelled),
 		}
 	}

@@ -105,7 +105,7 @@ func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
 		return
 	}
 	if _, doomed := c.noticeOf(node); !doomed {
-		if c.isRemoved(node) {
+		if c.isRemoved(node) || isMarked(node) {
 			c.marks.Add(node.Name)
 		}
 		return
@@ -123,6 +123,9 @@ func (c *Controller) nodeChanged(ctx context.Context, old, node *corev1.Node) {
 	_, queued := c.hear(ctx, c.wordsOn(node)...)
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
+		if isMarked(node) {
+			c.marks.Add(node.Name)
+		}
 		return
 	}
 	if len(markPatch(node, notice)) > 0 {

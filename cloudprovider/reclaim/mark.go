@@ -27,6 +27,9 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 		c.due.done(name)
 		return nil
 	}
+	if isOnDemand(node) && isMarked(node) {
+		return c.spare(ctx, node)
+	}
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		c.due.done(name)

@@ -42,7 +42,7 @@ var (
 	}, []string{"source"})
 	pushedEvents = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_pushed_events_total",
-		Help: "Events pushed to the endpoint for notices, by outcome: accepted, duplicate, unknown (no Node here has that instance), foreign (another region), stale, other (not about a spot instance); requests refused as unauthorized, malformed or failed (the sender tries again).",
+		Help: "Events pushed to the endpoint for notices, by outcome: accepted, duplicate, unknown (no Node here has that instance), foreign (another region), on-demand (the Node is not of a spot instance), stale, other (not about a spot instance); requests refused as unauthorized, malformed or failed (the sender tries again).",
 	}, []string{"outcome"})
 	noticeToEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_reclaim_notice_to_empty_seconds",

@@ -101,7 +101,7 @@ func (c *Controller) notice(w word) Notice {
 // noticeOf is the notice under which the Node stands: the one written on it, with what was heard since.
 func (c *Controller) noticeOf(node *corev1.Node) (Notice, bool) {
 	id := c.instanceID(node)
-	if id == "" {
+	if id == "" || isOnDemand(node) {
 		return Notice{}, false
 	}
 	written, isWritten := readMark(node, id)
@@ -127,6 +127,10 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool
 	defer c.notifyOnceMarked()
 	defer c.hearing.Add(-1)
 	for _, w := range words {
+		if c.isOnDemandInstance(w.instanceID) {
+			klog.FromContext(ctx).V(2).Info("A notice about an on-demand instance is ignored", "instance", w.instanceID, "source", w.source)
+			continue
+		}
 		first, changed := c.remember(w)
 		if !changed {
 			continue

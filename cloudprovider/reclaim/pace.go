@@ -4,10 +4,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
-	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess"
 )
 
 const (
@@ -75,14 +71,6 @@ func (c *Controller) stakes() stakes {
 		found = usual
 	}
 	return found
-}
-
-// isOnDemand is false where neither ACK's label nor ours says so.
-func isOnDemand(node *corev1.Node) bool {
-	if strategy := node.Labels[api.LabelSpotStrategy]; strategy != "" {
-		return strategy == alicloud.NoSpot
-	}
-	return node.Labels[api.LabelPurchaseOption] == string(ess.PurchaseOnDemand)
 }
 
 func pages(instances int) int { return (instances + pageSize - 1) / pageSize }

@@ -45,6 +45,9 @@ func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	listed := sets.New[string]()
 	words := make([]word, 0, len(instances))
 	for _, instance := range instances {
+		if instance.SpotStrategy == alicloud.NoSpot {
+			continue
+		}
 		listed.Insert(instance.ID)
 		c.noteStopped(instance)
 		words = append(words, word{instanceID: instance.ID, source: SourcePoll})
@@ -161,11 +164,11 @@ func (c *Controller) verdictOn(id string, instance alicloud.Instance, exists boo
 	if !exists {
 		return released
 	}
-	if instance.Status != statusRunning || instance.Recycling() {
-		return pending
-	}
 	notice, doomed := c.noticeOn(id)
-	if !doomed {
+	if doomed && instance.SpotStrategy == alicloud.NoSpot {
+		return withdrawn
+	}
+	if !doomed || instance.Status != statusRunning || instance.Recycling() {
 		return pending
 	}
 	late := c.Clock.Since(notice.Deadline)

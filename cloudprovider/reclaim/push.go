@@ -39,6 +39,7 @@ const (
 	pushDuplicate    = "duplicate"
 	pushUnknown      = "unknown"
 	pushForeign      = "foreign"
+	pushOnDemand     = "on-demand"
 	pushStale        = "stale"
 	pushOther        = "other"
 	pushUnauthorized = "unauthorized"

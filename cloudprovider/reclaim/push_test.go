@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
@@ -142,12 +143,14 @@ func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 		"an event of another region":      {strings.ReplaceAll(interrupted("a", now), "cn-beijing", "cn-shanghai"), pushForeign},
 		"sent again when all is over":     {interrupted("a", now.Add(-6*time.Minute)), pushStale},
 		"from the future":                 {interrupted("a", now.Add(2*time.Minute)), pushStale},
+		"an on-demand instance":           {interrupted("ours", now), pushOnDemand},
 		"from before the last withdrawal": {interrupted("back", now.Add(-2*time.Minute)), pushDuplicate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("far", func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-far" })
+				w.addNode("ours", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
 				w.addNode("back", func(node *corev1.Node) {
 					node.Annotations = map[string]string{api.AnnotationReclaimCancelled: now.Add(-time.Minute).Format(time.RFC3339)}
 				})

@@ -10,7 +10,8 @@
 // written on the Node, so that a new leader goes on where the last one was killed.
 //
 // The rule for whom this is done is "every Node of this cluster whose instance is being recycled", in a pool of ours or
-// not: the instance dies in either case, and its pods are better off warned. Instances without a Node are only
+// not: the instance dies in either case, and its pods are better off warned. On-demand instances are never recycled, and
+// never touched. Instances without a Node are only
 // remembered, and taken up when their Node appears.
 package reclaim
 
@@ -211,7 +212,9 @@ func (c *Controller) Doomed() sets.Set[string] {
 	doomed := sets.KeySet(c.notices)
 	c.mu.Unlock()
 	for _, node := range c.markedNodes() {
-		doomed.Insert(c.instanceID(node))
+		if !isOnDemand(node) {
+			doomed.Insert(c.instanceID(node))
+		}
 	}
 	return doomed
 }

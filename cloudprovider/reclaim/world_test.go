@@ -325,6 +325,15 @@ func (c *fakeCloud) stopOnInterruption(node string) {
 	c.instances["i-"+node] = instance
 }
 
+// buyOnDemand has the instance of the Node be pay-as-you-go.
+func (c *fakeCloud) buyOnDemand(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	instance := c.instances["i-"+node]
+	instance.SpotStrategy = alicloud.NoSpot
+	c.instances["i-"+node] = instance
+}
+
 // reclaim gives the instances of these Nodes their notice.
 func (c *fakeCloud) reclaim(nodes ...string) {
 	for _, node := range nodes {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	certutil "k8s.io/client-go/util/cert"
 
+	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -71,6 +72,32 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 		assert.Equal(t, want, counter(metrics["gpu_spot_reclaim_pushed_events_total"], outcome), outcome)
 	}
 	s.emptied(doomed)
+}
+
+func TestPushedNoticeOnANoSpotNodeTouchesNothing(t *testing.T) {
+	p := pool("asg-1", 10)
+	p.SpotStrategy = alisim.NoSpot
+	s := tell(t, world(p))
+	door := s.door()
+	a := s.RunAutoscaler(t, append(door.flags, "--reclaim-notice-period=20s", "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=10m")...)
+	id := s.oneNode()
+	before, err := s.node(t.Context(), id)
+	require.NoError(t, err)
+	s.pushed(door, interruption(id))
+	s.annotate(id, noticeOfPush, time.Now().Add(20*time.Second).UTC().Format(time.RFC3339)) // as a former version would have
+	s.expire(id, corev1.ConditionTrue)
+
+	rig.Always(t, 25*time.Second, "the Node and its pod are left alone", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, id)
+		if node == nil || marked(node) || node.Spec.Unschedulable || len(node.Spec.Taints) != len(before.Spec.Taints) {
+			return false, err
+		}
+		return s.runs(ctx, "train")
+	})
+	assert.Len(t, s.instances("asg-1"), 1, "nothing is bought in its place")
+	metrics, err := a.Metrics(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, counter(metrics["gpu_spot_reclaim_pushed_events_total"], "on-demand"))
 }
 
 func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
@@ -297,6 +324,21 @@ func (d *door) push(ctx context.Context, token, body string) (int, error) {
 	}
 	defer response.Body.Close()
 	return response.StatusCode, nil
+}
+
+// runs says whether the pod runs and nobody has asked it to go.
+func (s *story) runs(ctx context.Context, name string) (bool, error) {
+	pod, err := s.pod(ctx, name)
+	return pod != nil && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil, err
+}
+
+// pushed sends the event until it is taken: the endpoint may not be open yet.
+func (s *story) pushed(door *door, event string) {
+	s.t.Helper()
+	s.eventually("the notice is taken", func(ctx context.Context) (bool, error) {
+		status, err := door.push(ctx, door.token, event)
+		return status == http.StatusOK, err
+	})
 }
 
 // interruption is the event of EventBridge.

@@ -1,0 +1,96 @@
+package reclaim
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+// labelled is what agents and operators say of the Node.
+func labelled(key, value string) func(*corev1.Node) {
+	return func(node *corev1.Node) { metav1.SetMetaDataLabel(&node.ObjectMeta, key, value) }
+}
+
+// unreplaced has pods wait for a replacement.
+func unreplaced(c *Config) { c.Replaced = func(string) bool { return false } }
+
+func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
+	for kind, label := range map[string]func(*corev1.Node){
+		"ACK's label": labelled(api.LabelSpotStrategy, alicloud.NoSpot),
+		"our label":   labelled(api.LabelPurchaseOption, "on-demand"),
+	} {
+		for source, speak := range map[Source]func(w *world){
+			SourcePoll:      func(w *world) { w.cloud.reclaim("a") },
+			SourceAgent:     func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) },
+			SourceCondition: func(w *world) { w.updateNode("a", expired("True", time.Now())) },
+			SourcePush: func(w *world) {
+				require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now())))
+				w.updateNode("a", annotated(api.AnnotationNoticePush, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
+			},
+		} {
+			t.Run(kind+", "+string(source), func(t *testing.T) {
+				story(t, func(w *world) {
+					w.addNode("a", label)
+					w.addPod("p", "a")
+					w.start()
+					speak(w)
+					w.pass(6 * time.Minute)
+					requireUnmarked(t, w.node("a"))
+					assert.False(t, w.node("a").Spec.Unschedulable)
+					assert.Equal(t, []string{"p"}, w.pods())
+					assert.Empty(t, w.controller.Doomed())
+					assert.Zero(t, w.notices.Load())
+					assert.Empty(t, w.seen())
+				})
+			})
+		}
+	}
+}
+
+func TestASpotNodeWithALabelIsReclaimed(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a", labelled(api.LabelSpotStrategy, alicloud.SpotAsPriceGo), labelled(api.LabelPurchaseOption, "on-demand"))
+		w.start()
+		w.cloud.reclaim("a")
+		w.poll()
+		assert.True(t, isMarked(w.node("a")), "ACK knows better")
+	})
+}
+
+func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("p", "a")
+		w.start(unreplaced, func(c *Config) { c.PollInterval = time.Hour })
+		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+		w.pass(time.Second)
+		require.True(t, isMarked(w.node("a")))
+		w.updateNode("a", labelled(api.LabelSpotStrategy, alicloud.NoSpot)) // ACK labels some time after the Node has joined
+		w.pass(time.Second)
+		requireUnmarked(t, w.node("a"))
+		assert.False(t, w.node("a").Spec.Unschedulable)
+		assert.Empty(t, w.controller.Doomed())
+		assert.Equal(t, []string{"p"}, w.pods())
+	})
+}
+
+func TestANodeWithoutALabelIsGivenBackWhenECSSaysThatItIsOnDemand(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("p", "a")
+		w.cloud.buyOnDemand("a")
+		w.start(unreplaced)
+		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+		w.pass(2 * DefaultPollInterval)
+		requireUnmarked(t, w.node("a"))
+		assert.Equal(t, []string{"p"}, w.pods())
+	})
+}
