@@ -27,6 +27,8 @@ const (
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
 	// AnnotationReclaimSource is the source that the deadline is from: ecs-poll, node-agent, push or condition.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
+	// AnnotationReclaimConfirmed is "true" where another source has confirmed a notice that was pushed first.
+	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
 	// AnnotationReclaimCordoned is "true" where the controller made the Node unschedulable, and may undo that.
 	AnnotationReclaimCordoned = "gpu-spot.autoscaling/reclaim-cordoned"
 	// AnnotationReclaimDrained is when the Node was first without pods.

@@ -95,6 +95,8 @@ func (c *Controller) hearOut(ctx context.Context, l loss, r round) round {
 func (c *Controller) waitsFor(l loss, r round) (reason string, until time.Time) {
 	now, budget := c.Clock.Now(), l.budget()
 	switch {
+	case !r.decided && !l.until.IsZero():
+		return "nothing has confirmed the notice", l.until
 	case r.decided || !now.Before(budget):
 		return "", time.Time{}
 	case !r.told:
@@ -216,6 +218,7 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 	if r.blocked || !c.handshakes.begin(l.ref, r.id, func(r *round) *bool { return &r.deciding }) {
 		return
 	}
+	c.handshakes.change(l.ref, r.id, func(r *round) { r.spared = uids(l.doubtful) })
 	if !r.word && !l.awaits(r).IsZero() {
 		checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
 		c.event(l.object(r), ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", r.id)
@@ -265,6 +268,9 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref, r round) (leave 
 		return suspendWait, nil
 	}
 	l := c.lossOf(ref)
+	if !l.until.IsZero() {
+		return 0, nil // what was lost for certain is gone
+	}
 	if l.launcherIsDoomed() || l.survivors(job) < job.Min {
 		if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 			return 0, err

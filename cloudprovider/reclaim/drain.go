@@ -62,8 +62,11 @@ func (c *Controller) syncDrain(ctx context.Context, name string) error {
 		return c.noteDrained(ctx, node, notice)
 	}
 	d := &drain{Controller: c, node: node, notice: notice, asked: c.handshakes.askedOn(name, pods)}
-	var next time.Time
-	if now := c.Clock.Now(); now.Before(notice.DeleteFrom()) {
+	now := c.Clock.Now()
+	next, doubtful := c.isDoubtful(notice)
+	if doubtful {
+		d.evictSome(ctx, pods, now) // none, but their jobs are warned
+	} else if now.Before(notice.DeleteFrom()) {
 		next = earlier(d.evictSome(ctx, pods, now), notice.DeleteFrom())
 	} else {
 		next = d.deleteAll(ctx, pods, now)
@@ -104,12 +107,15 @@ type drain struct {
 func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 	member := d.Jobs.Member(pod)
 	r, open := d.handshakes.round(member.Ref)
+	until, doubtful := d.isDoubtful(d.notice)
 	switch {
-	case isReturner(pod, &fate{true, d.notice, timeOf(d.node, api.AnnotationReclaimDrained)}, r, open):
+	case !doubtful && isReturner(pod, &fate{doomed: true, notice: d.notice, drained: timeOf(d.node, api.AnnotationReclaimDrained)}, r, open):
 		return "", time.Time{}
 	case !open || !r.doomed.Has(pod.UID):
 		d.handshakes.queue.Add(member.Ref)
 		return "its job is to be looked at", time.Time{}
+	case doubtful:
+		return "nothing has confirmed the notice", until
 	case !r.decided:
 		return "its job is being asked", time.Time{}
 	case d.Clock.Now().Before(r.release):

@@ -11,6 +11,8 @@ import (
 const (
 	// ReasonNotice: the Node was marked.
 	ReasonNotice = "SpotReclaimNotice"
+	// ReasonHeld: a notice was pushed that is not acted upon before another source confirms it.
+	ReasonHeld = "SpotReclaimHeld"
 	// ReasonWarned, on a pod of a job: its Node will be released, it is asked to save its work.
 	ReasonWarned = "SpotReclaimWarned"
 	// ReasonSaved, on a job, or on a pod where there is no other object: its work is saved.
@@ -38,7 +40,7 @@ const (
 func (c *Controller) event(object runtime.Object, reason, format string, args ...any) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case ReasonNotice, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted, ReasonStopped:
+	case ReasonNotice, ReasonHeld, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted, ReasonStopped:
 		kind = corev1.EventTypeWarning
 	}
 	c.Recorder.Eventf(object, kind, reason, format, args...)

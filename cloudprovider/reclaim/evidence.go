@@ -17,9 +17,9 @@ func (c *Controller) wordsOn(node *corev1.Node) (words []word) {
 	if id == "" {
 		return nil
 	}
-	for _, w := range []word{
-		{id, SourcePush, timeOf(node, api.AnnotationNoticePush), timeOf(node, api.AnnotationNoticePushReceived)},
+	for _, w := range []word{ // what is held unless it is confirmed comes last
 		{id, SourceAgent, timeOf(node, api.AnnotationNoticeAgent), time.Time{}},
+		{id, SourcePush, timeOf(node, api.AnnotationNoticePush), timeOf(node, api.AnnotationNoticePushReceived)},
 	} {
 		if hasWord(node, w.source) && !c.isOver(w) {
 			words = append(words, w)

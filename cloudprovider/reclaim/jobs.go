@@ -62,6 +62,8 @@ type round struct {
 	seen time.Time
 	// doomed are the pods that lose their Node in this round, never changed, but replaced.
 	doomed sets.Set[types.UID]
+	// spared are the pods that the decision left out, because their loss was doubtful.
+	spared sets.Set[types.UID]
 	// job is nil until its object was read, and for jobs without one.
 	job *jobs.Job
 	// telling and told are about the adapter's Warn: under way, over.
@@ -212,6 +214,10 @@ type loss struct {
 	pods []*corev1.Pod
 	// doomed have not ended, but may be on their way out.
 	doomed []doomedPod
+	// doubtful are those that lose their Node only by a notice that nothing has confirmed: while others are doomed for certain
+	// they are no part of doomed, but survive. Where there are no others they are doomed, and until says when to look again.
+	doubtful []doomedPod
+	until    time.Time
 	// workers and hosts are those that are neither doomed nor on their way out.
 	workers, hosts int
 	// training are all workers and hosts that are not on their way out, the doomed too.
@@ -232,30 +238,60 @@ func (c *Controller) lossOf(ref jobs.Ref) loss {
 			node = c.fateOf(pod.Spec.NodeName)
 			nodes[pod.Spec.NodeName] = node
 		}
-		if node == nil || node.doomed && isReturner(pod, node, r, open) {
+		if node == nil || node.doomed && !node.doubtful && isReturner(pod, node, r, open) {
 			continue
 		}
 		l.add(pod, c.Jobs.Member(pod).Role, node)
 	}
+	l.weigh()
 	return l
 }
 
 func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *fate) {
-	survives := 0
-	if node.doomed {
+	switch {
+	case node.doubtful:
+		l.doubtful = append(l.doubtful, doomedPod{pod, role, node.notice})
+		if l.until.IsZero() || node.until.Before(l.until) {
+			l.until = node.until
+		}
+	case node.doomed:
 		l.doomed = append(l.doomed, doomedPod{pod, role, node.notice})
-	} else if pod.DeletionTimestamp == nil {
-		survives = 1
+	default:
+		l.survive(pod, role)
 	}
 	if pod.DeletionTimestamp == nil && role != jobs.RoleLauncher {
 		l.training++
 	}
-	switch role {
-	case jobs.RoleWorker:
-		l.workers += survives
-	case jobs.RoleHost:
-		l.hosts += survives
+}
+
+func (l *loss) survive(pod *corev1.Pod, role jobs.Role) {
+	switch {
+	case pod.DeletionTimestamp != nil:
+	case role == jobs.RoleWorker:
+		l.workers++
+	case role == jobs.RoleHost:
+		l.hosts++
 	}
+}
+
+// weigh decides what becomes of the doubtful.
+func (l *loss) weigh() {
+	if len(l.doomed) == 0 {
+		l.doomed, l.doubtful = l.doubtful, nil
+		return
+	}
+	for _, pod := range l.doubtful {
+		l.survive(pod.Pod, pod.role)
+	}
+	l.until = time.Time{}
+}
+
+func uids(pods []doomedPod) sets.Set[types.UID] {
+	found := sets.New[types.UID]()
+	for _, pod := range pods {
+		found.Insert(pod.UID)
+	}
+	return found
 }
 
 // nodes are the names of those that the doomed pods are on.
@@ -267,11 +303,14 @@ func (l *loss) nodes() sets.Set[string] {
 	return names
 }
 
-// fate is what becomes of a Node.
+// fate is what becomes of a Node. doubtful says that it is doomed only by a notice that nothing has confirmed, and until when
+// to look again.
 type fate struct {
-	doomed  bool
-	notice  Notice
-	drained time.Time
+	doomed   bool
+	notice   Notice
+	drained  time.Time
+	doubtful bool
+	until    time.Time
 }
 
 // fateOf is nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved. A Node counts
@@ -292,7 +331,8 @@ func (c *Controller) fateOf(name string) *fate {
 	case withdrawn:
 		doomed = false
 	}
-	return &fate{doomed, notice, timeOf(node, api.AnnotationReclaimDrained)}
+	until, doubtful := c.isDoubtful(notice)
+	return &fate{doomed, notice, timeOf(node, api.AnnotationReclaimDrained), doomed && doubtful, until}
 }
 
 // isReturner says whether the pod came onto the Node when its job was done with it already, because it tolerates

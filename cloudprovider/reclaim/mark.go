@@ -33,6 +33,9 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		c.due.done(name)
+		if err := c.dropOver(ctx, node); err != nil {
+			return err
+		}
 		return c.syncRemoved(ctx, node)
 	}
 	switch c.verdictOf(notice.InstanceID) {
@@ -137,8 +140,12 @@ func (c *Controller) mark(ctx context.Context, node *corev1.Node, notice Notice)
 		noticeToMark.WithLabelValues(string(source)).Observe(c.Clock.Since(at).Seconds())
 	}
 	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", notice.InstanceID, "deadline", notice.Deadline)
-	c.event(node, ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, draining",
-		notice.InstanceID, formatTime(notice.Deadline), notice.Source)
+	next := "draining"
+	if !notice.Confirmed {
+		next = "draining once ECS or the instance's metadata confirm it"
+	}
+	c.event(node, ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, %s",
+		notice.InstanceID, formatTime(notice.Deadline), notice.Source, next)
 	return true, nil
 }
 

@@ -11,7 +11,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-var notes = []string{api.AnnotationReclaimDeadline, api.AnnotationReclaimNoticed, api.AnnotationReclaimStated, api.AnnotationReclaimSource, api.AnnotationReclaimCordoned, api.AnnotationReclaimDrained, api.AnnotationReclaimForced}
+var notes = []string{api.AnnotationReclaimDeadline, api.AnnotationReclaimNoticed, api.AnnotationReclaimStated, api.AnnotationReclaimSource, api.AnnotationReclaimConfirmed, api.AnnotationReclaimCordoned, api.AnnotationReclaimDrained, api.AnnotationReclaimForced}
 
 // isMarked says whether anything on the Node says that it is doomed. A mark may be incomplete: someone untainted it.
 func isMarked(node *corev1.Node) bool {
@@ -50,6 +50,7 @@ func readMark(node *corev1.Node, instanceID string) (Notice, bool) {
 	if source := node.Annotations[api.AnnotationReclaimSource]; source != "" {
 		notice.Source = Source(source)
 	}
+	notice.Confirmed = notice.Source != SourcePush || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
 	if notice.FirstSeen, err = time.Parse(time.RFC3339, node.Annotations[api.AnnotationReclaimNoticed]); err != nil {
 		notice.FirstSeen = notice.Deadline.Add(-DefaultNoticePeriod)
 	}
@@ -66,6 +67,9 @@ func markPatch(node *corev1.Node, n Notice) nodePatch {
 	}
 	if n.Stated {
 		wanted[api.AnnotationReclaimStated] = "true"
+	}
+	if n.Confirmed && n.Source == SourcePush {
+		wanted[api.AnnotationReclaimConfirmed] = "true"
 	}
 	if !node.Spec.Unschedulable {
 		wanted[api.AnnotationReclaimCordoned] = "true"

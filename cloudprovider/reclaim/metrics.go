@@ -92,6 +92,14 @@ var (
 		Name: "gpu_spot_reclaims_in_progress",
 		Help: "Nodes that are marked for reclaim.",
 	})
+	unconfirmedNotices = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_reclaim_notices_unconfirmed",
+		Help: "Pushed notices that are acted upon, but that no other source has confirmed: nothing is evicted for them yet.",
+	})
+	heldNotices = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_reclaim_notices_held",
+		Help: "Pushed notices that are not acted upon before another source confirms them, because too many others are unconfirmed.",
+	})
 	unseenByPoll = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_notices_unseen_by_poll_total",
 		Help: "Notices that the poll was silent about, though the instance was still there, by the source that spoke.",
@@ -109,5 +117,5 @@ var (
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents,
-		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, unseenByPoll, pollFailures, lastPoll)
+		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, unconfirmedNotices, heldNotices, unseenByPoll, pollFailures, lastPoll)
 }

@@ -32,6 +32,8 @@ type Notice struct {
 	Deadline time.Time
 	// Stated says that a source named the deadline. Otherwise it is an estimate.
 	Stated bool
+	// Confirmed says that more than a pushed event speaks for it: ECS, the instance itself, or ACK's node-problem-detector.
+	Confirmed bool
 	// Source is the one that spoke first, FirstSeen when it did.
 	Source    Source
 	FirstSeen time.Time
@@ -59,6 +61,7 @@ func (n Notice) with(other Notice) Notice {
 	if other.Stated && !n.Stated || other.Stated == n.Stated && other.Deadline.Before(n.Deadline) {
 		n.Deadline, n.Stated = other.Deadline, other.Stated
 	}
+	n.Confirmed = n.Confirmed || other.Confirmed
 	return n
 }
 
@@ -87,7 +90,10 @@ type hearsay struct {
 // notice makes one of the word alone. A deadline that cannot be right is estimated instead.
 func (c *Controller) notice(w word) Notice {
 	now := c.Clock.Now().UTC()
-	n := Notice{InstanceID: w.instanceID, Deadline: w.deadline, Stated: true, Source: w.source, FirstSeen: w.at}
+	n := Notice{
+		InstanceID: w.instanceID, Deadline: w.deadline, Stated: true, Confirmed: w.source != SourcePush,
+		Source: w.source, FirstSeen: w.at,
+	}
 	if n.FirstSeen.IsZero() || n.FirstSeen.After(now) {
 		n.FirstSeen = now
 	}
@@ -131,7 +137,10 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool
 			klog.FromContext(ctx).V(2).Info("A notice about an on-demand instance is ignored", "instance", w.instanceID, "source", w.source)
 			continue
 		}
-		first, changed := c.remember(w)
+		if c.holds(ctx, w) {
+			continue
+		}
+		first, changed, confirmed := c.remember(w)
 		if !changed {
 			continue
 		}
@@ -142,6 +151,9 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool
 			c.markSoon(node)
 			news, queued = news || first, true
 		}
+		if confirmed {
+			c.resume(nodes)
+		}
 	}
 	if news {
 		c.news.Store(true)
@@ -149,8 +161,9 @@ func (c *Controller) hear(ctx context.Context, words ...word) (news, queued bool
 	return news, queued
 }
 
-// remember says whether the word is the first on its instance, and whether there is anything new in it.
-func (c *Controller) remember(w word) (first, changed bool) {
+// remember says whether the word is the first on its instance, whether there is anything new in it, and whether it confirms
+// what was only pushed.
+func (c *Controller) remember(w word) (first, changed, confirmed bool) {
 	notice := c.notice(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,9 +182,10 @@ func (c *Controller) remember(w word) (first, changed bool) {
 	}
 	merged := known.notice.with(notice)
 	changed = changed || merged != known.notice
+	confirmed = merged.Confirmed && !known.notice.Confirmed
 	known.notice = merged
 	c.notices[w.instanceID] = known
-	return first, changed
+	return first, changed, confirmed
 }
 
 // recall makes the record of an instance that this process hears of for the first time. An earlier leader may have

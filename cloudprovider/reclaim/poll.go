@@ -55,6 +55,8 @@ func (c *Controller) poll(ctx context.Context) (requests int, err error) {
 	c.hear(ctx, words...)
 	lastPoll.Set(float64(c.Clock.Now().Unix()))
 	underWay.Set(float64(len(c.markedNodes())))
+	c.pruneHeld()
+	unconfirmedNotices.Set(float64(c.unconfirmed().Len()))
 	c.noteReplacements()
 	asked, err := c.judge(ctx, listed)
 	return listRequests(len(instances)) + pages(asked), err
@@ -108,6 +110,7 @@ var errNothingShown = errors.New("ECS shows no instance; does the RAM policy all
 func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	doomed := c.Doomed()
 	c.pruneStopped(doomed)
+	c.pruneDenied(doomed)
 	unlisted := doomed.Difference(listed)
 	for id := range unlisted {
 		if c.isForeign(id) {
@@ -140,10 +143,22 @@ func (c *Controller) judge(ctx context.Context, listed sets.Set[string]) (asked 
 		if exists {
 			c.noteUnseen(ctx, instance)
 			c.noteStopped(instance)
+			c.compare(ctx, instance)
 		}
 		c.conclude(id, c.verdictOn(id, instance, exists || witness == "" && c.Lists(id)))
 	}
 	return len(question), nil
+}
+
+// compare takes what ECS says of a doomed instance that the filter for those under Recycling does not find.
+func (c *Controller) compare(ctx context.Context, instance alicloud.Instance) {
+	switch notice, doomed := c.noticeOn(instance.ID); {
+	case !doomed:
+	case instance.Recycling() && !notice.Confirmed:
+		c.hear(ctx, word{instanceID: instance.ID, source: SourcePoll})
+	case instance.Status == statusRunning && !instance.Recycling():
+		c.deny(instance.ID)
+	}
 }
 
 // isForeign says whether nothing but the poll ever knew of the instance. The other sources speak of Nodes: one that is

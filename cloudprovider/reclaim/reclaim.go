@@ -6,7 +6,8 @@
 // The first line is for each Node. The second is for each job, over all its Nodes that are reclaimed: its pods are asked
 // for a checkpoint and heard out, it is shrunk or suspended, and only then drained.
 //
-// A notice that is withdrawn ends in the Node being given back. Every step is idempotent and follows from what is
+// A notice that is withdrawn ends in the Node being given back. One that was pushed evicts nothing until another source
+// confirms it; see confirm.go. Every step is idempotent and follows from what is
 // written on the Node, so that a new leader goes on where the last one was killed.
 //
 // The rule for whom this is done is "every Node of this cluster whose instance is being recycled", in a pool of ours or
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -76,6 +78,9 @@ type Config struct {
 	// NoticePeriod is how long an instance is taken to live from the first word of its release, where no source states
 	// the deadline. It defaults to DefaultNoticePeriod.
 	NoticePeriod time.Duration
+	// MaxUnconfirmed is of how many Nodes a pushed notice is acted upon that no other source has confirmed, as a number or as
+	// a share of the spot Nodes, rounded up. It defaults to DefaultMaxUnconfirmed.
+	MaxUnconfirmed *intstr.IntOrString
 	// OnNotice is called when Doomed has got larger by an instance with a Node, once all such Nodes are marked, or a few
 	// seconds have passed: the time to look for replacements. It is never called concurrently with itself, and must not
 	// block. Optional.
@@ -111,6 +116,9 @@ type Controller struct {
 	// news is that there are notices for which OnNotice was not called yet; it is called with notifying held.
 	news      atomic.Bool
 	notifying sync.Mutex
+	// started is when this process began to listen.
+	started time.Time
+	spots   spotCount
 
 	mu sync.Mutex
 	// notices are those heard by this process, by instance.
@@ -121,14 +129,21 @@ type Controller struct {
 	endings map[string]ending
 	// stopped are the reclaiming instances of which it was told that they were stopped instead of released.
 	stopped sets.Set[string]
+	// denied is when ECS last showed a doomed instance running and unlocked.
+	denied map[string]time.Time
+	// held are the deadlines of pushed notices that are not acted upon, by instance.
+	held map[string]time.Time
 }
 
-// New makes a controller. The error names what is missing, or the index that could not be added.
+// New makes a controller. The error names what is missing or makes no sense, or the index that could not be added.
 func New(config Config) (*Controller, error) {
 	if config.Cloud == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil {
 		return nil, errors.New("reclaim: Cloud, Client, Informers and Recorder are required")
 	}
 	config.setDefaults()
+	if err := checkMaxUnconfirmed(config.MaxUnconfirmed); err != nil {
+		return nil, fmt.Errorf("reclaim: MaxUnconfirmed: %w", err)
+	}
 	c := &Controller{
 		Config:   config,
 		marks:    newQueueUpTo[string]("reclaim_marks", config.Clock, markRetryMost),
@@ -138,6 +153,8 @@ func New(config Config) (*Controller, error) {
 		endings:  map[string]ending{},
 		removed:  sets.New[string](),
 		stopped:  sets.New[string](),
+		denied:   map[string]time.Time{},
+		held:     map[string]time.Time{},
 	}
 	c.handshakes.init(config.Clock)
 	if err := c.addIndexes(); err != nil {
@@ -158,6 +175,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.NoticePeriod <= 0 {
 		c.NoticePeriod = DefaultNoticePeriod
+	}
+	if c.MaxUnconfirmed == nil {
+		c.MaxUnconfirmed = &DefaultMaxUnconfirmed
 	}
 	if c.OnNotice == nil {
 		c.OnNotice = func() {}
@@ -180,6 +200,7 @@ func (c *Config) setDefaults() {
 // filled, or were stopped already.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("reclaim"))
+	c.started = c.Clock.Now()
 	var workers sync.WaitGroup
 	defer func() {
 		c.marks.ShutDown()

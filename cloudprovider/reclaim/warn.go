@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -95,6 +94,9 @@ func (l *loss) hasNewcomers(r round) bool {
 }
 
 func (r *round) has(pod doomedPod) bool {
+	if r.spared.Has(pod.UID) {
+		return false
+	}
 	return r.doomed.Has(pod.UID) ||
 		pod.Annotations[api.AnnotationCheckpointRequest] == r.id && pod.Annotations[api.AnnotationReclaimInstance] == pod.notice.InstanceID
 }
@@ -102,10 +104,7 @@ func (r *round) has(pod doomedPod) bool {
 // take lets the doomed pods join. The deadline follows what is known of the Nodes, but is not put off because the pods of
 // the first are gone.
 func (r *round) take(l loss) {
-	doomed := sets.New[types.UID]()
-	for _, pod := range l.doomed {
-		doomed.Insert(pod.UID)
-	}
+	doomed := uids(l.doomed)
 	if r.doomed != nil && doomed.IsSuperset(r.doomed) {
 		r.deadline = time.Time{}
 	}

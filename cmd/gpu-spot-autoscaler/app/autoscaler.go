@@ -227,7 +227,7 @@ func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
 		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
-		OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
+		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed, OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
 		Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
 	})
 	return drains, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 	"k8s.io/autoscaler/cluster-autoscaler/config/flags"
@@ -57,6 +58,8 @@ type Options struct {
 	ReclaimPollInterval, ReclaimNoticePeriod time.Duration
 	// ReclaimReplaceWait is how long at most a drain waits for its replacement to be bought.
 	ReclaimReplaceWait time.Duration
+	// ReclaimMaxUnconfirmed is of how many nodes a pushed notice is acted upon that nothing has confirmed.
+	ReclaimMaxUnconfirmed intstr.IntOrString
 	// ReclaimBudgets are the requests per second that marks and drains may each make.
 	ReclaimBudgets reclaim.Budgets
 	// Notices is where reclaim notices may be pushed to.
@@ -109,6 +112,9 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
 	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", reclaim.DefaultReplaceWait,
 		"How long at most the pods of a reclaiming node stay until their replacement is bought.")
+	o.ReclaimMaxUnconfirmed = reclaim.DefaultMaxUnconfirmed
+	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
+		"Of how many nodes a pushed notice is acted upon that neither ECS nor the instance has confirmed, as a number or as a share of the spot nodes. Further ones are held until they are confirmed.", fs)
 	o.ReclaimBudgets = reclaim.DefaultBudgets
 	fs.Float32Var(&o.ReclaimBudgets.MarkQPS, "reclaim-mark-qps", o.ReclaimBudgets.MarkQPS,
 		"Requests per second to the API server for marking reclaiming nodes, which wait for nothing else.")

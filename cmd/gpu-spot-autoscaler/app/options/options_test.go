@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -43,13 +44,14 @@ func TestCommandLine(t *testing.T) {
 	o := parse(t,
 		"--region=cn-hangzhou", "--cluster-name=c1", "--nodes=0:10:asg-1", "--nodes=1:2:asg-2", "--settle-window=2s",
 		"--ess-endpoint=127.0.0.1:1", "--max-drain-parallelism=3", "--scale-down-unneeded-time=7m",
-		"--leader-elect=false", "-v=0")
+		"--leader-elect=false", "--reclaim-max-unconfirmed=3", "-v=0")
 	require.NoError(t, o.Complete())
 	require.Empty(t, o.Validate())
 
 	assert.Equal(t, "cn-hangzhou", o.Region)
 	assert.Equal(t, 2*time.Second, o.SettleWindow)
 	assert.Equal(t, "127.0.0.1:1", o.Endpoints.ESS)
+	assert.Equal(t, intstr.FromInt32(3), o.ReclaimMaxUnconfirmed)
 	assert.False(t, o.LeaderElection.LeaderElect)
 	assert.Equal(t, "infra", o.LeaderElection.ResourceNamespace, "the lease is where the pod is")
 	assert.Equal(t, Name, o.LeaderElection.ResourceName)
@@ -191,5 +193,20 @@ func TestValidate(t *testing.T) {
 				assert.EqualError(t, problems[0], test.want)
 			}
 		})
+	}
+}
+
+func TestANumberOrAShareIsRead(t *testing.T) {
+	value := intstr.FromInt32(7)
+	flag := intOrPercent{&value}
+	for text, want := range map[string]intstr.IntOrString{
+		"0": intstr.FromInt32(0), "12": intstr.FromInt32(12), "0%": intstr.FromString("0%"), "100%": intstr.FromString("100%"),
+	} {
+		require.NoError(t, flag.Set(text), text)
+		assert.Equal(t, want, value)
+		assert.Equal(t, text, flag.String())
+	}
+	for _, text := range []string{"", "-1", "-5%", "many", "10 %", "0.1"} {
+		assert.ErrorContains(t, flag.Set(text), "neither a number", text)
 	}
 }
