@@ -118,7 +118,7 @@ func TestTheNodeAgentsAreMonitored(t *testing.T) {
 
 func TestThePushEndpointIsMountedServedAndReached(t *testing.T) {
 	objects := render(t, "push.enabled=true", "push.tokenSecretName=tokens", "push.tlsSecretName=certificates",
-		"push.service.loadBalancerSourceRanges={100.64.0.0/10}")
+		"push.service.type=LoadBalancer", "push.service.loadBalancerSourceRanges={100.64.0.0/10}")
 	pod := only[*appsv1.Deployment](t, objects).Spec.Template.Spec
 	container := pod.Containers[0]
 	assertFlags(t, slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool { return !strings.HasPrefix(arg, "--notice-") }), "../cmd/gpu-spot-autoscaler")

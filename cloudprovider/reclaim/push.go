@@ -53,6 +53,9 @@ type PushConfig struct {
 	Client kubernetes.Interface
 	// TokenFile holds the token that senders have to show. It is read for each request, so that it can be replaced.
 	TokenFile string
+	// TokenInURL has the token taken from the query parameter "token" too, for senders that can set nothing but the URL, as
+	// CloudMonitor. URLs are written into logs on their way.
+	TokenInURL bool
 	// Region is ours; events of other regions are not for us. Empty takes all.
 	Region string
 	// NoticePeriod is how long an instance lives from the time of the event; default: DefaultNoticePeriod.
@@ -71,8 +74,7 @@ type pushHandler struct {
 // it takes it writes on the Nodes (api.AnnotationNoticePush), where the leader finds it, so that any replica can serve it.
 //
 // A request is a POST of one event or an array of them, in any form in which these two send it: see pushedEvent. The
-// token is a bearer token, or what EventBridge sends as the token of an HTTP target, or the query parameter "token" for
-// senders that can set nothing but the URL, as CloudMonitor.
+// token is a bearer token, or what EventBridge sends as the token of an HTTP target, or, where that is asked for, in the URL.
 //
 // The answer is 200 once every notice in the request that is for one of our Nodes stands there. Events that are not for
 // us, have come before or are too old are only counted: it would be no use to send them again. 400 and 413 mean that the
@@ -120,7 +122,7 @@ func (h *pushHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(ctx, w, err)
 		return
 	}
-	if !shows(r, token) {
+	if !h.shows(r, token) {
 		pushedEvents.WithLabelValues(pushUnauthorized).Inc()
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, "wrong token", http.StatusUnauthorized)
@@ -144,11 +146,11 @@ func (h *pushHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // shows compares in a time that tells nothing of the token, its length included.
-func shows(r *http.Request, token string) bool {
+func (h *pushHandler) shows(r *http.Request, token string) bool {
 	shown := r.Header.Get(tokenHeader)
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		shown = bearer
-	} else if shown == "" {
+	} else if shown == "" && h.TokenInURL {
 		shown = r.URL.Query().Get("token")
 	}
 	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(shown))

@@ -246,32 +246,35 @@ func TestOnlySendersWithTheTokenAreHeard(t *testing.T) {
 			}
 		}
 	}
+	inURL := func(r *http.Request) {
+		r.Header.Del("Authorization")
+		r.URL.RawQuery = "token=correct+horse+battery+staple"
+	}
 	for name, tc := range map[string]struct {
-		change func(*http.Request)
-		status int
+		change     func(*http.Request)
+		status     int
+		tokenInURL bool
 	}{
-		"a bearer token":           {header("Authorization", "Bearer "+token), http.StatusOK},
-		"the token of EventBridge": {header("x-eventbridge-signature-token", token), http.StatusOK},
-		"in the URL": {func(r *http.Request) {
-			r.Header.Del("Authorization")
-			r.URL.RawQuery = "token=correct+horse+battery+staple"
-		}, http.StatusOK},
-		"none":          {header("", ""), http.StatusUnauthorized},
-		"an empty one":  {header("Authorization", "Bearer "), http.StatusUnauthorized},
-		"another":       {header("Authorization", "Bearer incorrect horse"), http.StatusUnauthorized},
-		"its beginning": {header("Authorization", "Bearer "+token[:len(token)-1]), http.StatusUnauthorized},
-		"more than it":  {header("Authorization", "Bearer "+token+"s"), http.StatusUnauthorized},
-		"as a password": {header("Authorization", "Basic "+token), http.StatusUnauthorized},
+		"a bearer token":           {header("Authorization", "Bearer "+token), http.StatusOK, false},
+		"the token of EventBridge": {header("x-eventbridge-signature-token", token), http.StatusOK, false},
+		"in the URL":               {inURL, http.StatusUnauthorized, false},
+		"in the URL, as asked for": {inURL, http.StatusOK, true},
+		"none":                     {header("", ""), http.StatusUnauthorized, true},
+		"an empty one":             {header("Authorization", "Bearer "), http.StatusUnauthorized, true},
+		"another":                  {header("Authorization", "Bearer incorrect horse"), http.StatusUnauthorized, true},
+		"its beginning":            {header("Authorization", "Bearer "+token[:len(token)-1]), http.StatusUnauthorized, true},
+		"more than it":             {header("Authorization", "Bearer "+token+"s"), http.StatusUnauthorized, true},
+		"as a password":            {header("Authorization", "Basic "+token), http.StatusUnauthorized, true},
 		"another, and the right in it": {func(r *http.Request) {
 			r.Header.Set("Authorization", "Bearer x")
 			r.URL.RawQuery = "token=correct+horse+battery+staple"
-		}, http.StatusUnauthorized},
-		"not a POST": {func(r *http.Request) { r.Method = http.MethodGet }, http.StatusMethodNotAllowed},
+		}, http.StatusUnauthorized, true},
+		"not a POST": {func(r *http.Request) { r.Method = http.MethodGet }, http.StatusMethodNotAllowed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
-				s := w.sender()
+				s := w.sender(func(c *PushConfig) { c.TokenInURL = tc.tokenInURL })
 				w.client.ClearActions()
 				assert.Equal(t, tc.status, s.push(interrupted("a", time.Now()), tc.change))
 				assert.Equal(t, tc.status == http.StatusOK, len(w.client.Actions()) > 0)

@@ -37,7 +37,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 		return err
 	}
 	push, err := reclaim.NewPushHandler(reclaim.PushConfig{
-		Client: marks, TokenFile: config.Notices.TokenFile, Region: config.Region,
+		Client: marks, TokenFile: config.Notices.TokenFile, TokenInURL: config.Notices.TokenInURL, Region: config.Region,
 		NoticePeriod: config.ReclaimNoticePeriod, Clock: config.Clock,
 	})
 	if err != nil {

@@ -13,6 +13,8 @@ type NoticeOptions struct {
 	// TokenFile holds the bearer token of the sender; CertFile and KeyFile are PEM. All three are read again when they
 	// change.
 	TokenFile, CertFile, KeyFile string
+	// TokenInURL has the token taken from the URL too.
+	TokenInURL bool
 }
 
 func (o *NoticeOptions) add(fs *pflag.FlagSet) {
@@ -20,6 +22,8 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 		"Host and port at which reclaim notices of EventBridge or CloudMonitor may be pushed, over HTTPS, to /v1/notices. Default: none.")
 	fs.StringVar(&o.TokenFile, "notice-token-file", "",
 		"File with the token that the sender of notices gives as \"Authorization: Bearer\". Required with --notice-address.")
+	fs.BoolVar(&o.TokenInURL, "notice-token-in-url", false,
+		"Take the token from the URL (?token=) too, which is all that can be set in CloudMonitor. URLs are written into logs on their way.")
 	fs.StringVar(&o.CertFile, "notice-tls-cert-file", "", "File with the certificate of --notice-address, PEM. Required with it.")
 	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
 }

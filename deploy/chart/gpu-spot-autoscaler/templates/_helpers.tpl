@@ -46,6 +46,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --notice-token-file=/etc/gpu-spot/notice-token/token
 - --notice-tls-cert-file=/etc/gpu-spot/notice-tls/tls.crt
 - --notice-tls-private-key-file=/etc/gpu-spot/notice-tls/tls.key
+{{- if .Values.push.tokenInURL }}
+- --notice-token-in-url
+{{- end }}
 {{- end }}
 {{- range $flag, $value := .Values.extraArgs }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
@@ -60,5 +63,44 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- fail "credentials.rrsa needs both roleARN and oidcProviderARN" }}
 {{- end }}
 {{- if .roleARN }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The annotations of the Service for notices. A public LoadBalancer that lets the whole world in is refused. Source:
+   loadBalancerSourceRanges are read for Network Load Balancers alone, access control lists for Classic ones
+   (pkg/controller/service/{nlbv2,clbv1}/loadbalancer.go and docs/usage.md of kubernetes/cloud-provider-alibaba-cloud). */}}
+{{- define "pushServiceAnnotations" -}}
+{{- $prefix := "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-" }}
+{{- with .Values.push.service }}
+{{- $annotations := deepCopy .annotations }}
+{{- range $key, $_ := $annotations }}
+{{- if hasSuffix "loadbalancer-address-type" $key }}
+{{- fail "the address type of push.service is that of push.service.public: intranet unless that is true" }}
+{{- end }}
+{{- end }}
+{{- if not (has .type (list "ClusterIP" "LoadBalancer")) }}
+{{- fail (printf "push.service.type %s is neither ClusterIP nor LoadBalancer" .type) }}
+{{- end }}
+{{- if and .public (ne .type "LoadBalancer") }}
+{{- fail "push.service.public is for the type LoadBalancer" }}
+{{- end }}
+{{- if eq .type "LoadBalancer" }}
+{{- $_ := set $annotations (print $prefix "address-type") (ternary "internet" "intranet" .public) }}
+{{- end }}
+{{- range .loadBalancerSourceRanges }}
+{{- if hasSuffix "/0" (toString .) }}
+{{- fail (printf "push.service.loadBalancerSourceRanges: %s is the whole world" .) }}
+{{- end }}
+{{- end }}
+{{- if .public }}
+{{- $listed := and .loadBalancerSourceRanges (eq .loadBalancerClass "alibabacloud.com/nlb") }}
+{{- $acl := and (eq (toString (get $annotations (print $prefix "acl-status"))) "on") (eq (toString (get $annotations (print $prefix "acl-type"))) "white") (get $annotations (print $prefix "acl-id")) }}
+{{- if not (or $listed $acl) }}
+{{- fail "push.service.public needs source ranges: loadBalancerSourceRanges with loadBalancerClass alibabacloud.com/nlb, or the annotations of an access control list that lets only its members through; see values.yaml" }}
+{{- end }}
+{{- end }}
+{{- with $annotations }}
+{{- toYaml . }}
+{{- end }}
 {{- end }}
 {{- end }}
