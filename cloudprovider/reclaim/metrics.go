@@ -44,6 +44,10 @@ var (
 		Name: "gpu_spot_reclaim_pushed_events_total",
 		Help: "Events pushed to the endpoint for notices, by outcome: accepted, duplicate, unknown (no Node here has that instance), foreign (another region), on-demand (the Node is not of a spot instance), stale, other (not about a spot instance); requests refused as unauthorized, malformed or failed (the sender tries again).",
 	}, []string{"outcome"})
+	pushSignatures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_reclaim_push_signatures_total",
+		Help: "Pushed requests that show EventBridge's token, or all where signatures are required, by their signature: valid, wrong, missing, unchecked (its certificate could not be had).",
+	}, []string{"outcome"})
 	noticeToEmpty = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_reclaim_notice_to_empty_seconds",
 		Help:    "From the first sight of a notice to a Node without pods, those of DaemonSets and the kubelet aside.",
@@ -116,6 +120,6 @@ var (
 
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents,
+	r.MustRegister(noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty, confirmationDelay, pushedEvents, pushSignatures,
 		reclaims, underWay, removedNodes, podsWarned, podsRemoved, checkpoints, askFailures, unconfirmedNotices, heldNotices, unseenByPoll, pollFailures, lastPoll)
 }

@@ -56,7 +56,11 @@ type PushConfig struct {
 	// TokenInURL has the token taken from the query parameter "token" too, for senders that can set nothing but the URL, as
 	// CloudMonitor. URLs are written into logs on their way.
 	TokenInURL bool
-	// Region is ours; events of other regions are not for us. Empty takes all.
+	// Signatures says what becomes of those of EventBridge; default: SignaturesChecked.
+	Signatures Signatures
+	// Transport fetches EventBridge's certificate. It defaults to http.DefaultTransport.
+	Transport http.RoundTripper
+	// Region is ours; events of other regions are not for us. Empty takes all, but for signatures, which are checked for a region.
 	Region string
 	// NoticePeriod is how long an instance lives from the time of the event; default: DefaultNoticePeriod.
 	NoticePeriod time.Duration
@@ -67,7 +71,8 @@ type PushConfig struct {
 // pushHandler serves pushed notices.
 type pushHandler struct {
 	PushConfig
-	nodes *directory
+	nodes    *directory
+	verifier *verifier
 }
 
 // NewPushHandler takes the events Instance:PreemptibleInstanceInterruption that CloudMonitor and EventBridge push. What
@@ -78,9 +83,9 @@ type pushHandler struct {
 //
 // The answer is 200 once every notice in the request that is for one of our Nodes stands there. Events that are not for
 // us, have come before or are too old are only counted: it would be no use to send them again. 400 and 413 mean that the
-// request cannot be read, 401 that the token is wrong, 503 that it should be sent again.
+// request cannot be read, 401 that the token or the signature is wrong, 503 that it should be sent again.
 //
-// The error says why the token cannot be read.
+// The error names what is missing, or says why the token cannot be read.
 func NewPushHandler(config PushConfig) (http.Handler, error) {
 	if config.Client == nil || config.TokenFile == "" {
 		return nil, errors.New("reclaim: Client and TokenFile are required")
@@ -89,7 +94,14 @@ func NewPushHandler(config PushConfig) (http.Handler, error) {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	h := &pushHandler{PushConfig: config, nodes: newDirectory(config.Client, config.Region, config.Clock)}
+	config.Signatures = cmp.Or(config.Signatures, SignaturesChecked)
+	if config.Region == "" && config.Signatures != SignaturesIgnored {
+		return nil, errors.New("reclaim: Region is required where signatures are checked")
+	}
+	h := &pushHandler{
+		PushConfig: config, nodes: newDirectory(config.Client, config.Region, config.Clock),
+		verifier: newVerifier(config.Region, config.Transport, config.Clock),
+	}
 	if _, err := h.token(); err != nil {
 		return nil, fmt.Errorf("reclaim: %w", err)
 	}
@@ -131,6 +143,15 @@ func (h *pushHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPushed))
 	if err != nil {
 		refuse(w, err)
+		return
+	}
+	switch err := h.verify(ctx, r, body); {
+	case errors.Is(err, errCertificate):
+		h.fail(ctx, w, err)
+		return
+	case err != nil:
+		pushedEvents.WithLabelValues(pushUnauthorized).Inc()
+		http.Error(w, "not signed by EventBridge", http.StatusUnauthorized)
 		return
 	}
 	events, malformed := readPushed(body)

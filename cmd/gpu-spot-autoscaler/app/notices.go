@@ -38,6 +38,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 	}
 	push, err := reclaim.NewPushHandler(reclaim.PushConfig{
 		Client: marks, TokenFile: config.Notices.TokenFile, TokenInURL: config.Notices.TokenInURL, Region: config.Region,
+		Signatures:   reclaim.Signatures(config.Notices.Signatures),
 		NoticePeriod: config.ReclaimNoticePeriod, Clock: config.Clock,
 	})
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
 )
 
 // NoticeOptions say where and from whom pushed reclaim notices are taken.
@@ -15,6 +17,8 @@ type NoticeOptions struct {
 	TokenFile, CertFile, KeyFile string
 	// TokenInURL has the token taken from the URL too.
 	TokenInURL bool
+	// Signatures says what becomes of the signatures of EventBridge.
+	Signatures string
 }
 
 func (o *NoticeOptions) add(fs *pflag.FlagSet) {
@@ -24,6 +28,8 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 		"File with the token that the sender of notices gives as \"Authorization: Bearer\". Required with --notice-address.")
 	fs.BoolVar(&o.TokenInURL, "notice-token-in-url", false,
 		"Take the token from the URL (?token=) too, which is all that can be set in CloudMonitor. URLs are written into logs on their way.")
+	fs.StringVar(&o.Signatures, "notice-signature", string(reclaim.SignaturesChecked),
+		"What becomes of EventBridge's signatures: check (refuse what is signed wrongly; what cannot be checked is taken by its token), require (take nothing else) or ignore.")
 	fs.StringVar(&o.CertFile, "notice-tls-cert-file", "", "File with the certificate of --notice-address, PEM. Required with it.")
 	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
 }
@@ -32,6 +38,11 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 func (o *NoticeOptions) validate() (problems []error) {
 	if o.Address == "" {
 		return nil
+	}
+	switch reclaim.Signatures(o.Signatures) {
+	case reclaim.SignaturesChecked, reclaim.SignaturesRequired, reclaim.SignaturesIgnored:
+	default:
+		problems = append(problems, fmt.Errorf("--notice-signature=%s is neither check, require nor ignore", o.Signatures))
 	}
 	for _, required := range []struct{ name, value string }{
 		{"notice-token-file", o.TokenFile}, {"notice-tls-cert-file", o.CertFile}, {"notice-tls-private-key-file", o.KeyFile},

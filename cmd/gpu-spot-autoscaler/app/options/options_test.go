@@ -174,8 +174,11 @@ func TestValidate(t *testing.T) {
 		"no busy loop of polls": {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
 		"marks need a budget":   {func(o *Options) { o.ReclaimBudgets.MarkQPS = 0 }, "--reclaim-mark-qps=0 is not positive"},
 		"notices need a sender": {func(o *Options) {
-			o.Notices = NoticeOptions{Address: ":8443", CertFile: "tls.crt", KeyFile: "tls.key"}
+			o.Notices = NoticeOptions{Address: ":8443", CertFile: "tls.crt", KeyFile: "tls.key", Signatures: "check"}
 		}, "--notice-address needs --notice-token-file"},
+		"signatures are treated in one of three ways": {func(o *Options) {
+			o.Notices = NoticeOptions{Address: ":8443", TokenFile: "token", CertFile: "tls.crt", KeyFile: "tls.key", Signatures: "believe"}
+		}, "--notice-signature=believe is neither check, require nor ignore"},
 		"no notices, nothing to prove": {change: func(o *Options) { o.Notices = NoticeOptions{CertFile: "tls.crt"} }},
 	}
 	for name, test := range tests {

@@ -46,6 +46,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --notice-token-file=/etc/gpu-spot/notice-token/token
 - --notice-tls-cert-file=/etc/gpu-spot/notice-tls/tls.crt
 - --notice-tls-private-key-file=/etc/gpu-spot/notice-tls/tls.key
+- --notice-signature={{ .Values.push.signature }}
 {{- if .Values.push.tokenInURL }}
 - --notice-token-in-url
 {{- end }}
