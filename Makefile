@@ -16,6 +16,7 @@ TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
 SUPERVISOR := test/cluster/supervisor
 OPERATOR := test/trainingoperator/operator
+RECORDS := $(CURDIR)/out/records
 
 # The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
@@ -56,7 +57,13 @@ test-unit: compiler python ## Run the tests that need no cluster.
 .PHONY: test-stories
 test-stories: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
-	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(STORIES)
+	@rm -rf $(RECORDS)
+	STORIES_RECORDS=$(RECORDS)/$$(date +%s) \
+		go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(STORIES)
+
+.PHONY: test-grants
+test-grants: ## Check that the stories used all that the shipped roles and RAM policy grant, by what make test-stories recorded.
+	go run ./test/grants -records=$(RECORDS)
 
 .PHONY: test-versions
 test-versions: compiler ## Run the stories that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).

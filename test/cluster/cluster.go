@@ -58,6 +58,12 @@ type Options struct {
 	Version string
 	// Binary is the control plane to run, which is of that Version; default: the one built from source.
 	Binary string
+	// AuditLog is the file to which the API server appends what AuditUsers ask of it, one audit.k8s.io/v1 Event of level
+	// Metadata a line, each request once and a watch when it begins and when it ends. It stays when the cluster has ended.
+	// Default: none.
+	AuditLog string
+	// AuditUsers are the names of users, such as system:serviceaccount:kube-system:default.
+	AuditUsers []string
 }
 
 const (
@@ -115,8 +121,13 @@ func start(ctx context.Context, binary string, opts Options) (_ *Cluster, err er
 	if err != nil {
 		return nil, err
 	}
-	process, err := startSupervisor(binary, dir, temporary, "--control-plane="+opts.Binary,
-		"--kubernetes-version="+opts.Version, fmt.Sprintf("--node-grace-period=%s", opts.NodeGracePeriod))
+	flags := []string{
+		"--control-plane=" + opts.Binary, "--kubernetes-version=" + opts.Version, fmt.Sprintf("--node-grace-period=%s", opts.NodeGracePeriod),
+	}
+	if opts.AuditLog != "" {
+		flags = append(flags, "--audit-log="+opts.AuditLog, "--audit-users="+strings.Join(opts.AuditUsers, ","))
+	}
+	process, err := startSupervisor(binary, dir, temporary, flags...)
 	if err != nil {
 		if temporary {
 			err = errors.Join(err, os.RemoveAll(dir))

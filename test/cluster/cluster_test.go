@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -24,7 +28,8 @@ import (
 const patience = time.Minute // for what takes seconds on a quiet machine
 
 func TestCluster(t *testing.T) {
-	c := StartForTest(t)
+	auditLog := filepath.Join(t.TempDir(), "audit.log")
+	c := StartForTestWith(t, Options{AuditLog: auditLog, AuditUsers: []string{"system:serviceaccount:default:audited"}})
 	t.Logf("started in %s", c.StartTime())
 	tests := map[string]func(*testing.T, *Cluster, kubernetes.Interface){
 		"the API server is of the version that is asked for": testVersion,
@@ -35,7 +40,10 @@ func TestCluster(t *testing.T) {
 		"a deleted pod takes term-for":                       testPodTakesTermFor,
 		"a ServiceAccount may do what its Role says":         testServiceAccount,
 		"manifests are applied in order":                     testApplyYAML,
-		"nodes and pods are created in bulk":                 testBulk,
+		"what audited users ask is recorded, and no more": func(t *testing.T, c *Cluster, client kubernetes.Interface) {
+			testAudit(t, c, client, auditLog)
+		},
+		"nodes and pods are created in bulk": testBulk,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +131,32 @@ func testPodTakesTermFor(t *testing.T, _ *Cluster, client kubernetes.Interface) 
 	took := deletePod(t, client, pod)
 	require.GreaterOrEqual(t, took, 3*time.Second)
 	require.Less(t, took, 20*time.Second)
+}
+
+func testAudit(t *testing.T, c *Cluster, client kubernetes.Interface, log string) {
+	const ns, name = "default", "audited"
+	_, err := client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	path, err := c.ServiceAccountKubeconfig(t.Context(), ns, name)
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(t, err)
+	audited, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	_, err = audited.CoreV1().Secrets(ns).Get(t.Context(), "key", metav1.GetOptions{})
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	_, err = audited.Discovery().ServerVersion() // which is no resource
+	require.NoError(t, err)
+
+	var text []byte
+	poll(t, "the request in the log", func(context.Context) (bool, error) {
+		text, err = os.ReadFile(log)
+		return len(text) > 0, err
+	})
+	var event auditv1.Event
+	require.NoError(t, json.Unmarshal(text, &event), "one event, and not those of the components or of this test: %s", text)
+	require.Equal(t, "get secrets key", strings.Join([]string{event.Verb, event.ObjectRef.Resource, event.ObjectRef.Name}, " "))
+	require.Equal(t, "forbid", event.Annotations["authorization.k8s.io/decision"])
 }
 
 func testServiceAccount(t *testing.T, c *Cluster, client kubernetes.Interface) {

@@ -44,8 +44,8 @@ func borrow() *lent {
 
 // giveBack ends the rig and leaves its control plane to another, unless the test failed or has changed what it found.
 func (r *Rig) giveBack(t *testing.T) {
-	if r.Cloud != nil {
-		r.Cloud.Stop()
+	if err := r.endCloud(); err != nil {
+		t.Error(err)
 	}
 	if t.Failed() {
 		r.Cluster.Stop()

@@ -20,6 +20,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/records"
 )
 
 const (
@@ -51,6 +52,8 @@ type Options struct {
 	OwnCluster bool
 
 	shared bool
+	// records is the folder in which the rig records what its autoscalers used of their rights; none where it is empty.
+	records string
 }
 
 // Rig is a control plane with the shipped RBAC installed, and a cloud. Its autoscalers are started apart.
@@ -115,6 +118,10 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 		}
 		options.Dir = "" // it outlives the test
 	}
+	if options.AuditLog, err = r.auditLog(); err != nil {
+		return err
+	}
+	options.AuditUsers = audited
 	if r.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err
 	}
@@ -150,7 +157,9 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 	if err != nil {
 		return err
 	}
-	r.Cloud.Stop()
+	if err := r.endCloud(); err != nil {
+		return err
+	}
 	r.World = world
 	return r.startCloud(ctx, root)
 }
@@ -172,8 +181,8 @@ func (r *Rig) install(ctx context.Context, root string) error {
 
 // Stop ends the cloud and the control plane.
 func (r *Rig) Stop() {
-	if r.Cloud != nil {
-		r.Cloud.Stop()
+	if err := r.endCloud(); err != nil {
+		fmt.Fprintln(r.Output, err)
 	}
 	if r.Cluster != nil {
 		r.Cluster.Stop()
@@ -193,6 +202,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first one builds
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
+	options.records = records.Folder()
 	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0
 	r, err := New(ctx, options)
 	if err != nil {

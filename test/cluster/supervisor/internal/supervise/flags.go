@@ -29,6 +29,8 @@ type layout struct {
 	dir             string // the cluster's directory, absolute
 	kubernetes      *version.Version
 	nodeGracePeriod time.Duration
+	auditLog        string // file, absolute; none where it is empty
+	auditUsers      []string
 }
 
 func (l layout) path(name string) string       { return filepath.Join(l.dir, name) }
@@ -37,7 +39,7 @@ func (l layout) kubeconfig(user string) string { return l.path(user + ".kubeconf
 func (l layout) etcdFlags() []string { return []string{"--socket=" + etcdSocket} }
 
 func (l layout) apiServerFlags() []string {
-	return append(l.admissionPolicyFlags(),
+	return append(append(l.admissionPolicyFlags(), l.auditFlags()...),
 		"--etcd-servers=unix://"+etcdSocket,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
@@ -68,6 +70,15 @@ func (l layout) admissionPolicyFlags() []string {
 		"--feature-gates=MutatingAdmissionPolicy=true",
 		"--runtime-config=admissionregistration.k8s.io/" + served + "=true",
 	}
+}
+
+// auditFlags leave the log in its default mode, in which each request is written at once, and not in batches that would be
+// lost with the process.
+func (l layout) auditFlags() []string {
+	if l.auditLog == "" {
+		return nil
+	}
+	return []string{"--audit-policy-file=" + l.path(fileAuditPolicy), "--audit-log-path=" + l.auditLog}
 }
 
 func (l layout) schedulerFlags() []string {

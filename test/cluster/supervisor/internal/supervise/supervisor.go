@@ -60,6 +60,8 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	flags.DurationVar(&s.layout.nodeGracePeriod, "node-grace-period", 40*time.Second, "how long a Node may be silent before it is NotReady")
 	flags.StringVar(&s.controlPlane, "control-plane", "", "binary of the control plane's components")
 	kubernetes := flags.String("kubernetes-version", "", "version of the control plane, such as 1.36.1")
+	flags.StringVar(&s.layout.auditLog, "audit-log", "", "file for what the audit-users ask of the API server")
+	flags.StringSliceVar(&s.layout.auditUsers, "audit-users", nil, "names of users")
 	temporary := flags.Bool("temporary", false, "remove the directory at the end")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -135,7 +137,7 @@ func (s *supervisor) writeCredentials() (admin string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(ca.serve(s.layout.dir), writeServiceAccountKey(s.layout.dir)); err != nil {
+	if err := errors.Join(ca.serve(s.layout.dir), writeServiceAccountKey(s.layout.dir), s.layout.writeAuditPolicy()); err != nil {
 		return "", err
 	}
 	const masters = "system:masters"

@@ -1,0 +1,35 @@
+// Package records is where the stories leave what they made use of: each process, control plane and cloud writes files of its
+// own into one folder, and test/grants reads them all.
+package records
+
+import (
+	"fmt"
+	"os"
+)
+
+// Variable names the environment variable with the folder; without it nothing is recorded. A new folder for each run makes
+// Go's test cache run the tests again that record, and no others: the value is part of what their result depends on.
+const Variable = "STORIES_RECORDS"
+
+// Kinds of records, as patterns of their files' names.
+const (
+	// AuditLogs are API servers' audit logs: a JSON Event of audit.k8s.io/v1 a line.
+	AuditLogs = "rbac-*.log"
+	// Permissions are JSON lists of what a RAM policy allowed and clients made use of, such as "ess:RemoveInstances".
+	Permissions = "ram-*.json"
+)
+
+// Folder is where to record; empty for nowhere.
+func Folder() string { return os.Getenv(Variable) }
+
+// Create makes a file of the kind in the folder.
+func Create(folder, kind string) (*os.File, error) {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, fmt.Errorf("record what is used: %w", err)
+	}
+	file, err := os.CreateTemp(folder, kind)
+	if err != nil {
+		return nil, fmt.Errorf("record what is used: %w", err)
+	}
+	return file, nil
+}
