@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,8 +26,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
@@ -144,22 +147,72 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 	}
 }
 
-// Roles cannot tell one ConfigMap from another where they come and go, so that the policy has to be there wherever the rule is,
-// and for whoever has it.
-func TestThePolicyIsForWhoeverMayDeleteConfigMaps(t *testing.T) {
+// Roles cannot tell a label from an image, so that policies have to be there for whatever the role lets the autoscaler write,
+// and for whoever has the role.
+func TestPoliciesBoundWhateverTheAutoscalerMayWrite(t *testing.T) {
+	unbounded := map[string]string{
+		"events create": "they are said in its name", "events patch": "they are said in its name",
+		"pods delete": "those that no eviction moves", "pods/eviction create": "PodDisruptionBudgets bound it",
+		"scaleins delete": "what has yet to begin", "scaleouts delete": "what has yet to begin",
+		"provisioningrequests delete": "old ones", "provisioningrequests/status update": "what became of them",
+	}
+	operations := map[string]admissionv1.OperationType{
+		"create": admissionv1.Create, "update": admissionv1.Update, "patch": admissionv1.Update, "delete": admissionv1.Delete,
+	}
 	objects := render(t, "serviceAccount.name=other")
 	const name = "gpu-spot-autoscaler"
-	assert.Contains(t, named[*rbacv1.ClusterRole](t, objects, name).Rules,
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}})
-	subject := named[*rbacv1.ClusterRoleBinding](t, objects, name).Subjects[0]
-	policy := named[*admissionv1.ValidatingAdmissionPolicy](t, objects, name)
-	assert.Equal(t, fmt.Sprintf("request.userInfo.username == %q", "system:serviceaccount:"+subject.Namespace+":"+subject.Name),
-		policy.Spec.MatchConditions[0].Expression)
-	assert.Equal(t, "other", subject.Name)
-	binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, name)
-	assert.Equal(t, policy.Name, binding.Spec.PolicyName)
-	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
-	assert.Nil(t, binding.Spec.MatchResources)
+	policies := boundPolicies(t, objects, "system:serviceaccount:kube-system:other")
+	assert.Equal(t, "other", named[*rbacv1.ClusterRoleBinding](t, objects, name).Subjects[0].Name)
+	written := 0
+	for _, rule := range named[*rbacv1.ClusterRole](t, objects, name).Rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				operation, writes := operations[verb]
+				if !writes || unbounded[resource+" "+verb] != "" {
+					continue
+				}
+				written++
+				assert.True(t, slices.ContainsFunc(policies, func(policy *admissionv1.ValidatingAdmissionPolicy) bool {
+					return slices.ContainsFunc(policy.Spec.MatchConstraints.ResourceRules, func(bound admissionv1.NamedRuleWithOperations) bool {
+						return slices.Equal(bound.APIGroups, rule.APIGroups) && slices.Contains(bound.Resources, resource) && slices.Contains(bound.Operations, operation)
+					})
+				}), "no policy says what of %s %s it may %s", rule.APIGroups, resource, verb)
+			}
+		}
+	}
+	assert.NotZero(t, written)
+}
+
+// boundPolicies are those for what the user asks, which must deny wherever that is.
+func boundPolicies(t *testing.T, objects []runtime.Object, user string) (policies []*admissionv1.ValidatingAdmissionPolicy) {
+	t.Helper()
+	for _, object := range objects {
+		policy, ok := object.(*admissionv1.ValidatingAdmissionPolicy)
+		if !ok || policy.Spec.MatchConditions[0].Expression != fmt.Sprintf("request.userInfo.username == %q", user) {
+			continue
+		}
+		binding := named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, policy.Name)
+		assert.Equal(t, policy.Name, binding.Spec.PolicyName)
+		assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions, policy.Name)
+		assert.Nil(t, binding.Spec.MatchResources, policy.Name)
+		assert.Equal(t, admissionv1.Fail, *policy.Spec.FailurePolicy, policy.Name)
+		policies = append(policies, policy)
+	}
+	return policies
+}
+
+func TestThePoliciesKnowTheKeysOfTheAutoscaler(t *testing.T) {
+	text, err := helm(t, "admission.autoscaler.otherKeys={example.org/a,example.org/b}")
+	require.NoError(t, err)
+	for _, known := range []string{
+		fmt.Sprintf("key.startsWith(%q)", api.Prefix), strconv.Quote(api.TaintReclaim), strconv.Quote(taints.ToBeDeletedTaint),
+		strconv.Quote(taints.DeletionCandidateTaint), strconv.Quote(api.AnnotationSupervisorSuspended), strconv.Quote(api.AnnotationSupervisorStatus),
+		strconv.Quote(api.LabelPool) + " in object.metadata", `'["example.org/a","example.org/b"]'`,
+	} {
+		assert.Contains(t, string(text), known)
+	}
+	_, err = helm(t, "region=cn-hangzhou[.]|")
+	assert.ErrorContains(t, err, "is none, such as cn-hangzhou", "it becomes part of an expression")
 }
 
 func TestTheMutatingPolicyIsInTheAPIVersionOfTheCluster(t *testing.T) {

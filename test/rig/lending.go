@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,9 +13,10 @@ import (
 // restoreTimeout is how long a cluster may take to be as it was. It is for clusters that cannot be: none takes seconds.
 const restoreTimeout = 30 * time.Second
 
-// lent is a control plane with the shipped RBAC installed, as the next story finds it.
+// lent is a control plane with the shipped RBAC and the policies for one region in force, as the next story finds it.
 type lent struct {
 	cluster    *cluster.Cluster
+	region     string
 	kubeconfig string
 	baseline   *cluster.Baseline
 }
@@ -26,14 +28,16 @@ var lender struct {
 	idle []*lent
 }
 
-// borrow returns a control plane that is as it was when it started, nil where none is idle.
-func borrow() *lent {
+// borrow returns a control plane for the region that is as it was when it started, nil where none is idle.
+func borrow(region string) *lent {
 	lender.mu.Lock()
 	defer lender.mu.Unlock()
-	for len(lender.idle) > 0 {
-		last := len(lender.idle) - 1
+	for last := len(lender.idle) - 1; last >= 0; last-- {
 		next := lender.idle[last]
-		lender.idle = lender.idle[:last]
+		if next.region != region {
+			continue
+		}
+		lender.idle = slices.Delete(lender.idle, last, last+1)
 		if next.cluster.Err() == nil {
 			return next
 		}

@@ -2,6 +2,7 @@
 package rig
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/test/alisim"
@@ -56,7 +59,7 @@ type Options struct {
 	records string
 }
 
-// Rig is a control plane with the shipped RBAC installed, and a cloud. Its autoscalers are started apart.
+// Rig is a control plane with the shipped RBAC and admission policies in force, and a cloud. Its autoscalers are started apart.
 type Rig struct {
 	Options
 	Cluster *cluster.Cluster
@@ -112,7 +115,7 @@ func (r *Rig) start(ctx context.Context) error {
 func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod}
 	if r.shared {
-		if r.lent = borrow(); r.lent != nil {
+		if r.lent = borrow(r.World.Region); r.lent != nil {
 			r.Cluster, r.kubeconfig = r.lent.cluster, r.lent.kubeconfig
 			return nil
 		}
@@ -129,7 +132,7 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 		return err
 	}
 	baseline, err := r.Cluster.Baseline(ctx)
-	r.lent = &lent{cluster: r.Cluster, kubeconfig: r.kubeconfig, baseline: baseline}
+	r.lent = &lent{cluster: r.Cluster, region: r.World.Region, kubeconfig: r.kubeconfig, baseline: baseline}
 	return err
 }
 
@@ -164,19 +167,50 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 	return r.startCloud(ctx, root)
 }
 
-// install applies the shipped ServiceAccount, its roles, and the policy for what roles cannot tell apart. The Deployment it
+// install applies the shipped ServiceAccount, its roles, and the policies for what roles cannot tell apart. The Deployment it
 // leaves out: the binary runs outside of the cluster.
 func (r *Rig) install(ctx context.Context, root string) error {
-	manifest, err := os.Open(filepath.Join(root, "deploy", "manifests", "rbac.yaml"))
+	for _, name := range []string{"rbac.yaml", "policies.yaml"} {
+		manifest, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", name))
+		if err != nil {
+			return err
+		}
+		ours := bytes.ReplaceAll(manifest, []byte(shippedRegion), []byte(r.World.Region))
+		if err := r.Cluster.ApplyYAML(ctx, bytes.NewReader(ours)); err != nil {
+			return fmt.Errorf("apply %s: %w", name, err)
+		}
+	}
+	var err error
+	if r.kubeconfig, err = r.Cluster.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount); err != nil {
+		return err
+	}
+	return r.waitForPolicies(ctx)
+}
+
+// shippedRegion is the region in the shipped manifests, in whose place operators put theirs.
+const shippedRegion = "cn-hangzhou"
+
+// waitForPolicies returns once the API server goes by the policies, which it takes up once a second. It takes up all that it
+// has seen, and it sees them in the order in which they were made: the last one is asked about.
+func (r *Rig) waitForPolicies(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig)
 	if err != nil {
 		return err
 	}
-	defer manifest.Close()
-	if err := r.Cluster.ApplyYAML(ctx, manifest); err != nil {
-		return fmt.Errorf("apply %s: %w", manifest.Name(), err)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
 	}
-	r.kubeconfig, err = r.Cluster.ServiceAccountKubeconfig(ctx, Namespace, ServiceAccount)
-	return err
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "not-the-autoscalers"}}
+		_, last = client.CoreV1().ConfigMaps(Namespace).Create(ctx, foreign, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return last != nil && strings.Contains(last.Error(), "ValidatingAdmissionPolicy"), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the admission policies: %w (last answer: %v)", err, last)
+	}
+	return nil
 }
 
 // Stop ends the cloud and the control plane.

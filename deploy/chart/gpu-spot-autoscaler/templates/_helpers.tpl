@@ -105,3 +105,64 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The match condition of the admission policies for what the autoscaler does. */}}
+{{- define "byAutoscaler" -}}
+- name: autoscaler
+  expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}"
+{{- end }}
+
+{{/* The binding of the admission policy whose name is given, for all namespaces. */}}
+{{- define "policyBinding" -}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end }}
+
+{{/*
+Variables of an admission policy: labels and annotations before and after, and those of other writers that may be changed
+in passing.
+*/}}
+{{- define "keyVariables" -}}
+- name: others
+  expression: '{{ .Values.admission.autoscaler.otherKeys | toJson }}'
+- name: labelsBefore
+  expression: oldObject.metadata.?labels.orValue({})
+- name: labelsAfter
+  expression: object.metadata.?labels.orValue({})
+- name: annotationsBefore
+  expression: oldObject.metadata.?annotations.orValue({})
+- name: annotationsAfter
+  expression: object.metadata.?annotations.orValue({})
+{{- end }}
+
+{{/*
+Whether nothing is changed of the labels or annotations, which .of names, but those of ours, those of .also and those of
+other writers. Those for which the expression .or holds may be added too.
+*/}}
+{{- define "ownKeysOnly" -}}
+{{- $own := printf "key.startsWith(\"gpu-spot.autoscaling/\") || key in variables.others" }}
+{{- with .also }}{{ $own = printf "%s || key in %s" $own (toJson .) }}{{ end }}
+{{- $before := printf "variables.%sBefore" .of }}{{ $after := printf "variables.%sAfter" .of -}}
+{{ $after }}.all(key, {{ $own }} || {{ with .or }}{{ . }} || {{ end }}key in {{ $before }} && {{ $before }}[key] == {{ $after }}[key]) &&
+{{ $before }}.all(key, {{ $own }} || key in {{ $after }})
+{{- end }}
+
+{{/* Whether the maps .before and .after are the same but for the fields of the list .fields. */}}
+{{- define "sameBut" -}}
+{{ .after }}.all(field, field in {{ .fields }} || field in {{ .before }} && {{ .before }}[field] == {{ .after }}[field]) &&
+{{ .before }}.all(field, field in {{ .fields }} || field in {{ .after }})
+{{- end }}
+
+{{/* Whether nobody else's claim on the object is touched. */}}
+{{- define "sameOwners" -}}
+object.metadata.?finalizers == oldObject.metadata.?finalizers &&
+object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+{{- end }}

@@ -1,0 +1,294 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
+)
+
+var (
+	podResource       = corev1.SchemeGroupVersion.WithResource("pods")
+	nodeResource      = corev1.SchemeGroupVersion.WithResource("nodes")
+	configMapResource = corev1.SchemeGroupVersion.WithResource("configmaps")
+	leaseResource     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	scaleIns          = standin.TrainingJobs.GroupVersion().WithResource("scaleins")
+	scaleOuts         = standin.TrainingJobs.GroupVersion().WithResource("scaleouts")
+)
+
+// attempt is a change that somebody with the autoscaler's token asks for.
+type attempt struct {
+	of              schema.GroupVersionResource
+	namespace, name string
+	subresource     []string
+	// patch is a merge patch, as YAML, a strategic one of pods. Where it is empty the object is deleted.
+	patch string
+	// create is the object to make instead.
+	create string
+}
+
+// try asks for it, as a dry run: what it comes upon stays as it is.
+func (s *jobStory) try(as dynamic.Interface, a attempt) error {
+	s.t.Helper()
+	var objects dynamic.ResourceInterface = as.Resource(a.of)
+	if a.namespace != "" {
+		objects = as.Resource(a.of).Namespace(a.namespace)
+	}
+	dryRun := []string{metav1.DryRunAll}
+	switch {
+	case a.create != "":
+		object := &unstructured.Unstructured{}
+		require.NoError(s.t, yaml.Unmarshal([]byte(a.create), &object.Object))
+		_, err := objects.Create(s.t.Context(), object, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	case a.patch != "":
+		body, err := yaml.YAMLToJSON([]byte(a.patch))
+		require.NoError(s.t, err)
+		kind := types.MergePatchType
+		if a.of == podResource {
+			kind = types.StrategicMergePatchType
+		}
+		_, err = objects.Patch(s.t.Context(), a.name, kind, body, metav1.PatchOptions{DryRun: dryRun}, a.subresource...)
+		return err
+	default:
+		return objects.Delete(s.t.Context(), a.name, metav1.DeleteOptions{DryRun: dryRun})
+	}
+}
+
+// denied says that the admission policies refuse it, and not a role or the API server's own rules.
+func (s *jobStory) denied(as dynamic.Interface, what string, a attempt) {
+	s.t.Helper()
+	err := s.try(as, a)
+	if assert.Error(s.t, err, what) {
+		assert.Regexp(s.t, `ValidatingAdmissionPolicy '[\w-]+' with binding '[\w-]+' denied request: the autoscaler `, err.Error(), what)
+	}
+}
+
+// stolen is a client with the autoscaler's token.
+func (s *story) stolen() dynamic.Interface {
+	s.t.Helper()
+	client, err := dynamic.NewForConfig(s.autoscalerConfig())
+	require.NoError(s.t, err)
+	return client
+}
+
+func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
+	s := tellOfJobsAlone(t, world())
+	privileged := rig.GPUPod("privileged", 0)
+	privileged.Namespace = rig.Namespace
+	privileged.Annotations = map[string]string{"theirs": "1"}
+	privileged.Spec.HostPID = true
+	s.Submit(t, privileged)
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("16")}
+	for name, change := range map[string]func(*corev1.Node){
+		"worker":  func(node *corev1.Node) { node.Labels["theirs"] = "1" },
+		"newer":   func(node *corev1.Node) { node.Spec.ProviderID = "alicloud://" + node.Spec.ProviderID },
+		"control": func(node *corev1.Node) { node.Labels["node-role.kubernetes.io/control-plane"] = "" },
+		"foreign": func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-foreign" },
+		"longer":  func(node *corev1.Node) { node.Spec.ProviderID = s.World.Region + "-2.i-longer" },
+		"nobodys": func(node *corev1.Node) { node.Spec.ProviderID = "" },
+		"large": func(node *corev1.Node) { // expressions may cost only so much
+			for i := range 250 {
+				node.Labels[fmt.Sprintf("example.org/theirs-%d", i)] = "1"
+				metav1.SetMetaDataAnnotation(&node.ObjectMeta, fmt.Sprintf("example.org/theirs-%d", i), strings.Repeat("1", 900))
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: fmt.Sprintf("example.org/theirs-%d", i), Effect: corev1.TaintEffectNoSchedule})
+			}
+		},
+	} {
+		node := cluster.NewFakeNode(name, capacity)
+		node.Spec.ProviderID = s.World.Region + ".i-" + name
+		change(node)
+		require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{node}))
+	}
+	s.change(nodeResource, "", "system", `{spec: {taints: [{key: theirs, effect: NoSchedule}]}}`)
+	pod := func(patch string) attempt {
+		return attempt{of: podResource, namespace: rig.Namespace, name: privileged.Name, patch: patch}
+	}
+	node := func(name, patch string) attempt { return attempt{of: nodeResource, name: name, patch: patch} }
+	const mark = `{metadata: {labels: {gpu-spot.autoscaling/reclaiming: "true"}, annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}},
+      spec: {unschedulable: true, taints: [{key: status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim, value: "1", effect: NoSchedule}]}}`
+
+	thief := s.stolen()
+	for what, a := range map[string]attempt{
+		"image of a privileged pod":   pod(`{spec: {containers: [{name: train, image: theirs}]}}`),
+		"lifetime of a pod":           pod(`{spec: {activeDeadlineSeconds: 1}}`),
+		"label of a pod":              pod(`{metadata: {labels: {app: other}}}`),
+		"own label on a pod":          pod(`{metadata: {labels: {gpu-spot.autoscaling/keep-off-reclaiming: "true"}}}`),
+		"annotation of a pod":         pod(`{metadata: {annotations: {theirs: "2"}}}`),
+		"annotation of a pod taken":   pod(`{metadata: {annotations: {theirs: null}}}`),
+		"finalizer of a pod":          pod(`{metadata: {finalizers: [example.org/theirs]}}`),
+		"owner of a pod":              pod(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`),
+		"control-plane label":         node("worker", `{metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}}`),
+		"foreign label":               node("worker", `{metadata: {labels: {theirs: "2"}}}`),
+		"foreign label taken":         node("worker", `{metadata: {labels: {theirs: null}}}`),
+		"foreign annotation":          node("worker", `{metadata: {annotations: {kwok.x-k8s.io/node: real}}}`),
+		"finalizer of a Node":         node("worker", `{metadata: {finalizers: [example.org/theirs]}}`),
+		"pod network of a Node":       node("worker", `{spec: {podCIDR: 10.0.0.0/8, podCIDRs: [10.0.0.0/8]}}`),
+		"taint that evicts":           node("worker", `{spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, value: "1", effect: NoExecute}]}}`),
+		"taint of others":             node("worker", `{spec: {taints: [{key: node.kubernetes.io/out-of-service, value: nodeshutdown, effect: NoExecute}]}}`),
+		"control-plane Node":          node("control", mark),
+		"control-plane Node deleted":  node("control", ""),
+		"Node of another region":      node("foreign", mark),
+		"Node of another region gone": node("foreign", ""),
+		"Node of a region like ours":  node("longer", mark),
+		"Node that is no instance":    node("nobodys", mark),
+		"ConfigMap of a pool":         {of: configMapResource, namespace: rig.Namespace, create: `{apiVersion: v1, kind: ConfigMap, metadata: {name: pool, labels: {gpu-spot.autoscaling/pool: asg-1}}}`},
+		"pool in the status":          {of: configMapResource, namespace: rig.Namespace, create: `{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-autoscaler-status, labels: {gpu-spot.autoscaling/pool: asg-1}}}`},
+		"Lease of another's leader":   {of: leaseResource, namespace: rig.Namespace, create: `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: other}}`},
+		"taint of others lifted":      node("system", `{spec: {taints: null}}`),
+	} {
+		s.denied(thief, what, a)
+	}
+	for what, a := range map[string]attempt{
+		"warning of a pod":                    pod(`{metadata: {annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}}}`),
+		"mark of a Node":                      node("worker", mark),
+		"mark of a Node of the newer form":    node("newer", mark),
+		"mark of a Node full of others":       node("large", `{metadata: {labels: {gpu-spot.autoscaling/reclaiming: "true"}}, spec: {unschedulable: true}}`),
+		"taints beside others'":               node("system", `{spec: {taints: [{key: theirs, effect: NoSchedule}, {key: DeletionCandidateOfClusterAutoscaler, value: "1", effect: PreferNoSchedule}]}}`),
+		"cordon and the taint that goes with": node("worker", `{spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}}`),
+		"Node deleted":                        node("worker", ""),
+		"own status":                          {of: configMapResource, namespace: rig.Namespace, create: `{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-autoscaler-status}}`},
+		"own Lease":                           {of: leaseResource, namespace: rig.Namespace, create: `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: gpu-spot-autoscaler}}`},
+	} {
+		assert.NoError(t, s.try(thief, a), what)
+	}
+	err := s.asAutoscaler().PolicyV1().Evictions(rig.Namespace).Evict(t.Context(), &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: privileged.Name, Namespace: rig.Namespace},
+		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+	})
+	assert.NoError(t, err, "eviction")
+}
+
+func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
+	s := tellOfJobsAlone(t, world())
+	for _, system := range []func(*rest.Config) (*standin.Operator, error){
+		standin.NewETOperator, standin.NewMPIOperator, standin.NewJobSetController, standin.NewTrainer, standin.NewKubeRay, standin.NewVolcano,
+	} {
+		operator, err := system(s.Cluster.AdminConfig())
+		require.NoError(t, err)
+		require.NoError(t, operator.Install(t.Context(), s.Cluster))
+	}
+	const template = `template: {spec: {restartPolicy: Never, containers: [{name: main, image: train}]}}`
+	jobs := []struct {
+		of                       schema.GroupVersionResource
+		kind, spec               string
+		template, allowed, field string // patches of the spec
+	}{
+		{batchJobs, "Job", `{parallelism: 2, ` + template + `}`, `{parallelism: 3}`, `{suspend: true}`, ""},
+		{standin.MPIJobs, "MPIJob", `{runPolicy: {backoffLimit: 1}, mpiReplicaSpecs: {Worker: {replicas: 2, ` + template + `}}}`,
+			`{mpiReplicaSpecs: {Worker: {replicas: 3}}}`, `{runPolicy: {suspend: true}}`, `{runPolicy: {backoffLimit: 9}}`},
+		{standin.TrainingJobs, "TrainingJob", `{etReplicaSpecs: {worker: {replicas: 2, ` + template + `}, launcher: {` + template + `}}}`,
+			`{etReplicaSpecs: {worker: {template: {spec: {containers: [{name: main, image: theirs}]}}}}}`, `{etReplicaSpecs: {worker: {replicas: 1}}}`,
+			`{etReplicaSpecs: {launcher: {replicas: 2}}}`},
+		{standin.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
+		{standin.TrainJobs, "TrainJob", `{trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podSpecOverrides: []}`},
+		{standin.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
+		{standin.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
+		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
+	}
+	thief := s.stolen()
+	for _, job := range jobs {
+		s.submit(`{apiVersion: ` + job.of.GroupVersion().String() + `, kind: ` + job.kind + `, metadata: {name: theirs, labels: {theirs: "1"}}, spec: ` + job.spec + `}`)
+		patch := func(patch string) attempt {
+			return attempt{of: job.of, namespace: metav1.NamespaceDefault, name: "theirs", patch: patch}
+		}
+		what := " of " + job.of.GroupResource().String()
+		s.denied(thief, "template"+what, patch(`{spec: `+job.template+`}`))
+		s.denied(thief, "label"+what, patch(`{metadata: {labels: {theirs: "2"}}}`))
+		s.denied(thief, "labels taken off"+what, patch(`{metadata: {labels: {theirs: null}}}`))
+		s.denied(thief, "queue"+what, patch(`{metadata: {labels: {kueue.x-k8s.io/queue-name: theirs}}}`))
+		s.denied(thief, "owner"+what, patch(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`))
+		s.denied(thief, "annotation"+what, patch(`{metadata: {annotations: {theirs: "1"}}}`))
+		if job.field != "" {
+			s.denied(thief, "other field"+what, patch(`{spec: `+job.field+`}`))
+		}
+		if job.allowed != "" {
+			assert.NoError(t, s.try(thief, patch(`{metadata: {labels: {gpu-spot.autoscaling/held: suspended}}, spec: `+job.allowed+`}`)), "field%s", what)
+		}
+		assert.NoError(t, s.try(thief, patch(`{metadata: {annotations: {gpu-spot.autoscaling/held-reason: reclaim}}}`)), "mark%s", what)
+	}
+	status := func(patch string) attempt {
+		return attempt{of: standin.TrainingJobs, namespace: metav1.NamespaceDefault, name: "theirs", subresource: []string{"status"}, patch: `{status: ` + patch + `}`}
+	}
+	scaler := func(of schema.GroupVersionResource, kind, spec string) attempt {
+		return attempt{of: of, namespace: metav1.NamespaceDefault, create: `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ` + kind + `, metadata: {name: new}, spec: ` + spec + `}`}
+	}
+	command := func(action, kind string) attempt {
+		return attempt{of: standin.VolcanoCommands, namespace: metav1.NamespaceDefault, create: `{apiVersion: bus.volcano.sh/v1alpha1, kind: Command,
+          metadata: {name: new}, action: ` + action + `, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: ` + kind + `, name: theirs, uid: u}}`}
+	}
+	for what, a := range map[string]attempt{
+		"workers of a TrainingJob":     status(`{phase: Created, conditions: [], targetWorkers: ["'; theirs; '"]}`),
+		"phase of a TrainingJob":       status(`{phase: Succeeded}`),
+		"start of a TrainingJob":       status(`{phase: Created, conditions: [], startTime: "2026-01-01T00:00:00Z"}`),
+		"script of a ScaleIn":          scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, script: /theirs.sh, toDelete: {podNames: [a]}}`),
+		"environment of a ScaleOut":    scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, env: [{name: A, value: $(theirs)}], toAdd: {count: 1}}`),
+		"any workers of a TrainingJob": scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, toDelete: {count: 2}}`),
+		"end of a Volcano job":         command("TerminateJob", "Job"),
+		"restart of a Volcano job":     command("RestartJob", "Job"),
+		"closing of a queue":           command("CloseQueue", "Queue"),
+		"abortion of a queue":          command("AbortJob", "Queue"),
+	} {
+		s.denied(thief, what, a)
+	}
+	for what, a := range map[string]attempt{
+		"new life of a TrainingJob": status(`{phase: Created, conditions: [], targetWorkers: null, replicaStatuses: {Worker: {active: null}}}`),
+		"ScaleIn of pods":           scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, toDelete: {podNames: [a]}}`),
+		"ScaleOut by a number":      scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, timeout: 300, toAdd: {count: 1}}`),
+		"abortion of a Volcano job": command("AbortJob", "Job"),
+		"resumption of one":         command("ResumeJob", "Job"),
+	} {
+		assert.NoError(t, s.try(thief, a), what)
+	}
+}
+
+// The API server checks expressions against the types of what they are for, where it knows them.
+func TestAdmissionPoliciesAreOfTheTypesOfWhatTheyAreFor(t *testing.T) {
+	s := tellOfJobsAlone(t, world())
+	policies := s.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	s.eventually("all are checked", func(ctx context.Context) (bool, error) {
+		list, err := policies.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		checked := 0
+		for _, policy := range list.Items {
+			if policy.Status.ObservedGeneration < policy.Generation || policy.Status.TypeChecking == nil {
+				return false, nil
+			}
+			if strings.HasPrefix(policy.Name, rig.ServiceAccount) {
+				checked++
+			}
+			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
+				assert.Fail(t, policy.Name, "%s: %s", warning.FieldRef, warning.Warning)
+			}
+		}
+		return checked > 0, nil
+	})
+}
+
+// change is a merge patch by the administrator.
+func (s *jobStory) change(of schema.GroupVersionResource, namespace, name, patch string) {
+	s.t.Helper()
+	body, err := yaml.YAMLToJSON([]byte(patch))
+	require.NoError(s.t, err)
+	_, err = s.objects.Resource(of).Namespace(namespace).Patch(s.t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(s.t, err)
+}
