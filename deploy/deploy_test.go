@@ -133,7 +133,7 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 			rules["Role "+role.Name] = role.Rules
 		}
 	}
-	require.Len(t, rules, 3)
+	require.Len(t, rules, 4)
 	assert.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}},
 		rules["ClusterRole gpu-spot-autoscaler-node-agent"])
 	for name, rules := range rules {
@@ -154,7 +154,6 @@ func TestPoliciesBoundWhateverTheAutoscalerMayWrite(t *testing.T) {
 		"events create": "they are said in its name", "events patch": "they are said in its name",
 		"pods delete": "those that no eviction moves", "pods/eviction create": "PodDisruptionBudgets bound it",
 		"scaleins delete": "what has yet to begin", "scaleouts delete": "what has yet to begin",
-		"provisioningrequests delete": "old ones", "provisioningrequests/status update": "what became of them",
 	}
 	operations := map[string]admissionv1.OperationType{
 		"create": admissionv1.Create, "update": admissionv1.Update, "patch": admissionv1.Update, "delete": admissionv1.Delete,
@@ -213,6 +212,31 @@ func TestThePoliciesKnowTheKeysOfTheAutoscaler(t *testing.T) {
 	}
 	_, err = helm(t, "region=cn-hangzhou[.]|")
 	assert.ErrorContains(t, err, "is none, such as cn-hangzhou", "it becomes part of an expression")
+}
+
+func TestWhatIsDisabledIsNotGranted(t *testing.T) {
+	for value, resources := range map[string][]string{
+		"provisioningRequests.enabled":      {"provisioningrequests", "provisioningrequests/status", "podtemplates"},
+		"dynamicResourceAllocation.enabled": {"deviceclasses", "resourceclaims", "resourceslices"},
+	} {
+		for _, resource := range resources {
+			assert.True(t, granted(render(t, value+"=true")).Has(resource), "%s with %s", resource, value)
+			assert.False(t, granted(render(t)).Has(resource), "%s without %s", resource, value)
+		}
+	}
+}
+
+// granted are the resources that the cluster roles of the autoscaler name.
+func granted(objects []runtime.Object) sets.Set[string] {
+	resources := sets.New[string]()
+	for _, object := range objects {
+		if role, ok := object.(*rbacv1.ClusterRole); ok {
+			for _, rule := range role.Rules {
+				resources.Insert(rule.Resources...)
+			}
+		}
+	}
+	return resources
 }
 
 func TestTheMutatingPolicyIsInTheAPIVersionOfTheCluster(t *testing.T) {

@@ -110,6 +110,7 @@ func TestPriceCapIsNotExceeded(t *testing.T) {
 func TestProvisioningRequestIsBoughtForWhole(t *testing.T) {
 	s := tell(t, world(pool("asg-1", 20)))
 	s.install("k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml")
+	s.InstallManifest(t, "deploy/manifests/optional/provisioning-requests.yaml")
 	s.RunAutoscaler(t, "--enable-provisioning-requests=true", "--scale-down-enabled=false")
 	pod := rig.GPUPod("worker", 1)
 	_, err := s.Client.CoreV1().PodTemplates(metav1.NamespaceDefault).Create(t.Context(), &corev1.PodTemplate{
