@@ -118,7 +118,7 @@ func (a *aiTrainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 	return job, err
 }
 
-func (a *aiTrainingJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (a *aiTrainingJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -142,5 +142,5 @@ func (a *aiTrainingJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 		})
 	}
 	slices.SortStableFunc(groups, byRole)
-	return gang(job, groups...)
+	return gang(job, room, groups...)
 }

@@ -81,7 +81,7 @@ func remaining(object *unstructured.Unstructured, spec fields, parallelism int) 
 	return min(parallelism, max(completions-succeeded, 0)), err
 }
 
-func (b *batchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (b *batchJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (b *batchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gang(job, replicaGroup{
+	return gang(job, room, replicaGroup{
 		template: template, replicas: workers, role: RoleWorker, name: numbered(job.Name),
 		labels: func(i int) map[string]string {
 			return map[string]string{labelBatchJob: job.Name, labelIndex: strconv.Itoa(i)}

@@ -87,7 +87,7 @@ func (d *dlrover) Read(object *unstructured.Unstructured) (Job, error) {
 	return job, err
 }
 
-func (d *dlrover) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (d *dlrover) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -126,5 +126,5 @@ func (d *dlrover) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 		})
 	}
 	slices.SortFunc(groups, byRole)
-	return gang(job, groups...)
+	return gang(job, room, groups...)
 }

@@ -25,3 +25,16 @@ type FieldError struct {
 }
 
 func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Problem) }
+
+// TooManyPodsError says that a job asks for more pods than there can be a place for.
+type TooManyPodsError struct {
+	// Path is that of the template, Pods how many of it are asked for, Most for how many there is room.
+	Path       string
+	Pods, Most int
+	// Workers: the template is that of the job's workers.
+	Workers bool
+}
+
+func (e *TooManyPodsError) Error() string {
+	return fmt.Sprintf("%d pods of %s are asked for, and there is room for %d at most", e.Pods, e.Path, e.Most)
+}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,7 +92,7 @@ func (f fields) strings(name string) ([]string, error) {
 	return list, nil
 }
 
-// count is a number, not negative, with a default.
+// count is a number of 32 bits, not negative, with a default: the product of two is still a number.
 func (f fields) count(name string, otherwise int) (int, error) {
 	switch value := f.values[name].(type) {
 	case nil:
@@ -99,6 +100,9 @@ func (f fields) count(name string, otherwise int) (int, error) {
 	case int64:
 		if value < 0 {
 			return 0, f.errorf(name, "%d is negative", value)
+		}
+		if value > math.MaxInt32 {
+			return 0, f.errorf(name, "%d is above %d", value, math.MaxInt32)
 		}
 		return int(value), nil
 	default:
@@ -174,22 +178,57 @@ type replicaGroup struct {
 	labels   func(i int) map[string]string
 }
 
-// gang renders pods of several templates. Their role is written on them as an annotation, as nobody owns them.
-func gang(job Job, groups ...replicaGroup) ([]*corev1.Pod, error) {
-	var pods []*corev1.Pod
+// mostPods is how many pods of one job are simulated at most: twice the nodes that a cluster of Kubernetes can have
+// (https://kubernetes.io/docs/setup/best-practices/cluster-large/).
+const mostPods = 10_000
+
+// gang renders pods of several templates, but none where there is no room for those of one of them. Their role is written
+// on them as an annotation, as nobody owns them.
+func gang(job Job, room Room, groups ...replicaGroup) ([]*corev1.Pod, error) {
+	templates := make([]*corev1.PodTemplateSpec, 0, len(groups))
+	total := 0
 	for _, group := range groups {
-		var template corev1.PodTemplateSpec
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(group.template.values, &template); err != nil {
-			return nil, &FieldError{Path: group.template.path, Problem: err.Error()}
+		template, err := group.read()
+		if err != nil {
+			return nil, err
 		}
-		if len(template.Spec.Containers) == 0 {
-			return nil, group.template.errorf("spec.containers", "is missing")
+		if err := group.fits(job, template, room); err != nil {
+			return nil, err
 		}
-		for i := range group.replicas {
-			pods = append(pods, group.pod(job.Namespace, template.DeepCopy(), i))
+		if total += group.replicas; total > mostPods {
+			return nil, &TooManyPodsError{Path: "all templates", Pods: total, Most: mostPods}
+		}
+		templates = append(templates, template)
+	}
+	var pods []*corev1.Pod
+	for i, group := range groups {
+		for replica := range group.replicas {
+			pods = append(pods, group.pod(job.Namespace, templates[i].DeepCopy(), replica))
 		}
 	}
 	return pods, nil
+}
+
+// fits asks for one of the pods how many like it have room.
+func (g *replicaGroup) fits(job Job, template *corev1.PodTemplateSpec, room Room) error {
+	if g.replicas == 0 {
+		return nil
+	}
+	if most := room(g.pod(job.Namespace, template.DeepCopy(), 0)); g.replicas > most {
+		return &TooManyPodsError{Path: g.template.path, Pods: g.replicas, Most: most, Workers: g.role == RoleWorker}
+	}
+	return nil
+}
+
+func (g *replicaGroup) read() (*corev1.PodTemplateSpec, error) {
+	template := &corev1.PodTemplateSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(g.template.values, template); err != nil {
+		return nil, &FieldError{Path: g.template.path, Problem: err.Error()}
+	}
+	if len(template.Spec.Containers) == 0 {
+		return nil, g.template.errorf("spec.containers", "is missing")
+	}
+	return template, nil
 }
 
 func (g *replicaGroup) pod(namespace string, template *corev1.PodTemplateSpec, i int) *corev1.Pod {

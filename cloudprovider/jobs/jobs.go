@@ -96,6 +96,9 @@ var (
 	ErrNoObject = errors.New("the job has no object")
 )
 
+// Room is for how many pods like this one there can be a place at most: a bound that may be too high, and never is too low.
+type Room func(pod *corev1.Pod) int
+
 // Adapter is one system. Member, Read and Gang are pure; the others change the cluster, are idempotent, and may be
 // called again by a new leader after any of their steps. They return ErrUnchanged where nothing is to do, and a BusyError
 // where they are to be called again. All are safe for concurrent use.
@@ -110,8 +113,8 @@ type Adapter interface {
 	// Read fails for fields that are missing or malformed, and names them.
 	Read(object *unstructured.Unstructured) (Job, error)
 	// Gang returns pods as the job would have them with so many workers, launcher included, for a simulation. They have
-	// names and labels but no UID, and are nobody's.
-	Gang(job Job, workers int) ([]*corev1.Pod, error)
+	// names and labels but no UID, and are nobody's. The error is a TooManyPodsError where there is no room for them.
+	Gang(job Job, workers int, room Room) ([]*corev1.Pod, error)
 	// Warn does what the system needs beside the annotations that all pods of the job get before.
 	Warn(ctx context.Context, job Job, warning Warning) error
 	// Shrink has the job go on without the named worker pods, before they are evicted. A job that copes with their loss by

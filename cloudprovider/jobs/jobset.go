@@ -169,7 +169,7 @@ func (j *jobSet) Read(object *unstructured.Unstructured) (Job, error) {
 }
 
 // Gang returns all pods whatever the number of workers.
-func (j *jobSet) Gang(job Job, _ int) ([]*corev1.Pod, error) {
+func (j *jobSet) Gang(job Job, _ int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -184,19 +184,17 @@ func (j *jobSet) Gang(job Job, _ int) ([]*corev1.Pod, error) {
 		if r.name == roleLauncher {
 			role = RoleLauncher
 		}
-		for index := range r.jobs {
-			groups = append(groups, replicaGroup{
-				template: r.template, replicas: r.pods, role: role,
-				name: numbered(fmt.Sprintf("%s-%s-%d", job.Name, r.name, index)),
-				labels: func(i int) map[string]string {
-					return map[string]string{
-						labelJobSet: job.Name, labelReplicatedJob: r.name, labelJobIndex: strconv.Itoa(index), labelIndex: strconv.Itoa(i),
-					}
-				},
-			})
-		}
+		groups = append(groups, replicaGroup{
+			template: r.template, replicas: r.jobs * r.pods, role: role,
+			name: func(i int) string { return fmt.Sprintf("%s-%s-%d-%d", job.Name, r.name, i/r.pods, i%r.pods) },
+			labels: func(i int) map[string]string {
+				return map[string]string{
+					labelJobSet: job.Name, labelReplicatedJob: r.name, labelJobIndex: strconv.Itoa(i / r.pods), labelIndex: strconv.Itoa(i % r.pods),
+				}
+			},
+		})
 	}
-	return gang(job, groups...)
+	return gang(job, room, groups...)
 }
 
 func (j *jobSet) Suspend(ctx context.Context, job Job, reason Reason) error {

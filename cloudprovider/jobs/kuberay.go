@@ -74,8 +74,8 @@ func (r *rayCluster) Read(object *unstructured.Unstructured) (Job, error) {
 	return job, err
 }
 
-func (r *rayCluster) Gang(job Job, workers int) ([]*corev1.Pod, error) {
-	return rayGang(job, workers, "spec")
+func (r *rayCluster) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
+	return rayGang(job, workers, room, "spec")
 }
 
 func (r *rayCluster) Suspend(ctx context.Context, job Job, reason Reason) error {
@@ -158,7 +158,7 @@ func (r *rayJob) currentCluster(object *unstructured.Unstructured) ([]Ref, error
 }
 
 // Gang is not to be had before the operator has suspended the job: resumed before, it would keep what is left of its cluster.
-func (r *rayJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (r *rayJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (r *rayJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 			return nil, &BusyError{With: "the deletion of its RayCluster"}
 		}
 	}
-	return rayGang(job, workers, "spec", "rayClusterSpec")
+	return rayGang(job, workers, room, "spec", "rayClusterSpec")
 }
 
 func (r *rayJob) Suspend(ctx context.Context, job Job, reason Reason) error {
@@ -251,7 +251,7 @@ func readRay(spec fields) (Job, error) {
 }
 
 // rayGang fills the groups in their order, each with its minimum before any gets more.
-func rayGang(job Job, workers int, path ...string) ([]*corev1.Pod, error) {
+func rayGang(job Job, workers int, room Room, path ...string) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -287,5 +287,5 @@ func rayGang(job Job, workers int, path ...string) ([]*corev1.Pod, error) {
 		workers -= more
 		groups = append(groups, pods(group.template, shares[i]+more, RoleWorker, roleWorker, group.name))
 	}
-	return gang(job, append(groups, pods(head, 1, RoleLauncher, rayHead, "headgroup"))...)
+	return gang(job, room, append(groups, pods(head, 1, RoleLauncher, rayHead, "headgroup"))...)
 }

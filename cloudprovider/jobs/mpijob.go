@@ -143,12 +143,12 @@ func commandLine(podSpec fields) (string, error) {
 	return strings.Join(append(command, args...), " "), err
 }
 
-func (m *mpiJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (m *mpiJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := kubeflowGang(job, object, "mpiReplicaSpecs", m.operator,
+	pods, err := kubeflowGang(job, room, object, "mpiReplicaSpecs", m.operator,
 		kubeflowReplicas{name: "Worker", replicas: workers, role: RoleWorker},
 		kubeflowReplicas{name: "Launcher", replicas: 1, role: RoleLauncher},
 	)

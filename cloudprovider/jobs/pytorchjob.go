@@ -159,7 +159,7 @@ func restartPolicies(spec fields, specs, otherwise string, kinds ...string) (pol
 	return policies, nil
 }
 
-func (p *pyTorchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (p *pyTorchJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (p *pyTorchJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 		return nil, err
 	}
 	masters = min(masters, workers)
-	return kubeflowGang(job, object, "pytorchReplicaSpecs", operatorPyTorch,
+	return kubeflowGang(job, room, object, "pytorchReplicaSpecs", operatorPyTorch,
 		kubeflowReplicas{name: "Worker", replicas: workers - masters, role: RoleWorker},
 		kubeflowReplicas{name: "Master", replicas: masters, role: RoleHost},
 	)
@@ -183,7 +183,7 @@ type kubeflowReplicas struct {
 }
 
 // kubeflowGang renders pods as the training operator does.
-func kubeflowGang(job Job, object fields, specs, operator string, kinds ...kubeflowReplicas) ([]*corev1.Pod, error) {
+func kubeflowGang(job Job, room Room, object fields, specs, operator string, kinds ...kubeflowReplicas) ([]*corev1.Pod, error) {
 	holder, err := object.section("spec", specs)
 	if err != nil {
 		return nil, err
@@ -214,5 +214,5 @@ func kubeflowGang(job Job, object fields, specs, operator string, kinds ...kubef
 			},
 		})
 	}
-	return gang(job, groups...)
+	return gang(job, room, groups...)
 }

@@ -200,13 +200,14 @@ func (r *Registry) complain(malformed map[types.UID]string) {
 	}
 }
 
-// Gang returns pods as the job would have them with so many workers, launcher included. See Adapter.
-func (r *Registry) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+// Gang returns pods as the job would have them with so many workers, launcher included. What a job asks for is its owner's to
+// write, so that nothing is rendered for which there is no room. See Adapter.
+func (r *Registry) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	adapter, err := r.adapter(job.Ref)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := adapter.Gang(job, workers)
+	pods, err := adapter.Gang(job, workers, room)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the pods of its gang: %w", job.Ref, err)
 	}

@@ -542,7 +542,7 @@ func TestARayClusterStandsForItsRayJob(t *testing.T) {
 	job = w.get("rayjob", "rj")
 	assert.True(t, job.Suspended)
 	var busy *BusyError
-	_, err := w.registry.Gang(job, 2)
+	_, err := w.registry.Gang(job, 2, anyRoom)
 	require.ErrorAs(t, err, &busy, "the operator has yet to delete the old cluster")
 	w.set(w.registry.byName["rayjob"].Resource(), "rj", "Suspended", "status", "jobDeploymentStatus")
 	w.set(w.registry.byName["rayjob"].Resource(), "rj", "", "status", "rayClusterName")
@@ -625,7 +625,7 @@ func TestNothingIsReadFromAnEmptyObject(t *testing.T) {
 		_, err := adapter.Read(parse(t, fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: x}}", adapter.Resource().GroupVersion(), adapter.Kind())))
 		var field *FieldError
 		assert.ErrorAs(t, err, &field, name)
-		_, err = adapter.Gang(Job{Ref: refOf(name, "x")}, 1)
+		_, err = adapter.Gang(Job{Ref: refOf(name, "x")}, 1, anyRoom)
 		assert.Error(t, err, name)
 	}
 }

@@ -129,7 +129,7 @@ func restarts(object *unstructured.Unstructured) bool {
 	return policy == "OnFailure" && spent < limit
 }
 
-func (t *trainingJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (t *trainingJob) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (t *trainingJob) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 	labels := func(role string) map[string]string {
 		return map[string]string{labelTrainingGroup: kaiGroup, labelTrainingJob: job.Name, labelTrainingRole: role}
 	}
-	return gang(job,
+	return gang(job, room,
 		replicaGroup{
 			template: worker, replicas: workers, role: RoleWorker, name: numbered(job.Name + "-worker"),
 			labels: func(i int) map[string]string {

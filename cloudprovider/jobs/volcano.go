@@ -155,7 +155,7 @@ func restartsOnLoss(holder fields) (bool, error) {
 	return false, nil
 }
 
-func (v *volcano) Gang(job Job, workers int) ([]*corev1.Pod, error) {
+func (v *volcano) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
 	object, err := objectOf(job)
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (v *volcano) Gang(job Job, workers int) ([]*corev1.Pod, error) {
 		})
 	}
 	slices.SortStableFunc(groups, byRole)
-	pods, err := gang(job, groups...)
+	pods, err := gang(job, room, groups...)
 	for _, pod := range pods {
 		if scheduler != "" && pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
 			pod.Spec.SchedulerName = scheduler

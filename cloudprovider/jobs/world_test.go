@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -213,10 +214,13 @@ func membersOf(t *testing.T, want map[string]Membership, pods ...string) {
 	require.Equal(t, want, got)
 }
 
+// anyRoom is without end.
+func anyRoom(*corev1.Pod) int { return math.MaxInt }
+
 // gangOf is the names and roles of a job's pods, with the GPUs they ask for.
 func (w *world) gangOf(job Job, workers int) (names []string, gpus int64) {
 	w.Helper()
-	pods, err := w.registry.Gang(job, workers)
+	pods, err := w.registry.Gang(job, workers, anyRoom)
 	require.NoError(w, err)
 	for _, pod := range pods {
 		names = append(names, pod.Name+" "+string(w.registry.Member(pod).Role))

@@ -63,6 +63,8 @@ type probe struct {
 	until time.Time
 	pause time.Duration
 	due   *action
+	// told is the reason of the Event that says why the job stays held, empty before.
+	told string
 }
 
 // gang is pods that the job would get back.
@@ -74,6 +76,8 @@ type gang struct {
 	launchers      int
 	offered        time.Time
 	dynamic, grows bool
+	// missing is how many workers the job lacked, of one that grows.
+	missing int
 }
 
 // reclaiming selects the Nodes that are being reclaimed.
@@ -164,12 +168,16 @@ func (p *probe) reason() string {
 	return p.job.Object.GetAnnotations()[api.AnnotationHeldReason]
 }
 
-// wanted is how many workers the job had, or asks for.
+// wanted is how many workers the job had, or asks for, and no more than it may have.
 func (p *probe) wanted() int {
-	if count, err := strconv.Atoi(p.job.Object.GetAnnotations()[api.AnnotationHeldReplicas]); err == nil && count > 0 {
-		return count
+	count, err := strconv.Atoi(p.job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
+	if err != nil || count <= 0 {
+		count = p.job.Replicas
 	}
-	return p.job.Replicas
+	if p.job.Max > 0 { // else it could not be read
+		count = min(count, p.job.Max)
+	}
+	return count
 }
 
 // consider decides what is to be tried. Needs s.mu.
@@ -200,7 +208,7 @@ func (s *Supervisor) considerSuspended(p *probe, now time.Time) {
 	case s.crews.census(p.refs()...).pods > 0:
 		p.gang = nil
 	case p.gang == nil:
-		p.offer(s.Jobs, now)
+		s.offer(p, now)
 	}
 }
 
@@ -220,24 +228,24 @@ func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string,
 		if settled && p.job.Replicas >= p.wanted() {
 			p.due = &action{verbRelease, p.wanted()}
 		}
-	case p.gang == nil || len(p.gang.pods) != missing:
-		p.offerMore(s.Jobs, missing, now)
+	case p.gang == nil || p.gang.missing != missing:
+		s.offerMore(p, missing, now)
 	}
 }
 
-// offer makes a gang of all pods of the job.
-func (p *probe) offer(systems Jobs, now time.Time) {
-	pods, err := systems.Gang(p.job, p.wanted())
+// offer makes a gang of all pods of the job. Needs s.mu.
+func (s *Supervisor) offer(p *probe, now time.Time) {
+	pods, err := s.boundedGang(p, p.wanted())
 	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
 		return // its system still ends what was there: the next look asks again
 	}
 	if err != nil || len(pods) == 0 {
-		p.rest(now, "its pods cannot be told", err)
+		s.stay(p, now, "its pods cannot be told", err)
 		return
 	}
-	g := &gang{pods: pods, min: len(pods), offered: now, dynamic: p.job.Recovery == jobs.RecoverDynamic}
+	g := &gang{pods: pods, min: len(pods), offered: now, dynamic: p.isDynamic()}
 	for _, pod := range pods {
-		switch systems.Member(pod).Role {
+		switch s.Jobs.Member(pod).Role {
 		case jobs.RoleLauncher:
 			g.launchers++
 			g.indispensable = append(g.indispensable, pod)
@@ -246,25 +254,36 @@ func (p *probe) offer(systems Jobs, now time.Time) {
 		}
 	}
 	if g.dynamic {
-		g.min = min(len(pods), max(len(g.indispensable), g.launchers+max(1, p.job.Min)))
+		g.min = min(len(pods), max(len(g.indispensable), g.launchers+p.least()))
 	}
 	p.gang, p.lacking = g, time.Time{}
 }
 
-// offerMore makes a gang of so many workers.
-func (p *probe) offerMore(systems Jobs, missing int, now time.Time) {
-	pods, err := systems.Gang(p.job, p.wanted())
+// offerMore makes a gang of so many workers. Needs s.mu.
+func (s *Supervisor) offerMore(p *probe, missing int, now time.Time) {
+	more := missing
+	pods, most, err := s.roomyGang(p, p.wanted())
+	more -= p.wanted() - most
 	var workers []*corev1.Pod
 	for _, pod := range pods {
-		if systems.Member(pod).Role == jobs.RoleWorker {
+		if s.Jobs.Member(pod).Role == jobs.RoleWorker {
 			workers = append(workers, pod)
 		}
 	}
-	if err != nil || len(workers) < missing {
-		p.rest(now, "its workers cannot be told", err)
+	if err != nil || more <= 0 || len(workers) < more {
+		s.stay(p, now, "its workers cannot be told", err)
 		return
 	}
-	g := &gang{pods: workers[len(workers)-missing:], min: missing, offered: now, dynamic: p.job.Recovery == jobs.RecoverDynamic, grows: true}
+	workers = workers[len(workers)-more:]
+	fit, err := s.withinQuota(p, workers)
+	if fit > 0 && p.isDynamic() {
+		workers, err = workers[:fit], nil
+	}
+	if err != nil {
+		s.stay(p, now, "its workers are not let in", err)
+		return
+	}
+	g := &gang{pods: workers, min: len(workers), offered: now, dynamic: p.isDynamic(), grows: true, missing: missing}
 	if g.dynamic {
 		g.min = 1
 	}

@@ -44,7 +44,7 @@ type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	Held() []jobs.Job
-	Gang(job jobs.Job, workers int) ([]*corev1.Pod, error)
+	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
@@ -54,6 +54,8 @@ type Jobs interface {
 type Pools interface {
 	// Releasable says whether the node is of a pool, lives, and is not being reclaimed.
 	Releasable(node *corev1.Node) bool
+	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
+	Room(pod *corev1.Pod) int
 	// Release gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
 	Release(node *corev1.Node) error
 }
@@ -75,8 +77,10 @@ type Supervisor struct {
 	Config
 	pods  cache.SharedIndexInformer
 	nodes corelisters.NodeLister
-	ready cache.InformerSynced
-	queue workqueue.TypedRateLimitingInterface[task]
+	// quotas are the ResourceQuotas of namespaces.
+	quotas corelisters.ResourceQuotaLister
+	ready  []cache.InformerSynced
+	queue  workqueue.TypedRateLimitingInterface[task]
 	// reads bounds how often jobs are read, so that a reclaim, which has to read them too, comes first.
 	reads flowcontrol.RateLimiter
 
@@ -97,12 +101,13 @@ func New(config Config) (*Supervisor, error) {
 	if config.Wake == nil {
 		config.Wake = func() {}
 	}
-	nodes := config.Informers.Core().V1().Nodes()
+	nodes, quotas := config.Informers.Core().V1().Nodes(), config.Informers.Core().V1().ResourceQuotas()
 	return &Supervisor{
 		Config: config,
 		pods:   config.Informers.Core().V1().Pods().Informer(),
 		nodes:  nodes.Lister(),
-		ready:  nodes.Informer().HasSynced,
+		quotas: quotas.Lister(),
+		ready:  []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
 		reads:  flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
 		crews:  newCrews(config.Jobs.Member),
 		waits:  map[jobs.Ref]*wait{},
@@ -178,7 +183,7 @@ func (s *Supervisor) watch(ctx context.Context) (unwatch func(), err error) {
 			klog.FromContext(ctx).Error(err, "Removing the supervisor's handler")
 		}
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced, s.ready) {
+	if !cache.WaitForCacheSync(ctx.Done(), append(s.ready, handler.HasSynced)...) {
 		unwatch()
 		return nil, fmt.Errorf("the caches did not fill: %w", context.Cause(ctx))
 	}

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -261,11 +262,14 @@ func (f *fakeJobs) Held() (held []jobs.Job) {
 	return held
 }
 
-func (f *fakeJobs) Gang(job jobs.Job, workers int) (pods []*corev1.Pod, err error) {
+func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*corev1.Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.untold != nil {
 		return nil, f.untold
+	}
+	if most := room(newPod(job.Name, "probe", jobs.RoleWorker)); workers > most {
+		return nil, &jobs.TooManyPodsError{Path: "spec.template", Pods: workers, Most: most, Workers: true}
 	}
 	for i := range f.launchers {
 		pods = append(pods, newPod(job.Name, fmt.Sprintf("%s-launcher-%d", job.Name, i), jobs.RoleLauncher))
@@ -323,6 +327,17 @@ type fakePools struct {
 	mu       sync.Mutex
 	released []string
 	minimum  bool
+	// room is for how many pods there is, without end where it is zero.
+	room int
+}
+
+func (f *fakePools) Room(*corev1.Pod) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.room == 0 {
+		return math.MaxInt32
+	}
+	return f.room
 }
 
 func (f *fakePools) Releasable(node *corev1.Node) bool {
