@@ -11,6 +11,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/ess"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/sts"
 	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
@@ -40,6 +41,14 @@ func (p *Panel) Faults() []protocol.Fault { return p.endpoint.FaultsOn() }
 
 // ClearFaults switches all faults off.
 func (p *Panel) ClearFaults() { p.endpoint.ClearFaults() }
+
+// Skew has the clocks of all clients go wrong: they are behind the cloud's by so much, or ahead where it is negative.
+func (p *Panel) Skew(behind time.Duration) { p.endpoint.Skew(behind) }
+
+// AddKey lets a temporary key sign until it expires.
+func (p *Panel) AddKey(id, secret, token string, expires time.Time) {
+	p.endpoint.Keys.Add(id, protocol.Key{Secret: secret, Token: token, Expires: expires, Caller: sts.Owner(p.cloud.AccountID)})
+}
 
 // Requests returns the latest requests, oldest first: all, or those of the named actions.
 func (p *Panel) Requests(actions ...string) []protocol.RequestView {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -117,7 +118,15 @@ type Endpoint struct {
 	tokens   clientTokens
 	faults   switchboard
 	log      requestLog
+	// skew is how far the clocks of clients are behind the cloud's, in nanoseconds.
+	skew atomic.Int64
 }
+
+// Skew has the clocks of all clients go wrong: they are behind the cloud's by so much, or ahead where it is negative.
+func (e *Endpoint) Skew(behind time.Duration) { e.skew.Store(int64(behind)) }
+
+// theirs is what time it is for requests: the cloud's own.
+func (e *Endpoint) theirs(now time.Time) time.Time { return now.Add(time.Duration(e.skew.Load())) }
 
 // NewEndpoint returns an endpoint of the services.
 func NewEndpoint(options Options, services ...Service) *Endpoint {
@@ -139,6 +148,7 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	if err == errHangUp {
 		panic(http.ErrAbortHandler)
 	}
+	w.Header().Set("Date", e.theirs(r.Now).UTC().Format(http.TimeFormat))
 	if broken, yes := r.Faults[FaultNotJSON]; yes {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(cmp.Or(broken.Status, http.StatusBadGateway))
@@ -199,7 +209,7 @@ func (e *Endpoint) find(r *Request) (Action, error) {
 // perform carries the action out, once what every action demands is in order.
 func (e *Endpoint) perform(method string, a Action, r *Request) (Reply, error) {
 	if !a.Unsigned {
-		who, err := e.Keys.verify(method, r.Parameters, r.Now)
+		who, err := e.Keys.verify(method, r.Parameters, e.theirs(r.Now))
 		if err != nil {
 			return nil, err
 		}
