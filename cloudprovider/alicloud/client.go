@@ -133,6 +133,7 @@ func (c *Client) attempt(ctx context.Context, service, action string, q requests
 
 	began := c.options.Clock.Now()
 	err = l.outcome(ctx, service, action, l.sdk.DoAction(q, response))
+	c.noteSkew(err, l.reply)
 	requestSeconds.WithLabelValues(service, action, codeLabel(err)).Observe(c.options.Clock.Since(began).Seconds())
 	return err
 }
@@ -188,6 +189,14 @@ func (l *line) refusal(service, action string) error {
 		e.Code = CodeHTTP
 	}
 	return e
+}
+
+// noteSkew enters how far off our clock is, going by the date of the reply.
+func (c *Client) noteSkew(err error, r reply) {
+	var e *Error
+	if errors.As(err, &e) && !r.date.IsZero() {
+		e.Skew = c.options.Clock.Now().Sub(r.date).Round(time.Minute)
+	}
 }
 
 func (l *line) redact(text string) string {

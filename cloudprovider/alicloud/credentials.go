@@ -3,6 +3,7 @@ package alicloud
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"sync"
@@ -50,10 +51,20 @@ func (c *credentialCache) get(ctx context.Context) (credentials.Credentials, err
 			klog.FromContext(ctx).Error(r.Err, "Renewing the credentials failed; the last ones still serve", "age", age)
 			return creds, nil
 		}
-		return credentials.Credentials{}, r.Err
+		return credentials.Credentials{}, ownCopy(r.Err)
 	case <-ctx.Done():
 		return credentials.Credentials{}, givenUp("credentials", "GetCredentials", ctx.Err())
 	}
+}
+
+// ownCopy is for one of those who waited for the same renewal: each enters into its error what became of its own request.
+func ownCopy(err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	own := *e
+	return &own
 }
 
 func (c *credentialCache) cached() (creds credentials.Credentials, age time.Duration, ok bool) {
@@ -81,6 +92,7 @@ func credentialsError(err error) *Error {
 		Message: redact(err.Error())}
 	var refused *sdkerrors.ServerError
 	var network net.Error
+	var file *fs.PathError // what lies below it passes for a network's error
 	switch {
 	case errors.As(err, &refused):
 		e.Status, e.RequestID = refused.HttpStatus(), refused.RequestId()
@@ -91,8 +103,12 @@ func credentialsError(err error) *Error {
 		if e.Status >= 500 {
 			e.Class = Unavailable
 		}
+	case errors.As(err, &file):
 	case errors.As(err, &network):
 		e.Class = Unavailable
+		if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+			e.cause = dns // what lies around it has the URL of the request
+		}
 	}
 	return e
 }

@@ -81,6 +81,22 @@ func TestFailingRenewal(t *testing.T) {
 	assert.NotContains(t, err.Error(), "abc")
 }
 
+func TestWhoWaitsForTheSameRenewalGetsAnErrorOfItsOwn(t *testing.T) {
+	release := make(chan struct{})
+	p := &scripted{get: func(int) (*credentials.Credentials, error) { <-release; return nil, errors.New("STS is away") }}
+	cache := &credentialCache{provider: p, clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	errs := make(chan error, 2)
+	for range cap(errs) {
+		go func() {
+			_, err := cache.get(t.Context())
+			markUncertain(err, true) // as each call does
+			errs <- err
+		}()
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	assert.NotSame(t, <-errs, <-errs)
+}
+
 func TestWaitingForCredentialsObeysTheContext(t *testing.T) {
 	release := make(chan struct{})
 	p := &scripted{get: func(int) (*credentials.Credentials, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Error is a call that failed. It never holds a credential or a signed URL, so it may be logged and shown.
@@ -24,6 +25,9 @@ type Error struct {
 	// Uncertain: the request, or an earlier attempt at it, may have been carried out. Where it buys or removes, only the
 	// same request under the same ClientToken, or what the cloud lists, can tell.
 	Uncertain bool
+	// Skew is how far our clock is ahead of Alibaba Cloud's, going by the Date of its reply; 0 where it is right within a
+	// minute, or not known.
+	Skew time.Duration
 
 	cause error
 }
@@ -83,6 +87,15 @@ func CodeOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Code
+	}
+	return ""
+}
+
+// ActionOf returns the name of the call that failed, "" for errors of other origin.
+func ActionOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Action
 	}
 	return ""
 }

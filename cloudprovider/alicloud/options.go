@@ -32,7 +32,10 @@ type Options struct {
 	// UserAgent is what requests say that they come from, beside the SDK's own name. Optional.
 	UserAgent string
 
-	// Credentials sign the requests. The default is, in this order: ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET and
+	// CredentialsDir is a folder with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary
+	// keys, ALIBABA_CLOUD_SECURITY_TOKEN, which are read again every half minute. Where it is set, nothing else is looked at.
+	CredentialsDir string
+	// Credentials sign the requests. The default is CredentialsDir, else, in this order: ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET and
 	// _SECURITY_TOKEN of the environment; the OIDC token of a Kubernetes service account (RRSA:
 	// ALIBABA_CLOUD_ROLE_ARN, ALIBABA_CLOUD_OIDC_PROVIDER_ARN, ALIBABA_CLOUD_OIDC_TOKEN_FILE); then the rest of the
 	// SDK's chain: profiles, the RAM role of the ECS instance, a credentials URI.
@@ -90,6 +93,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if o.Transport == nil {
 		o.Transport = newTransport()
+	}
+	if o.Credentials == nil && o.CredentialsDir != "" {
+		o.Credentials = folderCredentials{o.CredentialsDir}
 	}
 	if o.Credentials == nil {
 		o.Credentials = defaultCredentials(o.Region, o.Endpoints.STS)

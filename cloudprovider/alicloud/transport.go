@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
@@ -32,6 +33,8 @@ type line struct {
 type reply struct {
 	status int
 	body   []byte
+	// date is the Date of the reply, zero where it has none.
+	date time.Time
 	// err is why there is no reply. It is the transport's own: without the URL.
 	err error
 }
@@ -71,6 +74,9 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 		err = fmt.Errorf("the reply is longer than %d bytes", maxReply)
 	}
 	l.reply = reply{status: response.StatusCode, body: body, err: err}
+	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		l.reply.date = at
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,8 @@ type answer struct {
 	body   string
 	// hang keeps the reply back until the client goes away.
 	hang bool
+	// date is what the server takes for now; zero for the time it is.
+	date time.Time
 	// cut breaks the connection after the request was seen.
 	cut bool
 }
@@ -92,6 +94,9 @@ func (w *wire) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	case a.cut:
 		panic(http.ErrAbortHandler)
 	default:
+		if !a.date.IsZero() {
+			out.Header().Set("Date", a.date.UTC().Format(http.TimeFormat))
+		}
 		out.WriteHeader(a.status)
 		_, _ = out.Write([]byte(a.body))
 	}

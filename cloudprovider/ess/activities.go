@@ -44,7 +44,7 @@ func (p *Provider) listActivities(ctx context.Context, seen *observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				seen.problems[problem{poolID, "activities"}] = fmt.Sprintf("cannot read what was bought before, so nothing is bought: %v", err)
+				seen.problems[problem{poolID, "activities"}] = fmt.Sprintf("cannot read what was bought before, so nothing is bought: %s", alicloud.Brief(err))
 			} else {
 				seen.recalled[poolID] = activities
 			}

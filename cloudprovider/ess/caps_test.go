@@ -78,5 +78,5 @@ func TestAStalePriceIsToldWithTheOfferingsThatItKeepsFromBeingBought(t *testing.
 	f := newFixture(t, newFakeCloud(group), func(c *Config) { c.Prices = prices })
 	f.refresh()
 	assert.Equal(t, []string{"SpotPoolProblem: Pool asg-1 (stale_price): nothing can be bought under its price cap: " +
-		"the last prices of " + v100 + " in zone-b, " + a10 + " in zone-a are older than --price-max-age"}, f.events.about("SpotPoolProblem"))
+		"the last prices of " + v100 + " in zone-b, " + a10 + " in zone-a are older than --price-max-age. See what DescribeSpotPriceHistory and DescribePrice answer, in the log."}, f.events.about("SpotPoolProblem"))
 }

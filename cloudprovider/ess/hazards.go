@@ -36,6 +36,7 @@ func (p *Provider) block(pool *pool, problems map[problem]string) {
 		pool.unbuyable = congested
 		problems[problem{pool.id, "congested"}] = congested
 	}
+	queue.noteRefusals(pool.id, p.Clock.Now(), problems)
 	if _, unread := p.unreadSince[pool.id]; unread {
 		pool.unbuyable = "its activities have not been read" // a problem of its own
 	}

@@ -20,14 +20,16 @@ type purchaseNote struct {
 	Targeting    targeting `json:"targeting"`
 	// Configuration is the scaling configuration of the pool at the time.
 	Configuration string `json:"configuration,omitempty"`
-	Count         int    `json:"count,string"`
-	Atomic        bool   `json:"atomic,string,omitempty"`
+	// Owner is Config.Owner of the buyer.
+	Owner  string `json:"owner,omitempty"`
+	Count  int    `json:"count,string"`
+	Atomic bool   `json:"atomic,string,omitempty"`
 }
 
 func (b *purchase) note() purchaseNote {
 	return purchaseNote{
 		Token: b.request.ClientToken, InstanceType: b.offering.InstanceType, Zone: b.offering.Zone,
-		Purchase: b.offering.Purchase, Targeting: b.targeting, Configuration: b.configuration, Count: b.request.Delta, Atomic: b.atomic,
+		Purchase: b.offering.Purchase, Targeting: b.targeting, Configuration: b.configuration, Owner: b.owner, Count: b.request.Delta, Atomic: b.atomic,
 	}
 }
 

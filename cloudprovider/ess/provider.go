@@ -15,6 +15,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -57,6 +58,16 @@ type Config struct {
 	Events EventSink
 	Clock  clock.Clock
 
+	// Problems takes those that stand. Optional: without it they are told as Events all the same.
+	Problems *problems.Board
+	// Owner tells this installation from others that buy in the same scaling groups; it is written into the note of every
+	// purchase. Empty means that others cannot be told.
+	Owner string
+	// Rival says that another autoscaler is set up for the scaling group, and which; empty where none is. Optional.
+	Rival func(poolID string) string
+	// RivalFor is for how long a purchase of another autoscaler is told of. Default 10 min.
+	RivalFor time.Duration
+
 	// ClusterName is the <cluster-name> of the discovery tag k8s.io/cluster-autoscaler/<cluster-name>.
 	// Empty means that nothing is discovered.
 	ClusterName string
@@ -94,6 +105,8 @@ type Provider struct {
 	remover *remover
 	reports *reporter
 	unrest  *unrest
+	// rivals is only used by the refresh.
+	rivals *rivals
 
 	// refreshing admits one refresh at a time; it is never held together with a call of core's.
 	refreshing sync.Mutex
@@ -161,11 +174,18 @@ func New(config Config) (*Provider, error) {
 	if config.ResourceLimiter == nil {
 		config.ResourceLimiter = cloudprovider.NewResourceLimiter(nil, nil)
 	}
+	if config.Problems == nil {
+		config.Problems = problems.NewBoard(config.Events, config.Clock)
+	}
+	if config.RivalFor <= 0 {
+		config.RivalFor = 10 * time.Minute
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Provider{
 		Config: config, specs: specs, ctx: ctx, cancel: cancel,
-		reports:     newReporter(config.Events),
+		reports:     newReporter(config.Problems),
 		unrest:      newUnrest(config.Clock),
+		rivals:      newRivals(),
 		facts:       newFacts(),
 		pools:       map[string]*pool{},
 		handles:     map[string]*Offering{},

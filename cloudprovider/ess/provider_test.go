@@ -3,6 +3,7 @@ package ess
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -24,10 +25,10 @@ const (
 var (
 	errBusy     = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
 	errLost     = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
-	errRefused  = &alicloud.Error{Code: "Forbidden.Unauthorized", Class: alicloud.Unauthorized}
+	errRefused  = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
 	errNoAnswer = errors.New("no answer")
 	// errUncertainRefusal is what the client makes of an attempt without an answer and a refused one after it.
-	errUncertainRefusal = &alicloud.Error{Code: "Forbidden.Unauthorized", Class: alicloud.Unauthorized, Uncertain: true}
+	errUncertainRefusal = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized, Uncertain: true}
 )
 
 func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
@@ -178,15 +179,23 @@ func TestPoolThatIsDeletedLeavesQuietly(t *testing.T) {
 }
 
 func TestLastSnapshotIsServedWhileTheCloudIsAway(t *testing.T) {
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
-	f.cloud.listErr = errLost
-	require.Error(t, f.provider.Refresh(), "nothing is known yet")
-	f.cloud.listErr = nil
-	f.refresh()
-	f.cloud.listErr = errLost
-	f.refresh()
-	assert.Len(t, f.groupIDs(), 4)
-	assert.Len(t, f.events.about("SpotRefreshFailed"), 1)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.cloud.listErr = errLost
+		require.Error(t, f.provider.Refresh(), "nothing is known yet")
+		f.cloud.listErr = nil
+		f.refresh()
+		f.cloud.listErr = errLost
+		for range 10 {
+			f.refresh()
+			time.Sleep(10 * time.Second)
+		}
+		assert.Len(t, f.groupIDs(), 4)
+		assert.Len(t, f.events.about("SpotRefreshFailed"), 1, "once it stands")
+		f.cloud.listErr = nil
+		f.refresh()
+		assert.Len(t, f.events.about("SpotProblemOver"), 1)
+	})
 }
 
 func TestWhatCannotBeBoughtHasNoRoom(t *testing.T) {

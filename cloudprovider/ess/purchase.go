@@ -26,7 +26,9 @@ type purchase struct {
 	atomic    bool
 	// configuration is the scaling configuration of the pool when it was bought.
 	configuration string
-	requested     time.Time
+	// owner is Config.Owner of the process that bought it.
+	owner     string
+	requested time.Time
 	// plan: it is to be planned before it is bought. rest is the token of the purchase that was parted from it for that.
 	plan bool
 	rest string
@@ -112,7 +114,7 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	}
 	bought := &purchase{
 		poolID: pool.id, offering: o.offering, targeting: pool.targeting, atomic: atomic,
-		configuration: pool.group.ActiveScalingConfigurationID, requested: p.Clock.Now(), delivery: newDelivery(),
+		configuration: pool.group.ActiveScalingConfigurationID, owner: p.Owner, requested: p.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: pool.id, Delta: delta, Sync: pool.group.DesiredCapacity != nil},
 	}
 	bought.attempts.bystanders = p.instancesOf(pool.id)

@@ -48,6 +48,8 @@ type queue struct {
 	// congestedAt is when a purchase was given up for the last time, because of congestion; zero once the group took another.
 	congestedAt time.Time
 	congestion  string
+	// refusals are by action, and stand until the action is allowed: see refusal.
+	refusals map[string]refusal
 	// capacityOnly: in spite of SyncActivity a purchase did no more than to raise the group's desired capacity.
 	capacityOnly bool
 }
@@ -214,8 +216,9 @@ func (p *Provider) notAccepted(bought *purchase, err error) {
 	queue, class := p.queueOf(bought.poolID), alicloud.ClassOf(err)
 	bought.attempts.uncertain = bought.attempts.uncertain || alicloud.IsUncertain(err)
 	bought.attempts.trouble = err
+	queue.refuse(err, p.Clock.Now())
 	switch {
-	case sendAgain(class, err):
+	case sendAgain(class, err) || alicloud.NeedsMending(err):
 		if alicloud.CodeOf(err) == alicloud.CodeActivityInProgress {
 			queue.serialUntil = p.Clock.Now().Add(serialFor)
 		}
@@ -248,6 +251,7 @@ func (p *Provider) accept(bought *purchase, scaling alicloud.Scaling) {
 		klog.Warningf("Purchase of %d in pool %s was answered without an activity that would bring it", bought.request.Delta, bought.poolID)
 	}
 	queue.congestedAt, queue.congestion = time.Time{}, ""
+	queue.allow("ScaleWithAdjustment")
 	queueSeconds.WithLabelValues(bought.poolID).Observe(now.Sub(bought.requested).Seconds())
 	purchasedInstances.WithLabelValues(bought.poolID, string(bought.offering.Purchase)).Add(float64(bought.request.Delta))
 }

@@ -43,6 +43,9 @@ func (p *Provider) recall(activities []alicloud.Activity, arrivedBy map[string][
 			}
 			note = purchaseNote{Token: activity.ID, Count: activity.Adding}
 		}
+		if p.isOthers(note) {
+			note.Atomic = false // what came of it is not ours to give back
+		}
 		recalled := recollect(activity, note, !noted, now)
 		if !activity.Ended.IsZero() && activity.Done() {
 			recalled.delivery.endedAt = activity.Ended

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
 const (
@@ -30,6 +30,8 @@ type observation struct {
 	recalled  map[string][]alicloud.Activity
 	instances map[string]alicloud.ScalingInstance
 	problems  map[problem]string
+	// partial is why a part could not be read, so that what was read before stands for it.
+	partial error
 }
 
 // Refresh takes a new snapshot. When it fails the last good one is served: only the very first failure is an error,
@@ -52,6 +54,7 @@ func (p *Provider) Refresh() error {
 	offerings := p.rebuild(seen)
 	p.Prices.SetOfferings(offerings)
 	p.reports.settle(seen.problems)
+	p.settleRefresh(seen.partial)
 	refreshSeconds.Observe(p.Clock.Since(started).Seconds())
 	lastRefresh.Set(float64(p.Clock.Now().UnixNano()) / 1e9)
 	return nil
@@ -59,12 +62,21 @@ func (p *Provider) Refresh() error {
 
 func (p *Provider) refreshFailed(err error) error {
 	refreshErrors.Inc()
+	p.settleRefresh(err)
 	if p.neverRefreshed() {
 		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", p.Region, err)
 	}
 	klog.Errorf("Refresh failed, going on with the last snapshot: %v", err)
-	p.Events.Eventf(apiv1.EventTypeWarning, "SpotRefreshFailed", "Going on with the last snapshot: %v", err)
 	return nil
+}
+
+// settleRefresh enters whether the pools could be read.
+func (p *Provider) settleRefresh(err error) {
+	if err == nil {
+		p.Problems.Settle(problems.Refresh)
+		return
+	}
+	p.Problems.Settle(problems.Refresh, problems.Of(err))
 }
 
 func (p *Provider) neverRefreshed() bool {
@@ -89,12 +101,13 @@ func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, er
 	if seen.instances, err = p.listInstances(ctx, seen.managed); err != nil {
 		return nil, err
 	}
+	p.noteRivals(ctx, seen)
 	if err := p.facts.update(ctx, p.Cloud, now, seen.groups, seen.instances); err != nil {
 		if p.neverRefreshed() {
 			return nil, err
 		}
 		klog.Warningf("Going on with what is known: %v", err)
-		p.Events.Eventf(apiv1.EventTypeWarning, "SpotRefreshFailed", "Going on with what is known: %v", err)
+		seen.partial = err
 	}
 	return seen, nil
 }
@@ -123,7 +136,7 @@ func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) 
 		}
 		for id := range p.specs {
 			if _, exists := found[id]; !exists {
-				problems[problem{id, "not_found"}] = "the scaling group named in --nodes does not exist"
+				problems[problem{id, "not_found"}] = "the scaling group named in --nodes does not exist in " + p.Region
 			}
 		}
 	}
@@ -134,6 +147,7 @@ func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) 
 	groups := make([]alicloud.ScalingGroup, 0, len(found))
 	for _, id := range sets.List(sets.KeySet(found)) {
 		groups = append(groups, found[id])
+		p.noteOtherClusters(found[id], problems)
 	}
 	return groups, nil
 }

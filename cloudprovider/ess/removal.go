@@ -113,6 +113,7 @@ func (p *Provider) accepted(poolID, activityID string, ids []string) {
 			going.activityID, going.accepted = activityID, p.Clock.Now()
 		}
 	}
+	p.queueOf(poolID).allow("RemoveInstances")
 	p.mu.Unlock()
 	removedInstances.WithLabelValues(poolID).Add(float64(len(ids)))
 	klog.Infof("Pool %s: gave back %v (activity %s)", poolID, ids, activityID)
@@ -125,6 +126,7 @@ func (p *Provider) refused(batch *removalBatch, ids []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.retally()
+	p.queueOf(batch.poolID).refuse(err, p.Clock.Now())
 	for _, id := range ids {
 		delete(p.removals, id)
 		batch.failures[id] = err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
 // pollTimeout bounds one poll, the client's own retries included: a cloud that hangs is asked again soon.
@@ -23,6 +24,7 @@ func (c *Controller) pollUntilDone(ctx context.Context) {
 			pollFailures.Inc()
 			klog.FromContext(ctx).Error(err, "Polling for notices failed; what is known stands")
 		}
+		c.settlePoll(ctx, err)
 		pause := c.Clock.NewTimer(c.pause(requests))
 		select {
 		case <-ctx.Done():
@@ -30,6 +32,20 @@ func (c *Controller) pollUntilDone(ctx context.Context) {
 			return
 		case <-pause.C():
 		}
+	}
+}
+
+// settlePoll enters whether notices could be asked for.
+func (c *Controller) settlePoll(ctx context.Context, err error) {
+	switch {
+	case c.Problems == nil || ctx.Err() != nil:
+	case err == nil:
+		c.Problems.Settle(problems.Poll)
+	case errors.Is(err, errNothingShown):
+		mend := alicloud.Remedies[alicloud.NotAllowed].Mend
+		c.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Mend: mend, Transient: true})
+	default:
+		c.Problems.Settle(problems.Poll, problems.Of(err))
 	}
 }
 

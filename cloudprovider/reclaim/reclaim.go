@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
 const (
@@ -93,6 +94,8 @@ type Config struct {
 	// Replaced says whether what is on the Node has a place elsewhere, there or bought, so that the drain may begin. It must
 	// be cheap. Where it is nil, nothing is waited for.
 	Replaced func(node string) bool
+	// Problems takes whether the cloud can be asked for notices. Optional.
+	Problems *problems.Board
 	// ReplaceWait is how long after its notice a Node's drain waits for Replaced at most. It defaults to DefaultReplaceWait.
 	ReplaceWait time.Duration
 }

@@ -152,6 +152,21 @@ func (a *Autoscaler) Log(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
+// Readyz is what the process says of its readiness, in full.
+func (a *Autoscaler) Readyz(ctx context.Context) (ready bool, text string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/readyz?verbose", nil)
+	if err != nil {
+		return false, "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode == http.StatusOK, string(body), err
+}
+
 // Metrics scrapes the process.
 func (a *Autoscaler) Metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/metrics", nil)

@@ -22,6 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -39,6 +40,9 @@ const (
 type parts struct {
 	informers  informers.SharedInformerFactory
 	overrides  *overrides
+	ack        *ackAutoscaler
+	problems   *problems.Board
+	status     *statusWriter
 	prices     *pricing.Book
 	jobs       *jobs.Registry
 	reclaimer  *reclaim.Controller
@@ -52,14 +56,18 @@ type parts struct {
 
 // autoscale builds the parts and runs them until ctx ends or one of them fails. It returns nil when ctx ended, after
 // the loop under way.
-func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, snapshotter debuggingsnapshot.DebuggingSnapshotter) error {
+func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	p, err := build(ctx, config, snapshotter)
 	if err != nil {
 		return err
 	}
 	health.StartMonitoring()
-	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers} {
+	ready.lead(p.problems)
+	group.Go(func() error { p.status.run(ctx); return nil })
+	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers} {
 		defer factory.Shutdown()
 		factory.Start(ctx.Done())
 		if err := listAll(ctx, factory); err != nil {
@@ -97,7 +105,7 @@ func notIfDone(ctx context.Context, err error) error {
 
 // loop runs core's loop each time the trigger says so.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
-	if err := p.firstRefresh(ctx); err != nil {
+	if err := p.firstRefresh(ctx, health); err != nil {
 		return notIfDone(ctx, err)
 	}
 	p.awaitPrices(ctx)
@@ -121,8 +129,11 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 
 // firstRefresh waits for the first look at the pools. Core begins its first loop with cleaning the taints that a killed
 // predecessor left on nodes of ours, once, and before it refreshes: without pools no node would be ours.
-func (p *parts) firstRefresh(ctx context.Context) error {
+//
+// However long that takes, the process is as alive as it would be after another start: what is wrong is in /readyz.
+func (p *parts) firstRefresh(ctx context.Context, health *metrics.HealthCheck) error {
 	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(context.Context) (bool, error) {
+		health.UpdateLastSuccessfulRun(time.Now())
 		err := p.provider.Refresh()
 		if err != nil {
 			klog.Errorf("Will try again in %v: %v", firstRefreshRetry, err)
@@ -167,6 +178,12 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
 	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 
+	p.problems = problems.NewBoard(events, config.Clock)
+	p.status = &statusWriter{
+		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + statusSuffix,
+		identity: config.Identity, board: p.problems, clock: config.Clock,
+	}
+
 	var err error
 	if config.Autoscaling.ProvisioningRequestEnabled {
 		if p.provisioning, err = newProvisioning(config); err != nil {
@@ -186,11 +203,13 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if p.overrides, err = newOverrides(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {
 		return nil, err
 	}
+	p.ack = newACKAutoscaler(config.Kube, config.Autoscaling.ConfigNamespace)
 	p.prices = pricing.NewBook(pricing.BookOptions{
 		Source: config.Cloud, Interval: config.PriceRefreshInterval, MaxAge: config.PriceMaxAge, Clock: config.Clock,
 	})
 	if p.provider, err = ess.New(ess.Config{
-		Cloud: config.Cloud, Prices: p.prices, Events: events, Clock: config.Clock,
+		Cloud: config.Cloud, Prices: p.prices, Events: events, Problems: p.problems, Clock: config.Clock,
+		Owner: owner(ctx, config), Rival: p.ack.manages, RivalFor: rivalsFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Doomed:          p.reclaimer.Doomed, Occupied: p.reclaimer.Occupied, Overrides: p.overrides.of, Wake: p.trigger.Notify,
@@ -228,7 +247,7 @@ func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods
 		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
 		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
 		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed, OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
-		Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
+		Problems: p.problems, Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
 	})
 	return drains, err
 }

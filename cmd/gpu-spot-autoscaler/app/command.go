@@ -32,7 +32,7 @@ scaling groups of one region that are tagged
   ` + api.TagEnabled + `=true
   ` + api.TagCluster + `<cluster-name>=owned
 
-and those given by --nodes. Credentials come from the environment, in this order: an access key
+and those given by --nodes. Credentials come from --credentials-dir, else from the environment, in this order: an access key
 (ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET), a service account's token (RRSA), the RAM role of the instance.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

@@ -46,7 +46,7 @@ func NewConfig(opts *options.Options) (*Config, error) {
 		return nil, fmt.Errorf("make the Kubernetes client for leader election: %w", err)
 	}
 	if c.Cloud, err = alicloud.New(alicloud.Options{
-		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, UserAgent: opts.Autoscaling.UserAgent, Clock: c.Clock,
+		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, CredentialsDir: opts.CredentialsDir, UserAgent: opts.Autoscaling.UserAgent, Clock: c.Clock,
 	}); err != nil {
 		return nil, err
 	}

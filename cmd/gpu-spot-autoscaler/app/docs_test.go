@@ -13,6 +13,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -34,6 +35,29 @@ func (n *names) MustRegister(collectors ...prometheus.Collector) {
 	}
 }
 
+func TestOperatorsCanReadUpWhyCallsFailInTheWordsOfTheEvents(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## What stands in the way\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := map[alicloud.Reason]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_]+) (\|.*)$`).FindAllStringSubmatch(section, -1) {
+		rows[alicloud.Reason(row[1])] = row[2]
+	}
+	delete(rows, "reason") // the head
+	for reason, remedy := range alicloud.Remedies {
+		if row := rows[reason]; !strings.Contains(row, "| "+remedy.Cause+" |") || !strings.Contains(row, "| "+remedy.Mend) {
+			t.Errorf("docs/operations.md does not say of %s: %s. %s", reason, remedy.Cause, remedy.Mend)
+		}
+		delete(rows, reason)
+	}
+	for reason := range rows {
+		t.Errorf("docs/operations.md explains the reason %s, which does not exist", reason)
+	}
+}
+
 func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {
@@ -41,7 +65,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		alicloud.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
+		alicloud.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

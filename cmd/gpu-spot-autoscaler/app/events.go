@@ -2,13 +2,17 @@ package app
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
@@ -35,13 +39,24 @@ func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) rec
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: options.Name})
 }
 
+// lookUp is how often the Deployment is looked for while the API server has a bad moment, some seconds long.
+var lookUp = wait.Backoff{Steps: 5, Duration: 200 * time.Millisecond, Factor: 2}
+
 // newDeploymentEvents looks the Deployment up once, for its UID, by which kubectl describe finds Events. Without the
 // right to, or without a Deployment, Events are recorded all the same.
 func newDeploymentEvents(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, namespace, name string) *deploymentEvents {
 	ref := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: name}
-	if deployment, err := client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
-		ref.UID = deployment.UID
-	} else {
+	err := retry.OnError(lookUp, func(err error) bool {
+		return !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && ctx.Err() == nil
+	},
+		func() error {
+			deployment, err := client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err == nil {
+				ref.UID = deployment.UID
+			}
+			return err
+		})
+	if err != nil {
 		klog.V(1).Infof("Events will not show in kubectl describe deployment: %v", err)
 	}
 	return &deploymentEvents{recorder: recorder, deployment: ref}

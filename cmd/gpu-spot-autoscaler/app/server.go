@@ -26,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -44,6 +45,7 @@ func Run(ctx context.Context, config *Config) error {
 	registerMetrics(config.Autoscaling.EmitPerNodeGroupMetrics)
 	health := metrics.NewHealthCheck(config.Autoscaling.MaxInactivityTime, config.Autoscaling.MaxFailingTime)
 	snapshotter := snapshotter{debuggingsnapshot.NewDebuggingSnapshotter(config.Autoscaling.DebuggingSnapshotEnabled)}
+	ready := &readiness{}
 	watchdog := leaderelection.NewLeaderHealthzAdaptor(config.LeaderElection.LeaseDuration.Duration)
 
 	listener, err := net.Listen("tcp", config.Autoscaling.Address)
@@ -56,12 +58,12 @@ func Run(ctx context.Context, config *Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(ctx, listener, handler(config, health, snapshotter, watchdog)) })
+	group.Go(func() error { return serve(ctx, listener, handler(config, health, ready, snapshotter, watchdog)) })
 	group.Go(func() error { return serveNotices(ctx, config) })
 	group.Go(func() error {
 		defer cancel()
 		return lead(ctx, config, watchdog, func(ctx context.Context) error {
-			return autoscale(ctx, config, health, snapshotter)
+			return autoscale(ctx, config, health, ready, snapshotter)
 		})
 	})
 	return group.Wait()
@@ -96,11 +98,12 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	return nil
 }
 
-// handler is what Cluster Autoscaler serves, and /healthz.
-func handler(config *Config, health *metrics.HealthCheck, snapshotter debuggingsnapshot.DebuggingSnapshotter, watchdog healthz.HealthChecker) http.Handler {
+// handler is what Cluster Autoscaler serves, /healthz and /readyz.
+func handler(config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter, watchdog healthz.HealthChecker) http.Handler {
 	mux := mux.NewPathRecorderMux("gpu-spot-autoscaler")
 	mux.Handle("/metrics", legacyregistry.Handler())
 	mux.HandleFunc("/health-check", health.ServeHTTP)
+	mux.Handle("/readyz", ready)
 	healthz.InstallHandler(mux, healthz.PingHealthz, watchdog)
 	if config.Autoscaling.DebuggingSnapshotEnabled {
 		mux.HandleFunc("/snapshotz", snapshotter.ResponseHandler)
@@ -119,6 +122,7 @@ func registerMetrics(perNodeGroup bool) {
 		metrics.RegisterAll(perNodeGroup)
 		registry := legacyregistry.Registerer()
 		alicloud.RegisterMetrics(registry)
+		problems.RegisterMetrics(registry)
 		ess.RegisterMetrics(registry)
 		processors.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)

@@ -49,7 +49,7 @@ func TestHandler(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			config := &Config{Options: &options.Options{Autoscaling: test.autoscaling}}
-			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), debuggingsnapshot.NewDebuggingSnapshotter(false), watchdog())
+			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, debuggingsnapshot.NewDebuggingSnapshotter(false), watchdog())
 			response := httptest.NewRecorder()
 			served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, test.path, nil))
 			assert.Equal(t, test.status, response.Code)

@@ -50,6 +50,8 @@ type Options struct {
 	Region      string
 	CloudScheme string
 	Endpoints   alicloud.Endpoints
+	// CredentialsDir is the folder with the access key; empty means that the environment has the credentials.
+	CredentialsDir string
 
 	// SettleWindow is how long no new GPU pod of a kind must have appeared before capacity is bought for it.
 	SettleWindow time.Duration
@@ -100,6 +102,8 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Region, "region", os.Getenv("ALIBABA_CLOUD_REGION_ID"),
 		"Region of the scaling groups, such as cn-hangzhou. Required. Default: $ALIBABA_CLOUD_REGION_ID.")
 	fs.StringVar(&o.CloudScheme, "cloud-scheme", "https", "How to speak to Alibaba Cloud: https or http.")
+	fs.StringVar(&o.CredentialsDir, "credentials-dir", "",
+		"Folder with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read again when they change. Default: credentials come from the environment.")
 	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba's of the region.")

@@ -35,6 +35,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --deployment-name={{ .Release.Name }}
 - --leader-elect-resource-name={{ .Release.Name }}
 - --v={{ .Values.logLevel }}
+{{- if and .Values.credentials.secretName (not (include "rrsa" .)) }}
+- --credentials-dir=/etc/gpu-spot/credentials
+{{- end }}
 {{- if .Values.provisioningRequests.enabled }}
 - --enable-provisioning-requests
 {{- end }}

@@ -1,0 +1,119 @@
+package problems
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+type told struct{ said []string }
+
+func (s *told) Eventf(_, reason, format string, args ...any) {
+	s.said = append(s.said, reason+": "+fmt.Sprintf(format, args...))
+}
+
+// heard empties and returns what was told.
+func (s *told) heard() []string {
+	said := s.said
+	s.said = nil
+	return said
+}
+
+func newBoard() (*Board, *told, *clocktesting.FakePassiveClock) {
+	events, clk := &told{}, clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	return NewBoard(events, clk), events, clk
+}
+
+var badTag = Problem{Pool: "asg-1", Reason: "tags", Cause: "tag x does not parse", Mend: "Correct the tag."}
+
+func TestAProblemIsToldOnceThenEveryHourAndThatItIsOver(t *testing.T) {
+	board, events, clk := newBoard()
+	const text = "SpotPoolProblem: Pool asg-1 (tags): tag x does not parse. Correct the tag."
+	var said []string
+	for range 3 * 60 {
+		board.Settle(Pools, badTag)
+		said = append(said, events.heard()...)
+		clk.SetTime(clk.Now().Add(time.Minute))
+	}
+	assert.Equal(t, []string{text, text, text, text}, said, "before the API server forgets it")
+	assert.Equal(t, 1.0, testutil.ToFloat64(standingProblems.WithLabelValues("pools", "tags")))
+	board.Settle(Pools)
+	assert.Equal(t, []string{"SpotProblemOver: Over after 3h0m0s: Pool asg-1 (tags): tag x does not parse. Correct the tag."}, events.heard())
+	assert.Empty(t, board.Report().Problems)
+	assert.Zero(t, testutil.CollectAndCount(standingProblems))
+}
+
+func TestWhatIsWrongElsewhereStands(t *testing.T) {
+	board, events, _ := newBoard()
+	board.Settle(Pools, badTag)
+	board.Settle(Refresh)
+	board.Settle(Poll, Problem{Reason: "clock_skew", Cause: "the clock is wrong"})
+	assert.Len(t, events.heard(), 2)
+	report := board.Report()
+	require.Len(t, report.Problems, 2)
+	assert.Equal(t, "poll clock_skew: the clock is wrong", report.Problems[0].Line(report.Problems[0].Source), "what concerns all stands first")
+	assert.Equal(t, "pools asg-1 tags: tag x does not parse. Correct the tag.", report.Problems[1].Line(report.Problems[1].Source))
+}
+
+func TestWhatOftenPassesIsToldOnlyWhenItStays(t *testing.T) {
+	board, events, clk := newBoard()
+	away := Problem{Reason: "unreachable", Cause: "no answer", Transient: true}
+	board.Settle(Refresh, away)
+	assert.Empty(t, events.heard())
+	assert.Len(t, board.Report().Problems, 1, "whoever asks is told")
+	board.Settle(Refresh)
+	assert.Empty(t, events.heard(), "nobody has heard of it")
+	board.Settle(Refresh, away)
+	clk.SetTime(clk.Now().Add(patience))
+	board.Settle(Refresh, away)
+	assert.Equal(t, []string{"SpotRefreshFailed: The pools cannot be read (unreachable): no answer"}, events.heard())
+}
+
+func TestAProblemOfAPoolThatChangesIsToldAgain(t *testing.T) {
+	board, events, _ := newBoard()
+	for _, cause := range []string{"tag x does not parse", "tag x does not parse", "tag y does not parse"} {
+		changing := badTag
+		changing.Cause = cause
+		board.Settle(Pools, changing)
+	}
+	assert.Len(t, events.heard(), 2)
+}
+
+func TestWhatCallsAnswerIsNotToldAgainWhereOnlyItsWordsChange(t *testing.T) {
+	board, events, _ := newBoard()
+	for n := range 3 {
+		board.Settle(Refresh, Problem{Reason: "not_allowed", Cause: fmt.Sprint("call ", n)})
+	}
+	assert.Len(t, events.heard(), 1)
+	assert.Equal(t, "call 2", board.Report().Problems[0].Cause, "whoever asks hears the last")
+}
+
+func TestTheLeaderIsReadyOnceItHasReadThePoolsAndAskedForNotices(t *testing.T) {
+	board, events, clk := newBoard()
+	board.Settle(Refresh, Of(&alicloud.Error{Service: "ess", Action: "DescribeScalingGroups", Code: "SignatureDoesNotMatch", Class: alicloud.Unauthorized}))
+	require.Len(t, events.heard(), 1)
+	board.Settle(Pools) // says nothing of whether it could be read
+	board.Settle(Poll)
+	assert.False(t, board.Report().Ready)
+	assert.Zero(t, testutil.ToFloat64(leaderCondition.WithLabelValues("refreshed")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(leaderCondition.WithLabelValues("polled")))
+
+	clk.SetTime(clk.Now().Add(time.Minute))
+	board.Settle(Refresh)
+	assert.True(t, board.Report().Ready)
+	assert.Contains(t, events.heard(), "SpotLeaderReady: The pools were read and reclaim notices asked for, 1m0s after this replica became the leader")
+	assert.Equal(t, 1.0, testutil.ToFloat64(leaderCondition.WithLabelValues("refreshed")))
+
+	board.Settle(Refresh, Of(errors.New("away")))
+	board.Settle(Refresh)
+	assert.True(t, board.Report().Ready, "what comes later is a problem, and told as such")
+	assert.Empty(t, events.heard())
+}

@@ -1,0 +1,9 @@
+package problems
+
+import "gpu-spot-autoscaler/cloudprovider/alicloud"
+
+// Of returns the problem that a failed call to Alibaba Cloud shows.
+func Of(err error) Problem {
+	d := alicloud.Diagnose(err)
+	return Problem{Reason: string(d.Reason), Cause: d.Cause, Mend: d.Mend, Transient: d.Transient}
+}

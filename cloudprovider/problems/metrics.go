@@ -1,0 +1,28 @@
+package problems
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// conditions are what has to have succeeded once before a leader counts as ready, and how metrics call it.
+var conditions = map[Source]string{Refresh: "refreshed", Poll: "polled"}
+
+var (
+	leaderCondition = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_leader_condition",
+		Help: "1 once the leader has read the pools (refreshed), and asked for reclaim notices (polled); 0 as long as it has not. Absent from replicas that do not lead.",
+	}, []string{"condition"})
+	standingProblems = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_standing_problems",
+		Help: "Problems that stand, by what they were met in (refresh, poll, pools) and by reason.",
+	}, []string{"source", "reason"})
+)
+
+// RegisterMetrics registers the metrics of this package. It panics if they are registered already.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(leaderCondition, standingProblems) }
+
+// expose sets the gauge. Needs b.mu.
+func (b *Board) expose() {
+	standingProblems.Reset()
+	for k := range b.standing {
+		standingProblems.WithLabelValues(string(k.source), k.reason).Inc()
+	}
+}

@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/problems"
+)
+
+// unheard is where nobody listens.
+type unheard struct{}
+
+func (unheard) Eventf(string, string, string, ...any) {}
+
+func askReadyz(r *readiness, target string) (int, string) {
+	response := httptest.NewRecorder()
+	r.ServeHTTP(response, httptest.NewRequest(http.MethodGet, target, nil))
+	return response.Code, response.Body.String()
+}
+
+func TestReadinessOfAReplica(t *testing.T) {
+	r := &readiness{}
+	code, text := askReadyz(r, "/readyz?verbose")
+	assert.Equal(t, 200, code, "a standby is ready, whatever it could do")
+	assert.Contains(t, text, "standby")
+	code, text = askReadyz(r, "/readyz")
+	assert.Equal(t, 200, code)
+	assert.Equal(t, "ok", text)
+
+	board := problems.NewBoard(unheard{}, clock.RealClock{})
+	r.lead(board)
+	board.Settle(problems.Poll)
+	board.Settle(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Mend: "Correct it."})
+	for _, target := range []string{"/readyz", "/readyz?verbose"} {
+		code, text = askReadyz(r, target)
+		assert.Equal(t, 500, code)
+		assert.Contains(t, text, "[-]refresh failed")
+		assert.Contains(t, text, "[+]poll ok")
+		assert.Contains(t, text, "\n[!]refresh wrong_secret: the secret is wrong. Correct it.\n", "a failure says why")
+	}
+	board.Settle(problems.Refresh)
+	board.Settle(problems.Pools, problems.Problem{Reason: "no_pools", Cause: "there are none"})
+	code, text = askReadyz(r, "/readyz?verbose")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, text, "[!]pools no_pools: there are none\n", "what stands is told of one that is ready, too")
+}
+
+// reporter is a writer of a board, and its ConfigMap.
+func reporter(client *fake.Clientset) *statusWriter {
+	return &statusWriter{client: client, namespace: "kube-system", name: "a-status", identity: "a-0",
+		board: problems.NewBoard(unheard{}, clock.RealClock{}), clock: clock.RealClock{}}
+}
+
+func statusIn(t *testing.T, client *fake.Clientset) string {
+	t.Helper()
+	configMap, err := client.CoreV1().ConfigMaps("kube-system").Get(context.Background(), "a-status", metav1.GetOptions{})
+	require.NoError(t, err)
+	return configMap.Data["status"]
+}
+
+func TestStatusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var away atomic.Bool
+		var writes atomic.Int32
+		client.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes.Add(1)
+			return away.Load(), nil, errors.New("no connection")
+		})
+		s := reporter(client)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); s.run(ctx) }()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		assert.Contains(t, statusIn(t, client), "leader: a-0")
+		assert.Contains(t, statusIn(t, client), "ready: false")
+
+		away.Store(true)
+		s.board.Settle(problems.Poll, problems.Problem{Reason: "clock_skew", Cause: "wrong", Mend: "Set it."})
+		time.Sleep(time.Minute)
+		away.Store(false)
+		time.Sleep(2 * statusPause)
+		assert.Contains(t, statusIn(t, client), "reason: clock_skew", "what failed is tried again")
+
+		before := writes.Load()
+		time.Sleep(time.Hour)
+		assert.InDelta(t, int(time.Hour/statusAge), int(writes.Load()-before), 1, "so that a status without a writer is known")
+		s.board.Settle(problems.Poll)
+		s.board.Settle(problems.Refresh)
+		time.Sleep(2 * statusPause)
+		assert.Contains(t, statusIn(t, client), "ready: true")
+		assert.Contains(t, statusIn(t, client), "problems: []")
+	})
+}
+
+func TestStatusIsBounded(t *testing.T) {
+	s := reporter(fake.NewClientset())
+	var many []problems.Problem
+	for n := range 5000 {
+		many = append(many, problems.Problem{Pool: fmt.Sprint("asg-", n), Reason: "tags", Cause: strings.Repeat("é", 5000)})
+	}
+	s.board.Settle(problems.Pools, many...)
+	text := s.render(time.Now())
+	assert.Less(t, len(text), 200<<10, "an object holds 1 MiB")
+	assert.Contains(t, text, "leftOut: 4950")
+}
+
+func TestWhatACKsAutoscalerManages(t *testing.T) {
+	for name, test := range map[string]struct {
+		namespace string
+		data      string
+		want      bool
+	}{
+		"the group":                     {"kube-system", `{"scaling_configurations":{"asg-1":{"id":"asg-1"}}}`, true},
+		"another whose name begins so":  {"kube-system", `{"scaling_configurations":{"asg-12":{"id":"asg-12"}}}`, false},
+		"where it cannot be looked at":  {"elsewhere", `{"scaling_configurations":{"asg-1":{"id":"asg-1"}}}`, false},
+		"what nobody knows the form of": {"kube-system", "asg-1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(&apiv1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: ackMeta}, Data: map[string]string{"autoscaler-meta": test.data},
+			})
+			ack := newACKAutoscaler(client, test.namespace)
+			ack.informers.Start(t.Context().Done())
+			ack.informers.WaitForCacheSync(t.Context().Done())
+			assert.Equal(t, test.want, ack.manages("asg-1") != "")
+		})
+	}
+}
