@@ -19,6 +19,8 @@ type Source interface {
 	// SpotPriceHistory returns the prices of a type in a zone, or in all where zoneID is "".
 	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, since time.Time) ([]alicloud.SpotPrice, error)
 	OnDemandPrice(ctx context.Context, instanceType, zoneID string) (float64, error)
+	// Currency is that of all prices; empty while it is not known.
+	Currency() string
 }
 
 // BookOptions configure a Book. Only Source is required.
@@ -143,6 +145,9 @@ func (b *Book) Price(o Offering) (float64, bool) {
 	defer b.mu.RUnlock()
 	return b.prices.of(o, ever)
 }
+
+// Currency is that of all prices; empty while it is not known.
+func (b *Book) Currency() string { return b.options.Source.Currency() }
 
 // FreshPrice is Price as far as it was seen within the maximum age, so that a cap can be held against it. Where the spot
 // price is older, an on-demand price that is not stands in for it: "the market price can be up to the pay-as-you-go price"

@@ -70,6 +70,8 @@ func (m *market) OnDemandPrice(ctx context.Context, instanceType, zone string) (
 	return m.onDemand[instanceType+" "+zone], nil
 }
 
+func (m *market) Currency() string { return "CNY" }
+
 func (m *market) change(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

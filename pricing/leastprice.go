@@ -37,6 +37,8 @@ type Candidate struct {
 	// Price is the market's for all the nodes together per hour; it is 0 where Priced is false.
 	Price  float64
 	Priced bool
+	// Currency is that of Price; empty where it is not known.
+	Currency string
 	// Surcharge is the part by which the price counts for more, because instances are being reclaimed.
 	Surcharge float64
 }
@@ -66,11 +68,11 @@ func (c Candidate) String() string {
 	case !c.Priced:
 		return line + ", price unknown"
 	case c.Pods == 0:
-		line += fmt.Sprintf(", %.3f per hour", c.Price)
+		line += fmt.Sprintf(", %s per hour", Amount(c.Price, c.Currency))
 	case c.GPUs == 0:
-		line += fmt.Sprintf(", %.3f per hour, %.3f per CPU-hour", c.Price, c.Cost())
+		line += fmt.Sprintf(", %s per hour, %s per CPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	default:
-		line += fmt.Sprintf(", %.3f per hour, %.3f per GPU-hour", c.Price, c.Cost())
+		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
 	if c.Surcharge > 0 {
 		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", 1+c.Surcharge)
@@ -78,9 +80,18 @@ func (c Candidate) String() string {
 	return line
 }
 
-// marketPricer is a PricingModel that knows the price without its surcharge. Model is one.
+// Amount is a sum of money as people are told of it.
+func Amount(amount float64, currency string) string {
+	if currency == "" {
+		return fmt.Sprintf("%.3f", amount)
+	}
+	return fmt.Sprintf("%.3f %s", amount, currency)
+}
+
+// marketPricer is a PricingModel that knows the price without its surcharge, and its currency. Model is one.
 type marketPricer interface {
 	MarketPrice(node *apiv1.Node) (perHour float64, known bool)
+	Currency() string
 }
 
 // LeastPrice is an expander for Cluster Autoscaler. It chooses the option that costs least for what it helps; among
@@ -154,6 +165,7 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 	}
 	c.Price, c.Priced = price*float64(option.NodeCount), true
 	if model, ok := l.model.(marketPricer); ok {
+		c.Currency = model.Currency()
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
 			c.Price, c.Surcharge = market*float64(option.NodeCount), price/market-1
 		}

@@ -111,9 +111,9 @@ func TestDecisionInNumbers(t *testing.T) {
 	opts, infos, model := options([]bid{{"x", 5, 2, 4, 1}, {"y", 0, 1, 4, 1}, {"z", 3, 1, 1, 0}})
 	var d Decision
 	leastPrice(model, func(got Decision) { d = got }).BestOption(opts, infos)
-	assert.Equal(t, Candidate{NodeGroup: "x", Nodes: 2, Pods: 4, GPUs: 4, CPUs: 8, Price: 10, Priced: true}, d.Chosen)
-	assert.Equal(t, "x: 2 nodes for 4 pods, 10.000 per hour, 2.500 per GPU-hour", d.Chosen.String())
-	assert.Equal(t, "z: 1 nodes for 1 pods, 3.000 per hour, 1.500 per CPU-hour", d.RunnerUp.String())
+	assert.Equal(t, Candidate{NodeGroup: "x", Nodes: 2, Pods: 4, GPUs: 4, CPUs: 8, Price: 10, Priced: true, Currency: "CNY"}, d.Chosen)
+	assert.Equal(t, "x: 2 nodes for 4 pods, 10.000 CNY per hour, 2.500 CNY per GPU-hour", d.Chosen.String())
+	assert.Equal(t, "z: 1 nodes for 1 pods, 3.000 CNY per hour, 1.500 CNY per CPU-hour", d.RunnerUp.String())
 	assert.Equal(t, 2, d.Alternatives)
 	assert.Equal(t, "y: 1 nodes for 4 pods, price unknown", Candidate{NodeGroup: "y", Nodes: 1, Pods: 4}.String())
 	assert.Equal(t, "m: 2 nodes, 6.000 per hour", Candidate{NodeGroup: "m", Nodes: 2, Price: 6, Priced: true}.String(), "for the minimum of a pool")

@@ -21,6 +21,8 @@ var ErrNoPrice = errors.New("no price is known")
 type Prices interface {
 	Price(Offering) (float64, bool)
 	Known() map[Offering]float64
+	// Currency is that of all prices; empty while it is not known.
+	Currency() string
 }
 
 // Shape is what an instance type consists of.
@@ -61,6 +63,9 @@ func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, erro
 	}
 	return perHour * hours(start, end), nil
 }
+
+// Currency is that of the prices; empty while it is not known.
+func (m *Model) Currency() string { return m.config.Prices.Currency() }
 
 // MarketPrice is NodePrice for an hour, without the surcharge; false where it is unknown.
 func (m *Model) MarketPrice(node *apiv1.Node) (float64, bool) { return m.perHour(node, nil) }

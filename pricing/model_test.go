@@ -20,6 +20,7 @@ func (l list) Price(o Offering) (float64, bool) {
 	return price, ok
 }
 func (l list) Known() map[Offering]float64 { return l }
+func (l list) Currency() string            { return "CNY" }
 
 var priceList = list{
 	{InstanceType: v100, Zone: "a", Spot: true}: 4,

@@ -23,6 +23,8 @@ type Client struct {
 	creds   *credentialCache
 	// recyclingFilter is the spelling of the filter that was found to work, nil until then.
 	recyclingFilter atomic.Pointer[string]
+	// currency is that of the account, nil until a price was read.
+	currency atomic.Pointer[string]
 
 	mu   sync.Mutex
 	idle []*line

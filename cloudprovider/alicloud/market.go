@@ -34,6 +34,7 @@ func (c *Client) SpotPriceHistory(ctx context.Context, instanceType, zoneID stri
 		if err != nil {
 			return nil, err
 		}
+		c.noteCurrency(r.Currency)
 		prices = append(prices, convert(r.SpotPrices.SpotPriceType, spotPrice)...)
 		if r.NextOffset <= offset || len(r.SpotPrices.SpotPriceType) == 0 {
 			break
@@ -42,6 +43,21 @@ func (c *Client) SpotPriceHistory(ctx context.Context, instanceType, zoneID stri
 	}
 	slices.SortStableFunc(prices, func(a, b SpotPrice) int { return a.Time.Compare(b.Time) })
 	return prices, nil
+}
+
+// Currency is that of all prices, such as "CNY" or "USD": an account has one. It is empty until a price was read.
+// Source: Currency in the replies of DescribeSpotPriceHistory and DescribePrice, ECS 2014-05-26.
+func (c *Client) Currency() string {
+	if known := c.currency.Load(); known != nil {
+		return *known
+	}
+	return ""
+}
+
+func (c *Client) noteCurrency(currency string) {
+	if currency != "" {
+		c.currency.Store(&currency)
+	}
 }
 
 func spotPrice(p *ecsapi.SpotPriceType) SpotPrice {
@@ -74,6 +90,7 @@ func (c *Client) price(ctx context.Context, instanceType, zoneID, diskCategory s
 		return 0, err
 	}
 	whole := r.PriceInfo.Price
+	c.noteCurrency(whole.Currency)
 	for _, d := range whole.DetailInfos.DetailInfo {
 		if d.Resource == "instanceType" && d.TradePrice > 0 {
 			return d.TradePrice, nil

@@ -352,6 +352,7 @@ func (f *fakeCloud) end(activityID, code string, created ...string) {
 
 type fixedPrices map[pricing.Offering]float64
 
+func (fixedPrices) Currency() string                { return "CNY" }
 func (fixedPrices) SetOfferings([]pricing.Offering) {}
 func (f fixedPrices) Price(offering pricing.Offering) (float64, bool) {
 	price, ok := f[offering]

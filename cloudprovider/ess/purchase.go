@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // purchase is one request for instances, from before it is sent until all that it brought, and all that it failed to
@@ -136,7 +137,7 @@ func (p *Provider) enter(o *Offering, delta int, atomic bool) (*purchase, error)
 	p.retally()
 	price := "an unknown price"
 	if perHour, ok := p.priceOf(pool, o.offering); ok {
-		price = fmt.Sprintf("%.3f an hour", perHour)
+		price = pricing.Amount(perHour, p.Prices.Currency()) + " an hour"
 	}
 	p.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, o.id, price)
 	return bought, nil

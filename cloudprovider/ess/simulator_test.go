@@ -33,6 +33,7 @@ const (
 
 type prices struct{}
 
+func (prices) Currency() string                { return "CNY" }
 func (prices) SetOfferings([]pricing.Offering) {}
 func (prices) Price(o pricing.Offering) (float64, bool) {
 	return map[string]float64{small + zoneA: 4, small + zoneB: 5, large + zoneA: 30, large + zoneB: 31}[o.InstanceType+o.Zone], true
