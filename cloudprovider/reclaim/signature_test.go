@@ -41,7 +41,11 @@ type bus struct {
 	fetched int
 }
 
-var busKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+// Keys take long to find.
+var (
+	busKey   = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+	otherKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+)
 
 func newBus(t *testing.T) *bus {
 	t.Helper()
@@ -182,7 +186,7 @@ func TestWhatIsSignedWronglyIsRefused(t *testing.T) {
 				b := newBus(t)
 				curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 				require.NoError(t, err)
-				other, err := rsa.GenerateKey(rand.Reader, 2048)
+				other, err := otherKey()
 				require.NoError(t, err)
 				b.files["https://"+host+"/text.pem"] = []byte("certificate")
 				b.files["https://"+host+"/ecdsa.pem"] = certificateOf(t, curve)

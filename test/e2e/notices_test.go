@@ -51,6 +51,9 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	status, err := door.push(t.Context(), door.token, "{")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusBadRequest, status)
+	status, err = door.push(t.Context(), door.token, interruption(doomed), "X-Eventbridge-Signature-V2", "c2lnbmVk")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusUnauthorized, status, "it is signed, but not by EventBridge")
 	node, err := s.node(t.Context(), doomed)
 	require.NoError(t, err)
 	assert.NotContains(t, node.Annotations, noticeOfPush)
@@ -68,6 +71,7 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	for outcome, want := range map[string]float64{"accepted": 1, "unknown": 2, "foreign": 1, "stale": 1, "other": 1, "malformed": 1} {
 		assert.Equal(t, want, counter(metrics["gpu_spot_reclaim_pushed_events_total"], outcome), outcome)
 	}
+	assert.EqualValues(t, 1, counter(metrics["gpu_spot_reclaim_push_signatures_total"], "wrong"))
 	runs, err := s.runs(t.Context(), "train")
 	require.NoError(t, err)
 	assert.True(t, runs, "nothing has confirmed it")
@@ -286,13 +290,16 @@ func (s *story) door() *door {
 	return d
 }
 
-// push returns the status of the answer.
-func (d *door) push(ctx context.Context, token, body string) (int, error) {
+// push returns the status of the answer. Headers are names and values in turn.
+func (d *door) push(ctx context.Context, token, body string, headers ...string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
+	}
 	response, err := d.client.Do(request)
 	if err != nil {
 		return 0, err
