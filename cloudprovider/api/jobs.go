@@ -39,9 +39,18 @@ const (
 	// AnnotationCheckpointAcknowledged acknowledges that the checkpoint is saved. The reclaim controller reads it.
 	//
 	// On any pod of the job it is the id of the request, written by the job. On a Node it is a list, written by the
-	// node-agent for the pods of that Node: separated by commas, the oldest first, each the id of a request, or
-	// "<namespace>/<pod>@<Unix seconds>".
+	// node-agent for the pods of that Node: separated by commas, the oldest first, each "<id>@<caller>" or
+	// "<namespace>/<pod>@<Unix seconds>@<caller>". The caller is the IP address that the acknowledgement came from, or
+	// CallerHost.
 	AnnotationCheckpointAcknowledged = "gpu-spot.autoscaling/checkpoint-acknowledged"
+	// AnnotationAwaitedAcknowledgements, on a Node, is from whom there an acknowledgement is awaited, separated by commas:
+	// "<caller>=<digest>" for each address of a pod that was asked, and for each of what it may say: the id of the request,
+	// or "<namespace>/<pod>" if it is not on the node's network. A digest is the first 32 hexadecimal digits of the SHA-256.
+	// The reclaim controller writes it, and the node-agent takes no other acknowledgements. The id itself is not in it, since
+	// it is all that a pod on the node's network can show.
+	AnnotationAwaitedAcknowledgements = "gpu-spot.autoscaling/awaited-acknowledgements"
+	// CallerHost stands for the node's own address, which all pods on its network share.
+	CallerHost = "host"
 )
 
 // What the jobs framework writes on the object of a job that it suspended or shrank, and takes off when the job is whole

@@ -60,6 +60,7 @@ func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
 	}
 	r := c.openRound(l)
 	unwarned := c.warn(ctx, l, r)
+	c.awaitOn(l, r)
 	if unwarned != nil && c.Clock.Since(r.seen) < l.warnPatience() {
 		return unwarned
 	}

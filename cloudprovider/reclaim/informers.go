@@ -101,6 +101,7 @@ func last[T any](obj any) T {
 
 // nodeAppeared takes up what stands on the Node, and what was heard of its instance before.
 func (c *Controller) nodeAppeared(ctx context.Context, node *corev1.Node) {
+	c.followAwaited(node)
 	if news, _ := c.hear(ctx, c.wordsOn(node)...); news {
 		return
 	}
@@ -153,8 +154,11 @@ func (c *Controller) podChanged(pod *corev1.Pod) {
 	if pod == nil || pod.Spec.NodeName == "" {
 		return
 	}
-	if node := c.node(pod.Spec.NodeName); node != nil && isMarked(node) {
-		c.drains.Add(node.Name)
+	if node := c.node(pod.Spec.NodeName); node != nil {
+		if isMarked(node) {
+			c.drains.Add(node.Name)
+		}
+		c.followAwaited(node)
 	}
 	c.followPod(pod)
 }

@@ -109,7 +109,9 @@ type Controller struct {
 
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
 	marks, drains workqueue.TypedRateLimitingInterface[string]
-	handshakes    handshakes
+	// awaited are the Nodes that are to say from whom an acknowledgement is awaited.
+	awaited    workqueue.TypedRateLimitingInterface[string]
+	handshakes handshakes
 	// inFlight is held for each pod that the API server is being asked after.
 	inFlight *semaphore.Weighted
 	// hearing is how many sources are just queueing marks.
@@ -151,6 +153,7 @@ func New(config Config) (*Controller, error) {
 		Config:   config,
 		marks:    newQueueUpTo[string]("reclaim_marks", config.Clock, markRetryMost),
 		drains:   newQueue[string]("reclaim_drains", config.Clock),
+		awaited:  newQueueUpTo[string]("reclaim_awaited", config.Clock, markRetryMost),
 		inFlight: semaphore.NewWeighted(podsInFlight),
 		notices:  map[string]hearsay{},
 		endings:  map[string]ending{},
@@ -208,6 +211,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer func() {
 		c.marks.ShutDown()
 		c.drains.ShutDown()
+		c.awaited.ShutDown()
 		c.handshakes.queue.ShutDown()
 		workers.Wait()
 		c.handshakes.asking.Wait()
@@ -222,6 +226,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	for range drainWorkers {
 		workers.Go(func() { work(ctx, c.drains, c.syncDrain) })
+	}
+	for range awaitedWorkers {
+		workers.Go(func() { work(ctx, c.awaited, c.syncAwaited) })
 	}
 	for range jobWorkers {
 		workers.Go(func() { work(ctx, c.handshakes.queue, c.syncJob) })

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -32,8 +32,14 @@ func (n Notice) warnPatience() time.Duration {
 	return max(min(warnPatience, n.Deadline.Sub(n.FirstSeen)/warnPatienceFraction), 0)
 }
 
-// Ids are "<Unix seconds of the request>-<random>": a leader that finds one on a pod knows when it was made.
-func newID(now time.Time) string { return fmt.Sprintf("%d-%s", now.Unix(), rand.String(8)) }
+// Ids are "<Unix seconds of the request>-<random>": a leader that finds one on a pod knows when it was made. The rest cannot
+// be guessed: it is all by which a pod on its node's network is known.
+func newID(now time.Time) string {
+	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+}
+
+// randomLength times five bits cannot be tried out: their digest is on a Node, for all to read who may read Nodes.
+const randomLength = 20
 
 // requestedAt is false for what is no id of ours.
 func requestedAt(id string) (time.Time, bool) {

@@ -1,12 +1,9 @@
 package reclaim
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -16,36 +13,17 @@ import (
 // heard says whether the job gave its word that its work is saved: on one of its pods, or through the node-agent on the
 // Node of one. The word of a pod that has ended counts.
 func (c *Controller) heard(l loss, r round) bool {
-	nodes := sets.New[string]()
-	pods := sets.New[string]()
+	pods := map[string][]*corev1.Pod{}
 	for _, pod := range l.pods {
 		if pod.Annotations[api.AnnotationCheckpointAcknowledged] == r.id {
 			return true
 		}
 		if pod.Spec.NodeName != "" {
-			nodes.Insert(pod.Spec.NodeName)
-			pods.Insert(pod.Namespace + "/" + pod.Name)
+			pods[pod.Spec.NodeName] = append(pods[pod.Spec.NodeName], pod)
 		}
 	}
-	for name := range nodes {
-		if node := c.node(name); node != nil && nodeSays(node, r, pods) {
-			return true
-		}
-	}
-	return false
-}
-
-// nodeSays reads what the node-agent wrote: entries separated by commas, each the id of a request, or
-// "<namespace>/<pod>@<Unix seconds>" of a pod that knows of no id.
-func nodeSays(node *corev1.Node, r round, pods sets.Set[string]) bool {
-	for entry := range strings.SplitSeq(node.Annotations[api.AnnotationCheckpointAcknowledged], ",") {
-		entry = strings.TrimSpace(entry)
-		if entry == r.id {
-			return true
-		}
-		pod, seconds, _ := strings.Cut(entry, "@")
-		at, err := strconv.ParseInt(seconds, 10, 64)
-		if err == nil && pods.Has(pod) && at >= r.requested.Unix() {
+	for name, there := range pods {
+		if node := c.node(name); node != nil && nodeSays(node, r, there) {
 			return true
 		}
 	}

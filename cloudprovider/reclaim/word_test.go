@@ -15,15 +15,25 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
-// begin reclaims the Node of one of two workers, which the job can do without, once it has given its word.
+// at gives the pod its addresses.
+func at(addresses ...string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		for _, address := range addresses {
+			pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: address})
+		}
+	}
+}
+
+// begin reclaims the Node of one of three workers, which the job can do without, once it has given its word.
 func begin(t *testing.T, tell func(w *world, f *fakeJobs)) {
 	t.Helper()
 	jobStory(t, func(w *world, f *fakeJobs) {
-		f.add("train", 1, 2)
+		f.add("train", 1, 3)
 		w.addNode("a")
 		w.addNode("b")
-		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting)
-		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting)
+		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting, at("10.1.0.1"))
+		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting, at("10.1.0.2", "fd00::2"))
+		w.addPod("on-host", "b", of("train", jobs.RoleWorker), awaiting, at("10.0.0.6"), func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })
 		w.cloud.reclaim("a")
 		f.start()
 		w.pass(10 * time.Second)
@@ -41,23 +51,43 @@ func TestTheWordEndsTheWait(t *testing.T) {
 			})
 		}
 	}
-	theID := func(id string, _ time.Time) string { return id }
+	theID := func(caller string) func(string, time.Time) string {
+		return func(id string, _ time.Time) string { return id + "@" + caller }
+	}
+	thePod := func(pod, caller string) func(string, time.Time) string {
+		return func(_ string, now time.Time) string { return fmt.Sprintf("default/%s@%d@%s", pod, now.Unix(), caller) }
+	}
+	text := func(text string) func(string, time.Time) string {
+		return func(string, time.Time) string { return text }
+	}
 	for name, tc := range map[string]struct {
 		speak func(*world)
 		ends  bool
 	}{
-		"on the doomed pod":                       {func(w *world) { w.say("on-a") }, true},
-		"on any pod of the job":                   {func(w *world) { w.say("on-b") }, true},
-		"of another request":                      {func(w *world) { w.updatePod("on-a", noted(api.AnnotationCheckpointAcknowledged, "1-abc")) }, false},
-		"on a pod of another job":                 {func(w *world) { w.addPod("other", "b", noted(api.AnnotationCheckpointAcknowledged, w.request("on-a"))) }, false},
-		"on the doomed Node":                      {onNode("a", theID), true},
-		"on the Node of a survivor":               {onNode("b", theID), true},
-		"on a Node, among others":                 {onNode("a", func(id string, _ time.Time) string { return "1-abc, " + id + ",2-def" }), true},
-		"on a Node, of another request":           {onNode("a", func(string, time.Time) string { return "1-abc" }), false},
-		"of the pod, on its Node":                 {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d", now.Unix()) }), true},
-		"of the pod, before it was asked":         {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d", now.Unix()-60) }), false},
-		"of a pod of another job, on its Node":    {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/other@%d", now.Unix()) }), false},
-		"of a pod, on its Node, which is no word": {onNode("a", func(string, time.Time) string { return "default/on-a@soon,,@" }), false},
+		"on the doomed pod":       {func(w *world) { w.say("on-a") }, true},
+		"on any pod of the job":   {func(w *world) { w.say("on-b") }, true},
+		"of another request":      {func(w *world) { w.updatePod("on-a", noted(api.AnnotationCheckpointAcknowledged, "1-abc")) }, false},
+		"on a pod of another job": {func(w *world) { w.addPod("other", "b", noted(api.AnnotationCheckpointAcknowledged, w.request("on-a"))) }, false},
+
+		"id, from the doomed pod":                                 {onNode("a", theID("10.1.0.1")), true},
+		"id, from a survivor":                                     {onNode("b", theID("10.1.0.2")), true},
+		"id, from a survivor, by IPv6":                            {onNode("b", theID("fd00::2")), true},
+		"id, from a pod on the node's network":                    {onNode("b", theID(api.CallerHost)), true},
+		"id, among others":                                        {onNode("a", func(id string, _ time.Time) string { return "1-abc@10.1.0.1, " + id + "@10.1.0.1,2-def@10.1.0.1" }), true},
+		"id, from another pod of the Node":                        {onNode("a", theID("10.1.0.9")), false},
+		"id, from a pod of the job on another Node":               {onNode("a", theID("10.1.0.2")), false},
+		"id, from a Node without a pod of the job on its network": {onNode("a", theID(api.CallerHost)), false},
+		"id, from nobody":                                         {onNode("a", func(id string, _ time.Time) string { return id }), false},
+		"id of another request":                                   {onNode("a", text("1-abc@10.1.0.1")), false},
+		"no id, from the doomed pod":                              {onNode("a", text("@10.1.0.1")), false},
+		"name, from the pod":                                      {onNode("a", thePod("on-a", "10.1.0.1")), true},
+		"name, from another pod of the Node":                      {onNode("a", thePod("on-a", "10.1.0.9")), false},
+		"name, from the node's network":                           {onNode("b", thePod("on-host", api.CallerHost)), false},
+		"name, from the node's address":                           {onNode("b", thePod("on-host", "10.0.0.6")), false},
+		"name, from nobody":                                       {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d", now.Unix()) }), false},
+		"name, from the pod before it was asked":                  {onNode("a", func(_ string, now time.Time) string { return fmt.Sprintf("default/on-a@%d@10.1.0.1", now.Unix()-60) }), false},
+		"name of a pod of another job, from a pod of this":        {onNode("a", thePod("other", "10.1.0.1")), false},
+		"name, which makes no sense":                              {onNode("a", text("default/on-a@soon@10.1.0.1,,@,@@")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			begin(t, func(w *world, _ *fakeJobs) {
@@ -77,6 +107,7 @@ func TestTheWordEndsTheWait(t *testing.T) {
 
 func TestAWordGivenBeforeThePodEndsCounts(t *testing.T) {
 	begin(t, func(w *world, _ *fakeJobs) {
+		w.updatePod("on-host", succeeded)
 		w.updatePod("on-b", func(pod *corev1.Pod) {
 			noted(api.AnnotationCheckpointAcknowledged, pod.Annotations[api.AnnotationCheckpointRequest])(pod)
 			succeeded(pod)

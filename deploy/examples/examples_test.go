@@ -114,23 +114,24 @@ while True:
 
 func TestTheWordIsRepeatedUntilItIsTaken(t *testing.T) {
 	t.Parallel()
-	agent, info := newNodeAgent(t, http.StatusServiceUnavailable, http.StatusTooManyRequests), newPodInfo(t)
+	agent, info := newNodeAgent(t, http.StatusServiceUnavailable, http.StatusConflict, http.StatusTooManyRequests), newPodInfo(t)
 	run := snippet(t, agent, info, answerWhenAsked)
 	run.until("left alone")
 	info.request("7-x", time.Now().Add(time.Minute))
 	run.until("not taken")
-	for range 3 {
+	for range 4 {
 		assert.Equal(t, "7-x", agent.next(t).ID)
 	}
 	run.leftAlone()
 	assert.Empty(t, agent.words, "it was taken")
 }
 
-func TestTheWordIsNotRepeatedOnANodeThatStays(t *testing.T) {
+func TestTheWordWithoutAnIDIsNotRepeatedWhereNobodyWaits(t *testing.T) {
 	t.Parallel()
 	agent, info := newNodeAgent(t, http.StatusConflict), newPodInfo(t)
+	agent.notice(time.Now().Add(time.Minute))
+	info.folder += "/none"
 	run := snippet(t, agent, info, answerWhenAsked)
-	info.request("7-x", time.Now().Add(time.Minute))
 	run.until("not taken")
 	agent.next(t)
 	run.leftAlone()

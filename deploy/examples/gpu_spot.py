@@ -151,15 +151,16 @@ class Spot:
                 return True
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code == 409:  # said without an id on a node that stays
+            if error.code == 409 and "id" not in word:  # said on a node that stays, or where nobody waits
                 return False
-            if error.code < 500 and error.code != 429:
+            if error.code < 500 and error.code not in (409, 429):  # 409: the agent was not told yet of who is asked
                 log.error("the node-agent refuses %s: %s", word, error)
                 return False
             problem = error
         except _FAILURES as error:
             problem = error
-        log.warning("the node-agent does not take the acknowledgement, will repeat it: %s", problem)
+        log.log(logging.DEBUG if getattr(problem, "code", 0) == 409 else logging.WARNING,
+                "the node-agent does not take the acknowledgement, will repeat it: %s", problem)
         with self._lock:
             if time.time() < (self._file[0] or self._notice[0] or 0):
                 self._word = word

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -39,6 +40,7 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
 	s.running(pods...)
+	s.GivePodAddress(t, pods[0], rig.PodAddress)
 	doomed := s.nodeOfPod(pods[0].Name)
 	id := instanceOf(doomed)
 	agent := s.RunNodeAgent(t, doomed, id)
@@ -71,13 +73,16 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 		return pod != nil && pod.Annotations[api.AnnotationCheckpointRequest] != "", err
 	})
 	before := time.Now()
-	status, err = agent.Say(t.Context(), word)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusNoContent, status)
+	s.eventually("the pod is heard", func(ctx context.Context) (bool, error) {
+		status, err := agent.Say(ctx, word)
+		return status == http.StatusNoContent, err
+	})
 	if node, err = s.node(t.Context(), id); assert.NoError(t, err) && assert.NotNil(t, node) {
-		said, at, _ := strings.Cut(node.Annotations[wordsOfAgent], "@")
-		assert.Equal(t, "default/"+pods[0].Name, said)
-		seconds, err := strconv.ParseInt(at, 10, 64)
+		said := strings.Split(node.Annotations[wordsOfAgent], "@")
+		require.Len(t, said, 3)
+		assert.Equal(t, "default/"+pods[0].Name, said[0])
+		assert.Equal(t, rig.PodAddress, said[2])
+		seconds, err := strconv.ParseInt(said[1], 10, 64)
 		assert.NoError(t, err)
 		assert.GreaterOrEqual(t, seconds, before.Unix())
 	}
@@ -85,6 +90,82 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 		pod, err := s.pod(ctx, pods[0].Name)
 		return pod == nil, err
 	})
+}
+
+// A node is shared. Whoever runs on it reaches its agent, may know the names of all pods, and perhaps the ids of requests.
+func TestNodeAgentHearsNobodyButThePodThatWasAsked(t *testing.T) {
+	w := world(pool("asg-1", 10))
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
+	s := tell(t, w)
+	s.InstallNodeAgent(t)
+	s.RunAutoscaler(t, "--reclaim-poll-interval=1s")
+	pods := gpuPods("train", 1)
+	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
+	s.Submit(t, pods...)
+	s.running(pods...)
+	node := s.nodeOfPod(pods[0].Name)
+	foreign := s.neighbour(pods[0].Name, node.Name)
+	const own, others = "127.1.0.1", "127.1.0.2"
+	s.GivePodAddress(t, pods[0], own)
+	s.GivePodAddress(t, foreign, others)
+	agent := s.RunNodeAgent(t, node, instanceOf(node))
+	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
+	js := &jobStory{story: s}
+	pod, err := s.pod(t.Context(), pods[0].Name)
+	require.NoError(t, err)
+	id := js.asks([]corev1.Pod{*pod})
+
+	byName, byID := fmt.Sprintf(`{"namespace": "default", "pod": %q}`, pod.Name), fmt.Sprintf(`{"id": %q}`, id)
+	for range 300 { // a flood of what is forged
+		for _, from := range []string{others, "127.0.0.2"} {
+			for _, said := range []string{byName, byID, `{"id": "1-x"}`} {
+				status, err := agent.SayFrom(t.Context(), from, said)
+				require.NoError(t, err)
+				require.Contains(t, []int{http.StatusConflict, http.StatusTooManyRequests}, status, "%s from %s", said, from)
+			}
+		}
+	}
+	s.writeAsAgent(agent, fmt.Sprintf("%[1]s@%[2]s,%[1]s@host,default/%[3]s@%[4]d@%[2]s,%[1]s,default/%[3]s@%[4]d", id, others, pod.Name, time.Now().Unix()+60))
+	rig.Always(t, 5*time.Second, "nobody was heard", func(ctx context.Context) (bool, error) {
+		return js.remain(ctx, *pod)
+	})
+	s.eventually("the pod is heard at once, whatever the others say", func(ctx context.Context) (bool, error) {
+		status, err := agent.SayFrom(ctx, own, byID)
+		return status == http.StatusNoContent, err
+	})
+	s.told("SpotCheckpointAcknowledged", id)
+	s.eventually("the pod is gone, long before it would be without a word", func(ctx context.Context) (bool, error) {
+		remains, err := js.remain(ctx, *pod)
+		return !remains, err
+	})
+}
+
+// neighbour runs a pod of another namespace on the Node.
+func (s *story) neighbour(name, node string) *corev1.Pod {
+	s.t.Helper()
+	const namespace = metav1.NamespacePublic
+	pod, err := s.Client.CoreV1().Pods(namespace).Create(s.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "other", Image: "other"}}},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.eventually("the neighbour runs", func(ctx context.Context) (bool, error) {
+		now, err := s.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		return err == nil && now.Status.Phase == corev1.PodRunning, err
+	})
+	return pod
+}
+
+// writeAsAgent writes acknowledgements on the Node with the agent's token, as whoever has taken it would.
+func (s *story) writeAsAgent(agent *rig.NodeAgent, acknowledgements string) {
+	s.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", agent.Kubeconfig)
+	require.NoError(s.t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, wordsOfAgent, acknowledgements)
+	_, err = client.CoreV1().Nodes().Patch(s.t.Context(), agent.Pod.Spec.NodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(s.t, err)
 }
 
 func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing.T) {

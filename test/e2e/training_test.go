@@ -82,6 +82,7 @@ func (s *story) train(interpreter string, l *loop) {
 	s.t.Helper()
 	node := s.nodeOfPod(l.pod.Name)
 	agent := s.RunNodeAgent(s.t, node, instanceOf(node))
+	s.GivePodAddress(s.t, l.pod, rig.PodAddress)
 	podInfo := s.t.TempDir()
 	s.playDownwardAPI(l.pod.Name, podInfo)
 	l.checkpoint = filepath.Join(s.t.TempDir(), "model.json")

@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -28,6 +29,12 @@ const (
 	nodeAgentPods = "app.kubernetes.io/name=gpu-spot-node-agent"
 
 	waitForPod = time.Minute
+
+	// nodeAddress is where the agents listen. All of 127.0.0.0/8 leads to this machine, so that whoever calls from another
+	// address in it is to the agent a pod with that address, and from nodeAddress one on the node's network.
+	nodeAddress = "127.0.0.2"
+	// PodAddress is from where a process calls that does not choose.
+	PodAddress = "127.0.0.1"
 )
 
 var buildNodeAgent = sync.OnceValues(func() (string, error) { return buildBinary("node-agent", "-race") })
@@ -81,13 +88,13 @@ func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, port, err := net.SplitHostPort(address)
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.URL = "http://" + address
+	a.URL = "http://" + net.JoinHostPort(nodeAddress, port)
 	a.command = exec.Command(binary, append([]string{
-		"--node-name=" + node.Name, "--address=" + host, "--port=" + port, "--protected-period=0s",
+		"--node-name=" + node.Name, "--address=" + nodeAddress, "--port=" + port, "--protected-period=0s",
 		"--kubeconfig=" + a.Kubeconfig, "--metadata-endpoint=" + r.Cloud.MetadataURL(instanceID),
 	}, flags...)...)
 	a.command.Env = append(os.Environ(), "GORACE=halt_on_error=1")
@@ -151,13 +158,30 @@ func (a *NodeAgent) Reclaim(ctx context.Context) (deadline *string, secondsLeft 
 	return answer.Deadline, answer.SecondsLeft, err
 }
 
-// Say posts the word that a checkpoint is saved, and returns the status.
-func (a *NodeAgent) Say(ctx context.Context, word string) (status int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v1/checkpoint-acknowledged", bytes.NewBufferString(word))
+// GivePodAddress has the pod's status say that it is at an address of this machine, from which a process can speak for it.
+func (r *Rig) GivePodAddress(t *testing.T, pod *corev1.Pod, address string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"status": {"podIP": %[1]q, "podIPs": [{"ip": %[1]q}]}}`, address)
+	if _, err := r.Client.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Say posts the acknowledgement that a checkpoint is saved from PodAddress, and returns the status.
+func (a *NodeAgent) Say(ctx context.Context, acknowledgement string) (status int, err error) {
+	return a.SayFrom(ctx, PodAddress, acknowledgement)
+}
+
+// SayFrom is Say from an address of this machine.
+func (a *NodeAgent) SayFrom(ctx context.Context, address, acknowledgement string) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v1/checkpoint-acknowledged", bytes.NewBufferString(acknowledgement))
 	if err != nil {
 		return 0, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Informers hold every pod of the cluster, for the simulations of the scheduler. What those do not look at is left out,
@@ -62,6 +64,9 @@ func slimPod(pod *apiv1.Pod) {
 		Phase: status.Phase, Reason: status.Reason, NominatedNodeName: status.NominatedNodeName, StartTime: status.StartTime,
 		Resize: status.Resize, ResourceClaimStatuses: status.ResourceClaimStatuses,
 		Conditions: only(status.Conditions, isRemarkable),
+	}
+	if pod.Annotations[api.AnnotationCheckpointRequest] != "" { // its acknowledgement is known by its address
+		pod.Status.PodIPs = status.PodIPs
 	}
 	for _, status := range resized {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, apiv1.ContainerStatus{

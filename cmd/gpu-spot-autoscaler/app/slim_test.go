@@ -15,10 +15,26 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 func gpus(n string) apiv1.ResourceRequirements {
 	return apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse(n)}}
+}
+
+func TestSlimPodThatWasAskedForACheckpointKeepsItsAddresses(t *testing.T) {
+	pod := &apiv1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.AnnotationCheckpointRequest: "1-a"}},
+		Status:     apiv1.PodStatus{PodIPs: []apiv1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}},
+	}
+	for range 2 {
+		slimPod(pod)
+		assert.Equal(t, []apiv1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}, pod.Status.PodIPs)
+	}
+	delete(pod.Annotations, api.AnnotationCheckpointRequest)
+	slimPod(pod)
+	assert.Empty(t, pod.Status.PodIPs, "a hundred thousand others have some too")
 }
 
 func TestSlimPodKeepsWhatDecidesWhereItGoes(t *testing.T) {

@@ -78,8 +78,12 @@ type agent struct {
 
 	// changed has room for one: there is something to write.
 	changed chan struct{}
-	// recording is held by whoever records a word. It is a channel so that waiting for it can end.
-	recording chan struct{}
+	// recording is held by whoever records an acknowledgement, and reading by whoever uses awaited. They are channels so that
+	// waiting for them can end.
+	recording, reading chan struct{}
+	// awaited is as read from the Node at awaitedRead, zero before that.
+	awaited     awaited
+	awaitedRead time.Time
 
 	mu       sync.Mutex
 	looked   bool      // the metadata has said something since the start
@@ -90,7 +94,7 @@ type agent struct {
 func newAgent(metadata metadata, node nodeClient, clk clock.Clock, pace pace) *agent {
 	return &agent{
 		metadata: metadata, node: node, clock: clk, pace: pace,
-		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1), reading: make(chan struct{}, 1),
 	}
 }
 

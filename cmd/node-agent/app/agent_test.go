@@ -63,7 +63,7 @@ type memoryNode struct {
 	version int
 	err     error
 	// overtaken is how many writes that name a version find it gone.
-	overtaken, writes int
+	overtaken, writes, reads int
 }
 
 func newMemoryNode(age time.Duration, annotations map[string]string) *memoryNode {
@@ -79,6 +79,7 @@ func (n *memoryNode) get(_ context.Context, what part) (*node, error) {
 	if n.err != nil {
 		return nil, n.err
 	}
+	n.reads++
 	found := n.node
 	found.Annotations = maps.Clone(n.node.Annotations)
 	found.ResourceVersion = strconv.Itoa(n.version)

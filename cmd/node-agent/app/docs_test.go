@@ -1,6 +1,7 @@
 package app
 
 import (
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const manual = "../../../docs/node-agent.md"
@@ -41,8 +44,13 @@ func TestCommandsInTheManualPrintWhatItSays(t *testing.T) {
 	consoles := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	require.Len(t, consoles, 2)
 
-	a := newAgent(&instance{}, newMemoryNode(time.Hour, nil), clock.RealClock{}, usualPace)
-	server := httptest.NewServer(a.handler(a.podOfThisNode))
+	asked := map[string]string{api.AnnotationAwaitedAcknowledgements: "127.0.0.1=" + digestOf("1767603601-x7k2m9qd") + ",127.0.0.1=" + digestOf("team-a/train-worker-0")}
+	a := newAgent(&instance{}, newMemoryNode(time.Hour, asked), clock.RealClock{}, usualPace)
+	server := httptest.NewUnstartedServer(a.handler(a.podOfThisNode))
+	server.Listener.Close()
+	server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.2:0") // another address than the caller's
+	require.NoError(t, err)
+	server.Start()
 	t.Cleanup(server.Close)
 	for i, console := range consoles {
 		if i == 1 {

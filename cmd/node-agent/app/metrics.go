@@ -26,12 +26,16 @@ var (
 		name: "gpu_spot_agent_node_failures_total", kind: "counter",
 		help: "Requests about the own Node that failed.",
 	}
-	words = &metric{
+	acknowledged = &metric{
 		name: "gpu_spot_agent_acknowledgements_total", kind: "counter",
 		help: "Acknowledgements of saved checkpoints that were written on the Node.",
 	}
+	refused = &metric{
+		name: "gpu_spot_agent_refused_acknowledgements_total", kind: "counter",
+		help: "Acknowledgements that were not awaited from the address that they came from.",
+	}
 
-	allMetrics = []*metric{noticeDeadline, metadataFailures, nodeFailures, words}
+	allMetrics = []*metric{noticeDeadline, metadataFailures, nodeFailures, acknowledged, refused}
 )
 
 func serveMetrics(w http.ResponseWriter, _ *http.Request) {

@@ -28,10 +28,11 @@ const maxRSS = 20 << 10 // KiB
 func TestRSSOfTheProcess(t *testing.T) {
 	imds := newFakeMetadata(t)
 	apiServer := newFakeAPI(t, time.Now().Add(-time.Hour))
+	apiServer.object.Annotations = awaitedFrom("request-49", api.CallerHost)
 	address := freeAddress(t)
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	process := startBinary(t, "--node-name=self", "--port="+port, "--poll-interval=20ms",
+	process := startBinary(t, "--node-name=self", "--port="+port, "--poll-interval=20ms", "--allow-from=127.0.0.0/8",
 		"--metadata-endpoint="+imds.URL, "--kubeconfig="+apiServer.kubeconfig(t))
 
 	require.Eventually(t, func() bool { return imds.asked.Load() > 100 }, 20*time.Second, 20*time.Millisecond)
@@ -50,7 +51,7 @@ func TestRSSOfTheProcess(t *testing.T) {
 		drain(t, response)
 	}
 	require.Contains(t, apiServer.annotation(api.AnnotationCheckpointAcknowledged), "request-49")
-	t.Logf("after 2000 questions and 200 words: %s", memory(t, process.Pid))
+	t.Logf("after 2000 questions and 200 acknowledgements: %s", memory(t, process.Pid))
 	require.Less(t, kibibytes(t, process.Pid, "VmHWM"), maxRSS, "KiB at most")
 }
 
@@ -70,6 +71,7 @@ func startBinary(t *testing.T, args ...string) *os.Process {
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, string(text))
 	command := exec.Command(binary, args...)
+	command.Env = append(os.Environ(), "GOMEMLIMIT=16MiB") // as the chart has it
 	command.Stdout, command.Stderr = t.Output(), t.Output()
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, command.Start())

@@ -11,18 +11,18 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
 	maxRequestBody = 4096
 	maxHeaderBytes = 8192
-	// recordTimeout is how long a word may take to be written. Whoever brings it tries again.
+	// recordTimeout is how long an acknowledgement may take to be written. Whoever brings it tries again.
 	recordTimeout = 10 * time.Second
 	shutdownGrace = 2 * time.Second
-	// A node has some dozens of pods, each with a word now and then.
-	wordsPerSecond, wordsBurst = 10, 50
+	idleTimeout   = 30 * time.Second
 )
 
 // reclaimAnswer is the answer to GET /v1/reclaim. Both are null while there is no notice.
@@ -35,15 +35,13 @@ type reclaimAnswer struct {
 
 // handler serves the pods of the node, and whoever asks for health and metrics.
 func (a *agent) handler(allowed guard) http.Handler {
-	limit := rate.NewLimiter(wordsPerSecond, wordsBurst)
+	requests, acknowledgements := newRates(requestsPerSecond, requestsBurst), newRates(acknowledgementsPerSecond, acknowledgementsBurst)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/reclaim", allowed.only(a.serveReclaim))
-	mux.HandleFunc("POST /v1/checkpoint-acknowledged", allowed.only(func(w http.ResponseWriter, r *http.Request) {
-		if !limit.Allow() {
-			http.Error(w, "too many acknowledgements at once", http.StatusTooManyRequests)
-			return
-		}
-		a.serveWord(w, r)
+	mux.HandleFunc("GET /v1/reclaim", a.only(allowed, requests, func(w http.ResponseWriter, r *http.Request, _ string) {
+		a.serveReclaim(w, r)
+	}))
+	mux.HandleFunc("POST /v1/checkpoint-acknowledged", a.only(allowed, requests, func(w http.ResponseWriter, r *http.Request, caller string) {
+		a.serveAcknowledgement(w, r, caller, acknowledgements)
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })
 	mux.HandleFunc("GET /metrics", serveMetrics)
@@ -61,65 +59,87 @@ func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // whoever asked may have gone
 }
 
-// serveWord answers 204 when the word stands on the Node and not before, 409 where nobody waits for it, and 503 where it
-// could not be written and is to be brought again.
-func (a *agent) serveWord(w http.ResponseWriter, r *http.Request) {
-	var said word
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequestBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&said)
-	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-		return
-	}
-	if err == nil {
-		err = said.validate()
-	}
+// serveAcknowledgement answers 204 when the acknowledgement stands on the Node and not before, 409 where it is not awaited
+// from the caller, and 503 where it could not be written and is to be brought again.
+func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, caller string, limits *rates) {
+	said, status, err := readAcknowledgement(w, r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, err.Error(), status)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), recordTimeout)
 	defer cancel()
-	switch err := a.record(ctx, said); {
+	if err = a.refuse(ctx, said, caller); err == nil {
+		if !limits.allow(caller+"/"+said.ID, a.clock.Now()) {
+			http.Error(w, "too many acknowledgements at once", http.StatusTooManyRequests)
+			return
+		}
+		err = a.record(ctx, said, caller)
+	}
+	switch {
 	case err == nil:
-		words.value.Add(1)
-		klog.InfoS("A checkpoint was saved", "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		acknowledged.value.Add(1)
+		klog.InfoS("A checkpoint was saved", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
 		w.WriteHeader(http.StatusNoContent)
-	case errors.Is(err, errNoNotice):
+	case errors.Is(err, errNotAsked), errors.Is(err, errNameless):
+		refused.value.Add(1)
+		klog.V(1).InfoS("An acknowledgement is not awaited", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
 		http.Error(w, err.Error(), http.StatusConflict)
 	default:
 		nodeFailures.value.Add(1)
-		klog.ErrorS(err, "An acknowledgement was not recorded", "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		klog.ErrorS(err, "An acknowledgement was not recorded", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
 		http.Error(w, "the acknowledgement could not be recorded, try again", http.StatusServiceUnavailable)
 	}
+}
+
+// readAcknowledgement returns the status to answer with where there is an error.
+func readAcknowledgement(w http.ResponseWriter, r *http.Request) (said acknowledgement, status int, err error) {
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequestBody))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(&said)
+	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
+		return said, http.StatusRequestEntityTooLarge, err
+	}
+	if err == nil {
+		err = said.validate()
+	}
+	return said, http.StatusBadRequest, err
 }
 
 // guard says who may ask and speak.
 type guard func(caller netip.Addr) bool
 
-// only refuses callers that belong to another node. What the node itself sends is its own.
-func (g guard) only(handle http.HandlerFunc) http.HandlerFunc {
+// only refuses callers that belong to another node, and those that ask too often. It tells the handler who calls: an
+// address, or api.CallerHost for the node itself and the pods on its network.
+func (a *agent) only(allowed guard, limits *rates, handle func(w http.ResponseWriter, r *http.Request, caller string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		caller, err := netip.ParseAddrPort(r.RemoteAddr)
+		remote, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		from := caller.Addr().Unmap()
-		if !from.IsLoopback() && from != localAddress(r) && !g(from) {
+		from := remote.Addr().Unmap().WithZone("")
+		caller := from.String()
+		switch {
+		case from == localAddress(r):
+			caller = api.CallerHost
+		case !allowed(from):
 			http.Error(w, "not a pod of this node", http.StatusForbidden)
 			return
+		case !limits.allow(caller, a.clock.Now()):
+			http.Error(w, "too many requests at once", http.StatusTooManyRequests)
+			return
 		}
-		handle(w, r)
+		handle(w, r, caller)
 	}
 }
 
-// localAddress is the one at which the request came in.
+// localAddress is the one at which the request came in. Linux gives it to whoever calls it from the same network namespace,
+// and a pod with a network of its own has another.
 func localAddress(r *http.Request) netip.Addr {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if tcp, ok := local.(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr().Unmap()
+		return tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
 	return netip.Addr{}
 }
@@ -160,7 +180,7 @@ func among(networks []netip.Prefix) guard {
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
-		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * recordTimeout, IdleTimeout: time.Minute,
+		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * recordTimeout, IdleTimeout: idleTimeout,
 	}
 	stopped := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)

@@ -16,7 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// world is an agent with a Node, and who asks it. It is morning.
+// pods are an agent with a Node, and who asks it. It is morning.
 type pods struct {
 	*agent
 	node *memoryNode
@@ -57,32 +57,45 @@ func TestPodsAreToldTheDeadlineAndTheSecondsLeft(t *testing.T) {
 	}
 }
 
-func TestWordIsAcknowledgedOnlyWhenItIsWritten(t *testing.T) {
+func TestAcknowledgementIsTakenOnlyWhenItIsWritten(t *testing.T) {
 	for name, c := range map[string]struct {
-		body   string
-		notice time.Time
-		api    error
-		want   int
+		from, body string
+		api        error
+		want       int
 	}{
-		"an id":                       {`{"id": "a"}`, morning, nil, 204},
-		"a pod":                       {`{"namespace": "default", "pod": "train-0"}`, morning, nil, 204},
-		"an id, on a node that stays": {`{"id": "a"}`, time.Time{}, nil, 204},
-		"a pod, on a node that stays": {`{"namespace": "default", "pod": "train-0"}`, time.Time{}, nil, 409},
-		"the API server is away":      {`{"id": "a"}`, morning, errAway, 503},
-		"no body":                     {``, morning, nil, 400},
-		"no JSON":                     {`id=a`, morning, nil, 400},
-		"an unknown field":            {`{"ID2": "a"}`, morning, nil, 400},
-		"an id of another kind":       {`{"id": 1}`, morning, nil, 400},
-		"a forged list":               {`{"id": "a,b"}`, morning, nil, 400},
-		"a body without end":          {`{"id": "` + strings.Repeat("a", maxRequestBody) + `"}`, morning, nil, 413},
+		"an id":                         {aPod, `{"id": "a"}`, nil, 204},
+		"a pod":                         {aPod, `{"namespace": "default", "pod": "train-0"}`, nil, 204},
+		"an id, from the node":          {"10.0.0.5", `{"id": "a"}`, nil, 204},
+		"a pod, from the node":          {"10.0.0.5", `{"namespace": "default", "pod": "train-0"}`, nil, 409},
+		"an id that nobody asked for":   {aPod, `{"id": "b"}`, nil, 409},
+		"an id, from another":           {anotherPod, `{"id": "a"}`, nil, 409},
+		"a pod, from another":           {anotherPod, `{"namespace": "default", "pod": "train-0"}`, nil, 409},
+		"the API server is away":        {aPod, `{"id": "a"}`, errAway, 503},
+		"no body":                       {aPod, ``, nil, 400},
+		"no JSON":                       {aPod, `id=a`, nil, 400},
+		"an unknown field":              {aPod, `{"ID2": "a"}`, nil, 400},
+		"an id of another kind":         {aPod, `{"id": 1}`, nil, 400},
+		"a forged list":                 {aPod, `{"id": "a,b"}`, nil, 400},
+		"a forged caller":               {aPod, `{"id": "a@10.1.2.8"}`, nil, 400},
+		"a body without end":            {aPod, `{"id": "` + strings.Repeat("a", maxRequestBody) + `"}`, nil, 413},
+		"a body without end, not asked": {anotherPod, `{"id": "` + strings.Repeat("a", maxRequestBody) + `"}`, nil, 413},
 	} {
 		p := newPods()
-		p.learn(c.notice)
+		p.node.node.Annotations = awaitedFrom("a", aPod, api.CallerHost)
 		p.node.err = c.api
-		answer := p.ask("127.0.0.1", "POST", "/v1/checkpoint-acknowledged", c.body)
+		answer := p.ask(c.from, "POST", "/v1/checkpoint-acknowledged", c.body)
 		assert.Equal(t, c.want, answer.Code, "%s: %s", name, answer.Body)
 		assert.Equal(t, c.want == 204, p.node.node.Annotations[api.AnnotationCheckpointAcknowledged] != "", name)
 	}
+}
+
+func TestAcknowledgementIsWrittenWithTheAddressOfItsCaller(t *testing.T) {
+	p := newPods()
+	p.node.node.Annotations = awaitedFrom("a", aPod, "fd00::7", api.CallerHost)
+	for _, from := range []string{"::ffff:" + aPod, "fd00:0::7", "10.0.0.5"} {
+		assert.Equal(t, 204, p.ask(from, "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`).Code, from)
+	}
+	assert.Equal(t, "a@10.1.2.7,a@fd00::7,a@host", p.node.node.Annotations[api.AnnotationCheckpointAcknowledged])
 }
 
 func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
@@ -101,7 +114,7 @@ func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
 		"a pod of another node":               {from: "10.1.3.7", podCIDRs: flannel, want: 403},
 		"another node":                        {from: "10.0.0.6", podCIDRs: flannel, want: 403},
 		"the node itself":                     {from: "10.0.0.5", podCIDRs: flannel, want: 200},
-		"the node itself, by loopback":        {from: "127.0.0.1", podCIDRs: flannel, want: 200},
+		"an address that is no pod's":         {from: "127.0.0.1", podCIDRs: flannel, want: 403},
 		"anybody where nodes have no network": {from: "10.1.3.7", podCIDRs: terway, want: 200},
 		"anybody before the Node was read":    {from: "10.1.3.7", unread: true, want: 200},
 		"networks that cannot be read":        {from: "10.1.3.7", podCIDRs: []string{"?"}, want: 200},
@@ -110,7 +123,9 @@ func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
 		"the node itself, though not given":   {from: "10.0.0.5", allow: given, want: 200},
 	} {
 		p := newPods()
-		p.learn(morning)
+		if caller, err := netip.ParseAddr(c.from); err == nil {
+			p.node.node.Annotations = awaitedFrom("a", caller.Unmap().String(), api.CallerHost)
+		}
 		if !c.unread {
 			p.self = &node{}
 			p.self.Spec.PodCIDRs = c.podCIDRs
@@ -125,16 +140,33 @@ func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
 	}
 }
 
-func TestTooManyWordsAtOnceAreRefused(t *testing.T) {
+func TestTooManyAcknowledgementsAtOnceAreRefusedToWhoeverSendsThem(t *testing.T) {
 	p := newPods()
-	p.learn(morning)
-	codes := map[int]int{}
-	for range 3 * wordsBurst {
-		codes[p.ask("127.0.0.1", "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`).Code]++
+	p.node.node.Annotations = awaitedFrom("a", aPod, anotherPod, api.CallerHost)
+	flood := func(from, body string, times int) (codes map[int]int) {
+		codes = map[int]int{}
+		for range times {
+			codes[p.ask(from, "POST", "/v1/checkpoint-acknowledged", body).Code]++
+		}
+		return codes
 	}
-	assert.GreaterOrEqual(t, codes[204], wordsBurst)
-	assert.Positive(t, codes[429])
-	assert.Equal(t, 200, p.ask("127.0.0.1", "GET", "/v1/reclaim", "").Code, "questions are cheap")
+	codes := flood(aPod, `{"id": "a"}`, 3*acknowledgementsBurst)
+	assert.Equal(t, map[int]int{204: acknowledgementsBurst, 429: 2 * acknowledgementsBurst}, codes)
+	flood("10.0.0.5", `{"id": "forged"}`, 3*requestsBurst)
+	flood("10.1.2.9", `{"id": "a"}`, 3*requestsBurst)
+	assert.Equal(t, 204, p.ask(anotherPod, "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`).Code, "another pod is heard")
+	assert.Equal(t, 204, p.ask("10.0.0.5", "POST", "/v1/checkpoint-acknowledged", `{"id": "a"}`).Code, "and one on the node's network")
+}
+
+func TestTooManyQuestionsAtOnceAreRefusedToWhoeverAsksThem(t *testing.T) {
+	p := newPods()
+	codes := map[int]int{}
+	for range 3 * requestsBurst {
+		codes[p.ask(aPod, "GET", "/v1/reclaim", "").Code]++
+	}
+	assert.Equal(t, map[int]int{200: requestsBurst, 429: 2 * requestsBurst}, codes)
+	assert.Equal(t, 200, p.ask(anotherPod, "GET", "/v1/reclaim", "").Code)
+	assert.Equal(t, 200, p.ask(aPod, "GET", "/healthz", "").Code)
 }
 
 func TestMetricsTellTheDeadline(t *testing.T) {
