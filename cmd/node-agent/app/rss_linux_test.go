@@ -20,7 +20,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-const maxRSS = 20 << 10 // KiB
+// KiB. The second is the limit that the chart sets.
+const maxRSS, memoryLimit = 20 << 10, 40 << 10
 
 // TestRSSOfTheProcess runs the binary as it is shipped through a reclaim, with pods that ask and speak:
 //
@@ -53,6 +54,28 @@ func TestRSSOfTheProcess(t *testing.T) {
 	require.Contains(t, apiServer.annotation(api.AnnotationCheckpointAcknowledged), "request-49")
 	t.Logf("after 2000 questions and 200 acknowledgements: %s", memory(t, process.Pid))
 	require.Less(t, kibibytes(t, process.Pid, "VmHWM"), maxRSS, "KiB at most")
+
+	idle := openIdle(t, address, 4000)
+	t.Logf("with %d connections opened to it: %s", len(idle), memory(t, process.Pid))
+	require.Less(t, kibibytes(t, process.Pid, "VmHWM"), memoryLimit, "KiB at most")
+	status, err := exchange(dialFrom(t, "127.2.0.1", address), "/v1/reclaim")
+	require.NoError(t, err)
+	require.Equal(t, "200 OK", status, "another pod is answered all the same")
+	status, err = exchange(dialFrom(t, "127.0.0.1", address), "/healthz")
+	require.NoError(t, err)
+	require.Equal(t, "200 OK", status, "and the kubelet")
+}
+
+// openIdle opens connections from as many addresses as a node may have pods, sends a request on each, and leaves it open.
+func openIdle(t *testing.T, address string, many int) (idle []net.Conn) {
+	t.Helper()
+	for i := range many {
+		conn := dialFrom(t, fmt.Sprintf("127.1.0.%d", 1+i%250), address)
+		_, err := exchange(conn, "/v1/reclaim")
+		require.NoError(t, err)
+		idle = append(idle, conn)
+	}
+	return idle
 }
 
 func drain(t *testing.T, response *http.Response) {

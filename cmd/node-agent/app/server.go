@@ -178,8 +178,9 @@ func among(networks []netip.Prefix) guard {
 
 // serve answers requests until ctx ends.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	connections := boundConnections(listener)
 	server := &http.Server{
-		Handler: handler, MaxHeaderBytes: maxHeaderBytes,
+		Handler: handler, MaxHeaderBytes: maxHeaderBytes, ConnState: connections.note,
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * recordTimeout, IdleTimeout: idleTimeout,
 	}
 	stopped := context.AfterFunc(ctx, func() {
@@ -190,7 +191,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		}
 	})
 	defer stopped()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the pods of the node: %w", err)
 	}
 	return nil
