@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheNetworkPolicyLetsInWhatTheAutoscalerServesAndNothingElse(t *testing.T) {
-	objects := render(t, "networkPolicy.enabled=true", "nodeAgent.enabled=true",
+	objects := render(t, "networkPolicy.enabled=true", "nodeAgent.enabled=true", "secureServing.enabled=true",
 		"push.enabled=true", "push.tokenSecretName=tokens", "push.tlsSecretName=certificates")
 	policy := only[*networkingv1.NetworkPolicy](t, objects)
 	selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)

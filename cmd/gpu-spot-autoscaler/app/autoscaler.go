@@ -56,7 +56,7 @@ type parts struct {
 
 // autoscale builds the parts and runs them until ctx ends or one of them fails. It returns nil when ctx ended, after
 // the loop under way.
-func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter) error {
+func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter, state *statusHandler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
@@ -74,6 +74,7 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 			return notIfDone(ctx, err)
 		}
 	}
+	state.lead(ctx, p)
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { return notIfDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })

@@ -60,10 +60,12 @@ func Run(ctx context.Context, config *Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(ctx, listener, handler(config, health, ready, snapshotter, watchdog)) })
 	group.Go(func() error { return serveNotices(ctx, config) })
+	state := &statusHandler{config: config}
+	group.Go(func() error { return serveSecurely(ctx, config, state) })
 	group.Go(func() error {
 		defer cancel()
 		return lead(ctx, config, watchdog, func(ctx context.Context) error {
-			return autoscale(ctx, config, health, ready, snapshotter)
+			return autoscale(ctx, config, health, ready, snapshotter, state)
 		})
 	})
 	return group.Wait()
@@ -101,7 +103,9 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 // handler is what Cluster Autoscaler serves, /healthz and /readyz.
 func handler(config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter, watchdog healthz.HealthChecker) http.Handler {
 	mux := mux.NewPathRecorderMux("gpu-spot-autoscaler")
-	mux.Handle("/metrics", legacyregistry.Handler())
+	if config.Secure.Address == "" {
+		mux.Handle("/metrics", legacyregistry.Handler())
+	}
 	mux.HandleFunc("/health-check", health.ServeHTTP)
 	mux.Handle("/readyz", ready)
 	healthz.InstallHandler(mux, healthz.PingHealthz, watchdog)

@@ -65,7 +65,9 @@ type Options struct {
 	// ReclaimBudgets are the requests per second that marks and drains may each make.
 	ReclaimBudgets reclaim.Budgets
 	// Notices is where reclaim notices may be pushed to.
-	Notices              NoticeOptions
+	Notices NoticeOptions
+	// Secure is where metrics and status are served to whom Kubernetes allows it.
+	Secure               SecureOptions
 	PriceRefreshInterval time.Duration
 	// PriceMaxAge is how old a price may be for a cap to be held against it.
 	PriceMaxAge time.Duration
@@ -127,6 +129,7 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 		"Requests per second to the API server for warning and evicting the pods of reclaiming nodes.")
 	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
 	o.Notices.add(fs)
+	o.Secure.add(fs)
 	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
 	fs.DurationVar(&o.PriceMaxAge, "price-max-age", pricing.DefaultMaxAge,
 		"Buy nothing that has a price cap while its price is older than this. At least twice --price-refresh-interval.")
@@ -240,5 +243,5 @@ func (o *Options) Validate() []error {
 			fail("--%s=%v is not positive", name, value)
 		}
 	}
-	return append(problems, o.Notices.validate()...)
+	return slices.Concat(problems, o.Notices.validate(), o.Secure.validate())
 }

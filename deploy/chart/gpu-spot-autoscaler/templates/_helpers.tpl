@@ -54,6 +54,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - --notice-token-in-url
 {{- end }}
 {{- end }}
+{{- if .Values.secureServing.enabled }}
+- --secure-address=:{{ .Values.secureServing.port }}
+{{- if .Values.secureServing.tlsSecretName }}
+- --secure-tls-cert-file=/etc/gpu-spot/secure-tls/tls.crt
+- --secure-tls-private-key-file=/etc/gpu-spot/secure-tls/tls.key
+{{- end }}
+{{- end }}
 {{- range $flag, $value := .Values.extraArgs }}
 {{- range (kindIs "slice" $value | ternary $value (list $value)) }}
 - {{ printf "--%s=%v" $flag . | quote }}
@@ -168,4 +175,8 @@ other writers. Those for which the expression .or holds may be added too.
 {{- define "sameOwners" -}}
 object.metadata.?finalizers == oldObject.metadata.?finalizers &&
 object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+{{- end }}
+
+{{- define "secureTLS" -}}
+{{- if and .Values.secureServing.enabled .Values.secureServing.tlsSecretName }}true{{ end }}
 {{- end }}

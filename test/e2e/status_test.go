@@ -1,0 +1,267 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const (
+	secureInstall = "deploy/manifests/optional/secure-serving.yaml"
+	viewer        = "gpu-spot-autoscaler-viewer"
+	viaProxy      = "X-Gpu-Spot-Authorization"
+)
+
+func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.InstallManifest(t, secureInstall)
+	address := s.ownAddress()
+	secure := net.JoinHostPort(address, s.freePort(address))
+	autoscaler := s.RunAutoscaler(t, "--secure-address="+secure)
+	base := "https://" + secure
+	allowed, other := s.tokenOf(rig.Namespace, viewer), s.tokenOf(metav1.NamespaceDefault, "default")
+	s.eventually("the autoscaler answers whom it should", func(ctx context.Context) (bool, error) {
+		code, _, err := s.get(ctx, base+"/metrics", "Authorization", "Bearer "+allowed)
+		return code == http.StatusOK, err
+	})
+	for _, path := range []string{"/metrics", status.Path} {
+		for name, c := range map[string]struct {
+			header, token string
+			want          int
+		}{
+			"no token":                                     {"Accept", "*/*", http.StatusUnauthorized},
+			"a token that nobody issued":                   {"Authorization", "Bearer secret", http.StatusUnauthorized},
+			"a ServiceAccount that may not":                {"Authorization", "Bearer " + other, http.StatusForbidden},
+			"one that may":                                 {"Authorization", "Bearer " + allowed, http.StatusOK},
+			"a caller that says who it is, and proves not": {"X-Remote-User", "system:admin", http.StatusUnauthorized},
+		} {
+			code, body, err := s.get(t.Context(), base+path, c.header, c.token)
+			require.NoError(t, err, name)
+			assert.Equal(t, c.want, code, "%s of %s: %.200s", name, path, body)
+		}
+	}
+	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK} {
+		code, _, err := s.get(t.Context(), "http://"+autoscaler.Address()+path, "Accept", "*/*")
+		require.NoError(t, err)
+		assert.Equal(t, want, code, "%s without a token", path)
+	}
+	require.NoError(t, s.Client.RbacV1().ClusterRoleBindings().Delete(t.Context(), viewer, metav1.DeleteOptions{}))
+	s.eventually("who may no more gets no more", func(ctx context.Context) (bool, error) {
+		code, _, err := s.get(ctx, base+"/metrics", "Authorization", "Bearer "+allowed)
+		return code == http.StatusForbidden, err
+	})
+}
+
+func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
+	w := world(pool("asg-1", 10))
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
+	s := tell(t, w)
+	s.InstallManifest(t, secureInstall)
+	leader := s.replica("replica-a")
+	s.eventually("it leads", func(ctx context.Context) (bool, error) {
+		lease, err := s.Client.CoordinationV1().Leases(rig.Namespace).Get(ctx, rig.ServiceAccount, metav1.GetOptions{})
+		return err == nil && *lease.Spec.HolderIdentity == "replica-a", err
+	})
+	standby := s.replica("replica-b")
+	s.serviceOf(leader, standby)
+	person := s.personWhoMayView()
+
+	said := s.statusOf(person, "replica-a")
+	require.Len(t, said.Pools, 1)
+	assert.Equal(t, "asg-1", said.Pools[0].ID)
+	assert.Len(t, said.Pools[0].Offerings, 3)
+	redirected := s.statusOf(person, "replica-b")
+	assert.Equal(t, "replica-a", redirected.Leader)
+	assert.Empty(t, redirected.Pools)
+	code, body := s.proxied(person, "")
+	assert.Equal(t, http.StatusUnauthorized, code, "the right to the proxy is no identity: %s", body)
+
+	pods := gpuPods("train", 1)
+	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
+	s.Submit(t, pods...)
+	s.running(pods...)
+	node := s.nodeOfPod(pods[0].Name)
+	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
+	s.eventually("the status tells of the reclaim", func(context.Context) (bool, error) {
+		said = s.statusOf(person, "replica-a")
+		return len(said.Reclaims) == 1 && len(said.Jobs) == 1 && said.Jobs[0].Phase == status.JobPhaseWaiting && said.Pools[0].Reclaiming == 1, nil
+	})
+	assert.Equal(t, node.Name, said.Reclaims[0].Node)
+	assert.Equal(t, status.PhaseDraining, said.Reclaims[0].Phase)
+	assert.Equal(t, 1, said.Reclaims[0].Pods)
+	assert.WithinDuration(t, time.Now().Add(4*time.Minute), said.Reclaims[0].Deadline, 90*time.Second)
+	assert.Equal(t, pods[0].Name, said.Jobs[0].Name)
+	assert.Equal(t, said.Reclaims[0].Deadline, said.Jobs[0].Deadline)
+	pod, err := s.pod(t.Context(), pods[0].Name)
+	require.NoError(t, err)
+	_, body = s.proxied(person, s.tokenOf(rig.Namespace, viewer))
+	assert.NotContains(t, body, pod.Annotations[api.AnnotationCheckpointRequest], "the id of a request is its job's secret")
+}
+
+// replica starts a candidate for the lease, and returns where it is reached.
+func (s *story) replica(name string) *corev1.Pod {
+	s.t.Helper()
+	address := s.ownAddress()
+	port := s.freePort(address)
+	s.RunAutoscalerWithEnv(s.t, []string{"POD_NAME=" + name}, "--leader-elect=true", "--secure-address="+net.JoinHostPort(address, port))
+	number, err := strconv.Atoi(port)
+	require.NoError(s.t, err)
+	pod, err := s.Client.CoreV1().Pods(rig.Namespace).Create(s.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{
+			Name: "autoscaler", Image: "autoscaler", Ports: []corev1.ContainerPort{{Name: "https", ContainerPort: int32(number)}},
+		}}},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.GivePodAddress(s.t, pod, address) // the API server proxies to pods only
+	return pod
+}
+
+// serviceOf makes the Service of the chart, and its endpoints, which are the processes of the pods.
+func (s *story) serviceOf(pods ...*corev1.Pod) {
+	s.t.Helper()
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: rig.ServiceAccount},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+	}
+	_, err := s.Client.CoreV1().Services(rig.Namespace).Create(s.t.Context(), service, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: service.Name}}
+	for _, pod := range pods {
+		endpoints.Subsets = append(endpoints.Subsets, corev1.EndpointSubset{
+			Addresses: []corev1.EndpointAddress{{
+				IP: s.ownAddress(), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+			}},
+			Ports: []corev1.EndpointPort{{Name: "https", Port: pod.Spec.Containers[0].Ports[0].ContainerPort}},
+		})
+	}
+	_, err = s.Client.CoreV1().Endpoints(rig.Namespace).Create(s.t.Context(), endpoints, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
+
+// personWhoMayView is bound to the Role for people, and to nothing else.
+func (s *story) personWhoMayView() *rest.Config {
+	s.t.Helper()
+	const name = "person"
+	_, err := s.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(s.t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	_, err = s.Client.RbacV1().RoleBindings(rig.Namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: viewer},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: name}},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	path, err := s.Cluster.ServiceAccountKubeconfig(s.t.Context(), metav1.NamespaceDefault, name)
+	require.NoError(s.t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(s.t, err)
+	return config
+}
+
+// statusOf asks through the proxy until the replica answers.
+func (s *story) statusOf(person *rest.Config, replica string) (said status.Status) {
+	s.t.Helper()
+	client, err := kubernetes.NewForConfig(person)
+	require.NoError(s.t, err)
+	token, err := client.CoreV1().ServiceAccounts(rig.Namespace).CreateToken(s.t.Context(), viewer, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	s.eventually(replica+" answers", func(context.Context) (bool, error) {
+		code, body := s.proxied(person, token.Status.Token)
+		said = status.Status{}
+		if err := json.Unmarshal([]byte(body), &said); err != nil {
+			return false, err
+		}
+		leads := said.Replica == said.Leader
+		return said.Replica == replica && leads == (code == http.StatusOK) && leads == (said.Refreshed != nil), nil
+	})
+	return said
+}
+
+// proxied asks for the status as the person, with a token for the autoscaler.
+func (s *story) proxied(person *rest.Config, token string) (code int, body string) {
+	s.t.Helper()
+	client, err := rest.HTTPClientFor(person)
+	require.NoError(s.t, err)
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet,
+		person.Host+"/api/v1/namespaces/"+rig.Namespace+"/services/https:"+rig.ServiceAccount+":https/proxy"+status.Path, nil)
+	require.NoError(s.t, err)
+	if token != "" {
+		request.Header.Set(viaProxy, "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	return response.StatusCode, string(text)
+}
+
+// get asks without verifying the certificate, which the autoscaler has made itself.
+func (s *story) get(ctx context.Context, url, header, value string) (code int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	request.Header.Set(header, value)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+func (s *story) tokenOf(namespace, name string) string {
+	s.t.Helper()
+	token, err := s.Client.CoreV1().ServiceAccounts(namespace).CreateToken(s.t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	return token.Status.Token
+}
+
+// ownAddress is one of this machine at which an endpoint may be: not on the loopback network.
+func (s *story) ownAddress() string {
+	s.t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	require.NoError(s.t, err)
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	s.t.Skip("this machine has no address but those of the loopback network")
+	return ""
+}
+
+// freePort was free a moment ago.
+func (s *story) freePort(address string) string {
+	s.t.Helper()
+	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", net.JoinHostPort(address, "0"))
+	require.NoError(s.t, err)
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(s.t, err)
+	return port
+}
