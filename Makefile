@@ -17,6 +17,7 @@ CONTROLPLANE := test/cluster/controlplane
 SUPERVISOR := test/cluster/supervisor
 OPERATOR := test/trainingoperator/operator
 RECORDS := $(CURDIR)/out/records
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
@@ -85,6 +86,12 @@ vet: compiler controlplane operator
 .PHONY: staticcheck
 staticcheck: compiler $(BIN)/staticcheck
 	GOFLAGS="$(GOFLAGS) -race" $(BIN)/staticcheck ./...
+
+.PHONY: vulncheck
+vulncheck: build ## Look for known vulnerabilities in what is linked (VULNDB=file:///path has it use a copy of https://vuln.go.dev).
+	@status=0; for binary in gpu-spot-autoscaler node-agent; do \
+		GOFLAGS= go run $(GOVULNCHECK) -mode=binary $(if $(VULNDB),-db=$(VULNDB)) $(BIN)/$$binary || status=$$?; \
+	done; exit $$status
 
 .PHONY: bench
 bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaims; print a table and write out/bench/*.json.
