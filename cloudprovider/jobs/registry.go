@@ -236,6 +236,53 @@ func (r *Registry) Shrink(ctx context.Context, job Job, pods []string) error {
 	})
 }
 
+// shrinker is an adapter whose system carries out a Shrink in its own time.
+type shrinker interface {
+	// Shrinking says whether one of the pods is still to be taken out of the job.
+	Shrinking(ctx context.Context, job Job, pods []string) (bool, error)
+	// CancelShrink takes back what was asked for these pods and has not begun.
+	CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error
+}
+
+// Shrinking says whether the job's system has yet to take one of the pods out of the job, after a Shrink. It is false for
+// jobs that just cope with the loss.
+func (r *Registry) Shrinking(ctx context.Context, ref Ref, pods []string) (bool, error) {
+	adapter, err := r.adapter(ref)
+	if err != nil {
+		return false, err
+	}
+	shrinker, ok := adapter.(shrinker)
+	if !ok {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	job, err := r.read(ctx, adapter, ref)
+	if err != nil {
+		return false, err
+	}
+	return shrinker.Shrinking(ctx, job, pods)
+}
+
+// CancelShrink takes back what Shrink has asked for these pods, where the job's system has not begun with it. It is to be
+// called before pods go in another way: a system that is told to take out pods that are gone may take out others.
+func (r *Registry) CancelShrink(ctx context.Context, ref Ref, pods []string) error {
+	adapter, err := r.adapter(ref)
+	if err != nil {
+		return err
+	}
+	shrinker, ok := adapter.(shrinker)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	if err := shrinker.CancelShrink(ctx, ref.NamespacedName, pods); err != nil {
+		return fmt.Errorf("cancelling the shrink of %s: %w", ref, absent(err))
+	}
+	return nil
+}
+
 // Suspend ends all pods of the job without a failure counted. A job that somebody else has suspended is left as it is.
 // The error wraps ErrUnsupported where the system cannot do it, or where it is Kueue's business.
 func (r *Registry) Suspend(ctx context.Context, job Job, reason Reason) error {

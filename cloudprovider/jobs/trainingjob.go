@@ -2,19 +2,16 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
+	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -28,16 +25,16 @@ const (
 	roleLauncher         = "launcher"
 	roleWorker           = "worker"
 	trainingPhaseCreated = "Created"
+	trainingPhaseRunning = "Running"
+	trainingPhaseScaling = "Scaling"
 	trainingPhaseHeld    = "Suspended"
 	// scaleOutTimeout in seconds is how long the operator waits for the new workers. It does nothing else for the job in that
 	// time, so that more would keep a ScaleIn for the next reclaim waiting until it is too late.
 	scaleOutTimeout = 300
 )
 
-var (
-	scaleIns  = schema.GroupVersionResource{Group: kaiGroup, Version: "v1alpha1", Resource: "scaleins"}
-	scaleOuts = schema.GroupVersionResource{Group: kaiGroup, Version: "v1alpha1", Resource: "scaleouts"}
-)
+// workerReplicas is how many workers a job starts with.
+var workerReplicas = []string{"spec", "etReplicaSpecs", "worker", "replicas"}
 
 // trainingJob is et-operator's TrainingJob, which is what `arena submit etjob` makes: Horovod Elastic.
 //
@@ -94,6 +91,11 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 	if len(targets) > 0 {
 		job.Replicas = len(targets)
 	}
+	if object.GetLabels()[api.LabelHeld] == HeldShrunk {
+		if job.Replicas, err = lasting(object, worker, targets, job.Replicas); err != nil {
+			return Job{}, err
+		}
+	}
 	if job.Max, err = worker.count("maxReplicas", most); err != nil {
 		return Job{}, err
 	}
@@ -108,6 +110,28 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[api.AnnotationSupervisorSuspended] == "true"
 	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object))
 	return job, nil
+}
+
+// lasting is how many of the workers that the operator takes for the job's are there, or will be: one that was lost other than
+// by a ScaleIn stays among them, and is made anew only where the workers' restartPolicy is Always.
+func lasting(object *unstructured.Unstructured, worker fields, targets []string, otherwise int) (int, error) {
+	status, err := fieldsOf(object).maybe("status")
+	if err != nil {
+		return 0, err
+	}
+	current, err := status.strings("currentWorkers")
+	if err != nil {
+		return 0, err
+	}
+	phase, err := status.text("phase")
+	if err != nil {
+		return 0, err
+	}
+	policy, err := worker.text("restartPolicy")
+	if err != nil || policy == "Always" || phase != trainingPhaseRunning || len(current) == 0 {
+		return otherwise, err
+	}
+	return len(inBoth(targets, current)), nil
 }
 
 // targetWorkers are the pods that the operator takes for the job's workers: none before they are made.
@@ -176,7 +200,7 @@ func (t *trainingJob) Shrink(ctx context.Context, job Job, pods []string) error 
 		return fmt.Errorf("%d of %d workers would be left, fewer than the minimum of %d: %w", left, len(targets), job.Min, ErrUnsupported)
 	}
 	name := scalerName(job, "in", append([]string{strconv.Itoa(len(targets))}, leaving...)...)
-	next, err := t.nextScaler(ctx, job, name)
+	next, err := t.nextScaler(ctx, job, name, leaving...)
 	if err != nil {
 		return err
 	}
@@ -216,83 +240,18 @@ func (t *trainingJob) Grow(ctx context.Context, job Job, workers int) error {
 	if heldAs(job) != HeldShrunk || job.Replicas < wanted(job) {
 		return ErrUnchanged
 	}
+	// A job that was restarted meanwhile has all its workers, and would get more of them.
+	if err := t.deleteScalers(ctx, job.NamespacedName, func(s scaler) bool { return s.resource == scaleOuts && !s.begun() }); err != nil {
+		return err
+	}
 	if _, err := t.nextScaler(ctx, job, "release"); err != nil {
 		return err // a ScaleIn that has yet to begin will take workers off, and the marks are what remembers them
 	}
-	return t.patchJob(ctx, job, patch{"metadata": released()})
-}
-
-// maxFailedScalers is how many times one change to a job is tried.
-const maxFailedScalers = 3
-
-// nextScaler names the ScaleIn or ScaleOut to make. The error is a BusyError where another is at work on the job, and
-// ErrUnchanged where it is this very one. Ended ones stay until the job goes, and are counted: the same change may be due
-// twice, since the operator gives names of workers to others once they are free.
-func (t *trainingJob) nextScaler(ctx context.Context, job Job, name string) (string, error) {
-	var ended, failed int
-	for _, resource := range []schema.GroupVersionResource{scaleIns, scaleOuts} {
-		found, err := t.dynamic.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", fmt.Errorf("listing %s: %w", resource.Resource, err)
-		}
-		for i := range found.Items {
-			scaler := &found.Items[i]
-			if target, _, _ := unstructured.NestedString(scaler.Object, "spec", "selector", "name"); target != job.Name {
-				continue
-			}
-			same := strings.HasPrefix(scaler.GetName(), name+"-")
-			switch {
-			case condition(scaler, "ScaleFailed") && same:
-				failed++
-				fallthrough
-			case condition(scaler, "ScaleSucceeded", "ScaleFailed"):
-				if same {
-					ended++
-				}
-			case same:
-				return "", ErrUnchanged
-			default:
-				return "", &BusyError{With: scaler.GetKind() + " " + scaler.GetName()}
-			}
-		}
+	change := patch{"metadata": released()}
+	if asked, _, _ := unstructured.NestedInt64(job.Object.Object, workerReplicas...); int(asked) < wanted(job) {
+		setNested(change, wanted(job), workerReplicas...) // fewer were asked for when it was resumed
 	}
-	if failed >= maxFailedScalers {
-		return "", fmt.Errorf("et-operator failed %d times at %s", failed, name)
-	}
-	return name + "-" + strconv.Itoa(ended), nil
-}
-
-func (t *trainingJob) scale(ctx context.Context, resource schema.GroupVersionResource, kind, name string, job Job, spec map[string]any) error {
-	spec["selector"] = map[string]any{"name": job.Name}
-	scaler := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	scaler.SetAPIVersion(resource.GroupVersion().String())
-	scaler.SetKind(kind)
-	scaler.SetNamespace(job.Namespace)
-	scaler.SetName(name)
-	scaler.SetOwnerReferences([]metav1.OwnerReference{t.owner(job)})
-	_, err := t.dynamic.Resource(resource).Namespace(job.Namespace).Create(ctx, scaler, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return ErrUnchanged // another of us was faster
-	}
-	return err
-}
-
-// owner is the reference by which the operator knows its scalers. It would set it itself, in two more writes.
-func (t *trainingJob) owner(job Job) metav1.OwnerReference {
-	return metav1.OwnerReference{
-		APIVersion: t.resource.GroupVersion().String(), Kind: t.kind, Name: job.Name, UID: job.UID,
-		Controller: ptr.To(true),
-	}
-}
-
-// scalerName is the same for the same change to the same workers of the same job.
-func scalerName(job Job, direction string, what ...string) string {
-	sum := sha256.Sum256([]byte(string(job.UID) + "\n" + strings.Join(what, "\n")))
-	name := job.Name
-	if len(name) > 40 { // a name of 63 is safe everywhere
-		name = name[:40]
-	}
-	return fmt.Sprintf("%s-spot-%s-%s", strings.TrimRight(name, "-."), direction, hex.EncodeToString(sum[:5]))
+	return t.patchJob(ctx, job, change)
 }
 
 // Suspend sets the annotation at which the operator ends all pods. The status of a job whose maximum wait is over is
@@ -306,6 +265,10 @@ func (t *trainingJob) Suspend(ctx context.Context, job Job, reason Reason) error
 	annotations[api.AnnotationSupervisorSuspended] = "true"
 	if reason == ReasonMaxWait {
 		annotations[api.AnnotationSupervisorStatus] = "timeout"
+	}
+	if err := t.deleteScalers(ctx, job.NamespacedName, anyScaler); err != nil {
+		// The job is better suspended all the same: a suspended job takes none up, and Resume removes them first.
+		klog.FromContext(ctx).Error(err, "Scalers outlive the suspension of their job", "job", job.Ref)
 	}
 	return t.patchJob(ctx, job, patch{"metadata": metadata})
 }
@@ -334,7 +297,13 @@ func (t *trainingJob) Resume(ctx context.Context, job Job, workers int) error {
 	return t.patchJob(ctx, job, patch{"metadata": metadata})
 }
 
+// anyScaler chooses them all: what was made for the workers of one life of a job is not for those of the next.
+func anyScaler(scaler) bool { return true }
+
 func (t *trainingJob) restart(ctx context.Context, job Job, workers int) error {
+	if err := t.deleteScalers(ctx, job.NamespacedName, anyScaler); err != nil {
+		return err
+	}
 	hosts := job.Name + "-config" // an old list of hosts would be kept
 	err := t.client.CoreV1().ConfigMaps(job.Namespace).Delete(ctx, hosts, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -344,7 +313,7 @@ func (t *trainingJob) restart(ctx context.Context, job Job, workers int) error {
 		"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSupervisorSuspended: nil, api.AnnotationSupervisorStatus: nil}},
 	}
 	// The launcher is started when as many workers run as are asked for.
-	setNested(change, min(max(workers, 1), job.Max), "spec", "etReplicaSpecs", "worker", "replicas")
+	setNested(change, min(max(workers, 1), job.Max), workerReplicas...)
 	if err := t.patchJob(ctx, job, change); err != nil {
 		return err
 	}

@@ -10,9 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -123,9 +126,7 @@ func TestTrainingJobShrinksByOneScaleInOfTheNamedPods(t *testing.T) {
 	assert.Equal(t, "patch trainingjobs {"+fmt.Sprintf(heldPatch, "shrunk")+"}", writes[0], "marked first: a crash leaves a job that is found again")
 	assert.Regexp(t, `^create scaleins mnist-spot-in-[0-9a-f]{10}-0 {"selector":{"name":"mnist"},"toDelete":{"podNames":\["mnist-worker-1","mnist-worker-3"]}}$`, writes[1])
 	name := strings.Fields(writes[1])[2]
-	assert.Equal(t, []metav1.OwnerReference{{
-		APIVersion: "kai.alibabacloud.com/v1alpha1", Kind: "TrainingJob", Name: "mnist", UID: "uid-mnist", Controller: new(true),
-	}}, w.object(scaleIns, name).GetOwnerReferences())
+	assert.Empty(t, w.object(scaleIns, name).GetOwnerReferences(), "the operator sets it, and with it the status that it needs")
 	assert.Equal(t, []string{ReasonShrunk}, w.events())
 
 	require.NoError(t, w.registry.Shrink(context.Background(), job, doomed))
@@ -214,12 +215,149 @@ func TestTrainingJobScaleInThatFailsIsNotRepeatedForEver(t *testing.T) {
 	w.writes()
 	require.ErrorContains(t, w.registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}), "failed 3 times")
 	assert.Empty(t, w.writes())
+
+	w.clock.SetTime(epoch.Add(failedScalerAge))
+	require.NoError(t, w.registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}), "for another reclaim, it is tried again")
+	assert.Len(t, w.writes(), 2)
+}
+
+// scalers are the names of those that are there.
+func (w *world) scalers() (names []string) {
+	w.Helper()
+	for _, resource := range []schema.GroupVersionResource{scaleIns, scaleOuts} {
+		list, err := w.dynamic.Resource(resource).Namespace("ml").List(context.Background(), metav1.ListOptions{})
+		require.NoError(w, err)
+		for i := range list.Items {
+			names = append(names, list.Items[i].GetName())
+		}
+	}
+	return names
+}
+
+// begin has the operator note which pods the scaler is about.
+func (w *world) begin(resource schema.GroupVersionResource, name string, pods ...any) {
+	w.Helper()
+	field := map[schema.GroupVersionResource]string{scaleIns: "toDeletePods", scaleOuts: "addPods"}[resource]
+	w.set(resource, name, pods, "status", field)
+	w.writes()
+}
+
+const foreignScaleIn = `
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: ScaleIn
+metadata: {name: theirs}
+spec: {selector: {name: %s}, toDelete: {podNames: [mnist-worker-3]}}
+`
+
+func TestTrainingJobScaleInIsTakenBackUnlessItHasBegun(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, etJob, fmt.Sprintf(foreignScaleIn, "another"))
+	ref := refOf("trainingjob", "mnist")
+	doomed := []string{"mnist-worker-2", "mnist-worker-3"}
+	shrinking := func() bool {
+		shrinking, err := w.registry.Shrinking(ctx, ref, doomed)
+		require.NoError(t, err)
+		return shrinking
+	}
+	require.False(t, shrinking())
+	require.NoError(t, w.registry.Shrink(ctx, w.get("trainingjob", "mnist"), doomed))
+	ours := w.scalers()[0]
+	require.True(t, shrinking())
+	w.begin(scaleIns, ours, "mnist-worker-2", "mnist-worker-3")
+	require.True(t, shrinking())
+	require.NoError(t, w.registry.CancelShrink(ctx, ref, doomed))
+	assert.Contains(t, w.scalers(), ours, "it keeps to its pods")
+
+	w.begin(scaleIns, ours)
+	require.NoError(t, w.registry.CancelShrink(ctx, ref, []string{"mnist-worker-0"}))
+	assert.Contains(t, w.scalers(), ours, "its pods are there")
+	require.NoError(t, w.registry.CancelShrink(ctx, ref, []string{"mnist-worker-2"}))
+	assert.Equal(t, []string{"theirs"}, w.scalers(), "it would be carried out on all workers")
+	assert.False(t, shrinking())
+
+	require.NoError(t, w.registry.CancelShrink(ctx, refOf("pytorchjob", "mnist"), doomed))
+	require.ErrorIs(t, w.registry.CancelShrink(ctx, refOf("pod", "mnist"), doomed), ErrNoObject)
+}
+
+func TestTrainingJobThatBeganAnewIsNotShrinking(t *testing.T) {
+	w := newWorld(t, etJob)
+	require.NoError(t, w.registry.Shrink(context.Background(), w.get("trainingjob", "mnist"), []string{"mnist-worker-3"}))
+	for phase, want := range map[string]bool{"Running": true, "Scaling": true, "Created": false, "Failed": false, "": false, "Suspended": false} {
+		w.set(w.registry.byName["trainingjob"].Resource(), "mnist", phase, "status", "phase")
+		shrinking, err := w.registry.Shrinking(context.Background(), refOf("trainingjob", "mnist"), []string{"mnist-worker-3"})
+		require.NoError(t, err)
+		assert.Equal(t, want, shrinking, "phase %q", phase)
+	}
+}
+
+func TestTrainingJobScaleInThatHasYetToBeginMakesRoomForOneOfMore(t *testing.T) {
+	w := newWorld(t, etJob)
+	job := w.get("trainingjob", "mnist")
+	require.NoError(t, w.registry.Shrink(context.Background(), job, []string{"mnist-worker-3"}))
+	first := w.scalers()[0]
+	require.NoError(t, w.registry.Shrink(context.Background(), job, []string{"mnist-worker-2", "mnist-worker-3"}))
+	second := w.scalers()
+	require.Len(t, second, 1)
+	assert.NotEqual(t, first, second[0])
+	w.begin(scaleIns, second[0], "mnist-worker-2", "mnist-worker-3")
+	var busy *BusyError
+	require.ErrorAs(t, w.registry.Shrink(context.Background(), job, []string{"mnist-worker-1", "mnist-worker-3"}), &busy)
+}
+
+func TestTrainingJobMeetsNoScalerOfItsFormerLife(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, etJob, fmt.Sprintf(foreignScaleIn, "mnist"), strings.Replace(fmt.Sprintf(foreignScaleIn, "another"), "theirs", "of-another", 1))
+	jobs := w.registry.byName["trainingjob"].Resource()
+	w.begin(scaleIns, "theirs", "mnist-worker-3")
+	require.NoError(t, w.registry.Suspend(ctx, w.get("trainingjob", "mnist"), ReasonReclaim))
+	assert.Equal(t, []string{"of-another"}, w.scalers(), "one that has begun goes too: the workers of the next life have the same names")
+
+	late := parse(t, fmt.Sprintf(foreignScaleIn, "mnist"))
+	_, err := w.dynamic.Resource(scaleIns).Namespace("ml").Create(ctx, late, metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.set(jobs, "mnist", "Suspended", "status", "phase")
+	require.NoError(t, w.registry.Resume(ctx, w.get("trainingjob", "mnist"), 4))
+	assert.Equal(t, []string{"of-another"}, w.scalers())
+}
+
+func TestTrainingJobIsSuspendedEvenIfItsScalersCannotBeRemoved(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, etJob, fmt.Sprintf(foreignScaleIn, "mnist"))
+	w.dynamic.PrependReactor("delete", "scaleins", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(scaleIns.GroupResource(), "theirs", errors.New("no verb"))
+	})
+	require.NoError(t, w.registry.Suspend(ctx, w.get("trainingjob", "mnist"), ReasonReclaim))
+	require.True(t, w.get("trainingjob", "mnist").Suspended)
+	w.set(w.registry.byName["trainingjob"].Resource(), "mnist", "Suspended", "status", "phase")
+	require.Error(t, w.registry.Resume(ctx, w.get("trainingjob", "mnist"), 4))
+	assert.True(t, w.get("trainingjob", "mnist").Suspended, "but is not resumed to meet them")
+}
+
+func TestTrainingJobThatIsWholeAgainAsksForAllItsWorkers(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, etJob)
+	jobs := w.registry.byName["trainingjob"].Resource()
+	require.NoError(t, w.registry.Suspend(ctx, w.get("trainingjob", "mnist"), ReasonReclaim))
+	w.set(jobs, "mnist", "Suspended", "status", "phase")
+	require.NoError(t, w.registry.Resume(ctx, w.get("trainingjob", "mnist"), 2))
+	w.set(jobs, "mnist", "Running", "status", "phase")
+	w.set(jobs, "mnist", []any{"a", "b"}, "status", "targetWorkers")
+	require.NoError(t, w.registry.Grow(ctx, w.get("trainingjob", "mnist"), 4))
+	require.Len(t, w.scalers(), 1)
+	w.set(jobs, "mnist", []any{"a", "b", "c", "d"}, "status", "targetWorkers") // the operator has begun it anew
+	require.NoError(t, w.registry.Grow(ctx, w.get("trainingjob", "mnist"), 4))
+	assert.Empty(t, w.scalers(), "it would have more workers than it asks for")
+	job := w.get("trainingjob", "mnist")
+	assert.Empty(t, heldAs(job))
+	replicas, _, _ := unstructured.NestedInt64(job.Object.Object, workerReplicas...)
+	assert.EqualValues(t, 4, replicas, "or it would begin with two when it fails")
 }
 
 // end gives a scaler the condition with which the operator ends it.
 func (w *world) end(resource schema.GroupVersionResource, name, condition string) {
 	w.Helper()
 	w.set(resource, name, []any{map[string]any{"type": condition, "status": "True"}}, "status", "conditions")
+	w.set(resource, name, w.clock.Now().UTC().Format(time.RFC3339), "metadata", "creationTimestamp")
 	w.writes()
 }
 
@@ -340,5 +478,18 @@ func TestTrainingJobThatIsMalformedNamesTheField(t *testing.T) {
 		if assert.True(t, errors.As(err, &field), "%s: %v", path, err) {
 			assert.Equal(t, path, field.Path)
 		}
+	}
+}
+
+func TestTrainingJobThatLostAWorkerToTheReleaseIsShortOfIt(t *testing.T) {
+	for policy, want := range map[string]int{"Never": 3, "OnFailure": 3, "Always": 4} {
+		w := newWorld(t, strings.Replace(etJob, "      restartPolicy: OnFailure", "      restartPolicy: "+policy, 1))
+		jobs := w.registry.byName["trainingjob"].Resource()
+		w.set(jobs, "mnist", []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}, "status", "currentWorkers")
+		assert.Equal(t, 4, w.get("trainingjob", "mnist").Replicas, "it is not held: it may have lost one by itself")
+		w.set(jobs, "mnist", map[string]any{api.LabelHeld: HeldShrunk}, "metadata", "labels")
+		assert.Equal(t, want, w.get("trainingjob", "mnist").Replicas, "policy %s", policy)
+		w.set(jobs, "mnist", "Scaling", "status", "phase")
+		assert.Equal(t, 4, w.get("trainingjob", "mnist").Replicas, "nobody looks after them while it is scaled")
 	}
 }

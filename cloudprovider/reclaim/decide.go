@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -32,10 +31,11 @@ const (
 
 	// suspendWait is how long the system of a suspended job is left to end its pods by itself: those that are evicted
 	// before count as failed, and a few of them may be the end of the job. Seconds will do, but not where a controller has
-	// hundreds of jobs to suspend at once. shrinkWait is the same for the pods without which a job goes on, whose processes
-	// the system ends one after the other.
+	// hundreds of jobs to suspend at once.
 	suspendWait = 2 * time.Minute
-	shrinkWait  = 30 * time.Second
+	// shrinkCheck is how often a system is asked that takes pods out of a job whether it still does. When the pods are gone
+	// nobody asks, so that this is how late it is noticed that it gave up.
+	shrinkCheck = 10 * time.Second
 
 	// replaceCheck is how often it is asked whether the replacement is on its way: nobody tells.
 	replaceCheck = 500 * time.Millisecond
@@ -71,10 +71,10 @@ func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
 		c.handshakes.queue.AddAfter(ref, until.Sub(c.Clock.Now()))
 		return nil
 	}
-	if r.decided {
-		c.announce(l, r)
-	} else {
+	if !r.decided {
 		c.decide(ctx, l, r)
+	} else if !r.shrinking {
+		c.announce(l, r)
 	}
 	return nil
 }
@@ -226,31 +226,42 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 	}
 	until := l.preparesUntil(c.Clock.Now())
 	c.handshakes.asking.Go(func() {
-		var leave time.Duration
+		var p preparation
 		err := c.ask(ctx, l.ref, actionDecide, until, func(ctx context.Context) (err error) {
-			leave, err = c.prepare(ctx, l.ref, r)
+			p, err = c.prepare(ctx, l.ref)
 			return err
 		})
 		if err != nil && !errors.Is(err, jobs.ErrNoObject) && !errors.Is(err, jobs.ErrUnsupported) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.ref)
 			c.event(l.object(r), ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 		}
-		c.settle(l, r, leave)
+		latest := l.latestRelease(c.Clock.Now())
+		if err != nil {
+			c.cancelShrink(ctx, l.ref, l.doomedWorkers(), earlier(latest, c.Clock.Now().Add(askTimeout)))
+		}
+		c.settle(l, r, p, latest)
+		if len(p.shrinking) > 0 {
+			c.awaitShrink(ctx, l.ref, r.id, p.shrinking, latest)
+		}
 	})
 }
 
-// settle ends the decision. The pods are left to the job's system for a while, but so that there is time to evict them.
-func (c *Controller) settle(l loss, r round, leave time.Duration) {
-	now := c.Clock.Now()
-	latest := l.budget().Add(l.patience() / 2)
-	if soonest := now.Add(lateGrace); latest.Before(soonest) {
-		latest = soonest
+// latestRelease is until when the pods can be left to the job's system, so that there is time to evict them.
+func (l *loss) latestRelease(now time.Time) time.Time {
+	latest, soonest := l.budget().Add(l.patience()/2), now.Add(lateGrace)
+	if latest.Before(soonest) {
+		return soonest
 	}
-	release := earlier(now.Add(leave), latest)
+	return latest
+}
+
+// settle ends the decision. The pods are left to the job's system for a while.
+func (c *Controller) settle(l loss, r round, p preparation, latest time.Time) {
 	h := &c.handshakes
 	h.mu.Lock()
 	if current, open := h.rounds[l.ref]; open && current.id == r.id {
-		current.decided, current.release = true, release
+		current.decided, current.shrinking = true, len(p.shrinking) > 0
+		current.release = earlier(c.Clock.Now().Add(p.leave), latest)
 	} else if open {
 		current.blocked = false
 	}
@@ -258,41 +269,83 @@ func (c *Controller) settle(l loss, r round, leave time.Duration) {
 	h.queue.Add(l.ref)
 }
 
-// prepare shrinks the job where enough of it survives, and else suspends it. It returns how long its system is busy ending
-// pods after that.
-func (c *Controller) prepare(ctx context.Context, ref jobs.Ref, r round) (leave time.Duration, err error) {
+// preparation is what the job's system does for a job that loses pods.
+type preparation struct {
+	// leave is how long it is busy ending pods.
+	leave time.Duration
+	// shrinking are the workers that it takes out of the job, in its own time.
+	shrinking []string
+}
+
+// prepare shrinks the job where enough of it survives, and else suspends it.
+func (c *Controller) prepare(ctx context.Context, ref jobs.Ref) (preparation, error) {
 	job, err := c.Jobs.Get(ctx, ref)
 	if err != nil || job.Finished {
-		return 0, err
+		return preparation{}, err
 	}
 	if job.Suspended {
-		return suspendWait, nil
+		return preparation{leave: suspendWait}, nil
 	}
 	l := c.lossOf(ref)
 	if !l.until.IsZero() {
-		return 0, nil // what was lost for certain is gone
+		return preparation{}, nil // what was lost for certain is gone
 	}
 	if l.launcherIsDoomed() || l.survivors(job) < job.Min {
 		if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
-			return 0, err
+			return preparation{}, err
 		}
-		return suspendWait, nil
+		return preparation{leave: suspendWait}, nil
 	}
 	workers := l.doomedWorkers()
 	if len(workers) == 0 {
-		return 0, nil
+		return preparation{}, nil
 	}
 	err = c.Jobs.Shrink(ctx, job, workers)
-	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) && isShrunkSince(job, r.requested) {
-		return shrinkWait, nil // with what an earlier leader asked for
+	busy := (*jobs.BusyError)(nil)
+	if err != nil && !errors.As(err, &busy) {
+		return preparation{}, err
 	}
-	if err != nil {
-		return 0, err
+	shrinking, asked := c.Jobs.Shrinking(ctx, ref, workers) // with what an earlier leader asked for, where it is busy
+	if shrinking || asked != nil {
+		return preparation{shrinking: workers}, nil // it will be known later
 	}
-	if job, err = c.Jobs.Get(ctx, ref); err == nil && isShrunkSince(job, r.requested) {
-		return shrinkWait, nil
+	return preparation{}, err
+}
+
+// awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more
+// time. What it has not begun with by then is taken back before the first of them is evicted.
+func (c *Controller) awaitShrink(ctx context.Context, ref jobs.Ref, id string, workers []string, until time.Time) {
+	for {
+		wait := min(shrinkCheck, until.Sub(c.Clock.Now()))
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Clock.After(wait):
+		}
+		if r, open := c.handshakes.round(ref); !open || r.id != id {
+			return // the workers are gone, or the next round has others too, and looks after all
+		}
+		if !c.Clock.Now().Before(until) {
+			break
+		}
+		attempt, cancel := context.WithTimeout(ctx, askTimeout)
+		shrinking, err := c.Jobs.Shrinking(attempt, ref, workers)
+		cancel()
+		if err == nil && !shrinking || errors.Is(err, jobs.ErrNoObject) {
+			break
+		}
 	}
-	return 0, nil
+	c.cancelShrink(ctx, ref, workers, c.Clock.Now().Add(askTimeout))
+	c.handshakes.change(ref, id, func(r *round) { r.shrinking, r.release = false, c.Clock.Now() })
+	c.handshakes.queue.Add(ref)
+}
+
+// cancelShrink has the job's system forget the workers that it has not begun to take out.
+func (c *Controller) cancelShrink(ctx context.Context, ref jobs.Ref, workers []string, until time.Time) {
+	err := c.ask(ctx, ref, actionDecide, until, func(ctx context.Context) error { return c.Jobs.CancelShrink(ctx, ref, workers) })
+	if err != nil && !errors.Is(err, jobs.ErrNoObject) && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "The job's system may still take out workers that are evicted now", "job", ref, "workers", workers)
+	}
 }
 
 func (l *loss) launcherIsDoomed() bool {
@@ -321,15 +374,6 @@ func (l *loss) doomedWorkers() (names []string) {
 		}
 	}
 	return names
-}
-
-// isShrunkSince says whether the job carries our note that it was shrunk, and that its system is at work.
-func isShrunkSince(job jobs.Job, at time.Time) bool {
-	if job.Object == nil || job.Object.GetLabels()[api.LabelHeld] != jobs.HeldShrunk {
-		return false
-	}
-	since, err := time.Parse(time.RFC3339, job.Object.GetAnnotations()[api.AnnotationHeldSince])
-	return err == nil && !since.Before(at)
 }
 
 // ask calls a job's system until it answers, says that it never will, or the time is over.

@@ -119,24 +119,80 @@ func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
 	})
 }
 
-func TestAJobThatIsShrunkByItsSystemIsLeftToItFirst(t *testing.T) {
+func TestAJobThatIsShrunkByItsSystemIsLeftToItAsLongAsThereIsTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scales time.Duration
+		change func(f *fakeJobs)
+		by     time.Duration // after the notice
+	}{
+		"which gives up after a while":        {95 * time.Second, nil, 100 * time.Second},
+		"which never comes to it":             {time.Hour, nil, 230 * time.Second},
+		"which cannot be asked any more":      {time.Hour, func(f *fakeJobs) { f.fails["shrinking"] = errors.New("away") }, 230 * time.Second},
+		"until somebody has deleted the job":  {time.Hour, func(f *fakeJobs) { f.fails["shrinking"] = jobs.ErrNoObject }, 10 * time.Second},
+		"which cannot be told to let it be":   {time.Hour, func(f *fakeJobs) { f.fails["cancel"] = errors.New("forbidden") }, 240 * time.Second},
+		"which hangs when it is told to stop": {time.Hour, func(f *fakeJobs) { f.hangs["cancel"] = true }, 240 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.scales = tc.scales
+				f.add("train", 1, 2)
+				w.gang("train", "worker", 2)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				if tc.change != nil {
+					f.mu.Lock()
+					tc.change(f)
+					f.mu.Unlock()
+				}
+				w.pass(tc.by - 11*time.Second)
+				require.Empty(t, w.gone())
+				w.pass(12 * time.Second)
+				assert.Equal(t, []string{"train-worker-0"}, w.gone())
+				assert.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+				assert.NotContains(t, w.requests(), "delete pods")
+				if f.fails["cancel"] == nil && !f.hangs["cancel"] {
+					assert.Equal(t, []string{"train-worker-0"}, f.cancelled, "its system is not left with workers that are gone")
+				}
+			})
+		})
+	}
+}
+
+func TestASystemThatFailedToShrinkIsToldToLetItBe(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
-		f.scales = true
 		f.add("train", 1, 2)
+		f.hangs["shrink"] = true // and may have done it
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-worker-0")
 		f.start()
-		w.pass(shrinkWait - 2*time.Second)
+		w.pass(prepareFactor*askPatience + 2*askTimeout)
+		require.Equal(t, []string{"train-worker-0"}, w.gone())
+		assert.Equal(t, []string{"train-worker-0"}, f.cancelled, "before it was evicted")
+	})
+}
+
+func TestNodesThatFollowAJobThatIsBeingShrunkAreDecidedOnWithout(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.scales = time.Hour
+		f.add("train", 1, 3)
+		w.gang("train", "worker", 3)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.cloud.reclaim("train-worker-1")
+		w.poll()
+		w.pass(time.Second)
+		assert.Equal(t, []string{"shrink train train-worker-0", "shrink train train-worker-0,train-worker-1"}, f.called())
+		w.pass(2 * time.Minute)
 		require.Empty(t, w.gone())
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{"train-worker-0"}, w.gone())
-		assert.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+		w.pass(2 * time.Minute)
+		assert.ElementsMatch(t, []string{"train-worker-0", "train-worker-1"}, w.gone())
+		assert.ElementsMatch(t, []string{"train-worker-0", "train-worker-1"}, f.cancelled, "once, and all together")
 	})
 }
 
 func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
-		f.scales = true
+		f.scales = time.Hour
 		f.add("train", 1, 2)
 		w.gang("train", "worker", 2, awaiting)
 		w.cloud.reclaim("train-worker-0")

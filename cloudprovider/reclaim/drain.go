@@ -118,6 +118,8 @@ func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 		return "nothing has confirmed the notice", until
 	case !r.decided:
 		return "its job is being asked", time.Time{}
+	case r.shrinking:
+		return "its job's system is taking it out of the job", time.Time{}
 	case d.Clock.Now().Before(r.release):
 		return "its job's system is ending it", r.release
 	case pod.Annotations[api.AnnotationCheckpointRequest] != r.id && d.Clock.Since(r.seen) < d.notice.warnPatience():

@@ -23,6 +23,9 @@ type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	// Get reads the job's object. The error wraps jobs.ErrNoObject where it has none.
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
+	// Shrinking and CancelShrink are those of jobs.Registry.
+	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) (bool, error)
+	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
 	// Warn, Shrink and Suspend are those of jobs.Adapter.
 	Warn(ctx context.Context, job jobs.Job, warning jobs.Warning) error
 	Shrink(ctx context.Context, job jobs.Job, pods []string) error
@@ -46,6 +49,10 @@ func (soloJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 func (soloJobs) Warn(context.Context, jobs.Job, jobs.Warning) error { return jobs.ErrUnsupported }
 
 func (soloJobs) Shrink(context.Context, jobs.Job, []string) error { return jobs.ErrUnsupported }
+
+func (soloJobs) Shrinking(context.Context, jobs.Ref, []string) (bool, error) { return false, nil }
+
+func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return nil }
 
 func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
 
@@ -74,7 +81,9 @@ type round struct {
 	deciding, decided bool
 	// blocked is true while the decision of the round before is still being carried out.
 	blocked bool
-	// release is from when the doomed pods may be evicted, once decided.
+	// shrinking is true while the job's system takes the doomed workers out of the job.
+	shrinking bool
+	// release is from when the doomed pods may be evicted, once decided and no longer shrinking.
 	release time.Time
 	// announced is true once the drains know.
 	announced bool

@@ -32,11 +32,14 @@ type fakeJobs struct {
 	fails map[string]error
 	// hangs are actions that never answer.
 	hangs map[string]bool
-	// scales says that the system is at work on a Shrink, and notes it on the job.
-	scales bool
+	// scales is for how long the system is at work on a Shrink.
+	scales   time.Duration
+	shrunkAt time.Time
 	// out are the pods that were shrunk away.
 	out []string
-	// reshrunk is the answer to a Shrink of pods that were shrunk away already, which is no call.
+	// cancelled are the pods that were not to be taken out any more.
+	cancelled []string
+	// reshrunk is the answer to a Shrink of pods that the system is at work on already, which is no call.
 	reshrunk error
 }
 
@@ -102,17 +105,43 @@ func (f *fakeJobs) Shrink(ctx context.Context, job jobs.Job, pods []string) erro
 	pods = slices.Sorted(slices.Values(pods))
 	f.mu.Lock()
 	known := len(f.out) > 0 && !slices.ContainsFunc(pods, func(pod string) bool { return !slices.Contains(f.out, pod) })
+	busy := time.Since(f.shrunkAt) < f.scales
 	f.mu.Unlock()
-	if known {
+	if known && busy {
 		return f.reshrunk
 	}
-	return f.call(ctx, "shrink", job.Name+" "+strings.Join(pods, ","), func(job *jobs.Job) {
+	if known {
+		return nil
+	}
+	return f.call(ctx, "shrink", job.Name+" "+strings.Join(pods, ","), func(*jobs.Job) {
 		f.out = append(f.out, pods...)
-		if f.scales {
-			job.Object.SetLabels(map[string]string{api.LabelHeld: jobs.HeldShrunk})
-			job.Object.SetAnnotations(map[string]string{api.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339)})
-		}
+		f.shrunkAt = time.Now()
 	})
+}
+
+func (f *fakeJobs) Shrinking(ctx context.Context, _ jobs.Ref, pods []string) (bool, error) {
+	if err := f.answer(ctx, "shrinking"); err != nil {
+		return false, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked := slices.ContainsFunc(pods, func(pod string) bool { return slices.Contains(f.out, pod) })
+	return asked && time.Since(f.shrunkAt) < f.scales, nil
+}
+
+func (f *fakeJobs) CancelShrink(ctx context.Context, _ jobs.Ref, pods []string) error {
+	if err := f.answer(ctx, "cancel"); err != nil {
+		return err
+	}
+	gone := f.world.gone()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, pod := range pods {
+		if !slices.Contains(gone, pod) { // too late, otherwise
+			f.cancelled = append(f.cancelled, pod)
+		}
+	}
+	return nil
 }
 
 func (f *fakeJobs) Suspend(ctx context.Context, job jobs.Job, _ jobs.Reason) error {

@@ -104,7 +104,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 		return false, nil, nil
 	})
 	f.add("train", least, 3)
-	f.scales = true
+	f.scales = 20 * time.Second
 	w.gang("train", "worker", 3, awaiting)
 	w.addPod("neighbour", "train-worker-1")
 	w.cloud.reclaim("train-worker-0", "train-worker-1")

@@ -103,7 +103,10 @@ func (c cluster) setStatus(ctx context.Context, resource schema.GroupVersionReso
 		return err
 	}
 	object.Object["status"] = fields
-	_, err = c.objects.Resource(resource).Namespace(object.GetNamespace()).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	updated, err := c.objects.Resource(resource).Namespace(object.GetNamespace()).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	if err == nil {
+		object.SetResourceVersion(updated.GetResourceVersion())
+	}
 	return err
 }
 
@@ -111,6 +114,9 @@ func (c cluster) setStatus(ctx context.Context, resource schema.GroupVersionReso
 type condition struct {
 	Type   string `json:"type"`
 	Status string `json:"status"`
+	// Reason and LastTransitionTime are only written by operators that read them.
+	Reason             string       `json:"reason,omitempty"`
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 }
 
 // conditions holds at most one of each type.
@@ -136,7 +142,7 @@ func (c *conditions) set(kind string, holds bool) {
 			return
 		}
 	}
-	*c = append(*c, condition{kind, status})
+	*c = append(*c, condition{Type: kind, Status: status})
 }
 
 func running(pod *corev1.Pod) bool { return pod != nil && pod.Status.Phase == corev1.PodRunning }

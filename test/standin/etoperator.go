@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -34,6 +33,10 @@ const (
 	labelETRole   = "training-job-role"
 	labelETIndex  = "replica-index"
 	labelScaleOut = "scaleout-name"
+
+	// AnnotationBusy on a TrainingJob, with any value, says that the one worker that looks after all TrainingJobs is busy with
+	// another.
+	AnnotationBusy = "test.gpu-spot.autoscaling/operator-busy"
 
 	annotationSuspended = "job-supervisor.kube-ai.io/job-suspended"
 
@@ -70,12 +73,30 @@ type etReplicas struct {
 // trainingJobStatus is what is kept. The workers are those that should be there and those that run. The conditions say
 // which steps of starting were done: whoever wants a job to start anew has to reset them.
 type trainingJobStatus struct {
-	Phase          string     `json:"phase,omitempty"`
-	Conditions     conditions `json:"conditions,omitempty"`
-	TargetWorkers  []string   `json:"targetWorkers,omitempty"`
-	CurrentWorkers []string   `json:"currentWorkers,omitempty"`
-	CurrentScaler  string     `json:"currentScaler,omitempty"`
-	RestartCount   int32      `json:"restartCount"`
+	ETStatus       `json:",inline"`
+	TargetWorkers  []string `json:"targetWorkers,omitempty"`
+	CurrentWorkers []string `json:"currentWorkers,omitempty"`
+	CurrentScaler  string   `json:"currentScaler,omitempty"`
+}
+
+// ETStatus is common to jobs and scalers. Their definitions refuse a status without conditions or replicaStatuses.
+type ETStatus struct {
+	Phase           string                    `json:"phase,omitempty"`
+	Conditions      conditions                `json:"conditions"`
+	ReplicaStatuses map[string]replicasStatus `json:"replicaStatuses"`
+	RestartCount    int32                     `json:"restartCount"`
+}
+
+type replicasStatus struct{}
+
+// initialize makes a status that is not refused.
+func (s *ETStatus) initialize() {
+	if s.Conditions == nil {
+		s.Conditions = conditions{}
+	}
+	if s.ReplicaStatuses == nil {
+		s.ReplicaStatuses = map[string]replicasStatus{}
+	}
 }
 
 const (
@@ -97,8 +118,11 @@ const (
 // The workers come first, then the launcher with the hostfile of <job>-config, which is made only where there is none. A
 // worker that is lost comes again under a new index where its restart policy is Always. The launcher's end is the job's;
 // a failed job starts anew up to its backoff limit. One ScaleIn or ScaleOut at a time, the newest first; a ScaleOut that
-// is not done within its timeout is undone. A job annotated job-suspended=true loses all its pods without grace, and
-// stays suspended until its phase is reset.
+// is not done within its timeout is undone; the timeout counts from the condition Scaling, which is lost where the
+// scaler has an owner that the operator did not set. A ScaleIn whose pods are all gone when it is begun deletes all workers.
+// A job annotated job-suspended=true loses all its pods without grace, and stays suspended until its phase is reset.
+//
+// What it does to scalers follows scalein.go, scaleout.go, scaler.go and scalein_controller.go of commit 96806fb.
 //
 // It has no services and no keys, runs nothing in the launcher (what the hostfile is rewritten to stands in the
 // annotation AnnotationHostfile of the launcher) and does not wait for processes.
@@ -107,21 +131,21 @@ func NewETOperator(config *rest.Config) (*Operator, error) {
 }
 
 func etKinds(c cluster) []kind {
-	et := &etOperator{c, map[types.UID]*unstructured.Unstructured{}}
+	et := &etOperator{c}
 	return []kind{{ScaleIns, et.adopt}, {ScaleOuts, et.adopt}, {TrainingJobs, et.reconcile}}
 }
 
-type etOperator struct {
-	cluster
-	// open are the scalers that have an owner and are not done, as they were last seen.
-	open map[types.UID]*unstructured.Unstructured
-}
+type etOperator struct{ cluster }
 
 func (o *etOperator) reconcile(ctx context.Context, object *unstructured.Unstructured) error {
+	if _, busy := object.GetAnnotations()[AnnotationBusy]; busy {
+		return nil
+	}
 	job, err := decode[trainingJob](object)
 	if err != nil {
 		return err
 	}
+	job.Status.initialize()
 	all, err := o.pods(ctx, job.Namespace, map[string]string{labelETGroup: TrainingJobs.Group, LabelTrainingJob: job.Name})
 	if err != nil {
 		return err
@@ -254,7 +278,8 @@ func (o *etOperator) restart(ctx context.Context, job *trainingJob, pods []*core
 		limit = *job.Spec.BackoffLimit
 	}
 	if job.Spec.RestartPolicy == restartOnFailure && job.Status.RestartCount < limit {
-		job.Status = trainingJobStatus{Phase: phaseCreated, RestartCount: job.Status.RestartCount + 1}
+		job.Status = trainingJobStatus{ETStatus: ETStatus{Phase: phaseCreated, RestartCount: job.Status.RestartCount + 1}}
+		job.Status.initialize()
 		return o.delete(ctx, noGrace, pods...)
 	}
 	return o.delete(ctx, noGrace, slices.DeleteFunc(pods, func(pod *corev1.Pod) bool {

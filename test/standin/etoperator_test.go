@@ -6,7 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 const elastic = `
@@ -112,6 +117,80 @@ func TestETScaleInTakesTheNamedPods(t *testing.T) {
 	assert.Equal(t, scaleSucceeded, w.at(ScaleIns, "in", "status.phase"))
 	assert.Equal(t, []string{"job-launcher", "job-worker-1", "job-worker-2"}, w.names(), "and they do not come again")
 	assert.Equal(t, "job-worker-1 job-worker-2", w.hostfile())
+}
+
+const scaleIn = `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleIn, metadata: {name: in}, spec: {selector: {name: job}, toDelete: {podNames: [job-worker-0, job-worker-1]}}}`
+
+func TestETScaleInOfWorkersThatAreGoneDeletesAllWorkers(t *testing.T) {
+	w := runningJob(t)
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"`+AnnotationBusy+`":""}}}`)
+	w.submit(ScaleIns, scaleIn)
+	w.round(3)
+	require.Nil(t, w.at(ScaleIns, "in", "status.toDeletePods"))
+	w.lose("job-worker-0", "job-worker-1")
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"`+AnnotationBusy+`":null}},"spec":{"etReplicaSpecs":{"worker":{"restartPolicy":"Never"}}}}`)
+	w.round(4)
+	assert.Equal(t, []string{"job-launcher"}, w.names(), "the one that nobody named too")
+	assert.Equal(t, scaleSucceeded, w.at(ScaleIns, "in", "status.phase"))
+}
+
+func TestETScaleInThatHasBegunKeepsToItsPods(t *testing.T) {
+	w := runningJob(t)
+	w.submit(ScaleIns, scaleIn)
+	w.round(1)
+	w.patch(ScaleIns, "in", `{"status":{"toDeletePods":["job-worker-0","job-worker-1"]}}`)
+	w.lose("job-worker-0", "job-worker-1")
+	w.round(4)
+	assert.Contains(t, w.names(), "job-worker-2")
+	assert.Equal(t, scaleSucceeded, w.at(ScaleIns, "in", "status.phase"))
+}
+
+func TestETScalerThatIsGoneIsDone(t *testing.T) {
+	w := runningJob(t)
+	w.submit(ScaleIns, scaleIn)
+	for w.at(TrainingJobs, "job", "status.phase") != phaseScaling {
+		w.round(1)
+	}
+	require.NoError(t, w.objects.Resource(ScaleIns).Namespace("default").Delete(t.Context(), "in", metav1.DeleteOptions{}))
+	w.round(2)
+	assert.Equal(t, phaseRunning, w.at(TrainingJobs, "job", "status.phase"))
+	assert.Len(t, w.names(), 4)
+}
+
+func TestETScalerOutlivesTheLifeItWasMadeFor(t *testing.T) {
+	w := runningJob(t)
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"`+AnnotationBusy+`":""}}}`)
+	w.submit(ScaleIns, scaleIn)
+	w.round(2)
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"`+AnnotationBusy+`":null,"job-supervisor.kube-ai.io/job-suspended":"true"}}}`)
+	w.round(2)
+	require.Empty(t, w.names())
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-suspended":null}},"status":{"phase":"","conditions":null}}`)
+	w.round(8)
+	assert.Equal(t, []string{"job-launcher", "job-worker-2"}, w.names(), "healthy workers of the same names are gone")
+}
+
+func TestETScaleOutWithAnOwnerOfOthersNeverEnds(t *testing.T) {
+	w := runningJob(t)
+	w.refuseIncompleteStatus()
+	w.hold = true
+	uid := w.at(TrainingJobs, "job", "metadata.uid").(string)
+	w.submit(ScaleOuts, `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: out, ownerReferences: [{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, name: job, uid: `+uid+`, controller: true}]}, spec: {selector: {name: job}, timeout: 0, toAdd: {count: 1}}}`)
+	w.round(8)
+	assert.Equal(t, phaseScaling, w.at(TrainingJobs, "job", "status.phase"))
+	assert.False(t, w.condition(ScaleOuts, "out", phaseScaling))
+}
+
+// refuseIncompleteStatus has the API server refuse what the definitions of the scalers do.
+func (w *world) refuseIncompleteStatus() {
+	w.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		object := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured)
+		status, _, _ := unstructured.NestedMap(object.Object, "status")
+		if action.GetSubresource() == "status" && (status["conditions"] == nil || status["replicaStatuses"] == nil) {
+			return true, nil, apierrors.NewInvalid(object.GroupVersionKind().GroupKind(), object.GetName(), nil)
+		}
+		return false, nil, nil
+	})
 }
 
 func TestETScaleOutAddsWorkers(t *testing.T) {

@@ -32,16 +32,15 @@ type scaler struct {
 }
 
 type scalerStatus struct {
-	Phase        string       `json:"phase,omitempty"`
-	Conditions   conditions   `json:"conditions,omitempty"`
-	Began        *metav1.Time `json:"startTime,omitempty"`
-	ToDeletePods []string     `json:"toDeletePods,omitempty"`
-	AddPods      []string     `json:"addPods,omitempty"`
+	ETStatus     `json:",inline"`
+	ToDeletePods []string `json:"toDeletePods,omitempty"`
+	AddPods      []string `json:"addPods,omitempty"`
 }
 
 const (
 	scaleInKind = "ScaleIn" // of two
 
+	scalingStart   = "ScalingStart"
 	scaleSucceeded = "ScaleSucceeded"
 	scaleFailed    = "ScaleFailed"
 )
@@ -55,28 +54,40 @@ func (s *scalerStatus) finish(as string) {
 	s.Conditions.set(as, true)
 }
 
-// adopt makes the job that a scaler selects its owner. Only then does the job see it, until it is done.
-func (o *etOperator) adopt(ctx context.Context, object *unstructured.Unstructured) error {
-	if len(object.GetOwnerReferences()) > 0 {
-		s, err := decode[scaler](object)
-		if err != nil {
-			return err
+// start notes when the scaler was taken up.
+func (s *scalerStatus) start() {
+	now := metav1.Now()
+	s.Phase = phaseScaling
+	s.Conditions = append(s.Conditions, condition{Type: phaseScaling, Status: "True", Reason: scalingStart, LastTransitionTime: &now})
+}
+
+// late is false where it is not known when the scaler was taken up.
+func (s *scalerStatus) late(timeout time.Duration) bool {
+	for _, condition := range s.Conditions {
+		if condition.Type == phaseScaling && condition.Reason == scalingStart && condition.LastTransitionTime != nil {
+			return time.Since(condition.LastTransitionTime.Time) > timeout
 		}
-		if o.open[s.UID] = object; s.Status.finished() {
-			delete(o.open, s.UID)
-		}
-		return nil
 	}
-	name, _, err := unstructured.NestedString(object.Object, "spec", "selector", "name")
+	return false
+}
+
+// adopt makes the job that a scaler selects its owner. Only then does the job see it. One that has an owner is left as it is.
+func (o *etOperator) adopt(ctx context.Context, object *unstructured.Unstructured) error {
+	s, err := decode[scaler](object)
+	if err != nil || s.Status.finished() || len(s.OwnerReferences) > 0 {
+		return err
+	}
+	job, err := o.objects.Resource(TrainingJobs).Namespace(s.Namespace).Get(ctx, s.Spec.Selector.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	job, err := o.objects.Resource(TrainingJobs).Namespace(object.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	s.Status.initialize()
+	s.Status.Conditions.set(phaseCreated, true)
+	if err := o.setStatus(ctx, scalersOf(object.GetKind()), object, &s.Status); err != nil {
 		return err
 	}
 	object.SetOwnerReferences([]metav1.OwnerReference{controllerReference(job)})
-	_, err = o.objects.Resource(scalersOf(object.GetKind())).Namespace(object.GetNamespace()).Update(ctx, object, metav1.UpdateOptions{})
+	_, err = o.objects.Resource(scalersOf(object.GetKind())).Namespace(s.Namespace).Update(ctx, object, metav1.UpdateOptions{})
 	return err
 }
 
@@ -87,24 +98,46 @@ func scalersOf(kind string) schema.GroupVersionResource {
 	return ScaleOuts
 }
 
-// takeScaler has a running job carry out its newest scaler that is not done.
+// newestScaler is the job's that is not done; nil where there is none.
+func (o *etOperator) newestScaler(ctx context.Context, job *trainingJob) (newest *unstructured.Unstructured, err error) {
+	for _, resource := range []schema.GroupVersionResource{ScaleOuts, ScaleIns} {
+		list, err := o.objects.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			candidate := &list.Items[i]
+			s, err := decode[scaler](candidate)
+			if err != nil {
+				return nil, err
+			}
+			if s.Status.finished() || !metav1.IsControlledBy(candidate, &job.ObjectMeta) {
+				continue
+			}
+			if newest == nil || newest.GetCreationTimestamp().Time.Before(candidate.GetCreationTimestamp().Time) {
+				newest = candidate
+			}
+		}
+	}
+	return newest, nil
+}
+
+// takeScaler has a running job begin with its newest scaler. It does so too where the scaler's status is refused.
 func (o *etOperator) takeScaler(ctx context.Context, job *trainingJob) error {
-	var newest *unstructured.Unstructured
-	for _, candidate := range o.open {
-		if !metav1.IsControlledBy(candidate, &job.ObjectMeta) {
-			continue
-		}
-		if newest == nil || newest.GetCreationTimestamp().Time.Before(candidate.GetCreationTimestamp().Time) {
-			newest = candidate
-		}
+	newest, err := o.newestScaler(ctx, job)
+	if newest == nil || err != nil {
+		return err
 	}
-	if newest == nil {
-		return nil
+	s, err := decode[scaler](newest)
+	if err != nil {
+		return err
 	}
-	delete(o.open, newest.GetUID()) // it is the job's now, or is seen again
-	now := metav1.Now()
+	s.Status.start()
+	if err := o.setStatus(ctx, scalersOf(newest.GetKind()), newest, &s.Status); err != nil && !apierrors.IsInvalid(err) {
+		return err
+	}
 	job.Status.Phase, job.Status.CurrentScaler = phaseScaling, newest.GetKind()+":"+newest.GetNamespace()+"/"+newest.GetName()
-	return o.setStatus(ctx, scalersOf(newest.GetKind()), newest, &scalerStatus{Phase: phaseScaling, Began: &now})
+	return nil
 }
 
 // scale goes on with the current scaler. The job's workers are not looked after meanwhile.
@@ -126,6 +159,7 @@ func (o *etOperator) scale(ctx context.Context, owner *unstructured.Unstructured
 		return err
 	}
 	if !s.Status.finished() {
+		s.Status.initialize()
 		if kind == scaleInKind {
 			err = o.scaleIn(ctx, job, &s, workers, launcher)
 		} else {
@@ -141,7 +175,8 @@ func (o *etOperator) scale(ctx context.Context, owner *unstructured.Unstructured
 	return o.setStatus(ctx, scalersOf(kind), object, &s.Status)
 }
 
-// scaleIn rewrites the hostfile and deletes the pods. It does not mind how few are left.
+// scaleIn rewrites the hostfile and deletes the pods, or all workers where none of those is left. It does not mind how few are
+// left, and knows of no count.
 func (o *etOperator) scaleIn(ctx context.Context, job *trainingJob, s *scaler, workers map[string]*corev1.Pod, launcher *corev1.Pod) error {
 	if len(s.Status.ToDeletePods) == 0 {
 		for _, name := range s.Spec.ToDelete.PodNames {
@@ -156,11 +191,14 @@ func (o *etOperator) scaleIn(ctx context.Context, job *trainingJob, s *scaler, w
 		return err
 	}
 	left := false
-	for _, name := range s.Status.ToDeletePods {
-		if err := o.delete(ctx, noGrace, workers[name]); err != nil {
+	for name, pod := range workers {
+		if len(s.Status.ToDeletePods) > 0 && !goes(name) {
+			continue
+		}
+		if err := o.delete(ctx, noGrace, pod); err != nil {
 			return err
 		}
-		left = left || workers[name] != nil
+		left = left || goes(name)
 	}
 	if !left {
 		job.Status.TargetWorkers = slices.DeleteFunc(job.Status.TargetWorkers, goes)
@@ -202,7 +240,7 @@ func (o *etOperator) scaleOut(ctx context.Context, owner *unstructured.Unstructu
 		job.Status.CurrentWorkers = append(job.Status.CurrentWorkers, s.Status.AddPods...)
 		s.Status.finish(scaleSucceeded)
 		return o.rewriteHostfile(ctx, launcher, job.Status.CurrentWorkers)
-	case s.Status.Began == nil || time.Since(s.Status.Began.Time) > timeout:
+	case s.Status.late(timeout):
 		s.Status.finish(scaleFailed)
 		for _, name := range s.Status.AddPods {
 			late := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: job.Namespace}}

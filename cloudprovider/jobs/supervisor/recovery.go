@@ -213,7 +213,8 @@ func (s *Supervisor) considerSuspended(p *probe, now time.Time) {
 }
 
 // considerShrunk offers the workers that are missing, once those that leave are gone. A job that lacks none is whole again
-// only when its marks have settled: they are written before it has shrunk.
+// only when its marks have settled, which are written before it has shrunk, and when its pods are there: its system may be
+// late to see that some are gone.
 func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string, settled bool) {
 	counted := s.crews.census(p.job.Ref)
 	missing := p.wanted() - max(p.job.Replicas, counted.workers+counted.wanted)
@@ -225,7 +226,7 @@ func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string,
 		p.gang = nil
 	case missing <= 0:
 		p.gang = nil
-		if settled && p.job.Replicas >= p.wanted() {
+		if settled && p.job.Replicas >= p.wanted() && counted.workers+counted.wanted >= p.wanted() {
 			p.due = &action{verbRelease, p.wanted()}
 		}
 	case p.gang == nil || p.gang.missing != missing:

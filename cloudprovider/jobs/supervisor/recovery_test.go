@@ -258,6 +258,10 @@ func TestJobThatIsHeldAnewIsTriedAtOnce(t *testing.T) {
 func TestMarksGoWhenAShrunkJobIsWhole(t *testing.T) {
 	story(t, func(w *world) {
 		shrunk(w, at(4))
+		assert.Empty(t, w.systems.done(), "its system says that it has four workers, and has yet to see that two are gone")
+		w.pod("train", "new-0", "node-0")
+		w.pod("train", "new-1", "node-1")
+		w.pass(lookEvery)
 		assert.Equal(t, []string{"grow train 4"}, w.systems.done())
 	})
 }
