@@ -15,6 +15,8 @@ const (
 	batchGroup    = "batch"
 	labelBatchJob = "batch.kubernetes.io/job-name"
 	labelIndex    = "batch.kubernetes.io/job-completion-index"
+	// systemBatchJob is the name of the system in Refs.
+	systemBatchJob = "job"
 )
 
 // batchJob is Kubernetes' own Job.
@@ -29,7 +31,7 @@ type batchJob struct {
 
 func newBatchJob(c *cluster) Adapter {
 	return &batchJob{setSuspend{
-		system: &system{cluster: c, name: "job", kind: "Job", resource: schema.GroupVersionResource{Group: batchGroup, Version: "v1", Resource: "jobs"}},
+		system: &system{cluster: c, name: systemBatchJob, kind: "Job", resource: schema.GroupVersionResource{Group: batchGroup, Version: "v1", Resource: "jobs"}},
 		path:   []string{"spec", "suspend"},
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -89,6 +90,24 @@ func (r *Registry) Member(pod *corev1.Pod) Membership {
 		member.Role = role
 	}
 	return member
+}
+
+// Alone says whether the pod has nothing in common with others of its job but their controller: each has work of its own to
+// save, and is lost by itself. So are pods of a ReplicaSet, and those of a batch Job that gives them no index, unless
+// api.AnnotationJob makes them one job. It goes by the pod alone.
+func (r *Registry) Alone(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || pod.Annotations[api.AnnotationJob] != "" {
+		return false
+	}
+	switch r.member(pod).System {
+	case SystemPod:
+		return owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController"
+	case systemBatchJob:
+		_, indexed := pod.Annotations[batchv1.JobCompletionIndexAnnotation] // the Job controller writes it on all pods of an Indexed Job
+		return !indexed
+	}
+	return false
 }
 
 func (r *Registry) member(pod *corev1.Pod) Membership {

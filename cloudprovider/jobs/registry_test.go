@@ -331,3 +331,32 @@ func TestMemberIsTotalAndDoesNotChangeThePod(t *testing.T) {
 	}())
 	assert.Equal(t, &corev1.Pod{}, pod)
 }
+
+func TestPodsOfAJobThatHaveOnlyItsControllerInCommonAreAlone(t *testing.T) {
+	owned := func(kind, name, more string) string {
+		return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: one
+  ownerReferences: [{apiVersion: %s, kind: %s, name: sweep, uid: u, controller: true}]
+  %s
+`, kind, name, more)
+	}
+	for name, tc := range map[string]struct {
+		pod  string
+		want bool
+	}{
+		"of a Job":                      {owned("batch/v1", "Job", ""), true},
+		"of an Indexed Job":             {owned("batch/v1", "Job", `annotations: {batch.kubernetes.io/job-completion-index: "1"}`), false},
+		"of a ReplicaSet":               {owned("apps/v1", "ReplicaSet", ""), true},
+		"of a StatefulSet":              {owned("apps/v1", "StatefulSet", ""), false},
+		"of an unknown system":          {owned("example.com/v1", "Training", ""), false},
+		"that say they are one":         {owned("batch/v1", "Job", "annotations: {gpu-spot.autoscaling/job: search}"), false},
+		"of a TrainingJob":              {owned("kai.alibabacloud.com/v1alpha1", "TrainingJob", "labels: {group-name: kai.alibabacloud.com, training-job-name: sweep}"), false},
+		"of a JobSet, which makes Jobs": {owned("batch/v1", "Job", "labels: {jobset.sigs.k8s.io/jobset-name: sweep}"), false},
+		"of nobody":                     {"{apiVersion: v1, kind: Pod, metadata: {name: one}}", false},
+	} {
+		assert.Equal(t, tc.want, newWorld(t).registry.Alone(podOf(t, tc.pod)), name)
+	}
+}

@@ -49,7 +49,7 @@ const (
 
 // syncJob takes the next step with a job that loses Nodes: warn → wait for the word → shrink or suspend → let the drains
 // begin. It goes by all Nodes that are reclaimed, never by one.
-func (c *Controller) syncJob(ctx context.Context, ref jobs.Ref) error {
+func (c *Controller) syncJob(ctx context.Context, ref party) error {
 	if c.marksWaiting(marksPatience) {
 		c.handshakes.queue.AddAfter(ref, marksFirst)
 		return nil
@@ -278,15 +278,18 @@ type preparation struct {
 }
 
 // prepare shrinks the job where enough of it survives, and else suspends it.
-func (c *Controller) prepare(ctx context.Context, ref jobs.Ref) (preparation, error) {
-	job, err := c.Jobs.Get(ctx, ref)
+func (c *Controller) prepare(ctx context.Context, ref party) (preparation, error) {
+	job, err := c.Jobs.Get(ctx, ref.Ref)
 	if err != nil || job.Finished {
 		return preparation{}, err
 	}
 	if job.Suspended {
 		return preparation{leave: suspendWait}, nil
 	}
-	l := c.lossOf(ref)
+	if ref.pod != "" && job.Min == 0 {
+		return preparation{}, nil // its job copes with its loss
+	}
+	l := c.lossOf(ref.whole())
 	if !l.until.IsZero() {
 		return preparation{}, nil // what was lost for certain is gone
 	}
@@ -297,7 +300,7 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref) (preparation, er
 		return preparation{leave: suspendWait}, nil
 	}
 	workers := l.doomedWorkers()
-	if len(workers) == 0 {
+	if len(workers) == 0 || ref.pod != "" {
 		return preparation{}, nil
 	}
 	err = c.Jobs.Shrink(ctx, job, workers)
@@ -305,7 +308,7 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref) (preparation, er
 	if err != nil && !errors.As(err, &busy) {
 		return preparation{}, err
 	}
-	shrinking, asked := c.Jobs.Shrinking(ctx, ref, workers) // with what an earlier leader asked for, where it is busy
+	shrinking, asked := c.Jobs.Shrinking(ctx, ref.Ref, workers) // with what an earlier leader asked for, where it is busy
 	if shrinking || asked != nil {
 		return preparation{shrinking: workers}, nil // it will be known later
 	}
@@ -314,7 +317,7 @@ func (c *Controller) prepare(ctx context.Context, ref jobs.Ref) (preparation, er
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more
 // time. What it has not begun with by then is taken back before the first of them is evicted.
-func (c *Controller) awaitShrink(ctx context.Context, ref jobs.Ref, id string, workers []string, until time.Time) {
+func (c *Controller) awaitShrink(ctx context.Context, ref party, id string, workers []string, until time.Time) {
 	for {
 		wait := min(shrinkCheck, until.Sub(c.Clock.Now()))
 		select {
@@ -329,7 +332,7 @@ func (c *Controller) awaitShrink(ctx context.Context, ref jobs.Ref, id string, w
 			break
 		}
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)
-		shrinking, err := c.Jobs.Shrinking(attempt, ref, workers)
+		shrinking, err := c.Jobs.Shrinking(attempt, ref.Ref, workers)
 		cancel()
 		if err == nil && !shrinking || errors.Is(err, jobs.ErrNoObject) {
 			break
@@ -341,8 +344,8 @@ func (c *Controller) awaitShrink(ctx context.Context, ref jobs.Ref, id string, w
 }
 
 // cancelShrink has the job's system forget the workers that it has not begun to take out.
-func (c *Controller) cancelShrink(ctx context.Context, ref jobs.Ref, workers []string, until time.Time) {
-	err := c.ask(ctx, ref, actionDecide, until, func(ctx context.Context) error { return c.Jobs.CancelShrink(ctx, ref, workers) })
+func (c *Controller) cancelShrink(ctx context.Context, ref party, workers []string, until time.Time) {
+	err := c.ask(ctx, ref, actionDecide, until, func(ctx context.Context) error { return c.Jobs.CancelShrink(ctx, ref.Ref, workers) })
 	if err != nil && !errors.Is(err, jobs.ErrNoObject) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "The job's system may still take out workers that are evicted now", "job", ref, "workers", workers)
 	}
@@ -377,7 +380,7 @@ func (l *loss) doomedWorkers() (names []string) {
 }
 
 // ask calls a job's system until it answers, says that it never will, or the time is over.
-func (c *Controller) ask(ctx context.Context, ref jobs.Ref, action string, until time.Time, call func(context.Context) error) error {
+func (c *Controller) ask(ctx context.Context, ref party, action string, until time.Time, call func(context.Context) error) error {
 	backoff := wait.Backoff{Duration: retryFirst, Factor: 2, Steps: 10, Cap: retryMost}
 	for {
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)

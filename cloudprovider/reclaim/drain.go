@@ -106,13 +106,14 @@ type drain struct {
 // where it may go.
 func (d *drain) mayGo(pod *corev1.Pod) (reason string, from time.Time) {
 	member := d.Jobs.Member(pod)
-	r, open := d.handshakes.round(member.Ref)
+	p := d.partyOf(pod)
+	r, open := d.handshakes.round(p)
 	until, doubtful := d.isDoubtful(d.notice)
 	switch {
 	case !doubtful && isReturner(pod, &fate{doomed: true, notice: d.notice, drained: timeOf(d.node, api.AnnotationReclaimDrained)}, r, open):
 		return "", time.Time{}
 	case !open || !r.doomed.Has(pod.UID):
-		d.handshakes.queue.Add(member.Ref)
+		d.handshakes.queue.Add(p)
 		return "its job is to be looked at", time.Time{}
 	case doubtful:
 		return "nothing has confirmed the notice", until
@@ -180,7 +181,7 @@ func (d *drain) isHeardLate(pod *corev1.Pod, now time.Time) bool {
 	if reason, _ := d.mayGo(pod); reason == "" {
 		return false
 	}
-	r, open := d.handshakes.round(d.Jobs.Member(pod).Ref)
+	r, open := d.handshakes.round(d.partyOf(pod))
 	return !open || now.Sub(r.seen) < lateGrace
 }
 

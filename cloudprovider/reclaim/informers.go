@@ -11,7 +11,6 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
 // Names of the indexes, distinct from those that others may add to the same informers.
@@ -188,7 +187,7 @@ func (c *Controller) podsOn(node string) []*corev1.Pod {
 // Occupied says whether a pod is on the Node that has not ended and is neither a DaemonSet's nor the kubelet's.
 func (c *Controller) Occupied(node *corev1.Node) bool { return len(drainable(c.podsOn(node.Name))) > 0 }
 
-func (c *Controller) podsOf(job jobs.Ref) []*corev1.Pod {
+func (c *Controller) podsOf(job party) []*corev1.Pod {
 	return indexed[*corev1.Pod](c.podInformer, byJob, job.String())
 }
 

@@ -21,6 +21,8 @@ import (
 type Jobs interface {
 	// Member is called for every pod of the cluster whenever it changes, and goes by the pod alone.
 	Member(pod *corev1.Pod) jobs.Membership
+	// Alone says whether the pod has only its controller in common with others of its job. It goes by the pod alone.
+	Alone(pod *corev1.Pod) bool
 	// Get reads the job's object. The error wraps jobs.ErrNoObject where it has none.
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	// Shrinking and CancelShrink are those of jobs.Registry.
@@ -42,6 +44,8 @@ func (soloJobs) Member(pod *corev1.Pod) jobs.Membership {
 	return jobs.Membership{Ref: ref, Role: jobs.RoleWorker}
 }
 
+func (soloJobs) Alone(*corev1.Pod) bool { return false } // its job is its own already
+
 func (soloJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	return jobs.Job{}, fmt.Errorf("%s: %w", ref, jobs.ErrNoObject)
 }
@@ -56,7 +60,7 @@ func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return
 
 func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
 
-// round is one handshake with one job: a request for a checkpoint, the word, a decision, the release of its pods. All
+// round is one handshake with one job, or with one pod that is on its own: a request for a checkpoint, the word, a decision, the release of its pods. All
 // Nodes of a correlated reclaim share one. What must outlive this process is written on the pods and on the job; the rest
 // is found out again by the next leader.
 type round struct {
@@ -98,14 +102,14 @@ func newRound(now time.Time) *round {
 // handshakes is what this process knows of the rounds.
 type handshakes struct {
 	// queue holds the jobs to look after.
-	queue workqueue.TypedRateLimitingInterface[jobs.Ref]
+	queue workqueue.TypedRateLimitingInterface[party]
 	// asking are the calls to job systems that are under way.
 	asking sync.WaitGroup
 	// podEvents bounds the Events on pods.
 	podEvents flowcontrol.PassiveRateLimiter
 
 	mu     sync.Mutex
-	rounds map[jobs.Ref]*round
+	rounds map[party]*round
 	// replaced are the Nodes for whose pods there was a place at some time.
 	replaced sets.Set[string]
 	// attempts are by Node.
@@ -113,15 +117,15 @@ type handshakes struct {
 }
 
 func (h *handshakes) init(clk clock.WithTicker) {
-	h.queue = newQueue[jobs.Ref]("reclaim_jobs", clk)
+	h.queue = newQueue[party]("reclaim_jobs", clk)
 	h.podEvents = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(podEventQPS, podEventBurst, clk)
-	h.rounds = map[jobs.Ref]*round{}
+	h.rounds = map[party]*round{}
 	h.replaced = sets.New[string]()
 	h.attempts = map[string]attempts{}
 }
 
 // round returns a copy of the one that is open.
-func (h *handshakes) round(ref jobs.Ref) (r round, open bool) {
+func (h *handshakes) round(ref party) (r round, open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r, open := h.rounds[ref]; open {
@@ -131,7 +135,7 @@ func (h *handshakes) round(ref jobs.Ref) (r round, open bool) {
 }
 
 // change does nothing where another round has begun by now. It returns the round as it then is.
-func (h *handshakes) change(ref jobs.Ref, id string, change func(*round)) (r round, current bool) {
+func (h *handshakes) change(ref party, id string, change func(*round)) (r round, current bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r, open := h.rounds[ref]; open && r.id == id {
@@ -142,7 +146,7 @@ func (h *handshakes) change(ref jobs.Ref, id string, change func(*round)) (r rou
 }
 
 // begin says whether the flag was not set before.
-func (h *handshakes) begin(ref jobs.Ref, id string, flag func(*round) *bool) (began bool) {
+func (h *handshakes) begin(ref party, id string, flag func(*round) *bool) (began bool) {
 	h.change(ref, id, func(r *round) {
 		began = !*flag(r)
 		*flag(r) = true
@@ -156,7 +160,7 @@ func (h *handshakes) anyOpen() bool {
 	return len(h.rounds) > 0
 }
 
-func (h *handshakes) forget(ref jobs.Ref) {
+func (h *handshakes) forget(ref party) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.rounds, ref)
@@ -170,12 +174,17 @@ func (h *handshakes) forgetNode(name string) {
 	delete(h.attempts, name)
 }
 
-// jobKey is the index key of the pod's job. Pods that belong to their machine have none.
+// jobKey are the index keys of the pod: that of its job, and its own where it is on its own. Pods that belong to their machine
+// have none.
 func (c *Controller) jobKey(pod *corev1.Pod) []string {
 	if belongsToMachine(pod) {
 		return nil
 	}
-	return []string{c.Jobs.Member(pod).Ref.String()}
+	p := c.partyOf(pod)
+	if p.pod != "" {
+		return []string{p.whole().String(), p.String()}
+	}
+	return []string{p.String()}
 }
 
 // lookBatch is for how long changes of a job's pods are gathered before the job is looked at, lest each of a thousand
@@ -188,7 +197,7 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 	if !asked && !c.handshakes.anyOpen() || belongsToMachine(pod) {
 		return
 	}
-	ref := c.Jobs.Member(pod).Ref
+	ref := c.partyOf(pod)
 	if _, open := c.handshakes.round(ref); open || asked {
 		c.handshakes.queue.AddAfter(ref, lookBatch)
 	}
@@ -218,7 +227,7 @@ type doomedPod struct {
 
 // loss is what all reclaims together take from a job.
 type loss struct {
-	ref jobs.Ref
+	ref party
 	// pods are all of the job, those that have ended too.
 	pods []*corev1.Pod
 	// doomed have not ended, but may be on their way out.
@@ -234,7 +243,7 @@ type loss struct {
 }
 
 // lossOf looks at all pods of the job once.
-func (c *Controller) lossOf(ref jobs.Ref) loss {
+func (c *Controller) lossOf(ref party) loss {
 	l := loss{ref: ref, pods: c.podsOf(ref)}
 	r, open := c.handshakes.round(ref)
 	nodes := map[string]*fate{}

@@ -46,8 +46,9 @@ type fakeJobs struct {
 var _ Jobs = (*fakeJobs)(nil)
 
 const (
-	labelJob  = "job"
-	labelRole = "role"
+	labelJob   = "job"
+	labelRole  = "role"
+	labelAlone = "alone"
 )
 
 // jobStory is a story with jobs. The controller is started by f.start.
@@ -82,6 +83,9 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	}
 	return jobs.Membership{Ref: refOf(pod.Labels[labelJob]), Role: jobs.Role(pod.Labels[labelRole])}
 }
+
+// Alone is a pod that says so.
+func (f *fakeJobs) Alone(pod *corev1.Pod) bool { return pod.Labels[labelAlone] != "" }
 
 func (f *fakeJobs) Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error) {
 	if err := f.answer(ctx, "get"); err != nil {

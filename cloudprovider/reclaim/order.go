@@ -24,7 +24,7 @@ func (c *Controller) isNext(pod *corev1.Pod, member jobs.Membership, r round) bo
 	if rank(member.Role) == 0 {
 		return true
 	}
-	for _, other := range c.podsOf(member.Ref) {
+	for _, other := range c.podsOf(party{Ref: member.Ref}) {
 		if r.doomed.Has(other.UID) && rank(c.Jobs.Member(other).Role) < rank(member.Role) {
 			return false
 		}

@@ -141,12 +141,12 @@ func (c *Controller) warn(ctx context.Context, l loss, r round) error {
 		case pod.Spec.NodeName == "" || hasEnded(pod) || pod.DeletionTimestamp != nil || r.hasWarned(pod, instance):
 		case isDoomed:
 			doomed = append(doomed, pod)
-		case areOneJob(l.ref, pod) && r.concerns(pod):
+		case areOneJob(l.ref.Ref, pod) && r.concerns(pod):
 			survivors = append(survivors, pod)
 		}
 	}
 	warn := func(ctx context.Context, pod *corev1.Pod) error {
-		return c.warnPod(ctx, l.ref, pod, r, instances[pod.UID])
+		return c.warnPod(ctx, l.ref.Ref, pod, r, instances[pod.UID])
 	}
 	if err := c.forEach(ctx, doomed, warn); err != nil {
 		return err
@@ -271,10 +271,10 @@ func (c *Controller) tell(ctx context.Context, l loss, r round) {
 }
 
 // tellSystem returns the job as read, nil where it could not be.
-func (c *Controller) tellSystem(ctx context.Context, ref jobs.Ref, warning jobs.Warning, until time.Time) *jobs.Job {
+func (c *Controller) tellSystem(ctx context.Context, ref party, warning jobs.Warning, until time.Time) *jobs.Job {
 	var known *jobs.Job
 	err := c.ask(ctx, ref, actionWarn, until, func(ctx context.Context) error {
-		job, err := c.Jobs.Get(ctx, ref)
+		job, err := c.Jobs.Get(ctx, ref.Ref)
 		if err != nil {
 			return err
 		}

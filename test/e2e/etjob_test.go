@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,24 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
-
-// TestETJobs tells what becomes of jobs of et-operator when it is late: one worker of it looks after all jobs of the cluster.
-func TestETJobs(t *testing.T) {
-	parts := map[string]func(*jobStory){
-		"late":     scaleInThatComesTooLateCostsNoOtherWorker,
-		"outlived": scaleInDoesNotOutliveTheWorkersItNames,
-	}
-	s := tellOfJobs(t, "late", "outlived")
-	t.Run("parts", func(t *testing.T) {
-		for name, tell := range parts {
-			t.Run(name, func(t *testing.T) { tell(s.in(t)) })
-		}
-	})
-	s.nothingIsLeft()
-}
 
 // submitETJob makes a job of four workers of a pool of its own name, and returns them when it trains.
 func (s *jobStory) submitETJob(name string, least int) (workers []corev1.Pod) {
@@ -118,24 +100,6 @@ func scaleInThatComesTooLateCostsNoOtherWorker(s *jobStory) {
 }
 
 func has(pods []corev1.Pod, pod corev1.Pod) bool { return doomed{pods: pods}.has(pod.UID) }
-
-// staysUntil fails when one of the pods is told to go before.
-func (s *jobStory) staysUntil(d doomed, until time.Time) {
-	s.t.Helper()
-	rig.Eventually(s.t, time.Until(until)+soon, "the operator has its time", func(ctx context.Context) (bool, error) {
-		for _, was := range d.pods {
-			pod, err := s.pod(ctx, was.Name)
-			if err != nil {
-				return false, err
-			}
-			if time.Now().Before(until) {
-				require.NotNil(s.t, pod, "%s is gone", was.Name)
-				require.Nil(s.t, pod.DeletionTimestamp, "%s is told to go %s before the release", was.Name, time.Until(d.deadline))
-			}
-		}
-		return !time.Now().Before(until), nil
-	})
-}
 
 // scaleInDoesNotOutliveTheWorkersItNames: the workers of the next life have the same names.
 func scaleInDoesNotOutliveTheWorkersItNames(s *jobStory) {
