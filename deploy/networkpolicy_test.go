@@ -54,13 +54,17 @@ func TestTheNetworkPolicyLetsTheAutoscalerOutToWhatItNeeds(t *testing.T) {
 			require.NotEmpty(t, rule.Ports, "a rule without ports lets all out")
 			to := []string{}
 			for _, peer := range rule.To {
+				if peer.IPBlock == nil {
+					to = append(to, "pods")
+					continue
+				}
 				to = append(to, peer.IPBlock.CIDR)
 			}
 			for _, port := range rule.Ports {
 				out.Insert(strings.Join(to, ",") + ":" + port.Port.String())
 			}
 		}
-		want := sets.New(":53", ":443", ":8443")
+		want := sets.New(":53", ":443", ":8443", "pods:9009")
 		if c.metadata {
 			want.Insert("100.100.100.200/32:80")
 		}

@@ -64,6 +64,10 @@ const (
 	AnnotationHeldSince = "gpu-spot.autoscaling/held-since"
 	// AnnotationHeldReplicas is how many workers the job asked for before.
 	AnnotationHeldReplicas = "gpu-spot.autoscaling/held-replicas"
+	// AnnotationStopRequested is when the job was told to save its work and to stop, before it is suspended, and
+	// AnnotationHeldRestarts how often it had been restarted by then: its end counts as a failure for its system.
+	AnnotationStopRequested = "gpu-spot.autoscaling/stop-requested"
+	AnnotationHeldRestarts  = "gpu-spot.autoscaling/held-restarts"
 	// AnnotationHeldParts are the objects that the job consisted of, separated by commas: the pods of some outlive them.
 	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 )
@@ -77,6 +81,10 @@ const (
 	// AnnotationSupervisorMaxWait is AnnotationMaxWait in seconds. `arena submit etjob --max-wait-time` writes it, the jobs
 	// framework reads it on jobs of every system.
 	AnnotationSupervisorMaxWait = "job-supervisor.kube-ai.io/max-wait-time"
+	// AnnotationSupervisorSpot is "true" on a job, and on its pods, that is to be told on a port of its own to save its work and
+	// to stop, before it is suspended. `arena submit etjob --spot-instance` writes it; the jobs framework and the reclaim
+	// controller read it.
+	AnnotationSupervisorSpot = "job-supervisor.kube-ai.io/spot-instance"
 	// AnnotationSupervisorSuspended is "true" on a job that is to be suspended. Elastic-Job-Supervisor or the jobs framework
 	// writes it, et-operator and the jobs framework read it.
 	AnnotationSupervisorSuspended = "job-supervisor.kube-ai.io/job-suspended"

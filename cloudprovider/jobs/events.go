@@ -10,6 +10,8 @@ const (
 	ReasonShrunk = "SpotJobShrunk"
 	// ReasonSuspended: the job was suspended for a reclaim.
 	ReasonSuspended = "SpotJobSuspended"
+	// ReasonStopped: the job was told to save its work and to stop, before it is suspended.
+	ReasonStopped = "SpotJobStopped"
 	// ReasonResumed: a suspended job runs again.
 	ReasonResumed = "SpotJobResumed"
 	// ReasonGrown: a job that was shrunk gets workers again.

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -108,7 +109,7 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 		job.Max = max(job.Max, job.Min)
 	}
 	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[api.AnnotationSupervisorSuspended] == "true"
-	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object))
+	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object) && !stopped(object))
 	return job, nil
 }
 
@@ -247,7 +248,7 @@ func (t *trainingJob) Grow(ctx context.Context, job Job, workers int) error {
 	if _, err := t.nextScaler(ctx, job, "release"); err != nil {
 		return err // a ScaleIn that has yet to begin will take workers off, and the marks are what remembers them
 	}
-	change := patch{"metadata": released()}
+	change := patch{"metadata": begunAnew()}
 	if asked, _, _ := unstructured.NestedInt64(job.Object.Object, workerReplicas...); int(asked) < wanted(job) {
 		setNested(change, wanted(job), workerReplicas...) // fewer were asked for when it was resumed
 	}
@@ -290,11 +291,21 @@ func (t *trainingJob) Resume(ctx context.Context, job Job, workers int) error {
 			return err
 		}
 	}
-	metadata := released()
+	metadata := begunAnew()
 	if want := wanted(job); workers < want {
-		metadata = t.held(job, HeldShrunk, ReasonReclaim) // the rest is for Grow
+		marks := t.held(job, HeldShrunk, ReasonReclaim) // the rest is for Grow
+		metadata["labels"] = marks["labels"]
+		maps.Copy(metadata["annotations"].(map[string]any), marks["annotations"].(map[string]any))
 	}
 	return t.patchJob(ctx, job, patch{"metadata": metadata})
+}
+
+// begunAnew takes the marks off, that it was told to stop among them: the metadata of a patch.
+func begunAnew() map[string]any {
+	metadata := released()
+	annotations := metadata["annotations"].(map[string]any)
+	annotations[api.AnnotationStopRequested], annotations[api.AnnotationHeldRestarts] = nil, nil
+	return metadata
 }
 
 // anyScaler chooses them all: what was made for the workers of one life of a job is not for those of the next.
@@ -318,11 +329,15 @@ func (t *trainingJob) restart(ctx context.Context, job Job, workers int) error {
 		return err
 	}
 	fresh := map[string]any{"active": nil, "succeeded": nil, "failed": nil}
-	return t.patchJob(ctx, job, patch{"status": map[string]any{
+	status := map[string]any{
 		"phase": trainingPhaseCreated, "conditions": []any{}, "targetWorkers": nil, "currentWorkers": nil, "currentScaler": nil,
 		"completionTime":  nil,
 		"replicaStatuses": map[string]any{"Launcher": fresh, "Worker": fresh},
-	}}, "status")
+	}
+	if restarts, err := strconv.Atoi(job.Object.GetAnnotations()[api.AnnotationHeldRestarts]); err == nil && restarts >= 0 {
+		status["restartCount"] = restarts // that it stopped was no failure of its own
+	}
+	return t.patchJob(ctx, job, patch{"status": status}, "status")
 }
 
 func values(list []string) []any {

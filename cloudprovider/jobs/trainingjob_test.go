@@ -402,7 +402,7 @@ func TestTrainingJobResumesAsTheSupervisorDoesIt(t *testing.T) {
 		`patch trainingjobs {"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-status":null,"job-supervisor.kube-ai.io/job-suspended":null},"uid":"uid-mnist"},"spec":{"etReplicaSpecs":{"worker":{"replicas":4}}}}`,
 		`patch trainingjobs/status {"metadata":{"uid":"uid-mnist"},"status":{"completionTime":null,"conditions":[],"currentScaler":null,"currentWorkers":null,"phase":"Created",` +
 			`"replicaStatuses":{"Launcher":{"active":null,"failed":null,"succeeded":null},"Worker":{"active":null,"failed":null,"succeeded":null}},"targetWorkers":null}}`,
-		`patch trainingjobs {"metadata":{"annotations":{"gpu-spot.autoscaling/held-parts":null,"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,"gpu-spot.autoscaling/held-since":null},"labels":{"gpu-spot.autoscaling/held":null},"uid":"uid-mnist"}}`,
+		`patch trainingjobs {"metadata":{"annotations":{"gpu-spot.autoscaling/held-parts":null,"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,"gpu-spot.autoscaling/held-restarts":null,"gpu-spot.autoscaling/held-since":null,"gpu-spot.autoscaling/stop-requested":null},"labels":{"gpu-spot.autoscaling/held":null},"uid":"uid-mnist"}}`,
 		"delete configmaps mnist-config",
 	}, w.writes())
 	stored := w.object(jobs, "mnist")

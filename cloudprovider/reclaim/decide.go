@@ -44,6 +44,7 @@ const (
 // Actions on jobs, as in the metrics.
 const (
 	actionWarn   = "warn"
+	actionStop   = "stop"
 	actionDecide = "decide"
 )
 
@@ -224,8 +225,9 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 		checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
 		c.event(l.object(r), ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", r.id)
 	}
-	until := l.preparesUntil(c.Clock.Now())
 	c.handshakes.asking.Go(func() {
+		c.stopFirst(ctx, l, r)
+		until := l.preparesUntil(c.Clock.Now())
 		var p preparation
 		err := c.ask(ctx, l.ref, actionDecide, until, func(ctx context.Context) (err error) {
 			p, err = c.prepare(ctx, l.ref)
@@ -293,7 +295,7 @@ func (c *Controller) prepare(ctx context.Context, ref party) (preparation, error
 	if !l.until.IsZero() {
 		return preparation{}, nil // what was lost for certain is gone
 	}
-	if l.launcherIsDoomed() || l.survivors(job) < job.Min {
+	if l.isTooSmallFor(job) {
 		if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 			return preparation{}, err
 		}
@@ -349,6 +351,11 @@ func (c *Controller) cancelShrink(ctx context.Context, ref party, workers []stri
 	if err != nil && !errors.Is(err, jobs.ErrNoObject) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "The job's system may still take out workers that are evicted now", "job", ref, "workers", workers)
 	}
+}
+
+// isTooSmallFor says whether the job cannot go on with what survives.
+func (l *loss) isTooSmallFor(job jobs.Job) bool {
+	return l.launcherIsDoomed() || l.survivors(job) < job.Min
 }
 
 func (l *loss) launcherIsDoomed() bool {

@@ -28,6 +28,8 @@ type Jobs interface {
 	// Shrinking and CancelShrink are those of jobs.Registry.
 	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) (bool, error)
 	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
+	// Stop has the job save its work and end, where it listens for that, and returns how many of its pods heard it.
+	Stop(ctx context.Context, job jobs.Job) (heard int, err error)
 	// Warn, Shrink and Suspend are those of jobs.Adapter.
 	Warn(ctx context.Context, job jobs.Job, warning jobs.Warning) error
 	Shrink(ctx context.Context, job jobs.Job, pods []string) error
@@ -57,6 +59,8 @@ func (soloJobs) Shrink(context.Context, jobs.Job, []string) error { return jobs.
 func (soloJobs) Shrinking(context.Context, jobs.Ref, []string) (bool, error) { return false, nil }
 
 func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return nil }
+
+func (soloJobs) Stop(context.Context, jobs.Job) (int, error) { return 0, nil }
 
 func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
 

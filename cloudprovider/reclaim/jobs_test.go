@@ -37,6 +37,8 @@ type fakeJobs struct {
 	shrunkAt time.Time
 	// out are the pods that were shrunk away.
 	out []string
+	// listens says that the jobs hear that they are to stop.
+	listens bool
 	// cancelled are the pods that were not to be taken out any more.
 	cancelled []string
 	// reshrunk is the answer to a Shrink of pods that the system is at work on already, which is no call.
@@ -146,6 +148,16 @@ func (f *fakeJobs) CancelShrink(ctx context.Context, _ jobs.Ref, pods []string) 
 		}
 	}
 	return nil
+}
+
+func (f *fakeJobs) Stop(ctx context.Context, job jobs.Job) (int, error) {
+	err := f.call(ctx, "stop", job.Name, func(*jobs.Job) {})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil || !f.listens {
+		return 0, err
+	}
+	return job.Replicas, nil
 }
 
 func (f *fakeJobs) Suspend(ctx context.Context, job jobs.Job, _ jobs.Reason) error {

@@ -86,7 +86,7 @@ var (
 	}, []string{"system", "outcome"})
 	askFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_job_failures_total",
-		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, or decide (shrink or suspend).",
+		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, stop, or decide (shrink or suspend).",
 	}, []string{"system", "action"})
 	removedNodes = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_removed_nodes_total",

@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -122,4 +127,82 @@ func scaleInDoesNotOutliveTheWorkersItNames(s *jobStory) {
 	s.elsewhere(first, now)
 	s.elsewhere(second, now)
 	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "outlived", "status.restartCount"))
+}
+
+// documentedCommandIsToldBeforeItIsSuspended is about what Arena renders for the command of ACK's documentation, and nothing
+// else: arena submit etjob --workers=4 --min-workers=4 --max-workers=4 --spot-instance --max-wait-time=600. Its training code
+// uses the SDK, which listens on port 9009 of each worker, and ends with an error when it has saved its work.
+func documentedCommandIsToldBeforeItIsSuspended(s *jobStory) {
+	const annotations = `annotations: {job-supervisor.kube-ai.io/spot-instance: "true", job-supervisor.kube-ai.io/max-wait-time: "600"}`
+	s.play(standin.NewETOperator)
+	s.submit(`
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: TrainingJob
+metadata: {name: told, ` + annotations + `}
+spec:
+  backoffLimit: 0
+  cleanPodPolicy: Running
+  etReplicaSpecs:
+    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun python train.py") + `}
+    worker: {replicas: 4, minReplicas: 4, maxReplicas: 4, template: ` + gpuTemplate("told", "metadata: {"+annotations+"}") + `}
+`)
+	workers := s.whole(workersOfET("told"), 4)
+	launcher := s.whole(standin.LabelTrainingJob+"=told,training-job-role=launcher", 1)[0]
+	s.becomes(standin.TrainingJobs, "told", "status.phase", "Running")
+	told := s.listenAs(workers)
+
+	doomed := s.reclaimUnder(workers[0])
+	s.eventually("all workers are told to stop", func(context.Context) (bool, error) { return told.Load() >= 4, nil })
+	s.noted("TrainingJob", "told", "SpotJobStopped", 1)
+	all := doomed
+	all.pods = append(workers, launcher)
+	s.staysUntil(all, time.Now().Add(10*time.Second)) // it saves its work
+	_, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), launcher.Name, types.MergePatchType,
+		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(s.t, err)
+
+	s.noted("TrainingJob", "told", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("TrainingJob", "told", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(workersOfET("told"), 4))
+	s.released(standin.TrainingJobs, "told")
+	s.becomes(standin.TrainingJobs, "told", "status.phase", "Running")
+	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "told", "status.restartCount"), "its end was no failure")
+}
+
+// listenAs plays the processes of the pods at an address of this machine, and counts how often they are told to stop.
+func (s *jobStory) listenAs(pods []corev1.Pod) *atomic.Int32 {
+	s.t.Helper()
+	address := ownAddress(s.t)
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "9009"))
+	require.NoError(s.t, err)
+	told := &atomic.Int32{}
+	server := &http.Server{ReadHeaderTimeout: soon, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/stop" {
+			told.Add(1)
+		}
+		_, _ = w.Write([]byte("ok"))
+	})}
+	go func() { _ = server.Serve(listener) }()
+	s.t.Cleanup(func() { _ = server.Close() })
+	body := fmt.Appendf(nil, `{"status":{"podIP":%q,"podIPs":[{"ip":%q}]}}`, address, address)
+	for _, pod := range pods {
+		_, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), pod.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+		require.NoError(s.t, err)
+	}
+	return told
+}
+
+// ownAddress is one of this machine's at which pods may be: loopback is none.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	require.Fail(t, "this machine has no address but loopback")
+	return ""
 }

@@ -24,6 +24,7 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 		{"late", scaleInThatComesTooLateCostsNoOtherWorker},
 		{"outlived", scaleInDoesNotOutliveTheWorkersItNames},
 		{"sweep", acknowledgementOfOnePodIsNoOthers},
+		{"told", documentedCommandIsToldBeforeItIsSuspended},
 	}
 	var pools []string
 	for _, part := range parts {

@@ -1,0 +1,145 @@
+package reclaim
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// submittedForSpot is what Arena renders for --spot-instance.
+func submittedForSpot(pod *corev1.Pod) { noted(api.AnnotationSupervisorSpot, "true")(pod) }
+
+func TestAJobSubmittedForSpotInstancesSavesItsWorkBeforeItIsSuspended(t *testing.T) {
+	ends := func(w *world, _ *fakeJobs) { w.updatePod("train-launcher-0", failed) }
+	for name, tc := range map[string]struct {
+		setUp func(w *world, f *fakeJobs)
+		// after a minute
+		then func(w *world, f *fakeJobs)
+		want []string
+		by   time.Duration // after the notice
+	}{
+		"it hears it and ends": {
+			func(_ *world, f *fakeJobs) { f.listens = true }, ends, []string{"stop train", "suspend train"}, time.Minute + time.Second,
+		},
+		"it hears it, and its launcher is taken away": {
+			func(_ *world, f *fakeJobs) { f.listens = true },
+			func(w *world, _ *fakeJobs) { w.removePod("train-launcher-0") },
+			[]string{"stop train", "suspend train"}, time.Minute + time.Second,
+		},
+		"it acknowledges the request": {
+			func(_ *world, f *fakeJobs) { f.listens = true },
+			func(w *world, _ *fakeJobs) { w.say("train-worker-2") },
+			[]string{"stop train", "suspend train"}, time.Minute + time.Second,
+		},
+		"it hears it and takes its time": {
+			func(_ *world, f *fakeJobs) { f.listens = true }, nil, []string{"stop train", "suspend train"}, 222 * time.Second,
+		},
+		"nobody listens": {
+			func(*world, *fakeJobs) {}, nil, []string{"stop train", "suspend train"}, stopWait + 2*time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 3)
+				w.gang("train", "worker", 3, submittedForSpot)
+				w.gang("train", "launcher", 1, submittedForSpot)
+				tc.setUp(w, f)
+				w.cloud.reclaim("train-worker-0", "train-worker-1")
+				f.start()
+				w.pass(min(time.Minute, tc.by) - time.Second - time.Second)
+				require.Equal(t, []string{"stop train"}, f.called(), "it is not suspended before it has saved anything")
+				require.Empty(t, w.gone())
+				if tc.then != nil {
+					tc.then(w, f)
+				}
+				w.pass(tc.by - time.Minute + time.Second)
+				assert.Equal(t, tc.want, f.called())
+				assert.Empty(t, w.gone(), "its system ends its pods")
+			})
+		})
+	}
+}
+
+func TestAJobIsNotToldToStopFor(t *testing.T) {
+	for name, setUp := range map[string]func(w *world, f *fakeJobs){
+		"a loss that it can do with": func(w *world, f *fakeJobs) {
+			f.add("train", 1, 3)
+			w.gang("train", "worker", 3, submittedForSpot)
+		},
+		"a loss, if it was not submitted so": func(w *world, f *fakeJobs) {
+			f.add("train", 3, 3)
+			w.gang("train", "worker", 3)
+		},
+		"a loss of which it has saved its work": func(w *world, f *fakeJobs) {
+			f.add("train", 3, 3)
+			w.gang("train", "worker", 3, submittedForSpot, awaiting)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				setUp(w, f)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				if w.pod("train-worker-1").Annotations[api.AnnotationAwaitCheckpoint] != "" {
+					w.say("train-worker-1")
+				}
+				w.pass(2 * time.Minute)
+				assert.NotEmpty(t, f.called())
+				assert.NotContains(t, f.called(), "stop train")
+			})
+		})
+	}
+}
+
+func TestAJobThatCannotBeToldToStopIsSuspendedAllTheSame(t *testing.T) {
+	for name, change := range map[string]func(f *fakeJobs){
+		"fails":       func(f *fakeJobs) { f.fails["stop"] = errors.New("conflict") },
+		"hangs":       func(f *fakeJobs) { f.hangs["stop"] = true },
+		"unsupported": func(f *fakeJobs) { f.fails["stop"] = jobs.ErrUnsupported },
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 2, 2)
+				change(f)
+				w.gang("train", "worker", 2, submittedForSpot)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.pass(stopWait + 5*time.Second)
+				assert.True(t, f.suspended("train"))
+			})
+		})
+	}
+}
+
+func TestAJobThatEndsAsItIsToldIsSuspendedThoughItsPodsAreGone(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		f.listens = true
+		w.gang("train", "worker", 2, submittedForSpot)
+		w.gang("train", "launcher", 1, submittedForSpot)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(10 * time.Second)
+		require.False(t, f.suspended("train"))
+		// Its system takes its end for a failure, and cleans up.
+		for _, pod := range []string{"train-launcher-0", "train-worker-0", "train-worker-1"} {
+			w.removePod(pod)
+		}
+		w.pass(time.Second)
+		assert.True(t, f.suspended("train"), "or it would be over for good")
+	})
+}
+
+func failed(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }
+
+func (w *world) removePod(name string) {
+	w.Helper()
+	require.NoError(w, w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", name))
+}
