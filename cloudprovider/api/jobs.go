@@ -107,3 +107,6 @@ const (
 // LabelKueueQueue on a job says that Kueue (sigs.k8s.io/kueue) admits it: whether the job is suspended is Kueue's alone to
 // say. Owners write it, the jobs framework reads it.
 const LabelKueueQueue = "kueue.x-k8s.io/queue-name"
+
+// LabelKueueJobUID on a Workload of Kueue's is the UID of its job. Kueue writes it, the jobs framework finds the Workload by it.
+const LabelKueueJobUID = "kueue.x-k8s.io/job-uid"

@@ -56,6 +56,7 @@ type Registry struct {
 	config    Config
 	systems   []Adapter // whom a pod belongs to is asked in this order
 	byName    map[string]Adapter
+	kueue     *kueue
 	*services                                           // which of them are on
 	refreshes workqueue.TypedDelayingInterface[refresh] // nil beside Run; guarded by the mutex of services
 	malformed atomic.Pointer[map[types.UID]string]      // what Held found last
@@ -73,7 +74,8 @@ func New(config Config) (*Registry, error) {
 		config.Timeout = DefaultTimeout
 	}
 	r := &Registry{config: config, byName: map[string]Adapter{}}
-	r.systems = adapters(&cluster{dynamic: config.Dynamic, client: config.Client, clock: config.Clock})
+	c := &cluster{dynamic: config.Dynamic, client: config.Client, clock: config.Clock}
+	r.systems, r.kueue = adapters(c), &kueue{c}
 	for _, adapter := range r.systems {
 		r.byName[adapter.System()] = adapter
 	}
@@ -302,25 +304,39 @@ func (r *Registry) CancelShrink(ctx context.Context, ref Ref, pods []string) err
 	return nil
 }
 
-// Suspend ends all pods of the job without a failure counted. A job that somebody else has suspended is left as it is.
-// The error wraps ErrUnsupported where the system cannot do it, or where it is Kueue's business.
+// Suspend ends all pods of the job without a failure counted, through Kueue where that admits it. A job that somebody else has
+// suspended is left as it is. The error wraps ErrUnsupported where the system cannot do it, or where it is Kueue's business.
 func (r *Registry) Suspend(ctx context.Context, job Job, reason Reason) error {
 	event, message := ReasonSuspended, "Suspended: too few workers would outlive the reclaim of their nodes"
 	if reason == ReasonMaxWait {
 		event, message = ReasonTimedOut, "Suspended: there was no capacity for it within its maximum wait"
 	}
 	return r.act(ctx, job, action{
-		name: "suspend", reason: event, message: message, fresh: true, suspends: true,
-		do: func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Suspend(ctx, job, reason) },
+		name: "suspend", reason: event, message: message, fresh: true,
+		do: func(ctx context.Context, adapter Adapter, job Job) error {
+			if workload, err := r.kueue.workloadOf(ctx, job); err != nil {
+				return err
+			} else if workload != nil {
+				return r.kueue.suspend(ctx, adapter, workload, job, reason)
+			}
+			return adapter.Suspend(ctx, job, reason)
+		},
 	})
 }
 
-// Resume undoes Suspend, with so many workers where the system can choose.
+// Resume undoes Suspend, with so many workers where the system can choose. A job of Kueue's runs again when that admits it.
 func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	return r.act(ctx, job, action{
-		name: "resume", reason: ReasonResumed, fresh: true, suspends: true,
+		name: "resume", reason: ReasonResumed, fresh: true,
 		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
-		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Resume(ctx, job, workers) },
+		do: func(ctx context.Context, adapter Adapter, job Job) error {
+			if workload, err := r.kueue.workloadOf(ctx, job); err != nil {
+				return err
+			} else if workload != nil {
+				return r.kueue.resume(ctx, adapter, workload, job)
+			}
+			return adapter.Resume(ctx, job, workers)
+		},
 	})
 }
 
@@ -340,9 +356,7 @@ type action struct {
 	always bool
 	// fresh: what there is to do depends on what the object says now.
 	fresh bool
-	// suspends: not to be done to a job of Kueue's.
-	suspends bool
-	do       func(context.Context, Adapter, Job) error
+	do    func(context.Context, Adapter, Job) error
 }
 
 func (r *Registry) act(ctx context.Context, job Job, action action) error {
@@ -373,9 +387,6 @@ func (r *Registry) attempt(ctx context.Context, job *Job, action action) error {
 			return fmt.Errorf("another job has its name by now: %w", ErrNoObject)
 		}
 		adapter = r.byName[job.System] // that of its parent, for a job that was not read with Get
-	}
-	if action.suspends && queued(job.Object) {
-		return errQueued
 	}
 	return absent(action.do(ctx, adapter, *job))
 }

@@ -44,11 +44,11 @@ type stopper interface {
 // many of its pods heard that: none where it was not. It is to be suspended once it has ended. It may be told more than once.
 func (r *Registry) Stop(ctx context.Context, job Job) (heard int, err error) {
 	err = r.act(ctx, job, action{
-		name: "stop", reason: ReasonStopped, fresh: true, suspends: true,
+		name: "stop", reason: ReasonStopped, fresh: true,
 		message: "Told to save its work and to stop, on port " + stopPort + ": too few workers would outlive the reclaim of their nodes",
 		do: func(ctx context.Context, adapter Adapter, job Job) error {
 			stopper, ok := adapter.(stopper)
-			if !ok || job.Finished || job.Suspended {
+			if !ok || job.Finished || job.Suspended || queued(job.Object) {
 				return ErrUnchanged
 			}
 			heard, err = stopper.Stop(ctx, job)

@@ -70,7 +70,7 @@ func newWorld(t *testing.T, documents ...string) *world {
 
 func listKinds() map[schema.GroupVersionResource]string {
 	kinds := map[schema.GroupVersionResource]string{
-		scaleIns: "ScaleInList", scaleOuts: "ScaleOutList", trainJobs: "TrainJobList", volcanoCommands: "CommandList",
+		scaleIns: "ScaleInList", scaleOuts: "ScaleOutList", trainJobs: "TrainJobList", volcanoCommands: "CommandList", workloads: "WorkloadList",
 	}
 	for _, adapter := range adapters(&cluster{}) {
 		kinds[adapter.Resource()] = adapter.Kind() + "List"

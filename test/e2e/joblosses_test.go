@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"gpu-spot-autoscaler/test/rig"
+	"gpu-spot-autoscaler/test/standin"
 )
 
 // TestJobsLoseNoMoreThanTheirNodes tells of what a reclaim could cost a job beside the nodes that it loses.
@@ -25,6 +27,7 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 		{"outlived", scaleInDoesNotOutliveTheWorkersItNames},
 		{"sweep", acknowledgementOfOnePodIsNoOthers},
 		{"told", documentedCommandIsToldBeforeItIsSuspended},
+		{"queued", jobOfKueueIsEndedByKueue},
 	}
 	var pools []string
 	for _, part := range parts {
@@ -62,6 +65,29 @@ spec:
 	s.left(slow)
 	s.elsewhere(quick, s.whole("job-name=sweep", 2))
 	assert.Nil(s.t, s.field(batchJobs, "sweep", "status.failed"))
+}
+
+// jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
+func jobOfKueueIsEndedByKueue(s *jobStory) {
+	s.play(standin.NewKueue)
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: queued, labels: {` + standin.LabelQueue + `: gpu}}
+spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
+`)
+	doomed := s.reclaimUnder(s.whole("job-name=queued", 3)[:2]...)
+	s.noted("Job", "queued", "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("Job", "queued", "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole("job-name=queued", 3))
+	s.released(batchJobs, "queued")
+	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
+	workloads, err := s.objects.Resource(standin.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	require.Len(s.t, workloads.Items, 1)
+	active, _, _ := unstructured.NestedBool(workloads.Items[0].Object, "spec", "active")
+	assert.True(s.t, active)
 }
 
 // acknowledge says for the pod that its work is saved, once it is asked.
