@@ -49,7 +49,7 @@ clean: ## Remove out/ (Go's own caches stay).
 ##@ Check
 
 .PHONY: test
-test: lint test-unit test-stories ## Lint, then every test under the race detector, the stories on a real control plane included.
+test: lint test-unit test-stories test-grants ## Lint, then every test under the race detector, the stories on a real control plane included, and whether those used all rights that are shipped.
 
 .PHONY: test-unit
 test-unit: compiler python ## Run the tests that need no cluster.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,24 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 	assert.True(t, apierrors.IsNotFound(err), "a job is resumed once more whose list is gone: %v", err)
 	err = maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 	assert.True(t, apierrors.IsForbidden(err), "all at once: %v", err)
+}
+
+func TestStatusOfClusterAutoscalerIsWrittenWhereItIsAskedFor(t *testing.T) {
+	s := tell(t, world(single("asg-1", 10)))
+	s.RunAutoscaler(t, "--write-status-configmap=true")
+	var first string
+	status := func(ctx context.Context) (string, error) {
+		found, err := s.Client.CoreV1().ConfigMaps(rig.Namespace).Get(ctx, "cluster-autoscaler-status", metav1.GetOptions{})
+		return found.Data["status"], err
+	}
+	s.eventually("it is there", func(ctx context.Context) (_ bool, err error) {
+		first, err = status(ctx)
+		return first != "", err
+	})
+	s.eventually("it is kept up to date", func(ctx context.Context) (bool, error) {
+		now, err := status(ctx)
+		return now != first, err
+	})
 }
 
 // configMap makes one.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -26,4 +28,17 @@ func TestNothingIsBoughtUnderACapWhileItsPriceIsStale(t *testing.T) {
 
 	s.Cloud.ClearFaults()
 	s.running(second...)
+}
+
+func TestAnOnDemandPoolIsBoughtOfAtItsOwnPrice(t *testing.T) {
+	onDemand := single("asg-1", 10)
+	onDemand.SpotStrategy = alisim.NoSpot
+	s := tell(t, world(onDemand))
+	s.RunAutoscaler(t)
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.running(pod)
+	s.told("SpotPurchaseRequested", "on-demand")
+	assert.NotEmpty(t, s.requests("DescribePrice"))
+	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
 }

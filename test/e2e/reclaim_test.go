@@ -10,7 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -60,6 +63,27 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 		bought += n
 	}
 	assert.Equal(t, 3, bought, "two, and one replacement for one reclaim")
+}
+
+func TestPodThatNoEvictionMovesIsDeletedBeforeItsNodeGoes(t *testing.T) {
+	s := tell(t, world(pool("asg-1", 10)))
+	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "train"}, Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: metav1.SetAsLabelSelector(map[string]string{"app": "train"}), MinAvailable: ptr.To(intstr.FromInt32(1)),
+	}}
+	_, err := s.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault).Create(t.Context(), budget, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.running(pod)
+	deadline := time.Now().Add(40 * time.Second)
+	require.NoError(t, s.Cloud.Reclaim(s.instances("asg-1")[0].ID))
+	s.eventually("the pod is gone", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pod.Name)
+		return pod == nil, err
+	})
+	assert.True(t, time.Now().Before(deadline))
+	s.told("SpotReclaimDeleted")
 }
 
 func marked(node *corev1.Node) bool {

@@ -10,8 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
@@ -128,6 +132,17 @@ spec:
 	s.eventually("four are bought at once", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 4, nil })
 	require.Len(t, s.requests("ScaleWithAdjustment"), 1)
 	assert.Equal(t, "4", s.requests("ScaleWithAdjustment")[0].Parameters["AdjustmentValue"])
+
+	client, err := dynamic.NewForConfig(s.Cluster.AdminConfig())
+	require.NoError(t, err)
+	requests := client.Resource(schema.GroupVersionResource{Group: "autoscaling.x-k8s.io", Version: "v1", Resource: "provisioningrequests"}).
+		Namespace(metav1.NamespaceDefault)
+	aged := `{"status": {"conditions": [{"type": "Provisioned", "status": "True", "reason": "Provisioned", "message": "",
+		"lastTransitionTime": "` + time.Now().Add(-8*24*time.Hour).UTC().Format(time.RFC3339) + `"}]}}`
+	s.eventually("it is removed a week after it was done", func(ctx context.Context) (bool, error) {
+		_, err := requests.Patch(ctx, "gang", types.MergePatchType, []byte(aged), metav1.PatchOptions{}, "status")
+		return apierrors.IsNotFound(err), nil
+	})
 }
 
 func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
