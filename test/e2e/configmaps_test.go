@@ -22,7 +22,7 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 	operator, err := standin.NewETOperator(s.Cluster.AdminConfig())
 	require.NoError(t, err)
 	require.NoError(t, operator.Install(t.Context(), s.Cluster))
-	s.submit(`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, metadata: {name: et}, spec: {}}`)
+	s.submit(`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, metadata: {name: et}, spec: {etReplicaSpecs: {launcher: {}, worker: {}}}}`)
 	job, err := s.job(t.Context(), standin.TrainingJobs, "et")
 	require.NoError(t, err)
 	owner := *metav1.NewControllerRef(job, job.GroupVersionKind())

@@ -63,8 +63,8 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 		marks    = `labels: {gpu-spot.autoscaling/held: suspended}, annotations: {gpu-spot.autoscaling/held-replicas: "2"}`
 	)
 	kinds := map[string]schema.GroupVersionResource{
-		`{apiVersion: batch/v1, kind: Job, metadata: {name: NAME, MARKS}, spec: {suspend: true, ` + template + `}}`:                                      batchJobs,
-		`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, metadata: {name: NAME, MARKS}, spec: {etReplicaSpecs: {worker: {replicas: 2}}}}`: standin.TrainingJobs,
+		`{apiVersion: batch/v1, kind: Job, metadata: {name: NAME, MARKS}, spec: {suspend: true, ` + template + `}}`:                                                    batchJobs,
+		`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, metadata: {name: NAME, MARKS}, spec: {etReplicaSpecs: {launcher: {}, worker: {replicas: 2}}}}`: standin.TrainingJobs,
 	}
 	for manifest, of := range kinds {
 		plain := strings.ReplaceAll(strings.ReplaceAll(manifest, "NAME", "plain"), "MARKS", `labels: {theirs: "1"}`)

@@ -196,7 +196,7 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 			`{mpiReplicaSpecs: {Worker: {replicas: 3}}}`, `{runPolicy: {suspend: true}}`, `{runPolicy: {backoffLimit: 9}}`},
 		{standin.TrainingJobs, "TrainingJob", `{etReplicaSpecs: {worker: {replicas: 2, ` + template + `}, launcher: {` + template + `}}}`,
 			`{etReplicaSpecs: {worker: {template: {spec: {containers: [{name: main, image: theirs}]}}}}}`, `{etReplicaSpecs: {worker: {replicas: 1}}}`,
-			`{etReplicaSpecs: {launcher: {replicas: 2}}}`},
+			`{etReplicaSpecs: {launcher: {restartPolicy: Never}}}`},
 		{standin.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
 		{standin.TrainJobs, "TrainJob", `{trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podSpecOverrides: []}`},
 		{standin.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
@@ -225,7 +225,7 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		assert.NoError(t, s.try(thief, patch(`{metadata: {annotations: {gpu-spot.autoscaling/held-reason: reclaim}}}`)), "mark%s", what)
 	}
 	status := func(patch string) attempt {
-		return attempt{of: standin.TrainingJobs, namespace: metav1.NamespaceDefault, name: "theirs", subresource: []string{"status"}, patch: `{status: ` + patch + `}`}
+		return attempt{of: standin.TrainingJobs, namespace: metav1.NamespaceDefault, name: "theirs", subresource: []string{"status"}, patch: `{status: {replicaStatuses: {Worker: {active: null}}, restartCount: 0, conditions: [], ` + patch + `}}`}
 	}
 	scaler := func(of schema.GroupVersionResource, kind, spec string) attempt {
 		return attempt{of: of, namespace: metav1.NamespaceDefault, create: `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ` + kind + `, metadata: {name: new}, spec: ` + spec + `}`}
@@ -235,9 +235,9 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
           metadata: {name: new}, action: ` + action + `, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: ` + kind + `, name: theirs, uid: u}}`}
 	}
 	for what, a := range map[string]attempt{
-		"workers of a TrainingJob":     status(`{phase: Created, conditions: [], targetWorkers: ["'; theirs; '"]}`),
-		"phase of a TrainingJob":       status(`{phase: Succeeded}`),
-		"start of a TrainingJob":       status(`{phase: Created, conditions: [], startTime: "2026-01-01T00:00:00Z"}`),
+		"workers of a TrainingJob":     status(`phase: Created, targetWorkers: ["'; theirs; '"]`),
+		"phase of a TrainingJob":       status(`phase: Succeeded`),
+		"start of a TrainingJob":       status(`phase: Created, startTime: "2026-01-01T00:00:00Z"`),
 		"script of a ScaleIn":          scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, script: /theirs.sh, toDelete: {podNames: [a]}}`),
 		"environment of a ScaleOut":    scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, env: [{name: A, value: $(theirs)}], toAdd: {count: 1}}`),
 		"any workers of a TrainingJob": scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, toDelete: {count: 2}}`),
@@ -249,7 +249,7 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		s.denied(thief, what, a)
 	}
 	for what, a := range map[string]attempt{
-		"new life of a TrainingJob": status(`{phase: Created, conditions: [], targetWorkers: null, replicaStatuses: {Worker: {active: null}}}`),
+		"new life of a TrainingJob": status(`phase: Created, targetWorkers: null`),
 		"ScaleIn of pods":           scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, toDelete: {podNames: [a]}}`),
 		"ScaleOut by a number":      scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, timeout: 300, toAdd: {count: 1}}`),
 		"abortion of a Volcano job": command("AbortJob", "Job"),
