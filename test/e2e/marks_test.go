@@ -21,7 +21,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: tenant}
 rules:
-- {apiGroups: [batch, kai.alibabacloud.com], resources: ["*"], verbs: ["*"]}
+- {apiGroups: ["*"], resources: ["*"], verbs: ["*"]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -30,15 +30,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}, {apiGroup: rbac.authorization.k8s.io, kind: User, name: restorer}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
+kind: ClusterRole
 metadata: {name: restorer}
 rules:
 - {apiGroups: [gpu-spot.autoscaling], resources: [heldmarks], verbs: [override]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
+kind: ClusterRoleBinding
 metadata: {name: restorer}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: restorer}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: restorer}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: restorer}]
 `
 
@@ -87,6 +87,7 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 			"number of workers changed":  patch("held", `annotations: {gpu-spot.autoscaling/held-replicas: "300000"}`),
 			"parts of others added":      patch("held", `annotations: {gpu-spot.autoscaling/held-parts: job/theirs}`),
 			"reason changed":             patch("held", `annotations: {gpu-spot.autoscaling/held-reason: max-wait}`),
+			"stop added":                 patch("plain", `annotations: {gpu-spot.autoscaling/stop-requested: "2020-01-01T00:00:00Z"}`),
 			"time added":                 patch("held", `annotations: {gpu-spot.autoscaling/held-since: "2020-01-01T00:00:00Z"}`),
 			"one changed, another taken": patch("held", `labels: {gpu-spot.autoscaling/held: null}, annotations: {gpu-spot.autoscaling/held-replicas: "3"}`),
 		}
@@ -95,7 +96,7 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 		}
 		for what, a := range changes {
 			err := s.try(s.as("tenant"), a)
-			assert.ErrorContains(t, err, "label gpu-spot.autoscaling/held and the annotations that begin like it are set by the autoscaler alone", "%s: %s", of.Resource, what)
+			assert.ErrorContains(t, err, "are set by the autoscaler alone, and by who may override", "%s: %s", of.Resource, what)
 			assert.NoError(t, s.try(s.as("restorer"), a), "%s: %s, by who may override", of.Resource, what)
 			assert.NoError(t, s.try(s.objects, a), "%s: %s, by the administrator", of.Resource, what)
 		}

@@ -235,11 +235,13 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
           metadata: {name: new}, action: ` + action + `, target: {apiVersion: batch.volcano.sh/v1alpha1, kind: ` + kind + `, name: theirs, uid: u}}`}
 	}
 	for what, a := range map[string]attempt{
-		"workers of a TrainingJob":     status(`phase: Created, targetWorkers: ["'; theirs; '"]`),
-		"phase of a TrainingJob":       status(`phase: Succeeded`),
-		"start of a TrainingJob":       status(`phase: Created, startTime: "2026-01-01T00:00:00Z"`),
-		"script of a ScaleIn":          scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, script: /theirs.sh, toDelete: {podNames: [a]}}`),
-		"environment of a ScaleOut":    scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, env: [{name: A, value: $(theirs)}], toAdd: {count: 1}}`),
+		"workers of a TrainingJob":  status(`phase: Created, targetWorkers: ["'; theirs; '"]`),
+		"phase of a TrainingJob":    status(`phase: Succeeded`),
+		"start of a TrainingJob":    status(`phase: Created, startTime: "2026-01-01T00:00:00Z"`),
+		"script of a ScaleIn":       scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, script: /theirs.sh, toDelete: {podNames: [a]}}`),
+		"environment of a ScaleOut": scaler(scaleOuts, "ScaleOut", `{selector: {name: theirs}, env: [{name: A, value: $(theirs)}], toAdd: {count: 1}}`),
+		"ScaleIn that never goes": {of: scaleIns, namespace: metav1.NamespaceDefault, create: `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleIn,
+          metadata: {name: new, finalizers: [example.org/theirs]}, spec: {selector: {name: theirs}, toDelete: {podNames: [a]}}}`},
 		"any workers of a TrainingJob": scaler(scaleIns, "ScaleIn", `{selector: {name: theirs}, toDelete: {count: 2}}`),
 		"end of a Volcano job":         command("TerminateJob", "Job"),
 		"restart of a Volcano job":     command("RestartJob", "Job"),
