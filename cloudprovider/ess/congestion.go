@@ -40,12 +40,20 @@ func (p *Provider) expire(now time.Time) {
 			continue
 		}
 		switch {
-		case now.Sub(bought.requested) > sendFor:
+		case now.Sub(bought.requested) > sentFor(bought):
 			p.giveUp(bought, troubleOf(bought))
 		case p.queueOf(bought.poolID).capacityOnly:
 			p.giveUp(bought, "the scaling group does not grow by purchases")
 		}
 	}
+}
+
+// sentFor is how long the purchase is sent.
+func sentFor(bought *purchase) time.Duration {
+	if alicloud.NeedsMending(bought.attempts.trouble) {
+		return sendRefusedFor
+	}
+	return sendFor
 }
 
 func troubleOf(bought *purchase) string {
@@ -75,7 +83,7 @@ func (p *Provider) congested(poolID string) string {
 	if queue == nil || queue.congestedAt.IsZero() {
 		return ""
 	}
-	return fmt.Sprintf("the scaling group took no purchase for %v, so nothing is bought until it is done with what it does: %s", sendFor, queue.congestion)
+	return fmt.Sprintf("the scaling group took no purchase, so nothing is bought until it is done with what it does: %s", queue.congestion)
 }
 
 // yield lets purchases of the pool that wait for their turn go before a removal, for a while.

@@ -25,6 +25,9 @@ const (
 	// another pool. It is also far below the ten minutes for which a ClientToken is sure to be remembered, after which the
 	// same request might buy twice. (How long that is is documented nowhere.)
 	sendFor = 2 * time.Minute
+	// sendRefusedFor is the same where the cloud refuses it until somebody mends credentials or permissions: that may be so
+	// in this pool only, and replacements are not to wait for it.
+	sendRefusedFor = 20 * time.Second
 	// overdue is after how long in the queue a purchase goes before all that are worth more.
 	overdue = time.Minute
 	// serialFor is for how long a scaling group that was busy in spite of ParallelTask is taken to do one thing at a time.
