@@ -27,20 +27,22 @@ const (
 )
 
 // room bounds how many pods like this one there can be a place for: on nodes of pools, all of which may yet be bought, and on
-// nodes of others.
+// nodes of others; or on all nodes as they are, which may hold more than a pool knows of, where GPUs are shared by time.
 func (s *Supervisor) room(pod *corev1.Pod) int {
 	room := s.Pools.Room(pod)
 	nodes, err := s.nodes.List(labels.Everything())
 	if err != nil {
 		return room
 	}
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests, onAll := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}), 0
 	for _, node := range nodes {
+		onThis := ess.RoomOn(node, requests)
+		onAll += onThis
 		if !s.Pools.Releasable(node) {
-			room += ess.RoomOn(node, requests)
+			room += onThis
 		}
 	}
-	return room
+	return max(room, onAll)
 }
 
 // roomyGang is the job's gang with so many workers, or with as many as there is room for where the job comes back with what

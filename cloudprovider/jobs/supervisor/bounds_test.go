@@ -81,19 +81,23 @@ func TestAJobIsTriedWithNoMoreWorkersThanItsOwnMaximum(t *testing.T) {
 	})
 }
 
-func TestNodesOfOthersHavePlacesToo(t *testing.T) {
-	story(t, func(w *world) {
-		w.pools.room = 1
-		w.node("foreign", func(node *corev1.Node) {
-			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110"), "nvidia.com/gpu": resource.MustParse("8")}
+func TestNodesOfOthersHavePlacesTooAndThoseOfPoolsAllThatTheyOffer(t *testing.T) {
+	for gpus, room := range map[string]int{"1": 9, "32": 40} {
+		story(t, func(w *world) {
+			w.pools.room = 1
+			w.node("foreign", offering("8"))
+			w.node("of-a-pool", offering(gpus)) // 32 where they are shared by time, of which the pool does not know
+			w.start()
+			w.pass(lookEvery)
+			assert.Equal(t, room, w.supervisor.room(newPod("train", "train-0", jobs.RoleWorker)), gpus)
 		})
-		w.node("of-a-pool", func(node *corev1.Node) {
-			node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110"), "nvidia.com/gpu": resource.MustParse("8")}
-		})
-		w.start()
-		w.pass(lookEvery)
-		assert.Equal(t, 9, w.supervisor.room(newPod("train", "train-0", jobs.RoleWorker)), "eight beside the pools, and none is counted twice")
-	})
+	}
+}
+
+func offering(gpus string) func(*corev1.Node) {
+	return func(node *corev1.Node) {
+		node.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110"), "nvidia.com/gpu": resource.MustParse(gpus)}
+	}
 }
 
 // quota lets the namespace have so many GPUs, of which some are used.
