@@ -36,7 +36,7 @@ const (
 	// AnnotationReclaimForced is "true" where pods were deleted instead of evicted.
 	AnnotationReclaimForced = "gpu-spot.autoscaling/reclaim-forced"
 	// AnnotationReclaimCancelled is when the last notice was withdrawn. What sources said before counts no more: a condition
-	// that nobody takes off, an event that is delivered again.
+	// that nobody takes off, an event that is delivered again. For a while what is pushed is held until it is confirmed.
 	AnnotationReclaimCancelled = "gpu-spot.autoscaling/reclaim-cancelled"
 )
 

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,8 +117,8 @@ func (c *Controller) unconfirmed() sets.Set[string] {
 	return found
 }
 
-// holds says whether the word is a pushed notice that is not acted upon until another source confirms it: too many others
-// are unconfirmed. What is held stays so, lest a flood of false notices goes over all Nodes by and by.
+// holds says whether the word is a pushed notice that is not acted upon until another source confirms it. What is held
+// stays so, lest a flood of false notices goes over all Nodes by and by.
 func (c *Controller) holds(ctx context.Context, w word) bool {
 	if w.source != SourcePush {
 		c.unhold(w.instanceID)
@@ -130,23 +131,35 @@ func (c *Controller) holds(ctx context.Context, w word) bool {
 	if held || acted {
 		return held
 	}
-	nodes := c.nodesOf(w.instanceID)
-	for _, node := range nodes {
-		if isMarked(node) {
-			return false // by an earlier leader
-		}
-	}
-	unconfirmed, most := c.unconfirmed().Len(), c.mostUnconfirmed()
-	if unconfirmed < most {
+	notice, nodes := c.notice(w), c.nodesOf(w.instanceID)
+	why := c.whyHeld(notice, nodes)
+	if why == "" {
 		return false
 	}
-	c.hold(c.notice(w))
-	klog.FromContext(ctx).Info("A pushed notice is held until another source confirms it", "instance", w.instanceID, "unconfirmed", unconfirmed, "most", most)
+	c.hold(notice)
+	klog.FromContext(ctx).Info("A pushed notice is held until another source confirms it", "instance", w.instanceID, "why", why)
 	for _, node := range nodes {
-		c.event(node, ReasonHeld, "A notice was pushed for spot instance %s. It is not acted upon before ECS or the instance's metadata confirm it: %d others are unconfirmed, and no more may be (--reclaim-max-unconfirmed)",
-			w.instanceID, unconfirmed)
+		c.event(node, ReasonHeld, "A notice was pushed for spot instance %s. It is not acted upon before ECS or the instance's metadata confirm it: %s",
+			w.instanceID, why)
 	}
 	return true
+}
+
+// whyHeld is empty for a pushed notice that is acted upon: ECS has not contradicted the last one for the instance shortly
+// before, and not too many others are unconfirmed.
+func (c *Controller) whyHeld(n Notice, nodes []*corev1.Node) string {
+	if slices.ContainsFunc(nodes, isMarked) {
+		return "" // by an earlier leader
+	}
+	for _, node := range nodes {
+		if isRefuted(node, n) {
+			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
+		}
+	}
+	if others := c.unconfirmed().Union(c.refuted()).Len(); others >= c.mostUnconfirmed() {
+		return fmt.Sprintf("%d others are unconfirmed or were contradicted in the last %v, and no more may be (--reclaim-max-unconfirmed)", others, refutedCounts)
+	}
+	return ""
 }
 
 func (c *Controller) hold(n Notice) {

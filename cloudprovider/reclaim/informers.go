@@ -23,6 +23,8 @@ const (
 	marked = "true"
 	// givenBack are the Nodes of instances that were given back.
 	givenBack = "given back"
+	// cancelled are the Nodes on which a notice was withdrawn once.
+	cancelled = "cancelled"
 )
 
 func (c *Controller) addIndexes() error {
@@ -46,6 +48,9 @@ func (c *Controller) addIndexes() error {
 			}
 			if _, noted := node.Annotations[api.AnnotationRemoved]; noted {
 				marks = append(marks, givenBack)
+			}
+			if _, noted := node.Annotations[api.AnnotationReclaimCancelled]; noted {
+				marks = append(marks, cancelled)
 			}
 			return marks, nil
 		},

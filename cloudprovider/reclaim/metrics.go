@@ -102,7 +102,7 @@ var (
 	})
 	heldNotices = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaim_notices_held",
-		Help: "Pushed notices that are not acted upon before another source confirms them, because too many others are unconfirmed.",
+		Help: "Pushed notices that are not acted upon before another source confirms them, because too many others are unconfirmed, or ECS contradicted the last one for the instance.",
 	})
 	unseenByPoll = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_notices_unseen_by_poll_total",
