@@ -55,6 +55,6 @@ func serveNotices(ctx context.Context, config *Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { certificate.Run(ctx, 1); return nil })
 	group.Go(func() error { serving.Run(1, ctx.Done()); return nil })
-	group.Go(func() error { return serve(ctx, tls.NewListener(listener, base), routes) })
+	group.Go(func() error { return serve(ctx, listener, base, writeTimeout, routes) })
 	return group.Wait()
 }

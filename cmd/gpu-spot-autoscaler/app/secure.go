@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,7 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cmd/internal/callers"
 )
 
 const (
@@ -30,8 +33,11 @@ const (
 	// those of the components of Kubernetes: NewDelegatingAuthenticationOptions and NewDelegatingAuthorizationOptions in
 	// k8s.io/apiserver/pkg/server/options, whose import would bring most of an API server.
 	reviewTimeout, reviewCache = 10 * time.Second, 10 * time.Second
-	// reviewQPS and reviewBurst are enough for some tens of callers, of whom each costs two reviews every ten seconds.
-	reviewQPS, reviewBurst = 10, 20
+	// reviewQPS and reviewBurst are enough for hundreds of callers, of whom each costs two reviews every ten seconds, and
+	// more than twice what one address may ask for. So the bogus tokens of one pod do not keep others from being reviewed.
+	reviewQPS, reviewBurst = 50, 100
+	// callerQPS and callerBurst are for one address. That of the API server's proxy stands for many callers.
+	callerQPS, callerBurst = 20, 40
 
 	// headerAuthorization stands in for Authorization where a request comes through the API server's proxy of Services: the
 	// API server takes Authorization for its own, removes it (withAuthentication in k8s.io/apiserver/pkg/endpoints/filters)
@@ -44,11 +50,11 @@ var reviewRetries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, 
 
 // serveSecurely serves metrics and status until ctx ends, whether this process leads or not, to callers whose token the API
 // server knows and whom RBAC allows the path.
-func serveSecurely(ctx context.Context, config *Config, state http.Handler) error {
+func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interface, state http.Handler) error {
 	if config.Secure.Address == "" {
 		return nil
 	}
-	allowed, err := newReviews(config)
+	allowed, err := newReviews(client)
 	if err != nil {
 		return fmt.Errorf("--secure-address: %w", err)
 	}
@@ -61,16 +67,16 @@ func serveSecurely(ctx context.Context, config *Config, state http.Handler) erro
 	}
 	klog.Infof("Serving over TLS on %s", listener.Addr())
 	group, ctx := errgroup.WithContext(ctx)
-	secured, err := secure(ctx, group, config, listener)
+	secured, err := secure(ctx, group, config)
 	if err != nil {
 		return err
 	}
-	group.Go(func() error { return serve(ctx, secured, allowed.only(routes)) })
+	group.Go(func() error { return serve(ctx, listener, secured, writeTimeout, allowed.only(routes)) })
 	return group.Wait()
 }
 
-// secure puts TLS on the listener. A certificate from files is read again when they change, by what it adds to the group.
-func secure(ctx context.Context, group *errgroup.Group, config *Config, listener net.Listener) (net.Listener, error) {
+// secure returns how to serve over TLS. A certificate from files is read again when they change, by what it adds to the group.
+func secure(ctx context.Context, group *errgroup.Group, config *Config) (*tls.Config, error) {
 	base := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	if config.Secure.CertFile == "" {
 		certificate, key, err := certutil.GenerateSelfSignedCertKey(config.DeploymentName+"."+config.Autoscaling.ConfigNamespace+".svc", nil, nil)
@@ -82,7 +88,7 @@ func secure(ctx context.Context, group *errgroup.Group, config *Config, listener
 			return nil, fmt.Errorf("make a certificate: %w", err)
 		}
 		base.Certificates = []tls.Certificate{pair}
-		return tls.NewListener(listener, base), nil
+		return base, nil
 	}
 	files, err := dynamiccertificates.NewDynamicServingContentFromFiles("secure", config.Secure.CertFile, config.Secure.KeyFile)
 	if err != nil {
@@ -96,30 +102,29 @@ func secure(ctx context.Context, group *errgroup.Group, config *Config, listener
 	base.GetConfigForClient = serving.GetConfigForClient
 	group.Go(func() error { files.Run(ctx, 1); return nil })
 	group.Go(func() error { serving.Run(1, ctx.Done()); return nil })
-	return tls.NewListener(listener, base), nil
+	return base, nil
 }
 
 // reviews ask the API server who a caller is, and whether it may have the path.
 type reviews struct {
 	authenticator authenticator.Request
 	authorizer    authorizer.Authorizer
+	rates         *callers.Rates
 }
 
-// newReviews has a budget of its own: whoever reaches the port makes the process ask, and must not slow down its work.
-func newReviews(config *Config) (*reviews, error) {
+// reviewsClient has a budget of its own: whoever reaches the port makes the process ask, and must not slow down its work.
+func reviewsClient(config *Config) (kubernetes.Interface, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config.KubeConfig), "reviews")
 	own.RateLimiter, own.QPS, own.Burst = nil, reviewQPS, reviewBurst
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make the Kubernetes client for reviews: %w", err)
 	}
-	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTimeout,
-		CacheTTL: reviewCache, WebhookRetryBackoff: &reviewRetries,
-	}.New()
-	if err != nil {
-		return nil, err
-	}
+	return client, nil
+}
+
+func newReviews(client kubernetes.Interface) (*reviews, error) {
+	tokens := cache.New(&tokenReviews{client.AuthenticationV1().TokenReviews()}, false, reviewCache, reviewCache)
 	may, err := authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client.AuthorizationV1(),
 		AllowCacheTTL:             reviewCache, DenyCacheTTL: reviewCache, WebhookRetryBackoff: &reviewRetries,
@@ -127,18 +132,26 @@ func newReviews(config *Config) (*reviews, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reviews{who, may}, nil
+	return &reviews{bearertoken.New(tokens), may, callers.NewRates(callerQPS, callerBurst)}, nil
 }
 
 // only lets callers through who are known and may have the path: 401 for the others who are not known, 403 for those who
-// may not, 503 where the API server does not say.
+// may not, 429 for addresses that ask too often, 503 where the API server does not say.
 func (r *reviews) only(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if from, _, _ := net.SplitHostPort(request.RemoteAddr); !r.rates.Allow(from, time.Now()) {
+			http.Error(w, "too many requests at once", http.StatusTooManyRequests)
+			return
+		}
 		if given := request.Header.Get(headerAuthorization); given != "" && request.Header.Get("Authorization") == "" {
 			request = request.Clone(request.Context())
 			request.Header.Set("Authorization", given)
 		}
-		caller, known, err := r.authenticator.AuthenticateRequest(request) // reviews that fail are logged in there
+		caller, known, err := r.authenticator.AuthenticateRequest(request)
+		if errors.As(err, new(*unreviewed)) {
+			http.Error(w, "the API server did not say whose token this is, try again", http.StatusServiceUnavailable)
+			return
+		}
 		if !known || err != nil {
 			http.Error(w, "a token that the API server knows is required, as \"Bearer <token>\" in Authorization or, through its proxy, in "+
 				headerAuthorization, http.StatusUnauthorized)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,9 +33,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
-// reviewer answers reviews as an API server does: the token of a user is its name, and "viewer" may get /metrics. Where it is
-// broken it answers no SubjectAccessReviews.
-func reviewer(t *testing.T, broken bool) *rest.Config {
+// reviewer answers reviews as an API server does: the token of a user is its name, and "viewer" may get /metrics. It does
+// not answer reviews of the broken resource.
+func reviewer(t *testing.T, broken string) *rest.Config {
 	t.Helper()
 	answer := func(w http.ResponseWriter, r *http.Request, review any, decide func()) {
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(review))
@@ -45,14 +46,21 @@ func reviewer(t *testing.T, broken bool) *rest.Config {
 	}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /apis/authentication.k8s.io/v1/tokenreviews", func(w http.ResponseWriter, r *http.Request) {
+		if broken == "tokenreviews" {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
 		review := &authenticationv1.TokenReview{}
 		answer(w, r, review, func() {
 			review.Status.Authenticated = slices.Contains([]string{"viewer", "other"}, review.Spec.Token)
 			review.Status.User.Username = review.Spec.Token
+			if !review.Status.Authenticated {
+				review.Status.Error = "[invalid bearer token, token lookup failed]" // as API servers do
+			}
 		})
 	})
 	routes.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
-		if broken {
+		if broken == "subjectaccessreviews" {
 			http.Error(w, "away", http.StatusServiceUnavailable)
 			return
 		}
@@ -72,22 +80,22 @@ func TestOnlyWhomKubernetesKnowsAndAllowsItGetsThrough(t *testing.T) {
 	reviewRetries.Steps = 1
 	for name, c := range map[string]struct {
 		header, value, path string
-		broken              bool
+		broken              string
 		want                int
 	}{
-		"no token":                          {"Accept", "*/*", "/metrics", false, 401},
-		"a token that nobody knows":         {"Authorization", "Bearer ?", "/metrics", false, 401},
-		"no bearer":                         {"Authorization", "viewer", "/metrics", false, 401},
-		"who may":                           {"Authorization", "Bearer viewer", "/metrics", false, 200},
-		"who may, through the proxy":        {headerAuthorization, "Bearer viewer", "/metrics", false, 200},
-		"who may not":                       {"Authorization", "Bearer other", "/metrics", false, 403},
-		"who may not, through the proxy":    {headerAuthorization, "Bearer other", "/metrics", false, 403},
-		"who may, but another path":         {"Authorization", "Bearer viewer", status.Path, false, 403},
-		"an API server that does not say":   {"Authorization", "Bearer viewer", "/metrics", true, 503},
-		"who pretends to be the API server": {"X-Remote-User", "viewer", "/metrics", false, 401},
+		"no token":                          {"Accept", "*/*", "/metrics", "", 401},
+		"a token that nobody knows":         {"Authorization", "Bearer ?", "/metrics", "", 401},
+		"no bearer":                         {"Authorization", "viewer", "/metrics", "", 401},
+		"who may":                           {"Authorization", "Bearer viewer", "/metrics", "", 200},
+		"who may, through the proxy":        {headerAuthorization, "Bearer viewer", "/metrics", "", 200},
+		"who may not":                       {"Authorization", "Bearer other", "/metrics", "", 403},
+		"who may not, through the proxy":    {headerAuthorization, "Bearer other", "/metrics", "", 403},
+		"who may, but another path":         {"Authorization", "Bearer viewer", status.Path, "", 403},
+		"an API server that does not say":   {"Authorization", "Bearer viewer", "/metrics", "subjectaccessreviews", 503},
+		"nor who it is":                     {"Authorization", "Bearer viewer", "/metrics", "tokenreviews", 503},
+		"who pretends to be the API server": {"X-Remote-User", "viewer", "/metrics", "", 401},
 	} {
-		allowed, err := newReviews(&Config{KubeConfig: reviewer(t, c.broken)})
-		require.NoError(t, err, name)
+		allowed := reviewsOf(t, reviewer(t, c.broken))
 		request := httptest.NewRequest("GET", c.path, nil)
 		request.Header.Set(c.header, c.value)
 		answer := httptest.NewRecorder()
@@ -95,6 +103,34 @@ func TestOnlyWhomKubernetesKnowsAndAllowsItGetsThrough(t *testing.T) {
 		assert.Equal(t, c.want, answer.Code, "%s: %s", name, answer.Body)
 		assert.Equal(t, c.want == 200, answer.Body.String() == "secret", name)
 	}
+}
+
+func reviewsOf(t *testing.T, kube *rest.Config) *reviews {
+	t.Helper()
+	client, err := reviewsClient(&Config{KubeConfig: kube})
+	require.NoError(t, err)
+	allowed, err := newReviews(client)
+	require.NoError(t, err)
+	return allowed
+}
+
+func TestBogusTokensOfOneAddressDoNotKeepOthersOut(t *testing.T) {
+	allowed := reviewsOf(t, reviewer(t, "")).only(http.NotFoundHandler())
+	ask := func(from, token string) int {
+		request := httptest.NewRequest("GET", "/metrics", nil)
+		request.RemoteAddr = from
+		request.Header.Set("Authorization", "Bearer "+token)
+		answer := httptest.NewRecorder()
+		allowed.ServeHTTP(answer, request)
+		return answer.Code
+	}
+	codes := map[int]int{}
+	for i := range 1000 {
+		codes[ask(fmt.Sprintf("10.1.2.7:%d", 1024+i), fmt.Sprint("bogus", i))]++
+	}
+	assert.GreaterOrEqual(t, codes[401], callerBurst)
+	assert.Greater(t, codes[429], 500)
+	assert.Equal(t, 404, ask("10.1.2.8:1024", "viewer"), "another is let through")
 }
 
 func TestMetricsAreServedSecurelyOrOpenlyButNotBoth(t *testing.T) {
@@ -121,9 +157,9 @@ func TestTheCertificateIsThatOfTheFilesOrMadeAtStart(t *testing.T) {
 		group, ctx := errgroup.WithContext(ctx)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		secured, err := secure(ctx, group, config, listener)
+		secured, err := secure(ctx, group, config)
 		require.NoError(t, err)
-		group.Go(func() error { return serve(ctx, secured, http.NotFoundHandler()) })
+		group.Go(func() error { return serve(ctx, listener, secured, writeTimeout, http.NotFoundHandler()) })
 		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 		require.NoError(t, err)
 		assert.Contains(t, conn.ConnectionState().PeerCertificates[0].DNSNames, want)
@@ -146,7 +182,8 @@ func TestAReplicaThatDoesNotLeadSaysWhoDoes(t *testing.T) {
 		"there has never been a leader": {"none", time.Time{}, ""},
 	} {
 		client := fake.NewClientset()
-		config := candidate(client, "replica-a")
+		election := fake.NewClientset()
+		config := candidate(election, "replica-a")
 		config.Clock = testingclock.NewFakeClock(now)
 		if c.holder != "none" {
 			_, err := client.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
@@ -158,8 +195,9 @@ func TestAReplicaThatDoesNotLeadSaysWhoDoes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		answer := httptest.NewRecorder()
-		(&statusHandler{config: config}).ServeHTTP(answer, httptest.NewRequest("GET", status.Path, nil))
+		(&statusHandler{config: config, client: client}).ServeHTTP(answer, httptest.NewRequest("GET", status.Path, nil))
 		assert.Equal(t, http.StatusMisdirectedRequest, answer.Code, name)
+		assert.Empty(t, election.Actions(), "%s: callers cost the renewal of the lease nothing", name)
 		assert.JSONEq(t, strings.ReplaceAll(`{"apiVersion": "gpu-spot.autoscaling/v1", "kind": "Status", "time": "2026-01-05T09:00:00Z",
 			"replica": "replica-a", "leader": "LEADER", "refreshed": null, "pools": [], "reclaims": [], "jobs": [], "problems": []}`, "LEADER", c.want),
 			answer.Body.String(), name)

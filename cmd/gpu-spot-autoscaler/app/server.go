@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +29,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cmd/internal/callers"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -35,8 +37,10 @@ const (
 	// shutdownGrace is how long requests under way may take when the process ends.
 	shutdownGrace = 5 * time.Second
 	// readTimeout and idleTimeout are how long a caller may take to send a request, and may keep a connection without one:
-	// notices are pushed from the outside. There is no limit on answers, since profiles take as long as they are asked to.
-	readTimeout, idleTimeout = 10 * time.Second, 2 * time.Minute
+	// notices are pushed from the outside. writeTimeout is how long an answer may take to make and to be read.
+	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, 30 * time.Second, 2 * time.Minute
+	// maxConnectionsOfCaller is generous, since the API server's proxy and a load balancer are one address each.
+	maxConnections, maxConnectionsOfCaller = 512, 128
 )
 
 // Run serves metrics and health, and scales the cluster while it is the leader. It returns nil when ctx ended and the
@@ -58,10 +62,20 @@ func Run(ctx context.Context, config *Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(ctx, listener, handler(config, health, ready, snapshotter, watchdog)) })
+	limit := writeTimeout
+	if config.Autoscaling.EnableProfiling || config.Autoscaling.DebuggingSnapshotEnabled {
+		limit = 0 // profiles take as long as they are asked to, and snapshots wait for a loop
+	}
+	group.Go(func() error {
+		return serve(ctx, listener, nil, limit, handler(config, health, ready, snapshotter, watchdog))
+	})
 	group.Go(func() error { return serveNotices(ctx, config) })
-	state := &statusHandler{config: config}
-	group.Go(func() error { return serveSecurely(ctx, config, state) })
+	reviewer, err := reviewsClient(config)
+	if err != nil {
+		return err
+	}
+	state := &statusHandler{config: config, client: reviewer}
+	group.Go(func() error { return serveSecurely(ctx, config, reviewer, state) })
 	group.Go(func() error {
 		defer cancel()
 		return lead(ctx, config, watchdog, func(ctx context.Context) error {
@@ -80,10 +94,16 @@ type snapshotter struct {
 // Cleanup does nothing.
 func (snapshotter) Cleanup() {}
 
-// serve answers requests until ctx ends, and with it every request.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+// serve answers requests until ctx ends, and with it every request: over TLS where secured is not nil, each for so long as
+// limit, or without end where that is 0.
+func serve(ctx context.Context, listener net.Listener, secured *tls.Config, limit time.Duration, handler http.Handler) error {
+	connections := callers.BoundConnections(listener, maxConnections, maxConnectionsOfCaller)
+	listener = connections
+	if secured != nil {
+		listener = tls.NewListener(connections, secured)
+	}
 	server := &http.Server{
-		Handler: handler, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		Handler: handler, ReadTimeout: readTimeout, WriteTimeout: limit, IdleTimeout: idleTimeout, ConnState: connections.Note,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := context.AfterFunc(ctx, func() {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -67,7 +69,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	mux.HandleFunc("/quick", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	asked := make(chan struct{})
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { close(asked); <-r.Context().Done() })
-	go func() { ended <- serve(ctx, listener, mux) }()
+	go func() { ended <- serve(ctx, listener, nil, writeTimeout, mux) }()
 	response, err := http.Get("http://" + listener.Addr().String() + "/quick")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
@@ -106,7 +108,7 @@ func TestCallersThatDawdleAreCutOff(t *testing.T) {
 				listener := make(pipes, 1)
 				listener <- server
 				go func() {
-					_ = serve(t.Context(), listener, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_ = serve(t.Context(), listener, nil, writeTimeout, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}))
 				}()
@@ -118,6 +120,53 @@ func TestCallersThatDawdleAreCutOff(t *testing.T) {
 				synctest.Wait()
 			})
 		})
+	}
+}
+
+func TestCallersThatDoNotReadTheAnswerAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		listener := make(pipes, 1)
+		listener <- server
+		ended := make(chan time.Time, 1)
+		go func() {
+			_ = serve(t.Context(), listener, nil, writeTimeout, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(make([]byte, 1<<20))
+				ended <- time.Now()
+			}))
+		}()
+		began := time.Now()
+		_, err := io.WriteString(client, "GET /metrics HTTP/1.1\r\nHost: us\r\n\r\n")
+		require.NoError(t, err)
+		assert.Equal(t, writeTimeout, (<-ended).Sub(began))
+		close(listener)
+		synctest.Wait()
+	})
+}
+
+func TestOneAddressCannotKeepMoreConnectionsThanItsShare(t *testing.T) {
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("ours.example", nil, nil)
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(certificate, key)
+	require.NoError(t, err)
+	for name, secured := range map[string]*tls.Config{"open": nil, "over TLS": {Certificates: []tls.Certificate{pair}}} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- serve(ctx, listener, secured, writeTimeout, http.NotFoundHandler()) }()
+		first, err := net.Dial("tcp", listener.Addr().String())
+		require.NoError(t, err)
+		for range maxConnectionsOfCaller {
+			conn, err := net.Dial("tcp", listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+		}
+		require.NoError(t, first.SetReadDeadline(time.Now().Add(readTimeout/2)))
+		_, err = first.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, io.EOF, name)
+		cancel()
+		assert.NoError(t, <-ended, name)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -21,6 +22,8 @@ const leaseTimeout = 5 * time.Second
 // not, which says who does. It is safe for concurrent use.
 type statusHandler struct {
 	config *Config
+	// client reads the lease. It is not ElectionClient, which renews it and is not to wait for callers.
+	client kubernetes.Interface
 	// leading are the parts of the leader; nil while this process does not lead, or lists what the cluster holds.
 	leading atomic.Pointer[parts]
 }
@@ -61,7 +64,7 @@ func (h *statusHandler) leader(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	election := h.config.LeaderElection
-	lease, err := h.config.ElectionClient.CoordinationV1().Leases(election.ResourceNamespace).Get(ctx, election.ResourceName, metav1.GetOptions{})
+	lease, err := h.client.CoordinationV1().Leases(election.ResourceNamespace).Get(ctx, election.ResourceName, metav1.GetOptions{})
 	if err != nil {
 		klog.Errorf("Read the lease for the status: %v", err)
 		return ""

@@ -132,6 +132,31 @@ func TestCallersWhomNobodyAskedCostTheAPIServerOneRequestASecond(t *testing.T) {
 	})
 }
 
+func TestCallersWhomNobodyAskedCostOneRequestASecondToAnAPIServerThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newMemoryNode(time.Hour, awaitedFrom("a", aPod))
+		n.err = errAway
+		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
+		for range 1000 { // for ten seconds
+			assert.ErrorIs(t, a.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), errAway)
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.LessOrEqual(t, n.reads, 10)
+
+		n.err = nil
+		time.Sleep(awaitedMaxAge)
+		assert.NoError(t, a.refuse(t.Context(), acknowledgement{ID: "a"}, aPod), "who is asked is heard within a second")
+	})
+}
+
+func TestACallerThatHangsUpCostsNobodyElseAnAnswer(t *testing.T) {
+	a := newAgent(&instance{}, newMemoryNode(time.Hour, awaitedFrom("a", aPod)), clock.RealClock{}, usualPace)
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	a.readAwaited(gone)
+	assert.NoError(t, a.refuse(t.Context(), acknowledgement{ID: "a"}, aPod))
+}
+
 func TestAcknowledgementsOfAllPodsAreKeptThoughTheNodeChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var callers []string

@@ -81,9 +81,11 @@ type agent struct {
 	// recording is held by whoever records an acknowledgement, and reading by whoever uses awaited. They are channels so that
 	// waiting for them can end.
 	recording, reading chan struct{}
-	// awaited is as read from the Node at awaitedRead, zero before that.
-	awaited     awaited
-	awaitedRead time.Time
+	// awaited is as last read from the Node. awaitedTried is when reading it was last tried, zero before that, and awaitedErr
+	// what came of it.
+	awaited      awaited
+	awaitedTried time.Time
+	awaitedErr   error
 
 	mu       sync.Mutex
 	looked   bool      // the metadata has said something since the start

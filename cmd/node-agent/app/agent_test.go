@@ -73,13 +73,16 @@ func newMemoryNode(age time.Duration, annotations map[string]string) *memoryNode
 	return n
 }
 
-func (n *memoryNode) get(_ context.Context, what part) (*node, error) {
+func (n *memoryNode) get(ctx context.Context, what part) (*node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.reads++
 	if n.err != nil {
 		return nil, n.err
 	}
-	n.reads++
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	found := n.node
 	found.Annotations = maps.Clone(n.node.Annotations)
 	found.ResourceVersion = strconv.Itoa(n.version)

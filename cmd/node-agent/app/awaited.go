@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// awaitedMaxAge is how old what was read may be where it says no. So callers that nobody has asked cost the API server
-	// one request a second, however many they are.
+	// awaitedMaxAge is how old what was read may be where it says no, and the failure to read it. So callers that nobody has
+	// asked cost the API server one request a second, however many they are and whether it answers or not.
 	awaitedMaxAge = time.Second
-	digestLength  = 32
+	// awaitedTimeout bounds reading it.
+	awaitedTimeout = 5 * time.Second
+	digestLength   = 32
 )
 
 // awaited are the digests of what each caller may say. A caller is the address of a pod, or api.CallerHost.
@@ -55,7 +57,7 @@ func digestOf(said string) string {
 }
 
 // refuse is awaited.refuse by what was read last, where that is fresh, and else by the Node. Its other errors are those of
-// reading it.
+// reading it, now or within awaitedMaxAge.
 func (a *agent) refuse(ctx context.Context, k acknowledgement, caller string) error {
 	select {
 	case a.reading <- struct{}{}:
@@ -64,13 +66,25 @@ func (a *agent) refuse(ctx context.Context, k acknowledgement, caller string) er
 		return ctx.Err()
 	}
 	err := a.awaited.refuse(k, caller)
-	if err == nil || !a.awaitedRead.IsZero() && a.clock.Since(a.awaitedRead) < awaitedMaxAge {
-		return err
+	if err == nil {
+		return nil
 	}
-	node, err := a.node.get(ctx, metadataOnly)
-	if err != nil {
-		return err
+	if a.awaitedTried.IsZero() || a.clock.Since(a.awaitedTried) >= awaitedMaxAge {
+		a.readAwaited(ctx)
 	}
-	a.awaited, a.awaitedRead = awaitedOn(node), a.clock.Now()
+	if a.awaitedErr != nil {
+		return a.awaitedErr
+	}
 	return a.awaited.refuse(k, caller)
+}
+
+// readAwaited goes on when the caller hangs up: others go by what comes of it.
+func (a *agent) readAwaited(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitedTimeout)
+	defer cancel()
+	node, err := a.node.get(ctx, metadataOnly)
+	if err == nil {
+		a.awaited = awaitedOn(node)
+	}
+	a.awaitedTried, a.awaitedErr = a.clock.Now(), err
 }

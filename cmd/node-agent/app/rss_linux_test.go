@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -76,6 +77,30 @@ func openIdle(t *testing.T, address string, many int) (idle []net.Conn) {
 		idle = append(idle, conn)
 	}
 	return idle
+}
+
+// dialFrom connects from an address of the loopback network.
+func dialFrom(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
+	conn, err := dialer.DialContext(t.Context(), "tcp", to)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// exchange sends a request on the connection, and returns the status.
+func exchange(conn net.Conn, path string) (string, error) {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: node\r\n\r\n", path); err != nil {
+		return "", err
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.Status, err
 }
 
 func drain(t *testing.T, response *http.Response) {

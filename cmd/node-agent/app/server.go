@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cmd/internal/callers"
 )
 
 const (
@@ -23,6 +24,16 @@ const (
 	recordTimeout = 10 * time.Second
 	shutdownGrace = 2 * time.Second
 	idleTimeout   = 30 * time.Second
+
+	maxConnections, maxConnectionsOfCaller = 512, 32
+
+	// Requests of one pod, per second. A process that waits for a notice asks every two seconds, and a pod has some dozens
+	// of them at most.
+	requestsPerSecond, requestsBurst = 20, 100
+	// Requests of the node itself and of all pods on its network, which cannot be told apart.
+	hostRequestsPerSecond, hostRequestsBurst = 500, 2500
+	// Acknowledgements of one pod, or of one request from the node's own address. Each may be a write to the Node.
+	acknowledgementsPerSecond, acknowledgementsBurst = 1, 20
 )
 
 // reclaimAnswer is the answer to GET /v1/reclaim. Both are null while there is no notice.
@@ -35,7 +46,8 @@ type reclaimAnswer struct {
 
 // handler serves the pods of the node, and whoever asks for health and metrics.
 func (a *agent) handler(allowed guard) http.Handler {
-	requests, acknowledgements := newRates(requestsPerSecond, requestsBurst), newRates(acknowledgementsPerSecond, acknowledgementsBurst)
+	requests := &limits{callers.NewRates(requestsPerSecond, requestsBurst), callers.NewRates(hostRequestsPerSecond, hostRequestsBurst)}
+	acknowledgements := callers.NewRates(acknowledgementsPerSecond, acknowledgementsBurst)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/reclaim", a.only(allowed, requests, func(w http.ResponseWriter, r *http.Request, _ string) {
 		a.serveReclaim(w, r)
@@ -61,7 +73,7 @@ func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
 
 // serveAcknowledgement answers 204 when the acknowledgement stands on the Node and not before, 409 where it is not awaited
 // from the caller, and 503 where it could not be written and is to be brought again.
-func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, caller string, limits *rates) {
+func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, caller string, limits *callers.Rates) {
 	said, status, err := readAcknowledgement(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), status)
@@ -70,7 +82,7 @@ func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, cal
 	ctx, cancel := context.WithTimeout(r.Context(), recordTimeout)
 	defer cancel()
 	if err = a.refuse(ctx, said, caller); err == nil {
-		if !limits.allow(caller+"/"+said.ID, a.clock.Now()) {
+		if !limits.Allow(caller+"/"+said.ID, a.clock.Now()) {
 			http.Error(w, "too many acknowledgements at once", http.StatusTooManyRequests)
 			return
 		}
@@ -109,9 +121,12 @@ func readAcknowledgement(w http.ResponseWriter, r *http.Request) (said acknowled
 // guard says who may ask and speak.
 type guard func(caller netip.Addr) bool
 
+// limits are those of each pod, and of the node's own address.
+type limits struct{ pods, host *callers.Rates }
+
 // only refuses callers that belong to another node, and those that ask too often. It tells the handler who calls: an
 // address, or api.CallerHost for the node itself and the pods on its network.
-func (a *agent) only(allowed guard, limits *rates, handle func(w http.ResponseWriter, r *http.Request, caller string)) http.HandlerFunc {
+func (a *agent) only(allowed guard, limits *limits, handle func(w http.ResponseWriter, r *http.Request, caller string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		remote, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil {
@@ -119,14 +134,15 @@ func (a *agent) only(allowed guard, limits *rates, handle func(w http.ResponseWr
 			return
 		}
 		from := remote.Addr().Unmap().WithZone("")
-		caller := from.String()
+		caller, rates := from.String(), limits.pods
+		if from == localAddress(r) {
+			caller, rates = api.CallerHost, limits.host
+		}
 		switch {
-		case from == localAddress(r):
-			caller = api.CallerHost
-		case !allowed(from):
+		case caller != api.CallerHost && !allowed(from):
 			http.Error(w, "not a pod of this node", http.StatusForbidden)
 			return
-		case !limits.allow(caller, a.clock.Now()):
+		case !rates.Allow(caller, a.clock.Now()):
 			http.Error(w, "too many requests at once", http.StatusTooManyRequests)
 			return
 		}
@@ -178,9 +194,9 @@ func among(networks []netip.Prefix) guard {
 
 // serve answers requests until ctx ends.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	connections := boundConnections(listener)
+	connections := callers.BoundConnections(listener, maxConnections, maxConnectionsOfCaller)
 	server := &http.Server{
-		Handler: handler, MaxHeaderBytes: maxHeaderBytes, ConnState: connections.note,
+		Handler: handler, MaxHeaderBytes: maxHeaderBytes, ConnState: connections.Note,
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * recordTimeout, IdleTimeout: idleTimeout,
 	}
 	stopped := context.AfterFunc(ctx, func() {

@@ -169,6 +169,17 @@ func TestTooManyQuestionsAtOnceAreRefusedToWhoeverAsksThem(t *testing.T) {
 	assert.Equal(t, 200, p.ask(aPod, "GET", "/healthz", "").Code)
 }
 
+func TestTooManyQuestionsOfTheNodeItselfAreRefused(t *testing.T) {
+	p := newPods()
+	codes := map[int]int{}
+	for range hostRequestsBurst + 100 {
+		codes[p.ask("10.0.0.5", "GET", "/v1/reclaim", "").Code]++
+	}
+	assert.Equal(t, map[int]int{200: hostRequestsBurst, 429: 100}, codes)
+	assert.Equal(t, 200, p.ask(aPod, "GET", "/v1/reclaim", "").Code)
+	assert.Equal(t, 200, p.ask("10.0.0.5", "GET", "/healthz", "").Code)
+}
+
 func TestMetricsTellTheDeadline(t *testing.T) {
 	p := newPods()
 	p.learn(morning)

@@ -1,6 +1,7 @@
-package app
+package callers
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/netip"
@@ -8,16 +9,10 @@ import (
 	"sync"
 )
 
-// Connections cost some 20 KiB each, idle ones too.
-const (
-	maxConnections         = 512
-	maxConnectionsOfCaller = 32
-)
-
-// connections is a listener that keeps a bounded number of connections. Where there is one too many, whoever has the most
+// Connections is a listener that keeps a bounded number of connections. Where there is one too many, whoever has the most
 // loses one: golang.org/x/net/netutil.LimitListener would let one caller keep all others, and the kubelet's probes, from
 // being accepted at all.
-type connections struct {
+type Connections struct {
 	net.Listener
 	most, mostOfCaller int
 
@@ -30,20 +25,20 @@ type connections struct {
 // connection is one that can be taken away.
 type connection struct {
 	net.Conn
-	of     *connections
+	of     *Connections
 	caller netip.Addr
 	// busy says that a request is under way; guarded by of.mu.
 	busy bool
 }
 
-func boundConnections(listener net.Listener) *connections {
-	return &connections{
-		Listener: listener, most: maxConnections, mostOfCaller: maxConnectionsOfCaller, open: map[netip.Addr][]*connection{},
-	}
+// BoundConnections keeps so many connections of the listener at most, and so many of one address. TLS goes on top of it. A
+// connection costs some 20 KiB, an idle one too.
+func BoundConnections(listener net.Listener, most, mostOfCaller int) *Connections {
+	return &Connections{Listener: listener, most: most, mostOfCaller: mostOfCaller, open: map[netip.Addr][]*connection{}}
 }
 
 // Accept returns the next connection, and closes another one where that is too many.
-func (c *connections) Accept() (net.Conn, error) {
+func (c *Connections) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -55,7 +50,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	return added, nil
 }
 
-func (c *connections) add(accepted net.Conn) (added, surplus *connection) {
+func (c *Connections) add(accepted net.Conn) (added, surplus *connection) {
 	added = &connection{Conn: accepted, of: c}
 	if remote, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
 		added.caller = remote.Addr().Unmap()
@@ -81,7 +76,7 @@ func idlest(of []*connection) *connection {
 }
 
 // busiest is the caller with the most connections.
-func (c *connections) busiest() (busiest netip.Addr) {
+func (c *Connections) busiest() (busiest netip.Addr) {
 	for caller, open := range c.open {
 		if len(open) > len(c.open[busiest]) {
 			busiest = caller
@@ -90,8 +85,11 @@ func (c *connections) busiest() (busiest netip.Addr) {
 	return busiest
 }
 
-// note is the server's ConnState.
-func (c *connections) note(conn net.Conn, state http.ConnState) {
+// Note is the server's ConnState.
+func (c *Connections) Note(conn net.Conn, state http.ConnState) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
 	if one, ok := conn.(*connection); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -105,7 +103,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-func (c *connections) remove(gone *connection) {
+func (c *Connections) remove(gone *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open := c.open[gone.caller]

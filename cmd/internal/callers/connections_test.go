@@ -1,8 +1,9 @@
-package app
+package callers
 
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -44,11 +45,10 @@ func server(t *testing.T, most, mostOfCaller int) (address string, held *atomic.
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	bound := boundConnections(listener)
-	bound.most, bound.mostOfCaller = most, mostOfCaller
+	bound := BoundConnections(listener, most, mostOfCaller)
 	ctx, cancel := context.WithCancel(t.Context())
 	held = new(atomic.Int32)
-	server := &http.Server{ConnState: bound.note, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ConnState: bound.Note, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
 			held.Add(1)
 			<-ctx.Done()
@@ -78,6 +78,15 @@ func TestWhoHasTooManyConnectionsLosesTheOneThatWaitsLongest(t *testing.T) {
 	}
 	release()
 	assert.Equal(t, "200 OK<nil>", <-workingStatus, "what is under way is answered")
+}
+
+func TestRequestsOverTLSCountAsUnderWay(t *testing.T) {
+	bound := BoundConnections(nil, 1, 1)
+	_, conn := net.Pipe()
+	defer conn.Close()
+	one, _ := bound.add(conn)
+	bound.Note(tls.Server(one, nil), http.StateActive)
+	assert.True(t, one.busy)
 }
 
 func TestWhoHasTheMostConnectionsMakesRoomForOthers(t *testing.T) {

@@ -1,0 +1,52 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/util/webhook"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	"k8s.io/klog/v2"
+)
+
+// tokenReviews asks the API server whose a token is. That of authenticatorfactory.DelegatingAuthenticatorConfig does not tell
+// a review that failed from one that says no: both are errors without a type, since the API server gives its reasons for a
+// no in status.error (AuthenticateToken in k8s.io/apiserver/plugin/pkg/authenticator/token/webhook).
+type tokenReviews struct {
+	client authenticationclient.TokenReviewInterface
+}
+
+// unreviewed is why the API server did not say whose a token is.
+type unreviewed struct{ cause error }
+
+func (e *unreviewed) Error() string { return fmt.Sprintf("review a token: %v", e.cause) }
+func (e *unreviewed) Unwrap() error { return e.cause }
+
+// AuthenticateToken returns false without an error where the API server does not know the token, and else *unreviewed.
+func (t *tokenReviews) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	asked := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	var review *authenticationv1.TokenReview
+	err := webhook.WithExponentialBackoff(ctx, reviewRetries, func() (err error) {
+		review, err = t.client.Create(ctx, asked, metav1.CreateOptions{})
+		return err
+	}, webhook.DefaultShouldRetry)
+	if err != nil {
+		klog.Errorf("Review a token: %v", err)
+		return nil, false, &unreviewed{err}
+	}
+	if !review.Status.Authenticated {
+		return nil, false, nil
+	}
+	who := review.Status.User
+	extra := make(map[string][]string, len(who.Extra))
+	for key, values := range who.Extra {
+		extra[key] = values
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
+}
