@@ -226,11 +226,11 @@ func (c *Controller) decide(ctx context.Context, l loss, r round) {
 		c.event(l.object(r), ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", r.id)
 	}
 	c.handshakes.asking.Go(func() {
-		c.stopFirst(ctx, l, r)
+		told := c.stopFirst(ctx, l, r)
 		until := l.preparesUntil(c.Clock.Now())
 		var p preparation
 		err := c.ask(ctx, l.ref, actionDecide, until, func(ctx context.Context) (err error) {
-			p, err = c.prepare(ctx, l.ref)
+			p, err = c.prepare(ctx, l.ref, told)
 			return err
 		})
 		if err != nil && !errors.Is(err, jobs.ErrNoObject) && !errors.Is(err, jobs.ErrUnsupported) && ctx.Err() == nil {
@@ -279,14 +279,18 @@ type preparation struct {
 	shrinking []string
 }
 
-// prepare shrinks the job where enough of it survives, and else suspends it.
-func (c *Controller) prepare(ctx context.Context, ref party) (preparation, error) {
+// prepare shrinks the job where enough of it survives, and else suspends it. One that was told to stop is suspended whatever
+// survives: its launcher, by which the loss was known, has ended, and only what is held is resumed.
+func (c *Controller) prepare(ctx context.Context, ref party, told bool) (preparation, error) {
 	job, err := c.Jobs.Get(ctx, ref.Ref)
 	if err != nil || job.Finished {
 		return preparation{}, err
 	}
 	if job.Suspended {
 		return preparation{leave: suspendWait}, nil
+	}
+	if told {
+		return c.suspend(ctx, job)
 	}
 	if ref.pod != "" && job.Min == 0 {
 		return preparation{}, nil // its job copes with its loss
@@ -296,10 +300,7 @@ func (c *Controller) prepare(ctx context.Context, ref party) (preparation, error
 		return preparation{}, nil // what was lost for certain is gone
 	}
 	if l.isTooSmallFor(job) {
-		if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
-			return preparation{}, err
-		}
-		return preparation{leave: suspendWait}, nil
+		return c.suspend(ctx, job)
 	}
 	workers := l.doomedWorkers()
 	if len(workers) == 0 || ref.pod != "" {
@@ -315,6 +316,13 @@ func (c *Controller) prepare(ctx context.Context, ref party) (preparation, error
 		return preparation{shrinking: workers}, nil // it will be known later
 	}
 	return preparation{}, err
+}
+
+func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
+	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+		return preparation{}, err
+	}
+	return preparation{leave: suspendWait}, nil
 }
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more

@@ -19,10 +19,10 @@ const stopWait = 90 * time.Second
 
 // stopFirst has a job that is about to be suspended save its work, where it was submitted so as to be told on its port, and
 // returns when it has ended, or has acknowledged the request, or there is no more time. A job that has acknowledged already, or
-// that goes on, is not told.
-func (c *Controller) stopFirst(ctx context.Context, l loss, r round) {
+// that goes on, is not told. It says whether the job heard it, and so ends, whatever else becomes of its Nodes.
+func (c *Controller) stopFirst(ctx context.Context, l loss, r round) (told bool) {
 	if r.word || r.job == nil || r.job.Suspended || r.job.Finished || !l.listensForStop() || !l.isTooSmallFor(*r.job) {
-		return
+		return false
 	}
 	began := c.Clock.Now()
 	launcher := c.launcherOf(l)
@@ -41,22 +41,23 @@ func (c *Controller) stopFirst(ctx context.Context, l loss, r round) {
 	}
 	for c.Clock.Now().Before(until) {
 		if c.hasAcknowledged(l.ref, r) {
-			return
+			return heard > 0
 		}
 		if c.hasEndedSince(l.ref, launcher) {
 			checkpoints.WithLabelValues(l.ref.System, checkpointSaved).Inc()
 			c.event(l.object(r), ReasonSaved, "The job has ended after it was told to save its work, %s before the release",
 				r.deadline.Sub(c.Clock.Now()).Round(time.Second))
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return heard > 0
 		case <-c.Clock.After(replaceCheck):
 		}
 	}
 	checkpoints.WithLabelValues(l.ref.System, checkpointMissed).Inc()
 	c.event(l.object(r), ReasonUnsaved, "The job was told to save its work (%d pods heard it), and did not end in time; going on without", heard)
+	return heard > 0
 }
 
 // listensForStop says whether one of the pods was submitted so as to be told.

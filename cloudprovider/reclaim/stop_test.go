@@ -137,6 +137,29 @@ func TestAJobThatEndsAsItIsToldIsSuspendedThoughItsPodsAreGone(t *testing.T) {
 	})
 }
 
+func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T) {
+	for name, doomed := range map[string][]string{
+		"the launcher alone is lost": {"train-launcher-0"},
+		"the launcher and a worker":  {"train-launcher-0", "train-worker-0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobStory(t, func(w *world, f *fakeJobs) {
+				f.add("train", 1, 3)
+				f.listens = true
+				w.gang("train", "worker", 3, submittedForSpot)
+				w.gang("train", "launcher", 1, submittedForSpot)
+				w.cloud.reclaim(doomed...)
+				f.start()
+				w.pass(10 * time.Second)
+				require.Equal(t, []string{"stop train"}, f.called())
+				w.updatePod("train-launcher-0", failed)
+				w.pass(5 * time.Second)
+				assert.Equal(t, []string{"stop train", "suspend train"}, f.called(), "or it has failed for good")
+			})
+		})
+	}
+}
+
 func failed(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }
 
 func (w *world) removePod(name string) {
