@@ -259,28 +259,28 @@ func (r *Registry) Shrink(ctx context.Context, job Job, pods []string) error {
 
 // shrinker is an adapter whose system carries out a Shrink in its own time.
 type shrinker interface {
-	// Shrinking says whether one of the pods is still to be taken out of the job.
-	Shrinking(ctx context.Context, job Job, pods []string) (bool, error)
+	// Shrinking names those of the pods that are still to be taken out of the job.
+	Shrinking(ctx context.Context, job Job, pods []string) ([]string, error)
 	// CancelShrink takes back what was asked for these pods and has not begun.
 	CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error
 }
 
-// Shrinking says whether the job's system has yet to take one of the pods out of the job, after a Shrink. It is false for
+// Shrinking names those of the pods that the job's system has yet to take out of the job, after a Shrink: sorted, and none for
 // jobs that just cope with the loss.
-func (r *Registry) Shrinking(ctx context.Context, ref Ref, pods []string) (bool, error) {
+func (r *Registry) Shrinking(ctx context.Context, ref Ref, pods []string) ([]string, error) {
 	adapter, err := r.adapter(ref)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	shrinker, ok := adapter.(shrinker)
 	if !ok {
-		return false, nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	job, err := r.read(ctx, adapter, ref)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	return shrinker.Shrinking(ctx, job, pods)
 }

@@ -66,9 +66,15 @@ func (s scaler) begun() bool {
 }
 
 // takesOut says whether it is a ScaleIn that names one of the pods.
-func (s scaler) takesOut(pods []string) bool {
+func (s scaler) takesOut(pods []string) bool { return len(s.namedOf(pods)) > 0 }
+
+// namedOf are those of the pods that it names, where it is a ScaleIn.
+func (s scaler) namedOf(pods []string) []string {
+	if s.resource != scaleIns {
+		return nil
+	}
 	named, _, _ := unstructured.NestedStringSlice(s.object.Object, "spec", "toDelete", "podNames")
-	return s.resource == scaleIns && slices.ContainsFunc(named, func(name string) bool { return slices.Contains(pods, name) })
+	return inBoth(named, pods)
 }
 
 // scalersOf are all of a job, those that have ended too.
@@ -148,15 +154,25 @@ func scalerName(job Job, direction string, what ...string) string {
 	return fmt.Sprintf("%s-spot-%s-%s", strings.TrimRight(name, "-."), direction, hex.EncodeToString(sum[:5]))
 }
 
-// Shrinking says whether the operator has yet to take one of the pods out of the job. What waits for a job that does not run
+// Shrinking names those of the pods that the operator has yet to take out of the job. What waits for a job that does not run
 // is of its former life.
-func (t *trainingJob) Shrinking(ctx context.Context, job Job, pods []string) (bool, error) {
+func (t *trainingJob) Shrinking(ctx context.Context, job Job, pods []string) ([]string, error) {
 	phase, err := phase(job.Object, "phase")
 	if err != nil || phase != trainingPhaseRunning && phase != trainingPhaseScaling {
-		return false, err
+		return nil, err
 	}
 	scalers, err := t.scalersOf(ctx, job.NamespacedName)
-	return slices.ContainsFunc(scalers, func(s scaler) bool { return !s.ended() && s.takesOut(pods) }), err
+	if err != nil {
+		return nil, err
+	}
+	var leaving []string
+	for _, scaler := range scalers {
+		if !scaler.ended() {
+			leaving = append(leaving, scaler.namedOf(pods)...)
+		}
+	}
+	slices.Sort(leaving)
+	return slices.Compact(leaving), nil
 }
 
 // CancelShrink removes each ScaleIn of the pods that has yet to begin. Those that have begun may lose their pods.

@@ -275,7 +275,7 @@ func (c *Controller) settle(l loss, r round, p preparation, latest time.Time) {
 type preparation struct {
 	// leave is how long it is busy ending pods.
 	leave time.Duration
-	// shrinking are the workers that it takes out of the job, in its own time.
+	// shrinking are the workers that it takes out of the job, in its own time: with an error, not all of them.
 	shrinking []string
 }
 
@@ -311,11 +311,14 @@ func (c *Controller) prepare(ctx context.Context, ref party, told bool) (prepara
 	if err != nil && !errors.As(err, &busy) {
 		return preparation{}, err
 	}
-	shrinking, asked := c.Jobs.Shrinking(ctx, ref.Ref, workers) // with what an earlier leader asked for, where it is busy
-	if shrinking || asked != nil {
-		return preparation{shrinking: workers}, nil // it will be known later
+	leaving, asked := c.Jobs.Shrinking(ctx, ref.Ref, workers) // with what an earlier leader asked for, where it is busy
+	if len(leaving) == 0 && asked == nil {
+		return preparation{}, err
 	}
-	return preparation{}, err
+	if busy != nil && len(leaving) < len(workers) {
+		return preparation{shrinking: workers}, err // nobody takes out the others yet: it is to be asked again
+	}
+	return preparation{shrinking: workers}, nil // where it did not say, it will be known later
 }
 
 func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
@@ -342,9 +345,9 @@ func (c *Controller) awaitShrink(ctx context.Context, ref party, id string, work
 			break
 		}
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)
-		shrinking, err := c.Jobs.Shrinking(attempt, ref.Ref, workers)
+		leaving, err := c.Jobs.Shrinking(attempt, ref.Ref, workers)
 		cancel()
-		if err == nil && !shrinking || errors.Is(err, jobs.ErrNoObject) {
+		if err == nil && len(leaving) == 0 || errors.Is(err, jobs.ErrNoObject) {
 			break
 		}
 	}

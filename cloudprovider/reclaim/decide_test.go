@@ -190,6 +190,33 @@ func TestNodesThatFollowAJobThatIsBeingShrunkAreDecidedOnWithout(t *testing.T) {
 	})
 }
 
+func TestAWorkerThatFollowsAShrinkThatHasBegunIsTakenOutAfterIt(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.scales = time.Hour
+		f.add("train", 1, 3)
+		w.gang("train", "worker", 3)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		require.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+		f.mu.Lock()
+		f.fails["shrink"] = &jobs.BusyError{With: "ScaleIn train-in"}
+		f.mu.Unlock()
+		w.cloud.reclaim("train-worker-1")
+		w.pass(30 * time.Second)
+		require.Empty(t, w.gone(), "the first is its system's to end")
+
+		f.mu.Lock()
+		delete(f.fails, "shrink")
+		f.out, f.scales = nil, 0
+		f.mu.Unlock()
+		w.removePod("train-worker-0")
+		w.pass(retryMost + time.Second)
+		called := f.called()
+		assert.Equal(t, "shrink train train-worker-1", called[len(called)-1], "asked again when it was busy no more")
+		assert.Equal(t, []string{"train-worker-1"}, w.gone())
+	})
+}
+
 func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.scales = time.Hour

@@ -26,7 +26,7 @@ type Jobs interface {
 	// Get reads the job's object. The error wraps jobs.ErrNoObject where it has none.
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	// Shrinking and CancelShrink are those of jobs.Registry.
-	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) (bool, error)
+	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) ([]string, error)
 	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
 	// Stop has the job save its work and end, where it listens for that, and returns how many of its pods heard it.
 	Stop(ctx context.Context, job jobs.Job) (heard int, err error)
@@ -56,7 +56,7 @@ func (soloJobs) Warn(context.Context, jobs.Job, jobs.Warning) error { return job
 
 func (soloJobs) Shrink(context.Context, jobs.Job, []string) error { return jobs.ErrUnsupported }
 
-func (soloJobs) Shrinking(context.Context, jobs.Ref, []string) (bool, error) { return false, nil }
+func (soloJobs) Shrinking(context.Context, jobs.Ref, []string) ([]string, error) { return nil, nil }
 
 func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return nil }
 

@@ -125,14 +125,19 @@ func (f *fakeJobs) Shrink(ctx context.Context, job jobs.Job, pods []string) erro
 	})
 }
 
-func (f *fakeJobs) Shrinking(ctx context.Context, _ jobs.Ref, pods []string) (bool, error) {
+func (f *fakeJobs) Shrinking(ctx context.Context, _ jobs.Ref, pods []string) ([]string, error) {
 	if err := f.answer(ctx, "shrinking"); err != nil {
-		return false, err
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	asked := slices.ContainsFunc(pods, func(pod string) bool { return slices.Contains(f.out, pod) })
-	return asked && time.Since(f.shrunkAt) < f.scales, nil
+	var leaving []string
+	for _, pod := range pods {
+		if slices.Contains(f.out, pod) && time.Since(f.shrunkAt) < f.scales {
+			leaving = append(leaving, pod)
+		}
+	}
+	return leaving, nil
 }
 
 func (f *fakeJobs) CancelShrink(ctx context.Context, _ jobs.Ref, pods []string) error {
