@@ -135,6 +135,26 @@ func lasting(object *unstructured.Unstructured, worker fields, targets []string,
 	return len(inBoth(targets, current)), nil
 }
 
+// counted has the job's Replicas be what is to be remembered of it: without the workers that it lost before, for which others
+// were added, but no fewer than it asks for.
+func counted(job Job) (Job, error) {
+	worker, err := fieldsOf(job.Object).section("spec", "etReplicaSpecs", "worker")
+	if err != nil {
+		return job, err
+	}
+	asked, err := worker.count("replicas", 1)
+	if err != nil {
+		return job, err
+	}
+	targets, err := targetWorkers(job.Object)
+	if err != nil {
+		return job, err
+	}
+	last, err := lasting(job.Object, worker, targets, job.Replicas)
+	job.Replicas = min(job.Replicas, max(last, asked))
+	return job, err
+}
+
 // targetWorkers are the pods that the operator takes for the job's workers: none before they are made.
 func targetWorkers(object *unstructured.Unstructured) ([]string, error) {
 	status, err := fieldsOf(object).maybe("status")
@@ -205,6 +225,9 @@ func (t *trainingJob) Shrink(ctx context.Context, job Job, pods []string) error 
 	if err != nil {
 		return err
 	}
+	if job, err = counted(job); err != nil {
+		return err
+	}
 	if err := t.patchJob(ctx, job, patch{"metadata": t.held(job, HeldShrunk, ReasonReclaim)}); err != nil {
 		return err
 	}
@@ -260,6 +283,10 @@ func (t *trainingJob) Grow(ctx context.Context, job Job, workers int) error {
 func (t *trainingJob) Suspend(ctx context.Context, job Job, reason Reason) error {
 	if suspended(job, reason) {
 		return ErrUnchanged
+	}
+	job, err := counted(job)
+	if err != nil {
+		return err
 	}
 	metadata := t.held(job, HeldSuspended, reason)
 	annotations := metadata["annotations"].(map[string]any)

@@ -496,3 +496,30 @@ func TestTrainingJobThatLostAWorkerToTheReleaseIsShortOfIt(t *testing.T) {
 		assert.Equal(t, 4, w.get("trainingjob", "mnist").Replicas, "nobody looks after them while it is scaled")
 	}
 }
+
+func TestTrainingJobDoesNotRememberWorkersThatWereReplaced(t *testing.T) {
+	lost := []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2", "mnist-worker-3", "mnist-worker-4"}
+	for name, tc := range map[string]struct {
+		targets, current []any
+		want             string
+	}{
+		"one was lost and has a replacement": {lost, lost[1:], "4"},
+		"one was lost and has none yet":      {lost[:4], lost[1:4], "4"},
+		"it was scaled out by its owner":     {lost, lost, "5"},
+		"it was scaled in by its owner":      {lost[:3], lost[:3], "3"},
+	} {
+		for how, hold := range map[string]func(*world, Job) error{
+			"shrunk": func(w *world, job Job) error {
+				return w.registry.Shrink(context.Background(), job, []string{"mnist-worker-2"})
+			},
+			"suspended": func(w *world, job Job) error { return w.registry.Suspend(context.Background(), job, ReasonReclaim) },
+		} {
+			w := newWorld(t, etJob)
+			jobs := w.registry.byName["trainingjob"].Resource()
+			w.set(jobs, "mnist", tc.targets, "status", "targetWorkers")
+			w.set(jobs, "mnist", tc.current, "status", "currentWorkers")
+			require.NoError(t, hold(w, w.get("trainingjob", "mnist")))
+			assert.Equal(t, tc.want, w.object(jobs, "mnist").GetAnnotations()[api.AnnotationHeldReplicas], "%s, %s", name, how)
+		}
+	}
+}
