@@ -40,7 +40,8 @@ func TestTheMarksOfJobsOfEverySystemAreReserved(t *testing.T) {
 	}
 	assert.Equal(t, strconv.Quote(api.LabelHeld), values["label"])
 	for key := range marks["annotations"].(map[string]any) {
-		assert.Equal(t, strconv.Quote(api.LabelHeld+"-"), values["notes"])
+		assert.Contains(t, values["notes"], "key.startsWith("+strconv.Quote(api.LabelHeld+"-")+")")
+		assert.Contains(t, values["notes"], "key == "+strconv.Quote(api.AnnotationStopRequested))
 		assert.True(t, strings.HasPrefix(key, api.LabelHeld+"-"), key)
 	}
 }
