@@ -169,15 +169,13 @@ func NeedsMending(err error) bool {
 	}
 	switch reasonOf(e) {
 	case NotAllowed:
-		return !ofOneOffering[e.Code]
+		return ofPermissions[e.Code]
 	case NoCredentials, UnknownKey, WrongSecret, ExpiredToken, WrongRole, ClockSkew, WrongRegion:
 		return true
 	}
 	return false
 }
 
-// ofOneOffering are codes of class Unauthorized that are about what is bought: the account may not have that, be it allowed
-// to buy or not.
-var ofOneOffering = map[string]bool{
-	"InvalidInstanceType.ValueUnauthorized": true, "InvalidSpotAuthorized": true, "RegionUnauthorized": true,
-}
+// ofPermissions are the codes of class Unauthorized that are about the credentials. Others may be about what is bought, such as
+// InvalidInstanceType.ValueUnauthorized, or are not known: only the offering is blamed for those.
+var ofPermissions = map[string]bool{"Forbidden": true, "Forbidden.RAM": true, "Forbidden.Unauthorized": true, "NoPermission": true}

@@ -61,6 +61,7 @@ func TestAHostThatDoesNotExistIsAWrongRegion(t *testing.T) {
 
 func TestWhatTheAccountMayNotBuyIsNotMendedByPermissions(t *testing.T) {
 	assert.False(t, NeedsMending(&Error{Code: "InvalidInstanceType.ValueUnauthorized", Class: Unauthorized}))
+	assert.False(t, NeedsMending(&Error{Code: "Forbidden.UnknownToUs", Class: Unauthorized}), "it may be about what is bought")
 	assert.False(t, NeedsMending(errors.New("of other origin")))
 	assert.False(t, NeedsMending(nil))
 }

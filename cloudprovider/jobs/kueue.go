@@ -25,7 +25,7 @@ var workloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v
 //     (jobframework/reconciler.go, stopJob), so that no pod of it counts as failed, and gives back its quota. To suspend the job
 //     itself is undone at once.
 //   - spec.active true has it queue again (WorkloadReactivated). It is admitted when there is quota, which knows nothing of
-//     nodes: it is set when there is room for the job, lest the job holds quota that others could use while it cannot run.
+//     nodes, so that it is set when there is room for the job: one that cannot run would hold quota that others could use.
 type kueue struct{ *cluster }
 
 // suspend takes the job's Workload. Kueue alone says how long a job waits for capacity.

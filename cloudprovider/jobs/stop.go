@@ -114,7 +114,7 @@ func stopURLs(job *unstructured.Unstructured, workers []corev1.Pod) (urls []stri
 			continue
 		}
 		address, err := netip.ParseAddr(pod.Status.PodIP)
-		if err != nil || !address.IsGlobalUnicast() { // neither ours nor that of a metadata service on the link
+		if err != nil || !address.IsGlobalUnicast() || address == metadataService {
 			continue
 		}
 		target := url.URL{Scheme: "http", Host: net.JoinHostPort(address.String(), stopPort), Path: stopPath}
@@ -122,6 +122,10 @@ func stopURLs(job *unstructured.Unstructured, workers []corev1.Pod) (urls []stri
 	}
 	return urls
 }
+
+// metadataService is where ECS instances find their metadata and credentials. It is no address of the link, as those of other
+// clouds are.
+var metadataService = netip.MustParseAddr("100.100.100.200")
 
 // teller goes to the address that it is given and nowhere else: through no proxy, and after no redirect.
 var teller = &http.Client{

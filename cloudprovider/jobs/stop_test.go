@@ -58,6 +58,7 @@ func TestOnlyWorkersOfTheJobAreToldToStopAndAtTheirOwnAddress(t *testing.T) {
 		"an address and more":       {etWorker(t, "10.1.2.3:80/x?"), nil},
 		"ourselves":                 {etWorker(t, "127.0.0.1"), nil},
 		"a metadata service":        {etWorker(t, "169.254.169.254"), nil},
+		"that of ECS":               {etWorker(t, "100.100.100.200"), nil},
 		"everybody":                 {etWorker(t, "224.0.0.1"), nil},
 		"nobody":                    {etWorker(t, "0.0.0.0"), nil},
 	} {

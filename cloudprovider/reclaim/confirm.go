@@ -118,7 +118,7 @@ func (c *Controller) unconfirmed() sets.Set[string] {
 }
 
 // holds says whether the word is a pushed notice that is not acted upon until another source confirms it. What is held
-// stays so, lest a flood of false notices goes over all Nodes by and by.
+// stays so, or else a flood of false notices would go over all Nodes in turn.
 func (c *Controller) holds(ctx context.Context, w word) bool {
 	if w.source != SourcePush {
 		c.unhold(w.instanceID)

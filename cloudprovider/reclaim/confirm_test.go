@@ -208,6 +208,35 @@ func TestOnlyWhatIsLostForCertainIsTakenOutOfAJob(t *testing.T) {
 	})
 }
 
+func TestAJobWhoseLossIsDeniedAsItIsDecidedOnIsDecidedOnOnceItIsConfirmed(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		w.gang("train", "worker", 2)
+		w.cloud.fail(errAway, errAway)
+		f.start(atOnce)
+		w.push("train-worker-0")
+		w.pass(DefaultNoticePeriod - unconfirmedMargin - 5*time.Second)
+		f.mu.Lock()
+		f.fails["get"] = errors.New("away")
+		f.mu.Unlock()
+		w.pass(7 * time.Second)
+		require.Empty(t, f.called())
+		w.controller.deny("i-train-worker-0")
+		f.mu.Lock()
+		delete(f.fails, "get")
+		f.mu.Unlock()
+		w.pass(10 * time.Second)
+		require.Empty(t, f.called())
+		require.Empty(t, w.gone())
+
+		w.cloud.fail(nil, nil)
+		w.cloud.reclaim("train-worker-0")
+		w.pass(10 * time.Second)
+		assert.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+	})
+}
+
 // crowd makes n Nodes with a pod each, and returns their names.
 func (w *world) crowd(n int) (names []string) {
 	w.Helper()

@@ -130,45 +130,6 @@ func (l *loss) restartsInPlace() bool {
 	return false
 }
 
-// isReplaced asks after the Nodes of the doomed pods. A Node whose pods had a place once is not asked after again.
-func (c *Controller) isReplaced(l loss) bool {
-	all := true
-	for _, pod := range l.doomed {
-		all = c.isNodeReplaced(pod.Spec.NodeName, pod.notice) && all
-	}
-	return all
-}
-
-// noteReplacements has it measured when there was a place for what is on the Nodes, whether anything waits for that or not.
-func (c *Controller) noteReplacements() {
-	for _, node := range c.markedNodes() {
-		if notice, doomed := c.noticeOf(node); doomed && len(drainable(c.podsOn(node.Name))) > 0 {
-			c.isNodeReplaced(node.Name, notice)
-		}
-	}
-}
-
-func (c *Controller) isNodeReplaced(name string, notice Notice) bool {
-	h := &c.handshakes
-	h.mu.Lock()
-	known := h.replaced.Has(name)
-	h.mu.Unlock()
-	if known {
-		return true
-	}
-	if !c.Replaced(name) {
-		return false
-	}
-	h.mu.Lock()
-	first := !h.replaced.Has(name)
-	h.replaced.Insert(name)
-	h.mu.Unlock()
-	if first {
-		noticeToReplacement.WithLabelValues(string(notice.Source)).Observe(c.Clock.Since(notice.FirstSeen).Seconds())
-	}
-	return true
-}
-
 // firstSeen is when the first of the notices was.
 func (l *loss) firstSeen() (first time.Time) {
 	for _, pod := range l.doomed {
@@ -261,7 +222,9 @@ func (l *loss) latestRelease(now time.Time) time.Time {
 func (c *Controller) settle(l loss, r round, p preparation, latest time.Time) {
 	h := &c.handshakes
 	h.mu.Lock()
-	if current, open := h.rounds[l.ref]; open && current.id == r.id {
+	if current, open := h.rounds[l.ref]; open && current.id == r.id && p.doubtful {
+		current.deciding = false
+	} else if open && current.id == r.id {
 		current.decided, current.shrinking = true, len(p.shrinking) > 0
 		current.release = earlier(c.Clock.Now().Add(p.leave), latest)
 	} else if open {
@@ -277,6 +240,8 @@ type preparation struct {
 	leave time.Duration
 	// shrinking are the workers that it takes out of the job, in its own time: with an error, not all of them.
 	shrinking []string
+	// doubtful says that nothing was decided, since nothing is lost for certain any more.
+	doubtful bool
 }
 
 // prepare shrinks the job where enough of it survives, and else suspends it. One that was told to stop is suspended whatever
@@ -297,7 +262,7 @@ func (c *Controller) prepare(ctx context.Context, ref party, told bool) (prepara
 	}
 	l := c.lossOf(ref.whole())
 	if !l.until.IsZero() {
-		return preparation{}, nil // what was lost for certain is gone
+		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was denied meanwhile
 	}
 	if l.isTooSmallFor(job) {
 		return c.suspend(ctx, job)
