@@ -61,6 +61,9 @@ type Job struct {
 	Min, Max, Replicas int
 	// Suspended is true whoever suspended it, Finished when it has ended for good.
 	Suspended, Finished bool
+	// ToldToStop is true from when Registry.Stop began until the marks are taken off again, and Stopped once the job has ended
+	// for that, as a failure: it is to be suspended, and is not Finished.
+	ToldToStop, Stopped bool
 	// Recovery and MaxWait are what the annotations of the job ask for. MaxWait is zero where the job may wait for ever.
 	Recovery Recovery
 	MaxWait  time.Duration

@@ -62,6 +62,7 @@ func (r *Registry) Stop(ctx context.Context, job Job) (heard int, err error) {
 }
 
 // Stop notes on the job that its end is our doing, and how often it was restarted before: to end is a failure for the operator.
+// It marks the job as suspended before it tells it, so that a leader that comes after its end finds it and does suspend it.
 func (t *trainingJob) Stop(ctx context.Context, job Job) (heard int, err error) {
 	if job.Object.GetAnnotations()[api.AnnotationSupervisorSpot] != "true" {
 		return 0, nil
@@ -83,11 +84,16 @@ func (t *trainingJob) Stop(ctx context.Context, job Job) (heard int, err error) 
 	if err != nil {
 		return 0, err
 	}
-	annotations := map[string]any{api.AnnotationStopRequested: t.clock.Now().UTC().Format(time.RFC3339)}
-	if _, noted := job.Object.GetAnnotations()[api.AnnotationStopRequested]; !noted {
-		annotations[api.AnnotationHeldRestarts] = strconv.Itoa(restarts) // an earlier leader may have told it
+	if job, err = counted(job); err != nil {
+		return 0, err
 	}
-	if err := t.patchJob(ctx, job, patch{"metadata": map[string]any{"annotations": annotations}}); err != nil {
+	metadata := t.held(job, HeldSuspended, ReasonReclaim)
+	annotations := metadata["annotations"].(map[string]any)
+	annotations[api.AnnotationStopRequested] = t.clock.Now().UTC().Format(time.RFC3339)
+	if !job.ToldToStop {
+		annotations[api.AnnotationHeldRestarts] = strconv.Itoa(restarts) // else an earlier leader has noted it
+	}
+	if err := t.patchJob(ctx, job, patch{"metadata": metadata}); err != nil {
 		return 0, err
 	}
 	return tell(ctx, urls), nil

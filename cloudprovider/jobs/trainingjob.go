@@ -109,7 +109,9 @@ func (t *trainingJob) Read(object *unstructured.Unstructured) (Job, error) {
 		job.Max = max(job.Max, job.Min)
 	}
 	job.Suspended = phase == trainingPhaseHeld || object.GetAnnotations()[api.AnnotationSupervisorSuspended] == "true"
-	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object) && !stopped(object))
+	job.ToldToStop = object.GetAnnotations()[api.AnnotationStopRequested] != ""
+	job.Stopped = phase == "Failed" && stopped(object)
+	job.Finished = phase == "Succeeded" || (phase == "Failed" && !restarts(object) && !job.Stopped)
 	return job, nil
 }
 
@@ -319,6 +321,9 @@ func (t *trainingJob) Resume(ctx context.Context, job Job, workers int) error {
 		}
 	}
 	metadata := begunAnew()
+	if job.ToldToStop && phase != trainingPhaseHeld {
+		workers = min(workers, job.Replicas) // it went on in spite of that, with what was left of it
+	}
 	if want := wanted(job); workers < want {
 		marks := t.held(job, HeldShrunk, ReasonReclaim) // the rest is for Grow
 		metadata["labels"] = marks["labels"]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,22 +134,7 @@ func scaleInDoesNotOutliveTheWorkersItNames(s *jobStory) {
 // else: arena submit etjob --workers=4 --min-workers=4 --max-workers=4 --spot-instance --max-wait-time=600. Its training code
 // uses the SDK, which listens on port 9009 of each worker, and ends with an error when it has saved its work.
 func documentedCommandIsToldBeforeItIsSuspended(s *jobStory) {
-	const annotations = `annotations: {job-supervisor.kube-ai.io/spot-instance: "true", job-supervisor.kube-ai.io/max-wait-time: "600"}`
-	s.play(standin.NewETOperator)
-	s.submit(`
-apiVersion: kai.alibabacloud.com/v1alpha1
-kind: TrainingJob
-metadata: {name: told, ` + annotations + `}
-spec:
-  backoffLimit: 0
-  cleanPodPolicy: Running
-  etReplicaSpecs:
-    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun python train.py") + `}
-    worker: {replicas: 4, minReplicas: 4, maxReplicas: 4, template: ` + gpuTemplate("told", "metadata: {"+annotations+"}") + `}
-`)
-	workers := s.whole(workersOfET("told"), 4)
-	launcher := s.whole(standin.LabelTrainingJob+"=told,training-job-role=launcher", 1)[0]
-	s.becomes(standin.TrainingJobs, "told", "status.phase", "Running")
+	workers, launcher := s.runDocumentedCommand("told")
 	told := s.listenAs(workers)
 
 	doomed := s.reclaimUnder(workers[0])
@@ -157,22 +143,76 @@ spec:
 	all := doomed
 	all.pods = append(workers, launcher)
 	s.staysUntil(all, time.Now().Add(10*time.Second)) // it saves its work
-	_, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), launcher.Name, types.MergePatchType,
+	s.fails(launcher)
+	s.comesBackAfterItStopped("told", doomed)
+}
+
+// TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack: without a retry to spend, its end would be for good.
+func TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack(t *testing.T) {
+	s := tellOfJobs(t, "orphaned")
+	workers, launcher := s.runDocumentedCommand("orphaned")
+	told := s.listenAs(workers)
+	doomed := s.reclaimUnder(workers[0])
+	s.eventually("all workers are told to stop", func(context.Context) (bool, error) { return told.Load() >= 4, nil })
+	s.autoscaler.Kill()
+	s.fails(launcher)
+	s.becomes(standin.TrainingJobs, "orphaned", "status.phase", "Failed")
+	s.whole(workersOfET("orphaned"), 0)
+
+	s.lead()
+	s.comesBackAfterItStopped("orphaned", doomed)
+}
+
+// runDocumentedCommand submits what the command of the ACK documentation makes, with no retry, and returns its pods when it runs.
+func (s *jobStory) runDocumentedCommand(name string) (workers []corev1.Pod, launcher corev1.Pod) {
+	s.t.Helper()
+	const annotations = `annotations: {job-supervisor.kube-ai.io/spot-instance: "true", job-supervisor.kube-ai.io/max-wait-time: "600"}`
+	s.play(standin.NewETOperator)
+	s.submit(`
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: TrainingJob
+metadata: {name: ` + name + `, ` + annotations + `}
+spec:
+  backoffLimit: 0
+  cleanPodPolicy: Running
+  etReplicaSpecs:
+    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun python train.py") + `}
+    worker: {replicas: 4, minReplicas: 4, maxReplicas: 4, template: ` + gpuTemplate(name, "metadata: {"+annotations+"}") + `}
+`)
+	workers = s.whole(workersOfET(name), 4)
+	launcher = s.whole(standin.LabelTrainingJob+"="+name+",training-job-role=launcher", 1)[0]
+	s.becomes(standin.TrainingJobs, name, "status.phase", "Running")
+	return workers, launcher
+}
+
+// fails has the pod end as its process does that exits with an error.
+func (s *jobStory) fails(pod corev1.Pod) {
+	s.t.Helper()
+	_, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), pod.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status")
 	require.NoError(s.t, err)
-
-	s.noted("TrainingJob", "told", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("TrainingJob", "told", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(workersOfET("told"), 4))
-	s.released(standin.TrainingJobs, "told")
-	s.becomes(standin.TrainingJobs, "told", "status.phase", "Running")
-	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "told", "status.restartCount"), "its end was no failure")
 }
+
+// comesBackAfterItStopped waits for the job to be suspended, and to run again as if it had not failed.
+func (s *jobStory) comesBackAfterItStopped(name string, doomed doomed) {
+	s.t.Helper()
+	s.noted("TrainingJob", name, "SpotJobSuspended", 1)
+	s.left(doomed)
+	s.noted("TrainingJob", name, "SpotJobResumed", 1)
+	s.elsewhere(doomed, s.whole(workersOfET(name), 4))
+	s.released(standin.TrainingJobs, name)
+	s.becomes(standin.TrainingJobs, name, "status.phase", "Running")
+	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, name, "status.restartCount"), "its end was no failure")
+}
+
+// stopPort is for one story at a time: what is told to stop listens on a port that is always the same.
+var stopPort sync.Mutex
 
 // listenAs plays the processes of the pods at an address of this machine, and counts how often they are told to stop.
 func (s *jobStory) listenAs(pods []corev1.Pod) *atomic.Int32 {
 	s.t.Helper()
+	stopPort.Lock()
+	s.t.Cleanup(stopPort.Unlock)
 	address := ownAddress(s.t)
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "9009"))
 	require.NoError(s.t, err)

@@ -41,6 +41,8 @@ const (
 	verbGrow
 	// verbRelease takes the marks off a job that somebody has resumed, or that is whole again.
 	verbRelease
+	// verbSuspend suspends a job that has ended because it was told to, for a leader that did not come to it.
+	verbSuspend
 )
 
 // action is what a job is waiting for a worker to do to it.
@@ -183,23 +185,43 @@ func (p *probe) wanted() int {
 // consider decides what is to be tried. Needs s.mu.
 func (s *Supervisor) consider(p *probe, now time.Time, reclaimed []string) {
 	resting := now.Before(p.until) || p.due != nil
-	settled := now.Sub(p.since) >= heldTime
 	switch {
 	case resting, p.job.Finished, p.wanted() == 0: // the latter of a job that cannot be read
 		p.gang = nil
 	case p.how == jobs.HeldSuspended && !p.job.Suspended:
 		p.gang = nil
-		back := s.crews.census(p.refs()...).newest.After(p.since)
-		if settled && (back || now.Sub(p.since) >= heldWithoutPodsTime) { // its owner has resumed it
-			p.due = &action{verbRelease, p.wanted()}
-		}
+		s.considerMarked(p, now, reclaimed)
 	case p.how == jobs.HeldSuspended && p.reason() != string(jobs.ReasonMaxWait):
 		s.considerSuspended(p, now)
 	case p.how == jobs.HeldShrunk && !p.job.Suspended:
-		s.considerShrunk(p, now, reclaimed, settled)
+		s.considerShrunk(p, now, reclaimed)
 	default:
 		p.gang = nil
 	}
+}
+
+// considerMarked is about a job that is marked as suspended and is not: it was told to stop first, or its owner has resumed it.
+func (s *Supervisor) considerMarked(p *probe, now time.Time, reclaimed []string) {
+	back := s.crews.census(p.refs()...).newest.After(p.since)
+	switch {
+	case !p.settled(now):
+	case p.job.Stopped:
+		p.due = &action{verb: verbSuspend}
+	case p.job.ToldToStop && s.losesNodes(p, reclaimed): // it may save its work until they are released
+	case back || now.Sub(p.since) >= heldWithoutPodsTime:
+		p.due = &action{verbRelease, p.wanted()}
+	}
+}
+
+// settled says whether the marks are so old that what they tell of must have happened.
+func (p *probe) settled(now time.Time) bool { return now.Sub(p.since) >= heldTime }
+
+// losesNodes says whether pods of the job are on nodes that are being reclaimed.
+func (s *Supervisor) losesNodes(p *probe, reclaimed []string) bool {
+	return slices.ContainsFunc(reclaimed, func(node string) bool {
+		own, _ := s.crews.on(node, p.job.String())
+		return own > 0
+	})
 }
 
 // considerSuspended offers the whole gang, once no pod of the job is left that would be bought for twice.
@@ -215,18 +237,15 @@ func (s *Supervisor) considerSuspended(p *probe, now time.Time) {
 // considerShrunk offers the workers that are missing, once those that leave are gone. A job that lacks none is whole again
 // only when its marks have settled, which are written before it has shrunk, and when its pods are there: its system may be
 // late to see that some are gone.
-func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string, settled bool) {
+func (s *Supervisor) considerShrunk(p *probe, now time.Time, reclaimed []string) {
 	counted := s.crews.census(p.job.Ref)
 	missing := p.wanted() - max(p.job.Replicas, counted.workers+counted.wanted)
 	switch {
-	case counted.leaving > 0 || slices.ContainsFunc(reclaimed, func(node string) bool {
-		own, _ := s.crews.on(node, p.job.String())
-		return own > 0
-	}):
+	case counted.leaving > 0 || s.losesNodes(p, reclaimed):
 		p.gang = nil
 	case missing <= 0:
 		p.gang = nil
-		if settled && p.job.Replicas >= p.wanted() && counted.workers+counted.wanted >= p.wanted() {
+		if p.settled(now) && p.job.Replicas >= p.wanted() && counted.workers+counted.wanted >= p.wanted() {
 			p.due = &action{verbRelease, p.wanted()}
 		}
 	case p.gang == nil || p.gang.missing != missing:
@@ -376,7 +395,7 @@ func (s *Supervisor) recover(ctx context.Context, ref jobs.Ref) error {
 	switch {
 	case err == nil:
 		p.due, p.pause, p.until = nil, 0, now.Add(quietTime)
-		if due.verb != verbRelease {
+		if due.verb == verbResume || due.verb == verbGrow {
 			recoveries.WithLabelValues(job.System, string(job.Recovery)).Inc()
 		}
 	case errors.As(err, &busy):
@@ -389,8 +408,12 @@ func (s *Supervisor) recover(ctx context.Context, ref jobs.Ref) error {
 }
 
 func (s *Supervisor) carryOut(ctx context.Context, job jobs.Job, due action, how string) error {
-	if due.verb == verbGrow || due.verb == verbRelease && how == jobs.HeldShrunk {
+	switch {
+	case due.verb == verbSuspend:
+		return s.Jobs.Suspend(ctx, job, jobs.ReasonReclaim)
+	case due.verb == verbGrow, due.verb == verbRelease && how == jobs.HeldShrunk:
 		return s.Jobs.Grow(ctx, job, due.workers)
+	default:
+		return s.Jobs.Resume(ctx, job, due.workers)
 	}
-	return s.Jobs.Resume(ctx, job, due.workers)
 }

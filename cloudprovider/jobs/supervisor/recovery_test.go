@@ -102,6 +102,41 @@ func leavingSlowly(pod *corev1.Pod) {
 	pod.DeletionTimestamp, pod.Finalizers = ptr.To(metav1.Now()), []string{"test/slow"}
 }
 
+func TestJobThatHasStoppedAsItWasToldIsSuspendedByTheNextLeader(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		w.node("spot", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
+		w.pod("train", "worker-0", "spot")
+		told := func(j *jobs.Job) {
+			held(jobs.HeldSuspended, jobs.ReasonReclaim)(j)
+			j.Suspended, j.ToldToStop = false, true
+		}
+		w.job("train", told)
+		w.pod("train", "worker-1", "spot") // made anew meanwhile
+		w.pass(2 * heldWithoutPodsTime)
+		assert.Empty(t, w.systems.done(), "it saves its work until its node is released")
+
+		w.job("train", told, func(j *jobs.Job) { j.Stopped = true })
+		w.pass(heldTime + lookEvery)
+		assert.Equal(t, []string{"suspend train reclaim"}, w.systems.done())
+
+		w.delete("worker-0", "worker-1")
+		w.job("train", told, func(j *jobs.Job) { j.Suspended = true })
+		w.pass(quietTime + lookEvery)
+		w.loop(4, 0)
+		assert.Equal(t, []string{"resume train 4"}, w.systems.done())
+	})
+}
+
+func TestJobThatWasToldToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
+	story(t, func(w *world) {
+		w.start()
+		w.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.ToldToStop = true })
+		w.pass(heldWithoutPodsTime + lookEvery)
+		assert.Equal(t, []string{"resume train 4"}, w.systems.done(), "which takes the marks off")
+	})
+}
+
 func TestOwnerWhoResumesByHandWins(t *testing.T) {
 	for _, reason := range []jobs.Reason{jobs.ReasonReclaim, jobs.ReasonMaxWait} {
 		t.Run(string(reason), func(t *testing.T) {
