@@ -33,6 +33,9 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 	notice, doomed := c.noticeOf(node)
 	if !doomed {
 		c.due.done(name)
+		if isOnDemand(node) {
+			c.unhear(c.instanceID(node)) // from before the label came
+		}
 		if err := c.dropOver(ctx, node); err != nil {
 			return err
 		}
@@ -159,9 +162,7 @@ func (c *Controller) giveBack(ctx context.Context, node *corev1.Node, notice Not
 	}
 	c.due.done(node.Name)
 	// The verdict stays until the informer shows the Node without marks: see pruneEndings.
-	c.mu.Lock()
-	delete(c.notices, notice.InstanceID)
-	c.mu.Unlock()
+	c.unhear(notice.InstanceID)
 	if changed {
 		reclaims.WithLabelValues(string(notice.Source), outcomeFalseAlarm).Inc()
 		klog.FromContext(ctx).Info("Given back", "node", klog.KObj(node), "instance", notice.InstanceID)

@@ -8,7 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -79,6 +82,21 @@ func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
 		assert.False(t, w.node("a").Spec.Unschedulable)
 		assert.Empty(t, w.controller.Doomed())
 		assert.Equal(t, []string{"p"}, w.pods())
+	})
+}
+
+func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.start(func(c *Config) { c.PollInterval = time.Hour })
+		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !isOnDemand(w.node("a")), nil, apierrors.NewTooManyRequests("later", 1) // the label comes before the mark
+		})
+		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+		w.updateNode("a", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
+		w.pass(time.Minute)
+		requireUnmarked(t, w.node("a"))
+		assert.Empty(t, w.controller.Doomed(), "or core would take its instance for one that goes")
 	})
 }
 

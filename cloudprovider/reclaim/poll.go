@@ -287,6 +287,13 @@ func (c *Controller) forget(id string) {
 	c.removed.Delete(id)
 }
 
+// unhear forgets what was heard of the instance, and not what became of it.
+func (c *Controller) unhear(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.notices, id)
+}
+
 // pruneEndings keeps those of the given instances. A verdict outlives the notice until the informer shows the Node
 // without marks, so that nothing acts on the marks in between.
 func (c *Controller) pruneEndings(keep sets.Set[string]) {
