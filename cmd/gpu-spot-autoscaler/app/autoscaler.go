@@ -78,8 +78,13 @@ func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck,
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { return notIfDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
-	group.Go(func() error { return notIfDone(ctx, p.supervisor.Run(ctx)) })
-	group.Go(func() error { return p.loop(ctx, config, health) })
+	group.Go(func() error {
+		if err := p.firstRefresh(ctx, health); err != nil {
+			return notIfDone(ctx, err)
+		}
+		group.Go(func() error { return notIfDone(ctx, p.supervisor.Run(ctx)) }) // there is room for no job in pools that are not known
+		return p.loop(ctx, config, health)
+	})
 	return group.Wait()
 }
 
@@ -106,9 +111,6 @@ func notIfDone(ctx context.Context, err error) error {
 
 // loop runs core's loop each time the trigger says so.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
-	if err := p.firstRefresh(ctx, health); err != nil {
-		return notIfDone(ctx, err)
-	}
 	p.awaitPrices(ctx)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
