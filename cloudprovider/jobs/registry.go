@@ -159,16 +159,21 @@ type child interface {
 	Parent(object *unstructured.Unstructured) (system, name string, ok bool)
 }
 
+func parentOf(adapter Adapter, object *unstructured.Unstructured) (system, name string, ok bool) {
+	if child, is := adapter.(child); is {
+		return child.Parent(object)
+	}
+	return "", "", false
+}
+
 func (r *Registry) read(ctx context.Context, adapter Adapter, ref Ref) (Job, error) {
 	object, err := r.config.Dynamic.Resource(adapter.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return Job{}, fmt.Errorf("reading %s: %w", ref, absent(err))
 	}
-	if child, ok := adapter.(child); ok {
-		if system, name, ok := child.Parent(object); ok && r.on(system) {
-			parent := Ref{System: system, NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: name}}
-			return r.read(ctx, r.byName[system], parent)
-		}
+	if system, name, ok := parentOf(adapter, object); ok && r.on(system) {
+		parent := Ref{System: system, NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: name}}
+		return r.read(ctx, r.byName[system], parent)
 	}
 	return readJob(adapter, object)
 }
@@ -199,6 +204,9 @@ func (r *Registry) Held() []Job {
 	malformed := map[types.UID]string{}
 	for adapter, objects := range r.heldObjects() {
 		for _, object := range objects {
+			if _, _, copied := parentOf(adapter, object); copied {
+				continue // its marks are a copy of its parent's: anybody may have made it
+			}
 			job, err := readJob(adapter, object)
 			if err != nil {
 				malformed[object.GetUID()] = err.Error()

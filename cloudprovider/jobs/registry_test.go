@@ -164,6 +164,18 @@ func TestASystemIsOffFromWhenItsDefinitionIsBeingDeleted(t *testing.T) {
 	w.eventually(func() bool { return !w.registry.on("pytorchjob") }, "off")
 }
 
+func TestMarksOnTheClusterOfARayJobAreNotItsOwn(t *testing.T) {
+	heldCluster := func(metadata string) string {
+		return strings.Replace(rayCluster1, "{name: rc, uid: uid-rc}", "{labels: {gpu-spot.autoscaling/held: suspended}, "+metadata+"}", 1)
+	}
+	w := newWorld(t, heldCluster("name: rc, uid: uid-rc"),
+		heldCluster("name: copy, uid: uid-copy, ownerReferences: [{apiVersion: ray.io/v1, kind: RayJob, name: train, uid: uid-train, controller: true}]"))
+	w.run()
+	w.serve("raycluster")
+	w.define("rayclusters.ray.io")
+	w.eventuallyHeld("raycluster/ml/rc")
+}
+
 func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 	w := newWorld(t, held(strings.Replace(indexedJob, "parallelism: 4", "parallelism: four", 1)))
 	w.run()

@@ -52,6 +52,43 @@ func (s *jobStory) as(user string) dynamic.Interface {
 	return client
 }
 
+// TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing: it gives the cluster of a RayJob all labels and annotations of that, and
+// an owner who resumes one that is held does not take the marks off first.
+func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
+	s := tellOfJobsAlone(t, world())
+	operator, err := standin.NewKubeRay(s.Cluster.AdminConfig())
+	require.NoError(t, err)
+	require.NoError(t, operator.Install(t.Context(), s.Cluster))
+	s.submit(tenants)
+	const (
+		marks = `labels: {gpu-spot.autoscaling/held: suspended}, annotations: {gpu-spot.autoscaling/held-replicas: "300000"}`
+		spec  = `spec: {headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: ray, image: ray}]}}}}`
+	)
+	cluster := func(name, metadata string) attempt {
+		return attempt{
+			of: standin.RayClusters, namespace: metav1.NamespaceDefault,
+			create: `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ` + name + `, ` + marks + metadata + `}, ` + spec + `}`,
+		}
+	}
+	ownedBy := func(version, kind string) string {
+		return `, ownerReferences: [{apiVersion: ` + version + `, kind: ` + kind + `, name: train, uid: "1", controller: true}]`
+	}
+	tenant := s.as("tenant")
+	assert.NoError(t, s.try(tenant, cluster("copy", ownedBy("ray.io/v1", "RayJob"))))
+	const refused = "are set by the autoscaler alone"
+	assert.ErrorContains(t, s.try(tenant, cluster("free", "")), refused)
+	assert.ErrorContains(t, s.try(tenant, cluster("served", ownedBy("ray.io/v1", "RayService"))), refused)
+	assert.ErrorContains(t, s.try(tenant, cluster("forged", ownedBy("example.org/v1", "RayJob"))), refused)
+
+	s.submit(cluster("copy", ownedBy("ray.io/v1", "RayJob")).create)
+	change := func(metadata string) error {
+		return s.try(tenant, attempt{of: standin.RayClusters, namespace: metav1.NamespaceDefault, name: "copy", patch: `{metadata: {` + metadata + `}}`})
+	}
+	assert.NoError(t, change(`labels: {theirs: "1"}`))
+	assert.ErrorContains(t, change(`ownerReferences: null`), refused, "then they would count")
+	assert.NoError(t, change(`ownerReferences: null, labels: {gpu-spot.autoscaling/held: null}, annotations: {gpu-spot.autoscaling/held-replicas: null}`))
+}
+
 func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 	s := tellOfJobsAlone(t, world())
 	operator, err := standin.NewETOperator(s.Cluster.AdminConfig())

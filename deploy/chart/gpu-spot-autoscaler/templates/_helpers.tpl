@@ -180,3 +180,8 @@ object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
 {{- define "secureTLS" -}}
 {{- if and .Values.secureServing.enabled .Values.secureServing.tlsSecretName }}true{{ end }}
 {{- end }}
+
+{{/* CEL: whether an object was made by KubeRay for a RayJob. Takes the variable's name. */}}
+{{- define "ownedByRayJob" -}}
+{{ . }}.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false) && owner.kind == "RayJob" && owner.apiVersion.startsWith("ray.io/"))
+{{- end }}
