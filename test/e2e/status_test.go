@@ -44,7 +44,7 @@ func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
 		code, _, err := s.get(ctx, base+"/metrics", "Authorization", "Bearer "+allowed)
 		return code == http.StatusOK, err
 	})
-	for _, path := range []string{"/metrics", status.Path} {
+	for _, path := range []string{"/metrics", status.Path, "/readyz?verbose"} {
 		for name, c := range map[string]struct {
 			header, token string
 			want          int

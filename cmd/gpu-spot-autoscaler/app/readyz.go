@@ -34,6 +34,15 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	fmt.Fprint(w, text)
 }
 
+// serveBriefly says whether the replica is ready, and not why.
+func (r *readiness) serveBriefly(w http.ResponseWriter, _ *http.Request) {
+	if _, ready := r.text(); !ready {
+		http.Error(w, "not ready", http.StatusInternalServerError)
+		return
+	}
+	fmt.Fprint(w, "ok")
+}
+
 func (r *readiness) text() (text string, ready bool) {
 	board := r.board.Load()
 	if board == nil {

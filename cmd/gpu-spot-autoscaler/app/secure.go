@@ -18,10 +18,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/status"
@@ -48,9 +48,9 @@ const (
 
 var reviewRetries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
-// serveSecurely serves metrics and status until ctx ends, whether this process leads or not, to callers whose token the API
+// serveSecurely serves status and insight until ctx ends, whether this process leads or not, to callers whose token the API
 // server knows and whom RBAC allows the path.
-func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interface, state http.Handler) error {
+func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interface, state http.Handler, insight *insight) error {
 	if config.Secure.Address == "" {
 		return nil
 	}
@@ -58,9 +58,9 @@ func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interf
 	if err != nil {
 		return fmt.Errorf("--secure-address: %w", err)
 	}
-	routes := http.NewServeMux()
-	routes.Handle("GET /metrics", legacyregistry.Handler())
-	routes.Handle("GET "+status.Path, state)
+	routes := mux.NewPathRecorderMux("gpu-spot-autoscaler-secure")
+	routes.Handle(status.Path, state)
+	insight.install(routes)
 	listener, err := net.Listen("tcp", config.Secure.Address)
 	if err != nil {
 		return fmt.Errorf("--secure-address: %w", err)
@@ -71,7 +71,7 @@ func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interf
 	if err != nil {
 		return err
 	}
-	group.Go(func() error { return serve(ctx, listener, secured, writeTimeout, allowed.only(routes)) })
+	group.Go(func() error { return serve(ctx, listener, secured, insight.limit, allowed.only(routes)) })
 	return group.Wait()
 }
 

@@ -23,13 +23,16 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	certutil "k8s.io/client-go/util/cert"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -133,13 +136,26 @@ func TestBogusTokensOfOneAddressDoNotKeepOthersOut(t *testing.T) {
 	assert.Equal(t, 404, ask("10.1.2.8:1024", "viewer"), "another is let through")
 }
 
-func TestMetricsAreServedSecurelyOrOpenlyButNotBoth(t *testing.T) {
+func TestWhatLooksInsideIsServedSecurelyOrOpenlyButNotBoth(t *testing.T) {
 	config := candidate(fake.NewClientset(), "a")
+	config.Autoscaling.EnableProfiling, config.Autoscaling.DebuggingSnapshotEnabled = true, true
+	ready := &readiness{}
+	ready.lead(problems.NewBoard(&record.FakeRecorder{}, testingclock.NewFakePassiveClock(time.Now())))
 	for address, want := range map[string]int{"": 200, ":8444": 404} {
 		config.Secure.Address = address
-		answer := httptest.NewRecorder()
-		handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, nil, watchdog()).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
-		assert.Equal(t, want, answer.Code, address)
+		insight := newInsight(config, ready, debuggingsnapshot.NewDebuggingSnapshotter(false))
+		open := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), ready, insight, watchdog())
+		get := func(path string) *httptest.ResponseRecorder {
+			answer := httptest.NewRecorder()
+			open.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+			return answer
+		}
+		for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/cmdline", "/snapshotz"} {
+			assert.Equal(t, want == 404, get(path).Code == 404, "%s%s", address, path)
+		}
+		answer := get("/readyz?verbose")
+		assert.Equal(t, 500, answer.Code)
+		assert.Equal(t, address == "", strings.Contains(answer.Body.String(), "has not succeeded yet"), answer.Body)
 	}
 }
 

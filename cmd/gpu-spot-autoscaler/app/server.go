@@ -62,12 +62,9 @@ func Run(ctx context.Context, config *Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	limit := writeTimeout
-	if config.Autoscaling.EnableProfiling || config.Autoscaling.DebuggingSnapshotEnabled {
-		limit = 0 // profiles take as long as they are asked to, and snapshots wait for a loop
-	}
+	insight := newInsight(config, ready, snapshotter)
 	group.Go(func() error {
-		return serve(ctx, listener, nil, limit, handler(config, health, ready, snapshotter, watchdog))
+		return serve(ctx, listener, nil, insight.limit, handler(config, health, ready, insight, watchdog))
 	})
 	group.Go(func() error { return serveNotices(ctx, config) })
 	reviewer, err := reviewsClient(config)
@@ -75,7 +72,7 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 	state := &statusHandler{config: config, client: reviewer}
-	group.Go(func() error { return serveSecurely(ctx, config, reviewer, state) })
+	group.Go(func() error { return serveSecurely(ctx, config, reviewer, state, insight) })
 	group.Go(func() error {
 		defer cancel()
 		return lead(ctx, config, watchdog, func(ctx context.Context) error {
@@ -120,22 +117,49 @@ func serve(ctx context.Context, listener net.Listener, secured *tls.Config, limi
 	return nil
 }
 
-// handler is what Cluster Autoscaler serves, /healthz and /readyz.
-func handler(config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter, watchdog healthz.HealthChecker) http.Handler {
+// handler is what a kubelet asks for, and the insight, unless that is served only to those whom Kubernetes allows it.
+func handler(config *Config, health *metrics.HealthCheck, ready *readiness, insight *insight, watchdog healthz.HealthChecker) http.Handler {
 	mux := mux.NewPathRecorderMux("gpu-spot-autoscaler")
 	if config.Secure.Address == "" {
-		mux.Handle("/metrics", legacyregistry.Handler())
+		insight.install(mux)
+	} else {
+		mux.HandleFunc("/readyz", ready.serveBriefly)
 	}
 	mux.HandleFunc("/health-check", health.ServeHTTP)
-	mux.Handle("/readyz", ready)
 	healthz.InstallHandler(mux, healthz.PingHealthz, watchdog)
-	if config.Autoscaling.DebuggingSnapshotEnabled {
-		mux.HandleFunc("/snapshotz", snapshotter.ResponseHandler)
+	return mux
+}
+
+// insight is what a process tells of pools, prices, nodes and itself, in the paths of Cluster Autoscaler.
+type insight struct {
+	handlers map[string]http.Handler
+	profiles bool
+	// limit is how long an answer may take, 0 for no limit: profiles take as long as they are asked to, and snapshots wait for
+	// a loop.
+	limit time.Duration
+}
+
+func newInsight(config *Config, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter) *insight {
+	i := &insight{
+		handlers: map[string]http.Handler{"/metrics": legacyregistry.Handler(), "/readyz": ready},
+		profiles: config.Autoscaling.EnableProfiling, limit: writeTimeout,
 	}
-	if config.Autoscaling.EnableProfiling {
+	if config.Autoscaling.DebuggingSnapshotEnabled {
+		i.handlers["/snapshotz"] = http.HandlerFunc(snapshotter.ResponseHandler)
+	}
+	if config.Autoscaling.EnableProfiling || config.Autoscaling.DebuggingSnapshotEnabled {
+		i.limit = 0
+	}
+	return i
+}
+
+func (i *insight) install(mux *mux.PathRecorderMux) {
+	for path, handler := range i.handlers {
+		mux.Handle(path, handler)
+	}
+	if i.profiles {
 		routes.Profiling{}.Install(mux)
 	}
-	return mux
 }
 
 var registerOnce sync.Once

@@ -51,7 +51,8 @@ func TestHandler(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			config := &Config{Options: &options.Options{Autoscaling: test.autoscaling}}
-			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, debuggingsnapshot.NewDebuggingSnapshotter(false), watchdog())
+			insight := newInsight(config, &readiness{}, debuggingsnapshot.NewDebuggingSnapshotter(false))
+			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, insight, watchdog())
 			response := httptest.NewRecorder()
 			served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, test.path, nil))
 			assert.Equal(t, test.status, response.Code)
