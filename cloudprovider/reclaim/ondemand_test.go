@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,11 +90,16 @@ func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
 		w.start(func(c *Config) { c.PollInterval = time.Hour })
+		var busy atomic.Bool
+		busy.Store(true)
 		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !isOnDemand(w.node("a")), nil, apierrors.NewTooManyRequests("later", 1) // the label comes before the mark
+			return busy.Load(), nil, apierrors.NewTooManyRequests("later", 1) // the label comes before the mark
 		})
 		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+		w.pass(time.Second)
+		require.NotEmpty(t, w.controller.Doomed())
 		w.updateNode("a", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
+		busy.Store(false)
 		w.pass(time.Minute)
 		requireUnmarked(t, w.node("a"))
 		assert.Empty(t, w.controller.Doomed(), "or core would take its instance for one that goes")

@@ -41,10 +41,18 @@ func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
 	base := "https://" + secure
 	allowed, other := s.tokenOf(rig.Namespace, viewer), s.tokenOf(metav1.NamespaceDefault, "default")
 	s.eventually("the autoscaler answers whom it should", func(ctx context.Context) (bool, error) {
-		code, _, err := s.get(ctx, base+"/metrics", "Authorization", "Bearer "+allowed)
+		code, _, err := s.get(ctx, base+status.Path, "Authorization", "Bearer "+allowed)
 		return code == http.StatusOK, err
 	})
-	for _, path := range []string{"/metrics", status.Path, "/readyz?verbose"} {
+	s.eventually("the leader is ready", func(ctx context.Context) (bool, error) {
+		ready, text, err := autoscaler.Readyz(ctx)
+		if !ready || err != nil {
+			return false, err
+		}
+		assert.Equal(t, "ok", text, "what stands in the way is in the status")
+		return true, nil
+	})
+	for _, path := range []string{"/metrics", status.Path} {
 		for name, c := range map[string]struct {
 			header, token string
 			want          int

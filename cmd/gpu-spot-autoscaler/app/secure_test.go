@@ -27,7 +27,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	certutil "k8s.io/client-go/util/cert"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -140,17 +139,17 @@ func TestWhatLooksInsideIsServedSecurelyOrOpenlyButNotBoth(t *testing.T) {
 	config := candidate(fake.NewClientset(), "a")
 	config.Autoscaling.EnableProfiling, config.Autoscaling.DebuggingSnapshotEnabled = true, true
 	ready := &readiness{}
-	ready.lead(problems.NewBoard(&record.FakeRecorder{}, testingclock.NewFakePassiveClock(time.Now())))
+	ready.lead(problems.NewBoard(unheard{}, testingclock.NewFakePassiveClock(time.Now())))
 	for address, want := range map[string]int{"": 200, ":8444": 404} {
 		config.Secure.Address = address
-		insight := newInsight(config, ready, debuggingsnapshot.NewDebuggingSnapshotter(false))
+		insight := newInsight(config, debuggingsnapshot.NewDebuggingSnapshotter(false))
 		open := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), ready, insight, watchdog())
 		get := func(path string) *httptest.ResponseRecorder {
 			answer := httptest.NewRecorder()
 			open.ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
 			return answer
 		}
-		for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/cmdline", "/snapshotz"} {
+		for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/snapshotz"} {
 			assert.Equal(t, want == 404, get(path).Code == 404, "%s%s", address, path)
 		}
 		answer := get("/readyz?verbose")

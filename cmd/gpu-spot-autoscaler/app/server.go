@@ -62,7 +62,7 @@ func Run(ctx context.Context, config *Config) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	insight := newInsight(config, ready, snapshotter)
+	insight := newInsight(config, snapshotter)
 	group.Go(func() error {
 		return serve(ctx, listener, nil, insight.limit, handler(config, health, ready, insight, watchdog))
 	})
@@ -122,6 +122,7 @@ func handler(config *Config, health *metrics.HealthCheck, ready *readiness, insi
 	mux := mux.NewPathRecorderMux("gpu-spot-autoscaler")
 	if config.Secure.Address == "" {
 		insight.install(mux)
+		mux.Handle("/readyz", ready)
 	} else {
 		mux.HandleFunc("/readyz", ready.serveBriefly)
 	}
@@ -130,7 +131,8 @@ func handler(config *Config, health *metrics.HealthCheck, ready *readiness, insi
 	return mux
 }
 
-// insight is what a process tells of pools, prices, nodes and itself, in the paths of Cluster Autoscaler.
+// insight is what a process tells of pools, prices, nodes and itself, in the paths of Cluster Autoscaler. What stands in the way
+// is not in it: Kubernetes lets everybody have the path /readyz (ClusterRole system:public-info-viewer), and the status says it.
 type insight struct {
 	handlers map[string]http.Handler
 	profiles bool
@@ -139,9 +141,9 @@ type insight struct {
 	limit time.Duration
 }
 
-func newInsight(config *Config, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter) *insight {
+func newInsight(config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) *insight {
 	i := &insight{
-		handlers: map[string]http.Handler{"/metrics": legacyregistry.Handler(), "/readyz": ready},
+		handlers: map[string]http.Handler{"/metrics": legacyregistry.Handler()},
 		profiles: config.Autoscaling.EnableProfiling, limit: writeTimeout,
 	}
 	if config.Autoscaling.DebuggingSnapshotEnabled {

@@ -51,7 +51,7 @@ func TestHandler(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			config := &Config{Options: &options.Options{Autoscaling: test.autoscaling}}
-			insight := newInsight(config, &readiness{}, debuggingsnapshot.NewDebuggingSnapshotter(false))
+			insight := newInsight(config, debuggingsnapshot.NewDebuggingSnapshotter(false))
 			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, insight, watchdog())
 			response := httptest.NewRecorder()
 			served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, test.path, nil))
