@@ -14,7 +14,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// Source is where prices come from. It is implemented by *alicloud.Client.
+// Source is where prices come from. It is implemented by *client.Client of package alicloud/client.
 type Source interface {
 	// SpotPriceHistory returns the prices of a type in a zone, or in all where zoneID is "".
 	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, since time.Time) ([]alicloud.SpotPrice, error)

@@ -2,50 +2,44 @@ package alicloud
 
 import "strings"
 
-// Class is what an error means for the caller.
+// Class is a kind of error that calls for its own reaction.
 type Class string
 
 // The classes of errors.
 const (
-	// Stockout: the offering cannot be had now; another zone or type may.
+	// Stockout: the instance type is sold out in the zone; another zone or type may be available.
 	Stockout Class = "Stockout"
 	// PriceTooLow: the bid is below the market price.
 	PriceTooLow Class = "PriceTooLow"
-	// Quota: a quota, the addresses of a vSwitch or the account's money is used up.
+	// Quota: a quota, the addresses of a vSwitch or the balance of the account is used up.
 	Quota Class = "Quota"
 	// Throttled: too many requests.
 	Throttled Class = "Throttled"
-	// Conflict: another activity or operation is in the way; later it will not be.
+	// Conflict: another activity or operation is in progress; the request may succeed once that has ended.
 	Conflict Class = "Conflict"
-	// NotFound: the thing named does not exist (any more).
+	// NotFound: what the request names does not exist, or no longer does.
 	NotFound Class = "NotFound"
 	// Unauthorized: the credentials are missing, wrong, expired or not allowed to do this.
 	Unauthorized Class = "Unauthorized"
-	// BelowMinimum: removing so much would leave less than the group's minimum.
+	// BelowMinimum: the removal would leave fewer instances than the minimum of the scaling group.
 	BelowMinimum Class = "BelowMinimum"
-	// Invalid: the request is wrong and will be wrong again.
+	// Invalid: the request is wrong, and repeating it cannot succeed.
 	Invalid Class = "Invalid"
-	// Unavailable: no useful reply; whether the work was done is not known.
+	// Unavailable: there is no useful reply; whether the request was carried out is unknown.
 	Unavailable Class = "Unavailable"
-	// Unknown: a code this package knows nothing of.
+	// Unknown: the code is not in the tables of this package.
 	Unknown Class = "Unknown"
 )
 
-// Classes lists every class, for those who prepare a counter for each.
-func Classes() []Class {
-	return []Class{Stockout, PriceTooLow, Quota, Throttled, Conflict, NotFound, Unauthorized, BelowMinimum, Invalid,
-		Unavailable, Unknown}
-}
-
-// Codes of Alibaba's that callers act upon.
+// Codes of Alibaba Cloud that callers act upon.
 const (
-	// CodeActivityInProgress: the scaling group does one thing at a time, and is busy.
+	// CodeActivityInProgress: another activity of the scaling group is in progress.
 	CodeActivityInProgress = "ScalingActivityInProgress"
-	// CodeNoChange: the scaling group is at its maximum, or minimum.
+	// CodeNoChange: the scaling group is at its maximum, or at its minimum.
 	CodeNoChange = "IncorrectCapacity.NoChange"
 )
 
-// classOfCode holds the codes that are documented for the calls and activities in use.
+// classOfCode has the codes that are documented for the calls and activities in use.
 // Source: the error pages of ESS 2014-08-28, ECS 2014-05-26, VPC 2016-04-28 and STS 2015-04-01.
 var classOfCode = map[string]Class{
 	"OperationDenied.NoStock":                    Stockout,
@@ -127,7 +121,7 @@ var classOfCode = map[string]Class{
 	"InternalError":             Unavailable,
 	"NodeControllerUnavailable": Unavailable,
 	"ServiceUnavailable":        Unavailable,
-	"SignatureNonceUsed":        Unavailable, // signed anew, it passes
+	"SignatureNonceUsed":        Unavailable, // every attempt is signed anew
 	CodeNetwork:                 Unavailable,
 	CodeTimeout:                 Unavailable,
 	CodeCanceled:                Unavailable,
@@ -135,11 +129,12 @@ var classOfCode = map[string]Class{
 	CodeHTTP:                    Unavailable,
 }
 
-// classOfPattern takes the codes that are not in the table; the first match wins, so the particular stands first.
+// classOfPattern is for codes that are not in classOfCode. The first match wins, so special patterns stand before general
+// ones.
 var classOfPattern = []struct {
-	match   func(code, part string) bool
-	part    string
-	meaning Class
+	match func(code, part string) bool
+	part  string
+	class Class
 }{
 	{strings.Contains, "nostock", Stockout},
 	{strings.Contains, "soldout", Stockout},
@@ -171,31 +166,8 @@ var classOfPattern = []struct {
 	{strings.HasPrefix, "illegal", Invalid},
 }
 
-// codeOfPhrases are for activities that have no code, be it in a field or in their text. The phrases are those of the
-// messages of the same codes, and of the page "Troubleshoot scaling activity exceptions" (Auto Scaling, August 2026).
-var codeOfPhrases = []struct{ phrase, code string }{
-	{"out of stock", "OperationDenied.NoStock"},
-	{"sold out", "OperationDenied.NoStock"},
-	{"not on sale", "Zone.NotOnSale"},
-	{"lower than the public price", "OperationDenied.SpotPriceLowerThanPublicPrice"},
-	{"does not have enough balance", "InvalidAccountStatus.NotEnoughBalance"},
-	{"not enough balance", "InvalidAccountStatus.NotEnoughBalance"},
-	{"total capacity will not change", CodeNoChange},
-}
-
-// codeOfPhrase is empty for a text that says nothing known.
-func codeOfPhrase(text string) string {
-	text = strings.ToLower(text)
-	for _, known := range codeOfPhrases {
-		if strings.Contains(text, known.phrase) {
-			return known.code
-		}
-	}
-	return ""
-}
-
-// ClassOfCode returns the class of an error code, be it of a reply or of a scaling activity. An empty code has the
-// class "".
+// ClassOfCode returns the class of an error code of a reply or of a scaling activity: "" for an empty code, Unknown for one
+// that neither table has.
 func ClassOfCode(code string) Class {
 	if code == "" {
 		return ""
@@ -206,14 +178,14 @@ func ClassOfCode(code string) Class {
 	lower := strings.ToLower(code)
 	for _, p := range classOfPattern {
 		if p.match(lower, p.part) {
-			return p.meaning
+			return p.class
 		}
 	}
 	return Unknown
 }
 
-// classOfReply is ClassOfCode with the HTTP status as the last resort, for codes that are unknown or absent.
-func classOfReply(status int, code string) Class {
+// ClassOfReply returns the class of the code, or that of the HTTP status where the code is unknown or empty.
+func ClassOfReply(status int, code string) Class {
 	if class := ClassOfCode(code); class != Unknown && class != "" {
 		return class
 	}
@@ -228,4 +200,11 @@ func classOfReply(status int, code string) Class {
 		return NotFound
 	}
 	return Unknown
+}
+
+// IsKnownCode returns whether the code is one of those that have a class of their own here. There are about a hundred, so a
+// metric may have a label of them.
+func IsKnownCode(code string) bool {
+	_, known := classOfCode[code]
+	return known
 }

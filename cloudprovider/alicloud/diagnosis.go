@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Reason is why calls fail, as an operator tells causes apart: by what has to be mended.
+// Reason is why a call failed, as an operator tells causes apart: by what has to be mended.
 type Reason string
 
 // The reasons why calls fail.
@@ -25,23 +25,23 @@ const (
 	Refused       Reason = "refused"
 )
 
-// Diagnosis is a failed call as an operator has to hear of it.
+// Diagnosis explains a failed call to an operator.
 type Diagnosis struct {
 	Reason Reason
-	// Cause says what is wrong, and which call showed it; Mend is a sentence that says what to do. Neither holds what differs
-	// from one call to the next, such as the id of the request.
+	// Cause says what is wrong and which call failed. Mend is a sentence that says what to do. Neither has anything that
+	// differs from call to call, such as a request id.
 	Cause, Mend string
-	// Transient: it often passes by itself.
+	// Transient says that the failure often passes by itself.
 	Transient bool
 }
 
-// Remedy is what is said of a Reason.
+// Remedy is the text for a Reason.
 type Remedy struct {
-	// Cause is the beginning of Diagnosis.Cause.
+	// Cause is how Diagnosis.Cause begins. Mend is Diagnosis.Mend.
 	Cause, Mend string
 }
 
-// Remedies has all reasons. The codes behind them are in reasonOf.
+// Remedies has a text for every reason. docs/operations.md repeats them, and a test compares the two.
 var Remedies = map[Reason]Remedy{
 	NoCredentials: {"there are no credentials to sign requests with",
 		"Make the Secret named in credentials.secretName, or set credentials.rrsa, or give the nodes a RAM role."},
@@ -67,7 +67,7 @@ var Remedies = map[Reason]Remedy{
 		"Look the code up in Alibaba Cloud's error centre; the log has the id of the request."},
 }
 
-// Diagnose says why a call failed. For an error of other origin the cause is its text.
+// Diagnose returns why a call failed and what to do. For an error of other origin the cause is its text.
 func Diagnose(err error) Diagnosis {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -92,7 +92,8 @@ func Diagnose(err error) Diagnosis {
 	return d
 }
 
-// Brief is the text of the error without what differs from one call to the next: the id of the request.
+// Brief returns the text of the error without the request id and the HTTP status, so that the same failure has the same text
+// in every call.
 func Brief(err error) string {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -105,17 +106,17 @@ func Brief(err error) string {
 	return text
 }
 
-// longest is how much of what Alibaba Cloud says is repeated, in bytes.
-const longest = 300
+// maxShownBytes bounds what a Diagnosis repeats of Alibaba Cloud's message.
+const maxShownBytes = 300
 
 func shortened(text string) string {
-	if len(text) <= longest {
+	if len(text) <= maxShownBytes {
 		return text
 	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
+	return strings.ToValidUTF8(text[:maxShownBytes], "") + "…"
 }
 
-// reasonOfCode has the beginnings of codes, in lower case.
+// reasonOfCode maps prefixes of codes, in lower case, to reasons.
 // Source: the common errors of ECS 2014-05-26 ("Client error codes" and "Common errors" of its API reference), which ESS, VPC
 // and STS share; RegionId: "The specified RegionId does not exist" of the VPC API reference, HTTP 404.
 var reasonOfCode = []struct {
@@ -146,9 +147,9 @@ func reasonOf(e *Error) Reason {
 	switch {
 	case e.Code == CodeCredentials && e.Class == Unauthorized:
 		return NoCredentials
-	case e.Service == "credentials" && e.Class != Unavailable && e.Class != Throttled:
+	case e.Service == ServiceCredentials && e.Class != Unavailable && e.Class != Throttled:
 		return WrongRole
-	case errors.As(e.cause, &dns) && dns.IsNotFound:
+	case errors.As(e.Err, &dns) && dns.IsNotFound:
 		return WrongRegion
 	case e.Class == Unauthorized:
 		return NotAllowed
@@ -160,8 +161,8 @@ func reasonOf(e *Error) Reason {
 	return Refused
 }
 
-// NeedsMending says whether the call fails, whatever it asks for, until somebody mends credentials, permissions, clock or
-// region: what it asked for is not to blame.
+// NeedsMending returns whether every such call will fail until an operator mends credentials, permissions, clock or region.
+// Then the offering that the call was about is not to blame.
 func NeedsMending(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -169,13 +170,13 @@ func NeedsMending(err error) bool {
 	}
 	switch reasonOf(e) {
 	case NotAllowed:
-		return ofPermissions[e.Code]
+		return permissionCodes[e.Code]
 	case NoCredentials, UnknownKey, WrongSecret, ExpiredToken, WrongRole, ClockSkew, WrongRegion:
 		return true
 	}
 	return false
 }
 
-// ofPermissions are the codes of class Unauthorized that are about the credentials. Others may be about what is bought, such as
-// InvalidInstanceType.ValueUnauthorized, or are not known: only the offering is blamed for those.
-var ofPermissions = map[string]bool{"Forbidden": true, "Forbidden.RAM": true, "Forbidden.Unauthorized": true, "NoPermission": true}
+// permissionCodes are the codes of class Unauthorized that are certainly about the credentials. Others may be about the
+// offering, such as InvalidInstanceType.ValueUnauthorized.
+var permissionCodes = map[string]bool{"Forbidden": true, "Forbidden.RAM": true, "Forbidden.Unauthorized": true, "NoPermission": true}

@@ -1,10 +1,13 @@
-// Package alicloud is the few calls the product makes to Alibaba Cloud: Auto Scaling (ESS), ECS and VPC.
-// It is the only importer of the Alibaba SDK.
+// Package alicloud has the types and errors of Alibaba Cloud's Auto Scaling (ESS), ECS and VPC as the autoscaler uses
+// them. It knows neither the SDK nor the network: callers declare the few calls that they need as an interface of these
+// types, and decide by the Class of an *Error what to do about a failure.
 //
-// What it adds to the SDK: it is safe for concurrent use, it obeys contexts, it pages and batches, it keeps within
-// the rate limits of each action, it retries what may be retried, it turns failures into an *Error with a Class
-// one can decide upon, and it measures every request.
+// Below it:
 //
-// A call that buys (Scale) or gives back (Remove) carries a ClientToken, and is only ever repeated under the same
-// token: whatever was lost on the way, ESS does the work once.
+//	client       the calls themselves, one type for each service
+//	rpc          one request: rate limit, credentials, retries, metrics and typed errors
+//	credentials  where access keys come from
+//	paging       listings in pages, and requests in batches of ids
+//
+// client, rpc and credentials are the only packages of the project that import Alibaba Cloud's SDK.
 package alicloud

@@ -3,40 +3,48 @@ package alicloud
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 )
 
+// Services that errors and metrics name.
+const (
+	ServiceESS = "ess"
+	ServiceECS = "ecs"
+	ServiceVPC = "vpc"
+	// ServiceCredentials stands for the source of the credentials, such as STS.
+	ServiceCredentials = "credentials"
+)
+
 // Error is a call that failed. It never holds a credential or a signed URL, so it may be logged and shown.
 type Error struct {
-	// Service is "ess", "ecs", "vpc" or "credentials".
+	// Service is one of the Service… constants.
 	Service string
 	// Action is the name of the API call, such as "ScaleWithAdjustment".
 	Action string
-	// Code is Alibaba's error code, or one of the Code… constants where no answer of Alibaba's could be had.
+	// Code is Alibaba Cloud's error code, or one of the Code… constants where Alibaba Cloud did not answer with one.
 	Code    string
 	Message string
-	// RequestID is what Alibaba's support asks for; empty where the request did not arrive.
+	// RequestID is what Alibaba Cloud's support asks for; empty where the request did not arrive.
 	RequestID string
 	// Status is the HTTP status; 0 where there was no reply.
 	Status int
 	Class  Class
-	// Uncertain: the request, or an earlier attempt at it, may have been carried out. Where it buys or removes, only the
-	// same request under the same ClientToken, or what the cloud lists, can tell.
+	// Uncertain says that this attempt or an earlier one may have been carried out. For a purchase or a removal only the
+	// same request under the same ClientToken, or a listing of what exists, tells whether it was.
 	Uncertain bool
-	// Skew is how far our clock is ahead of Alibaba Cloud's, going by the Date of its reply; 0 where it is right within a
-	// minute, or not known.
+	// Skew is how far the local clock is ahead of Alibaba Cloud's, by the Date of the reply. It is 0 where the clocks agree
+	// within a minute, and where the reply had no date.
 	Skew time.Duration
-
-	cause error
+	// Err is the underlying error, such as context.DeadlineExceeded or a net.Error; nil where there is none.
+	Err error
 }
 
-// CodeInstanceStatus is Alibaba's: an instance is in a state that does not allow what was asked, such as to remove one that
-// is Pending.
+// CodeInstanceStatus is Alibaba Cloud's code for an instance whose state does not allow the request, such as to remove an
+// instance that is Pending.
 const CodeInstanceStatus = "IncorrectInstanceStatus"
 
-// Codes of failures that Alibaba has no code for.
+// Codes of failures for which Alibaba Cloud has no code.
 const (
 	// CodeNetwork: no reply came. The request may or may not have been carried out.
 	CodeNetwork = "Network"
@@ -44,19 +52,30 @@ const (
 	CodeTimeout = "Timeout"
 	// CodeCanceled: the caller's context ended first. The request may or may not have been carried out.
 	CodeCanceled = "Canceled"
-	// CodeNotJSON: a reply came that is not what the API speaks, as from a proxy in between.
+	// CodeNotJSON: the reply is not JSON, such as one from a proxy in between.
 	CodeNotJSON = "NotJSON"
-	// CodeHTTP: an HTTP error came without a code of Alibaba's.
+	// CodeHTTP: the reply is an HTTP error without a code of Alibaba Cloud.
 	CodeHTTP = "HTTP"
-	// CodeNoPrice: a price was asked for and the reply has none.
+	// CodeNoPrice: the reply to a request for a price has none.
 	CodeNoPrice = "NoPrice"
-	// CodeInvalidRequest: the call was refused here, before anything was sent.
+	// CodeInvalidRequest: the client refused the request before sending it.
 	CodeInvalidRequest = "InvalidRequest"
 	// CodeCredentials: there are no credentials to sign with.
 	CodeCredentials = "Credentials"
 )
 
-// Error names service, action, code and request id.
+// InvalidRequest returns the error of a request that the client refuses before sending it.
+func InvalidRequest(service, action, format string, args ...any) *Error {
+	return &Error{Service: service, Action: action, Code: CodeInvalidRequest,
+		Message: fmt.Sprintf(format, args...), Class: Invalid}
+}
+
+// Canceled returns the error of a call whose caller gave up, for the cause. Whether the request was carried out is unknown.
+func Canceled(service, action string, cause error) *Error {
+	return &Error{Service: service, Action: action, Code: CodeCanceled, Message: cause.Error(), Class: Unavailable, Err: cause}
+}
+
+// Error returns service, action, code, message, HTTP status and request id.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: %s", e.Service, e.Action, e.Code)
@@ -73,10 +92,10 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what lies below, such as context.DeadlineExceeded or a net.Error; nil where there is nothing.
-func (e *Error) Unwrap() error { return e.cause }
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
 
-// IsUncertain says whether the failed request may have been carried out all the same.
+// IsUncertain returns whether the failed request may have been carried out all the same.
 func IsUncertain(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Uncertain
@@ -100,19 +119,6 @@ func ActionOf(err error) string {
 	return ""
 }
 
-// Refuses says whether Alibaba refused the call on account of the parameter, as one that it does not know does.
-func Refuses(err error, parameter string) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Class == Invalid && (strings.Contains(e.Code, parameter) || strings.Contains(e.Message, parameter))
-}
-
-func markUncertain(err error, uncertain bool) {
-	var e *Error
-	if errors.As(err, &e) {
-		e.Uncertain = uncertain
-	}
-}
-
 // ClassOf returns the class of a failed call, Unknown for errors of other origin and "" for nil.
 func ClassOf(err error) Class {
 	if err == nil {
@@ -125,27 +131,8 @@ func ClassOf(err error) Class {
 	return Unknown
 }
 
-func invalid(service, action, format string, args ...any) *Error {
-	return &Error{Service: service, Action: action, Code: CodeInvalidRequest,
-		Message: fmt.Sprintf(format, args...), Class: Invalid}
-}
-
-// secretParameter matches the parameters of a signed request that let others act in our name, whether they stand in
-// a URL, percent-encoded in a string to sign, or in JSON.
-var secretParameter = regexp.MustCompile(
-	`(?i)(Signature|SignatureNonce|SecurityToken|BearerToken|OIDCToken|AccessKeySecret)("?\s*[=:]\s*"?|%3D|%253D)[^\s&"',]+`)
-
-// stringToSign starts the part of a signature error that repeats the whole signed request.
-var stringToSign = regexp.MustCompile(`(?is)[,;.]?\s*(server )?string to ?sign.*`)
-
-// redact takes everything out of a text of Alibaba's or the SDK's that must not be seen, secrets being the values in use.
-func redact(text string, secrets ...string) string {
-	text = stringToSign.ReplaceAllString(text, "")
-	text = secretParameter.ReplaceAllString(text, "$1=<hidden>")
-	for _, s := range secrets {
-		if s != "" {
-			text = strings.ReplaceAll(text, s, "<hidden>")
-		}
-	}
-	return strings.TrimSpace(text)
+// Refuses returns whether Alibaba Cloud refused the call because of the parameter: its code or its message names it.
+func Refuses(err error, parameter string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Class == Invalid && (strings.Contains(e.Code, parameter) || strings.Contains(e.Message, parameter))
 }

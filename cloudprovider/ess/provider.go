@@ -22,7 +22,7 @@ import (
 // ProviderName is what Cluster Autoscaler and its logs call this provider.
 const ProviderName = "gpu-spot"
 
-// Cloud is what the provider asks of Alibaba Cloud. It is implemented by *alicloud.Client.
+// Cloud is what the provider asks of Alibaba Cloud. It is implemented by *client.Client of package alicloud/client.
 type Cloud interface {
 	ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error)
 	ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error)

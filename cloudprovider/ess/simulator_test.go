@@ -16,7 +16,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/test/alisim"
@@ -101,15 +102,15 @@ func (c *core) restart() {
 	if c.provider != nil {
 		require.NoError(c, c.provider.Cleanup())
 	}
-	key, plenty := c.cloud.AccessKey(), alicloud.Limit{PerSecond: 1e6, Burst: 1e6}
-	limits := map[string]alicloud.Limit{}
+	key, plenty := c.cloud.AccessKey(), rpc.Limit{PerSecond: 1e6, Burst: 1e6}
+	limits := map[string]rpc.Limit{}
 	for _, action := range []string{"DescribeScalingGroups", "DescribeScalingInstances", "DescribeScalingActivities", "ScaleWithAdjustment",
 		"RemoveInstances", "DescribeScalingConfigurations", "DescribeInstanceTypes", "DescribeVSwitches"} {
 		limits[action] = plenty
 	}
-	client, err := alicloud.New(alicloud.Options{
+	client, err := client.New(rpc.Options{
 		Region: region, Scheme: "http", Credentials: credentials.NewStaticAKCredentialsProvider(key.ID, key.Secret), RateLimits: limits,
-		Endpoints: alicloud.Endpoints{ESS: c.cloud.Endpoint(), ECS: c.cloud.Endpoint(), VPC: c.cloud.Endpoint(), STS: c.cloud.STSEndpoint()},
+		Endpoints: rpc.Endpoints{ESS: c.cloud.Endpoint(), ECS: c.cloud.Endpoint(), VPC: c.cloud.Endpoint(), STS: c.cloud.STSEndpoint()},
 		Retry:     wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 1},
 	})
 	require.NoError(c, err)

@@ -50,7 +50,7 @@ const (
 	drainWorkers = 32
 )
 
-// Cloud is what the controller asks of Alibaba Cloud. It is implemented by *alicloud.Client.
+// Cloud is what the controller asks of Alibaba Cloud. It is implemented by *client.Client of package alicloud/client.
 type Cloud interface {
 	// RecyclingInstances lists the instances of the region that are about to be released.
 	RecyclingInstances(ctx context.Context) ([]alicloud.Instance, error)

@@ -7,7 +7,8 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/test/alisim"
@@ -19,7 +20,7 @@ import (
 type provided struct {
 	*ess.Provider
 	cloud  *cloud
-	client *alicloud.Client
+	client *client.Client
 }
 
 func newProvided(ctx context.Context, world alisim.World) (*provided, error) {
@@ -44,9 +45,9 @@ func (p *provided) build() error {
 		}
 	}
 	var err error
-	if p.client, err = alicloud.New(alicloud.Options{
+	if p.client, err = client.New(rpc.Options{
 		Region: region, Scheme: "http",
-		Endpoints: alicloud.Endpoints{ESS: p.cloud.Endpoint, ECS: p.cloud.Endpoint, VPC: p.cloud.Endpoint},
+		Endpoints: rpc.Endpoints{ESS: p.cloud.Endpoint, ECS: p.cloud.Endpoint, VPC: p.cloud.Endpoint},
 	}); err != nil {
 		return err
 	}

@@ -12,13 +12,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
 )
 
 // account is whom the questions are put to: a real account, or the simulator.
 type account struct {
 	*pace
 	// client is the product's own: its typed calls where they answer the question, Call where the raw reply does.
-	client *alicloud.Client
+	client *client.Client
 	region string
 	// group is the scaling group that the questions are about, desired one with a desired capacity, which may be "".
 	group, desired string

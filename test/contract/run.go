@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 )
 
 // run does what the options say and returns the exit code.
@@ -95,15 +97,15 @@ func (o options) connect(ctx context.Context, told io.Writer) (*account, error) 
 	if o.region == "" || o.group == "" {
 		return nil, errors.New(whatItNeeds)
 	}
-	settings := alicloud.Options{Region: o.region, Credentials: o.credentials}
+	settings := rpc.Options{Region: o.region, Credentials: o.credentials}
 	if o.endpoint != "" {
 		if err := loopback(o.endpoint); err != nil {
 			return nil, err
 		}
 		settings.Scheme = "http"
-		settings.Endpoints = alicloud.Endpoints{ESS: o.endpoint, ECS: o.endpoint, VPC: o.endpoint, STS: o.endpoint}
+		settings.Endpoints = rpc.Endpoints{ESS: o.endpoint, ECS: o.endpoint, VPC: o.endpoint, STS: o.endpoint}
 	}
-	client, err := alicloud.New(settings)
+	client, err := client.New(settings)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,8 @@ import (
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/nodes"
@@ -151,15 +152,15 @@ func world() alisim.World {
 }
 
 func (s *simulator) accountWith(cluster kubernetes.Interface) (*account, error) {
-	unlimited := map[string]alicloud.Limit{}
+	unlimited := map[string]rpc.Limit{}
 	for _, action := range []string{
 		"DescribeScalingGroups", "DescribeScalingInstances", "DescribeScalingActivities", "DescribeScalingConfigurations",
 		"DescribeInstances", "ScaleWithAdjustment", "RemoveInstances", "DescribePrice",
 	} {
-		unlimited[action] = alicloud.Limit{PerSecond: 1e6, Burst: 1e6}
+		unlimited[action] = rpc.Limit{PerSecond: 1e6, Burst: 1e6}
 	}
-	client, err := alicloud.New(alicloud.Options{
-		Region: simRegion, Scheme: "http", Endpoints: alicloud.Endpoints{ESS: s.Endpoint(), ECS: s.Endpoint(), VPC: s.Endpoint()},
+	client, err := client.New(rpc.Options{
+		Region: simRegion, Scheme: "http", Endpoints: rpc.Endpoints{ESS: s.Endpoint(), ECS: s.Endpoint(), VPC: s.Endpoint()},
 		Credentials: credentials.NewStaticAKCredentialsProvider(s.AccessKey().ID, s.AccessKey().Secret), RateLimits: unlimited,
 	})
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -24,7 +25,7 @@ type Config struct {
 	KubeConfig *rest.Config
 	// ElectionClient is apart, so that the lease is renewed however busy Kube is.
 	ElectionClient kubernetes.Interface
-	Cloud          *alicloud.Client
+	Cloud          *client.Client
 	Clock          clock.WithTicker
 	// Identity tells this process from other candidates for the lease.
 	Identity string
@@ -45,7 +46,7 @@ func NewConfig(opts *options.Options) (*Config, error) {
 	if c.ElectionClient, err = kubernetes.NewForConfig(election); err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client for leader election: %w", err)
 	}
-	if c.Cloud, err = alicloud.New(alicloud.Options{
+	if c.Cloud, err = client.New(rpc.Options{
 		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, CredentialsDir: opts.CredentialsDir, UserAgent: opts.Autoscaling.UserAgent, Clock: c.Clock,
 	}); err != nil {
 		return nil, err

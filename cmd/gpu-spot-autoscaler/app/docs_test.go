@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -65,7 +66,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		alicloud.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
+		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

@@ -22,7 +22,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -171,7 +171,7 @@ func registerMetrics(perNodeGroup bool) {
 	registerOnce.Do(func() {
 		metrics.RegisterAll(perNodeGroup)
 		registry := legacyregistry.Registerer()
-		alicloud.RegisterMetrics(registry)
+		rpc.RegisterMetrics(registry)
 		problems.RegisterMetrics(registry)
 		ess.RegisterMetrics(registry)
 		processors.RegisterMetrics(registry)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/processors"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -49,7 +49,7 @@ const defaultPriceRefreshInterval = 5 * time.Minute
 type Options struct {
 	Region      string
 	CloudScheme string
-	Endpoints   alicloud.Endpoints
+	Endpoints   rpc.Endpoints
 	// CredentialsDir is the folder with the access key; empty means that the environment has the credentials.
 	CredentialsDir string
 
