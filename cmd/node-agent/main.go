@@ -1,5 +1,5 @@
-// Command node-agent runs on every spot node. It asks the instance metadata whether the instance is about to be released,
-// writes what it hears on its own Node, and answers the pods of its node.
+// Command node-agent runs on every spot node. It reads from the instance metadata whether the instance is about to be released,
+// writes the notice on its own Node, and answers the pods of its node.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"gpu-spot-autoscaler/cmd/node-agent/app"
 )
 
-// gcPercent keeps garbage from doubling a process that hardly produces any: it is on every spot node, and idle.
+// gcPercent keeps the heap small. The process runs on every spot node, is mostly idle, and allocates little.
 const gcPercent = 25
 
 func main() {

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// maxOfPod bounds what stands on the Node from one address, maxOfHost from the node's own, which its pods share, and
-	// maxOfOthers from all addresses from which nothing is awaited any more. Of each the oldest go first, so that nobody
-	// pushes out what another has said.
+	// maxOfPod bounds the acknowledgements on the Node from one address, maxOfHost those from the node's own address, which
+	// pods on its network share, and maxOfOthers those from all addresses of which none is awaited any more. The oldest of
+	// each are dropped, so a caller cannot displace what another has acknowledged.
 	maxOfPod, maxOfHost, maxOfOthers = 4, 64, 64
-	// conflictTries is how often an acknowledgement is written on a Node that keeps changing.
+	// conflictTries is how often writing an acknowledgement is tried on a Node that changes meanwhile.
 	conflictTries = 5
 	conflictPause = 50 * time.Millisecond
 )
 
 var (
-	// errNotAsked is returned for an acknowledgement that nobody awaits from its caller.
-	errNotAsked = errors.New("no acknowledgement of this request, or in the name of this pod, is awaited from your address, or not yet")
-	// errNameless is returned to the node's own address.
-	errNameless = errors.New("pods on the node's network share its address: give the id of the request")
+	// errNotAwaited is returned for an acknowledgement that is not awaited from its caller.
+	errNotAwaited = errors.New("no acknowledgement of this request, or in the name of this pod, is awaited from your address, or not yet")
+	// errNeedsID is returned to the node's own address for an acknowledgement in the name of a pod.
+	errNeedsID = errors.New("pods on the node's network share its address: give the id of the request")
 )
 
-// requestID is what an id may look like: without the comma, the @ and the slash by which the list is read.
+// requestID matches ids of requests. They are without comma, @ and slash, which have a meaning in the list on the Node.
 var requestID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
-// acknowledgement says that a checkpoint was saved: either by the id of the request for it, or by the name of a pod of the
-// job.
+// acknowledgement says that a checkpoint was saved. It has either the id of the request for the checkpoint, or namespace and
+// name of a pod of the job.
 type acknowledgement struct {
 	ID        string `json:"id"`
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 }
 
-// validate names what is wrong.
+// validate returns an error that names the field that is wrong.
 func (k acknowledgement) validate() error {
 	switch {
 	case k.ID != "" && k.Namespace == "" && k.Pod == "":
@@ -64,20 +64,20 @@ func (k acknowledgement) validate() error {
 	}
 }
 
-// what is the id, or the pod as "<namespace>/<pod>".
-func (k acknowledgement) what() string {
+// subject returns the id, or the pod as "<namespace>/<pod>".
+func (k acknowledgement) subject() string {
 	if k.ID != "" {
 		return k.ID
 	}
 	return k.Namespace + "/" + k.Pod
 }
 
-// addTo returns the list with the acknowledgement in it, and without what it makes superfluous or is too much. That of a
-// pod is dated, rounded up to whole seconds: it must not seem older than a request of the same second.
+// addTo returns the list with the acknowledgement added, and without those that it replaces or that are too many. One in the
+// name of a pod has a time, rounded up to whole seconds so that it is not older than a request of the same second.
 func (k acknowledgement) addTo(list string, caller string, awaited awaited, now time.Time) string {
-	entry, prefix := k.what()+"@"+caller, ""
+	entry, prefix := k.subject()+"@"+caller, ""
 	if k.ID == "" {
-		prefix = k.what() + "@"
+		prefix = k.subject() + "@"
 		entry = fmt.Sprintf("%s%d@%s", prefix, now.Add(time.Second-1).Unix(), caller)
 	}
 	entries := slices.DeleteFunc(strings.Split(list, ","), func(old string) bool {
@@ -91,7 +91,8 @@ func callerOf(entry string) string {
 	return entry[i+1:]
 }
 
-// bounded drops the oldest of every caller who has too many, and of those from whom nothing is awaited.
+// bounded returns the entries without the oldest of each caller that has too many. Callers of which none is awaited count as
+// one.
 func bounded(entries []string, awaited awaited) []string {
 	seen := map[string]int{}
 	slices.Reverse(entries)
@@ -110,7 +111,7 @@ func bounded(entries []string, awaited awaited) []string {
 	return entries
 }
 
-// record writes the acknowledgement on the Node, and returns when it is there. One is recorded at a time.
+// record writes the acknowledgement on the Node. It returns nil once it is written. One is recorded at a time.
 func (a *agent) record(ctx context.Context, k acknowledgement, caller string) error {
 	select {
 	case a.recording <- struct{}{}:

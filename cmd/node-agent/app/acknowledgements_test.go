@@ -96,21 +96,21 @@ func TestAcknowledgementIsRecordedOnlyWhereItIsAwaitedFromItsCaller(t *testing.T
 		"an id":                                   {byID, aPod, awaitedFrom("a", aPod), nil},
 		"an id, of one of several":                {byID, aPod, awaitedFrom("a", anotherPod, aPod), nil},
 		"an id, from the node's network":          {byID, api.CallerHost, awaitedFrom("a", api.CallerHost), nil},
-		"an id that nobody asked for":             {byID, aPod, awaitedFrom("b", aPod), errNotAsked},
-		"an id that another pod was asked for":    {byID, aPod, awaitedFrom("a", anotherPod), errNotAsked},
-		"an id, from the node, asked of a pod":    {byID, api.CallerHost, awaitedFrom("a", aPod), errNotAsked},
-		"an id where nobody was asked":            {byID, aPod, nil, errNotAsked},
-		"an id where the list makes no sense":     {byID, aPod, map[string]string{api.AnnotationAwaitedAcknowledgements: ",10.1.2.7,=,"}, errNotAsked},
+		"an id that nobody asked for":             {byID, aPod, awaitedFrom("b", aPod), errNotAwaited},
+		"an id that another pod was asked for":    {byID, aPod, awaitedFrom("a", anotherPod), errNotAwaited},
+		"an id, from the node, asked of a pod":    {byID, api.CallerHost, awaitedFrom("a", aPod), errNotAwaited},
+		"an id where nobody was asked":            {byID, aPod, nil, errNotAwaited},
+		"an id where the list makes no sense":     {byID, aPod, map[string]string{api.AnnotationAwaitedAcknowledgements: ",10.1.2.7,=,"}, errNotAwaited},
 		"a pod":                                   {byPod, aPod, awaitedFrom("a", aPod), nil},
-		"a pod, from another":                     {byPod, aPod, awaitedFrom("a", anotherPod), errNotAsked},
-		"another pod, from one that was asked":    {acknowledgement{Namespace: "default", Pod: "train-1"}, aPod, awaitedFrom("a", aPod), errNotAsked},
-		"a pod, from the node's network":          {byPod, api.CallerHost, awaitedFrom("a", api.CallerHost), errNameless},
-		"a pod where there is only a notice":      {byPod, aPod, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"}, errNotAsked},
-		"a pod, from one that is named as nobody": {byPod, "", awaitedFrom("a", aPod), errNotAsked},
+		"a pod, from another":                     {byPod, aPod, awaitedFrom("a", anotherPod), errNotAwaited},
+		"another pod, from one that was asked":    {acknowledgement{Namespace: "default", Pod: "train-1"}, aPod, awaitedFrom("a", aPod), errNotAwaited},
+		"a pod, from the node's network":          {byPod, api.CallerHost, awaitedFrom("a", api.CallerHost), errNeedsID},
+		"a pod where there is only a notice":      {byPod, aPod, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"}, errNotAwaited},
+		"a pod, from one that is named as nobody": {byPod, "", awaitedFrom("a", aPod), errNotAwaited},
 	} {
 		n := newMemoryNode(time.Hour, c.annotations)
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
-		assert.ErrorIs(t, a.refuse(t.Context(), c.said, c.caller), c.want, name)
+		assert.ErrorIs(t, a.awaited.refuse(t.Context(), c.said, c.caller), c.want, name)
 		assert.ErrorIs(t, a.record(t.Context(), c.said, c.caller), c.want, name)
 		assert.Equal(t, c.want == nil, n.node.Annotations[api.AnnotationCheckpointAcknowledged] != "", name)
 	}
@@ -121,14 +121,14 @@ func TestCallersWhomNobodyAskedCostTheAPIServerOneRequestASecond(t *testing.T) {
 		n := newMemoryNode(time.Hour, awaitedFrom("a", aPod))
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		for range 1000 { // for ten seconds
-			assert.ErrorIs(t, a.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), errNotAsked)
+			assert.ErrorIs(t, a.awaited.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), errNotAwaited)
 			time.Sleep(10 * time.Millisecond)
 		}
 		assert.LessOrEqual(t, n.reads, 10)
 
 		n.node.Annotations = awaitedFrom("x", anotherPod)
 		time.Sleep(awaitedMaxAge)
-		assert.NoError(t, a.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), "who is asked is heard within a second")
+		assert.NoError(t, a.awaited.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), "who is asked is heard within a second")
 	})
 }
 
@@ -138,14 +138,14 @@ func TestCallersWhomNobodyAskedCostOneRequestASecondToAnAPIServerThatFails(t *te
 		n.err = errAway
 		a := newAgent(&instance{}, n, clock.RealClock{}, usualPace)
 		for range 1000 { // for ten seconds
-			assert.ErrorIs(t, a.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), errAway)
+			assert.ErrorIs(t, a.awaited.refuse(t.Context(), acknowledgement{ID: "x"}, anotherPod), errAway)
 			time.Sleep(10 * time.Millisecond)
 		}
 		assert.LessOrEqual(t, n.reads, 10)
 
 		n.err = nil
 		time.Sleep(awaitedMaxAge)
-		assert.NoError(t, a.refuse(t.Context(), acknowledgement{ID: "a"}, aPod), "who is asked is heard within a second")
+		assert.NoError(t, a.awaited.refuse(t.Context(), acknowledgement{ID: "a"}, aPod), "who is asked is heard within a second")
 	})
 }
 
@@ -153,8 +153,8 @@ func TestACallerThatHangsUpCostsNobodyElseAnAnswer(t *testing.T) {
 	a := newAgent(&instance{}, newMemoryNode(time.Hour, awaitedFrom("a", aPod)), clock.RealClock{}, usualPace)
 	gone, hangUp := context.WithCancel(t.Context())
 	hangUp()
-	a.readAwaited(gone)
-	assert.NoError(t, a.refuse(t.Context(), acknowledgement{ID: "a"}, aPod))
+	a.awaited.read(gone)
+	assert.NoError(t, a.awaited.refuse(t.Context(), acknowledgement{ID: "a"}, aPod))
 }
 
 func TestAcknowledgementsOfAllPodsAreKeptThoughTheNodeChangesMeanwhile(t *testing.T) {
@@ -201,9 +201,9 @@ func TestAcknowledgementOnANodeThatNeverRestsIsRefusedInTheEnd(t *testing.T) {
 func TestAcknowledgementThatWaitsForAnotherEndsWithItsRequest(t *testing.T) {
 	a := newAgent(&instance{}, newMemoryNode(time.Hour, awaitedFrom("a", aPod)), clock.RealClock{}, usualPace)
 	a.recording <- struct{}{}
-	a.reading <- struct{}{}
+	a.awaited.lock <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	assert.ErrorIs(t, a.record(ctx, acknowledgement{ID: "a"}, aPod), context.Canceled)
-	assert.ErrorIs(t, a.refuse(ctx, acknowledgement{ID: "a"}, aPod), context.Canceled)
+	assert.ErrorIs(t, a.awaited.refuse(ctx, acknowledgement{ID: "a"}, aPod), context.Canceled)
 }

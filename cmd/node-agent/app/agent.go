@@ -1,12 +1,11 @@
 // Package app is the node-agent as a process:
 //
-//	instance metadata → what is known → annotation of the own Node
-//	                         ↓                    ↑
-//	                 GET /v1/reclaim    POST /v1/checkpoint-acknowledged
+//	instance metadata → notice in memory → annotation of the own Node
+//	                          ↓                     ↑
+//	                  GET /v1/reclaim    POST /v1/checkpoint-acknowledged
 //
-// What is known is kept in memory and comes again with the next look at the metadata, so that nothing is lost when the
-// process is restarted. The API server may be away: pods are answered all the same, and the Node is written when it is
-// back.
+// The notice is only in memory, and is read again with the next poll of the metadata, so a restart loses nothing. While the
+// API server cannot be reached, pods are answered all the same, and the Node is written once it can be reached.
 package app
 
 import (
@@ -23,38 +22,37 @@ import (
 )
 
 const (
-	// confirmWithdrawal is how many looks in a row must find the notice gone.
+	// confirmWithdrawal is how many polls in a row must find no notice before it counts as withdrawn.
 	confirmWithdrawal = 2
-	// reassertEvery is how often a notice is written again, lest it stay away where somebody took it off.
+	// reassertEvery is how often a notice is written again, in case somebody removed it from the Node.
 	reassertEvery = 30 * time.Second
 )
 
-// metadata is what is asked of the instance.
+// metadata reads the metadata of the instance.
 type metadata interface {
-	// terminationTime is zero while there is no notice.
+	// terminationTime returns when the instance is released, zero while there is no notice.
 	terminationTime(ctx context.Context) (time.Time, error)
 }
 
-// nodeClient is what is asked of the API server, about the own Node. Its errors are those of package apierrors, or of
-// the connection.
+// nodeClient reads and writes the own Node. Its errors are of package apierrors or of the connection.
 type nodeClient interface {
-	// get leaves out Spec where only the metadata are wanted.
+	// get returns the Node, without Spec where only the metadata are asked for.
 	get(ctx context.Context, what part) (*node, error)
-	// annotate sets annotations, and removes those that are nil. Where a version is given and the Node is no longer at it,
-	// that is a conflict.
+	// annotate sets annotations, and removes those that are nil. Where a resource version is given and the Node has another,
+	// it returns a conflict.
 	annotate(ctx context.Context, annotations map[string]*string, version string) error
 }
 
-// part is how much of a Node is read: the media type to ask for.
+// part is how much of a Node is read, as the media type to ask for.
 type part string
 
 const (
 	wholeNode part = "application/json"
-	// metadataOnly spares the API server spec and status, which are most of a Node.
+	// metadataOnly leaves out spec and status, which are most of a Node.
 	metadataOnly part = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// node is what matters here of a Node.
+// node has the fields of a Node that are used here.
 type node struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -62,33 +60,29 @@ type node struct {
 	} `json:"spec"`
 }
 
-// pace says how often the metadata is looked at: every usual, and every protected while the Node is younger than
-// protection. A Node is younger than its instance, so that this ends late rather than early by as long as it takes to
-// boot; protection has to be shorter than the cloud's by that much.
+// pace is how often the metadata is polled: at intervals of usual, and of protected while the Node is younger than
+// protection. A Node is younger than its instance by the time that booting takes, so protection has to be shorter than
+// Alibaba Cloud's protected hour by as much.
 type pace struct {
 	usual, protected, protection time.Duration
 }
 
-// agent is safe for concurrent use, but poll and keepWritten are each for one goroutine.
+// agent is safe for concurrent use, except that poll and keepWritten each run in one goroutine.
 type agent struct {
 	metadata metadata
 	node     nodeClient
 	clock    clock.Clock
 	pace     pace
 
-	// changed has room for one: there is something to write.
+	// changed has room for one element, which means that there is something to write.
 	changed chan struct{}
-	// recording is held by whoever records an acknowledgement, and reading by whoever uses awaited. They are channels so that
-	// waiting for them can end.
-	recording, reading chan struct{}
-	// awaited is as last read from the Node. awaitedTried is when reading it was last tried, zero before that, and awaitedErr
-	// what came of it.
-	awaited      awaited
-	awaitedTried time.Time
-	awaitedErr   error
+	// recording has room for the one request that records an acknowledgement. It is a channel so that waiting for it ends with
+	// a context.
+	recording chan struct{}
+	awaited   *awaitedCache
 
 	mu       sync.Mutex
-	looked   bool      // the metadata has said something since the start
+	polled   bool      // the metadata was read since the start
 	deadline time.Time // zero: no notice
 	self     *node     // as first read; nil until then
 }
@@ -96,11 +90,11 @@ type agent struct {
 func newAgent(metadata metadata, node nodeClient, clk clock.Clock, pace pace) *agent {
 	return &agent{
 		metadata: metadata, node: node, clock: clk, pace: pace,
-		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1), reading: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1), awaited: newAwaitedCache(node, clk),
 	}
 }
 
-// poll looks at the metadata until ctx ends. What cannot be read changes nothing.
+// poll reads the metadata until ctx ends. Metadata that cannot be read change nothing.
 func (a *agent) poll(ctx context.Context) {
 	for missing, failing := 0, false; ; {
 		deadline, err := a.metadata.terminationTime(ctx)
@@ -110,14 +104,14 @@ func (a *agent) poll(ctx context.Context) {
 		case err != nil:
 			metadataFailures.value.Add(1)
 			if !failing {
-				klog.ErrorS(err, "The instance metadata cannot be read; what is known stands")
+				klog.FromContext(ctx).Error(err, "Reading the instance metadata failed; the notice stays as it is")
 			}
 		case !deadline.IsZero():
 			missing = 0
-			a.learn(deadline)
+			a.learn(ctx, deadline)
 		default:
 			if missing++; missing >= confirmWithdrawal {
-				a.learn(time.Time{})
+				a.learn(ctx, time.Time{})
 			}
 		}
 		failing = err != nil
@@ -127,7 +121,7 @@ func (a *agent) poll(ctx context.Context) {
 	}
 }
 
-// interval is long only while all is well and the instance cannot be reclaimed yet.
+// interval returns the longer interval only while the last poll was certain and the instance is still protected.
 func (a *agent) interval(unsure bool) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,38 +132,38 @@ func (a *agent) interval(unsure bool) time.Duration {
 	return a.pace.usual
 }
 
-// learn takes what the metadata says; zero is no notice.
-func (a *agent) learn(deadline time.Time) {
+// learn stores the deadline in the metadata; zero means that there is no notice.
+func (a *agent) learn(ctx context.Context, deadline time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.looked && deadline.Equal(a.deadline) {
+	if a.polled && deadline.Equal(a.deadline) {
 		return
 	}
 	switch {
 	case !deadline.IsZero():
-		klog.InfoS("The instance will be released", "deadline", deadline)
-	case a.looked:
-		klog.InfoS("The notice was withdrawn")
+		klog.FromContext(ctx).Info("The instance will be released", "deadline", deadline)
+	case a.polled:
+		klog.FromContext(ctx).Info("The notice was withdrawn")
 	}
-	a.looked, a.deadline = true, deadline
+	a.polled, a.deadline = true, deadline
 	setNoticeDeadline(deadline)
 	select {
 	case a.changed <- struct{}{}:
-	default: // a write is due already, and will see this too
+	default: // a write is due already, and will include this change
 	}
 }
 
-// notice is zero while there is none.
+// notice returns the deadline, zero while there is no notice.
 func (a *agent) notice() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.deadline
 }
 
-// keepWritten keeps the Node's annotation in line with what is known, until ctx ends.
+// keepWritten keeps the annotation of the Node equal to the notice, until ctx ends.
 func (a *agent) keepWritten(ctx context.Context) {
 	var written string
-	if !a.persevere(ctx, func() error {
+	if !a.retry(ctx, func() error {
 		self, err := a.node.get(ctx, wholeNode)
 		if err != nil {
 			return err
@@ -177,13 +171,13 @@ func (a *agent) keepWritten(ctx context.Context) {
 		a.mu.Lock()
 		a.self = self
 		a.mu.Unlock()
-		written = self.Annotations[api.AnnotationNoticeAgent] // an earlier process of ours may have written it
+		written = self.Annotations[api.AnnotationNoticeAgent] // an earlier process may have written it
 		return nil
 	}) {
 		return
 	}
 	again := false
-	for a.persevere(ctx, func() error { return a.write(ctx, &written, again) }) {
+	for a.retry(ctx, func() error { return a.write(ctx, &written, again) }) {
 		var reassert <-chan time.Time
 		if written != "" {
 			reassert = a.clock.After(reassertEvery)
@@ -199,17 +193,17 @@ func (a *agent) keepWritten(ctx context.Context) {
 	}
 }
 
-// write brings the annotation from what is written to what is known. A notice can be written again.
+// write sets the annotation to the notice where it differs from what is written, or where again is set.
 func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	a.mu.Lock()
-	looked, deadline := a.looked, a.deadline
+	polled, deadline := a.polled, a.deadline
 	a.mu.Unlock()
 	wanted, value := "", (*string)(nil)
 	if !deadline.IsZero() {
 		wanted = deadline.UTC().Format(time.RFC3339)
 		value = &wanted
 	}
-	if !looked || wanted == *written && !again {
+	if !polled || wanted == *written && !again {
 		return nil
 	}
 	if err := a.node.annotate(ctx, map[string]*string{api.AnnotationNoticeAgent: value}, ""); err != nil {
@@ -219,9 +213,9 @@ func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	return nil
 }
 
-// persevere repeats until it succeeds; false means that ctx ended before. Retries start fast, since a notice leaves
-// minutes.
-func (a *agent) persevere(ctx context.Context, do func() error) bool {
+// retry calls do until it succeeds. It returns false where ctx ends first. The first retries come fast, because a notice leaves
+// only minutes.
+func (a *agent) retry(ctx context.Context, do func() error) bool {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 3 * time.Second}
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := do()
@@ -232,14 +226,14 @@ func (a *agent) persevere(ctx context.Context, do func() error) bool {
 			nodeFailures.value.Add(1)
 		}
 		if ctx.Err() == nil && failures == 0 {
-			klog.ErrorS(err, "The Node was not reached; will try until it is")
+			klog.FromContext(ctx).Error(err, "Reading or writing the Node failed; retrying until it succeeds")
 		}
 		a.sleep(ctx, backoff.Step())
 	}
 	return false
 }
 
-// sleep is false where ctx ended.
+// sleep waits for d. It returns false where ctx ends first.
 func (a *agent) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 const (
-	// awaitedMaxAge is how old what was read may be where it says no, and the failure to read it. So callers that nobody has
-	// asked cost the API server one request a second, however many they are and whether it answers or not.
+	// awaitedMaxAge is how old the last read of the Node, or its failure, may be when an acknowledgement is refused. So callers
+	// that were not asked cost the API server one request a second, however many they are.
 	awaitedMaxAge = time.Second
-	// awaitedTimeout bounds reading it.
+	// awaitedTimeout bounds one read of the Node.
 	awaitedTimeout = 5 * time.Second
 	digestLength   = 32
 )
 
-// awaited are the digests of what each caller may say. A caller is the address of a pod, or api.CallerHost.
+// awaited has the digests of what each caller may send. A caller is the address of a pod, or api.CallerHost.
 type awaited map[string]sets.Set[string]
 
-// awaitedOn reads what the autoscaler has written on the Node.
+// awaitedOn returns the acknowledgements that the autoscaler awaits, as it has written them on the Node.
 func awaitedOn(n *node) awaited {
 	callers := awaited{}
 	for entry := range strings.SplitSeq(n.Annotations[api.AnnotationAwaitedAcknowledgements], ",") {
@@ -44,47 +45,64 @@ func awaitedOn(n *node) awaited {
 func (w awaited) refuse(k acknowledgement, caller string) error {
 	switch {
 	case k.ID == "" && caller == api.CallerHost:
-		return errNameless
-	case w[caller].Has(digestOf(k.what())):
+		return errNeedsID
+	case w[caller].Has(digestOf(k.subject())):
 		return nil
 	}
-	return errNotAsked
+	return errNotAwaited
 }
 
-func digestOf(said string) string {
-	sum := sha256.Sum256([]byte(said))
+func digestOf(subject string) string {
+	sum := sha256.Sum256([]byte(subject))
 	return hex.EncodeToString(sum[:])[:digestLength]
 }
 
-// refuse is awaited.refuse by what was read last, where that is fresh, and else by the Node. Its other errors are those of
-// reading it, now or within awaitedMaxAge.
-func (a *agent) refuse(ctx context.Context, k acknowledgement, caller string) error {
+// awaitedCache has the awaited acknowledgements as last read from the Node. It is safe for concurrent use.
+type awaitedCache struct {
+	node  nodeClient
+	clock clock.PassiveClock
+
+	// lock guards the fields below. It is a channel so that waiting for it ends with a context.
+	lock    chan struct{}
+	current awaited
+	// tried is when reading was last tried, zero before that, and err its error.
+	tried time.Time
+	err   error
+}
+
+func newAwaitedCache(node nodeClient, clk clock.PassiveClock) *awaitedCache {
+	return &awaitedCache{node: node, clock: clk, lock: make(chan struct{}, 1)}
+}
+
+// refuse returns nil where the acknowledgement is awaited from the caller. Before it refuses one it reads the Node again,
+// unless that was tried within awaitedMaxAge. Besides errNotAwaited and errNeedsID it returns the error of the last read.
+func (c *awaitedCache) refuse(ctx context.Context, k acknowledgement, caller string) error {
 	select {
-	case a.reading <- struct{}{}:
-		defer func() { <-a.reading }()
+	case c.lock <- struct{}{}:
+		defer func() { <-c.lock }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := a.awaited.refuse(k, caller)
+	err := c.current.refuse(k, caller)
 	if err == nil {
 		return nil
 	}
-	if a.awaitedTried.IsZero() || a.clock.Since(a.awaitedTried) >= awaitedMaxAge {
-		a.readAwaited(ctx)
+	if c.tried.IsZero() || c.clock.Since(c.tried) >= awaitedMaxAge {
+		c.read(ctx)
 	}
-	if a.awaitedErr != nil {
-		return a.awaitedErr
+	if c.err != nil {
+		return c.err
 	}
-	return a.awaited.refuse(k, caller)
+	return c.current.refuse(k, caller)
 }
 
-// readAwaited goes on when the caller hangs up: others go by what comes of it.
-func (a *agent) readAwaited(ctx context.Context) {
+// read reads the Node. It does not end with the caller's request, since its result is for others too.
+func (c *awaitedCache) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), awaitedTimeout)
 	defer cancel()
-	node, err := a.node.get(ctx, metadataOnly)
+	node, err := c.node.get(ctx, metadataOnly)
 	if err == nil {
-		a.awaited = awaitedOn(node)
+		c.current = awaitedOn(node)
 	}
-	a.awaitedTried, a.awaitedErr = a.clock.Now(), err
+	c.tried, c.err = c.clock.Now(), err
 }

@@ -34,14 +34,14 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 	flags.Uint16Var(&o.port, "port", 8790, "port of that address")
 	flags.StringSliceVar(&o.allowFrom, "allow-from", nil, "networks (CIDR) whose pods are answered; default: the pod networks of the Node or, where it has none, all")
 	flags.StringVar(&o.metadataEndpoint, "metadata-endpoint", "http://100.100.100.200", "base URL of the instance metadata")
-	flags.DurationVar(&o.pace.usual, "poll-interval", 5*time.Second, "how often the metadata is looked at")
-	flags.DurationVar(&o.pace.protected, "protected-poll-interval", time.Minute, "how often it is looked at in the protected period")
+	flags.DurationVar(&o.pace.usual, "poll-interval", 5*time.Second, "how often the metadata is polled")
+	flags.DurationVar(&o.pace.protected, "protected-poll-interval", time.Minute, "how often the metadata is polled in the protected period")
 	flags.DurationVar(&o.pace.protection, "protected-period", 55*time.Minute,
 		"age of the Node up to which its instance is not reclaimed: the protected hour without the time to boot; 0 for instances bought without one (SpotDuration=0)")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default: as a pod does")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; default: the service account of the pod")
 }
 
-// validate names every flag that is wrong, and returns the networks of --allow-from.
+// validate returns the networks of --allow-from, and an error that names every flag that is wrong.
 func (o *options) validate() (networks []netip.Prefix, err error) {
 	var wrong []error
 	refuse := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -64,7 +64,7 @@ func (o *options) validate() (networks []netip.Prefix, err error) {
 	return networks, errors.Join(wrong...)
 }
 
-// Run is the process, from its arguments to its end: it returns nil when ctx ended, or after --help.
+// Run runs the process with its arguments. It returns nil when ctx has ended, or after --help.
 func Run(ctx context.Context, args []string) error {
 	var opts options
 	flags := pflag.NewFlagSet("node-agent", pflag.ContinueOnError)
@@ -100,14 +100,14 @@ func run(ctx context.Context, opts options, networks []netip.Prefix, config *res
 	if err != nil {
 		return fmt.Errorf("--address, --port: %w", err)
 	}
-	klog.InfoS("Serving", "address", listener.Addr(), "node", opts.nodeName)
+	klog.FromContext(ctx).Info("Serving", "address", listener.Addr(), "node", opts.nodeName)
 
 	a := newAgent(newMetadataClient(opts.metadataEndpoint, time.Now), node, clock.RealClock{}, opts.pace)
 	allowed := guard(a.podOfThisNode)
 	if len(networks) > 0 {
 		allowed = among(networks)
 	}
-	ctx, cancel := context.WithCancel(ctx) // a server that fails takes the rest with it
+	ctx, cancel := context.WithCancel(ctx) // a failure of the server ends the loops too
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	defer cancel()

@@ -54,7 +54,7 @@ func TestCommandsInTheManualPrintWhatItSays(t *testing.T) {
 	t.Cleanup(server.Close)
 	for i, console := range consoles {
 		if i == 1 {
-			a.learn(time.Now().Add(5 * time.Minute).Truncate(time.Second))
+			a.learn(t.Context(), time.Now().Add(5*time.Minute).Truncate(time.Second))
 		}
 		for _, step := range regexp.MustCompile(`(?m)^\$ (.*)\n(.*)$`).FindAllStringSubmatch(console[1], -1) {
 			command := strings.ReplaceAll(step[1], "http://$NODE_IP:8790", server.URL)

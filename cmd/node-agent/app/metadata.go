@@ -23,7 +23,7 @@ const (
 	tokenTTL        = time.Hour
 )
 
-// A deadline further away than these is no deadline but a placeholder or another format.
+// A time further away than these is not a deadline, but a placeholder or in another format.
 const (
 	deadlineAtMostPast  = time.Hour
 	deadlineAtMostAhead = 24 * time.Hour
@@ -31,7 +31,7 @@ const (
 
 var (
 	errMalformed = errors.New("not a termination time")
-	usableToken  = regexp.MustCompile(`^[!-~]+$`) // one that fits into a header
+	usableToken  = regexp.MustCompile(`^[!-~]+$`) // fit for a header
 )
 
 // metadataClient reads the metadata of the instance that it runs on. It is for one goroutine.
@@ -50,7 +50,7 @@ func newMetadataClient(endpoint string, now func() time.Time) *metadataClient {
 		now:      now,
 		client: &http.Client{
 			Timeout: metadataTimeout,
-			// The address is link-local: neither a proxy of the environment nor a redirect leads there.
+			// The address is link-local, so proxies of the environment and redirects are not followed.
 			Transport:     &http.Transport{MaxIdleConns: 1, IdleConnTimeout: time.Minute},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -60,7 +60,7 @@ func newMetadataClient(endpoint string, now func() time.Time) *metadataClient {
 func (m *metadataClient) terminationTime(ctx context.Context) (time.Time, error) {
 	status, body, err := m.read(ctx, terminationPath)
 	if err == nil && (status == http.StatusUnauthorized || status == http.StatusForbidden) && m.token != "" {
-		m.token = "" // the service has forgotten it
+		m.token = "" // the service no longer accepts it
 		status, body, err = m.read(ctx, terminationPath)
 	}
 	switch {
@@ -81,7 +81,7 @@ func (m *metadataClient) terminationTime(ctx context.Context) (time.Time, error)
 	return deadline.UTC(), nil
 }
 
-// read asks with a token (IMDSv2) or, where none is to be had, without (IMDSv1).
+// read requests the path with a token (IMDSv2) or, where the service gives none, without (IMDSv1).
 func (m *metadataClient) read(ctx context.Context, path string) (status int, body string, err error) {
 	if m.token == "" || !m.now().Before(m.renewAt) {
 		m.renewToken(ctx)
@@ -93,7 +93,8 @@ func (m *metadataClient) read(ctx context.Context, path string) (status int, bod
 	return m.do(ctx, http.MethodGet, path, headers)
 }
 
-// renewToken leaves the token empty where none is to be had, for whatever reason: a service that needs one says so.
+// renewToken leaves the token empty where the service gives none, for whatever reason. A service that requires a token then
+// refuses the request.
 func (m *metadataClient) renewToken(ctx context.Context) {
 	m.token = ""
 	status, body, err := m.do(ctx, http.MethodPut, tokenPath, map[string]string{tokenTTLHeader: strconv.Itoa(int(tokenTTL.Seconds()))})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// metric is one number in Prometheus' text format. The client library would make the process a quarter larger.
+// metric is one number in Prometheus' text format. Prometheus' client library would make the process a quarter larger.
 type metric struct {
 	name, kind, help string
 	value            atomic.Int64
@@ -20,7 +20,7 @@ var (
 	}
 	metadataFailures = &metric{
 		name: "gpu_spot_agent_metadata_failures_total", kind: "counter",
-		help: "Looks at the instance metadata that told nothing.",
+		help: "Polls of the instance metadata that failed.",
 	}
 	nodeFailures = &metric{
 		name: "gpu_spot_agent_node_failures_total", kind: "counter",

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// nodeTimeout bounds one request, so that an API server that hangs costs no more than a retry.
+	// nodeTimeout bounds one request, so that an API server that does not answer costs no more than a retry.
 	nodeTimeout = 5 * time.Second
-	// maxNodeBody is far above the size of any Node: etcd takes no larger objects.
+	// maxNodeBody is above the size of any Node: etcd stores no larger objects.
 	maxNodeBody = 2 << 20
 )
 
-// restNode speaks to the API server without the typed clientset, which would cost more memory than all the rest.
+// restNode reads and writes the Node without the typed clientset, which would take more memory than the rest of the process.
 type restNode struct {
 	client *http.Client
 	url    string
@@ -32,7 +32,7 @@ type restNode struct {
 func newRESTNode(config *rest.Config, name string) (*restNode, error) {
 	config = rest.CopyConfig(config)
 	config.Timeout = nodeTimeout
-	// A connection of HTTP/1.1 ends with the request that timed out on it, where one of HTTP/2 would be used on.
+	// A connection of HTTP/1.1 is closed when a request on it times out. One of HTTP/2 would be used again.
 	config.NextProtos = []string{"http/1.1"}
 	config.UserAgent = "gpu-spot-node-agent"
 	client, err := rest.HTTPClientFor(config)
@@ -72,7 +72,7 @@ func (n *restNode) annotate(ctx context.Context, annotations map[string]*string,
 	return err
 }
 
-// do returns the body of a success; the error for any other answer is an *apierrors.StatusError.
+// do returns the body of a reply with status 200. For other replies it returns an *apierrors.StatusError.
 func (n *restNode) do(ctx context.Context, method string, what part, patch []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, n.url, bytes.NewReader(patch))
 	if err != nil {
@@ -95,7 +95,7 @@ func (n *restNode) do(ctx context.Context, method string, what part, patch []byt
 		return body, nil
 	}
 	failure := &apierrors.StatusError{}
-	if json.Unmarshal(body, &failure.ErrStatus) != nil || failure.ErrStatus.Code == 0 { // of something in between
+	if json.Unmarshal(body, &failure.ErrStatus) != nil || failure.ErrStatus.Code == 0 { // not from the API server, but from a proxy
 		failure.ErrStatus = metav1.Status{
 			Status: metav1.StatusFailure, Code: int32(response.StatusCode),
 			Message: fmt.Sprintf("status %d: %.200s", response.StatusCode, body),

@@ -20,31 +20,31 @@ import (
 const (
 	maxRequestBody = 4096
 	maxHeaderBytes = 8192
-	// recordTimeout is how long an acknowledgement may take to be written. Whoever brings it tries again.
+	// recordTimeout is how long writing an acknowledgement may take. After it the caller has to try again.
 	recordTimeout = 10 * time.Second
 	shutdownGrace = 2 * time.Second
 	idleTimeout   = 30 * time.Second
 
 	maxConnections, maxConnectionsOfCaller = 512, 32
 
-	// Requests of one pod, per second. A process that waits for a notice asks every two seconds, and a pod has some dozens
-	// of them at most.
+	// Requests of one pod. A process that waits for a notice asks every two seconds, and a pod has a few dozen processes at
+	// most.
 	requestsPerSecond, requestsBurst = 20, 100
-	// Requests of the node itself and of all pods on its network, which cannot be told apart.
+	// Requests of the node itself and of all pods on its network, which have the same address.
 	hostRequestsPerSecond, hostRequestsBurst = 500, 2500
-	// Acknowledgements of one pod, or of one request from the node's own address. Each may be a write to the Node.
+	// Acknowledgements of one pod, or for one request from the node's own address. Each may need a write to the Node.
 	acknowledgementsPerSecond, acknowledgementsBurst = 1, 20
 )
 
 // reclaimAnswer is the answer to GET /v1/reclaim. Both are null while there is no notice.
 type reclaimAnswer struct {
-	// Deadline is when the node goes, RFC 3339 UTC.
+	// Deadline is when the instance is released, RFC 3339 UTC.
 	Deadline *time.Time `json:"deadline"`
-	// SecondsLeft is not below 0.
+	// SecondsLeft is never below 0.
 	SecondsLeft *int64 `json:"seconds_left"`
 }
 
-// handler serves the pods of the node, and whoever asks for health and metrics.
+// handler serves the pods of the node, and health and metrics.
 func (a *agent) handler(allowed guard) http.Handler {
 	requests := &limits{callers.NewRates(requestsPerSecond, requestsBurst), callers.NewRates(hostRequestsPerSecond, hostRequestsBurst)}
 	acknowledgements := callers.NewRates(acknowledgementsPerSecond, acknowledgementsBurst)
@@ -68,64 +68,65 @@ func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(answer) // whoever asked may have gone
+	_ = json.NewEncoder(w).Encode(answer) // fails only where the caller has closed the connection
 }
 
-// serveAcknowledgement answers 204 when the acknowledgement stands on the Node and not before, 409 where it is not awaited
-// from the caller, and 503 where it could not be written and is to be brought again.
+// serveAcknowledgement answers 204 once the acknowledgement is written on the Node, 409 where it is not awaited from the caller,
+// and 503 where it could not be written and has to be sent again.
 func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, caller string, limits *callers.Rates) {
-	said, status, err := readAcknowledgement(w, r)
+	sent, status, err := readAcknowledgement(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), status)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), recordTimeout)
 	defer cancel()
-	if err = a.refuse(ctx, said, caller); err == nil {
-		if !limits.Allow(caller+"/"+said.ID, a.clock.Now()) {
+	logger := klog.FromContext(ctx).WithValues("caller", caller, "id", sent.ID, "pod", klog.KRef(sent.Namespace, sent.Pod))
+	if err = a.awaited.refuse(ctx, sent, caller); err == nil {
+		if !limits.Allow(caller+"/"+sent.ID, a.clock.Now()) {
 			http.Error(w, "too many acknowledgements at once", http.StatusTooManyRequests)
 			return
 		}
-		err = a.record(ctx, said, caller)
+		err = a.record(ctx, sent, caller)
 	}
 	switch {
 	case err == nil:
 		acknowledged.value.Add(1)
-		klog.InfoS("A checkpoint was saved", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		logger.Info("Recorded an acknowledgement")
 		w.WriteHeader(http.StatusNoContent)
-	case errors.Is(err, errNotAsked), errors.Is(err, errNameless):
+	case errors.Is(err, errNotAwaited), errors.Is(err, errNeedsID):
 		refused.value.Add(1)
-		klog.V(1).InfoS("An acknowledgement is not awaited", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		logger.V(1).Info("Refused an acknowledgement that is not awaited")
 		http.Error(w, err.Error(), http.StatusConflict)
 	default:
 		nodeFailures.value.Add(1)
-		klog.ErrorS(err, "An acknowledgement was not recorded", "caller", caller, "id", said.ID, "pod", klog.KRef(said.Namespace, said.Pod))
+		logger.Error(err, "Recording an acknowledgement failed")
 		http.Error(w, "the acknowledgement could not be recorded, try again", http.StatusServiceUnavailable)
 	}
 }
 
-// readAcknowledgement returns the status to answer with where there is an error.
-func readAcknowledgement(w http.ResponseWriter, r *http.Request) (said acknowledgement, status int, err error) {
+// readAcknowledgement returns the acknowledgement in the request, or an error and the status to answer with.
+func readAcknowledgement(w http.ResponseWriter, r *http.Request) (sent acknowledgement, status int, err error) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequestBody))
 	decoder.DisallowUnknownFields()
-	err = decoder.Decode(&said)
+	err = decoder.Decode(&sent)
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		return said, http.StatusRequestEntityTooLarge, err
+		return sent, http.StatusRequestEntityTooLarge, err
 	}
 	if err == nil {
-		err = said.validate()
+		err = sent.validate()
 	}
-	return said, http.StatusBadRequest, err
+	return sent, http.StatusBadRequest, err
 }
 
-// guard says who may ask and speak.
+// guard returns whether the caller is answered.
 type guard func(caller netip.Addr) bool
 
-// limits are those of each pod, and of the node's own address.
+// limits are the rate limits of each pod, and of the node's own address.
 type limits struct{ pods, host *callers.Rates }
 
-// only refuses callers that belong to another node, and those that ask too often. It tells the handler who calls: an
-// address, or api.CallerHost for the node itself and the pods on its network.
+// only refuses callers of another node and callers that ask too often. It passes the handler the caller: an address, or
+// api.CallerHost for the node itself and the pods on its network.
 func (a *agent) only(allowed guard, limits *limits, handle func(w http.ResponseWriter, r *http.Request, caller string)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		remote, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -150,8 +151,8 @@ func (a *agent) only(allowed guard, limits *limits, handle func(w http.ResponseW
 	}
 }
 
-// localAddress is the one at which the request came in. Linux gives it to whoever calls it from the same network namespace,
-// and a pod with a network of its own has another.
+// localAddress returns the address at which the request was received. A caller in the same network namespace has the same
+// address, since Linux uses it as the source of such connections. A pod with a network of its own has another.
 func localAddress(r *http.Request) netip.Addr {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if tcp, ok := local.(*net.TCPAddr); ok {
@@ -160,8 +161,8 @@ func localAddress(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// podOfThisNode goes by the addresses that this node gives its pods. They are unknown where pods have addresses of the
-// VPC, as with Terway, and until the Node was read: then it lets everybody in.
+// podOfThisNode returns whether the caller is in the pod network of the Node. It returns true for every caller while that
+// network is unknown: until the Node was read, and where pods have addresses of the VPC, as with Terway.
 func (a *agent) podOfThisNode(caller netip.Addr) bool {
 	a.mu.Lock()
 	self := a.self
@@ -169,18 +170,18 @@ func (a *agent) podOfThisNode(caller netip.Addr) bool {
 	if self == nil {
 		return true
 	}
-	told := false
+	known := false
 	for _, cidr := range self.Spec.PodCIDRs {
 		if prefix, err := netip.ParsePrefix(cidr); err == nil {
-			if told = true; prefix.Contains(caller) {
+			if known = true; prefix.Contains(caller) {
 				return true
 			}
 		}
 	}
-	return !told
+	return !known
 }
 
-// among lets in who is in one of the networks.
+// among returns a guard that answers callers in one of the networks.
 func among(networks []netip.Prefix) guard {
 	return func(caller netip.Addr) bool {
 		for _, network := range networks {

@@ -49,7 +49,7 @@ func TestPodsAreToldTheDeadlineAndTheSecondsLeft(t *testing.T) {
 		"the end is now": {morning.Add(-time.Minute), `{"deadline": "2026-01-05T08:59:00Z", "seconds_left": 0}`},
 	} {
 		p := newPods()
-		p.learn(c.deadline)
+		p.learn(t.Context(), c.deadline)
 		answer := p.ask("127.0.0.1", "GET", "/v1/reclaim", "")
 		assert.Equal(t, 200, answer.Code, name)
 		assert.Equal(t, "application/json", answer.Header().Get("Content-Type"), name)
@@ -182,10 +182,10 @@ func TestTooManyQuestionsOfTheNodeItselfAreRefused(t *testing.T) {
 
 func TestMetricsTellTheDeadline(t *testing.T) {
 	p := newPods()
-	p.learn(morning)
+	p.learn(t.Context(), morning)
 	answer := p.ask("10.0.0.9", "GET", "/metrics", "").Body.String()
 	assert.Contains(t, answer, "# TYPE gpu_spot_agent_notice_deadline_timestamp_seconds gauge\ngpu_spot_agent_notice_deadline_timestamp_seconds 1767603600\n")
-	p.learn(time.Time{})
+	p.learn(t.Context(), time.Time{})
 	assert.Contains(t, p.ask("10.0.0.9", "GET", "/metrics", "").Body.String(), "gpu_spot_agent_notice_deadline_timestamp_seconds 0\n")
 }
 
