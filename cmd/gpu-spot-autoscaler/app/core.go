@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/pricing"
 )
 

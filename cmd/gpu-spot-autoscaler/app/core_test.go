@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 

@@ -25,7 +25,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )

@@ -33,7 +33,7 @@ var replaced = sets.New("EnforceNodeGroupMinSize", "MaxBinpackingTime", "ScaleDo
 // Autoscaler with other flags, too.
 func TestEveryFlagIsServedOrRefused(t *testing.T) {
 	set := settingsOfCore(t)
-	core, ours := sourceOfCore(t), source(t, "../..")+source(t, "../../../../cloudprovider/ess/processors")
+	core, ours := sourceOfCore(t), source(t, "../..")+source(t, "../../../../cloudprovider/processors")
 	reads := func(text, setting string) bool {
 		return regexp.MustCompile(`\.` + setting + `\b`).MatchString(text)
 	}
