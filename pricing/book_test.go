@@ -216,17 +216,17 @@ func TestNothingWaitsForASlowMarket(t *testing.T) {
 	})
 }
 
-func TestAwaitFirstLook(t *testing.T) {
+func TestAwaitFirstLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &market{hold: make(chan struct{}), spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 1, 9)}}}
 		b := running(t, m, spotIn("a"), Offering{InstanceType: a10, Zone: "a"})
 		brief, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		assert.ErrorIs(t, b.AwaitFirstLook(brief), context.DeadlineExceeded)
+		assert.ErrorIs(t, b.AwaitFirstLookup(brief), context.DeadlineExceeded)
 		close(m.hold)
-		require.NoError(t, b.AwaitFirstLook(t.Context()), "a look in vain is a look")
+		require.NoError(t, b.AwaitFirstLookup(t.Context()), "a lookup that fails is a lookup")
 		assertPrice(t, b, spotIn("a"), 1)
-		require.NoError(t, NewBook(BookOptions{}).AwaitFirstLook(t.Context()), "where nothing is wanted nothing is awaited")
+		require.NoError(t, NewBook(BookOptions{}).AwaitFirstLookup(t.Context()), "where nothing is wanted nothing is awaited")
 	})
 }
 

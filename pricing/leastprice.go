@@ -18,50 +18,42 @@ import (
 // LeastPriceName is the name of the expander, for --expander.
 const LeastPriceName = "least-price"
 
-// Decision is why an option was chosen.
+// Decision explains why an option was chosen.
 type Decision struct {
 	Chosen Candidate
-	// RunnerUp is nil where there was no choice.
+	// RunnerUp is the second best option. It is nil if there was one option only.
 	RunnerUp *Candidate
-	// Alternatives are the options that were not chosen.
+	// Alternatives is the number of options that were not chosen.
 	Alternatives int
 }
 
-// Candidate is an option in numbers.
+// Candidate is an option with its cost.
 type Candidate struct {
-	// NodeGroup is the id of the group that would grow, by Nodes, to help Pods.
+	// NodeGroup is the id of the group that would grow by Nodes, for so many Pods.
 	NodeGroup   string
 	Nodes, Pods int
-	// GPUs and CPUs are what the pods ask for.
+	// GPUs and CPUs are what the pods request together.
 	GPUs, CPUs float64
-	// Price is the market's for all the nodes together per hour; it is 0 where Priced is false.
+	// Price is the market price of all the nodes together per hour. It is 0 if Priced is false.
 	Price  float64
 	Priced bool
-	// Currency is that of Price; empty where it is not known.
+	// Currency is that of Price, or "" if it is not known.
 	Currency string
-	// Surcharge is the part by which the price counts for more, because instances are being reclaimed.
-	Surcharge float64
+	// InterruptionPenalty is the share of the price that is added to it in comparisons, because instances of the offering are
+	// being reclaimed.
+	InterruptionPenalty float64
 }
 
-// Cost is the price per GPU-hour asked for, or per CPU-hour where the pods ask for no GPUs. Pods that ask for nothing
-// cost what the nodes do.
-func (c Candidate) Cost() float64 {
-	switch {
-	case c.GPUs > 0:
-		return c.Price / c.GPUs
-	case c.CPUs > 0:
-		return c.Price / c.CPUs
-	}
-	return c.Price
-}
+// Cost returns the price per GPU-hour requested; see the function Cost.
+func (c Candidate) Cost() float64 { return Cost(c.Price, Demand{GPUs: c.GPUs, CPUs: c.CPUs}) }
 
-// expected is the cost by which candidates are compared.
-func (c Candidate) expected() float64 { return c.Cost() * (1 + c.Surcharge) }
+// comparedCost returns the cost by which candidates are compared.
+func (c Candidate) comparedCost() float64 { return WithPenalty(c.Cost(), c.InterruptionPenalty) }
 
-// String is a line for logs and Events.
+// String returns a line for logs and Events.
 func (c Candidate) String() string {
 	line := fmt.Sprintf("%s: %d nodes", c.NodeGroup, c.Nodes)
-	if c.Pods > 0 { // there are none where a pool is bought up to its minimum
+	if c.Pods > 0 { // a pool is bought up to its minimum size without pods
 		line += fmt.Sprintf(" for %d pods", c.Pods)
 	}
 	switch {
@@ -74,13 +66,13 @@ func (c Candidate) String() string {
 	default:
 		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
-	if c.Surcharge > 0 {
-		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", 1+c.Surcharge)
+	if c.InterruptionPenalty > 0 {
+		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", WithPenalty(1, c.InterruptionPenalty))
 	}
 	return line
 }
 
-// Amount is a sum of money as people are told of it.
+// Amount returns a sum of money as text for logs and Events.
 func Amount(amount float64, currency string) string {
 	if currency == "" {
 		return fmt.Sprintf("%.3f", amount)
@@ -88,15 +80,15 @@ func Amount(amount float64, currency string) string {
 	return fmt.Sprintf("%.3f %s", amount, currency)
 }
 
-// marketPricer is a PricingModel that knows the price without its surcharge, and its currency. Model is one.
+// marketPricer is a PricingModel that knows the price without the interruption penalty, and its currency. Model is one.
 type marketPricer interface {
 	MarketPrice(node *apiv1.Node) (perHour float64, known bool)
 	Currency() string
 }
 
-// LeastPrice is an expander for Cluster Autoscaler. It chooses the option that costs least for what it helps; among
-// equals that with fewer nodes, then more pods, then the first by id, so that equal input gives equal decisions.
-// An option without a known price is only chosen where there is no other.
+// LeastPrice is an expander for Cluster Autoscaler. It chooses the option of the lowest cost for its pods, and among equals the one
+// with fewer nodes, then with more pods, then the first by id, so that equal input gives equal decisions. An option without a
+// known price is chosen only if there is no other.
 type LeastPrice struct {
 	model   cloudprovider.PricingModel
 	clock   clock.PassiveClock
@@ -108,7 +100,7 @@ var (
 	_ expander.Strategy = (*LeastPrice)(nil)
 )
 
-// NewLeastPrice returns the expander. It calls explain, which may be nil, with each decision.
+// NewLeastPrice returns the expander. It calls explain with each decision; explain may be nil.
 func NewLeastPrice(model cloudprovider.PricingModel, clk clock.PassiveClock, explain func(Decision)) *LeastPrice {
 	if explain == nil {
 		explain = func(Decision) {}
@@ -116,7 +108,7 @@ func NewLeastPrice(model cloudprovider.PricingModel, clk clock.PassiveClock, exp
 	return &LeastPrice{model: model, clock: clk, explain: explain}
 }
 
-// BestOptions returns the best option alone, or nil where there are no options.
+// BestOptions returns the best option alone, or nil if there are no options.
 func (l *LeastPrice) BestOptions(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) []expander.Option {
 	if best := l.BestOption(options, nodeInfos); best != nil {
 		return []expander.Option{*best}
@@ -124,7 +116,7 @@ func (l *LeastPrice) BestOptions(options []expander.Option, nodeInfos map[string
 	return nil
 }
 
-// BestOption returns the best option, or nil where there are none.
+// BestOption returns the best option, or nil if there are none.
 func (l *LeastPrice) BestOption(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) *expander.Option {
 	if len(options) == 0 {
 		return nil
@@ -150,43 +142,43 @@ func (l *LeastPrice) BestOption(options []expander.Option, nodeInfos map[string]
 }
 
 func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*framework.NodeInfo) Candidate {
-	needs := demandOf(option.Pods...)
-	c := Candidate{NodeGroup: option.NodeGroup.Id(), Nodes: option.NodeCount, Pods: len(option.Pods), GPUs: needs.gpus, CPUs: needs.cpu}
+	demand := DemandOf(option.Pods...)
+	c := Candidate{NodeGroup: option.NodeGroup.Id(), Nodes: option.NodeCount, Pods: len(option.Pods), GPUs: demand.GPUs, CPUs: demand.CPUs}
 	info := nodeInfos[c.NodeGroup]
 	if info == nil || info.Node() == nil {
-		klog.V(2).InfoS("An option has no node template and is ranked last", "nodeGroup", c.NodeGroup)
+		klog.V(2).InfoS("Option has no node template and is ranked last", "nodeGroup", c.NodeGroup)
 		return c
 	}
 	now := l.clock.Now()
 	price, err := l.model.NodePrice(info.Node(), now, now.Add(time.Hour))
 	if err != nil {
-		klog.V(2).InfoS("An option has no price and is ranked last", "nodeGroup", c.NodeGroup, "err", err)
+		klog.V(2).InfoS("Option has no price and is ranked last", "nodeGroup", c.NodeGroup, "err", err)
 		return c
 	}
 	c.Price, c.Priced = price*float64(option.NodeCount), true
 	if model, ok := l.model.(marketPricer); ok {
 		c.Currency = model.Currency()
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
-			c.Price, c.Surcharge = market*float64(option.NodeCount), price/market-1
+			c.Price, c.InterruptionPenalty = market*float64(option.NodeCount), price/market-1
 		}
 	}
 	return c
 }
 
-// better orders candidates, the best first. Options for GPU pods go before those for others: their costs cannot be
-// compared, and the others have their turn in the next loop.
+// better orders candidates, the best first. Options for GPU pods come before those for other pods: their costs cannot be compared,
+// and the other pods are bought for in the next loop.
 func better(a, b Candidate) int {
 	return cmp.Or(
 		first(a.Priced, b.Priced),
 		first(a.GPUs > 0, b.GPUs > 0),
-		cmp.Compare(rounded(a.expected()), rounded(b.expected())),
+		cmp.Compare(rounded(a.comparedCost()), rounded(b.comparedCost())),
 		cmp.Compare(a.Nodes, b.Nodes),
 		cmp.Compare(b.Pods, a.Pods),
 		cmp.Compare(a.NodeGroup, b.NodeGroup),
 	)
 }
 
-// rounded forgets what sums of floats differ in by accident, so that equals are equal.
+// rounded removes rounding errors of floating-point sums, so that equal costs are equal.
 func rounded(cost float64) float64 { return math.Round(cost * 1e6) }
 
 func first(a, b bool) int {

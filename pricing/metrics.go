@@ -22,11 +22,11 @@ var (
 		"Offerings whose price is unknown or older than --price-max-age, so that nothing is bought of them under a cap.", nil, nil)
 )
 
-// published is the book that runs; its prices are read when they are scraped, so that ages are right and offerings
-// that are gone vanish.
+// published is the book that runs. Its prices are read when metrics are scraped, so that ages are right and offerings that are gone
+// disappear.
 var published atomic.Pointer[Book]
 
-// RegisterMetrics makes this package's metrics known to r. It panics where they are already known, as MustRegister does.
+// RegisterMetrics registers the metrics of this package. It panics if they are already registered.
 func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(refreshErrors, bookCollector{}) }
 
 type bookCollector struct{}
@@ -44,11 +44,12 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 	if book == nil {
 		return
 	}
+	freshSince := book.freshSince()
 	book.mu.RLock()
 	defer book.mu.RUnlock()
 	stale := 0
 	for o := range book.wanted {
-		if _, fresh := book.freshPrice(o); !fresh {
+		if _, fresh := book.prices.of(o, freshSince); !fresh {
 			stale++
 		}
 		found, ok := book.prices.exactly(o, ever)

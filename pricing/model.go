@@ -11,40 +11,42 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// noSpot is the value of api.LabelSpotStrategy on nodes that were bought on demand.
+// noSpot is the value of api.LabelSpotStrategy on on-demand nodes.
 const noSpot = "NoSpot"
 
-// ErrNoPrice is the error of what has no known price.
+// ErrNoPrice is returned for a node or a pod without a known price.
 var ErrNoPrice = errors.New("no price is known")
 
 // Prices are what the Model needs of a Book.
 type Prices interface {
 	Price(Offering) (float64, bool)
 	Known() map[Offering]float64
-	// Currency is that of all prices; empty while it is not known.
+	// Currency returns the currency of all prices, or "" while it is not known.
 	Currency() string
 }
 
-// Shape is what an instance type consists of.
+// Shape is the size of an instance type.
 type Shape struct {
 	VCPU      float64
 	MemoryGiB float64
 	GPUs      float64
 }
 
-// ModelConfig is what a Model is made of. Prices is required.
+// ModelConfig configures a Model. Prices is required.
 type ModelConfig struct {
 	Prices Prices
-	// Shape tells an instance type's shape, as far as it is known. Without it pods have no price.
+	// Shape returns the shape of an instance type, and false if it is not known. Without it pods have no price.
 	Shape func(instanceType string) (Shape, bool)
-	// Candidates are the offerings that a node which names no type or no zone may turn out to be. Without it, or where
-	// it returns none, they are the known ones that agree with the node's labels.
+	// Candidates returns the offerings that a node may belong to which has no label for its instance type or its zone. Without
+	// it, or if it returns none, they are the known ones that match the node's labels.
 	Candidates func(*apiv1.Node) []Offering
-	// Surcharge is the part by which an offering's price counts for more, for a risk that the market does not price. Optional.
-	Surcharge func(Offering) float64
+	// InterruptionPenalty returns the share of an offering's price to add to it, because its instances are likely to be
+	// reclaimed soon, which the market does not price. Optional.
+	InterruptionPenalty func(Offering) float64
 }
 
-// Model prices nodes and pods. It is safe for concurrent use if what it is made of is, and never touches the network.
+// Model prices nodes and pods. It is safe for concurrent use if the functions of its configuration are. It makes no calls to the
+// cloud.
 type Model struct {
 	config ModelConfig
 }
@@ -54,42 +56,42 @@ var _ cloudprovider.PricingModel = (*Model)(nil)
 // NewModel returns a model.
 func NewModel(config ModelConfig) *Model { return &Model{config: config} }
 
-// NodePrice is the price of running a node for a time, by its labels, with the surcharge. A node that does not say which
-// offering it will be costs what the dearest one does. The error is ErrNoPrice where none is known.
+// NodePrice returns the price of running a node for a time, by its labels, with the interruption penalty. For a node that may belong
+// to several offerings it returns the highest of their prices. The error is ErrNoPrice if no price is known.
 func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, error) {
-	perHour, ok := m.perHour(node, m.config.Surcharge)
+	perHour, ok := m.perHour(node, m.config.InterruptionPenalty)
 	if !ok {
 		return 0, fmt.Errorf("node %s (%s in %q): %w", node.Name, node.Labels[apiv1.LabelInstanceTypeStable], node.Labels[apiv1.LabelTopologyZone], ErrNoPrice)
 	}
 	return perHour * hours(start, end), nil
 }
 
-// Currency is that of the prices; empty while it is not known.
+// Currency returns the currency of the prices, or "" while it is not known.
 func (m *Model) Currency() string { return m.config.Prices.Currency() }
 
-// MarketPrice is NodePrice for an hour, without the surcharge; false where it is unknown.
+// MarketPrice returns NodePrice for an hour, without the interruption penalty. It returns false if no price is known.
 func (m *Model) MarketPrice(node *apiv1.Node) (float64, bool) { return m.perHour(node, nil) }
 
-func (m *Model) perHour(node *apiv1.Node, surcharge func(Offering) float64) (float64, bool) {
-	if surcharge == nil {
-		surcharge = func(Offering) float64 { return 0 }
+func (m *Model) perHour(node *apiv1.Node, penalty func(Offering) float64) (float64, bool) {
+	if penalty == nil {
+		penalty = func(Offering) float64 { return 0 }
 	}
 	o := offeringOf(node)
 	candidates := m.candidates(node, o)
 	if candidates == nil {
 		price, ok := m.config.Prices.Price(o)
-		return price * (1 + surcharge(o)), ok
+		return WithPenalty(price, penalty(o)), ok
 	}
 	var dearest float64
 	for _, candidate := range candidates {
 		if price, ok := m.config.Prices.Price(candidate); ok {
-			dearest = max(dearest, price*(1+surcharge(candidate)))
+			dearest = max(dearest, WithPenalty(price, penalty(candidate)))
 		}
 	}
 	return dearest, dearest > 0
 }
 
-// candidates is nil for a node that is one offering and no other.
+// candidates returns nil for a node that belongs to the offering of its labels.
 func (m *Model) candidates(node *apiv1.Node, o Offering) []Offering {
 	if m.config.Candidates != nil {
 		if candidates := m.config.Candidates(node); len(candidates) > 0 {
@@ -110,7 +112,7 @@ func (m *Model) candidates(node *apiv1.Node, o Offering) []Offering {
 	return candidates
 }
 
-// offeringOf reads a node's labels. Our own label on how it was bought wins over ACK's.
+// offeringOf returns the offering that a node's labels say. Our own label for the purchase option takes precedence over ACK's.
 func offeringOf(node *apiv1.Node) Offering {
 	labels := node.Labels
 	strategy := labels[api.LabelSpotStrategy]
@@ -125,13 +127,13 @@ func offeringOf(node *apiv1.Node) Offering {
 	return o
 }
 
-// PodPrice is the least that running a pod for a time could cost: its share of the offering that is cheapest for it,
-// filled to the brim with such pods. The error is ErrNoPrice where no offering suits it.
+// PodPrice returns the least that running a pod for a time could cost: its share of an instance of the cheapest offering, if that
+// is full of such pods. The error is ErrNoPrice if no offering suits the pod.
 func (m *Model) PodPrice(pod *apiv1.Pod, start, end time.Time) (float64, error) {
-	needs := demandOf(pod)
+	demand := DemandOf(pod)
 	least, found := 0.0, false
 	for o, price := range m.config.Prices.Known() {
-		share, ok := m.share(needs, o.InstanceType)
+		share, ok := m.share(demand, o.InstanceType)
 		if ok && (!found || share*price < least) {
 			least, found = share*price, true
 		}
@@ -142,9 +144,9 @@ func (m *Model) PodPrice(pod *apiv1.Pod, start, end time.Time) (float64, error) 
 	return least * hours(start, end), nil
 }
 
-// share is the part of an instance that a demand takes: of its GPUs where GPUs are asked for, else of CPU or memory,
+// share returns the share of an instance that a demand takes: of its GPUs if GPUs are requested, else of its CPUs or its memory,
 // whichever is more.
-func (m *Model) share(needs demand, instanceType string) (float64, bool) {
+func (m *Model) share(demand Demand, instanceType string) (float64, bool) {
 	if m.config.Shape == nil {
 		return 0, false
 	}
@@ -152,12 +154,12 @@ func (m *Model) share(needs demand, instanceType string) (float64, bool) {
 	switch {
 	case !ok:
 		return 0, false
-	case needs.gpus > 0:
-		return needs.gpus / shape.GPUs, shape.GPUs > 0
+	case demand.GPUs > 0:
+		return demand.GPUs / shape.GPUs, shape.GPUs > 0
 	case shape.VCPU <= 0 || shape.MemoryGiB <= 0:
 		return 0, false
 	}
-	return max(needs.cpu/shape.VCPU, needs.memoryGiB/shape.MemoryGiB), true
+	return max(demand.CPUs/shape.VCPU, demand.MemoryGiB/shape.MemoryGiB), true
 }
 
 func hours(start, end time.Time) float64 { return max(end.Sub(start), 0).Hours() }

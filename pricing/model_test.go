@@ -137,8 +137,8 @@ func TestTimeThatRunsBackwardsCostsNothing(t *testing.T) {
 	assert.Zero(t, price)
 }
 
-func TestSurcharge(t *testing.T) {
-	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, Surcharge: func(o Offering) float64 {
+func TestInterruptionPenalty(t *testing.T) {
+	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, InterruptionPenalty: func(o Offering) float64 {
 		if o.Zone == "a" && o.Spot {
 			return 1
 		}

@@ -3,13 +3,13 @@ package pricing
 // Offering is one way to buy an instance.
 type Offering struct {
 	InstanceType string
-	// Zone may be "" or AnyZone where it is not known beforehand; then the dearest zone counts.
+	// Zone may be "" or AnyZone if it is not known beforehand. The price is then that of the most expensive zone.
 	Zone string
 	// Spot is false for pay-as-you-go.
 	Spot bool
 }
 
-// AnyZone stands for a zone that is not known beforehand, as AnyType does for an instance type.
+// AnyZone is the zone, and AnyType the instance type, of an offering where they are not known beforehand.
 const (
 	AnyZone = "any"
 	AnyType = "any"
@@ -21,7 +21,7 @@ const (
 	purchaseOnDemand = "on-demand"
 )
 
-// PurchaseOption is "spot" or "on-demand".
+// PurchaseOption returns "spot" or "on-demand".
 func (o Offering) PurchaseOption() string {
 	if o.Spot {
 		return purchaseSpot

@@ -2,7 +2,7 @@ package pricing
 
 import "time"
 
-// place is a type in a zone; the zone is "" where a price was quoted for no zone in particular.
+// place is an instance type in a zone. The zone is "" if a price was quoted for no particular zone.
 type place struct{ instanceType, zone string }
 
 // point is a price and when it was seen.
@@ -15,7 +15,7 @@ type point struct {
 type prices struct {
 	// spot and listed come from the spot price history: the market price, and the on-demand list price beside it.
 	spot, listed map[place]point
-	// quoted are on-demand prices asked for, with the account's discounts; they are better than listed ones.
+	// quoted are on-demand prices with the account's discounts. They take precedence over listed ones.
 	quoted map[place]point
 }
 
@@ -23,16 +23,17 @@ func newPrices() prices {
 	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}}
 }
 
-// ever is the time since which every price was seen.
+// ever is a time since which every price was seen.
 var ever time.Time
 
-// of returns the price of the offering, or of what stands in for it, as it was seen at the given time or later.
+// of returns the price of the offering, or of the closest one with a price, that was seen at the given time or later.
 func (p prices) of(o Offering, since time.Time) (float64, bool) {
 	found, ok := p.find(o, since)
 	return found.price, ok
 }
 
-// find prefers what was seen for exactly this offering over what stands in for it.
+// find returns the price of exactly this offering if there is one. Otherwise it returns the on-demand price of a spot offering, and
+// the highest on-demand price in other zones.
 func (p prices) find(o Offering, since time.Time) (point, bool) {
 	if found, ok := p.exactly(o, since); ok {
 		return found, true
@@ -43,7 +44,7 @@ func (p prices) find(o Offering, since time.Time) (point, bool) {
 	return p.dearestOnDemand(o.InstanceType, since)
 }
 
-// exactly is the price of this offering and no other.
+// exactly returns the price of this offering and no other.
 func (p prices) exactly(o Offering, since time.Time) (point, bool) {
 	at := place{o.InstanceType, o.Zone}
 	if o.anyZone() {
@@ -66,8 +67,8 @@ func seen(among map[place]point, at place, since time.Time) (point, bool) {
 	return found, ok && !found.seen.Before(since)
 }
 
-// dearestOnDemand stands in for zones without a price of their own: on-demand prices differ little between the zones
-// of a region.
+// dearestOnDemand returns a price for zones without one of their own: on-demand prices differ little between the zones of a
+// region.
 func (p prices) dearestOnDemand(instanceType string, since time.Time) (point, bool) {
 	if found, ok := dearest(instanceType, p.quoted, since); ok {
 		return found, true

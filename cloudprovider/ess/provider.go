@@ -205,7 +205,7 @@ func New(config Config) (*Provider, error) {
 		poolTallies: map[string]*poolTally{},
 	}
 	p.remover = newRemover(p)
-	p.model = pricing.NewModel(pricing.ModelConfig{Prices: config.Prices, Shape: p.shape, Candidates: p.candidates, Surcharge: p.unrest.surcharge})
+	p.model = pricing.NewModel(pricing.ModelConfig{Prices: config.Prices, Shape: p.shape, Candidates: p.candidates, InterruptionPenalty: p.unrest.surcharge})
 	return p, nil
 }
 

@@ -1,18 +1,16 @@
-// Package processors plugs GPU spot capacity into the extension points of Cluster Autoscaler's core.
+// Package processors plugs GPU spot capacity into the extension points of Cluster Autoscaler's core. It holds what its
+// sub-packages share: which resources are GPUs, and which pods belong to ProvisioningRequests.
 //
-// In the order in which one loop meets them:
+// Each sub-package serves one extension point, and its package comment says where core calls it. In the order in which one
+// iteration of core's loop meets them:
 //
-//   - [Trigger] starts the loop: on a pod nobody could place, on the end of a settle window, on a reclaim notice;
-//   - [DyingNodes] takes nodes under reclaim out of everything the loop sees;
-//   - [GPUReadiness] takes nodes for ready when they offer the GPUs that were promised;
-//   - [Templates] says what a new node of each offering would look like;
-//   - [Hold] keeps back pods whose company is still arriving: half-created jobs and incomplete gangs;
-//   - [NewPodListProcessor] has GPU pods placed before others;
-//   - [ScaleUpEnforcer] removes core's own waits, which Hold made superfluous;
-//   - [GangOrchestrator] buys for one gang at a time, all of it or nothing, for GPU pods and for CPU pods;
-//   - [GPUReserve] keeps CPU pods from buying GPU nodes;
-//   - [CheapestFirst] looks at offerings in the order of what they would cost and stops when no other can be cheaper;
-//   - [PoolLimits] keeps a pool at its minimum size and out of scale-down while it cools down.
+//   - trigger starts the loop: on an unschedulable pod, at the end of a settle window, on a reclaim notice;
+//   - customresources removes reclaiming nodes from the node lists, and decides whether a GPU node is ready;
+//   - templates builds the node template of each offering;
+//   - podlist decides which pods to buy for now: it holds back incomplete gangs, and adds the pods of reclaiming nodes and of
+//     suspended jobs;
+//   - scaleup decides what to buy for those pods, gang by gang, and which offerings to evaluate;
+//   - scaledown decides which nodes may be removed.
 //
-// Core calls all of them from its one loop, so they are not safe for concurrent use unless they say so.
+// Core calls all of them from the goroutine of its loop. They are not safe for concurrent use unless they say so.
 package processors

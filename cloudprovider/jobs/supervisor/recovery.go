@@ -13,7 +13,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
 const (
@@ -318,22 +318,22 @@ func (p *probe) rest(now time.Time, why string, err error) {
 }
 
 // Returning are the gangs that are being tried.
-func (s *Supervisor) Returning() (returning []processors.ReturningGang) {
+func (s *Supervisor) Returning() (returning []podlist.ReturningGang) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, p := range s.probes {
 		if p.gang != nil {
-			returning = append(returning, processors.ReturningGang{Ref: key, Pods: p.gang.pods, Min: p.gang.min})
+			returning = append(returning, podlist.ReturningGang{Ref: key, Pods: p.gang.pods, Min: p.gang.min})
 		}
 	}
-	slices.SortFunc(returning, func(a, b processors.ReturningGang) int {
+	slices.SortFunc(returning, func(a, b podlist.ReturningGang) int {
 		return s.probes[a.Ref].since.Compare(s.probes[b.Ref].since) // who waits longest goes first
 	})
 	return returning
 }
 
 // Fits has the job resumed or grown if enough of the gang would run at once.
-func (s *Supervisor) Fits(ref string, found processors.Placement) {
+func (s *Supervisor) Fits(ref string, found podlist.Placement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.probes[ref]
@@ -361,7 +361,7 @@ func (s *Supervisor) Fits(ref string, found processors.Placement) {
 }
 
 // enough says whether the job can go on with what fits nodes that are ready, and with how many workers.
-func (g *gang) enough(found processors.Placement, now time.Time) (workers int, enough bool) {
+func (g *gang) enough(found podlist.Placement, now time.Time) (workers int, enough bool) {
 	for _, pod := range g.indispensable {
 		if !slices.Contains(found.Ready, pod) {
 			return 0, false

@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
 const (
@@ -72,7 +72,7 @@ type Config struct {
 	Wake func()
 }
 
-// Supervisor implements processors.Supervision. It is safe for concurrent use.
+// Supervisor implements podlist.Supervision. It is safe for concurrent use.
 type Supervisor struct {
 	Config
 	pods  cache.SharedIndexInformer
@@ -91,7 +91,7 @@ type Supervisor struct {
 	probes  map[string]*probe // by the String of the Ref
 }
 
-var _ processors.Supervision = (*Supervisor)(nil)
+var _ podlist.Supervision = (*Supervisor)(nil)
 
 // New makes a supervisor, which knows nothing until it runs. The informers must not have been started.
 func New(config Config) (*Supervisor, error) {

@@ -25,7 +25,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
 // world is a cluster, its jobs and a running supervisor in a synctest bubble.
@@ -192,7 +192,7 @@ func (w *world) loop(ready, coming int) (asked int) {
 	for _, gang := range w.supervisor.Returning() {
 		asked += len(gang.Pods)
 		r := min(ready, len(gang.Pods))
-		w.supervisor.Fits(gang.Ref, processors.Placement{Ready: gang.Pods[:r], Coming: gang.Pods[r:min(r+coming, len(gang.Pods))]})
+		w.supervisor.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods[:r], Coming: gang.Pods[r:min(r+coming, len(gang.Pods))]})
 	}
 	synctest.Wait()
 	return asked

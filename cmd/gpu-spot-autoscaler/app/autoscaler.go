@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
@@ -22,7 +21,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -49,7 +49,8 @@ type parts struct {
 	supervisor *supervisor.Supervisor
 	provider   *ess.Provider
 	core       core.Autoscaler
-	trigger    *processors.Trigger
+	trigger    *trigger.Trigger
+	pods       *podFlow
 	// provisioning is nil unless ProvisioningRequests are enabled.
 	provisioning *provisioning
 }
@@ -118,7 +119,7 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 	defer p.cleanUp(config)
 	// Pods and ProvisioningRequests have turns: what bought nothing may do so in the turn after the next.
 	var last, beforeLast time.Time
-	for productive := true; p.trigger.Wait(ctx, productive) == nil; {
+	for productive := true; p.trigger.Wait(ctx, productive, p.pods.hold.NextWake()) == nil; {
 		beforeLast, last = last, time.Now()
 		loop.RunAutoscalerOnce(p.core, health, last)
 		since := last
@@ -149,7 +150,7 @@ func (p *parts) firstRefresh(ctx context.Context, health *metrics.HealthCheck) e
 func (p *parts) awaitPrices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstPrices)
 	defer cancel()
-	if err := p.prices.AwaitFirstLook(ctx); err != nil {
+	if err := p.prices.AwaitFirstLookup(ctx); err != nil {
 		klog.Warningf("Going on without all prices: %v", err)
 	}
 }
@@ -193,13 +194,16 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 			return nil, err
 		}
 	}
-	pods := newPodFlow(config, p.provisioning, func(node *apiv1.Node) bool { return p.provider.IsDoomed(node) })
-	p.trigger = pods.trigger
+	arrivals := podlist.NewArrivals(config.Clock)
+	p.trigger = trigger.New(trigger.Config{
+		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals,
+		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
+	})
 	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	drains, err := p.buildReclaim(config, kube.Recorder, pods)
+	drains, err := p.buildReclaim(config, kube.Recorder)
 	if err != nil {
 		return nil, err
 	}
@@ -227,18 +231,18 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
-	pods.hold.Supervise(p.supervisor)
+	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {
 		return nil, err
 	}
-	p.core, err = buildCore(config, p, kube, pods, expander, events, snapshotter)
+	p.core, err = buildCore(config, p, kube, p.pods, expander, events, snapshotter)
 	return p, err
 }
 
 // buildReclaim makes the job systems and the controller of reclaims, and returns the client with the budget for what is
 // done to pods.
-func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods *podFlow) (drains kubernetes.Interface, err error) {
+func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder) (drains kubernetes.Interface, err error) {
 	if p.jobs, err = newJobs(config, recorder); err != nil {
 		return nil, err
 	}
@@ -250,7 +254,7 @@ func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder, pods
 		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
 		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
 		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed, OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
-		Problems: p.problems, Jobs: p.jobs, Replaced: pods.evacuees.Settled, ReplaceWait: config.ReclaimReplaceWait,
+		Problems: p.problems, Jobs: p.jobs, Replaced: func(node string) bool { return p.pods.reclaiming.AllPlaced(node) }, ReplaceWait: config.ReclaimReplaceWait,
 	})
 	return drains, err
 }

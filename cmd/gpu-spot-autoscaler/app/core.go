@@ -3,9 +3,7 @@ package app
 import (
 	"fmt"
 	"strings"
-	"time"
 
-	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
@@ -25,26 +23,30 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
+	ourscaleup "gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/pricing"
 )
 
-// podFlow is the way of a pending pod to the orchestrator that buys for it.
+// podFlow is the parts that a pending pod passes on its way to a purchase.
 type podFlow struct {
-	trigger      *processors.Trigger
-	hold         *processors.Hold
-	evacuees     *processors.Evacuees
+	hold         *podlist.Hold
+	reclaiming   *podlist.ReclaimingPods
+	search       *ourscaleup.Search
 	orchestrator scaleup.Orchestrator
-	// fakes keeps Events off pods that exist only to buy ahead of demand; nil unless that is enabled.
-	fakes status.ScaleUpStatusProcessor
+	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
+	injectedPods status.ScaleUpStatusProcessor
 }
 
-func newPodFlow(config *Config, provisioning *provisioning, doomed func(*apiv1.Node) bool) *podFlow {
+// newPodFlow wires the parts. The provisioning and the supervision may be nil.
+func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
 	flow := &podFlow{}
-	chain := processors.NewPodListProcessor()
+	chain := podlist.NewDefault()
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
 		provisioning.extend(chain)
@@ -56,32 +58,38 @@ func newPodFlow(config *Config, provisioning *provisioning, doomed func(*apiv1.N
 			podinjection.NewPodInjectionPodListProcessor(registry), chain,
 			podinjection.NewEnforceInjectedPodsLimitProcessor(config.Autoscaling.PodInjectionLimit),
 		})
-		flow.fakes = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
+		flow.injectedPods = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
-	arrivals, gangs := processors.NewArrivals(config.Clock), &processors.Gangs{}
-	flow.evacuees = processors.NewEvacuees(chain, doomed)
-	flow.hold = processors.NewHold(flow.evacuees, arrivals, gangs, config.Clock, config.SettleWindow)
-	flow.orchestrator = processors.NewGangOrchestrator(processors.NewStagedOrchestrator(inner), gangs, config.Clock)
-	flow.trigger = processors.NewTrigger(processors.TriggerConfig{
-		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals, Waker: flow.hold,
-		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
+	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsDoomed)
+	flow.hold = podlist.NewHold(podlist.Config{
+		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
+	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider))
+	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.hold, config.Clock)
+	if config.Autoscaling.EnforceNodeGroupMinSize {
+		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
+	}
 	return flow
+}
+
+// searchConfig evaluates the offerings by price only if the first of the expanders is least-price. Any other expander chooses by
+// something else, and needs all offerings.
+func searchConfig(config *Config, provider *ess.Provider) ourscaleup.SearchConfig {
+	first, _, _ := strings.Cut(config.Autoscaling.ExpanderNames, ",")
+	return ourscaleup.SearchConfig{
+		Offerings: provider, ByPrice: first == pricing.LeastPriceName, MaxBinpackingTime: config.Autoscaling.MaxBinpackingTime, Clock: config.Clock,
+	}
 }
 
 // buildCore makes Cluster Autoscaler of its own parts and ours.
 func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients, flow *podFlow,
-	best expander.Strategy, events processors.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
+	best expander.Strategy, events templates.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
 	autoscaling := config.Autoscaling
 	handle, err := framework.NewHandle(p.informers, autoscaling.SchedulerConfig, autoscaling.DynamicResourceAllocationEnabled)
 	if err != nil {
 		return nil, fmt.Errorf("simulate the scheduler: %w", err)
 	}
-	deletion, training := simulatoroptions.NewNodeDeleteOptions(autoscaling), processors.NewTrainingStays(p.jobs)
-	scaleUps := flow.orchestrator
-	if autoscaling.EnforceNodeGroupMinSize {
-		scaleUps = processors.NewMinimumOrchestrator(scaleUps, p.provider, config.Clock)
-	}
+	deletion, training := simulatoroptions.NewNodeDeleteOptions(autoscaling), scaledown.NewTrainingPods(p.jobs)
 	opts := core.AutoscalerOptions{
 		AutoscalingOptions:     autoscaling,
 		KubeClient:             config.Kube,
@@ -93,12 +101,12 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 			handle, autoscaling.DynamicResourceAllocationEnabled),
 		ExpanderStrategy:     best,
 		DebuggingSnapshotter: snapshotter,
-		ScaleUpOrchestrator:  scaleUps,
+		ScaleUpOrchestrator:  flow.orchestrator,
 		DeleteOptions:        deletion,
 		DrainabilityRules:    append(rules.Default(deletion), training),
 	}
 	opts.Processors = newProcessors(config, p.provider, flow, events)
-	candidates := processors.NewCandidates(opts.ClusterSnapshot, p.provider, training, deletion, opts.DrainabilityRules, config.Clock)
+	candidates := scaledown.NewCandidates(opts.ClusterSnapshot, p.provider, training, deletion, opts.DrainabilityRules, config.Clock)
 	opts.Processors.ScaleDownNodeProcessor = candidates
 	opts.Processors.ScaleDownCandidatesNotifier.Register(candidates)
 	if p.provisioning != nil {
@@ -118,48 +126,20 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 
 // newProcessors puts ours in the places of core's. Not listed: the processor of --scale-down-delay-type-local, since
 // the cooldown is of a pool.
-func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events processors.EventSink) *caprocessors.AutoscalingProcessors {
+func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events templates.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
-	all.CustomResourcesProcessor = processors.NewDyingNodes(
-		provider, processors.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.hold.BeginLoop)
-	all.TemplateNodeInfoProvider = processors.NewTemplates(provider, events)
+	all.CustomResourcesProcessor = customresources.NewReclaimingNodes(
+		provider, customresources.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.hold.BeginLoop)
+	all.TemplateNodeInfoProvider = templates.New(provider, events)
 	all.PodListProcessor = flow.hold
-	all.ScaleUpEnforcer = processors.ScaleUpEnforcer{}
-	if prefersCheapest(config.Autoscaling.ExpanderNames) {
-		cheapest := processors.NewCheapestFirst(provider, config.Clock)
-		all.NodeGroupListProcessor, all.BinpackingLimiter = cheapest, cheapest
-	}
-	all.NodeGroupListProcessor = processors.NewGPUReserve(provider, all.NodeGroupListProcessor)
-	all.BinpackingLimiter = processors.NewTimeLimit(all.BinpackingLimiter, config.Autoscaling.MaxBinpackingTime, config.Clock)
-	all.ScaleDownSetProcessor = processors.NewPoolLimits(pools{provider, config.Autoscaling.ScaleDownDelayAfterAdd}, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
-	if flow.fakes != nil {
+	all.ScaleUpEnforcer = ourscaleup.Enforcer{}
+	all.NodeGroupListProcessor, all.BinpackingLimiter = flow.search, flow.search
+	all.ScaleDownSetProcessor = scaledown.NewPoolLimits(
+		provider, config.Autoscaling.ScaleDownDelayAfterAdd, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
+	if flow.injectedPods != nil {
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
-			[]status.ScaleUpStatusProcessor{flow.fakes, all.ScaleUpStatusProcessor})
+			[]status.ScaleUpStatusProcessor{flow.injectedPods, all.ScaleUpStatusProcessor})
 	}
-	all.ScaleUpStatusProcessor = processors.NewDiscreet(all.ScaleUpStatusProcessor, flow.evacuees.Injected, processors.Returning)
+	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(all.ScaleUpStatusProcessor, flow.reclaiming.Added, podlist.IsReturning)
 	return all
-}
-
-// prefersCheapest says whether the first of the expanders is least-price. Only then may offerings that cannot be cheaper be
-// left out: any other expander goes by something else, and has to be offered all there are.
-func prefersCheapest(expanders string) bool {
-	first, _, _ := strings.Cut(expanders, ",")
-	return first == pricing.LeastPriceName
-}
-
-// pools shows the provider's pools as scale-down wants to see them.
-type pools struct {
-	provider interface {
-		PoolOf(*apiv1.Node) (ess.PoolStatus, bool)
-	}
-	// cooldown is of pools that have none of their own.
-	cooldown time.Duration
-}
-
-func (p pools) PoolOf(node *apiv1.Node) (processors.Pool, bool) {
-	status, ok := p.provider.PoolOf(node)
-	return processors.Pool{
-		ID: status.ID, Size: status.Size, MinSize: status.MinSize,
-		Cooldown: ptr.Deref(status.Cooldown, p.cooldown), LastScaleUp: status.LastScaleUp,
-	}, ok
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -9,12 +10,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
-func TestOnlyLeastPriceIsSparedDearerOfferings(t *testing.T) {
-	for expanders, spared := range map[string]bool{
+func TestOnlyLeastPriceEvaluatesOfferingsByPrice(t *testing.T) {
+	for expanders, byPrice := range map[string]bool{
 		"least-price":          true,
 		"least-price,random":   true,
 		"priority,least-price": false,
@@ -23,14 +24,19 @@ func TestOnlyLeastPriceIsSparedDearerOfferings(t *testing.T) {
 		"most-pods":            false,
 	} {
 		t.Run(expanders, func(t *testing.T) {
-			config := &Config{Options: &options.Options{Autoscaling: caconfig.AutoscalingOptions{ExpanderNames: expanders}}, Clock: clock.RealClock{}}
+			config := &Config{Options: &options.Options{Autoscaling: caconfig.AutoscalingOptions{
+				ExpanderNames: expanders, MaxBinpackingTime: time.Minute,
+			}}, Clock: clock.RealClock{}}
 			provider, err := ess.New(ess.Config{Clock: config.Clock})
 			require.NoError(t, err)
-			all := newProcessors(config, provider, newPodFlow(config, nil, provider.IsDoomed), nil)
-			require.IsType(t, &processors.TimeLimit{}, all.BinpackingLimiter)
-			_, limited := all.BinpackingLimiter.(*processors.TimeLimit).BinpackingLimiter.(*processors.CheapestFirst)
-			assert.Equal(t, spared, limited)
-			assert.IsType(t, &processors.GPUReserve{}, all.NodeGroupListProcessor, "GPU nodes are reserved with any expander")
+			search := searchConfig(config, provider)
+			assert.Equal(t, byPrice, search.ByPrice)
+			assert.Equal(t, time.Minute, search.MaxBinpackingTime)
+			assert.Same(t, provider, search.Offerings, "GPU nodes are reserved with any expander")
+			flow := newPodFlow(config, nil, provider, podlist.NewArrivals(config.Clock), nil)
+			all := newProcessors(config, provider, flow, nil)
+			assert.Same(t, flow.search, all.NodeGroupListProcessor)
+			assert.Same(t, flow.search, all.BinpackingLimiter)
 		})
 	}
 }

@@ -14,7 +14,12 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
+	"gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/templates"
+	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -66,7 +71,8 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, processors.RegisterMetrics, pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
+		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, customresources.RegisterMetrics, templates.RegisterMetrics, podlist.RegisterMetrics, scaleup.RegisterMetrics, scaledown.RegisterMetrics, trigger.RegisterMetrics,
+		pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

@@ -11,13 +11,13 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/expander/factory"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/pricing"
 )
 
 // newExpander makes the chain of --expander out of Cluster Autoscaler's expanders and ours.
 func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cacontext.AutoscalingKubeClients,
-	events processors.EventSink) (expander.Strategy, error) {
+	events templates.EventSink) (expander.Strategy, error) {
 	model, aErr := provider.Pricing()
 	if aErr != nil {
 		return nil, fmt.Errorf("prices: %w", aErr)
@@ -36,7 +36,7 @@ func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cac
 }
 
 // explainTo tells the operator why an offering was chosen.
-func explainTo(events processors.EventSink) func(pricing.Decision) {
+func explainTo(events templates.EventSink) func(pricing.Decision) {
 	return func(decision pricing.Decision) {
 		reason := "no other can do it for less"
 		if decision.RunnerUp != nil {

@@ -27,7 +27,12 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
+	"gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/templates"
+	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cmd/internal/callers"
 	"gpu-spot-autoscaler/pricing"
@@ -174,7 +179,12 @@ func registerMetrics(perNodeGroup bool) {
 		rpc.RegisterMetrics(registry)
 		problems.RegisterMetrics(registry)
 		ess.RegisterMetrics(registry)
-		processors.RegisterMetrics(registry)
+		customresources.RegisterMetrics(registry)
+		templates.RegisterMetrics(registry)
+		podlist.RegisterMetrics(registry)
+		scaleup.RegisterMetrics(registry)
+		scaledown.RegisterMetrics(registry)
+		trigger.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)
 		jobs.RegisterMetrics(registry)
 		supervisor.RegisterMetrics(registry)

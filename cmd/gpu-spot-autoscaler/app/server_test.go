@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	caconfig "k8s.io/autoscaler/cluster-autoscaler/config"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
@@ -22,10 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
-	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -212,23 +208,4 @@ func TestIdentity(t *testing.T) {
 	two, err := identity()
 	require.NoError(t, err)
 	assert.NotEqual(t, one, two, "two processes on one host are two candidates")
-}
-
-type onePool struct{ ess.PoolStatus }
-
-func (p onePool) PoolOf(*corev1.Node) (ess.PoolStatus, bool) { return p.PoolStatus, true }
-
-func TestPoolsWithoutACooldownHaveThatOfTheFlag(t *testing.T) {
-	for name, test := range map[string]struct {
-		own  *time.Duration
-		want time.Duration
-	}{
-		"none of its own":                    {nil, time.Minute},
-		"its own":                            {ptr.To(time.Second), time.Second},
-		"its own, which is not to cool down": {ptr.To(time.Duration(0)), 0},
-	} {
-		pool, ok := pools{onePool{ess.PoolStatus{ID: "asg", Size: 2, Cooldown: test.own}}, time.Minute}.PoolOf(nil)
-		assert.True(t, ok)
-		assert.Equal(t, processors.Pool{ID: "asg", Size: 2, Cooldown: test.want}, pool, name)
-	}
 }

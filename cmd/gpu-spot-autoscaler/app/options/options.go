@@ -25,7 +25,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -110,7 +110,7 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba's of the region.")
-	fs.DurationVar(&o.SettleWindow, "settle-window", processors.DefaultSettleWindow,
+	fs.DurationVar(&o.SettleWindow, "settle-window", podlist.DefaultSettleWindow,
 		"Buy for pending GPU pods when for so long no other of their kind has appeared, at the latest after five times that. Complete gangs do not wait. 0 turns it off.")
 	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", reclaim.DefaultPollInterval,
 		"How often to ask for instances that are about to be reclaimed. One request each.")

@@ -1,0 +1,62 @@
+package processors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+// IsGPU returns whether the resource is a GPU or a part of one: whole and shared GPUs of ACK, and the resources of other
+// device plugins, such as nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb and amd.com/gpu. The vendor's domain alone does not
+// decide: nvidia.com/hostdev is a network card.
+func IsGPU(name apiv1.ResourceName) bool {
+	if name == api.ResourceGPU || IsSharedGPU(name) {
+		return true
+	}
+	domain, device, _ := strings.Cut(string(name), "/")
+	return device == "gpu" || domain == "nvidia.com" && (strings.HasPrefix(device, "gpu") || strings.HasPrefix(device, "mig-"))
+}
+
+// IsSharedGPU returns whether the resource is one of ACK's own for GPUs, such as aliyun.com/gpu-mem.
+func IsSharedGPU(name apiv1.ResourceName) bool {
+	return strings.HasPrefix(string(name), api.ResourceGPUPrefixACK)
+}
+
+// RequestsGPU returns whether the pod requests a GPU. It is true for every pod that claims devices by Dynamic Resource
+// Allocation: only the driver knows whether they are GPUs.
+func RequestsGPU(pod *apiv1.Pod) bool {
+	requests := func(container apiv1.Container) bool {
+		for name, quantity := range container.Resources.Requests {
+			if IsGPU(name) && !quantity.IsZero() {
+				return true
+			}
+		}
+		return false
+	}
+	return len(pod.Spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(pod.Spec.Containers, requests) || slices.ContainsFunc(pod.Spec.InitContainers, requests)
+}
+
+// GPUDemand returns a key that is equal for pods with equal GPU requests and equal node selectors. It is empty for a pod
+// that requests no GPU. Namespace and owner are not part of the key, because pods of several jobs pack onto the same nodes.
+func GPUDemand(pod *apiv1.Pod) string {
+	var parts []string
+	for name, quantity := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		if IsGPU(name) && !quantity.IsZero() {
+			parts = append(parts, fmt.Sprintf("%s=%s", name, quantity.String()))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	for key, value := range pod.Spec.NodeSelector {
+		parts = append(parts, fmt.Sprintf("%s:%s", key, value))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}

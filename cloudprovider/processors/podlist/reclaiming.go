@@ -1,0 +1,176 @@
+package podlist
+
+import (
+	"sync"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
+	"k8s.io/klog/v2"
+	kubepodutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/ptr"
+)
+
+// ReclaimingPods adds the pods of reclaiming nodes to the unschedulable ones, so that core buys their new nodes at the notice,
+// while the drain goes on. For pods that tolerate every taint, as those of "arena submit etjob --toleration=all" do, there is
+// no other way: however often such a pod is evicted, it fits the reclaiming node again at once, and is never pending.
+//
+// The snapshot contains neither the reclaiming nodes nor their pods, so no pod counts twice. Pods that no controller will
+// recreate are not added, and neither is a terminating pod whose successor exists: the successor is pending itself, or has
+// a place. The scheduler places the successor of a pod on the node that was bought for the pod.
+type ReclaimingPods struct {
+	inner         pods.PodListProcessor
+	isReclaiming  func(*apiv1.Node) bool
+	addedLastLoop sets.Set[types.UID]
+
+	mu sync.RWMutex
+	// unplaced is how many pods of each reclaiming node were left without a place in the last loop.
+	unplaced map[string]int
+}
+
+var _ pods.PodListProcessor = (*ReclaimingPods)(nil)
+
+// NewReclaimingPods returns a processor that calls inner, which places pods on existing and upcoming nodes.
+func NewReclaimingPods(inner pods.PodListProcessor, isReclaiming func(*apiv1.Node) bool) *ReclaimingPods {
+	return &ReclaimingPods{inner: inner, isReclaiming: isReclaiming}
+}
+
+// Process calls inner with the unschedulable pods and those of reclaiming nodes. If those cannot be listed it calls inner
+// without them: an error would keep core from buying at all.
+func (r *ReclaimingPods) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	found, err := r.list(ctx)
+	if err != nil {
+		klog.ErrorS(err, "Cannot list the pods of reclaiming nodes")
+	}
+	r.addedLastLoop = sets.KeySet(found.nodeOf)
+	left, err := r.inner.Process(ctx, append(unschedulable, found.pods...))
+	if err != nil {
+		found.unplaced = nil // no pod was placed
+	}
+	for _, pod := range left {
+		if node, added := found.nodeOf[pod.UID]; added && found.unplaced != nil {
+			found.unplaced[node]++
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unplaced = found.unplaced
+	return left, err
+}
+
+// AllPlaced returns whether the last loop knew that the node is reclaiming, and found a place on existing or upcoming nodes for
+// all of its pods. From then on the node can be drained, and no pod has to wait for a purchase that was not made. It is safe
+// for concurrent use.
+func (r *ReclaimingPods) AllPlaced(node string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	unplaced, known := r.unplaced[node]
+	return known && unplaced == 0
+}
+
+// Added returns whether the last loop added the pod as one of a reclaiming node.
+func (r *ReclaimingPods) Added(pod *apiv1.Pod) bool { return r.addedLastLoop.Has(pod.UID) }
+
+// podsToMove are the pods of the reclaiming nodes in a loop.
+type podsToMove struct {
+	// pods are copies without a node.
+	pods []*apiv1.Pod
+	// nodeOf is the node that each pod is on.
+	nodeOf map[types.UID]string
+	// unplaced has an entry of zero for each reclaiming node.
+	unplaced map[string]int
+}
+
+func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, error) {
+	nodes, err := ctx.AllNodeLister().List()
+	if err != nil {
+		return podsToMove{}, err
+	}
+	unplaced := map[string]int{}
+	for _, node := range nodes {
+		if r.isReclaiming(node) {
+			unplaced[node.Name] = 0
+		}
+	}
+	if len(unplaced) == 0 {
+		return podsToMove{}, nil
+	}
+	all, err := ctx.AllPodLister().List()
+	if err != nil {
+		return podsToMove{}, err
+	}
+	var toMove, terminating []*apiv1.Pod
+	for _, pod := range all {
+		_, reclaiming := unplaced[pod.Spec.NodeName]
+		switch {
+		case !reclaiming || !isRecreated(pod):
+		case pod.DeletionTimestamp == nil:
+			toMove = append(toMove, pod)
+		default:
+			terminating = append(terminating, pod)
+		}
+	}
+	toMove = podutil.FilterRecreatablePods(append(toMove, withoutSuccessor(terminating, all)...))
+	nodeOf := make(map[types.UID]string, len(toMove))
+	for _, pod := range toMove {
+		nodeOf[pod.UID] = pod.Spec.NodeName
+	}
+	copies := notTerminating(copied(podutil.ClearPodNodeNames(toMove)))
+	groupBySpec(ctx, copies)
+	return podsToMove{pods: copies, nodeOf: nodeOf, unplaced: unplaced}, nil
+}
+
+// isRecreated returns whether the pod has not ended, and a controller creates another one when it is gone.
+func isRecreated(pod *apiv1.Pod) bool {
+	return !kubepodutil.IsPodTerminal(pod) && metav1.GetControllerOf(pod) != nil
+}
+
+// withoutSuccessor returns the terminating pods, without as many of each owner as the owner has created pods since the first
+// of them was deleted.
+func withoutSuccessor(terminating, all []*apiv1.Pod) (left []*apiv1.Pod) {
+	since, successors := map[types.UID]time.Time{}, map[types.UID]int{}
+	for _, pod := range terminating {
+		owner, deleted := metav1.GetControllerOf(pod).UID, deletedAt(pod)
+		if first, known := since[owner]; !known || deleted.Before(first) {
+			since[owner] = deleted
+		}
+	}
+	for _, pod := range all {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if deleted, known := since[owner.UID]; known && !pod.CreationTimestamp.Time.Before(deleted) {
+			successors[owner.UID]++
+		}
+	}
+	for _, pod := range terminating {
+		if owner := metav1.GetControllerOf(pod).UID; successors[owner] > 0 {
+			successors[owner]--
+		} else {
+			left = append(left, pod)
+		}
+	}
+	return left
+}
+
+// deletedAt returns when the deletion of the pod was requested. DeletionTimestamp is when its grace period ends.
+func deletedAt(pod *apiv1.Pod) time.Time {
+	return pod.DeletionTimestamp.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+}
+
+// notTerminating clears the deletion of the copies, as their successors will have none.
+func notTerminating(copies []*apiv1.Pod) []*apiv1.Pod {
+	for _, pod := range copies {
+		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
+	}
+	return copies
+}
+
+// CleanUp cleans up the inner processor.
+func (r *ReclaimingPods) CleanUp() { r.inner.CleanUp() }

@@ -1,0 +1,133 @@
+package podlist
+
+import (
+	"maps"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/processors"
+)
+
+// DefaultSettleWindow is how long no new pod of a demand must have appeared before its pods are bought for.
+const DefaultSettleWindow = time.Second
+
+const (
+	// maxSettleWindows limits the wait to so many windows, so that a steady stream of pods cannot starve the first of them.
+	maxSettleWindows = 5
+	// Of a burst of at least burstSize pods, the last one has come when no other follows for burstGaps times the average
+	// time between two of them, and at least for a burstShare-th of the window: controllers create pods in batches.
+	burstSize  = 32
+	burstGaps  = 20
+	burstShare = 5
+)
+
+// settling holds back GPU pods until no other pod with the same GPU demand has arrived for the settle window. The wait ends
+// after five windows at the latest. For a burst that arrives fast, a fifth of the window is enough.
+type settling struct {
+	arrivals *Arrivals
+	clock    clock.PassiveClock
+	window   time.Duration
+	// arrived is when each waiting pod arrived, settled are the pods whose wait is over.
+	arrived map[types.UID]time.Time
+	settled sets.Set[types.UID]
+}
+
+func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duration) *settling {
+	return &settling{arrivals: arrivals, clock: clk, window: window, arrived: map[types.UID]time.Time{}, settled: sets.New[types.UID]()}
+}
+
+// MustSettle returns whether [Hold] would hold back the pod until its settle window ends, as long as that is not zero.
+func MustSettle(pod *apiv1.Pod) bool {
+	gang, _, _ := gangOf(pod)
+	return gang == "" && processors.GPUDemand(pod) != "" && !processors.IsProvisioningRequest(pod)
+}
+
+// batch is the waiting pods of one demand.
+type batch struct {
+	pods          []*apiv1.Pod
+	first, latest time.Time
+}
+
+func (b *batch) add(pod *apiv1.Pod, at time.Time) {
+	b.pods = append(b.pods, pod)
+	if b.first.IsZero() || at.Before(b.first) {
+		b.first = at
+	}
+	if at.After(b.latest) {
+		b.latest = at
+	}
+}
+
+// split returns the pods that need not wait or have waited long enough, the number of the others, and when the first of their
+// settle windows ends. That time is zero if none waits.
+func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int, next time.Time) {
+	batches := map[string]*batch{}
+	for _, pod := range pods {
+		demand := processors.GPUDemand(pod)
+		if demand == "" || s.window <= 0 || s.settled.Has(pod.UID) {
+			passed = append(passed, pod)
+			continue
+		}
+		if batches[demand] == nil {
+			batches[demand] = &batch{}
+		}
+		batches[demand].add(pod, s.arrival(pod))
+	}
+	now := s.clock.Now()
+	for demand, b := range batches {
+		if due := s.due(b); due.After(now) {
+			waiting += len(b.pods)
+			if next.IsZero() || due.Before(next) {
+				next = due
+			}
+			klog.V(2).InfoS("Holding back pods until their settle window ends", "pods", len(b.pods), "demand", demand, "wait", due.Sub(now))
+			continue
+		}
+		for _, pod := range b.pods {
+			s.settled.Insert(pod.UID)
+		}
+		passed = append(passed, b.pods...)
+	}
+	return passed, waiting, next
+}
+
+// due returns when the settle window of the batch ends.
+func (s *settling) due(b *batch) time.Time {
+	due := b.latest.Add(s.pause(len(b.pods), b.latest.Sub(b.first)))
+	if limit := b.first.Add(maxSettleWindows * s.window); limit.Before(due) {
+		return limit
+	}
+	return due
+}
+
+// pause returns for how long no further pod must have arrived, if so many pods arrived within the span.
+func (s *settling) pause(pods int, span time.Duration) time.Duration {
+	if pods < burstSize {
+		return s.window
+	}
+	gap := span / time.Duration(pods-1)
+	return min(s.window, max(s.window/burstShare, burstGaps*gap))
+}
+
+// arrival returns when the informer first saw the pod, or else when the loop did.
+func (s *settling) arrival(pod *apiv1.Pod) time.Time {
+	at, known := s.arrived[pod.UID]
+	if !known {
+		if at, known = s.arrivals.Of(pod); !known {
+			at = s.clock.Now()
+		}
+		s.arrived[pod.UID] = at
+	}
+	return at
+}
+
+// forgetOthers drops the pods that are not pending any more.
+func (s *settling) forgetOthers(pending sets.Set[types.UID]) {
+	maps.DeleteFunc(s.arrived, func(uid types.UID, _ time.Time) bool { return !pending.Has(uid) })
+	s.settled = s.settled.Intersection(pending)
+}

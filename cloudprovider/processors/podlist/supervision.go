@@ -1,0 +1,138 @@
+package podlist
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// Supervision knows the jobs that have waited for too long, and those that are suspended or shrunk until there is room for them.
+// Each loop calls Abandoned, Returning and Fits, in this order. They must not block.
+type Supervision interface {
+	// Abandoned returns whether the pod's job has waited for its maximum wait. Nothing is bought for such a pod any more.
+	Abandoned(pod *apiv1.Pod) bool
+	// Returning returns the pods that jobs would have back if there were room for them.
+	Returning() []ReturningGang
+	// Fits is called for each returning gang with the places that its pods would have.
+	Fits(ref string, found Placement)
+}
+
+// ReturningGang is pods of a job that do not exist. They are placed and bought for as if they did.
+type ReturningGang struct {
+	// Ref is unique among the returning gangs, and stays the same from loop to loop.
+	Ref string
+	// Pods need neither a UID nor a node. They are not changed.
+	Pods []*apiv1.Pod
+	// Min is how many of the pods must have a place at the same time. If fewer can have one, nothing is bought and no node is
+	// kept for them.
+	Min int
+}
+
+// Placement is where the pods of a returning gang would go. The pods are those of the gang, in its order.
+type Placement struct {
+	// Ready are the pods that fit ready nodes, Coming those that fit upcoming nodes. All of them are in Coming as long as the
+	// scheduler might place one of them on a node that is being deleted.
+	Ready, Coming []*apiv1.Pod
+}
+
+const (
+	// returningPrefix starts the UIDs of pods that do not exist.
+	returningPrefix = "returning/"
+	// returningAge is the age of pods that do not exist. It must exceed --new-pod-scale-up-delay.
+	returningAge = time.Hour
+)
+
+// IsReturning returns whether [Hold] added the pod for a suspended or shrunk job. It is safe for concurrent use.
+func IsReturning(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), returningPrefix) }
+
+// suspendedJobs applies a Supervision to the pods of a loop.
+type suspendedJobs struct {
+	supervision Supervision
+	clock       clock.PassiveClock
+
+	// The following is the state of the current loop. atStart are the gangs that returned when it began: their first pods by
+	// reference.
+	atStart map[string]*apiv1.Pod
+	gangs   []ReturningGang
+	// moreNextLoop is whether a gang has to wait for the next loop.
+	moreNextLoop bool
+	// members are the pods that stand in for those of the gangs, by UID.
+	members map[types.UID]member
+}
+
+// member is an index into suspendedJobs.gangs and one into the pods of that gang.
+type member struct{ gang, pod int }
+
+func (s *suspendedJobs) beginLoop() {
+	s.atStart = map[string]*apiv1.Pod{}
+	for _, gang := range s.supervision.Returning() {
+		s.atStart[gang.Ref] = gang.Pods[0]
+	}
+}
+
+// returning returns the gangs that returned before core listed the pods of this loop. A gang returns when its former pods are
+// gone. If they went after the list was made, the list still has them: they occupy the room that the returning pods need, and
+// nodes would be bought that nobody needs.
+func (s *suspendedJobs) returning() []ReturningGang {
+	all := s.supervision.Returning()
+	known := slices.DeleteFunc(slices.Clone(all), func(gang ReturningGang) bool { return s.atStart[gang.Ref] != gang.Pods[0] })
+	s.moreNextLoop = len(known) < len(all)
+	return known
+}
+
+// admit removes abandoned pods, and adds those that would return. They have the lowest priority for which core buys, whatever
+// their own, so that they displace no existing pod.
+func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) []*apiv1.Pod {
+	admitted := make([]*apiv1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		if !s.supervision.Abandoned(pod) {
+			admitted = append(admitted, pod)
+		}
+	}
+	heldPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
+
+	s.gangs, s.members = s.returning(), map[types.UID]member{}
+	created := s.clock.Now().Add(-returningAge)
+	for g, gang := range s.gangs {
+		for i, pod := range gang.Pods {
+			if ptr.Deref(pod.Spec.Priority, 0) < int32(ctx.ExpendablePodsPriorityCutoff) {
+				continue // core buys nothing for such pods
+			}
+			standIn := newStandIn(gang, i)
+			standIn.CreationTimestamp.Time = created.Add(time.Duration(i))
+			standIn.Spec.Priority = ptr.To(int32(ctx.ExpendablePodsPriorityCutoff))
+			s.members[standIn.UID] = member{g, i}
+			admitted = append(admitted, standIn)
+		}
+	}
+	return admitted
+}
+
+// newStandIn returns a pending pod for the gang's i-th. Its gang is the returning one, whatever the pod declares.
+func newStandIn(gang ReturningGang, i int) *apiv1.Pod {
+	pod := gang.Pods[i].DeepCopy()
+	pod.UID = types.UID(fmt.Sprintf("%s%s/%d", returningPrefix, gang.Ref, i))
+	pod.Name = fmt.Sprintf("%s-returning-%d", pod.Name, i) // other pods of the job may have the same name
+	pod.Spec.NodeName, pod.Status = "", apiv1.PodStatus{Phase: apiv1.PodPending}
+	for _, declaration := range gangDeclarations {
+		for _, declared := range []map[string]string{pod.Labels, pod.Annotations} {
+			delete(declared, declaration.name)
+			delete(declared, declaration.size)
+		}
+	}
+	if gang.Min > 1 {
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[gangDeclarations[0].name] = returningPrefix + gang.Ref
+		pod.Annotations[gangDeclarations[0].size] = fmt.Sprint(gang.Min)
+	}
+	return pod
+}

@@ -1,0 +1,11 @@
+package scaledown
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var heldNodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "gpu_spot_scale_down_held_nodes",
+	Help: "Unneeded nodes that the last scale-down left alone, by reason: minimum (of their pool), cooldown, or kept (protected in ESS, or several Nodes say that they are the same instance; counted whether needed or not).",
+}, []string{"reason"})
+
+// RegisterMetrics registers the metrics of this package. It panics if they are already registered.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(heldNodes) }

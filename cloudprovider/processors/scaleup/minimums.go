@@ -1,0 +1,91 @@
+package scaleup
+
+import (
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/estimator"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+)
+
+// Pools knows what pools lack of their minimum size.
+type Pools interface {
+	Shortfalls() []ess.Shortfall
+	// SetMinimums sets the minimum sizes of node groups by id. That of all others is zero.
+	SetMinimums(sizes map[string]int)
+}
+
+// PoolMinimums buys pools up to their minimum size, for --enforce-node-group-min-size. Core does that for each node group alone,
+// but the minimum of a pool applies to the sum over its offerings. So PoolMinimums lets the expander choose the offering of each
+// pool to buy what is missing of, and gives that node group a minimum size while core scales up to minimum sizes. Backoff,
+// resource limits and upcoming nodes are left to core.
+type PoolMinimums struct {
+	scaleup.Orchestrator
+	pools Pools
+	clock clock.PassiveClock
+
+	autoscaling *cacontext.AutoscalingContext
+	registry    *clusterstate.ClusterStateRegistry
+}
+
+var _ scaleup.Orchestrator = (*PoolMinimums)(nil)
+
+// NewPoolMinimums returns an orchestrator around the inner one.
+func NewPoolMinimums(inner scaleup.Orchestrator, pools Pools, clk clock.PassiveClock) *PoolMinimums {
+	return &PoolMinimums{Orchestrator: inner, pools: pools, clock: clk}
+}
+
+// Initialize initializes the inner orchestrator.
+func (m *PoolMinimums) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
+	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
+	m.autoscaling, m.registry = autoscaling, registry
+	m.Orchestrator.Initialize(autoscaling, processors, registry, estimators, taintConfig)
+}
+
+// ScaleUpToNodeGroupMinSize buys what pools lack of their minimum, of one offering each.
+func (m *PoolMinimums) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[string]*framework.NodeInfo,
+) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	minimums := map[string]int{}
+	now := m.clock.Now()
+	for _, short := range m.pools.Shortfalls() {
+		best := m.autoscaling.ExpanderStrategy.BestOption(m.options(short, nodeInfos, now), nodeInfos)
+		if best == nil {
+			klog.V(1).InfoS("Pool is below its minimum size, and none of its offerings can be bought now", "pool", short.PoolID, "missing", short.Missing)
+			continue
+		}
+		if target, err := best.NodeGroup.TargetSize(); err == nil {
+			minimums[best.NodeGroup.Id()] = target + best.NodeCount
+		}
+	}
+	m.pools.SetMinimums(minimums)
+	defer m.pools.SetMinimums(nil)
+	return m.Orchestrator.ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
+}
+
+// options returns the ways to buy what is missing, or as much of it as the node group may grow. They have no pods, so an expander
+// can choose by their price only.
+func (m *PoolMinimums) options(short ess.Shortfall, nodeInfos map[string]*framework.NodeInfo, now time.Time) []expander.Option {
+	var options []expander.Option
+	for _, group := range short.Offerings {
+		target, err := group.TargetSize()
+		if err != nil || nodeInfos[group.Id()] == nil || !m.registry.NodeGroupScaleUpSafety(group, now).SafeToScale {
+			continue
+		}
+		options = append(options, expander.Option{
+			NodeGroup: group, NodeCount: min(short.Missing, group.MaxSize()-target), Debug: "minimum of pool " + short.PoolID,
+		})
+	}
+	return options
+}

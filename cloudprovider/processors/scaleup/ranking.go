@@ -1,0 +1,75 @@
+package scaleup
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+// ranking is offerings in the order of evaluation: by the least that it could cost to place all pods of a scale-up on them,
+//
+//	total = price × max over resources ⌈requests of all pods ÷ what a new node leaves to pods⌉.
+//
+// Offerings that cannot take all pods come after those that may, and those without a price last. Of offerings with equal
+// totals the one that needs fewer nodes comes first, as in least-price.
+type ranking []rankedOffering
+
+type rankedOffering struct {
+	group cloudprovider.NodeGroup
+	// total is the least price of nodes for all pods, nodes is the least number of them. Both are infinite if the offering
+	// cannot take all pods.
+	total, nodes float64
+	// unit is the cost of a full node per unit of the demand; see pricing.Cost.
+	unit float64
+	// leastUnit is the least unit of this and all later offerings.
+	leastUnit float64
+}
+
+func rank(groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo, demand demand, offerings Offerings) ranking {
+	ranked := make(ranking, 0, len(groups))
+	for _, group := range groups {
+		ranked = append(ranked, rankOne(group, nodeInfos[group.Id()], demand, offerings))
+	}
+	slices.SortFunc(ranked, func(a, b rankedOffering) int {
+		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit), cmp.Compare(a.group.Id(), b.group.Id()))
+	})
+	return ranked
+}
+
+func rankOne(group cloudprovider.NodeGroup, template *framework.NodeInfo, demand demand, offerings Offerings) rankedOffering {
+	r := rankedOffering{group: group, nodes: demand.nodes(template), total: math.Inf(1), unit: math.Inf(1)}
+	price, known := offerings.NodePrice(group.Id())
+	if !known {
+		return r
+	}
+	if !math.IsInf(r.nodes, 1) {
+		r.total = price * r.nodes
+	}
+	if free, ok := demand.free(template); ok {
+		r.unit = pricing.Cost(price, free)
+	}
+	return r
+}
+
+func (r ranking) groups() []cloudprovider.NodeGroup {
+	groups := make([]cloudprovider.NodeGroup, len(r))
+	for i, offering := range r {
+		groups[i] = offering.group
+	}
+	return groups
+}
+
+// withLeastUnits sets leastUnit of all offerings, and returns the ranking.
+func (r ranking) withLeastUnits() ranking {
+	least := math.Inf(1)
+	for i := len(r) - 1; i >= 0; i-- {
+		least = min(least, r[i].unit)
+		r[i].leastUnit = least
+	}
+	return r
+}

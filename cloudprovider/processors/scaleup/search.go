@@ -1,0 +1,197 @@
+package scaleup
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/estimator"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/binpacking"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroups"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Offerings knows the offerings, by the ids of their node groups.
+type Offerings interface {
+	// NodePrice returns the price of a node per instance-hour, and false while it is not known.
+	NodePrice(groupID string) (float64, bool)
+	// BuysForCPUPods returns whether nodes of the offering may be bought for pods that request no GPU: they have no GPU, or the
+	// operator has allowed it.
+	BuysForCPUPods(groupID string) bool
+}
+
+// SearchConfig configures a Search. Offerings and Clock are required.
+type SearchConfig struct {
+	Offerings Offerings
+	// ByPrice evaluates the offerings in the order of their price, and stops when no other can be cheaper. That is right only if
+	// the first expander is least-price: any other chooses by something else, and needs all options.
+	ByPrice bool
+	// MaxBinpackingTime ends the evaluation of one scale-up with the options that there are by then. Core's own limit
+	// (processors/binpacking/time_limiter.go) is applied anew in each stage.
+	MaxBinpackingTime time.Duration
+	Clock             clock.PassiveClock
+}
+
+const (
+	// firstStage is the number of offerings in the first stage. Together with each further stage there are stageFactor times as
+	// many as before.
+	firstStage  = 16
+	stageFactor = 4
+)
+
+// Search decides which offerings core evaluates in a scale-up, in which order, and when it has seen enough.
+//
+// Offerings with GPUs are left out of a scale-up for pods that request none. Such pods still fill what GPU pods leave of the
+// nodes that were bought for those: core places pods on existing and upcoming nodes before it scales up.
+//
+// With ByPrice, a scale-up over a thousand offerings is as fast as one over a few, and no dearer:
+//
+//   - order: offerings are ranked by the least that all pods could cost on them; see ranking.
+//   - stages: core first checks one pod of each equivalence group against every offering that it gets, and a pod without a
+//     controller is a group of its own. A thousand pods and a thousand offerings would be a million simulations of the scheduler.
+//     So core gets the 16 best ranked offerings first, and more of them only while there is no option among those.
+//   - pruning: bin packing, which takes nearly all the time of a stage, ends when no offering that is left can be cheaper; see
+//     evaluation.
+type Search struct {
+	inner  scaleup.Orchestrator
+	config SearchConfig
+
+	autoscaling *cacontext.AutoscalingContext
+	// The following is the state of the current scale-up. began is when it began.
+	began time.Time
+	// Core gets the offerings at the indexes from to to-1 of the ranking. The ranking has ranked offerings.
+	from, to, ranked int
+	// evaluation is that of the current stage.
+	evaluation *evaluation
+}
+
+var (
+	_ scaleup.Orchestrator              = (*Search)(nil)
+	_ nodegroups.NodeGroupListProcessor = (*Search)(nil)
+	_ binpacking.BinpackingLimiter      = (*Search)(nil)
+)
+
+// NewSearch returns a search around core's orchestrator, or around the one that adds ProvisioningRequests to it. It has to be
+// installed as NodeGroupListProcessor and as BinpackingLimiter too.
+func NewSearch(inner scaleup.Orchestrator, config SearchConfig) *Search {
+	return &Search{inner: inner, config: config, to: math.MaxInt}
+}
+
+// Initialize initializes the inner orchestrator.
+func (s *Search) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
+	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
+	s.autoscaling = autoscaling
+	s.inner.Initialize(autoscaling, processors, registry, estimators, taintConfig)
+}
+
+// ScaleUpToNodeGroupMinSize calls the inner orchestrator.
+func (s *Search) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[string]*framework.NodeInfo,
+) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	return s.inner.ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
+}
+
+// ScaleUp calls the inner orchestrator stage by stage, until there is an option or an error.
+func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
+	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	s.began = s.config.Clock.Now()
+	result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
+		return s.inner.ScaleUp(unschedulable, nodes, daemonSets, nodeInfos, allOrNothing)
+	})
+	if result != nil && !slices.ContainsFunc(unschedulable, requestsGPUOrProvisioning) {
+		s.explainReserved(result)
+	}
+	return result, err
+}
+
+// stages calls the inner orchestrator once, or with ByPrice once for each stage. The status of a scale-up without an option
+// has the reasons of all stages.
+func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.AutoscalerError)) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	if !s.config.ByPrice {
+		return scaleUp()
+	}
+	defer func() { s.from, s.to = 0, math.MaxInt }()
+	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
+	mode := s.autoscaling.ProvisioningRequestScaleUpMode
+	var rejected *status.ScaleUpStatus
+	for s.from, s.to = 0, firstStage; ; s.from, s.to = s.to, s.to*stageFactor {
+		s.ranked = 0
+		s.autoscaling.ProvisioningRequestScaleUpMode = mode
+		attempt, err := scaleUp()
+		more := s.ranked > s.to
+		switch {
+		case err != nil:
+			return attempt, err
+		case attempt.Result != status.ScaleUpNoOptionsAvailable:
+			if more { // the remaining pods may fit an offering of a later stage
+				attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, remainingPods(attempt)...)
+				attempt.PodsRemainUnschedulable = nil
+			}
+			return attempt, nil
+		}
+		rejected = joinStages(rejected, attempt)
+		if !more {
+			return rejected, nil
+		}
+	}
+}
+
+// Process implements NodeGroupListProcessor. It returns the groups of the current stage, in order.
+func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo,
+	unschedulable []*apiv1.Pod) ([]cloudprovider.NodeGroup, map[string]*framework.NodeInfo, error) {
+	groups = s.withoutReserved(groups, unschedulable)
+	if !s.config.ByPrice {
+		return groups, nodeInfos, nil
+	}
+	demand := demandOf(unschedulable)
+	all := rank(groups, nodeInfos, demand, s.config.Offerings)
+	s.ranked = len(all)
+	stage := all[min(s.from, s.ranked):min(s.to, s.ranked)]
+	s.evaluation = newEvaluation(stage, demand, s.config.Offerings, s.config.Clock)
+	return stage.groups(), nodeInfos, nil
+}
+
+// CleanUp does nothing.
+func (s *Search) CleanUp() {}
+
+// InitBinpacking implements BinpackingLimiter. Core calls it once per stage, before it evaluates the first offering.
+func (s *Search) InitBinpacking(*cacontext.AutoscalingContext, []cloudprovider.NodeGroup) {
+	if s.config.ByPrice {
+		s.evaluation.begin()
+	}
+}
+
+// MarkProcessed implements BinpackingLimiter. Core calls it for each offering that it has evaluated or skipped.
+func (s *Search) MarkProcessed(_ *cacontext.AutoscalingContext, groupID string) {
+	if s.config.ByPrice {
+		s.evaluation.processed.Insert(groupID)
+	}
+}
+
+// StopBinpacking implements BinpackingLimiter. It returns whether core should choose between the options that there are.
+func (s *Search) StopBinpacking(_ *cacontext.AutoscalingContext, options []expander.Option) bool {
+	if spent := s.config.Clock.Since(s.began); spent > s.config.MaxBinpackingTime {
+		klog.InfoS("Stopping bin packing after --max-binpacking-time, the other offerings are not evaluated", "options", len(options), "spent", spent)
+		return true
+	}
+	return s.config.ByPrice && s.evaluation.isOver(options)
+}
+
+// FinalizeBinpacking implements BinpackingLimiter.
+func (s *Search) FinalizeBinpacking(*cacontext.AutoscalingContext, []expander.Option) {
+	if s.config.ByPrice {
+		evaluatedOfferings.Observe(float64(s.evaluation.processed.Len()))
+	}
+}

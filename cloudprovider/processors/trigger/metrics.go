@@ -1,0 +1,11 @@
+package trigger
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var wakeups = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "gpu_spot_loop_wakeups_total",
+	Help: "Loops started, by what started them: pod, settled, notified, productive or interval.",
+}, []string{"reason"})
+
+// RegisterMetrics registers the metrics of this package. It panics if they are already registered.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(wakeups) }

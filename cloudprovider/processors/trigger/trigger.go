@@ -1,0 +1,198 @@
+package trigger
+
+import (
+	"context"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	cametrics "k8s.io/autoscaler/cluster-autoscaler/metrics"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+)
+
+// minLoopGap is the least time between the starts of two loops. It limits what a burst of events costs in CPU and in
+// requests to the cloud.
+const minLoopGap = 250 * time.Millisecond
+
+// Config configures a Trigger. Clock, Interval and Arrivals are required.
+type Config struct {
+	Clock clock.Clock
+	// Interval is the longest time between two loops.
+	Interval time.Duration
+	Arrivals *podlist.Arrivals
+	// BypassedSchedulers are those whose pods core takes for unschedulable as soon as they exist.
+	BypassedSchedulers map[string]bool
+}
+
+// Trigger decides when the next loop starts. It has no goroutine of its own: informer events and Notify make a loop due, and
+// Wait returns when one is. One loop answers all events that came before it started. Trigger is safe for concurrent use,
+// except that only one goroutine at a time may call Wait.
+type Trigger struct {
+	config Config
+	// events holds the reason for the next loop. settling holds an item if a pod came that will be held for a settle window.
+	// Both have a capacity of 1.
+	events   chan string
+	settling chan struct{}
+	// started is when Wait last returned.
+	started time.Time
+}
+
+// New returns a trigger. The caller adds its PodHandler to an informer.
+func New(config Config) *Trigger {
+	return &Trigger{config: config, events: make(chan string, 1), settling: make(chan struct{}, 1)}
+}
+
+// Notify starts the next loop at once, for a reason that is not an unschedulable pod, such as a reclaim notice.
+func (t *Trigger) Notify() { t.signal("notified") }
+
+func (t *Trigger) signal(reason string) {
+	select {
+	case t.events <- reason:
+	default: // a loop is due already
+	}
+}
+
+// Wait blocks until the next loop is due. The loop is due at once if productive says that the last one bought or removed
+// something, because one loop makes one change at a time, and at settled if that is not zero. Wait returns the context's
+// error if the context ends first.
+func (t *Trigger) Wait(ctx context.Context, productive bool, settled time.Time) error {
+	began := time.Now()
+	defer cametrics.UpdateDurationFromStart(cametrics.LoopWait, began)
+
+	reason := "productive"
+	if !productive {
+		var err error
+		if reason, err = t.next(ctx, settled); err != nil {
+			return err
+		}
+	}
+	if gap := minLoopGap - t.config.Clock.Since(t.started); gap > 0 && !t.started.IsZero() {
+		if err := t.sleep(ctx, gap); err != nil {
+			return err
+		}
+	}
+	t.drain()
+	t.started = t.config.Clock.Now()
+	wakeups.WithLabelValues(reason).Inc()
+	klog.FromContext(ctx).V(4).Info("Starting a loop", "reason", reason)
+	return ctx.Err()
+}
+
+// drain drops the events that the loop that starts now answers.
+func (t *Trigger) drain() {
+	select {
+	case <-t.events:
+	default:
+	}
+	select {
+	case <-t.settling:
+	default:
+	}
+}
+
+// next waits for an event, the end of a settle window or the end of the interval, whichever comes first. While a settle
+// window is open, pods that have to settle do not start a loop: the loop at the end of the window takes them up, and it would
+// hold them until then anyway. A big job would start four loops a second otherwise.
+func (t *Trigger) next(ctx context.Context, settled time.Time) (reason string, err error) {
+	wait, reason := t.config.Interval, "interval"
+	if !settled.IsZero() {
+		if untilSettled := max(0, settled.Sub(t.config.Clock.Now())); untilSettled < wait {
+			wait, reason = untilSettled, "settled"
+		}
+	}
+	timer := t.config.Clock.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case event := <-t.events:
+			return event, nil
+		case <-t.settling:
+			if reason != "settled" {
+				return "pod", nil
+			}
+		case <-timer.C():
+			return reason, nil
+		}
+	}
+}
+
+func (t *Trigger) sleep(ctx context.Context, d time.Duration) error {
+	timer := t.config.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
+
+// PodHandler returns the handler for an informer of all pods. It records arrivals, and starts a loop when a pod becomes
+// unschedulable: once for each pod, not for each update of its conditions.
+func (t *Trigger) PodHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if pod, ok := obj.(*apiv1.Pod); ok {
+				t.observe(nil, pod)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			old, ok1 := before.(*apiv1.Pod)
+			pod, ok2 := after.(*apiv1.Pod)
+			if ok1 && ok2 {
+				t.observe(old, pod)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = deleted.Obj
+			}
+			if pod, ok := obj.(*apiv1.Pod); ok {
+				t.config.Arrivals.Forget(pod)
+			}
+		},
+	}
+}
+
+func (t *Trigger) observe(old, pod *apiv1.Pod) {
+	if !waiting(pod) {
+		if old == nil || waiting(old) {
+			t.config.Arrivals.Forget(pod)
+		}
+		return
+	}
+	t.config.Arrivals.Note(pod)
+	switch {
+	case !t.wanted(pod) || old != nil && t.wanted(old):
+	case podlist.MustSettle(pod):
+		select {
+		case t.settling <- struct{}{}:
+		default:
+		}
+	default:
+		t.signal("pod")
+	}
+}
+
+// waiting returns whether the pod has no node, has not ended and is not being deleted.
+func waiting(pod *apiv1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !podutil.IsPodTerminal(pod)
+}
+
+// wanted returns whether core counts the pod among the unschedulable ones.
+func (t *Trigger) wanted(pod *apiv1.Pod) bool {
+	if !waiting(pod) {
+		return false
+	}
+	_, condition := podutil.GetPodCondition(&pod.Status, apiv1.PodScheduled)
+	if condition == nil {
+		return t.config.BypassedSchedulers[pod.Spec.SchedulerName]
+	}
+	return condition.Status == apiv1.ConditionFalse && condition.Reason == apiv1.PodReasonUnschedulable
+}
