@@ -1,0 +1,3 @@
+// Package architecture holds the whole repository to the rules that CONTRIBUTING.md and docs/architecture.md set up: how large
+// a type, a file and a package may be, and which words are used. It reads source files and needs no cluster.
+package architecture
