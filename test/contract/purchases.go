@@ -244,12 +244,12 @@ func (e *errand) note(ctx context.Context, text string) (facts, error) {
 	if err != nil {
 		return found, err
 	}
-	found["note"] = fateOf(text, ended.text("ActivityMetadata"))
+	found["note"] = noteOutcome(text, ended.text("ActivityMetadata"))
 	return found, nil
 }
 
-// fateOf says what became of a note: it is read as JSON, so that only its meaning counts.
-func fateOf(sent, kept string) string {
+// noteOutcome returns what ESS did with a note: kept, changed or dropped. The note is read as JSON, so that only its meaning counts.
+func noteOutcome(sent, kept string) string {
 	var before, after map[string]any
 	if err := errors.Join(json.Unmarshal([]byte(sent), &before), json.Unmarshal([]byte(kept), &after)); err != nil || len(after) == 0 {
 		return "dropped"
