@@ -1,0 +1,62 @@
+package architecture
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	code    = regexp.MustCompile("(?s)```.*?```")
+)
+
+func TestLinksOfTheDocsLeadSomewhere(t *testing.T) {
+	for _, page := range sources(t, ".md") {
+		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(page.text, ""), -1) {
+			to, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(to, "://") {
+				continue
+			}
+			file := page.path
+			if to != "" {
+				file = path.Join(path.Dir(page.path), to)
+			}
+			text, err := os.ReadFile(filepath.Join(root, file))
+			if info, statErr := os.Stat(filepath.Join(root, file)); statErr == nil && info.IsDir() {
+				continue
+			}
+			if assert.NoError(t, err, "%s links to %s", page.path, match[1]) && anchor != "" {
+				assert.True(t, anchorsOf(string(text)).Has(anchor), "%s links to %s, which has no such heading", page.path, match[1])
+			}
+		}
+	}
+}
+
+// anchorsOf returns the anchors that GitHub gives the headings of a page.
+func anchorsOf(text string) sets.Set[string] {
+	anchors := sets.New[string]()
+	for _, match := range heading.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+		anchors.Insert(anchor(match[1]))
+	}
+	return anchors
+}
+
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r > 127 && r != '…' && r != '“' && r != '”':
+			return r
+		}
+		return -1
+	}, strings.ToLower(heading))
+}
