@@ -2,114 +2,146 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/api/core/v1"
 )
 
-// Warn tells the system that the job is about to lose nodes. Its pods must have been annotated before.
+// Reasons of the Events on jobs.
+const (
+	// ReasonWarned: nodes of the job are reclaimed, a checkpoint is asked for.
+	ReasonWarned = "SpotJobWarned"
+	// ReasonShrunk: the job was told to go on without the workers that it loses.
+	ReasonShrunk = "SpotJobShrunk"
+	// ReasonSuspended: the job was suspended for a reclaim.
+	ReasonSuspended = "SpotJobSuspended"
+	// ReasonStopped: the job was told to save its work and to stop, before it is suspended.
+	ReasonStopped = "SpotJobStopped"
+	// ReasonResumed: a suspended job runs again.
+	ReasonResumed = "SpotJobResumed"
+	// ReasonGrown: a job that was shrunk gets workers again.
+	ReasonGrown = "SpotJobGrown"
+	// ReasonTimedOut: the job was suspended because its maximum wait was over.
+	ReasonTimedOut = "SpotJobTimedOut"
+)
+
+func eventType(reason string) string {
+	switch reason {
+	case ReasonResumed, ReasonGrown:
+		return corev1.EventTypeNormal
+	}
+	return corev1.EventTypeWarning
+}
+
+// Warn records that the job is about to lose nodes. Its pods have been annotated before, which no system needs to be told.
 func (r *Registry) Warn(ctx context.Context, job Job, warning Warning) error {
 	return r.act(ctx, job, action{
-		name: "warn", reason: ReasonWarned, always: true,
+		name: "warn", event: ReasonWarned, isAlwaysRecorded: true,
 		message: fmt.Sprintf("Nodes of the job are released from %s; checkpoint %s is asked for", warning.Deadline.UTC().Format(time.RFC3339), warning.ID),
-		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Warn(ctx, job, warning) },
+		do:      func(context.Context, System, Job) (bool, error) { return false, nil },
 	})
 }
 
-// Shrink has the job go on without the named worker pods, before they are evicted. The error is a BusyError where the
-// job is being scaled at the moment: to be called again.
+// Shrink has the job go on without the named worker pods, before they are evicted. The error is a BusyError where the job is
+// being scaled at the moment: call it again.
 func (r *Registry) Shrink(ctx context.Context, job Job, pods []string) error {
 	return r.act(ctx, job, action{
-		name: "shrink", reason: ReasonShrunk, fresh: true,
+		name: "shrink", event: ReasonShrunk, readsAgain: true,
 		message: fmt.Sprintf("Goes on without %d workers whose nodes are released", len(pods)),
-		do: func(ctx context.Context, adapter Adapter, job Job) error {
-			r.scheduleRefresh(adapter, job.Ref)
-			return adapter.Shrink(ctx, job, pods)
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			if _, ok := system.(HostsRefresher); ok {
+				r.hosts.add(job.Ref)
+			}
+			if resizer, ok := system.(Resizer); ok {
+				return resizer.Shrink(ctx, job, pods)
+			}
+			return false, nil
 		},
 	})
 }
 
-// shrinker is an adapter whose system carries out a Shrink in its own time.
-type shrinker interface {
-	// Shrinking names those of the pods that are still to be taken out of the job.
-	Shrinking(ctx context.Context, job Job, pods []string) ([]string, error)
-	// CancelShrink takes back what was asked for these pods and has not begun.
-	CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error
-}
-
-// Shrinking names those of the pods that the job's system has yet to take out of the job, after a Shrink: sorted, and none for
-// jobs that just cope with the loss.
+// Shrinking returns those of the pods that the job's system has yet to take out of the job after a Shrink, sorted. There are
+// none for jobs that lose workers without being asked.
 func (r *Registry) Shrinking(ctx context.Context, ref Ref, pods []string) ([]string, error) {
-	adapter, err := r.adapter(ref)
+	system, err := r.system(ref)
 	if err != nil {
 		return nil, err
 	}
-	shrinker, ok := adapter.(shrinker)
+	resizer, ok := system.(Resizer)
 	if !ok {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	job, err := r.read(ctx, adapter, ref)
+	job, err := r.get(ctx, system, ref)
 	if err != nil {
 		return nil, err
 	}
-	return shrinker.Shrinking(ctx, job, pods)
+	return resizer.Shrinking(ctx, job, pods)
 }
 
-// CancelShrink takes back what Shrink has asked for these pods, where the job's system has not begun with it. It is to be
-// called before pods go in another way: a system that is told to take out pods that are gone may take out others.
+// CancelShrink withdraws what Shrink has asked for these pods, where the job's system has not begun with it. It is to be
+// called before pods are evicted all the same: a system that takes out pods that are gone may take out others.
 func (r *Registry) CancelShrink(ctx context.Context, ref Ref, pods []string) error {
-	adapter, err := r.adapter(ref)
+	system, err := r.system(ref)
 	if err != nil {
 		return err
 	}
-	shrinker, ok := adapter.(shrinker)
+	resizer, ok := system.(Resizer)
 	if !ok {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	if err := shrinker.CancelShrink(ctx, ref.NamespacedName, pods); err != nil {
-		return fmt.Errorf("cancelling the shrink of %s: %w", ref, absent(err))
+	if err := resizer.CancelShrink(ctx, ref.NamespacedName, pods); err != nil {
+		return fmt.Errorf("cancelling the shrink of %s: %w", ref, withErrNoObject(err))
 	}
 	return nil
 }
 
-// Suspend ends all pods of the job without a failure counted, through Kueue where that admits it. A job that somebody else has
-// suspended is left as it is. The error wraps ErrUnsupported where the system cannot do it, or where it is Kueue's business.
+// Suspend ends all pods of the job without a failure counted, through Kueue where that admits the job. A job that somebody
+// else has suspended is left as it is. The error wraps ErrUnsupported where the system cannot suspend the job, or where only
+// Kueue may.
 func (r *Registry) Suspend(ctx context.Context, job Job, reason Reason) error {
 	event, message := ReasonSuspended, "Suspended: too few workers would outlive the reclaim of their nodes"
 	if reason == ReasonMaxWait {
 		event, message = ReasonTimedOut, "Suspended: there was no capacity for it within its maximum wait"
 	}
 	return r.act(ctx, job, action{
-		name: "suspend", reason: event, message: message, fresh: true,
-		do: func(ctx context.Context, adapter Adapter, job Job) error {
+		name: "suspend", event: event, message: message, readsAgain: true,
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if workload, err := r.kueue.workloadOf(ctx, job); err != nil {
-				return err
+				return false, err
 			} else if workload != nil {
-				return r.kueue.suspend(ctx, adapter, workload, job, reason)
+				return r.kueue.suspend(ctx, system.Resource(), workload, job, reason)
 			}
-			return adapter.Suspend(ctx, job, reason)
+			suspender, ok := system.(Suspender)
+			if !ok {
+				return false, ErrUnsupported
+			}
+			return suspender.Suspend(ctx, job, reason)
 		},
 	})
 }
 
-// Resume undoes Suspend, with so many workers where the system can choose. A job of Kueue's runs again when that admits it.
+// Resume undoes Suspend, with so many workers where the system can choose. A job that Kueue admits runs again when Kueue has
+// quota for it.
 func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	return r.act(ctx, job, action{
-		name: "resume", reason: ReasonResumed, fresh: true,
+		name: "resume", event: ReasonResumed, readsAgain: true,
 		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
-		do: func(ctx context.Context, adapter Adapter, job Job) error {
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if workload, err := r.kueue.workloadOf(ctx, job); err != nil {
-				return err
+				return false, err
 			} else if workload != nil {
-				return r.kueue.resume(ctx, adapter, workload, job)
+				return r.kueue.resume(ctx, system.Resource(), workload, job)
 			}
-			return adapter.Resume(ctx, job, workers)
+			suspender, ok := system.(Suspender)
+			if !ok {
+				return false, ErrUnsupported
+			}
+			return suspender.Resume(ctx, job, workers)
 		},
 	})
 }
@@ -117,59 +149,86 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 // Grow brings a job that was shrunk to so many workers. The error is a BusyError where the job is being scaled.
 func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	return r.act(ctx, job, action{
-		name: "grow", reason: ReasonGrown, fresh: true,
+		name: "grow", event: ReasonGrown, readsAgain: true,
 		message: fmt.Sprintf("Grows to %d workers", workers),
-		do:      func(ctx context.Context, adapter Adapter, job Job) error { return adapter.Grow(ctx, job, workers) },
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			if resizer, ok := system.(Resizer); ok {
+				return resizer.Grow(ctx, job, workers)
+			}
+			return false, nil
+		},
 	})
 }
 
-// action is one call to an adapter, and what is told about it.
+// Stop has a job save its work and end by itself, where it was submitted so as to be told, and returns how many of its pods
+// answered: none where it was not. The job is to be suspended once it has ended. Stop may be called more than once.
+func (r *Registry) Stop(ctx context.Context, job Job) (heard int, err error) {
+	err = r.act(ctx, job, action{
+		name: "stop", event: ReasonStopped, readsAgain: true,
+		message: "Told to save its work and to stop: too few workers would outlive the reclaim of their nodes",
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			stopper, ok := system.(Stopper)
+			if !ok || job.Finished || job.Suspended || IsQueued(job.Object) {
+				return false, nil
+			}
+			heard, err = stopper.Stop(ctx, job)
+			return heard > 0, err
+		},
+	})
+	return heard, err
+}
+
+// refreshHosts has the launcher of a job see which workers there are.
+func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
+	system, err := r.system(ref)
+	if err != nil {
+		return nil // it was uninstalled meanwhile
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	defer cancel()
+	return system.(HostsRefresher).RefreshHosts(ctx, ref)
+}
+
+// action is one call to a system, and the Event that records it.
 type action struct {
-	name, reason, message string
-	// always: the Event is due even where the system needed nothing.
-	always bool
-	// fresh: what there is to do depends on what the object says now.
-	fresh bool
-	do    func(context.Context, Adapter, Job) error
+	name, event, message string
+	// isAlwaysRecorded says that there is an Event even where the system had nothing to do.
+	isAlwaysRecorded bool
+	// readsAgain says that the call depends on what the object says now.
+	readsAgain bool
+	do         func(context.Context, System, Job) (changed bool, err error)
 }
 
 func (r *Registry) act(ctx context.Context, job Job, action action) error {
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	err := r.attempt(ctx, &job, action)
-	jobActions.WithLabelValues(job.System, action.name, outcome(err)).Inc()
-	if err != nil && !errors.Is(err, ErrUnchanged) {
+	job, changed, err := r.attempt(ctx, job, action)
+	jobActions.WithLabelValues(job.System, action.name, outcome(changed, err)).Inc()
+	if err != nil {
 		return fmt.Errorf("%s %s: %w", action.name, job.Ref, err)
 	}
-	if job.Object != nil && (err == nil || action.always) {
-		r.config.Recorder.Event(job.Object, eventType(action.reason), action.reason, action.message)
+	if job.Object != nil && (changed || action.isAlwaysRecorded) {
+		r.config.Recorder.Event(job.Object, eventType(action.event), action.event, action.message)
 	}
 	return nil
 }
 
-func (r *Registry) attempt(ctx context.Context, job *Job, action action) error {
-	adapter, err := r.adapter(job.Ref)
+// attempt returns the job as it was read last; where that fails, no more than its Ref.
+func (r *Registry) attempt(ctx context.Context, job Job, action action) (now Job, changed bool, err error) {
+	system, err := r.system(job.Ref)
 	if err != nil {
-		return err
+		return job, false, err
 	}
-	if action.fresh {
+	if action.readsAgain {
 		uid := job.UID
-		if *job, err = r.freshen(ctx, adapter, *job); err != nil {
-			return err
+		if now, err = r.get(ctx, system, job.Ref); err != nil {
+			return Job{Ref: job.Ref}, false, err
 		}
-		if uid != "" && uid != job.UID {
-			return fmt.Errorf("another job has its name by now: %w", ErrNoObject)
+		if job = now; uid != "" && uid != job.UID {
+			return job, false, fmt.Errorf("another job has its name by now: %w", ErrNoObject)
 		}
-		adapter = r.byName[job.System] // that of its parent, for a job that was not read with Get
+		system = r.byName[job.System] // that of its parent, for a job that was not read with Get
 	}
-	return absent(action.do(ctx, adapter, *job))
-}
-
-// freshen reads the job again, and keeps its name for the metrics where that fails.
-func (r *Registry) freshen(ctx context.Context, adapter Adapter, job Job) (Job, error) {
-	now, err := r.read(ctx, adapter, job.Ref)
-	if err != nil {
-		return Job{Ref: job.Ref}, err
-	}
-	return now, nil
+	changed, err = action.do(ctx, system, job)
+	return job, changed, withErrNoObject(err)
 }

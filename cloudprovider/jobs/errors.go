@@ -3,12 +3,20 @@ package jobs
 import (
 	"errors"
 	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// ErrUnchanged is how an Adapter says that nothing was to do. The Registry counts it apart, tells nobody, and returns nil.
-var ErrUnchanged = errors.New("nothing to do")
+var (
+	// ErrUnsupported is returned for what a system cannot do, or what this project may not do to the job.
+	ErrUnsupported = errors.New("not supported by the job's system")
+	// ErrNoObject is returned for jobs without an object: the object is gone, its definition is not installed, or the pods
+	// belong to no known system.
+	ErrNoObject = errors.New("the job has no object")
+)
 
-// BusyError says that the job cannot be asked at the moment because of something that is under way. Try again later.
+// BusyError says that the job cannot be changed at the moment because of something that is under way. Try again later.
 type BusyError struct {
 	// With is the object under way, such as "ScaleIn train-1".
 	With string
@@ -26,15 +34,26 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Problem) }
 
-// TooManyPodsError says that a job asks for more pods than there can be a place for.
+// Missing returns the FieldError of a field that has to be there.
+func Missing(path string) error { return &FieldError{Path: path, Problem: "is missing"} }
+
+// TooManyPodsError says that a job asks for more pods than there could be capacity for.
 type TooManyPodsError struct {
-	// Path is that of the template, Pods how many of it are asked for, Most for how many there is room.
+	// Path is that of the template, Pods how many pods of it are asked for, Most for how many there could be capacity.
 	Path       string
 	Pods, Most int
-	// Workers: the template is that of the job's workers.
+	// Workers says whether the template is that of the job's workers.
 	Workers bool
 }
 
 func (e *TooManyPodsError) Error() string {
 	return fmt.Sprintf("%d pods of %s are asked for, and there is room for %d at most", e.Pods, e.Path, e.Most)
+}
+
+// withErrNoObject has the API server's answer that there is no such object wrap ErrNoObject.
+func withErrNoObject(err error) error {
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return fmt.Errorf("%w: %w", ErrNoObject, err)
+	}
+	return err
 }

@@ -15,47 +15,56 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// workloads are what Kueue admits: one for each of its jobs, which owns it.
-var workloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta1", Resource: "workloads"}
+// KueueWorkloads is the resource with which Kueue admits jobs. Each Workload is owned by its job.
+var KueueWorkloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta1", Resource: "workloads"}
 
-// kueue ends and resumes the jobs that Kueue (sigs.k8s.io/kueue) admits. Whether they are suspended is its to say, so that it is
-// told through the Workload, as read in v0.12.3:
-//
-//   - spec.active false evicts the Workload (core/workload_controller.go), for which Kueue suspends the job
-//     (jobframework/reconciler.go, stopJob), so that no pod of it counts as failed, and gives back its quota. To suspend the job
-//     itself is undone at once.
-//   - spec.active true has it queue again (WorkloadReactivated). It is admitted when there is quota, which knows nothing of
-//     nodes, so that it is set when there is room for the job: one that cannot run would hold quota that others could use.
-type kueue struct{ *cluster }
+// ErrKueue is returned for jobs that Kueue alone suspends and resumes. It wraps ErrUnsupported.
+var ErrKueue = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
-// suspend takes the job's Workload. Kueue alone says how long a job waits for capacity.
-func (k *kueue) suspend(ctx context.Context, adapter Adapter, workload *unstructured.Unstructured, job Job, reason Reason) error {
-	switch {
-	case reason != ReasonReclaim:
-		return errQueued
-	case job.Finished || !isActive(workload):
-		return ErrUnchanged
-	}
-	// Marked first: a crash leaves a job that is found again.
-	marks := patch{"metadata": k.held(job, HeldSuspended, reason)}
-	if _, err := k.patchObject(ctx, adapter.Resource(), job.NamespacedName, job.UID, marks); err != nil {
-		return err
-	}
-	return k.setActive(ctx, workload, false)
+// IsQueued says whether an object is in a queue of Kueue.
+func IsQueued(object *unstructured.Unstructured) bool {
+	return object.GetLabels()[api.LabelKueueQueue] != ""
 }
 
-// resume leaves it to Kueue when to admit the job.
-func (k *kueue) resume(ctx context.Context, adapter Adapter, workload *unstructured.Unstructured, job Job) error {
-	if heldAs(job) != HeldSuspended {
-		return ErrUnchanged
+// kueue suspends and resumes the jobs that Kueue (sigs.k8s.io/kueue) admits. Kueue undoes at once what others do to the
+// suspension of such a job, so that it is asked through the job's Workload, as read in v0.12.3:
+//
+//   - spec.active false evicts the Workload (core/workload_controller.go). Kueue then suspends the job
+//     (jobframework/reconciler.go, stopJob), so that no pod of it counts as failed, and gives back its quota.
+//   - spec.active true queues the Workload again (WorkloadReactivated). Kueue admits it when there is quota, and does not look
+//     at nodes. So it is set only when there is capacity: a job that cannot run would hold quota that others could use.
+type kueue struct{ Cluster }
+
+// suspend deactivates the job's Workload for a reclaim. How long a job waits for capacity is left to Kueue.
+func (k kueue) suspend(
+	ctx context.Context, resource schema.GroupVersionResource, workload *unstructured.Unstructured, job Job, reason Reason,
+) (changed bool, err error) {
+	switch {
+	case reason != ReasonReclaim:
+		return false, ErrKueue
+	case job.Finished || !isActive(workload):
+		return false, nil
+	}
+	// The label goes first, so that after a crash the next leader finds the job.
+	if err := k.PatchJob(ctx, resource, job, k.HoldPatch(job, HeldSuspended, reason)); err != nil {
+		return false, err
+	}
+	return true, k.setActive(ctx, workload, false)
+}
+
+// resume activates the job's Workload. Kueue decides when to admit it.
+func (k kueue) resume(
+	ctx context.Context, resource schema.GroupVersionResource, workload *unstructured.Unstructured, job Job,
+) (changed bool, err error) {
+	if job.HeldAs() != HeldSuspended {
+		return false, nil
 	}
 	if !isActive(workload) {
 		if err := k.setActive(ctx, workload, true); err != nil {
-			return err
+			return false, err
 		}
 	}
-	_, err := k.patchObject(ctx, adapter.Resource(), job.NamespacedName, job.UID, patch{"metadata": released()})
-	return err
+	return true, k.PatchJob(ctx, resource, job, ReleasePatch())
 }
 
 func isActive(workload *unstructured.Unstructured) bool {
@@ -63,23 +72,24 @@ func isActive(workload *unstructured.Unstructured) bool {
 	return active || !set
 }
 
-func (k *kueue) setActive(ctx context.Context, workload *unstructured.Unstructured, active bool) error {
+func (k kueue) setActive(ctx context.Context, workload *unstructured.Unstructured, active bool) error {
 	name := types.NamespacedName{Namespace: workload.GetNamespace(), Name: workload.GetName()}
-	if _, err := k.patchObject(ctx, workloads, name, workload.GetUID(), patch{"spec": map[string]any{"active": active}}); err != nil {
+	if _, err := k.Patch(ctx, KueueWorkloads, name, workload.GetUID(), Patch{}.Set(active, "spec", "active")); err != nil {
 		return fmt.Errorf("setting active of its Workload %s: %w", workload.GetName(), err)
 	}
 	return nil
 }
 
-// workloadOf finds the Workload that the job owns; nil for jobs that are none of Kueue's. With manageJobsWithoutQueueName it
-// admits jobs without a queue too. The error wraps ErrUnsupported for a job in a queue that has no Workload.
-func (k *kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructured, error) {
+// workloadOf returns the Workload that the job owns, or nil for jobs that Kueue does not admit. With
+// manageJobsWithoutQueueName Kueue admits jobs without a queue too. The error wraps ErrUnsupported for a job in a queue that
+// has no Workload.
+func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructured, error) {
 	selectors := []string{api.LabelKueueJobUID + "=" + string(job.UID)}
-	if queued(job.Object) {
-		selectors = append(selectors, "") // one that was made beforehand does not have the label
+	if IsQueued(job.Object) {
+		selectors = append(selectors, "") // a Workload that was made before its job does not have the label
 	}
 	for _, selector := range selectors {
-		list, err := k.dynamic.Resource(workloads).Namespace(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		list, err := k.Dynamic.Resource(KueueWorkloads).Namespace(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			break // Kueue is not installed, or does not serve this version
 		}
@@ -94,8 +104,8 @@ func (k *kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstruct
 			return &list.Items[i], nil
 		}
 	}
-	if queued(job.Object) {
-		return nil, errQueued
+	if IsQueued(job.Object) {
+		return nil, ErrKueue
 	}
 	return nil, nil
 }

@@ -13,22 +13,22 @@ var (
 		Help: "What was asked of job systems, by system, action (warn, shrink, stop, suspend, resume, grow) and outcome: " +
 			"done, unchanged (nothing was to do), busy, unsupported, absent (no such job), timeout, failed.",
 	}, []string{"system", "action", "outcome"})
-	systemsOn = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	systemsInstalled = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_job_system_installed",
 		Help: "1 for job systems whose resource is served by the cluster, else 0.",
 	}, []string{"system"})
 )
 
 // RegisterMetrics registers this package's metrics.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(jobActions, systemsOn) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(jobActions, systemsInstalled) }
 
 // outcome is the label for how a call ended.
-func outcome(err error) string {
+func outcome(changed bool, err error) string {
 	var busy *BusyError
 	switch {
-	case err == nil:
+	case err == nil && changed:
 		return "done"
-	case errors.Is(err, ErrUnchanged):
+	case err == nil:
 		return "unchanged"
 	case errors.As(err, &busy):
 		return "busy"

@@ -5,45 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
+// SystemPod is the system of pods that belong to no known one. Such jobs have no object.
+const SystemPod = "pod"
+
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
 
-var errQueued = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
-
-func queued(object *unstructured.Unstructured) bool {
-	return object.GetLabels()[api.LabelKueueQueue] != ""
-}
-
-// Config is what a Registry needs. The clients' budgets bound what it asks of the API server.
+// Config is what a Registry needs. The clients' budgets bound how many requests it sends to the API server.
 type Config struct {
-	// Dynamic reads and changes the jobs.
-	Dynamic dynamic.Interface
-	// Metadata watches the definitions of their resources.
+	// Cluster reads and changes the jobs.
+	Cluster Cluster
+	// Systems are all job systems, in the order in which they are asked whether a pod is theirs. All of package
+	// systems returns them.
+	Systems []System
+	// Metadata watches the definitions of the systems' resources.
 	Metadata metadata.Interface
-	// Client finds launchers, and which versions of a resource are served.
-	Client   kubernetes.Interface
 	Recorder record.EventRecorder
 	// Clock is the real one where nil.
 	Clock clock.WithTicker
@@ -51,21 +44,20 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Registry is all systems in one. It is safe for concurrent use, before and beside Run too.
+// Registry is all job systems in one. It is safe for concurrent use, also before and while Run runs.
 type Registry struct {
 	config    Config
-	systems   []Adapter // whom a pod belongs to is asked in this order
-	byName    map[string]Adapter
-	kueue     *kueue
-	*services                                           // which of them are on
-	refreshes workqueue.TypedDelayingInterface[refresh] // nil beside Run; guarded by the mutex of services
-	malformed atomic.Pointer[map[types.UID]string]      // what Held found last
+	byName    map[string]System
+	kueue     kueue
+	installed *installed
+	hosts     *hostsQueue
+	malformed atomic.Pointer[map[types.UID]string] // the problems that Held found last, by job
 }
 
-// New returns a Registry of all known systems. Until Run has seen which of them are installed, each is taken to be.
+// New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
 func New(config Config) (*Registry, error) {
-	if config.Dynamic == nil || config.Metadata == nil || config.Client == nil || config.Recorder == nil {
-		return nil, errors.New("jobs: the registry needs a Dynamic, a Metadata and a Client, and a Recorder")
+	if config.Cluster.Dynamic == nil || config.Cluster.Client == nil || config.Cluster.Clock == nil || config.Metadata == nil || config.Recorder == nil {
+		return nil, errors.New("jobs: the registry needs a Cluster, a Metadata client and a Recorder")
 	}
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -73,20 +65,35 @@ func New(config Config) (*Registry, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
 	}
-	r := &Registry{config: config, byName: map[string]Adapter{}}
-	c := &cluster{dynamic: config.Dynamic, client: config.Client, clock: config.Clock}
-	r.systems, r.kueue = adapters(c), &kueue{c}
-	for _, adapter := range r.systems {
-		r.byName[adapter.System()] = adapter
+	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config)}
+	r.hosts = &hostsQueue{clock: config.Clock, refresh: r.refreshHosts}
+	for _, system := range config.Systems {
+		if r.byName[system.Name()] != nil {
+			return nil, fmt.Errorf("jobs: two systems have the name %s", system.Name())
+		}
+		r.byName[system.Name()] = system
 	}
-	r.services = newServices(config, r.systems)
 	return r, nil
 }
 
-// Member tells which job a pod belongs to, and what it is there. It goes by the pod alone. A pod of no known system belongs
-// to the job that its annotation names, else to its controller, else to itself; the system is then SystemPod.
+// Run watches which systems are installed and switches them on and off, until ctx ends. It is to be called once. Before it
+// runs, nothing is Held and every system is taken to be installed.
+func (r *Registry) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running.Go(r.hosts.start(ctx))
+	return r.installed.run(ctx)
+}
+
+// HasSynced says whether it is known which systems are installed, and which of their jobs are held.
+func (r *Registry) HasSynced() bool { return r.installed.hasSynced() }
+
+// Member returns which job a pod belongs to, and its role there. It goes by the pod alone. A pod of no known system belongs
+// to the job that its annotation names, else to its controller, else to itself; the system is SystemPod then.
 func (r *Registry) Member(pod *corev1.Pod) Membership {
-	member := r.member(pod)
+	member, _ := r.member(pod)
 	switch role := Role(pod.Annotations[api.AnnotationRole]); role {
 	case RoleWorker, RoleHost, RoleLauncher:
 		member.Role = role
@@ -94,171 +101,168 @@ func (r *Registry) Member(pod *corev1.Pod) Membership {
 	return member
 }
 
-// Alone says whether the pod has nothing in common with others of its job but their controller: each has work of its own to
-// save, and is lost by itself. So are pods of a ReplicaSet, and those of a batch Job that gives them no index, unless
-// api.AnnotationJob makes them one job. It goes by the pod alone.
-func (r *Registry) Alone(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || pod.Annotations[api.AnnotationJob] != "" {
-		return false
-	}
-	switch r.member(pod).System {
-	case SystemPod:
-		return owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController"
-	case systemBatchJob:
-		_, indexed := pod.Annotations[batchv1.JobCompletionIndexAnnotation] // the Job controller writes it on all pods of an Indexed Job
-		return !indexed
-	}
-	return false
-}
-
-func (r *Registry) member(pod *corev1.Pod) Membership {
-	for _, adapter := range r.systems {
-		if member, ok := adapter.Member(pod); ok {
-			return member
+// member returns the system too, nil where no system knows the pod.
+func (r *Registry) member(pod *corev1.Pod) (Membership, System) {
+	for _, system := range r.config.Systems {
+		if job, role, ok := system.Member(pod); ok {
+			return Membership{Ref: NewRef(system.Name(), pod.Namespace, job), Role: role}, system
 		}
 	}
-	return genericMember(pod)
+	return genericMember(pod), nil
 }
 
-// Run watches which systems are installed and switches them on and off, until ctx ends. It is to be called once. Without it,
-// nothing is Held, and every system is taken to be installed.
-func (r *Registry) Run(ctx context.Context) error {
-	refreshes := newRefreshes(r.config.Clock)
-	r.setRefreshes(refreshes)
-	var group sync.WaitGroup
-	group.Go(func() { r.runRefreshes(ctx, refreshes) })
-	defer group.Wait()
-	defer refreshes.ShutDown()
-	defer r.setRefreshes(nil)
-	return r.services.run(ctx)
+// genericMember returns the job that api.AnnotationJob names, else the pod's controller, else the pod as a job of its own.
+func genericMember(pod *corev1.Pod) Membership {
+	name := pod.Name
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		name = strings.ToLower(owner.Kind) + "." + owner.Name
+	}
+	if job := pod.Annotations[api.AnnotationJob]; job != "" {
+		name = job
+	}
+	return Membership{Ref: NewRef(SystemPod, pod.Namespace, name), Role: RoleWorker}
 }
 
-func (r *Registry) setRefreshes(queue workqueue.TypedDelayingInterface[refresh]) {
-	r.services.mu.Lock()
-	defer r.services.mu.Unlock()
-	r.refreshes = queue
+// isGenericIndependent says whether the pod is one of a Deployment, or of a controller like it.
+func isGenericIndependent(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && (owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController")
 }
 
-// Get reads the job's object from the API server. What it returns has another Ref where the pods are of an object that was
-// made for a job: those of a RayCluster that belongs to a RayJob. The error wraps ErrNoObject where there is no object, and
-// a FieldError where a field is missing or malformed.
+// Alone says whether the pod has nothing in common with others of its job but their controller: each has work of its own to
+// save, and is lost by itself. Pods of a ReplicaSet are alone, and those of a batch Job that gives them no index, unless
+// api.AnnotationJob makes them one job. Alone goes by the pod alone.
+func (r *Registry) Alone(pod *corev1.Pod) bool {
+	if pod.Annotations[api.AnnotationJob] != "" {
+		return false
+	}
+	_, system := r.member(pod)
+	if system == nil {
+		return isGenericIndependent(pod)
+	}
+	independent, ok := system.(Independent)
+	return ok && independent.IsIndependent(pod)
+}
+
+// PartOf says whether the pod is part of a job: of a known system, a batch Job among them, or one that its annotation names.
+// The pod is vital if the job cannot go on without it: the workers meet at it, or it launches them.
+func (r *Registry) PartOf(pod *corev1.Pod) (job, vital bool) {
+	member := r.Member(pod)
+	job = member.System != SystemPod || pod.Annotations[api.AnnotationJob] != ""
+	return job, job && member.Role != RoleWorker
+}
+
+// Get reads the job's object from the API server. The job that it returns has another Ref where the object was made for a job
+// of another system, such as a RayCluster for a RayJob. The error wraps ErrNoObject where there is no object, and a
+// FieldError where a field is missing or malformed.
 func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
-	adapter, err := r.adapter(ref)
+	system, err := r.system(ref)
 	if err != nil {
 		return Job{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	return r.read(ctx, adapter, ref)
+	return r.get(ctx, system, ref)
 }
 
-// child is an adapter to what jobs of another system may be made of.
-type child interface {
-	// Parent names the job that an object was made for, if it was.
-	Parent(object *unstructured.Unstructured) (system, name string, ok bool)
+func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error) {
+	object, err := r.config.Cluster.Dynamic.Resource(system.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return Job{}, fmt.Errorf("reading %s: %w", ref, withErrNoObject(err))
+	}
+	if parent, name, ok := parentOf(system, object); ok && r.installed.has(parent) {
+		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))
+	}
+	return read(system, object)
 }
 
-func parentOf(adapter Adapter, object *unstructured.Unstructured) (system, name string, ok bool) {
-	if child, is := adapter.(child); is {
+func parentOf(system System, object *unstructured.Unstructured) (parent, name string, ok bool) {
+	if child, is := system.(Child); is {
 		return child.Parent(object)
 	}
 	return "", "", false
 }
 
-func (r *Registry) read(ctx context.Context, adapter Adapter, ref Ref) (Job, error) {
-	object, err := r.config.Dynamic.Resource(adapter.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
-		return Job{}, fmt.Errorf("reading %s: %w", ref, absent(err))
-	}
-	if system, name, ok := parentOf(adapter, object); ok && r.on(system) {
-		parent := Ref{System: system, NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: name}}
-		return r.read(ctx, r.byName[system], parent)
-	}
-	return readJob(adapter, object)
-}
-
-// readJob adds to what the adapter reads what is written the same way on the jobs of all systems.
-func readJob(adapter Adapter, object *unstructured.Unstructured) (Job, error) {
-	job, err := adapter.Read(object)
+// read adds to what the system reads what is written in the same way on the jobs of all systems.
+func read(system System, object *unstructured.Unstructured) (Job, error) {
+	ref := NewRef(system.Name(), object.GetNamespace(), object.GetName())
+	job, err := system.Read(object)
 	if err == nil {
-		err = readWishes(&job, object.GetAnnotations())
+		err = readSettings(&job, object.GetAnnotations())
 	}
-	job.Ref = refTo(adapter, object)
-	job.UID, job.Object = object.GetUID(), object
+	if err != nil {
+		return Job{}, fmt.Errorf("%s: %w", ref, err)
+	}
+	job.Ref, job.UID, job.Object = ref, object.GetUID(), object
 	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[api.AnnotationHeldParts]) {
 		if !slices.Contains(job.Parts, part) {
 			job.Parts = append(job.Parts, part)
 		}
 	}
-	if err != nil {
-		return Job{}, fmt.Errorf("%s: %w", job.Ref, err)
-	}
 	return job, nil
 }
 
-// Held returns the jobs that carry api.LabelHeld, as the informers have them. Of a job that is malformed, only the Ref, the UID
-// and the Object are set, and it is not left out, so that the others are not held up, nor is it forgotten.
+// Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with no more
+// than its Ref, UID and Object, so that it neither holds up the others nor is forgotten.
 func (r *Registry) Held() []Job {
 	var held []Job
 	malformed := map[types.UID]string{}
-	for adapter, objects := range r.heldObjects() {
+	for system, objects := range r.installed.held() {
 		for _, object := range objects {
-			if _, _, copied := parentOf(adapter, object); copied {
-				continue // its marks are a copy of its parent's: anybody may have made it
+			if _, _, ok := parentOf(system, object); ok {
+				continue // its label was copied from its parent's, and may be out of date
 			}
-			job, err := readJob(adapter, object)
+			job, err := read(system, object)
 			if err != nil {
 				malformed[object.GetUID()] = err.Error()
-				job = Job{Ref: refTo(adapter, object), UID: object.GetUID(), Object: object}
+				job = Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object}
 			}
 			held = append(held, job)
 		}
 	}
-	r.complain(malformed)
+	r.logMalformed(malformed)
 	return held
 }
 
-// complain logs what is malformed, each time that it is so in another way.
-func (r *Registry) complain(malformed map[types.UID]string) {
-	was := r.malformed.Swap(&malformed)
+// logMalformed logs each problem once, as long as it stays the same.
+func (r *Registry) logMalformed(malformed map[types.UID]string) {
+	before := r.malformed.Swap(&malformed)
 	for uid, problem := range malformed {
-		if was == nil || (*was)[uid] != problem {
-			klog.ErrorS(nil, "A job that is held cannot be read, and stays held", "problem", problem)
+		if before == nil || (*before)[uid] != problem {
+			klog.ErrorS(nil, "Cannot read a held job, which stays held", "problem", problem)
 		}
 	}
 }
 
-// Gang returns pods as the job would have them with so many workers, launcher included. What a job asks for is its owner's to
-// write, so that nothing is rendered for which there is no room. See Adapter.
+// Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no
+// UID and no owner. No pod is made where there is no room for all of them, as the number is the owner's to write: the error
+// is a TooManyPodsError then, and a BusyError while the job's former pods are being ended.
 func (r *Registry) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
-	adapter, err := r.adapter(job.Ref)
+	system, err := r.system(job.Ref)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := adapter.Gang(job, workers, room)
-	if err != nil {
-		return nil, fmt.Errorf("%s: the pods of its gang: %w", job.Ref, err)
+	if job.Object == nil {
+		return nil, fmt.Errorf("%s: %w", job.Ref, ErrNoObject)
 	}
-	return pods, nil
+	sets, err := system.PodSets(job, workers)
+	if err == nil {
+		var pods []*corev1.Pod
+		if pods, err = newPods(job, sets, room); err == nil {
+			return pods, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: the pods of its gang: %w", job.Ref, err)
 }
 
-// adapter returns that of the job's system, if the system is installed.
-func (r *Registry) adapter(ref Ref) (Adapter, error) {
-	adapter, ok := r.byName[ref.System]
+// system returns the job's system, if that is installed.
+func (r *Registry) system(ref Ref) (System, error) {
+	system, ok := r.byName[ref.System]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%s: its system is not known: %w", ref, ErrNoObject)
-	case !r.on(ref.System):
-		return nil, fmt.Errorf("%s: %s is not served: %w", ref, adapter.Resource().GroupResource(), ErrNoObject)
+	case !r.installed.has(ref.System):
+		return nil, fmt.Errorf("%s: %s is not served: %w", ref, system.Resource().GroupResource(), ErrNoObject)
 	}
-	return adapter, nil
-}
-
-// absent makes ErrNoObject of the API server's answer that there is none.
-func absent(err error) error {
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return fmt.Errorf("%w: %w", ErrNoObject, err)
-	}
-	return err
+	return system, nil
 }

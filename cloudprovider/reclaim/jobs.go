@@ -30,7 +30,7 @@ type Jobs interface {
 	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
 	// Stop has the job save its work and end, where it listens for that, and returns how many of its pods heard it.
 	Stop(ctx context.Context, job jobs.Job) (heard int, err error)
-	// Warn, Shrink and Suspend are those of jobs.Adapter.
+	// Warn, Shrink and Suspend are those of jobs.Registry.
 	Warn(ctx context.Context, job jobs.Job, warning jobs.Warning) error
 	Shrink(ctx context.Context, job jobs.Job, pods []string) error
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error

@@ -207,7 +207,7 @@ func (s *Supervisor) considerMarked(p *probe, now time.Time, reclaimed []string)
 	case !p.settled(now):
 	case p.job.Stopped:
 		p.due = &action{verb: verbSuspend}
-	case p.job.ToldToStop && s.losesNodes(p, reclaimed): // it may save its work until they are released
+	case p.job.StopRequested && s.losesNodes(p, reclaimed): // it may save its work until they are released
 	case back || now.Sub(p.since) >= heldWithoutPodsTime:
 		p.due = &action{verbRelease, p.wanted()}
 	}

@@ -109,7 +109,7 @@ func TestJobThatHasStoppedAsItWasToldIsSuspendedByTheNextLeader(t *testing.T) {
 		w.pod("train", "worker-0", "spot")
 		told := func(j *jobs.Job) {
 			held(jobs.HeldSuspended, jobs.ReasonReclaim)(j)
-			j.Suspended, j.ToldToStop = false, true
+			j.Suspended, j.StopRequested = false, true
 		}
 		w.job("train", told)
 		w.pod("train", "worker-1", "spot") // made anew meanwhile
@@ -131,7 +131,7 @@ func TestJobThatHasStoppedAsItWasToldIsSuspendedByTheNextLeader(t *testing.T) {
 func TestJobThatWasToldToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 	story(t, func(w *world) {
 		w.start()
-		w.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.ToldToStop = true })
+		w.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		w.pass(heldWithoutPodsTime + lookEvery)
 		assert.Equal(t, []string{"resume train 4"}, w.systems.done(), "which takes the marks off")
 	})

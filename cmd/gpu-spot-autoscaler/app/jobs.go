@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
 )
 
 // Requests per second and burst to the objects of jobs: three for each job that a reclaim hits, of which there may be a
@@ -19,7 +20,7 @@ const (
 	jobsBurst = 1000
 )
 
-// newJobs makes the registry of job systems, with a budget of its own.
+// newJobs returns the registry of job systems, whose clients have a budget of their own.
 func newJobs(config *Config, recorder record.EventRecorder) (*jobs.Registry, error) {
 	kube := rest.CopyConfig(config.KubeConfig)
 	kube.QPS, kube.Burst, kube.RateLimiter = jobsQPS, jobsBurst, nil
@@ -35,5 +36,6 @@ func newJobs(config *Config, recorder record.EventRecorder) (*jobs.Registry, err
 	if err != nil {
 		return nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
-	return jobs.New(jobs.Config{Dynamic: objects, Metadata: definitions, Client: client, Recorder: recorder, Clock: config.Clock})
+	cluster := jobs.Cluster{Dynamic: objects, Client: client, Clock: config.Clock}
+	return jobs.New(jobs.Config{Cluster: cluster, Systems: systems.All(cluster), Metadata: definitions, Recorder: recorder, Clock: config.Clock})
 }

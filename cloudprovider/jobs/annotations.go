@@ -1,7 +1,0 @@
-package jobs
-
-// Values of api.LabelHeld.
-const (
-	HeldSuspended = "suspended"
-	HeldShrunk    = "shrunk"
-)

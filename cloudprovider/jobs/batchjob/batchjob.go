@@ -1,0 +1,120 @@
+// Package batchjob is the job system of Kubernetes itself: the Job.
+package batchjob
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// Name is the name of the system.
+const Name = "job"
+
+var resource = schema.GroupVersionResource{Group: batchv1.GroupName, Version: "v1", Resource: "jobs"}
+
+// System is the batch Job.
+//
+// An Indexed Job with more than one pod at a time is one gang: the pods of a training that starts over from its checkpoint
+// when it loses one, and that does not run before it has all of them again. Pods of any other Job are each on their own: the
+// Job controller replaces one that is lost, and counts a failure unless the podFailurePolicy ignores DisruptionTarget. When
+// a Job is suspended its pods are deleted and none of them counts.
+type System struct{ jobs.SuspendField }
+
+var (
+	_ jobs.System      = (*System)(nil)
+	_ jobs.Suspender   = (*System)(nil)
+	_ jobs.Independent = (*System)(nil)
+)
+
+// New returns the system.
+func New(cluster jobs.Cluster) *System {
+	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: []string{"spec", "suspend"}}}
+}
+
+// job is what is read of a Job.
+type job struct {
+	Spec *struct {
+		Parallelism    *jobs.Count            `json:"parallelism"`
+		Completions    *jobs.Count            `json:"completions"`
+		CompletionMode batchv1.CompletionMode `json:"completionMode"`
+		Suspend        bool                   `json:"suspend"`
+		Template       json.RawMessage        `json:"template"`
+	} `json:"spec"`
+	Status struct {
+		Succeeded  jobs.Count       `json:"succeeded"`
+		Conditions []jobs.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+func (*System) Name() string                          { return Name }
+func (*System) Resource() schema.GroupVersionResource { return resource }
+
+func (*System) Member(pod *corev1.Pod) (name string, role jobs.Role, ok bool) {
+	owner := jobs.ControllerOf(pod, batchv1.GroupName, "Job")
+	if owner == nil {
+		return "", "", false
+	}
+	return owner.Name, jobs.RoleWorker, true
+}
+
+// IsIndependent says whether the Job is not Indexed: the Job controller writes the index on all pods of an Indexed Job.
+func (*System) IsIndependent(pod *corev1.Pod) bool {
+	_, isIndexed := pod.Annotations[batchv1.JobCompletionIndexAnnotation]
+	return !isIndexed
+}
+
+func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	var job job
+	if err := jobs.Decode(object, &job); err != nil {
+		return jobs.Job{}, err
+	}
+	if job.Spec == nil {
+		return jobs.Job{}, jobs.Missing("spec")
+	}
+	parallelism := job.Spec.Parallelism.Or(1)
+	remaining := parallelism // pods that have succeeded do not run again
+	if job.Spec.Completions != nil {
+		remaining = min(parallelism, max(job.Spec.Completions.Int()-job.Status.Succeeded.Int(), 0))
+	}
+	read := jobs.Job{
+		Max: parallelism, Replicas: remaining, Suspended: job.Spec.Suspend,
+		Finished: jobs.IsTrue(job.Status.Conditions, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"),
+	}
+	if job.Spec.CompletionMode == batchv1.IndexedCompletion && parallelism > 1 {
+		read.Min = remaining
+	}
+	return read, nil
+}
+
+func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
+	var job job
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return nil, err
+	}
+	if job.Spec == nil {
+		return nil, jobs.Missing("spec")
+	}
+	return []jobs.PodSet{{
+		Path: "spec.template", Template: job.Spec.Template, Count: workers, Role: jobs.RoleWorker, NamePrefix: of.Name,
+		Labels: func(i int) map[string]string {
+			return map[string]string{batchv1.JobNameLabel: of.Name, batchv1.JobCompletionIndexAnnotation: strconv.Itoa(i)}
+		},
+	}}, nil
+}
+
+// Suspend leaves alone a Job that another controller made, which would undo it, or wait for ever.
+func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) (changed bool, err error) {
+	if owner := metav1.GetControllerOf(job.Object); owner != nil && owner.Kind != "CronJob" {
+		return false, fmt.Errorf("it belongs to %s %s: %w", owner.Kind, owner.Name, jobs.ErrUnsupported)
+	}
+	return s.SuspendField.Suspend(ctx, job, reason)
+}

@@ -1,0 +1,121 @@
+package etjob
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// scaleOutTimeout in seconds is how long the operator waits for new workers. It does nothing else for the job in that time, so
+// that a longer timeout would keep a ScaleIn for the next reclaim waiting until it is too late.
+const scaleOutTimeout int64 = 300
+
+// Shrink makes one ScaleIn of these pods. The operator rewrites the list of hosts, waits until the launcher has no process
+// on them, and deletes them.
+func (s *System) Shrink(ctx context.Context, job jobs.Job, pods []string) (changed bool, err error) {
+	object, err := decode(job.Object)
+	if err != nil {
+		return false, err
+	}
+	targets := object.Status.TargetWorkers
+	leaving := intersection(targets, pods)
+	if len(leaving) == 0 || job.Suspended || job.Finished {
+		return false, nil
+	}
+	if left := len(targets) - len(leaving); left < job.Min {
+		return false, fmt.Errorf("%d of %d workers would be left, fewer than the minimum of %d: %w", left, len(targets), job.Min, jobs.ErrUnsupported)
+	}
+	name := scalerName(job, "in", append([]string{strconv.Itoa(len(targets))}, leaving...)...)
+	next, err := s.nextScaler(ctx, job, name, leaving...)
+	if err != nil || next == "" {
+		return false, err
+	}
+	if job, err = withReplicasToHold(job); err != nil {
+		return false, err
+	}
+	// The label goes first, so that after a crash the next leader finds the job.
+	if err := s.cluster.PatchJob(ctx, resource, job, s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.ReasonReclaim)); err != nil {
+		return false, err
+	}
+	names := make([]any, len(leaving))
+	for i, pod := range leaving {
+		names[i] = pod
+	}
+	return s.createScaler(ctx, scaleIns, "ScaleIn", next, job, map[string]any{"toDelete": map[string]any{"podNames": names}})
+}
+
+// Shrinking returns those of the pods that the operator has yet to take out of the job. A ScaleIn of a job that does not run
+// was meant for its former run.
+func (s *System) Shrinking(ctx context.Context, job jobs.Job, pods []string) ([]string, error) {
+	object, err := decode(job.Object)
+	if err != nil || object.Status.Phase != phaseRunning && object.Status.Phase != phaseScaling {
+		return nil, err
+	}
+	scalers, err := s.scalersOf(ctx, job.NamespacedName)
+	if err != nil {
+		return nil, err
+	}
+	var leaving []string
+	for _, scaler := range scalers {
+		if !scaler.hasEnded() {
+			leaving = append(leaving, scaler.namedOf(pods)...)
+		}
+	}
+	slices.Sort(leaving)
+	return slices.Compact(leaving), nil
+}
+
+// CancelShrink deletes each ScaleIn of the pods that has yet to begin. One that has begun keeps to its pods.
+func (s *System) CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error {
+	return s.deleteScalers(ctx, job, func(scaler *scaler) bool { return !scaler.hasBegun() && len(scaler.namedOf(pods)) > 0 })
+}
+
+// Grow makes one ScaleOut of the workers that are missing, and removes the held label once the job has all that it had.
+func (s *System) Grow(ctx context.Context, job jobs.Job, workers int) (changed bool, err error) {
+	if job.Suspended || job.Finished {
+		return false, nil
+	}
+	workers = min(workers, job.Max)
+	if missing := workers - job.Replicas; missing > 0 {
+		next, err := s.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))
+		if err != nil || next == "" {
+			return false, err
+		}
+		return s.createScaler(ctx, scaleOuts, "ScaleOut", next, job, map[string]any{
+			"timeout": scaleOutTimeout, "toAdd": map[string]any{"count": int64(missing)},
+		})
+	}
+	if job.HeldAs() != jobs.HeldShrunk || job.Replicas < job.FullReplicas() {
+		return false, nil
+	}
+	return s.release(ctx, job)
+}
+
+// release removes the held label of a job that has all its workers again.
+func (s *System) release(ctx context.Context, job jobs.Job) (changed bool, err error) {
+	// A job that was restarted meanwhile has all its workers, and a ScaleOut would add to them.
+	if err := s.deleteScalers(ctx, job.NamespacedName, func(scaler *scaler) bool { return scaler.resource == scaleOuts && !scaler.hasBegun() }); err != nil {
+		return false, err
+	}
+	// A ScaleIn that has yet to begin will take workers out of the job, and the label is what remembers them.
+	if next, err := s.nextScaler(ctx, job, "release"); err != nil || next == "" {
+		return false, err
+	}
+	object, err := decode(job.Object)
+	if err != nil {
+		return false, err
+	}
+	patch := releasePatch()
+	if full := job.FullReplicas(); object.Spec.ReplicaSpecs.Worker.Replicas.Or(0) < full {
+		patch.Set(int64(full), workerReplicas()...) // it was resumed with fewer
+	}
+	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
+		return false, err
+	}
+	return true, nil
+}

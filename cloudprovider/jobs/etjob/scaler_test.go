@@ -1,0 +1,134 @@
+package etjob
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+func TestTrainingJobScaleInThatFailsIsNotRepeatedForEver(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	job := f.Get("trainingjob", "mnist")
+	for range maxFailedScalers {
+		require.NoError(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}))
+		writes := f.Writes()
+		end(f, scaleIns, strings.Fields(writes[len(writes)-1])[2], "ScaleFailed")
+	}
+	f.Writes()
+	require.ErrorContains(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}), "failed 3 times")
+	assert.Empty(t, f.Writes())
+
+	f.Clock.SetTime(jobstest.Epoch.Add(failedScalerAge))
+	require.NoError(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}), "for another reclaim, it is tried again")
+	assert.Len(t, f.Writes(), 2)
+}
+
+// scalers are the names of those that are there.
+func scalers(f *jobstest.Fixture) (names []string) {
+	f.Helper()
+	for _, resource := range []schema.GroupVersionResource{scaleIns, scaleOuts} {
+		list, err := f.Dynamic.Resource(resource).Namespace("ml").List(context.Background(), metav1.ListOptions{})
+		require.NoError(f, err)
+		for i := range list.Items {
+			names = append(names, list.Items[i].GetName())
+		}
+	}
+	return names
+}
+
+// begin has the operator note which pods the scaler is about.
+func begin(f *jobstest.Fixture, resource schema.GroupVersionResource, name string, pods ...any) {
+	f.Helper()
+	field := map[schema.GroupVersionResource]string{scaleIns: "toDeletePods", scaleOuts: "addPods"}[resource]
+	f.Set(resource, name, pods, "status", field)
+	f.Writes()
+}
+
+const foreignScaleIn = `
+apiVersion: kai.alibabacloud.com/v1alpha1
+kind: ScaleIn
+metadata: {name: theirs}
+spec: {selector: {name: %s}, toDelete: {podNames: [mnist-worker-3]}}
+`
+
+func TestTrainingJobScaleInIsTakenBackUnlessItHasBegun(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(foreignScaleIn, "another"))
+	ref := jobstest.Ref("trainingjob", "mnist")
+	reclaiming := []string{"mnist-worker-2", "mnist-worker-3"}
+	shrinking := func() bool {
+		leaving, err := f.Registry.Shrinking(ctx, ref, append(reclaiming, "mnist-worker-0"))
+		require.NoError(t, err)
+		if len(leaving) > 0 {
+			require.Equal(t, reclaiming, leaving, "no others")
+		}
+		return len(leaving) > 0
+	}
+	require.False(t, shrinking())
+	require.NoError(t, f.Registry.Shrink(ctx, f.Get("trainingjob", "mnist"), reclaiming))
+	ours := scalers(f)[0]
+	require.True(t, shrinking())
+	begin(f, scaleIns, ours, "mnist-worker-2", "mnist-worker-3")
+	require.True(t, shrinking())
+	require.NoError(t, f.Registry.CancelShrink(ctx, ref, reclaiming))
+	assert.Contains(t, scalers(f), ours, "it keeps to its pods")
+
+	begin(f, scaleIns, ours)
+	require.NoError(t, f.Registry.CancelShrink(ctx, ref, []string{"mnist-worker-0"}))
+	assert.Contains(t, scalers(f), ours, "its pods are there")
+	require.NoError(t, f.Registry.CancelShrink(ctx, ref, []string{"mnist-worker-2"}))
+	assert.Equal(t, []string{"theirs"}, scalers(f), "it would be carried out on all workers")
+	assert.False(t, shrinking())
+
+	require.NoError(t, f.Registry.CancelShrink(ctx, jobstest.Ref("pytorchjob", "mnist"), reclaiming))
+	require.ErrorIs(t, f.Registry.CancelShrink(ctx, jobstest.Ref("pod", "mnist"), reclaiming), jobs.ErrNoObject)
+}
+
+func TestTrainingJobThatBeganAnewIsNotShrinking(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	require.NoError(t, f.Registry.Shrink(context.Background(), f.Get("trainingjob", "mnist"), []string{"mnist-worker-3"}))
+	for phase, want := range map[string]bool{"Running": true, "Scaling": true, "Created": false, "Failed": false, "": false, "Suspended": false} {
+		f.Set(resource, "mnist", phase, "status", "phase")
+		leaving, err := f.Registry.Shrinking(context.Background(), jobstest.Ref("trainingjob", "mnist"), []string{"mnist-worker-3"})
+		require.NoError(t, err)
+		assert.Equal(t, want, len(leaving) > 0, "phase %q", phase)
+	}
+}
+
+func TestTrainingJobScaleInThatHasYetToBeginMakesRoomForOneOfMore(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	job := f.Get("trainingjob", "mnist")
+	require.NoError(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-3"}))
+	first := scalers(f)[0]
+	require.NoError(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2", "mnist-worker-3"}))
+	second := scalers(f)
+	require.Len(t, second, 1)
+	assert.NotEqual(t, first, second[0])
+	begin(f, scaleIns, second[0], "mnist-worker-2", "mnist-worker-3")
+	var busy *jobs.BusyError
+	require.ErrorAs(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-1", "mnist-worker-3"}), &busy)
+}
+
+func TestTrainingJobMeetsNoScalerOfItsFormerLife(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(foreignScaleIn, "mnist"), strings.Replace(fmt.Sprintf(foreignScaleIn, "another"), "theirs", "of-another", 1))
+	begin(f, scaleIns, "theirs", "mnist-worker-3")
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	assert.Equal(t, []string{"of-another"}, scalers(f), "one that has begun goes too: the workers of the next life have the same names")
+
+	late := jobstest.Parse(t, fmt.Sprintf(foreignScaleIn, "mnist"))
+	_, err := f.Dynamic.Resource(scaleIns).Namespace("ml").Create(ctx, late, metav1.CreateOptions{})
+	require.NoError(t, err)
+	f.Set(resource, "mnist", "Suspended", "status", "phase")
+	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 4))
+	assert.Equal(t, []string{"of-another"}, scalers(f))
+}

@@ -1,0 +1,141 @@
+package etjob
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+const etWorkerPod = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: mnist-worker-0
+  labels: {group-name: kai.alibabacloud.com, training-job-name: mnist, training-job-role: worker}
+  ownerReferences: [{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, name: mnist, uid: uid-mnist, controller: true}]
+status: {phase: Running, podIP: %q}
+`
+
+// etWorker is a worker of the job in jobstest.TrainingJob, with an address.
+func etWorker(t *testing.T, address string, change ...func(*corev1.Pod)) corev1.Pod {
+	t.Helper()
+	pod := jobstest.ParsePod(t, fmt.Sprintf(etWorkerPod, address))
+	for _, f := range change {
+		f(pod)
+	}
+	return *pod
+}
+
+func TestOnlyWorkersOfTheJobAreToldToStopAndAtTheirOwnAddress(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	job := f.Get("trainingjob", "mnist")
+	for name, tc := range map[string]struct {
+		pod  corev1.Pod
+		want []string
+	}{
+		"a worker":                  {etWorker(t, "10.1.2.3"), []string{"http://10.1.2.3:9009/stop"}},
+		"a worker with IPv6":        {etWorker(t, "fd00::1:2"), []string{"http://[fd00::1:2]:9009/stop"}},
+		"one that only says so":     {etWorker(t, "10.1.2.3", func(pod *corev1.Pod) { pod.OwnerReferences = nil }), nil},
+		"one of another life":       {etWorker(t, "10.1.2.3", func(pod *corev1.Pod) { pod.OwnerReferences[0].UID = "other" }), nil},
+		"one of another namespace":  {etWorker(t, "10.1.2.3", func(pod *corev1.Pod) { pod.Namespace = "other" }), nil},
+		"one in its node's network": {etWorker(t, "10.1.2.3", func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }), nil},
+		"one that has yet to start": {etWorker(t, "10.1.2.3", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending }), nil},
+		"one without an address":    {etWorker(t, ""), nil},
+		"a name":                    {etWorker(t, "metadata.internal"), nil},
+		"an address and more":       {etWorker(t, "10.1.2.3:80/x?"), nil},
+		"ourselves":                 {etWorker(t, "127.0.0.1"), nil},
+		"a metadata service":        {etWorker(t, "169.254.169.254"), nil},
+		"that of ECS":               {etWorker(t, "100.100.100.200"), nil},
+		"everybody":                 {etWorker(t, "224.0.0.1"), nil},
+		"nobody":                    {etWorker(t, "0.0.0.0"), nil},
+	} {
+		assert.Equal(t, tc.want, stopURLs(job.Object, []corev1.Pod{tc.pod}), name)
+	}
+}
+
+func TestTellingGoesNowhereElse(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
+	defer other.Close()
+	t.Setenv("HTTP_PROXY", other.URL)
+	answers := map[string]http.HandlerFunc{
+		"ok":           func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) },
+		"redirects":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) },
+		"is none":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		"never ends":   func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusOK); writeUntilDone(w, r) },
+		"never begins": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	}
+	urls := []string{"http://" + net.JoinHostPort("127.0.0.1", "1") + stopPath} // nobody listens
+	for _, answer := range answers {
+		server := httptest.NewServer(answer)
+		defer server.Close()
+		urls = append(urls, server.URL+stopPath)
+	}
+	began := time.Now()
+	assert.Equal(t, 2, callAll(context.Background(), urls), "the first, and the one that talks on")
+	assert.Less(t, time.Since(began), 2*stopTimeout)
+	assert.Zero(t, elsewhere.Load(), "no redirect is followed, and no proxy used")
+}
+
+func writeUntilDone(w http.ResponseWriter, r *http.Request) {
+	for r.Context().Err() == nil {
+		if _, err := w.Write([]byte(strings.Repeat("x", 1<<10))); err != nil {
+			return
+		}
+	}
+}
+
+func TestTrainingJobThatIsToldToStopHasNotFailed(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, strings.Replace(jobstest.TrainingJob, "restartCount: 0", "restartCount: 2", 1))
+	job := f.Get("trainingjob", "mnist")
+	heard, err := f.Registry.Stop(ctx, job)
+	require.NoError(t, err)
+	require.Zero(t, heard)
+	require.Empty(t, f.Writes(), "there is nobody to be told")
+
+	f.Set(resource, "mnist", map[string]any{
+		"job-supervisor.kube-ai.io/spot-instance": "true", api.AnnotationStopRequested: jobstest.EpochText, api.AnnotationHeldRestarts: "2",
+	}, "metadata", "annotations")
+	f.Set(resource, "mnist", "Failed", "status", "phase")
+	f.Set(resource, "mnist", int64(3), "status", "restartCount")
+	f.Set(resource, "mnist", jobstest.Epoch.Add(-time.Minute).Format(time.RFC3339), "status", "completionTime")
+	assert.True(t, f.Get("trainingjob", "mnist").Finished, "it had failed before")
+	f.Set(resource, "mnist", jobstest.Epoch.Add(time.Minute).Format(time.RFC3339), "status", "completionTime")
+	require.False(t, f.Get("trainingjob", "mnist").Finished)
+
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	f.Set(resource, "mnist", "Suspended", "status", "phase")
+	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 3))
+	job = f.Get("trainingjob", "mnist")
+	restarts, _, err := unstructured.NestedInt64(f.Object(resource, "mnist").Object, "status", "restartCount")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, restarts, "no retry is spent")
+	assert.NotContains(t, job.Object.GetAnnotations(), api.AnnotationStopRequested)
+	assert.NotContains(t, job.Object.GetAnnotations(), api.AnnotationHeldRestarts)
+	assert.Equal(t, jobs.HeldShrunk, job.HeldAs(), "the rest is for Grow")
+}
+
+func TestOtherJobsAreNotToldToStop(t *testing.T) {
+	f := newFixture(t, strings.Replace(jobstest.TrainingJob, `spot-instance: "true"`, `spot-instance: "false"`, 1), fmt.Sprintf(etWorkerPod, "10.1.2.3"))
+	heard, err := f.Registry.Stop(context.Background(), f.Get("trainingjob", "mnist"))
+	require.NoError(t, err)
+	assert.Zero(t, heard)
+	assert.Empty(t, f.Writes())
+	assert.Empty(t, f.Events())
+}

@@ -1,0 +1,100 @@
+package jobs
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+// Values of api.LabelHeld.
+const (
+	HeldSuspended = "suspended"
+	HeldShrunk    = "shrunk"
+)
+
+// HeldAs returns the value of api.LabelHeld, empty for jobs that are not held.
+func (j Job) HeldAs() string {
+	if j.Object == nil {
+		return ""
+	}
+	return j.Object.GetLabels()[api.LabelHeld]
+}
+
+// HeldReason returns the reason for which the job is held.
+func (j Job) HeldReason() Reason {
+	if j.Object == nil {
+		return ""
+	}
+	return Reason(j.Object.GetAnnotations()[api.AnnotationHeldReason])
+}
+
+// FullReplicas returns how many workers the job asked for before it was held, or asks for where it is not held.
+func (j Job) FullReplicas() int {
+	if j.HeldAs() == "" {
+		return j.Replicas
+	}
+	replicas, err := strconv.Atoi(j.Object.GetAnnotations()[api.AnnotationHeldReplicas])
+	if err != nil || replicas < 0 {
+		return j.Replicas
+	}
+	return replicas
+}
+
+// NeedsSuspend says whether Suspend has anything left to do. It does not where the job has ended, where this project
+// suspended it for the same reason, and where somebody else suspended it.
+func (j Job) NeedsSuspend(reason Reason) bool {
+	if j.Finished {
+		return false
+	}
+	return !j.Suspended || j.HeldAs() == HeldSuspended && j.HeldReason() != reason
+}
+
+// HoldPatch returns the patch that marks a job as held: HeldSuspended or HeldShrunk.
+func (c Cluster) HoldPatch(job Job, how string, reason Reason) Patch {
+	patch := Patch{}.Set(how, "metadata", "labels", api.LabelHeld).
+		SetAnnotation(api.AnnotationHeldReason, string(reason)).
+		SetAnnotation(api.AnnotationHeldSince, c.heldSince(job, how)).
+		SetAnnotation(api.AnnotationHeldReplicas, strconv.Itoa(job.FullReplicas()))
+	if len(job.Parts) > 0 {
+		patch.SetAnnotation(api.AnnotationHeldParts, formatParts(job.Parts))
+	}
+	return patch
+}
+
+// heldSince returns when the job was first suspended, or now for one that is shrunk.
+func (c Cluster) heldSince(job Job, how string) string {
+	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how {
+		return since
+	}
+	return c.Clock.Now().UTC().Format(time.RFC3339)
+}
+
+// ReleasePatch returns the patch that removes what HoldPatch has written.
+func ReleasePatch() Patch {
+	patch := Patch{}.Set(nil, "metadata", "labels", api.LabelHeld)
+	for _, key := range []string{api.AnnotationHeldReason, api.AnnotationHeldSince, api.AnnotationHeldReplicas, api.AnnotationHeldParts} {
+		patch.SetAnnotation(key, nil)
+	}
+	return patch
+}
+
+// formatParts writes Refs of the job's own namespace as "<system>/<name>".
+func formatParts(parts []Ref) string {
+	names := make([]string, 0, len(parts))
+	for _, part := range parts {
+		names = append(names, part.System+"/"+part.Name)
+	}
+	return strings.Join(names, ",")
+}
+
+// parseParts leaves out what is malformed.
+func parseParts(namespace, text string) (parts []Ref) {
+	for entry := range strings.SplitSeq(text, ",") {
+		if system, name, ok := strings.Cut(entry, "/"); ok {
+			parts = append(parts, NewRef(system, namespace, name))
+		}
+	}
+	return parts
+}

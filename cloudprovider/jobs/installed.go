@@ -1,0 +1,284 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+// definitions is the resource that is watched to learn which systems are installed.
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// installed knows which systems are installed, and watches those of their jobs that carry api.LabelHeld.
+type installed struct {
+	config Config
+	// systems are by the name of the definition of their resource, empty for resources of Kubernetes itself.
+	systems map[string][]System
+	// definitions has the CustomResourceDefinitions of the cluster.
+	definitions cache.SharedIndexInformer
+
+	mu      sync.RWMutex
+	isKnown bool // which systems are installed
+	watches map[System]*watch
+}
+
+// definitionQueue has the names of definitions that have changed.
+type definitionQueue = workqueue.TypedRateLimitingInterface[string]
+
+// watch is the informer of the held jobs of one system that is installed.
+type watch struct {
+	informer cache.SharedIndexInformer
+	stop     context.CancelFunc
+	ended    chan struct{}
+}
+
+func newInstalled(config Config) *installed {
+	in := &installed{
+		config: config, systems: map[string][]System{}, watches: map[System]*watch{},
+		definitions: metadatainformer.NewFilteredMetadataInformer(config.Metadata, definitions, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+	}
+	for _, system := range config.Systems {
+		name := definitionOf(system)
+		in.systems[name] = append(in.systems[name], system)
+		systemsInstalled.WithLabelValues(system.Name()).Set(0)
+	}
+	return in
+}
+
+// definitionOf returns the name that the API server demands of the definition of the system's resource.
+func definitionOf(system System) string {
+	resource := system.Resource()
+	if resource.Group == batchv1.GroupName {
+		return ""
+	}
+	return resource.GroupResource().String()
+}
+
+// hasSynced says whether it is known which systems are installed, and which of their jobs are held.
+func (in *installed) hasSynced() bool {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	for _, watch := range in.watches {
+		if !watch.informer.HasSynced() {
+			return false
+		}
+	}
+	return in.isKnown
+}
+
+// run watches until ctx ends. It is to be called once.
+func (in *installed) run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute))
+	defer queue.ShutDown()
+	if err := in.addEventHandler(queue); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer in.stopAll()
+	defer running.Wait()
+	defer queue.ShutDown()
+	defer cancel()
+	running.Go(func() { in.definitions.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), in.definitions.HasSynced) {
+		return nil
+	}
+	for name := range in.systems {
+		in.sync(ctx, queue, name)
+	}
+	in.mu.Lock()
+	in.isKnown = true
+	in.mu.Unlock()
+	running.Go(func() {
+		for in.next(ctx, queue) {
+		}
+	})
+	<-ctx.Done()
+	return nil
+}
+
+// addEventHandler queues the names of definitions that are added, changed or deleted, and drops from the informer's cache
+// what is not needed of them.
+func (in *installed) addEventHandler(queue definitionQueue) error {
+	enqueue := func(object any) {
+		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+		if _, ok := in.systems[name]; ok && err == nil {
+			queue.Forget(name) // what was not served so far may be served in a moment
+			queue.Add(name)
+		}
+	}
+	_, err := in.definitions.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue, UpdateFunc: func(_, object any) { enqueue(object) }, DeleteFunc: enqueue,
+	})
+	return errors.Join(err, in.definitions.SetTransform(dropUnusedMetadata))
+}
+
+func dropUnusedMetadata(object any) (any, error) {
+	if object, ok := object.(*metav1.PartialObjectMetadata); ok {
+		object.ObjectMeta = metav1.ObjectMeta{
+			Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, DeletionTimestamp: object.DeletionTimestamp,
+		}
+	}
+	return object, nil
+}
+
+func (in *installed) next(ctx context.Context, queue definitionQueue) bool {
+	name, shutdown := queue.Get()
+	if shutdown {
+		return false
+	}
+	defer queue.Done(name)
+	in.sync(ctx, queue, name)
+	return true
+}
+
+// sync switches the systems of one definition on or off, and queues the definition again until all is known about it.
+func (in *installed) sync(ctx context.Context, queue definitionQueue, name string) {
+	isSettled, err := in.trySync(ctx, name)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot find out whether a job system is installed", "definition", name)
+	}
+	if isSettled {
+		queue.Forget(name)
+	} else {
+		queue.AddRateLimited(name)
+	}
+}
+
+// trySync returns whether all is known. It is not where the definition exists but none of its versions is served: either it
+// will be served in a moment, or it has only versions that are unknown here.
+func (in *installed) trySync(ctx context.Context, name string) (isSettled bool, err error) {
+	if name == "" { // Kubernetes' own
+		for _, system := range in.systems[name] {
+			in.set(ctx, system, true)
+		}
+		return true, nil
+	}
+	isDefined, err := in.isDefined(name)
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, system := range in.systems[name] {
+		isServed := false
+		if isDefined {
+			if isServed, err = in.isServed(system.Resource()); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		in.set(ctx, system, isServed)
+	}
+	return len(errs) == 0 && (!isDefined || in.hasAny(name)), errors.Join(errs...)
+}
+
+func (in *installed) isDefined(name string) (bool, error) {
+	object, exists, err := in.definitions.GetStore().GetByKey(name)
+	definition, ok := object.(*metav1.PartialObjectMetadata)
+	return exists && ok && definition.DeletionTimestamp == nil, err
+}
+
+// isServed asks the API server which resources there are in the version that the system knows.
+func (in *installed) isServed(resource schema.GroupVersionResource) (bool, error) {
+	list, err := in.config.Cluster.Client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("discovering %s: %w", resource.GroupVersion(), err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
+}
+
+// set switches a system on or off.
+func (in *installed) set(ctx context.Context, system System, isOn bool) {
+	in.mu.Lock()
+	current := in.watches[system]
+	switch {
+	case isOn && current == nil:
+		in.watches[system] = in.start(ctx, system)
+	case !isOn && current != nil:
+		delete(in.watches, system)
+	}
+	in.mu.Unlock()
+	if !isOn && current != nil {
+		current.stop()
+		<-current.ended
+		systemsInstalled.WithLabelValues(system.Name()).Set(0)
+		klog.FromContext(ctx).Info("Job system is off", "system", system.Name())
+	}
+}
+
+// start watches the held jobs of a system. There are few of them, and mostly none.
+func (in *installed) start(ctx context.Context, system System) *watch {
+	ctx, cancel := context.WithCancel(ctx)
+	informer := dynamicinformer.NewFilteredDynamicInformer(in.config.Cluster.Dynamic, system.Resource(), metav1.NamespaceAll, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) { options.LabelSelector = api.LabelHeld }).Informer()
+	watch := &watch{informer: informer, stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(watch.ended)
+		informer.RunWithContext(ctx)
+	}()
+	systemsInstalled.WithLabelValues(system.Name()).Set(1)
+	klog.FromContext(ctx).Info("Job system is on", "system", system.Name())
+	return watch
+}
+
+func (in *installed) stopAll() {
+	for _, system := range in.config.Systems {
+		in.set(context.Background(), system, false)
+	}
+}
+
+// has says whether the system is installed, or may be.
+func (in *installed) has(name string) bool {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	if !in.isKnown {
+		return true
+	}
+	for system := range in.watches {
+		if system.Name() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAny says whether one of the systems of a definition is installed.
+func (in *installed) hasAny(definition string) bool {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return slices.ContainsFunc(in.systems[definition], func(system System) bool { return in.watches[system] != nil })
+}
+
+// held returns the jobs with api.LabelHeld, by system.
+func (in *installed) held() map[System][]*unstructured.Unstructured {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	held := map[System][]*unstructured.Unstructured{}
+	for system, watch := range in.watches {
+		for _, object := range watch.informer.GetStore().List() {
+			if object, ok := object.(*unstructured.Unstructured); ok && object.GetLabels()[api.LabelHeld] != "" {
+				held[system] = append(held[system], object)
+			}
+		}
+	}
+	return held
+}

@@ -1,0 +1,126 @@
+package jobs_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+// eventuallyHeld waits until just these jobs are held.
+func eventuallyHeld(f *jobstest.Fixture, want ...string) {
+	f.Helper()
+	f.Eventually(func() bool { return slices.Equal(heldNames(f), want) }, fmt.Sprint(want))
+}
+
+// heldNames are the names of the jobs that are held, sorted.
+func heldNames(f *jobstest.Fixture) []string {
+	names := []string{}
+	for _, job := range f.Registry.Held() {
+		names = append(names, job.Ref.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// watched are the resources of jobs that were listed since the last call.
+func watched(f *jobstest.Fixture) []string {
+	var resources []string
+	for _, action := range f.Dynamic.Actions() {
+		if action.GetVerb() == "watch" {
+			resources = append(resources, action.GetResource().GroupResource().String())
+		}
+	}
+	f.Dynamic.ClearActions()
+	slices.Sort(resources)
+	return resources
+}
+
+func held(document string) string {
+	return strings.Replace(document, "metadata:\n", "metadata:\n  labels: {gpu-spot.autoscaling/held: suspended}\n", 1)
+}
+
+func TestSystemsAreSwitchedOnAndOffWithTheirDefinitions(t *testing.T) {
+	f := newFixture(t, held(jobstest.TrainingJob), held(jobstest.IndexedJob))
+	require.False(t, f.Registry.HasSynced())
+	f.Run()
+	eventuallyHeld(f, "job/ml/train")
+	assert.Equal(t, []string{"jobs.batch"}, watched(f), "what is not installed costs nothing")
+	_, err := f.Registry.Get(t.Context(), jobstest.Ref("trainingjob", "mnist"))
+	require.ErrorIs(t, err, jobs.ErrNoObject)
+	assert.Empty(t, f.Dynamic.Actions(), "nor is it asked for")
+
+	f.Serve("trainingjob")
+	f.Define("widgets.example.com")
+	f.Define("trainingjobs.kai.alibabacloud.com")
+	eventuallyHeld(f, "job/ml/train", "trainingjob/ml/mnist")
+	assert.Equal(t, []string{"trainingjobs.kai.alibabacloud.com"}, watched(f))
+	assert.EqualValues(t, 1, testutil.ToFloat64(jobs.SystemsInstalled.WithLabelValues("trainingjob")))
+	assert.Equal(t, 4, f.Get("trainingjob", "mnist").Replicas)
+
+	ended := f.Registry.WatchEnded("trainingjob")
+	f.Undefine("trainingjobs.kai.alibabacloud.com")
+	eventuallyHeld(f, "job/ml/train")
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("its informer goes on")
+	}
+	f.Eventually(func() bool { return testutil.ToFloat64(jobs.SystemsInstalled.WithLabelValues("trainingjob")) == 0 }, "the gauge says so")
+	require.ErrorIs(t, f.Registry.Suspend(t.Context(), jobs.Job{Ref: jobstest.Ref("trainingjob", "mnist")}, jobs.ReasonReclaim), jobs.ErrNoObject)
+
+	f.Define("trainingjobs.kai.alibabacloud.com")
+	eventuallyHeld(f, "job/ml/train", "trainingjob/ml/mnist")
+}
+
+func TestOfTwoVersionsTheOneThatIsServedIsOn(t *testing.T) {
+	f := newFixture(t)
+	f.Serve("mpijob-v1")
+	f.Define("mpijobs.kubeflow.org")
+	f.Run()
+	assert.True(t, f.Registry.IsInstalled("mpijob-v1"))
+	assert.False(t, f.Registry.IsInstalled("mpijob"))
+}
+
+func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
+	for name, answer := range map[string]error{
+		"established later": apierrors.NewNotFound(schema.GroupResource{}, ""), "discovery fails": apierrors.NewServiceUnavailable("away"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			var served atomic.Bool
+			f.Kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return !served.Load(), nil, answer
+			})
+			f.Serve("pytorchjob")
+			f.Define("pytorchjobs.kubeflow.org")
+			f.Run()
+			require.False(t, f.Registry.IsInstalled("pytorchjob"))
+			served.Store(true)
+			f.Eventually(func() bool { return f.Registry.IsInstalled("pytorchjob") }, "on")
+		})
+	}
+}
+
+func TestASystemIsOffFromWhenItsDefinitionIsBeingDeleted(t *testing.T) {
+	f := newFixture(t)
+	f.Serve("pytorchjob")
+	f.Define("pytorchjobs.kubeflow.org")
+	f.Run()
+	require.True(t, f.Registry.IsInstalled("pytorchjob"))
+	f.DefinitionIsBeingDeleted("pytorchjobs.kubeflow.org")
+	f.Eventually(func() bool { return !f.Registry.IsInstalled("pytorchjob") }, "off")
+}

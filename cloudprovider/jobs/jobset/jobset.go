@@ -1,0 +1,186 @@
+// Package jobset is the job system of JobSet, which the TrainJob of the Kubeflow Trainer makes too.
+package jobset
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// Name is the name of the system.
+const Name = "jobset"
+
+const (
+	labelJobSet        = "jobset.sigs.k8s.io/jobset-name"
+	labelReplicatedJob = "jobset.sigs.k8s.io/replicatedjob-name"
+	labelJobIndex      = "jobset.sigs.k8s.io/job-index"
+	labelGlobalIndex   = "jobset.sigs.k8s.io/job-global-index"
+	labelCoordinator   = "jobset.sigs.k8s.io/coordinator"
+	labelPodIndex      = batchv1.JobCompletionIndexAnnotation
+
+	nameLauncher = "launcher"
+	pathJobs     = "spec.replicatedJobs"
+)
+
+var resource = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}
+
+// System is the JobSet, whether it is made by its user or by a TrainJob of the Kubeflow Trainer, which has the same name.
+//
+// A JobSet is not elastic: all its pods are one gang. A lost pod fails its Job unless the podFailurePolicy ignores
+// DisruptionTarget, and a failed Job restarts all of them, as often as maxRestarts allows. Nothing is counted when a JobSet is
+// suspended. The pods meet at the coordinator, or else at the first pod of the first Job. A replicated job with the name
+// "launcher" is the launcher.
+type System struct{ jobs.SuspendField }
+
+var (
+	_ jobs.System    = (*System)(nil)
+	_ jobs.Suspender = (*System)(nil)
+)
+
+// New returns the system.
+func New(cluster jobs.Cluster) *System {
+	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: []string{"spec", "suspend"}}}
+}
+
+// jobSet is what is read of a JobSet.
+type jobSet struct {
+	Spec struct {
+		Suspend        bool            `json:"suspend"`
+		ReplicatedJobs []replicatedJob `json:"replicatedJobs"`
+	} `json:"spec"`
+	Status struct {
+		Conditions           []jobs.Condition `json:"conditions"`
+		ReplicatedJobsStatus []struct {
+			Name      string     `json:"name"`
+			Succeeded jobs.Count `json:"succeeded"`
+		} `json:"replicatedJobsStatus"`
+	} `json:"status"`
+}
+
+type replicatedJob struct {
+	Name     string      `json:"name"`
+	Replicas *jobs.Count `json:"replicas"`
+	Template struct {
+		Spec *struct {
+			Parallelism *jobs.Count     `json:"parallelism"`
+			Template    json.RawMessage `json:"template"`
+		} `json:"spec"`
+	} `json:"template"`
+}
+
+// remainingJob is the Jobs of a replicated job that have yet to succeed: initializers do, and do not run again.
+type remainingJob struct {
+	name             string
+	jobs, podsPerJob int
+	path             string
+	template         json.RawMessage
+}
+
+func (r remainingJob) pods() int { return r.jobs * r.podsPerJob }
+
+func decode(object *unstructured.Unstructured) (*jobSet, []remainingJob, error) {
+	set := &jobSet{}
+	if err := jobs.Decode(object, set); err != nil {
+		return nil, nil, err
+	}
+	if len(set.Spec.ReplicatedJobs) == 0 {
+		return nil, nil, jobs.Missing(pathJobs)
+	}
+	succeeded := map[string]int{}
+	for _, status := range set.Status.ReplicatedJobsStatus {
+		succeeded[status.Name] = status.Succeeded.Int()
+	}
+	var remaining []remainingJob
+	for i, replicated := range set.Spec.ReplicatedJobs {
+		path, spec := fmt.Sprintf("%s[%d].template.spec", pathJobs, i), replicated.Template.Spec
+		if spec == nil {
+			return nil, nil, jobs.Missing(path)
+		}
+		if len(spec.Template) == 0 {
+			return nil, nil, jobs.Missing(path + ".template")
+		}
+		if left := replicated.Replicas.Or(1) - succeeded[replicated.Name]; left > 0 {
+			remaining = append(remaining, remainingJob{replicated.Name, left, spec.Parallelism.Or(1), path + ".template", spec.Template})
+		}
+	}
+	return set, remaining, nil
+}
+
+func (*System) Name() string                          { return Name }
+func (*System) Resource() schema.GroupVersionResource { return resource }
+
+func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
+	job = pod.Labels[labelJobSet]
+	switch {
+	case job == "":
+		return "", "", false
+	case pod.Labels[labelReplicatedJob] == nameLauncher:
+		return job, jobs.RoleLauncher, true
+	case isCoordinator(pod.Labels):
+		return job, jobs.RoleHost, true
+	}
+	return job, jobs.RoleWorker, true
+}
+
+// isCoordinator says whether the other pods meet at the pod with these labels. The coordinator's label is the same on all
+// pods: it is the host name of one of them.
+func isCoordinator(labels map[string]string) bool {
+	if coordinator, ok := labels[labelCoordinator]; ok {
+		host, _, _ := strings.Cut(coordinator, ".")
+		return host == strings.Join([]string{labels[labelJobSet], labels[labelReplicatedJob], labels[labelJobIndex], labels[labelPodIndex]}, "-")
+	}
+	return labels[labelGlobalIndex] == "0" && labels[labelPodIndex] == "0"
+}
+
+func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	set, remaining, err := decode(object)
+	if err != nil {
+		return jobs.Job{}, err
+	}
+	pods := 0
+	for _, r := range remaining {
+		if r.name != nameLauncher {
+			pods += r.pods()
+		}
+	}
+	return jobs.Job{
+		Min: pods, Max: pods, Replicas: pods, Suspended: set.Spec.Suspend,
+		Finished: jobs.IsTrue(set.Status.Conditions, "Completed", "Failed"),
+	}, nil
+}
+
+// PodSets returns all pods whatever the number of workers.
+func (*System) PodSets(job jobs.Job, _ int) ([]jobs.PodSet, error) {
+	_, remaining, err := decode(job.Object)
+	if err != nil {
+		return nil, err
+	}
+	var sets []jobs.PodSet
+	for _, r := range remaining {
+		role := jobs.RoleWorker
+		if r.name == nameLauncher {
+			role = jobs.RoleLauncher
+		}
+		sets = append(sets, jobs.PodSet{
+			Path: r.path, Template: r.template, Count: r.pods(), Role: role,
+			Name: func(i int) string {
+				return fmt.Sprintf("%s-%s-%d-%d", job.Name, r.name, i/r.podsPerJob, i%r.podsPerJob)
+			},
+			Labels: func(i int) map[string]string {
+				return map[string]string{
+					labelJobSet: job.Name, labelReplicatedJob: r.name,
+					labelJobIndex: strconv.Itoa(i / r.podsPerJob), labelPodIndex: strconv.Itoa(i % r.podsPerJob),
+				}
+			},
+		})
+	}
+	return sets, nil
+}

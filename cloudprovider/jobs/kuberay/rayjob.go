@@ -1,0 +1,122 @@
+package kuberay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+const (
+	kindRayJob      = "RayJob"
+	labelOriginName = "ray.io/originated-from-cr-name"
+	labelOriginKind = "ray.io/originated-from-crd"
+	statusSuspended = "Suspended"
+	pathClusterSpec = "spec.rayClusterSpec"
+)
+
+var rayJobs = schema.GroupVersionResource{Group: group, Version: "v1", Resource: "rayjobs"}
+
+// RayJob is KubeRay's RayJob: a RayCluster that is made for one program, and the program.
+//
+// The operator deletes the cluster of a job that is suspended, and makes another one when the job is resumed. The program
+// starts again on that, from its checkpoint. The operator shows the job as suspended, and forgets the name of its cluster,
+// once that is deleted: its pods are still being ended then, and only name the cluster. The operator fails a RayJob that is
+// suspended without shutdownAfterJobFinishes, and one that runs on a cluster of others, so that neither is suspended.
+type RayJob struct{ jobs.SuspendField }
+
+var (
+	_ jobs.System    = (*RayJob)(nil)
+	_ jobs.Suspender = (*RayJob)(nil)
+)
+
+// NewRayJob returns the system of RayJobs.
+func NewRayJob(cluster jobs.Cluster) *RayJob {
+	return &RayJob{jobs.SuspendField{Cluster: cluster, GVR: rayJobs, Path: []string{"spec", "suspend"}}}
+}
+
+// rayJob is what is read of a RayJob.
+type rayJob struct {
+	Spec struct {
+		Suspend                  bool              `json:"suspend"`
+		ShutdownAfterJobFinishes bool              `json:"shutdownAfterJobFinishes"`
+		ClusterSelector          map[string]string `json:"clusterSelector"`
+		RayClusterSpec           *clusterSpec      `json:"rayClusterSpec"`
+	} `json:"spec"`
+	Status struct {
+		JobDeploymentStatus string `json:"jobDeploymentStatus"`
+		RayClusterName      string `json:"rayClusterName"`
+	} `json:"status"`
+}
+
+func decodeRayJob(object *unstructured.Unstructured) (*rayJob, error) {
+	job := &rayJob{}
+	if err := jobs.Decode(object, job); err != nil {
+		return nil, err
+	}
+	if job.Spec.RayClusterSpec == nil {
+		return nil, jobs.Missing(pathClusterSpec)
+	}
+	return job, nil
+}
+
+func (*RayJob) Name() string                          { return NameRayJob }
+func (*RayJob) Resource() schema.GroupVersionResource { return rayJobs }
+
+// Member knows the pod that submits the program. The pods of the cluster only name the cluster.
+func (*RayJob) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
+	job = pod.Labels[labelOriginName]
+	if pod.Labels[labelOriginKind] != kindRayJob || job == "" || pod.Labels[labelCluster] != "" {
+		return "", "", false
+	}
+	return job, jobs.RoleLauncher, true
+}
+
+func (*RayJob) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	job, err := decodeRayJob(object)
+	if err != nil {
+		return jobs.Job{}, err
+	}
+	read, err := job.Spec.RayClusterSpec.read(pathClusterSpec)
+	if err != nil {
+		return jobs.Job{}, err
+	}
+	read.Suspended = job.Spec.Suspend
+	read.Finished = slices.Contains([]string{"Complete", "Failed", "ValidationFailed"}, job.Status.JobDeploymentStatus)
+	if job.Status.RayClusterName != "" {
+		read.Parts = []jobs.Ref{jobs.NewRef(NameRayCluster, object.GetNamespace(), job.Status.RayClusterName)}
+	}
+	return read, nil
+}
+
+// PodSets fails until the operator has suspended a job that is to be: resumed before, it would keep what is left of its
+// cluster.
+func (*RayJob) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
+	job, err := decodeRayJob(of.Object)
+	if err != nil {
+		return nil, err
+	}
+	if of.Suspended && job.Status.JobDeploymentStatus != statusSuspended {
+		return nil, &jobs.BusyError{With: "the deletion of its RayCluster"}
+	}
+	return job.Spec.RayClusterSpec.podSets(of, workers, pathClusterSpec), nil
+}
+
+// Suspend leaves alone a job that the operator would fail for it.
+func (r *RayJob) Suspend(ctx context.Context, of jobs.Job, reason jobs.Reason) (changed bool, err error) {
+	job, err := decodeRayJob(of.Object)
+	switch {
+	case err != nil:
+		return false, err
+	case !job.Spec.ShutdownAfterJobFinishes:
+		return false, fmt.Errorf("it is not to be shut down after it finishes, and could not be suspended: %w", jobs.ErrUnsupported)
+	case job.Spec.ClusterSelector != nil:
+		return false, fmt.Errorf("it runs on a cluster of others: %w", jobs.ErrUnsupported)
+	}
+	return r.SuspendField.Suspend(ctx, of, reason)
+}

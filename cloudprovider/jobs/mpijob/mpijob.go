@@ -1,0 +1,200 @@
+// Package mpijob is the job systems of MPI: the MPIJob of Kubeflow's MPI operator and that of its training operator.
+package mpijob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/kubeflow"
+)
+
+// Names of the systems: the MPI operator's (kubeflow.org/v2beta1), and the training operator's (kubeflow.org/v1).
+const (
+	Name   = "mpijob"
+	NameV1 = "mpijob-v1"
+)
+
+const (
+	typeLauncher = "Launcher"
+	typeWorker   = "Worker"
+	pathSpecs    = "spec.mpiReplicaSpecs"
+	launcher     = "launcher"
+)
+
+// System is an MPIJob. Only one of the two operators is installed, as they share the name of the resource.
+//
+// A lost worker is made again under the same name; one that has Failed is not, so that it has to be deleted. A job under
+// Horovod Elastic, known by the --min-np of its launcher, goes on meanwhile: horovodrun runs discover_hosts.sh, which is in a
+// ConfigMap that the launcher mounts. The kubelet refreshes it within a minute or so, or at once when an annotation of the
+// pod changes. Any other MPI program ends when it loses a rank. The loss of the launcher costs a retry of its Job in v2beta1,
+// and the job in v1. In v1 the loss of a worker costs the job too, unless the workers' restartPolicy is ExitCode.
+type System struct {
+	jobs.SuspendField
+	name     string
+	operator string
+	// labelRole is the label that tells the launcher from the workers.
+	labelRole string
+}
+
+var (
+	_ jobs.System         = (*System)(nil)
+	_ jobs.Suspender      = (*System)(nil)
+	_ jobs.HostsRefresher = (*System)(nil)
+)
+
+// New returns the MPI operator's system.
+func New(cluster jobs.Cluster) *System {
+	return newSystem(cluster, Name, "v2beta1", "mpi-operator", kubeflow.LabelRole)
+}
+
+// NewV1 returns the training operator's system.
+func NewV1(cluster jobs.Cluster) *System {
+	return newSystem(cluster, NameV1, "v1", "mpijob-controller", kubeflow.LabelType)
+}
+
+func newSystem(cluster jobs.Cluster, name, version, operator, labelRole string) *System {
+	resource := schema.GroupVersionResource{Group: kubeflow.Group, Version: version, Resource: "mpijobs"}
+	return &System{
+		SuspendField: jobs.SuspendField{Cluster: cluster, GVR: resource, Path: kubeflow.SuspendPath()},
+		name:         name, operator: operator, labelRole: labelRole,
+	}
+}
+
+// mpiJob is what is read of an MPIJob.
+type mpiJob struct {
+	Spec struct {
+		SlotsPerWorker *jobs.Count           `json:"slotsPerWorker"`
+		RunPolicy      kubeflow.RunPolicy    `json:"runPolicy"`
+		ReplicaSpecs   kubeflow.ReplicaSpecs `json:"mpiReplicaSpecs"`
+	} `json:"spec"`
+	Status kubeflow.Status `json:"status"`
+}
+
+func (s *System) Name() string                          { return s.name }
+func (s *System) Resource() schema.GroupVersionResource { return s.GVR }
+
+func (s *System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
+	job = pod.Labels[kubeflow.LabelJob]
+	if pod.Labels[kubeflow.LabelOperator] != s.operator || job == "" {
+		return "", "", false
+	}
+	if pod.Labels[s.labelRole] == launcher {
+		return job, jobs.RoleLauncher, true
+	}
+	return job, jobs.RoleWorker, true
+}
+
+func (s *System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	var job mpiJob
+	if err := jobs.Decode(object, &job); err != nil {
+		return jobs.Job{}, err
+	}
+	specs := job.Spec.ReplicaSpecs
+	if specs.Get(typeWorker) == nil {
+		return jobs.Job{}, jobs.Missing(pathSpecs + "." + typeWorker)
+	}
+	read := jobs.Job{Replicas: specs.Count(typeWorker), Suspended: job.Spec.RunPolicy.Suspend, Finished: job.Status.HasEnded()}
+	var err error
+	if read.Min, read.Max, err = job.bounds(read.Replicas); err != nil {
+		return jobs.Job{}, err
+	}
+	if s.name == NameV1 && !specs.HasRestartPolicy(kubeflow.RestartExitCode, kubeflow.RestartNever, typeWorker) {
+		read.Min = read.Replicas
+	}
+	return read, nil
+}
+
+var (
+	minProcesses = regexp.MustCompile(`--?min-(?:np|num-proc)[=\s]+(\d+)`)
+	maxProcesses = regexp.MustCompile(`--?max-(?:np|num-proc)[=\s]+(\d+)`)
+)
+
+// bounds returns those that the launcher gives to horovodrun, in workers. It gives them in processes, of which a worker runs
+// slotsPerWorker.
+func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
+	spec := j.Spec.ReplicaSpecs.Get(typeLauncher)
+	if spec == nil {
+		return replicas, replicas, nil
+	}
+	command, err := jobs.CommandLine(spec.Template, pathSpecs+"."+spec.Type+".template")
+	if err != nil {
+		return 0, 0, err
+	}
+	slots := max(j.Spec.SlotsPerWorker.Or(1), 1)
+	least, most = replicas, replicas
+	if found := minProcesses.FindStringSubmatch(command); found != nil {
+		processes, _ := strconv.Atoi(found[1])
+		least = min((processes+slots-1)/slots, replicas)
+	}
+	if found := maxProcesses.FindStringSubmatch(command); found != nil {
+		processes, _ := strconv.Atoi(found[1])
+		most = max(processes/slots, replicas)
+	}
+	return least, most, nil
+}
+
+func (s *System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
+	var job mpiJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return nil, err
+	}
+	var sets []jobs.PodSet
+	if workers > 0 {
+		set, err := s.podSet(of, job, typeWorker, workers, jobs.RoleWorker)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	set, err := s.podSet(of, job, typeLauncher, 1, jobs.RoleLauncher)
+	return append(sets, set), err
+}
+
+func (s *System) podSet(of jobs.Job, job mpiJob, kind string, count int, role jobs.Role) (jobs.PodSet, error) {
+	set, err := job.Spec.ReplicaSpecs.PodSet(of, pathSpecs, s.operator, kind, count, role)
+	if err != nil {
+		return set, err
+	}
+	kubeflowLabels := set.Labels
+	set.Labels = func(i int) map[string]string {
+		all := kubeflowLabels(i)
+		all[s.labelRole] = all[kubeflow.LabelType]
+		return all
+	}
+	return set, nil
+}
+
+// RefreshHosts changes an annotation of the launcher, so that its kubelet refreshes the list of hosts.
+func (s *System) RefreshHosts(ctx context.Context, ref jobs.Ref) error {
+	pods := s.Cluster.Client.CoreV1().Pods(ref.Namespace)
+	selector := labels.Set{kubeflow.LabelOperator: s.operator, kubeflow.LabelJob: ref.Name, s.labelRole: launcher}
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return fmt.Errorf("finding its launcher: %w", err)
+	}
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationHostsRefreshed, s.Cluster.Clock.Now().UTC().Format(time.RFC3339))
+	var errs []error
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.DeletionTimestamp != nil || podutil.IsPodTerminal(pod) {
+			continue
+		}
+		_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,137 @@
+package jobs
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apicorev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+)
+
+// PodSet is the pods of one template of a job.
+type PodSet struct {
+	// Path is that of the template in the job's object, for errors.
+	Path string
+	// Template is the pod template, as the object has it.
+	Template json.RawMessage
+	Count    int
+	Role     Role
+	// NamePrefix is followed by "-<number>", where Name is nil.
+	NamePrefix string
+	Name       func(i int) string
+	// Labels are those that the system adds to the template's for each pod.
+	Labels func(i int) map[string]string
+	// SchedulerName is for pods whose template names no scheduler.
+	SchedulerName string
+}
+
+// Room returns for how many pods like this one there could be capacity: an upper bound that may be too high, and never is
+// too low.
+type Room func(pod *corev1.Pod) int
+
+// maxPods is how many pods of one job are simulated at most: twice the nodes that a cluster of Kubernetes can have
+// (https://kubernetes.io/docs/setup/best-practices/cluster-large/).
+const maxPods = 10_000
+
+// newPods returns the pods of the sets, workers first, or a TooManyPodsError before any is made for which there is no room.
+// Each pod has its role as an annotation, as it has no owner.
+func newPods(job Job, sets []PodSet, room Room) ([]*corev1.Pod, error) {
+	order := map[Role]int{RoleWorker: 0, RoleHost: 1, RoleLauncher: 2}
+	slices.SortStableFunc(sets, func(a, b PodSet) int { return order[a.Role] - order[b.Role] })
+	templates := make([]*corev1.PodTemplateSpec, len(sets))
+	total := 0
+	for i, set := range sets {
+		var err error
+		if templates[i], err = set.decode(); err != nil {
+			return nil, err
+		}
+		if err := set.checkRoom(job, templates[i], room); err != nil {
+			return nil, err
+		}
+		if total += set.Count; total > maxPods {
+			return nil, &TooManyPodsError{Path: "all templates", Pods: total, Most: maxPods}
+		}
+	}
+	var pods []*corev1.Pod
+	for i, set := range sets {
+		for replica := range set.Count {
+			pods = append(pods, set.pod(job.Namespace, templates[i].DeepCopy(), replica))
+		}
+	}
+	return pods, nil
+}
+
+// checkRoom makes one of the pods and asks how many like it have room.
+func (s *PodSet) checkRoom(job Job, template *corev1.PodTemplateSpec, room Room) error {
+	if s.Count == 0 {
+		return nil
+	}
+	if most := room(s.pod(job.Namespace, template.DeepCopy(), 0)); s.Count > most {
+		return &TooManyPodsError{Path: s.Path, Pods: s.Count, Most: most, Workers: s.Role == RoleWorker}
+	}
+	return nil
+}
+
+func (s *PodSet) decode() (*corev1.PodTemplateSpec, error) {
+	if len(s.Template) == 0 {
+		return nil, Missing(s.Path)
+	}
+	template := &corev1.PodTemplateSpec{}
+	if err := decode(s.Template, s.Path, template); err != nil {
+		return nil, err
+	}
+	if len(template.Spec.Containers) == 0 {
+		return nil, Missing(join(s.Path, "spec.containers"))
+	}
+	return template, nil
+}
+
+func (s *PodSet) pod(namespace string, template *corev1.PodTemplateSpec, i int) *corev1.Pod {
+	name := s.NamePrefix + "-" + strconv.Itoa(i)
+	if s.Name != nil {
+		name = s.Name(i)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name,
+			Labels: map[string]string{}, Annotations: map[string]string{api.AnnotationRole: string(s.Role)},
+		},
+		Spec: template.Spec,
+	}
+	maps.Copy(pod.Annotations, template.Annotations)
+	maps.Copy(pod.Labels, template.Labels)
+	maps.Copy(pod.Labels, s.Labels(i))
+	pod.Spec.NodeName = ""
+	apicorev1.SetObjectDefaults_Pod(pod) // above all, requests where there are limits only
+	if s.SchedulerName != "" && pod.Spec.SchedulerName == corev1.DefaultSchedulerName {
+		pod.Spec.SchedulerName = s.SchedulerName
+	}
+	return pod
+}
+
+// CommandLine returns what the first container of a pod template runs, with blanks between the words. It is empty where
+// there is no template or no container.
+func CommandLine(template json.RawMessage, path string) (string, error) {
+	if len(template) == 0 {
+		return "", nil
+	}
+	var pod struct {
+		Spec struct {
+			Containers []struct {
+				Command []string `json:"command"`
+				Args    []string `json:"args"`
+			} `json:"containers"`
+		} `json:"spec"`
+	}
+	if err := decode(template, path, &pod); err != nil || len(pod.Spec.Containers) == 0 {
+		return "", err
+	}
+	first := pod.Spec.Containers[0]
+	return strings.Join(append(first.Command, first.Args...), " "), nil
+}

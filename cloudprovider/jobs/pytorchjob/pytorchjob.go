@@ -1,0 +1,126 @@
+// Package pytorchjob is a job system of Kubeflow's training operator: the PyTorchJob.
+package pytorchjob
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/kubeflow"
+)
+
+// Name is the name of the system.
+const Name = "pytorchjob"
+
+const (
+	operator   = "pytorchjob-controller"
+	typeMaster = "Master"
+	typeWorker = "Worker"
+	pathSpecs  = "spec.pytorchReplicaSpecs"
+)
+
+var resource = schema.GroupVersionResource{Group: kubeflow.Group, Version: "v1", Resource: "pytorchjobs"}
+
+// System is the training operator's PyTorchJob.
+//
+// A lost worker comes back under the same name. A job with an elasticPolicy copes with that, at the price of one of its
+// maxRestarts; one without starts over from its checkpoint. Workers meet at <job>-worker-0 unless the policy names another
+// host, and at the Master where there is one: both are evicted last. An elastic job without a Master succeeds when any of its
+// workers exits with 0. Where the restartPolicy is Never, the job ends with the first worker that is lost, elastic or not.
+type System struct{ jobs.SuspendField }
+
+var (
+	_ jobs.System    = (*System)(nil)
+	_ jobs.Suspender = (*System)(nil)
+)
+
+// New returns the system.
+func New(cluster jobs.Cluster) *System {
+	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: kubeflow.SuspendPath()}}
+}
+
+// pyTorchJob is what is read of a PyTorchJob.
+type pyTorchJob struct {
+	Spec struct {
+		RunPolicy     kubeflow.RunPolicy    `json:"runPolicy"`
+		ElasticPolicy *elasticPolicy        `json:"elasticPolicy"`
+		ReplicaSpecs  kubeflow.ReplicaSpecs `json:"pytorchReplicaSpecs"`
+	} `json:"spec"`
+	Status kubeflow.Status `json:"status"`
+}
+
+type elasticPolicy struct {
+	MinReplicas *jobs.Count `json:"minReplicas"`
+	MaxReplicas *jobs.Count `json:"maxReplicas"`
+}
+
+// bounds returns those of the policy. A missing bound is the same as the other one, and both are the number of workers.
+func (p *elasticPolicy) bounds(workers int) (least, most int) {
+	switch {
+	case p.MinReplicas == nil && p.MaxReplicas == nil:
+		return workers, workers
+	case p.MinReplicas == nil:
+		return p.MaxReplicas.Int(), p.MaxReplicas.Int()
+	}
+	return p.MinReplicas.Int(), p.MaxReplicas.Or(p.MinReplicas.Int())
+}
+
+func (*System) Name() string                          { return Name }
+func (*System) Resource() schema.GroupVersionResource { return resource }
+
+func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
+	job = pod.Labels[kubeflow.LabelJob]
+	if pod.Labels[kubeflow.LabelOperator] != operator || job == "" {
+		return "", "", false
+	}
+	if pod.Labels[kubeflow.LabelType] == "master" || pod.Labels[kubeflow.LabelIndex] == "0" {
+		return job, jobs.RoleHost, true
+	}
+	return job, jobs.RoleWorker, true
+}
+
+func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	var job pyTorchJob
+	if err := jobs.Decode(object, &job); err != nil {
+		return jobs.Job{}, err
+	}
+	specs := job.Spec.ReplicaSpecs
+	if specs == nil {
+		return jobs.Job{}, jobs.Missing(pathSpecs)
+	}
+	workers := specs.Count(typeWorker)
+	replicas := workers + specs.Count(typeMaster)
+	read := jobs.Job{Min: replicas, Max: replicas, Replicas: replicas, Suspended: job.Spec.RunPolicy.Suspend, Finished: job.Status.HasEnded()}
+	if job.Spec.ElasticPolicy != nil {
+		read.Min, read.Max = job.Spec.ElasticPolicy.bounds(workers)
+	}
+	if specs.HasRestartPolicy(kubeflow.RestartNever, kubeflow.RestartOnFailure, typeMaster, typeWorker) {
+		read.Min = replicas
+	}
+	return read, nil
+}
+
+func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
+	var job pyTorchJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return nil, err
+	}
+	masters := min(job.Spec.ReplicaSpecs.Count(typeMaster), workers)
+	var sets []jobs.PodSet
+	for _, kind := range []struct {
+		name  string
+		count int
+		role  jobs.Role
+	}{{typeWorker, workers - masters, jobs.RoleWorker}, {typeMaster, masters, jobs.RoleHost}} {
+		if kind.count == 0 {
+			continue
+		}
+		set, err := job.Spec.ReplicaSpecs.PodSet(of, pathSpecs, operator, kind.name, kind.count, kind.role)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
+}

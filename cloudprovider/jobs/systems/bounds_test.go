@@ -1,0 +1,131 @@
+package systems_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+	"gpu-spot-autoscaler/cloudprovider/jobs/mpijob"
+	"gpu-spot-autoscaler/cloudprovider/jobs/pytorchjob"
+)
+
+func TestBounds(t *testing.T) {
+	change := func(document, from, to string) string {
+		require.Contains(t, document, from)
+		return strings.Replace(document, from, to, 1)
+	}
+	type bounds struct{ Min, Max, Replicas int }
+	for name, test := range map[string]struct {
+		system, job, document string
+		want                  bounds
+	}{
+		"an Indexed Job is one gang":                          {"job", "train", jobstest.IndexedJob, bounds{4, 4, 4}},
+		"an Indexed Job whose annotations say otherwise":      {"job", "train", change(jobstest.IndexedJob, "metadata:\n", "metadata:\n  annotations: {gpu-spot.autoscaling/min-replicas: \"1\"}\n"), bounds{1, 4, 4}},
+		"an Indexed Job of which a part has succeeded":        {"job", "train", change(jobstest.IndexedJob, "status: {active: 4}", "status: {active: 1, succeeded: 3}"), bounds{1, 4, 1}},
+		"an Indexed Job of fewer pods than at a time":         {"job", "train", change(jobstest.IndexedJob, "completions: 4", "completions: 3"), bounds{3, 4, 3}},
+		"pods of another Job are on their own":                {"job", "train", change(jobstest.IndexedJob, "completionMode: Indexed", "completionMode: NonIndexed"), bounds{0, 4, 4}},
+		"a Job of one":                                        {"job", "train", change(jobstest.IndexedJob, "parallelism: 4", "parallelism: 1"), bounds{0, 1, 1}},
+		"a Job that says nothing":                             {"job", "train", change(change(jobstest.IndexedJob, "  parallelism: 4\n", ""), "  completionMode: Indexed\n", ""), bounds{0, 1, 1}},
+		"a PyTorchJob with a policy":                          {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, bounds{2, 4, 3}},
+		"a PyTorchJob whose policy has a maximum only":        {"pytorchjob", "imagenet", change(jobstest.ElasticPyTorchJob, "minReplicas: 2, ", ""), bounds{4, 4, 3}},
+		"a PyTorchJob whose policy has a minimum only":        {"pytorchjob", "imagenet", change(jobstest.ElasticPyTorchJob, "maxReplicas: 4, ", ""), bounds{2, 2, 3}},
+		"a PyTorchJob whose policy has no bounds":             {"pytorchjob", "imagenet", change(jobstest.ElasticPyTorchJob, "minReplicas: 2, maxReplicas: 4, ", ""), bounds{3, 3, 3}},
+		"a PyTorchJob without a policy needs all":             {"pytorchjob", "bert", jobstest.PyTorchJob, bounds{4, 4, 4}},
+		"an MPIJob under horovodrun, in workers of two slots": {"mpijob", "tf", jobstest.ElasticMPIJob, bounds{2, 8, 4}},
+		"an MPIJob under mpirun needs all":                    {"mpijob", "tf", change(jobstest.ElasticMPIJob, `--min-np, "3", --max-np, "16", `, ""), bounds{4, 4, 4}},
+		"an MPIJob of the training operator":                  {"mpijob-v1", "tf", change(change(jobstest.ElasticMPIJob, "v2beta1", "v1"), "    Worker:\n", "    Worker:\n      restartPolicy: ExitCode\n"), bounds{2, 8, 4}},
+		"an MPIJob of the training operator, by default":      {"mpijob-v1", "tf", change(jobstest.ElasticMPIJob, "v2beta1", "v1"), bounds{4, 8, 4}},
+		"a JobSet needs all that have not ended":              {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
+		"a JobSet that initializes":                           {"jobset", "llm", change(jobstest.JobSet, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
+		"a JobSet of which one Job of two has succeeded":      {"jobset", "llm", change(jobstest.JobSet, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
+		"an ElasticJob with a range of nodes":                 {"dlrover", "nanogpt", jobstest.ElasticJob, bounds{2, 4, 4}},
+		"an ElasticJob with a range in figures":               {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "1:6"), bounds{1, 6, 4}},
+		"an ElasticJob with a number of nodes":                {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "$NODE_NUM"), bounds{4, 4, 4}},
+		"an AITrainingJob, without its launcher":              {"aitrainingjob", "horovod", jobstest.AITrainingJob, bounds{1, 5, 3}},
+		"an AITrainingJob that is not elastic":                {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerant: true", "faultTolerant: false"), bounds{3, 3, 3}},
+		"a RayCluster, in pods, without what is suspended":    {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
+		"a RayJob":                            {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
+		"a Volcano job, without its launcher": {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
+		"a Volcano job that restarts when a pod is evicted": {"vcjob", "resnet", change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: [{event: PodEvicted, action: RestartJob}]\n"), bounds{5, 5, 5}},
+		"a Volcano job with a task that restarts it":        {"vcjob", "resnet", change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: [{events: [PodFailed, Unknown], action: RestartJob}],"), bounds{5, 5, 5}},
+		"a Volcano job without minAvailable":                {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, test.document)
+			job := f.Get(test.system, test.job)
+			assert.Equal(t, test.want, bounds{job.Min, job.Max, job.Replicas})
+			assert.False(t, job.Suspended || job.Finished)
+		})
+	}
+}
+
+func TestWhatHasEnded(t *testing.T) {
+	condition := "status: {conditions: [{type: %s, status: \"%s\"}]}\n"
+	for name, test := range map[string]struct {
+		system, job, document string
+		want                  bool
+	}{
+		"Job":                         {"job", "train", strings.Replace(jobstest.IndexedJob, "status: {active: 4}", fmt.Sprintf(condition, "Complete", "True"), 1), true},
+		"Job that has not failed":     {"job", "train", strings.Replace(jobstest.IndexedJob, "status: {active: 4}", fmt.Sprintf(condition, "Failed", "False"), 1), false},
+		"PyTorchJob":                  {"pytorchjob", "bert", jobstest.PyTorchJob + fmt.Sprintf(condition, "Succeeded", "True"), true},
+		"PyTorchJob that restarts":    {"pytorchjob", "bert", jobstest.PyTorchJob + fmt.Sprintf(condition, "Restarting", "True"), false},
+		"MPIJob":                      {"mpijob", "tf", jobstest.ElasticMPIJob + fmt.Sprintf(condition, "Failed", "True"), true},
+		"ElasticJob":                  {"dlrover", "nanogpt", strings.Replace(jobstest.ElasticJob, "phase: Running", "phase: Succeeded", 1), true},
+		"AITrainingJob":               {"aitrainingjob", "horovod", strings.Replace(jobstest.AITrainingJob, "phase: Running", "phase: Succeed", 1), true},
+		"RayJob":                      {"rayjob", "rj", strings.Replace(jobstest.RayJob, "jobDeploymentStatus: Running", "jobDeploymentStatus: Complete", 1), true},
+		"Volcano job":                 {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "phase: Running", "phase: Completed", 1), true},
+		"Volcano job that is aborted": {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "phase: Running", "phase: Aborted", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, test.document)
+			job := f.Get(test.system, test.job)
+			assert.Equal(t, test.want, job.Finished)
+			if test.want {
+				f.Writes()
+				err := f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim)
+				assert.True(t, err == nil || errors.Is(err, jobs.ErrUnsupported), "%v", err)
+				assert.Empty(t, f.Writes(), "it is left in peace")
+			}
+		})
+	}
+}
+
+// What the training operator makes of the policies is told in test/trainingoperator, by the operator itself.
+func TestAJobThatNoPodMayLeaveNeedsAllOfThem(t *testing.T) {
+	const horovod = `Launcher: {template: {spec: {containers: [{command: [horovodrun, --min-np, "2"]}]}}}`
+	tests := map[string]struct {
+		system string
+		spec   string
+		least  int
+	}{
+		"elastic": {pytorchjob.Name,
+			`{elasticPolicy: {minReplicas: 2, maxReplicas: 6}, pytorchReplicaSpecs: {Worker: {replicas: 4, restartPolicy: ExitCode}}}`, 2},
+		"elastic, by default": {pytorchjob.Name,
+			`{elasticPolicy: {minReplicas: 2, maxReplicas: 6}, pytorchReplicaSpecs: {worker: {replicas: 4}}}`, 2},
+		"elastic, with workers that are never restarted": {pytorchjob.Name,
+			`{elasticPolicy: {minReplicas: 2, maxReplicas: 6}, pytorchReplicaSpecs: {worker: {replicas: 4, restartPolicy: Never}}}`, 4},
+		"elastic, with a master that is never restarted": {pytorchjob.Name,
+			`{elasticPolicy: {minReplicas: 2, maxReplicas: 6}, pytorchReplicaSpecs: {Master: {restartPolicy: Never}, Worker: {replicas: 3}}}`, 4},
+		"MPI v1": {mpijob.NameV1,
+			`{mpiReplicaSpecs: {` + horovod + `, Worker: {replicas: 4, restartPolicy: ExitCode}}}`, 2},
+		"MPI v1, by default": {mpijob.NameV1,
+			`{mpiReplicaSpecs: {` + horovod + `, Worker: {replicas: 4}}}`, 4},
+		"MPI v2": {mpijob.Name,
+			`{mpiReplicaSpecs: {` + horovod + `, Worker: {replicas: 4}}}`, 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			job, err := newFixture(t).System(test.system).Read(jobstest.Parse(t, "{apiVersion: kubeflow.org/v1, kind: Any, metadata: {name: job}, spec: "+test.spec+"}"))
+			require.NoError(t, err)
+			assert.Equal(t, test.least, job.Min)
+			assert.Equal(t, 4, job.Replicas)
+		})
+	}
+}

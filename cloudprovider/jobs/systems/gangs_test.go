@@ -1,0 +1,69 @@
+package systems_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+func TestGangs(t *testing.T) {
+	for name, test := range map[string]struct {
+		system, job, document string
+		workers               int
+		want                  string
+		gpus                  int64
+	}{
+		"Job":                {"job", "train", jobstest.IndexedJob, 2, "train-0 worker, train-1 worker", 4},
+		"elastic PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, 2, "imagenet-worker-0 worker, imagenet-worker-1 worker", 2},
+		"PyTorchJob":         {"pytorchjob", "bert", jobstest.PyTorchJob, 3, "bert-worker-0 worker, bert-worker-1 worker, bert-master-0 host", 3},
+		"MPIJob":             {"mpijob", "tf", jobstest.ElasticMPIJob, 2, "tf-worker-0 worker, tf-worker-1 worker, tf-launcher-0 launcher", 4},
+		"JobSet, whole at all times": {"jobset", "llm", jobstest.JobSet, 1,
+			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker, llm-node-1-1 worker, llm-node-1-2 worker", 48},
+		"ElasticJob":    {"dlrover", "nanogpt", jobstest.ElasticJob, 2, "nanogpt-edljob-worker-0 worker, nanogpt-edljob-worker-1 worker, nanogpt-edljob-dlrover-master-0 launcher", 2},
+		"AITrainingJob": {"aitrainingjob", "horovod", jobstest.AITrainingJob, 2, "horovod-trainer-0 worker, horovod-trainer-1 worker, horovod-launcher-0 launcher", 2},
+		"RayCluster, each group's minimum first": {"raycluster", "rc", jobstest.RayCluster, 4,
+			"rc-big-worker-0 worker, rc-big-worker-1 worker, rc-big-worker-2 worker, rc-small-worker-0 worker, rc-headgroup-head-0 launcher", 25},
+		"RayJob":      {"rayjob", "rj", jobstest.RayJob, 1, "rj-gpu-worker-0 worker, rj-headgroup-head-0 launcher", 8},
+		"Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob, 2, "resnet-worker-0 worker, resnet-worker-1 worker, resnet-mpimaster-0 launcher", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, test.document)
+			names, gpus := f.GangOf(f.Get(test.system, test.job), test.workers)
+			assert.Equal(t, test.want, strings.Join(names, ", "))
+			assert.Equal(t, test.gpus, gpus)
+		})
+	}
+}
+
+func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
+	const template = `template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}`
+	f := newFixture(t)
+	for system, spec := range map[string]string{
+		"job":         `{parallelism: 300000, completionMode: Indexed, ` + template + `}`,
+		"pytorchjob":  `{pytorchReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
+		"mpijob":      `{mpiReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}, Launcher: {` + template + `}}}`,
+		"trainingjob": `{etReplicaSpecs: {worker: {replicas: 300000, ` + template + `}, launcher: {` + template + `}}}`,
+		"jobset":      `{replicatedJobs: [{name: w, replicas: 1000000000, template: {spec: {parallelism: 1000000000, ` + template + `}}}]}`,
+		"raycluster":  `{headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, minReplicas: 0, maxReplicas: 300000, ` + template + `}]}`,
+		"rayjob":      `{rayClusterSpec: {headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, ` + template + `}]}}`,
+		"vcjob":       `{tasks: [{name: launcher, replicas: 2000000000, ` + template + `}, {name: w, replicas: 300000, ` + template + `}]}`,
+	} {
+		object := jobstest.Parse(t, `{apiVersion: `+f.Resource(system).GroupVersion().String()+`, kind: Any, metadata: {name: big}, spec: `+spec+`}`)
+		require.NoError(t, f.Dynamic.Tracker().Create(f.Resource(system), object, "ml"))
+		job := f.Get(system, "big")
+		rooms := 0
+		pods, err := f.Registry.Gang(job, job.Replicas, func(*corev1.Pod) int { rooms++; return 24 })
+		var large *jobs.TooManyPodsError
+		assert.ErrorAs(t, err, &large, system)
+		assert.Empty(t, pods, system)
+		assert.Less(t, rooms, 10, "%s: one pod of each template was made at most", system)
+		_, err = f.Registry.Gang(job, job.Replicas, jobstest.AnyRoom)
+		assert.ErrorAs(t, err, &large, "%s: however large the pools are", system)
+	}
+}

@@ -1,0 +1,124 @@
+package systems_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+func pod(name, labels, owner string) string {
+	text := fmt.Sprintf("kind: Pod\nmetadata:\n  name: %s\n  labels: {%s}\n", name, labels)
+	if owner != "" {
+		text += fmt.Sprintf("  ownerReferences: [{%s, uid: u, controller: true}]\n", owner)
+	}
+	return text
+}
+
+func TestMembers(t *testing.T) {
+	kubeflow := "training.kubeflow.org/operator-name: %s, training.kubeflow.org/job-name: j, training.kubeflow.org/replica-type: %s, training.kubeflow.org/replica-index: \"%d\""
+	batch := "apiVersion: batch/v1, kind: Job, name: j-x"
+	jobset := "jobset.sigs.k8s.io/jobset-name: j, jobset.sigs.k8s.io/replicatedjob-name: %s, jobset.sigs.k8s.io/job-index: \"%d\", " +
+		"jobset.sigs.k8s.io/job-global-index: \"%d\", batch.kubernetes.io/job-completion-index: \"%d\", batch.kubernetes.io/job-name: j-x"
+	coordinator := jobset + ", jobset.sigs.k8s.io/coordinator: j-node-1-2.j"
+	for _, test := range []struct {
+		name, pod string
+		want      jobs.Membership
+	}{
+		{"rendezvous host of an elastic PyTorchJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 0)+", training.kubeflow.org/job-role: master", ""), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
+		{"worker of a PyTorchJob", pod("j-worker-1", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 1), ""), jobstest.Member("pytorchjob", "j", jobs.RoleWorker)},
+		{"master of a PyTorchJob", pod("j-master-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "master", 0), ""), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
+		{"pod of a TFJob, which is of no known system", pod("j-ps-0", fmt.Sprintf(kubeflow, "tfjob-controller", "ps", 0), "apiVersion: kubeflow.org/v1, kind: TFJob, name: j"), jobstest.Member(jobs.SystemPod, "tfjob.j", jobs.RoleWorker)},
+		{"launcher of the mpi-operator, which a Job owns", jobstest.MPILauncher, jobstest.Member("mpijob", "tf", jobs.RoleLauncher)},
+		{"worker of the mpi-operator", pod("j-worker-1", "training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: j, training.kubeflow.org/job-role: worker", ""), jobstest.Member("mpijob", "j", jobs.RoleWorker)},
+		{"launcher of the training operator", pod("j-launcher", fmt.Sprintf(kubeflow, "mpijob-controller", "launcher", 0)+", training.kubeflow.org/job-role: master", ""), jobstest.Member("mpijob-v1", "j", jobs.RoleLauncher)},
+		{"worker of the training operator's MPIJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "mpijob-controller", "worker", 0), ""), jobstest.Member("mpijob-v1", "j", jobs.RoleWorker)},
+		{"first pod of a JobSet", pod("j-node-0-0-x", fmt.Sprintf(jobset, "node", 0, 0, 0), batch), jobstest.Member("jobset", "j", jobs.RoleHost)},
+		{"first pod of the second Job of a JobSet", pod("j-node-1-0-x", fmt.Sprintf(jobset, "node", 1, 1, 0), batch), jobstest.Member("jobset", "j", jobs.RoleWorker)},
+		{"coordinator of a JobSet", pod("j-node-1-2-x", fmt.Sprintf(coordinator, "node", 1, 1, 2), batch), jobstest.Member("jobset", "j", jobs.RoleHost)},
+		{"first pod of a JobSet that has a coordinator", pod("j-node-0-0-x", fmt.Sprintf(coordinator, "node", 0, 0, 0), batch), jobstest.Member("jobset", "j", jobs.RoleWorker)},
+		{"launcher of a JobSet", pod("j-launcher-0-0-x", fmt.Sprintf(jobset, "launcher", 0, 0, 0), batch), jobstest.Member("jobset", "j", jobs.RoleLauncher)},
+		{"pod of a Job", pod("j-x-abcde", "batch.kubernetes.io/job-name: j-x", batch), jobstest.Member("job", "j-x", jobs.RoleWorker)},
+		{"pod of another group's Job", pod("j-x-abcde", "a: b", "apiVersion: example.com/v1, kind: Job, name: j-x"), jobstest.Member(jobs.SystemPod, "job.j-x", jobs.RoleWorker)},
+		{"master of DLRover", pod("elasticjob-j-dlrover-master-0", "elasticjob.dlrover/name: j, elasticjob.dlrover/replica-type: dlrover-master", ""), jobstest.Member("dlrover", "j", jobs.RoleLauncher)},
+		{"worker of DLRover", pod("j-edljob-worker-0", "app: dlrover, elasticjob.dlrover/name: j, elasticjob.dlrover/replica-type: worker, elasticjob.dlrover/rank-index: \"0\"", ""), jobstest.Member("dlrover", "j", jobs.RoleWorker)},
+		{"parameter server of DLRover", pod("j-edljob-ps-0", "elasticjob.dlrover/name: j, elasticjob.dlrover/replica-type: ps", ""), jobstest.Member("dlrover", "j", jobs.RoleHost)},
+		{"launcher of an AITrainingJob", pod("my-job-launcher-0", "", "apiVersion: kongming.cce.baiudbce.com/v1, kind: AITrainingJob, name: my-job"), jobstest.Member("aitrainingjob", "my-job", jobs.RoleLauncher)},
+		{"trainer of an AITrainingJob", pod("my-job-trainer-0", "", "apiVersion: kongming.cce.baiudbce.com/v1, kind: AITrainingJob, name: my-job"), jobstest.Member("aitrainingjob", "my-job", jobs.RoleWorker)},
+		{"head of a RayCluster", pod("rc-head", "ray.io/cluster: rc, ray.io/node-type: head, ray.io/group: headgroup", ""), jobstest.Member("raycluster", "rc", jobs.RoleLauncher)},
+		{"worker of a RayCluster", pod("rc-big-worker-x", "ray.io/cluster: rc, ray.io/node-type: worker, ray.io/group: big", ""), jobstest.Member("raycluster", "rc", jobs.RoleWorker)},
+		{"submitter of a RayJob", pod("rj-abcde", "ray.io/originated-from-cr-name: rj, ray.io/originated-from-crd: RayJob", batch), jobstest.Member("rayjob", "rj", jobs.RoleLauncher)},
+		{"master of a Volcano job", pod("resnet-mpimaster-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: mpimaster", "apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: resnet"), jobstest.Member("vcjob", "resnet", jobs.RoleLauncher)},
+		{"worker of a Volcano job", pod("resnet-worker-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: worker", ""), jobstest.Member("vcjob", "resnet", jobs.RoleWorker)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFixture(t)
+			assert.Equal(t, test.want, f.Registry.Member(jobstest.ParsePod(t, test.pod)))
+		})
+	}
+}
+
+func TestTheRoleThatIsAskedForGoesBeforeTheSystems(t *testing.T) {
+	jobstest.CheckMembers(newFixture(t), map[string]jobs.Membership{"train-0-x": jobstest.Member("job", "train", jobs.RoleLauncher)}, `
+kind: Pod
+metadata:
+  name: train-0-x
+  annotations: {gpu-spot.autoscaling/role: launcher}
+  ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]`)
+}
+
+func TestWhatIsPartOfAJob(t *testing.T) {
+	owned := func(owner string) string {
+		return `{kind: Pod, metadata: {name: p, ownerReferences: [{` + owner + `, uid: u, controller: true}]}}`
+	}
+	registry := newFixture(t).Registry
+	for name, test := range map[string]struct {
+		pod        string
+		job, vital bool
+	}{
+		"a pod of a batch Job":                {owned("apiVersion: batch/v1, kind: Job, name: train"), true, false},
+		"a worker of a job system":            {`{kind: Pod, metadata: {name: p, labels: {training.kubeflow.org/operator-name: mpijob-controller, training.kubeflow.org/job-name: m, training.kubeflow.org/replica-type: worker}}}`, true, false},
+		"the launcher of a job system":        {`{kind: Pod, metadata: {name: p, labels: {training.kubeflow.org/operator-name: mpijob-controller, training.kubeflow.org/job-name: m, training.kubeflow.org/replica-type: launcher}}}`, true, true},
+		"one that its annotation makes a job": {`{kind: Pod, metadata: {name: p, annotations: {gpu-spot.autoscaling/job: train}}}`, true, false},
+		"a server":                            {owned("apiVersion: apps/v1, kind: ReplicaSet, name: web"), false, false},
+		"a server with a role":                {`{kind: Pod, metadata: {name: p, annotations: {gpu-spot.autoscaling/role: host}}}`, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job, vital := registry.PartOf(jobstest.ParsePod(t, test.pod))
+			assert.Equal(t, test.job, job)
+			assert.Equal(t, test.vital, vital)
+		})
+	}
+}
+
+func TestPodsOfAJobThatHaveOnlyItsControllerInCommonAreAlone(t *testing.T) {
+	owned := func(kind, name, more string) string {
+		return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: one
+  ownerReferences: [{apiVersion: %s, kind: %s, name: sweep, uid: u, controller: true}]
+  %s
+`, kind, name, more)
+	}
+	for name, tc := range map[string]struct {
+		pod  string
+		want bool
+	}{
+		"of a Job":                      {owned("batch/v1", "Job", ""), true},
+		"of an Indexed Job":             {owned("batch/v1", "Job", `annotations: {batch.kubernetes.io/job-completion-index: "1"}`), false},
+		"of a ReplicaSet":               {owned("apps/v1", "ReplicaSet", ""), true},
+		"of a StatefulSet":              {owned("apps/v1", "StatefulSet", ""), false},
+		"of an unknown system":          {owned("example.com/v1", "Training", ""), false},
+		"that say they are one":         {owned("batch/v1", "Job", "annotations: {gpu-spot.autoscaling/job: search}"), false},
+		"of a TrainingJob":              {owned("kai.alibabacloud.com/v1alpha1", "TrainingJob", "labels: {group-name: kai.alibabacloud.com, training-job-name: sweep}"), false},
+		"of a JobSet, which makes Jobs": {owned("batch/v1", "Job", "labels: {jobset.sigs.k8s.io/jobset-name: sweep}"), false},
+		"of nobody":                     {"{apiVersion: v1, kind: Pod, metadata: {name: one}}", false},
+	} {
+		assert.Equal(t, tc.want, newFixture(t).Registry.Alone(jobstest.ParsePod(t, tc.pod)), name)
+	}
+}

@@ -1,0 +1,254 @@
+// Package volcano is the job system of Volcano: its own Job, known as vcjob.
+package volcano
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// Name is the name of the system.
+const Name = "vcjob"
+
+const (
+	labelJob   = "volcano.sh/job-name"
+	labelTask  = "volcano.sh/task-spec"
+	labelIndex = "volcano.sh/task-index"
+
+	kind            = "Job"
+	actionAbort     = "AbortJob"
+	actionResume    = "ResumeJob"
+	actionRestart   = "RestartJob"
+	defaultMaxRetry = 3
+	pathTasks       = "spec.tasks"
+)
+
+var (
+	resource = schema.GroupVersionResource{Group: "batch.volcano.sh", Version: "v1alpha1", Resource: "jobs"}
+	// Commands is the resource with which Volcano is told to abort and to resume a job.
+	Commands = schema.GroupVersionResource{Group: "bus.volcano.sh", Version: "v1alpha1", Resource: "commands"}
+)
+
+// System is Volcano's Job.
+//
+// A lost pod is replaced, and training goes on with minAvailable pods. But where a policy restarts the job when a pod is
+// evicted or fails, the loss of one is the loss of all, and costs one of maxRetry: such a job is one gang. Volcano does not
+// say which task is the launcher: it is known by its name.
+//
+// A job is suspended by a Command to abort it, and resumed by another, which Volcano counts as a retry. A job that Volcano
+// would fail for that is not suspended.
+type System struct{ cluster jobs.Cluster }
+
+var (
+	_ jobs.System    = (*System)(nil)
+	_ jobs.Suspender = (*System)(nil)
+)
+
+// New returns the system.
+func New(cluster jobs.Cluster) *System { return &System{cluster} }
+
+// job is what is read of a Job.
+type job struct {
+	Spec struct {
+		MinAvailable  jobs.Count  `json:"minAvailable"`
+		MaxRetry      *jobs.Count `json:"maxRetry"`
+		SchedulerName string      `json:"schedulerName"`
+		Policies      []policy    `json:"policies"`
+		Tasks         []*task     `json:"tasks"`
+	} `json:"spec"`
+	Status struct {
+		State struct {
+			Phase string `json:"phase"`
+		} `json:"state"`
+		RetryCount jobs.Count `json:"retryCount"`
+	} `json:"status"`
+}
+
+type task struct {
+	Name     string          `json:"name"`
+	Replicas *jobs.Count     `json:"replicas"`
+	Policies []policy        `json:"policies"`
+	Template json.RawMessage `json:"template"`
+
+	path string
+	role jobs.Role
+}
+
+type policy struct {
+	Action string   `json:"action"`
+	Event  string   `json:"event"`
+	Events []string `json:"events"`
+}
+
+// restartsJob says whether the policy restarts the job when one of its pods is evicted or fails.
+func (p policy) restartsJob() bool {
+	return p.Action == actionRestart && slices.ContainsFunc(append(p.Events, p.Event), func(event string) bool {
+		return slices.Contains([]string{"*", "PodEvicted", "PodFailed"}, event)
+	})
+}
+
+func decode(object *unstructured.Unstructured) (*job, error) {
+	job := &job{}
+	if err := jobs.Decode(object, job); err != nil {
+		return nil, err
+	}
+	if len(job.Spec.Tasks) == 0 {
+		return nil, jobs.Missing(pathTasks)
+	}
+	for i, task := range job.Spec.Tasks {
+		path := fmt.Sprintf("%s[%d]", pathTasks, i)
+		if task == nil {
+			return nil, jobs.Missing(path)
+		}
+		if task.Name == "" {
+			task.Name = "default" + strconv.Itoa(i)
+		}
+		task.path, task.role = path+".template", jobs.RoleOf(task.Name)
+	}
+	return job, nil
+}
+
+func (*System) Name() string                          { return Name }
+func (*System) Resource() schema.GroupVersionResource { return resource }
+
+func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
+	job = pod.Labels[labelJob]
+	return job, jobs.RoleOf(pod.Labels[labelTask]), job != ""
+}
+
+func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	job, err := decode(object)
+	if err != nil {
+		return jobs.Job{}, err
+	}
+	replicas, launchers := 0, 0
+	isGang := slices.ContainsFunc(job.Spec.Policies, policy.restartsJob)
+	for _, task := range job.Spec.Tasks {
+		if task.role == jobs.RoleLauncher {
+			launchers += task.Replicas.Or(1)
+			continue
+		}
+		replicas += task.Replicas.Or(1)
+		isGang = isGang || slices.ContainsFunc(task.Policies, policy.restartsJob)
+	}
+	phase := job.Status.State.Phase
+	read := jobs.Job{
+		Min: replicas, Max: replicas, Replicas: replicas,
+		Suspended: phase == "Aborting" || phase == "Aborted",
+		Finished:  slices.Contains([]string{"Completing", "Completed", "Terminating", "Terminated", "Failed"}, phase),
+	}
+	if available := job.Spec.MinAvailable.Int(); available > 0 && !isGang {
+		read.Min = min(max(available-launchers, 0), replicas)
+	}
+	return read, nil
+}
+
+// PodSets gives hosts their share of the workers first.
+func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
+	job, err := decode(of.Object)
+	if err != nil {
+		return nil, err
+	}
+	tasks := job.Spec.Tasks
+	slices.SortStableFunc(tasks, func(a, b *task) int { return strings.Compare(string(a.role), string(b.role)) })
+	var sets []jobs.PodSet
+	for _, task := range tasks {
+		count := task.Replicas.Or(1)
+		if task.role != jobs.RoleLauncher {
+			count = min(count, workers)
+			workers -= count
+		}
+		sets = append(sets, jobs.PodSet{
+			Path: task.path, Template: task.Template, Count: count, Role: task.role, NamePrefix: of.Name + "-" + task.Name,
+			SchedulerName: job.Spec.SchedulerName,
+			Labels: func(i int) map[string]string {
+				return map[string]string{labelJob: of.Name, labelTask: task.Name, labelIndex: strconv.Itoa(i)}
+			},
+		})
+	}
+	return sets, nil
+}
+
+// Suspend marks the job as held, then has Volcano abort it.
+func (s *System) Suspend(ctx context.Context, of jobs.Job, reason jobs.Reason) (changed bool, err error) {
+	if !of.NeedsSuspend(reason) {
+		return false, nil
+	}
+	job, err := decode(of.Object)
+	if err != nil {
+		return false, err
+	}
+	if !of.Suspended {
+		if err := job.checkRetries(); err != nil {
+			return false, err
+		}
+	}
+	if err := s.cluster.PatchJob(ctx, resource, of, s.cluster.HoldPatch(of, jobs.HeldSuspended, reason)); err != nil {
+		return false, err
+	}
+	if !of.Suspended { // else it is suspended for another reason
+		err = s.command(ctx, of, actionAbort, job.Status.RetryCount)
+	}
+	return err == nil, err
+}
+
+// checkRetries fails where Volcano would not start the job again. It does where a retry is left after this one.
+func (j *job) checkRetries() error {
+	spent, limit := j.Status.RetryCount.Int(), j.Spec.MaxRetry.Or(defaultMaxRetry)
+	if spent+1 >= limit {
+		return fmt.Errorf("%d of %d retries are spent, and it would take the last to resume it: %w", spent, limit, jobs.ErrUnsupported)
+	}
+	return nil
+}
+
+// Resume has Volcano restart the job, then removes the held label.
+func (s *System) Resume(ctx context.Context, of jobs.Job, _ int) (changed bool, err error) {
+	if of.HeldAs() != jobs.HeldSuspended {
+		return false, nil
+	}
+	if of.Suspended {
+		job, err := decode(of.Object)
+		if err != nil {
+			return false, err
+		}
+		if err := s.command(ctx, of, actionResume, job.Status.RetryCount); err != nil {
+			return false, err
+		}
+	}
+	if err := s.cluster.PatchJob(ctx, resource, of, jobs.ReleasePatch()); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// command makes a Command, which Volcano deletes when it obeys. Its name is the same for the same run of the job.
+func (s *System) command(ctx context.Context, of jobs.Job, action string, run jobs.Count) error {
+	apiVersion := resource.GroupVersion().String()
+	command := &unstructured.Unstructured{Object: map[string]any{
+		"action": action,
+		"target": map[string]any{"apiVersion": apiVersion, "kind": kind, "name": of.Name, "uid": string(of.UID), "controller": true},
+		"reason": "SpotReclaim", "message": "Asked for by gpu-spot-autoscaler",
+	}}
+	command.SetAPIVersion(Commands.GroupVersion().String())
+	command.SetKind("Command")
+	command.SetNamespace(of.Namespace)
+	command.SetName(fmt.Sprintf("%s-spot-%s-%d", of.Name, strings.ToLower(action), run))
+	command.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: of.Name, UID: of.UID, Controller: ptr.To(true)}})
+	_, err := s.cluster.Dynamic.Resource(Commands).Namespace(of.Namespace).Create(ctx, command, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // Volcano has yet to obey it
+	}
+	return err
+}

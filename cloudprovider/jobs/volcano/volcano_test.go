@@ -1,0 +1,47 @@
+package volcano
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
+)
+
+func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {
+	f := newFixture(t, jobstest.VolcanoJob)
+	ctx := context.Background()
+	job := f.Get("vcjob", "resnet")
+	resource := f.Resource("vcjob")
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+	writes := f.Writes()
+	require.Len(t, writes, 2)
+	assert.Contains(t, writes[0], `"labels":{"gpu-spot.autoscaling/held":"suspended"}`)
+	assert.Equal(t, "create commands resnet-spot-abortjob-0 null", writes[1])
+	command := f.Object(Commands, "resnet-spot-abortjob-0")
+	assert.Equal(t, "AbortJob", command.Object["action"])
+	assert.Equal(t, map[string]any{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "resnet", "uid": "uid-resnet", "controller": true}, command.Object["target"])
+	assert.EqualValues(t, "uid-resnet", command.GetOwnerReferences()[0].UID)
+
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim), "while the first is on its way")
+	require.NoError(t, f.Dynamic.Tracker().Delete(Commands, "ml", "resnet-spot-abortjob-0")) // Volcano obeys
+	f.Set(resource, "resnet", "Aborted", "status", "state", "phase")
+	f.Writes()
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+	assert.Empty(t, f.Writes())
+	assert.True(t, f.Get("vcjob", "resnet").Suspended)
+
+	f.Writes()
+	require.NoError(t, f.Registry.Resume(ctx, job, 5))
+	writes = f.Writes()
+	require.Len(t, writes, 2)
+	assert.Contains(t, writes[0]+writes[1], "create commands resnet-spot-resumejob-0 null")
+	assert.Empty(t, f.Object(resource, "resnet").GetLabels())
+	assert.Equal(t, "ResumeJob", f.Object(Commands, "resnet-spot-resumejob-0").Object["action"])
+
+	require.NoError(t, f.Registry.Resume(ctx, job, 5))
+	assert.Empty(t, f.Writes())
+}
