@@ -13,9 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -27,74 +31,82 @@ const (
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
 )
 
-// boughtFor returns the nodes that came since the job waits and hold nothing of anybody else.
-func (s *Supervisor) boughtFor(ref jobs.Ref, counted census) (bought []*corev1.Node) {
-	nodes, err := s.nodes.List(labels.Everything())
+// giveBack releases nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
+// written on the Nodes.
+type giveBack struct {
+	pods     *podIndex
+	nodes    corelisters.NodeLister
+	pools    Pools
+	client   kubernetes.Interface
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	queue    taskQueue
+}
+
+// reclaimingNodes returns the names of the Nodes that are being reclaimed.
+func reclaimingNodes(nodes corelisters.NodeLister) []string {
+	var names []string
+	list, _ := nodes.List(labels.SelectorFromSet(labels.Set{api.LabelReclaiming: "true"}))
+	for _, node := range list {
+		names = append(names, node.Name)
+	}
+	return names
+}
+
+// hasReclaimingNodeOfOthers says whether pods of others than the job are on nodes that are being reclaimed.
+func (g *giveBack) hasReclaimingNodeOfOthers(ref jobs.Ref) bool {
+	for _, node := range reclaimingNodes(g.nodes) {
+		if _, others := g.pods.onNode(node, ref.String()); others > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// boughtFor returns the nodes that came since the pod waits and hold pods of its job and of nobody else; and, where withEmpty is
+// set, empty ones that suit the pod.
+func (g *giveBack) boughtFor(ref jobs.Ref, pod *corev1.Pod, withEmpty bool) (bought []*corev1.Node) {
+	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
-	reclaimed := s.reclaimedNodes()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	alone := s.alone(ref, reclaimed)
 	for _, node := range nodes {
-		switch own, others := s.crews.on(node.Name, ref.String()); {
-		case node.CreationTimestamp.Time.Before(counted.since()) || !s.mayGo(node, ref):
+		switch own, others := g.pods.onNode(node.Name, ref.String()); {
+		case node.CreationTimestamp.Time.Before(pod.CreationTimestamp.Time) || !g.mayGo(node, ref):
 		case others > 0:
-		case own > 0 || alone && suits(node, counted.first):
+		case own > 0 || withEmpty && suits(node, pod):
 			bought = append(bought, node)
 		}
 	}
 	return bought
 }
 
-// mayGo is false for nodes that somebody else has plans with.
-func (s *Supervisor) mayGo(node *corev1.Node, ref jobs.Ref) bool {
+// mayGo is false for nodes that somebody else has cordoned, and those that are going already.
+func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 	job, _ := markOf(node)
-	return s.releasable(node) && (!node.Spec.Unschedulable || job == ref.String())
+	return g.isReleasable(node) && (!node.Spec.Unschedulable || job == ref.String())
 }
 
-// releasable goes by the mark too, which may be there before the pools know of the reclaim.
-func (s *Supervisor) releasable(node *corev1.Node) bool {
-	return node.Labels[api.LabelReclaiming] != "true" && s.Pools.Releasable(node)
+// isReleasable goes by the Node's label too, which may be there before the pools know of the reclaim.
+func (g *giveBack) isReleasable(node *corev1.Node) bool {
+	return node.Labels[api.LabelReclaiming] != "true" && g.pools.Releasable(node)
 }
 
-// alone says whether no other job waits, is to come back, or loses nodes: an empty node may have been bought for that one.
-// Needs s.mu.
-func (s *Supervisor) alone(ref jobs.Ref, reclaimed []string) bool {
-	for _, node := range reclaimed {
-		if _, others := s.crews.on(node, ref.String()); others > 0 {
-			return false
-		}
-	}
-	for _, p := range s.probes {
-		if p.reason() != string(jobs.ReasonMaxWait) {
-			return false
-		}
-	}
-	for other, known := range s.waits {
-		if other != ref && known.expired.IsZero() && s.crews.census(other).first != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// suits says whether the node is of the kind that the pod waits for. Only nodes with GPUs are given back empty.
+// suits says whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
 func suits(node *corev1.Node, pod *corev1.Pod) bool {
-	special := false
-	for name, wanted := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-		offered := node.Status.Allocatable[name]
-		if offered.Cmp(wanted) < 0 {
+	hasExtendedResource := false
+	for name, requested := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
+		allocatable := node.Status.Allocatable[name]
+		if allocatable.Cmp(requested) < 0 {
 			return false
 		}
-		special = special || strings.Contains(string(name), "/") && !wanted.IsZero()
+		hasExtendedResource = hasExtendedResource || strings.Contains(string(name), "/") && !requested.IsZero()
 	}
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	return special && matches && err == nil
+	return hasExtendedResource && matches && err == nil
 }
 
-// markOf is the job for which the node is to be given back, and since when; empty for other nodes.
+// markOf returns the job for which the node is to be given back, and when that was decided; empty for other nodes.
 func markOf(node *corev1.Node) (job string, since time.Time) {
 	mark := node.Annotations[api.AnnotationGiveBack]
 	at := strings.LastIndex(mark, "@")
@@ -105,48 +117,50 @@ func markOf(node *corev1.Node) (job string, since time.Time) {
 	return mark[:at], since
 }
 
-// markAll cordons the nodes, so that nobody comes who would have to leave again. The error is of those that have changed
-// meanwhile, for which it is to be called again. What cannot be marked for another reason is left to scale-down.
-func (s *Supervisor) markAll(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (marked []string, changed error) {
+// mark cordons the nodes, so that no pod comes that would have to leave again, and returns those that are marked. The error is
+// about nodes that have changed meanwhile, for which it is to be called again. A node that cannot be marked for another reason
+// is left to scale-down.
+func (g *giveBack) mark(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (marked []string, err error) {
 	for _, node := range nodes {
 		if _, since := markOf(node); since.IsZero() {
-			mark := ref.String() + "@" + s.Clock.Now().UTC().Format(time.RFC3339)
-			switch err := s.patch(ctx, node, mark, true); {
-			case apierrors.IsConflict(err):
-				changed = errors.Join(changed, err)
+			mark := ref.String() + "@" + g.clock.Now().UTC().Format(time.RFC3339)
+			switch patchErr := g.patch(ctx, node, mark, true); {
+			case apierrors.IsConflict(patchErr):
+				err = errors.Join(err, patchErr)
 				continue
-			case err != nil:
-				klog.FromContext(ctx).Error(err, "The node does not go back at once", "node", node.Name)
+			case patchErr != nil:
+				klog.FromContext(ctx).Error(patchErr, "Could not mark a node to be given back", "node", klog.KObj(node))
 				continue
 			}
 		}
 		marked = append(marked, node.Name)
 	}
-	return marked, changed
+	return marked, err
 }
 
-func (s *Supervisor) unmarkAll(ctx context.Context, names []string) (err error) {
+// unmark keeps the named nodes, whose job cannot be suspended.
+func (g *giveBack) unmark(ctx context.Context, names []string) (err error) {
 	for _, name := range names {
-		node, getErr := s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // the informer may not have the mark yet
+		node, getErr := g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // the informer may not have the annotation yet
 		if getErr == nil {
-			getErr = s.unmark(ctx, node, "its job cannot be suspended")
+			getErr = g.keep(ctx, node, "its job cannot be suspended")
 		}
 		err = errors.Join(err, ignoreNotFound(getErr))
 	}
 	return err
 }
 
-// unmark keeps the node. A node that is being reclaimed stays cordoned.
-func (s *Supervisor) unmark(ctx context.Context, node *corev1.Node, why string) error {
-	if _, marked := node.Annotations[api.AnnotationGiveBack]; !marked {
+// keep keeps a node that was to be given back. A node that is being reclaimed stays cordoned.
+func (g *giveBack) keep(ctx context.Context, node *corev1.Node, reason string) error {
+	if _, isMarked := node.Annotations[api.AnnotationGiveBack]; !isMarked {
 		return nil
 	}
-	klog.FromContext(ctx).Info("The node stays", "node", node.Name, "why", why)
-	return s.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
+	klog.FromContext(ctx).Info("Keeping a node that was to be given back", "node", klog.KObj(node), "reason", reason)
+	return g.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
 }
 
 // patch is refused where the Node has changed since it was read: somebody else may have cordoned it.
-func (s *Supervisor) patch(ctx context.Context, node *corev1.Node, mark any, cordon bool) error {
+func (g *giveBack) patch(ctx context.Context, node *corev1.Node, mark any, cordon bool) error {
 	var unschedulable any
 	if cordon {
 		unschedulable = true
@@ -158,11 +172,64 @@ func (s *Supervisor) patch(ctx context.Context, node *corev1.Node, mark any, cor
 	if err != nil {
 		return err
 	}
-	_, err = s.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("marking node %s to be given back: %w", node.Name, err)
 	}
 	return nil
+}
+
+// resume goes on with what a former leader did not finish.
+func (g *giveBack) resume() error {
+	nodes, err := g.nodes.List(labels.Everything())
+	for _, node := range nodes {
+		if _, isMarked := node.Annotations[api.AnnotationGiveBack]; isMarked {
+			g.enqueue([]string{node.Name})
+		}
+	}
+	return err
+}
+
+// enqueue has the named nodes released.
+func (g *giveBack) enqueue(names []string) {
+	for _, name := range names {
+		g.queue.Add(task{kind: taskGiveBack, node: name})
+	}
+}
+
+// sync releases a marked node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
+// and when its pool needs it.
+func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
+	node, err := g.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	job, since := markOf(node)
+	if job == "" { // unless the informer does not have it yet
+		node, err = g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if job, since = markOf(node); job == "" || err != nil {
+			return 0, ignoreNotFound(err)
+		}
+	}
+	own, others := g.pods.onNode(name, job)
+	switch {
+	case !g.isReleasable(node):
+		return 0, nil // it is going already
+	case others > 0:
+		return 0, g.keep(ctx, node, "it has pods of another job")
+	case own > 0 && g.clock.Since(since) > vacateTime:
+		return 0, g.keep(ctx, node, "its pods do not leave")
+	case own > 0:
+		return vacateEvery, nil
+	}
+	switch err := g.pools.Release(node); {
+	case errors.Is(err, ess.ErrBelowMinimum):
+		return 0, g.keep(ctx, node, err.Error())
+	case err != nil:
+		return 0, err
+	}
+	g.recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
+	return 0, nil
 }
 
 func ignoreNotFound(err error) error {
@@ -170,52 +237,4 @@ func ignoreNotFound(err error) error {
 		return nil
 	}
 	return err
-}
-
-// takeUpNodes goes on with what the last leader did not finish.
-func (s *Supervisor) takeUpNodes() error {
-	nodes, err := s.nodes.List(labels.Everything())
-	for _, node := range nodes {
-		if _, marked := node.Annotations[api.AnnotationGiveBack]; marked {
-			s.queue.Add(task{kind: taskGiveBack, node: node.Name})
-		}
-	}
-	return err
-}
-
-// giveBack releases a marked node once it is empty. It stays when somebody else has come, when its pods do not leave, and
-// when its pool needs it.
-func (s *Supervisor) giveBack(ctx context.Context, name string) (again time.Duration, err error) {
-	node, err := s.nodes.Get(name)
-	if apierrors.IsNotFound(err) {
-		return 0, nil
-	}
-	job, since := markOf(node)
-	if job == "" { // unless the informer does not have it yet
-		node, err = s.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if job, since = markOf(node); job == "" || err != nil {
-			return 0, ignoreNotFound(err)
-		}
-	}
-	s.mu.Lock()
-	own, others := s.crews.on(name, job)
-	s.mu.Unlock()
-	switch {
-	case !s.releasable(node):
-		return 0, nil // it is going, in one way or the other
-	case others > 0:
-		return 0, s.unmark(ctx, node, "others have come")
-	case own > 0 && s.Clock.Since(since) > vacateTime:
-		return 0, s.unmark(ctx, node, "its pods do not leave")
-	case own > 0:
-		return vacateEvery, nil
-	}
-	switch err := s.Pools.Release(node); {
-	case errors.Is(err, ess.ErrBelowMinimum):
-		return 0, s.unmark(ctx, node, err.Error())
-	case err != nil:
-		return 0, err
-	}
-	s.Recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
-	return 0, nil
 }

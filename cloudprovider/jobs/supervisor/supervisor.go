@@ -1,13 +1,17 @@
-// Package supervisor is for jobs that cannot run: those that wait for capacity, and those that were suspended or shrunk.
+// Package supervisor looks after jobs that cannot run: those that wait for capacity, and those that were suspended or shrunk.
 //
 //   - A job waits no longer than its maximum wait, from the creation of the first of its pods that is pending. Then nothing
-//     is bought for it any more, it is suspended, and the nodes that were bought for it go back at once. What has become of
-//     it then is its owner's to say.
-//   - A job that was held for a reclaim is probed: the autoscaler's loop simulates, and where that helps buys for, the pods
-//     that the job would have. When they fit nodes that are there and ready, the job is resumed, or grown.
+//     is bought for it any more, it is suspended, and the nodes that were bought for it are given back at once. Its owner
+//     decides what becomes of it then.
+//   - For a job that was held for a reclaim, the autoscaler's loop simulates the pods that the job would have, and buys what
+//     they need. When they fit on nodes that exist and are ready, the job is resumed, or grown.
 //
 // All of it follows from what is written on the jobs, pods and Nodes, so that a new leader goes on where the last one
-// stopped. What is kept in memory is only when to look again.
+// stopped. Memory holds only when to look again.
+//
+// A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
+// have waited, heldJobs what is tried for jobs that are held, and giveBack releases nodes. One queue and its workers serve
+// them all.
 package supervisor
 
 import (
@@ -20,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -33,9 +36,9 @@ import (
 )
 
 const (
-	// workers is how many things are done at once; most of the time of each is waiting for an API.
+	// workers is how many tasks are done at once; most of the time of each is waiting for an API.
 	workers = 8
-	// lookEvery is how often the jobs that are held are looked at.
+	// lookEvery is how often the held jobs are looked at.
 	lookEvery = 2 * time.Second
 )
 
@@ -74,26 +77,20 @@ type Config struct {
 
 // Supervisor implements podlist.Supervision. It is safe for concurrent use.
 type Supervisor struct {
-	Config
-	pods  cache.SharedIndexInformer
-	nodes corelisters.NodeLister
-	// quotas are the ResourceQuotas of namespaces.
-	quotas corelisters.ResourceQuotaLister
-	ready  []cache.InformerSynced
-	queue  workqueue.TypedRateLimitingInterface[task]
-	// reads bounds how often jobs are read, so that a reclaim, which has to read them too, comes first.
-	reads flowcontrol.RateLimiter
+	clock    clock.WithTicker
+	informer cache.SharedIndexInformer // of pods
+	synced   []cache.InformerSynced
+	queue    taskQueue
 
-	mu      sync.Mutex
-	started time.Time // zero until it runs
-	crews   crews
-	waits   map[jobs.Ref]*wait
-	probes  map[string]*probe // by the String of the Ref
+	pods     *podIndex
+	waits    *waits
+	held     *heldJobs
+	giveBack *giveBack
 }
 
 var _ podlist.Supervision = (*Supervisor)(nil)
 
-// New makes a supervisor, which knows nothing until it runs. The informers must not have been started.
+// New returns a Supervisor, which knows nothing until it runs. The informers must not have been started.
 func New(config Config) (*Supervisor, error) {
 	if config.Jobs == nil || config.Pools == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil || config.Clock == nil {
 		return nil, errors.New("supervisor: Jobs, Pools, Client, Informers, Recorder and Clock are required")
@@ -101,21 +98,35 @@ func New(config Config) (*Supervisor, error) {
 	if config.Wake == nil {
 		config.Wake = func() {}
 	}
-	nodes, quotas := config.Informers.Core().V1().Nodes(), config.Informers.Core().V1().ResourceQuotas()
+	core := config.Informers.Core().V1()
+	nodes, quotas := core.Nodes(), core.ResourceQuotas()
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
+		workqueue.TypedRateLimitingQueueConfig[task]{Name: "supervisor", Clock: config.Clock})
+	pods := newPodIndex(config.Jobs.Member)
+	giveBack := &giveBack{
+		pods: pods, nodes: nodes.Lister(), pools: config.Pools, client: config.Client, recorder: config.Recorder, clock: config.Clock, queue: queue,
+	}
+	held := &heldJobs{
+		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, queue: queue, wake: config.Wake,
+		gangs: &gangMaker{jobs: config.Jobs, pools: config.Pools, nodes: nodes.Lister(), quotas: quotas.Lister(), clock: config.Clock},
+		byRef: heldSet{},
+	}
 	return &Supervisor{
-		Config: config,
-		pods:   config.Informers.Core().V1().Pods().Informer(),
-		nodes:  nodes.Lister(),
-		quotas: quotas.Lister(),
-		ready:  []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
-		reads:  flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
-		crews:  newCrews(config.Jobs.Member),
-		waits:  map[jobs.Ref]*wait{},
-		probes: map[string]*probe{},
+		clock: config.Clock, informer: core.Pods().Informer(), queue: queue,
+		synced: []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
+		pods:   pods, held: held, giveBack: giveBack,
+		waits: &waits{
+			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock, queue: queue,
+			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), byJob: map[jobs.Ref]*jobWait{},
+		},
 	}, nil
 }
 
-// task is something to look at: the wait of a job, a job to be resumed or grown, or a node to be given back.
+// taskQueue has the tasks that are due.
+type taskQueue = workqueue.TypedRateLimitingInterface[task]
+
+// task is something to look at: the wait of a job, a held job to be resumed or grown, or a node to be given back.
 type task struct {
 	kind taskKind
 	ref  jobs.Ref
@@ -132,19 +143,14 @@ const (
 
 // Run supervises until ctx ends. It is to be called once, by the leader, after the informers were started.
 func (s *Supervisor) Run(ctx context.Context) error {
-	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[task]{Name: "supervisor", Clock: s.Clock})
 	defer s.queue.ShutDown()
-	s.mu.Lock()
-	s.started = s.Clock.Now()
-	s.mu.Unlock()
-	unwatch, err := s.watch(ctx)
+	s.waits.start()
+	stopWatching, err := s.watch(ctx)
 	if err != nil {
 		return err
 	}
-	defer unwatch()
-	if err := s.takeUpNodes(); err != nil {
+	defer stopWatching()
+	if err := s.giveBack.resume(); err != nil {
 		return err
 	}
 	var running sync.WaitGroup
@@ -155,63 +161,45 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			}
 		})
 	}
-	running.Go(func() { s.lookOut(ctx) })
+	running.Go(func() { s.lookAtHeldJobs(ctx) })
 	<-ctx.Done()
 	s.queue.ShutDown()
 	return nil
 }
 
 // watch adds the handler here, not in New, so that only the leader has it.
-func (s *Supervisor) watch(ctx context.Context) (unwatch func(), err error) {
-	handler, err := s.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.podSeen(obj.(*corev1.Pod)) },
-		UpdateFunc: func(_, obj any) { s.podSeen(obj.(*corev1.Pod)) },
+func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
+	handler, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.onPod(obj.(*corev1.Pod)) },
+		UpdateFunc: func(_, obj any) { s.onPod(obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) {
-			if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = lost.Obj
+			if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = deleted.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
-				s.podGone(pod)
+				s.pods.remove(pod)
 			}
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
-	unwatch = func() {
-		if err := s.pods.RemoveEventHandler(handler); err != nil {
-			klog.FromContext(ctx).Error(err, "Removing the supervisor's handler")
+	stop = func() {
+		if err := s.informer.RemoveEventHandler(handler); err != nil {
+			klog.FromContext(ctx).Error(err, "Could not remove the supervisor's event handler")
 		}
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), append(s.ready, handler.HasSynced)...) {
-		unwatch()
+	if !cache.WaitForCacheSync(ctx.Done(), append(s.synced, handler.HasSynced)...) {
+		stop()
 		return nil, fmt.Errorf("the caches did not fill: %w", context.Cause(ctx))
 	}
-	return unwatch, nil
+	return stop, nil
 }
 
-func (s *Supervisor) podSeen(pod *corev1.Pod) {
-	s.mu.Lock()
-	ref, pending := s.crews.put(pod)
-	waits := pending && s.waits[ref] == nil
-	if waits {
-		s.waits[ref] = &wait{}
+func (s *Supervisor) onPod(pod *corev1.Pod) {
+	if ref, isPending := s.pods.put(pod); isPending {
+		s.waits.add(ref, pod)
 	}
-	s.mu.Unlock()
-	if !waits {
-		return
-	}
-	after := time.Duration(0)
-	if made := pod.CreationTimestamp.Time; !made.Before(s.started) {
-		after = freshTime - s.Clock.Since(made) // most pods have their node before anybody needs to know how long they may wait
-	}
-	s.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
-}
-
-func (s *Supervisor) podGone(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.crews.remove(pod)
 }
 
 func (s *Supervisor) next(ctx context.Context) bool {
@@ -235,24 +223,24 @@ func (s *Supervisor) next(ctx context.Context) bool {
 	return true
 }
 
-// do returns after how long to look again; never where that is zero.
+// do returns after how long to look again; zero is never.
 func (s *Supervisor) do(ctx context.Context, due task) (again time.Duration, err error) {
 	switch due.kind {
 	case taskWait:
-		return s.syncWait(ctx, due.ref)
+		return s.waits.sync(ctx, due.ref)
 	case taskRecover:
-		return 0, s.recover(ctx, due.ref)
+		s.held.carryOut(ctx, due.ref)
+		return 0, nil
 	default:
-		return s.giveBack(ctx, due.node)
+		return s.giveBack.sync(ctx, due.node)
 	}
 }
 
-// lookOut looks at the jobs that are held, again and again.
-func (s *Supervisor) lookOut(ctx context.Context) {
-	ticker := s.Clock.NewTicker(lookEvery)
+func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
+	ticker := s.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		s.look()
+		s.held.look()
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
@@ -260,3 +248,12 @@ func (s *Supervisor) lookOut(ctx context.Context) {
 		}
 	}
 }
+
+// Abandoned says whether the maximum wait of the pod's job is over.
+func (s *Supervisor) Abandoned(pod *corev1.Pod) bool { return s.waits.abandoned(pod) }
+
+// Returning returns the gangs for which capacity is looked for.
+func (s *Supervisor) Returning() []podlist.ReturningGang { return s.held.returning() }
+
+// Fits has a job resumed or grown if enough of its gang would run at once.
+func (s *Supervisor) Fits(ref string, found podlist.Placement) { s.held.fits(ref, found) }

@@ -4,182 +4,242 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
 const (
-	// freshTime is how old a pod is before its job is read, readQPS how many jobs are read in a second.
-	freshTime = 10 * time.Second
+	// readDelay is how old a pod is before its job is read: most pods have a node by then. readQPS is how many jobs are read in
+	// a second, so that a reclaim, which has to read jobs too, comes first.
+	readDelay = 10 * time.Second
 	readQPS   = 20
-	// rereadEvery is how often a job that waits is read again, for a maximum wait that was changed.
+	// rereadEvery is how often a job that waits is read again, in case its maximum wait was changed.
 	rereadEvery = 5 * time.Minute
 	// recheckEvery is how often a job is looked at whose maximum wait is over, until its pods are gone.
 	recheckEvery = 10 * time.Second
-	// lateTime is for how long after that nodes may still come that were bought for it: core gives up on them then.
-	lateTime = 15 * time.Minute
-	// unjudgedTime bounds how long a new leader buys nothing for pods that were there before it, until it has read whether
-	// their jobs have waited for long enough.
-	unjudgedTime = 10 * time.Second
+	// lateNodeTime is for how long after the end of a wait nodes may still come that were bought for the job: core gives up on
+	// them then.
+	lateNodeTime = 15 * time.Minute
+	// unreadTime bounds how long a new leader buys nothing for pods that are older than it, until it has read the maximum wait
+	// of their jobs.
+	unreadTime = 10 * time.Second
 )
 
-// wait is what is known of a job of which pods are pending.
-type wait struct {
-	// judged is true once the job's maximum wait was read.
-	judged bool
-	// expired is when the maximum wait was found to be over, zero before.
-	expired time.Time
-	// told is true once the job, or its owner, was.
-	told bool
-	// last is the pod that waited longest when the maximum wait was found to be over.
-	last *corev1.Pod
+// waits knows since when jobs wait for capacity, and ends waits that are over. It is safe for concurrent use.
+type waits struct {
+	jobs     Jobs
+	pods     *podIndex
+	giveBack *giveBack
+	held     *heldJobs
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	queue    taskQueue
+	reads    flowcontrol.RateLimiter
+
+	mu      sync.Mutex
+	started time.Time // of this leader, zero before
+	byJob   map[jobs.Ref]*jobWait
 }
 
-// Abandoned says whether the maximum wait of the pod's job is over. A new leader says so too, for a moment, of pods of which
+// jobWait is what is known of a job that has pending pods.
+type jobWait struct {
+	// isRead is true once the job's maximum wait was read.
+	isRead bool
+	// expired is when the maximum wait was found to be over, zero before.
+	expired time.Time
+	// hasEvent is true once an Event was written about the end of the wait.
+	hasEvent bool
+	// oldest is the pod that had waited longest when the maximum wait was found to be over.
+	oldest *corev1.Pod
+}
+
+// start notes that this leader has begun its work.
+func (w *waits) start() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started = w.clock.Now()
+}
+
+// add notes that the pod is pending.
+func (w *waits) add(ref jobs.Ref, pod *corev1.Pod) {
+	w.mu.Lock()
+	isNew := w.byJob[ref] == nil
+	if isNew {
+		w.byJob[ref] = &jobWait{}
+	}
+	started := w.started
+	w.mu.Unlock()
+	if !isNew {
+		return
+	}
+	after := time.Duration(0)
+	if created := pod.CreationTimestamp.Time; !created.Before(started) {
+		after = readDelay - w.clock.Since(created)
+	}
+	w.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
+}
+
+// abandoned says whether the maximum wait of the pod's job is over. A new leader says so too, for a moment, of pods of which
 // it has yet to find out.
-func (s *Supervisor) Abandoned(pod *corev1.Pod) bool {
-	ref := s.Jobs.Member(pod).Ref
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.waits[ref]
+func (w *waits) abandoned(pod *corev1.Pod) bool {
+	ref := w.jobs.Member(pod).Ref
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.byJob[ref]
 	if known != nil && !known.expired.IsZero() {
 		return !pod.CreationTimestamp.After(known.expired)
 	}
-	judged := known != nil && known.judged
-	return !judged && pod.CreationTimestamp.Time.Before(s.started) && s.Clock.Since(s.started) < unjudgedTime
+	isRead := known != nil && known.isRead
+	return !isRead && pod.CreationTimestamp.Time.Before(w.started) && w.clock.Since(w.started) < unreadTime
 }
 
-// syncWait sees whether the job's maximum wait is over, and does what is due then.
-func (s *Supervisor) syncWait(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
-	s.mu.Lock()
-	counted := s.crews.census(ref)
-	known := s.waits[ref]
-	late := counted.pods == counted.leaving && known != nil && known.last != nil && s.Clock.Since(known.expired) < lateTime
+// sync finds out whether the job's maximum wait is over, and ends the wait then.
+func (w *waits) sync(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
+	counts, isLate := w.count(ref)
 	switch {
-	case late:
-		counted.first = known.last
-	case counted.first == nil:
-		delete(s.waits, ref)
-	}
-	s.mu.Unlock()
-	switch {
-	case late:
-		return recheckEvery, s.giveBackAll(ctx, ref, counted)
-	case counted.first == nil:
+	case isLate:
+		return recheckEvery, w.giveBackLate(ctx, ref, counts)
+	case counts.first == nil:
 		return 0, nil
 	}
-	job, limit, err := s.read(ctx, ref, counted.first)
+	job, limit, err := w.read(ctx, ref, counts.first)
 	if err != nil {
 		return 0, err
 	}
-	left := counted.since().Add(limit).Sub(s.Clock.Now())
-	over := limit > 0 && left <= 0 && !job.Finished
-	s.judge(ref, over, counted.first)
+	left := counts.since().Add(limit).Sub(w.clock.Now())
+	isOver := limit > 0 && left <= 0 && !job.Finished
+	w.record(ref, isOver, counts.first)
 	switch {
-	case over:
-		return recheckEvery, s.expire(ctx, ref, job, limit, counted)
+	case isOver:
+		return recheckEvery, w.end(ctx, ref, job, limit, counts)
 	case limit > 0:
 		return min(max(left, time.Second), rereadEvery), nil
 	}
 	return rereadEvery, nil
 }
 
-// read returns the job and its maximum wait. That of a job without an object is on its pods.
-func (s *Supervisor) read(ctx context.Context, ref jobs.Ref, pod *corev1.Pod) (jobs.Job, time.Duration, error) {
-	if err := s.reads.Wait(ctx); err != nil {
+// count counts the job's pods, and forgets its wait where none is pending. The wait is late if it is over and its pods have
+// gone or are going, while nodes that were bought for it may still come: first is the pod that had waited longest then.
+func (w *waits) count(ref jobs.Ref) (counts podCounts, isLate bool) {
+	w.mu.Lock() // while counting: a pod that is added meanwhile is either counted, or finds no wait and begins one
+	defer w.mu.Unlock()
+	counts = w.pods.count(ref)
+	known := w.byJob[ref]
+	isLate = counts.total == counts.terminating && known != nil && known.oldest != nil && w.clock.Since(known.expired) < lateNodeTime
+	switch {
+	case isLate:
+		counts.first = known.oldest
+	case counts.first == nil:
+		delete(w.byJob, ref)
+	}
+	return counts, isLate
+}
+
+// read returns the job and its maximum wait, which is on the pods where the job has no object.
+func (w *waits) read(ctx context.Context, ref jobs.Ref, pod *corev1.Pod) (jobs.Job, time.Duration, error) {
+	if err := w.reads.Wait(ctx); err != nil {
 		return jobs.Job{}, 0, err
 	}
-	job, err := s.Jobs.Get(ctx, ref)
+	job, err := w.jobs.Get(ctx, ref)
 	if errors.Is(err, jobs.ErrNoObject) {
-		return jobs.Job{Ref: ref}, waitOf(pod), nil
+		limit, _ := jobs.MaxWait(pod.Annotations) // a malformed one is none
+		return jobs.Job{Ref: ref}, limit, nil
 	}
 	return job, job.MaxWait, err
 }
 
-// waitOf is zero where the pod does not say, or says it wrongly.
-func waitOf(pod *corev1.Pod) time.Duration {
-	if limit, err := time.ParseDuration(pod.Annotations[api.AnnotationMaxWait]); err == nil {
-		return limit
-	}
-	seconds, _ := strconv.Atoi(pod.Annotations[api.AnnotationSupervisorMaxWait])
-	return time.Duration(seconds) * time.Second
-}
-
-// judge records what was found out. From here on, loops buy nothing for a job whose wait is over.
-func (s *Supervisor) judge(ref jobs.Ref, over bool, first *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := s.waits[ref]
+// record notes whether the wait is over. From then on, loops buy nothing for the job.
+func (w *waits) record(ref jobs.Ref, isOver bool, first *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.byJob[ref]
 	if known == nil {
 		return
 	}
-	known.judged = true
+	known.isRead = true
 	switch {
-	case !over:
-		known.expired, known.told, known.last = time.Time{}, false, nil // its owner lets it wait for longer
+	case !isOver:
+		known.expired, known.hasEvent, known.oldest = time.Time{}, false, nil // its owner lets it wait for longer
 	case known.expired.IsZero():
-		known.expired, known.last = s.Clock.Now(), first
+		known.expired, known.oldest = w.clock.Now(), first
 		waitsExpired.WithLabelValues(ref.System).Inc()
 	}
 }
 
-// expire suspends the job, and gives back what was bought for it. A job that runs with its minimum goes on with what it
-// has. The ref is that of the pods: the job may be what theirs was made for, and have another.
-func (s *Supervisor) expire(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.Duration, counted census) error {
-	if counted.workers >= max(1, job.Min) {
-		s.tell(ref, job, counted, "SpotJobWaitOver", fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counted.workers, limit))
+// end suspends the job, and gives back what was bought for it. A job that runs with its minimum goes on with what it has. The
+// Ref is that of the pods: the job may be the parent of what they belong to, and have another.
+func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.Duration, counts podCounts) error {
+	if counts.running >= max(1, job.Min) {
+		w.recordEvent(ctx, ref, job, counts, "SpotJobWaitOver",
+			fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counts.running, limit))
 		return nil
 	}
-	marked, err := s.markAll(ctx, ref, s.boughtFor(ref, counted))
+	marked, err := w.giveBack.mark(ctx, ref, w.boughtFor(ref, counts))
 	if err != nil {
 		return err
 	}
-	switch err := s.Jobs.Suspend(ctx, job, jobs.ReasonMaxWait); {
+	switch err := w.jobs.Suspend(ctx, job, jobs.ReasonMaxWait); {
 	case errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject):
-		s.tell(ref, job, counted, jobs.ReasonTimedOut, fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
-		return s.unmarkAll(ctx, marked) // its pods stay
+		w.recordEvent(ctx, ref, job, counts, jobs.ReasonTimedOut,
+			fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
+		return w.giveBack.unmark(ctx, marked) // its pods stay
 	case err != nil:
 		return err
 	}
-	s.release(marked)
+	w.giveBack.enqueue(marked)
 	return nil
 }
 
-// giveBackAll gives back what was under way when the job was suspended.
-func (s *Supervisor) giveBackAll(ctx context.Context, ref jobs.Ref, counted census) error {
-	marked, err := s.markAll(ctx, ref, s.boughtFor(ref, counted))
-	s.release(marked)
+// giveBackLate gives back nodes that were still to come when the job was suspended.
+func (w *waits) giveBackLate(ctx context.Context, ref jobs.Ref, counts podCounts) error {
+	marked, err := w.giveBack.mark(ctx, ref, w.boughtFor(ref, counts))
+	w.giveBack.enqueue(marked)
 	return err
 }
 
-func (s *Supervisor) release(marked []string) {
-	for _, node := range marked {
-		s.queue.Add(task{kind: taskGiveBack, node: node})
-	}
+// boughtFor returns the nodes that were bought for the job. Empty nodes are among them where they cannot have been bought for
+// another job: none waits, is to be resumed or grown, or loses nodes.
+func (w *waits) boughtFor(ref jobs.Ref, counts podCounts) []*corev1.Node {
+	withEmpty := !w.giveBack.hasReclaimingNodeOfOthers(ref) && !w.held.isAnyToReturn() && !w.isOtherWaiting(ref)
+	return w.giveBack.boughtFor(ref, counts.first, withEmpty)
 }
 
-// tell writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.
-func (s *Supervisor) tell(ref jobs.Ref, job jobs.Job, counted census, reason, message string) {
-	s.mu.Lock()
-	known := s.waits[ref]
-	told := known == nil || known.told
-	if known != nil {
-		known.told = true
+// isOtherWaiting says whether another job waits, and may go on doing so.
+func (w *waits) isOtherWaiting(ref jobs.Ref) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for other, known := range w.byJob {
+		if other != ref && known.expired.IsZero() && w.pods.count(other).first != nil {
+			return true
+		}
 	}
-	s.mu.Unlock()
-	if told {
+	return false
+}
+
+// recordEvent writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.
+func (w *waits) recordEvent(ctx context.Context, ref jobs.Ref, job jobs.Job, counts podCounts, reason, message string) {
+	w.mu.Lock()
+	known := w.byJob[ref]
+	isDone := known == nil || known.hasEvent
+	if known != nil {
+		known.hasEvent = true
+	}
+	w.mu.Unlock()
+	if isDone {
 		return
 	}
-	klog.Infof("%s: %s", job.Ref, message)
+	klog.FromContext(ctx).Info("The maximum wait of a job is over", "job", job.Ref, "reason", reason, "message", message)
 	if job.Object != nil {
-		s.Recorder.Event(job.Object, corev1.EventTypeWarning, reason, message)
+		w.recorder.Event(job.Object, corev1.EventTypeWarning, reason, message)
 	} else {
-		s.Recorder.Event(counted.first, corev1.EventTypeWarning, reason, message)
+		w.recorder.Event(counts.first, corev1.EventTypeWarning, reason, message)
 	}
 }

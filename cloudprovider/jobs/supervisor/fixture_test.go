@@ -28,8 +28,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
-// world is a cluster, its jobs and a running supervisor in a synctest bubble.
-type world struct {
+// fixture is a fake cluster with jobs and a running Supervisor in a synctest bubble.
+type fixture struct {
 	*testing.T
 	client     *fake.Clientset
 	systems    *fakeJobs
@@ -40,45 +40,46 @@ type world struct {
 	wakes      int
 }
 
-func story(t *testing.T, tell func(w *world)) {
+// inBubble runs a test in a synctest bubble.
+func inBubble(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{
+		f := &fixture{
 			T: t, client: fake.NewClientset(), systems: &fakeJobs{jobs: map[jobs.Ref]jobs.Job{}},
 			pools: &fakePools{}, events: &events{}, stop: func() {},
 		}
-		defer func() { w.stop() }()
-		tell(w)
+		defer func() { f.stop() }()
+		test(f)
 	})
 }
 
-// start runs a new supervisor, as after winning the lease.
-func (w *world) start() {
-	w.Helper()
+// start runs a new Supervisor, as a replica does that becomes the leader.
+func (f *fixture) start() {
+	f.Helper()
 	// A resync period, since without one client-go's reflectors wait on a channel from outside the bubble.
-	factory := informers.NewSharedInformerFactory(w.client, 24*time.Hour)
+	factory := informers.NewSharedInformerFactory(f.client, 24*time.Hour)
 	supervisor, err := New(Config{
-		Jobs: w.systems, Pools: w.pools, Client: w.client, Informers: factory, Recorder: w.events, Clock: clock.RealClock{},
-		Wake: func() { w.wakes++ },
+		Jobs: f.systems, Pools: f.pools, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
+		Wake: func() { f.wakes++ },
 	})
-	require.NoError(w, err)
-	w.supervisor = supervisor
-	ctx, cancel := context.WithCancel(w.Context())
+	require.NoError(f, err)
+	f.supervisor = supervisor
+	ctx, cancel := context.WithCancel(f.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	var running sync.WaitGroup
-	running.Go(func() { require.NoError(w, supervisor.Run(ctx)) })
-	w.stop = func() {
+	running.Go(func() { require.NoError(f, supervisor.Run(ctx)) })
+	f.stop = func() {
 		cancel()
 		running.Wait()
 		factory.Shutdown()
-		w.stop = func() {}
+		f.stop = func() {}
 	}
-	w.pass(time.Second)
+	f.pass(time.Second)
 }
 
-// pass lets some time go by.
-func (w *world) pass(d time.Duration) {
+// pass moves the clock of the bubble on.
+func (f *fixture) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -87,14 +88,14 @@ func ref(name string) jobs.Ref {
 	return jobs.Ref{System: "fake", NamespacedName: types.NamespacedName{Namespace: "ml", Name: name}}
 }
 
-// job is of four workers, with a launcher where it says so.
-func (w *world) job(name string, change ...func(*jobs.Job)) {
+// job creates a job of four workers, or replaces it.
+func (f *fixture) job(name string, change ...func(*jobs.Job)) {
 	object := &unstructured.Unstructured{Object: map[string]any{"kind": "Fake", "metadata": map[string]any{"namespace": "ml", "name": name}}}
 	job := jobs.Job{Ref: ref(name), UID: types.UID(name), Min: 4, Max: 4, Replicas: 4, Recovery: jobs.RecoverFull, Object: object}
 	for _, c := range change {
 		c(&job)
 	}
-	w.systems.put(job)
+	f.systems.put(job)
 }
 
 func elastic(minimum int) func(*jobs.Job)          { return func(j *jobs.Job) { j.Min = minimum } }
@@ -118,16 +119,16 @@ func held(how string, reason jobs.Reason) func(*jobs.Job) {
 	}
 }
 
-// pod is a worker of the job, pending where the node is empty.
-func (w *world) pod(job, name, node string, change ...func(*corev1.Pod)) {
-	w.Helper()
+// pod creates a worker of the job, pending where the node is empty.
+func (f *fixture) pod(job, name, node string, change ...func(*corev1.Pod)) {
+	f.Helper()
 	pod := newPod(job, name, jobs.RoleWorker)
 	pod.Spec.NodeName = node
 	for _, c := range change {
 		c(pod)
 	}
-	_, err := w.client.CoreV1().Pods("ml").Create(w.Context(), pod, metav1.CreateOptions{})
-	require.NoError(w, err)
+	_, err := f.client.CoreV1().Pods("ml").Create(f.Context(), pod, metav1.CreateOptions{})
+	require.NoError(f, err)
 	synctest.Wait()
 }
 
@@ -143,17 +144,17 @@ func newPod(job, name string, role jobs.Role) *corev1.Pod {
 	}
 }
 
-func (w *world) delete(names ...string) {
-	w.Helper()
+func (f *fixture) delete(names ...string) {
+	f.Helper()
 	for _, name := range names {
-		require.NoError(w, w.client.CoreV1().Pods("ml").Delete(w.Context(), name, metav1.DeleteOptions{}))
+		require.NoError(f, f.client.CoreV1().Pods("ml").Delete(f.Context(), name, metav1.DeleteOptions{}))
 	}
 	synctest.Wait()
 }
 
-// node is one that comes now.
-func (w *world) node(name string, change ...func(*corev1.Node)) {
-	w.Helper()
+// node creates a node with one GPU.
+func (f *fixture) node(name string, change ...func(*corev1.Node)) {
+	f.Helper()
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now(), Labels: map[string]string{}},
 		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
@@ -161,16 +162,16 @@ func (w *world) node(name string, change ...func(*corev1.Node)) {
 	for _, c := range change {
 		c(node)
 	}
-	_, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{})
-	require.NoError(w, err)
+	_, err := f.client.CoreV1().Nodes().Create(f.Context(), node, metav1.CreateOptions{})
+	require.NoError(f, err)
 	synctest.Wait()
 }
 
-// cordoned are the nodes that nobody may come to.
-func (w *world) cordoned() (names []string) {
-	w.Helper()
-	list, err := w.client.CoreV1().Nodes().List(w.Context(), metav1.ListOptions{})
-	require.NoError(w, err)
+// cordoned returns the names of the nodes that are cordoned.
+func (f *fixture) cordoned() (names []string) {
+	f.Helper()
+	list, err := f.client.CoreV1().Nodes().List(f.Context(), metav1.ListOptions{})
+	require.NoError(f, err)
 	for _, node := range list.Items {
 		if node.Spec.Unschedulable {
 			names = append(names, node.Name)
@@ -179,38 +180,38 @@ func (w *world) cordoned() (names []string) {
 	return names
 }
 
-func (w *world) abandoned(pod string) bool {
-	w.Helper()
-	found, err := w.client.CoreV1().Pods("ml").Get(w.Context(), pod, metav1.GetOptions{})
-	require.NoError(w, err)
-	return w.supervisor.Abandoned(found)
+func (f *fixture) abandoned(pod string) bool {
+	f.Helper()
+	found, err := f.client.CoreV1().Pods("ml").Get(f.Context(), pod, metav1.GetOptions{})
+	require.NoError(f, err)
+	return f.supervisor.Abandoned(found)
 }
 
-// loop is what the autoscaler's loop would do: it finds places on nodes that are there for so many pods of each gang, and
-// for some on nodes that are coming. It returns how many pods it was asked to place.
-func (w *world) loop(ready, coming int) (asked int) {
-	for _, gang := range w.supervisor.Returning() {
+// loop does what the autoscaler's loop would do: it finds capacity for so many pods of each gang on nodes that are ready, and
+// for some more on nodes that are coming. It returns of how many pods the gangs are.
+func (f *fixture) loop(ready, coming int) (asked int) {
+	for _, gang := range f.supervisor.Returning() {
 		asked += len(gang.Pods)
 		r := min(ready, len(gang.Pods))
-		w.supervisor.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods[:r], Coming: gang.Pods[r:min(r+coming, len(gang.Pods))]})
+		f.supervisor.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods[:r], Coming: gang.Pods[r:min(r+coming, len(gang.Pods))]})
 	}
 	synctest.Wait()
 	return asked
 }
 
-// fakeJobs is one system, whose jobs are of workers and maybe a launcher. It knows a pod by its labels.
+// fakeJobs is a job system whose jobs have workers and maybe launchers. It knows their pods by labels.
 type fakeJobs struct {
 	mu        sync.Mutex
 	jobs      map[jobs.Ref]jobs.Job
 	launchers int
 	err       error
 	reads     int
-	// unread is the error of reading a job, untold that of telling its pods.
-	unread, untold error
-	// said is what was done, as "<verb> <job> <detail>".
-	said []string
-	// suspends ends the pods of a job.
-	suspends func(job string)
+	// readErr is the error of Get, gangErr that of Gang.
+	readErr, gangErr error
+	// calls are what was done, as "<verb> <job> <detail>".
+	calls []string
+	// onSuspend ends the pods of a job.
+	onSuspend func(job string)
 }
 
 func (f *fakeJobs) put(job jobs.Job) {
@@ -219,11 +220,11 @@ func (f *fakeJobs) put(job jobs.Job) {
 	f.jobs[job.Ref] = job
 }
 
-// tellPods has Gang fail, or no longer.
-func (f *fakeJobs) tellPods(err error) {
+// failGangs has Gang fail, or no longer where the error is nil.
+func (f *fakeJobs) failGangs(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.untold = err
+	f.gangErr = err
 }
 
 func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
@@ -237,8 +238,8 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
-	if f.unread != nil {
-		return jobs.Job{}, f.unread
+	if f.readErr != nil {
+		return jobs.Job{}, f.readErr
 	}
 	if job, ok := f.jobs[ref]; ok {
 		return job, nil
@@ -265,8 +266,8 @@ func (f *fakeJobs) Held() (held []jobs.Job) {
 func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*corev1.Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.untold != nil {
-		return nil, f.untold
+	if f.gangErr != nil {
+		return nil, f.gangErr
 	}
 	if most := room(newPod(job.Name, "probe", jobs.RoleWorker)); workers > most {
 		return nil, &jobs.TooManyPodsError{Path: "spec.template", Pods: workers, Most: most, Workers: true}
@@ -283,7 +284,7 @@ func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*core
 func (f *fakeJobs) do(verb string, job jobs.Job, detail any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = append(f.said, fmt.Sprintf("%s %s %v", verb, job.Name, detail))
+	f.calls = append(f.calls, fmt.Sprintf("%s %s %v", verb, job.Name, detail))
 	return f.err
 }
 
@@ -292,8 +293,8 @@ func (f *fakeJobs) Suspend(_ context.Context, job jobs.Job, reason jobs.Reason) 
 		return jobs.ErrNoObject
 	}
 	err := f.do("suspend", job, reason)
-	if err == nil && f.suspends != nil {
-		f.suspends(job.Name)
+	if err == nil && f.onSuspend != nil {
+		f.onSuspend(job.Name)
 	}
 	return err
 }
@@ -306,28 +307,28 @@ func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)
 }
 
-// read is how often a job was read.
+// read returns how often a job was read.
 func (f *fakeJobs) read() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.reads
 }
 
-// done is what was done so far, and forgets it.
+// done returns what was done since the last call.
 func (f *fakeJobs) done() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	said := f.said
-	f.said = nil
-	return said
+	calls := f.calls
+	f.calls = nil
+	return calls
 }
 
-// fakePools own every node but those named foreign.
+// fakePools owns every node but the one with the name foreign.
 type fakePools struct {
 	mu       sync.Mutex
 	released []string
 	minimum  bool
-	// room is for how many pods there is, without end where it is zero.
+	// room is what Room returns, unbounded where it is zero.
 	room int
 }
 
@@ -356,17 +357,17 @@ func (f *fakePools) Release(node *corev1.Node) error {
 	return nil
 }
 
-// events are "<reason> <object>".
+// events records Events as "<reason> <object>".
 type events struct {
 	record.EventRecorder
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	recorded []string
 }
 
 func (e *events) Event(object runtime.Object, _, reason, _ string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.said = append(e.said, reason+" "+object.(metav1.Object).GetName())
+	e.recorded = append(e.recorded, reason+" "+object.(metav1.Object).GetName())
 }
 
 func (e *events) Eventf(object runtime.Object, eventType, reason, _ string, _ ...any) {

@@ -1,0 +1,204 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+)
+
+// gang is pods that a job would get back.
+type gang struct {
+	pods []*corev1.Pod
+	// min of them must have a place at the same time; indispensable are those without which the others are of no use.
+	min           int
+	indispensable []*corev1.Pod
+	launchers     int
+	offered       time.Time
+	isDynamic     bool
+	// isGrowth says that the pods are added to a job that runs, which lacked so many workers when the gang was made.
+	isGrowth bool
+	missing  int
+}
+
+// isEnough says whether the job can go on with what fits on nodes that are ready, and with how many workers.
+func (g *gang) isEnough(found podlist.Placement, now time.Time) (workers int, isEnough bool) {
+	for _, pod := range g.indispensable {
+		if !slices.Contains(found.Ready, pod) {
+			return 0, false
+		}
+	}
+	isComplete := len(found.Ready) == len(g.pods)
+	waits := g.isGrowth && len(found.Coming) > 0 && now.Sub(g.offered) < growTogetherTime
+	return len(found.Ready) - g.launchers, isComplete || g.isDynamic && len(found.Ready) >= g.min && !waits
+}
+
+// gangMaker makes gangs within what the pools could hold and what the quotas of namespaces let in. A job asks for what its
+// owner writes, be it 300,000 workers: pods of a held job do not exist, so that nothing else bounds them.
+type gangMaker struct {
+	jobs   Jobs
+	pools  Pools
+	nodes  corelisters.NodeLister
+	quotas corelisters.ResourceQuotaLister
+	clock  clock.Clock
+}
+
+// all returns a gang of all pods of the job, or nil where it has none.
+func (m *gangMaker) all(j *heldJob, now time.Time, held heldSet) (*gang, error) {
+	pods, err := m.podsInQuota(j, held.gangPods(j.job.Namespace, j))
+	if err != nil || len(pods) == 0 {
+		return nil, err
+	}
+	g := &gang{pods: pods, min: len(pods), offered: now, isDynamic: j.isDynamic()}
+	for _, pod := range pods {
+		switch m.jobs.Member(pod).Role {
+		case jobs.RoleLauncher:
+			g.launchers++
+			g.indispensable = append(g.indispensable, pod)
+		case jobs.RoleHost:
+			g.indispensable = append(g.indispensable, pod)
+		}
+	}
+	if g.isDynamic {
+		g.min = min(len(pods), max(len(g.indispensable), g.launchers+j.least()))
+	}
+	return g, nil
+}
+
+// missing returns a gang of the workers that a job lacks, or nil where there are none.
+func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, held heldSet) (*gang, error) {
+	pods, possible, err := m.podsInRoom(j, j.wanted())
+	more := missing - (j.wanted() - possible)
+	workers := slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return m.jobs.Member(pod).Role != jobs.RoleWorker })
+	if err != nil || more <= 0 || len(workers) < more {
+		return nil, err
+	}
+	workers = workers[len(workers)-more:]
+	fit, err := m.inQuota(j.job.Namespace, held.gangPods(j.job.Namespace, j), workers)
+	if fit > 0 && j.isDynamic() {
+		workers, err = workers[:fit], nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &gang{pods: workers, min: len(workers), offered: now, isDynamic: j.isDynamic(), isGrowth: true, missing: missing}
+	if g.isDynamic {
+		g.min = 1
+	}
+	return g, nil
+}
+
+// podsInRoom returns the job's pods with so many workers; for a dynamic job, with as many of them as there is room for.
+func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, possible int, err error) {
+	pods, err = m.jobs.Gang(j.job, workers, m.room)
+	tooMany := (*jobs.TooManyPodsError)(nil)
+	if errors.As(err, &tooMany) && tooMany.Workers && j.isDynamic() && j.least() <= tooMany.Most && tooMany.Most < workers {
+		workers = tooMany.Most
+		pods, err = m.jobs.Gang(j.job, workers, m.room)
+	}
+	return pods, workers, err
+}
+
+// podsInQuota returns the job's pods; for a dynamic job, with as many workers as there is room for and the quota lets in.
+func (m *gangMaker) podsInQuota(j *heldJob, offered []*corev1.Pod) ([]*corev1.Pod, error) {
+	pods, workers, err := m.podsInRoom(j, j.wanted())
+	if err != nil {
+		return nil, err
+	}
+	fit, err := m.inQuota(j.job.Namespace, offered, pods)
+	if workers -= len(pods) - fit; err == nil || !j.isDynamic() || workers < j.least() {
+		return pods, err
+	}
+	if pods, err = m.jobs.Gang(j.job, workers, m.room); err == nil {
+		_, err = m.inQuota(j.job.Namespace, offered, pods)
+	}
+	return pods, err
+}
+
+// room implements jobs.Room: it counts what fits on nodes of pools, all of which may yet be bought, and on other nodes; or on
+// all nodes as they are, which may hold more than a pool knows of, where GPUs are shared by time.
+func (m *gangMaker) room(pod *corev1.Pod) int {
+	room := m.pools.Room(pod)
+	nodes, err := m.nodes.List(labels.Everything())
+	if err != nil {
+		return room
+	}
+	requests, onAll := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}), 0
+	for _, node := range nodes {
+		onThis := ess.RoomOn(node, requests)
+		onAll += onThis
+		if !m.pools.Releasable(node) {
+			room += onThis
+		}
+	}
+	return max(room, onAll)
+}
+
+// quotaError says that a namespace may not have all pods of a job.
+type quotaError struct {
+	quota, namespace string
+	fit, pods        int
+}
+
+func (e *quotaError) Error() string {
+	return fmt.Sprintf("ResourceQuota %s of namespace %s leaves room for %d of %d pods", e.quota, e.namespace, e.fit, e.pods)
+}
+
+// inQuota returns how many of the pods the ResourceQuotas of their namespace let in, one after the other, beside the pods that
+// exist and those that are offered to other jobs. The error is a quotaError where not all are let in. Pods are counted as the
+// API server would count them.
+func (m *gangMaker) inQuota(namespace string, offered, pods []*corev1.Pod) (fit int, err error) {
+	quotas, err := m.quotas.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil || len(quotas) == 0 {
+		return len(pods), err
+	}
+	fit = len(pods)
+	for _, quota := range quotas {
+		in, countErr := m.inOneQuota(quota, offered, pods)
+		if countErr != nil {
+			return 0, countErr
+		}
+		if in < fit {
+			fit, err = in, &quotaError{quota: quota.Name, namespace: quota.Namespace, fit: in, pods: len(pods)}
+		}
+	}
+	return fit, err
+}
+
+// inOneQuota returns how many of the pods the quota lets in after those that are offered.
+func (m *gangMaker) inOneQuota(bound *corev1.ResourceQuota, offered, pods []*corev1.Pod) (in int, err error) {
+	evaluator := quotacore.NewPodEvaluator(nil, m.clock)
+	used, limited := bound.Status.Used.DeepCopy(), quota.ResourceNames(bound.Status.Hard)
+	for i, pod := range slices.Concat(offered, pods) {
+		matches, err := evaluator.Matches(bound, pod)
+		if err != nil {
+			return 0, fmt.Errorf("ResourceQuota %s: %w", bound.Name, err)
+		}
+		usage, err := evaluator.Usage(pod)
+		if err != nil {
+			return 0, fmt.Errorf("ResourceQuota %s: %w", bound.Name, err)
+		}
+		usage = quota.RemoveZeros(quota.Mask(usage, limited))
+		if !matches || len(usage) == 0 {
+			continue
+		}
+		used = quota.Add(used, usage)
+		allowed, _ := quota.LessThanOrEqual(quota.Mask(used, quota.ResourceNames(usage)), bound.Status.Hard)
+		if !allowed && i >= len(offered) {
+			return i - len(offered), nil
+		}
+	}
+	return len(pods), nil
+}

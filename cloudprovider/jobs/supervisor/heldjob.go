@@ -1,0 +1,264 @@
+package supervisor
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+)
+
+const (
+	// settleTime is how long a job is held at least before its held label may be taken for out of date: it is written before
+	// the job is suspended or shrunk. Some systems take their time to suspend a job, so that while it has no new pods,
+	// settleWithoutPodsTime has to pass before it is taken for one that somebody has resumed.
+	settleTime, settleWithoutPodsTime = 15 * time.Second, 5 * time.Minute
+	// startTime is how long a job is left alone after it was resumed or grown, until its pods exist.
+	startTime = 15 * time.Second
+	// searchTime is for how long capacity is looked for in vain; then there is a pause, which doubles from firstPause to
+	// lastPause as long as nothing changes.
+	searchTime = 30 * time.Second
+	firstPause = 15 * time.Second
+	lastPause  = 2 * time.Minute
+	// growTogetherTime is how long the first workers by which a job could be grown wait for others that are coming. Each change
+	// of its size costs a job some training.
+	growTogetherTime = 2 * time.Minute
+)
+
+// Reasons of Events on jobs that stay held.
+const (
+	// ReasonTooLarge: there could be no capacity for all its pods, whatever were bought.
+	ReasonTooLarge = "SpotJobTooLarge"
+	// ReasonOverQuota: its namespace may not have all its pods.
+	ReasonOverQuota = "SpotJobOverQuota"
+)
+
+// actionKind is what is to be done to a job.
+type actionKind int
+
+const (
+	actionResume actionKind = iota
+	actionGrow
+	// actionRelease removes the held label of a job that somebody has resumed, or that has all its workers again.
+	actionRelease
+	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
+	actionSuspend
+)
+
+// action is what is due to a job.
+type action struct {
+	kind    actionKind
+	workers int
+}
+
+// heldJob is a job that is held, and what is tried to resume or grow it.
+type heldJob struct {
+	job jobs.Job
+	// heldAs is the value of api.LabelHeld, sinceText that of api.AnnotationHeldSince, since the same as a time: when it was
+	// first seen where that is malformed.
+	heldAs, sinceText string
+	since             time.Time
+	// gang is the pods for which the loop looks for capacity; nil while nothing is tried.
+	gang *gang
+	// noCapacitySince is since when there is no capacity for the gang, zero while there is.
+	noCapacitySince time.Time
+	// Until pausedUntil nothing is tried; pause is how long the last pause was.
+	pausedUntil time.Time
+	pause       time.Duration
+	due         *action
+	// eventReason is that of the last Event that said why the job stays held, empty before.
+	eventReason string
+}
+
+// update takes in what the job's object says now. Where the job is held anew, what was tried before is forgotten.
+func (j *heldJob) update(job jobs.Job, now time.Time) {
+	heldAs, sinceText := job.HeldAs(), job.Object.GetAnnotations()[api.AnnotationHeldSince]
+	if heldAs != j.heldAs && j.heldAs != "" {
+		j.observeEnd(now)
+	}
+	if heldAs != j.heldAs || sinceText != j.sinceText {
+		*j = heldJob{heldAs: heldAs, sinceText: sinceText, since: now}
+		if since, err := time.Parse(time.RFC3339, sinceText); err == nil {
+			j.since = since
+		}
+	}
+	j.job = job
+}
+
+func (j *heldJob) isHeldAnewSince(was heldJob) bool {
+	return j.heldAs != was.heldAs || j.sinceText != was.sinceText
+}
+
+// observeEnd records for how long the job was held.
+func (j *heldJob) observeEnd(now time.Time) {
+	heldSeconds.WithLabelValues(j.job.System).Observe(now.Sub(j.since).Seconds())
+}
+
+// reason returns why the job is suspended, or "shrunk".
+func (j *heldJob) reason() string {
+	if j.heldAs == jobs.HeldShrunk {
+		return jobs.HeldShrunk
+	}
+	return string(j.job.HeldReason())
+}
+
+// wanted returns how many workers the job had, or asks for, and no more than its maximum.
+func (j *heldJob) wanted() int {
+	count, err := strconv.Atoi(j.job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
+	if err != nil || count <= 0 {
+		count = j.job.Replicas
+	}
+	if j.job.Max > 0 { // else the job could not be read
+		count = min(count, j.job.Max)
+	}
+	return count
+}
+
+func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynamic }
+
+// least returns with how many workers a dynamic job is resumed.
+func (j *heldJob) least() int { return max(1, j.job.Min) }
+
+// isSettled says whether the job has been held for so long that it must have been suspended or shrunk by now.
+func (j *heldJob) isSettled(now time.Time) bool { return now.Sub(j.since) >= settleTime }
+
+// losesNodes says whether pods of the job are on nodes that are being reclaimed.
+func (j *heldJob) losesNodes(v view) bool {
+	return slices.ContainsFunc(v.reclaiming, func(node string) bool {
+		own, _ := v.pods.onNode(node, j.job.String())
+		return own > 0
+	})
+}
+
+// decide sets the gang for which capacity is looked for, or the action that is due.
+func (j *heldJob) decide(v view) {
+	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
+	switch {
+	case isPaused, j.job.Finished, j.wanted() == 0: // the last is true of a job that cannot be read
+		j.gang = nil
+	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
+		j.gang = nil
+		j.decideUnsuspended(v)
+	case j.heldAs == jobs.HeldSuspended && j.reason() != string(jobs.ReasonMaxWait):
+		j.decideSuspended(v)
+	case j.heldAs == jobs.HeldShrunk && !j.job.Suspended:
+		j.decideShrunk(v)
+	default:
+		j.gang = nil
+	}
+}
+
+// decideUnsuspended is about a job whose held label says that it is suspended, and that is not: it was asked to stop first, or
+// its owner has resumed it.
+func (j *heldJob) decideUnsuspended(v view) {
+	hasNewPods := v.pods.count(j.job.Refs()...).newest.After(j.since)
+	switch {
+	case !j.isSettled(v.now):
+	case j.job.Stopped:
+		j.due = &action{kind: actionSuspend}
+	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
+	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
+		j.due = &action{actionRelease, j.wanted()}
+	}
+}
+
+// decideSuspended looks for capacity for all pods, once no pod of the job is left, for which it would be bought twice.
+func (j *heldJob) decideSuspended(v view) {
+	switch {
+	case v.pods.count(j.job.Refs()...).total > 0:
+		j.gang = nil
+	case j.gang == nil:
+		gang, err := v.gangs.all(j, v.now, v.all)
+		if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
+			return // its system still ends its former pods: the next look asks again
+		}
+		j.offer(gang, err, "its pods cannot be simulated", v)
+	}
+}
+
+// decideShrunk looks for capacity for the workers that are missing, once those that leave are gone. A job that lacks none has
+// all its workers again only when it has settled, and when its pods exist: its system may be late to see that some are gone.
+func (j *heldJob) decideShrunk(v view) {
+	counts := v.pods.count(j.job.Ref)
+	workers := counts.running + counts.pending
+	missing := j.wanted() - max(j.job.Replicas, workers)
+	switch {
+	case counts.terminating > 0 || j.losesNodes(v):
+		j.gang = nil
+	case missing <= 0:
+		j.gang = nil
+		if j.isSettled(v.now) && j.job.Replicas >= j.wanted() && workers >= j.wanted() {
+			j.due = &action{actionRelease, j.wanted()}
+		}
+	case j.gang == nil || j.gang.missing != missing:
+		gang, err := v.gangs.missing(j, missing, v.now, v.all)
+		j.offer(gang, err, "its missing workers cannot be simulated", v)
+	}
+}
+
+// offer has the loop look for capacity for the gang. Where there is none, the job stays held, and an Event tells its owner of
+// a bound that the job is over, once for each time that it is held.
+func (j *heldJob) offer(gang *gang, err error, problem string, v view) {
+	if gang != nil && err == nil {
+		j.gang, j.noCapacitySince = gang, time.Time{}
+		return
+	}
+	j.pauseFor(v.now, problem, err)
+	reason := ""
+	if tooMany := (*jobs.TooManyPodsError)(nil); errors.As(err, &tooMany) {
+		reason = ReasonTooLarge
+	}
+	if over := (*quotaError)(nil); errors.As(err, &over) {
+		reason = ReasonOverQuota
+	}
+	if reason != "" && j.eventReason != reason {
+		j.eventReason = reason
+		v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
+	}
+}
+
+// pauseFor tries nothing for a while.
+func (j *heldJob) pauseFor(now time.Time, reason string, err error) {
+	j.pause = min(max(2*j.pause, firstPause), lastPause)
+	j.pausedUntil, j.gang, j.due = now.Add(j.pause), nil, nil
+	klog.Background().V(1).Info("A job stays held for now", "job", j.job.Ref, "pause", j.pause, "reason", reason, "err", err)
+}
+
+// place takes in where the loop has found capacity for the gang.
+func (j *heldJob) place(found podlist.Placement, now time.Time) {
+	workers, isEnough := j.gang.isEnough(found, now)
+	switch {
+	case isEnough && j.gang.isGrowth:
+		j.due = &action{actionGrow, min(j.wanted(), j.job.Replicas+workers)}
+	case isEnough:
+		j.due = &action{actionResume, workers}
+	case len(found.Ready)+len(found.Coming) >= j.gang.min:
+		j.noCapacitySince = time.Time{} // its nodes are on their way
+	case j.noCapacitySince.IsZero():
+		j.noCapacitySince = now
+	case now.Sub(j.noCapacitySince) >= searchTime:
+		j.pauseFor(now, "there is no capacity for it", nil)
+	}
+}
+
+// done takes in how the action has ended.
+func (j *heldJob) done(did action, err error, now time.Time) {
+	var busy *jobs.BusyError
+	switch {
+	case err == nil:
+		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(startTime)
+		if did.kind == actionResume || did.kind == actionGrow {
+			recoveries.WithLabelValues(j.job.System, string(j.job.Recovery)).Inc()
+		}
+	case errors.As(err, &busy):
+		j.due, j.pausedUntil = nil, now.Add(lookEvery)
+	default:
+		j.pauseFor(now, "it failed", err)
+	}
+}

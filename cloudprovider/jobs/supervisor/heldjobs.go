@@ -1,0 +1,174 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+)
+
+// heldJobs knows what is tried to resume or grow the jobs that are held. It is safe for concurrent use.
+type heldJobs struct {
+	jobs     Jobs
+	pods     *podIndex
+	nodes    corelisters.NodeLister
+	gangs    *gangMaker
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+	queue    taskQueue
+	wake     func()
+
+	mu    sync.Mutex
+	byRef heldSet
+}
+
+// heldSet is the held jobs by the String of their Ref.
+type heldSet map[string]*heldJob
+
+// gangPods returns the pods for which capacity is looked for, of jobs of the namespace other than this one.
+func (s heldSet) gangPods(namespace string, but *heldJob) (pods []*corev1.Pod) {
+	for _, other := range s {
+		if other != but && other.gang != nil && other.job.Namespace == namespace {
+			pods = append(pods, other.gang.pods...)
+		}
+	}
+	return pods
+}
+
+// look compares the jobs that are held with what is tried for them.
+func (h *heldJobs) look() {
+	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
+		h.wake()
+	}
+}
+
+// update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
+func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, all: h.byRef, recorder: h.recorder}
+	seen := map[string]bool{}
+	counts := map[[2]string]float64{}
+	for _, job := range held {
+		key := job.String()
+		seen[key] = true
+		j := h.byRef[key]
+		if j == nil || j.job.UID != job.UID {
+			j = &heldJob{}
+			h.byRef[key] = j
+		}
+		j.update(job, view.now)
+		counts[[2]string{job.System, j.reason()}]++
+		hadGang := j.gang != nil
+		j.decide(view)
+		hasNewGang = hasNewGang || !hadGang && j.gang != nil
+		if j.due != nil {
+			h.queue.Add(task{kind: taskRecover, ref: job.Ref})
+		}
+	}
+	for key, j := range h.byRef {
+		if !seen[key] {
+			j.observeEnd(view.now)
+			delete(h.byRef, key)
+		}
+	}
+	jobsHeld.Reset()
+	for labels, count := range counts {
+		jobsHeld.WithLabelValues(labels[0], labels[1]).Set(count)
+	}
+	return hasNewGang
+}
+
+// isAnyToReturn says whether there is a job that is to be resumed or grown.
+func (h *heldJobs) isAnyToReturn() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, j := range h.byRef {
+		if j.reason() != string(jobs.ReasonMaxWait) {
+			return true
+		}
+	}
+	return false
+}
+
+// returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest.
+func (h *heldJobs) returning() (gangs []podlist.ReturningGang) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, j := range h.byRef {
+		if j.gang != nil {
+			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min})
+		}
+	}
+	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int { return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since) })
+	return gangs
+}
+
+// fits has the job resumed or grown if enough of its gang would run at once.
+func (h *heldJobs) fits(ref string, found podlist.Placement) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.byRef[ref]
+	if j == nil || j.gang == nil {
+		return
+	}
+	j.place(found, h.clock.Now())
+	if j.due != nil {
+		j.gang = nil
+		h.queue.Add(task{kind: taskRecover, ref: j.job.Ref})
+	}
+}
+
+// carryOut does to the job what is due.
+func (h *heldJobs) carryOut(ctx context.Context, ref jobs.Ref) {
+	h.mu.Lock()
+	j := h.byRef[ref.String()]
+	if j == nil || j.due == nil {
+		h.mu.Unlock()
+		return
+	}
+	due, was := *j.due, *j
+	h.mu.Unlock()
+
+	err := h.do(ctx, was, due)
+	if busy := (*jobs.BusyError)(nil); err != nil && !errors.As(err, &busy) {
+		klog.FromContext(ctx).Error(err, "Could not change a held job", "job", ref)
+	}
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !j.isHeldAnewSince(was) {
+		j.done(due, err, h.clock.Now())
+	}
+}
+
+func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
+	switch {
+	case due.kind == actionSuspend:
+		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
+	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
+		return h.jobs.Grow(ctx, j.job, due.workers)
+	default:
+		return h.jobs.Resume(ctx, j.job, due.workers)
+	}
+}
+
+// view is what heldJobs decides by, at one moment.
+type view struct {
+	now        time.Time
+	pods       *podIndex
+	reclaiming []string // the names of Nodes that are being reclaimed
+	gangs      *gangMaker
+	all        heldSet
+	recorder   record.EventRecorder
+}
