@@ -24,6 +24,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -136,11 +137,11 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 //
 // However long that takes, the process is as alive as it would be after another start: what is wrong is in /readyz.
 func (p *parts) firstRefresh(ctx context.Context, health *metrics.HealthCheck) error {
-	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(ctx context.Context) (bool, error) {
 		health.UpdateLastSuccessfulRun(time.Now())
 		err := p.provider.Refresh()
 		if err != nil {
-			klog.Errorf("Will try again in %v: %v", firstRefreshRetry, err)
+			klog.FromContext(ctx).Error(err, "Reading the pools for the first time failed; trying again", "delay", firstRefreshRetry)
 		}
 		return err == nil, nil
 	})
@@ -151,7 +152,7 @@ func (p *parts) awaitPrices(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstPrices)
 	defer cancel()
 	if err := p.prices.AwaitFirstLookup(ctx); err != nil {
-		klog.Warningf("Going on without all prices: %v", err)
+		klog.FromContext(ctx).Info("Starting without all prices", "err", err)
 	}
 }
 
@@ -170,15 +171,15 @@ func (p *parts) cleanUp(config *Config) {
 		return
 	}
 	if err := p.provider.Cleanup(); err != nil {
-		klog.Errorf("Clean up the provider: %v", err)
+		klog.ErrorS(err, "Cleaning up the provider failed")
 	}
 }
 
 // build wires the parts. Nothing runs yet.
 func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
-	slim := newSlimmer()
-	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(slim))}
-	watchPods(p.informers, slim)
+	transform := trim.New()
+	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(transform))}
+	trim.WatchPods(p.informers, transform)
 	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
 	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 

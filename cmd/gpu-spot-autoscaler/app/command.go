@@ -63,7 +63,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) error
 	if err := utilerrors.NewAggregate(opts.Validate()); err != nil {
 		return err
 	}
-	klog.Infof("%s, built on Cluster Autoscaler %s", options.Name, version.ClusterAutoscalerVersion)
+	klog.FromContext(ctx).Info("Starting", "name", options.Name, "clusterAutoscaler", version.ClusterAutoscalerVersion)
 	logSettings(flags, opts)
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

@@ -57,7 +57,7 @@ func newDeploymentEvents(ctx context.Context, client kubernetes.Interface, recor
 			return err
 		})
 	if err != nil {
-		klog.V(1).Infof("Events will not show in kubectl describe deployment: %v", err)
+		klog.FromContext(ctx).V(1).Info("Reading the Deployment failed; kubectl describe deployment will not show Events", "err", err)
 	}
 	return &deploymentEvents{recorder: recorder, deployment: ref}
 }

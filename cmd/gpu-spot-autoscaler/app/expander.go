@@ -42,7 +42,7 @@ func explainTo(events templates.EventSink) func(pricing.Decision) {
 		if decision.RunnerUp != nil {
 			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
 		}
-		klog.Infof("Chose %s (%s)", decision.Chosen, reason)
+		klog.InfoS("Chose an offering", "chosen", decision.Chosen, "reason", reason)
 		events.Eventf(corev1.EventTypeNormal, "SpotOfferingChosen", "%s (%s)", decision.Chosen, reason)
 	}
 }

@@ -47,7 +47,7 @@ func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzA
 				defer giveBack()
 				done <- work(held)
 			},
-			OnStoppedLeading: func() { klog.Info("Not the leader") },
+			OnStoppedLeading: func() { klog.FromContext(ctx).Info("This replica does not lead") },
 		},
 	})
 	if err != nil {

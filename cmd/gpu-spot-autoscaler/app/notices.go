@@ -48,7 +48,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("--notice-address: %w", err)
 	}
-	klog.Infof("Taking notices at %s", listener.Addr())
+	klog.FromContext(ctx).Info("Taking notices", "address", listener.Addr())
 
 	routes := http.NewServeMux()
 	routes.Handle("/v1/notices", push)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
 // overrides are the settings of pools that ConfigMaps hold.
@@ -22,7 +23,7 @@ type overrides struct {
 // newOverrides watches the ConfigMaps of the namespace that carry the label, once its informers are started.
 func newOverrides(client kubernetes.Interface, namespace string) (*overrides, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
-		informers.WithTransform(withoutManagedFields),
+		informers.WithTransform(trim.ManagedFields),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = api.LabelPool }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	err := informer.AddIndexers(cache.Indexers{api.LabelPool: func(object any) ([]string, error) {
@@ -42,7 +43,7 @@ func newOverrides(client kubernetes.Interface, namespace string) (*overrides, er
 func (o *overrides) of(poolID string) map[string]string {
 	objects, err := o.byPool.ByIndex(api.LabelPool, poolID)
 	if err != nil {
-		klog.Errorf("Look up the ConfigMap of pool %s: %v", poolID, err)
+		klog.ErrorS(err, "Looking up the ConfigMap of a pool failed", "pool", poolID)
 		return nil
 	}
 	var chosen *apiv1.ConfigMap
@@ -55,7 +56,7 @@ func (o *overrides) of(poolID string) map[string]string {
 		return nil
 	}
 	if len(objects) > 1 {
-		klog.Warningf("Pool %s has %d ConfigMaps, taking %s", poolID, len(objects), chosen.Name)
+		klog.InfoS("A pool has several ConfigMaps; using the first by name", "pool", poolID, "count", len(objects), "configMap", klog.KObj(chosen))
 	}
 	return chosen.Annotations
 }

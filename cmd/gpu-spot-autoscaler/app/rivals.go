@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
 // ackMeta is the ConfigMap that says which scaling groups ACK's autoscaler manages: in its data is JSON, in which
@@ -32,11 +34,11 @@ type ackAutoscaler struct {
 // roles do not reach it, so that nothing is watched.
 func newACKAutoscaler(client kubernetes.Interface, namespace string) *ackAutoscaler {
 	if namespace != metav1.NamespaceSystem {
-		klog.Infof("Whether ACK's own autoscaler manages a pool too is not looked at: this runs in %s, and its ConfigMap is in %s", namespace, metav1.NamespaceSystem)
+		klog.InfoS("Not looking whether ACK's own autoscaler manages a pool too, because its ConfigMap is in another namespace", "namespace", namespace, "configMapNamespace", metav1.NamespaceSystem)
 		return &ackAutoscaler{informers: informers.NewSharedInformerFactory(client, 0)}
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
-		informers.WithTransform(withoutManagedFields),
+		informers.WithTransform(trim.ManagedFields),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=" + ackMeta }))
 	return &ackAutoscaler{informers: factory, store: factory.Core().V1().ConfigMaps().Informer().GetStore()}
 }
@@ -68,7 +70,7 @@ func owner(ctx context.Context, config *Config) string {
 		err = fmt.Errorf("%d namespaces are %s", len(namespaces.Items), metav1.NamespaceSystem)
 	}
 	if err != nil {
-		klog.Warningf("Other autoscalers that buy of the same pools will not be noticed, for this cluster cannot be told from others: %v", err)
+		klog.FromContext(ctx).Error(err, "Reading the UID of the cluster failed; purchases of other autoscalers in the same pools will not be noticed")
 		return ""
 	}
 	const enough = 8 // of a UID's hexadecimal digits

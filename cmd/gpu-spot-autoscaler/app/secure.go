@@ -65,7 +65,7 @@ func serveSecurely(ctx context.Context, config *Config, client kubernetes.Interf
 	if err != nil {
 		return fmt.Errorf("--secure-address: %w", err)
 	}
-	klog.Infof("Serving over TLS on %s", listener.Addr())
+	klog.FromContext(ctx).Info("Serving over TLS", "address", listener.Addr())
 	group, ctx := errgroup.WithContext(ctx)
 	secured, err := secure(ctx, group, config)
 	if err != nil {

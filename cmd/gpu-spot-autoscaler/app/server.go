@@ -61,7 +61,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
 	}
-	klog.Infof("Serving on %s", listener.Addr())
+	klog.FromContext(ctx).Info("Serving", "address", listener.Addr())
 
 	// When the leader's work ends, with or without an error, so does the server.
 	ctx, cancel := context.WithCancel(ctx)

@@ -52,7 +52,7 @@ func (h *statusHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(said); err != nil {
-		klog.V(1).Infof("Whoever asked for the status went away: %v", err)
+		klog.FromContext(r.Context()).V(1).Info("Sending the status failed", "err", err)
 	}
 }
 
@@ -66,7 +66,7 @@ func (h *statusHandler) leader(ctx context.Context) string {
 	election := h.config.LeaderElection
 	lease, err := h.client.CoordinationV1().Leases(election.ResourceNamespace).Get(ctx, election.ResourceName, metav1.GetOptions{})
 	if err != nil {
-		klog.Errorf("Read the lease for the status: %v", err)
+		klog.FromContext(ctx).Error(err, "Reading the lease for the status failed", "lease", klog.KRef(election.ResourceNamespace, election.ResourceName))
 		return ""
 	}
 	renewed := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})

@@ -73,7 +73,7 @@ func (s *statusWriter) run(ctx context.Context) {
 			if err := s.write(ctx, s.render(now)); err == nil {
 				last, written = text, now
 			} else if ctx.Err() == nil {
-				klog.Errorf("Write the status into ConfigMap %s/%s: %v", s.namespace, s.name, err)
+				klog.FromContext(ctx).Error(err, "Writing the status failed", "configMap", klog.KRef(s.namespace, s.name))
 			}
 		}
 		select {

@@ -37,7 +37,7 @@ func (t *tokenReviews) AuthenticateToken(ctx context.Context, token string) (*au
 		return err
 	}, webhook.DefaultShouldRetry)
 	if err != nil {
-		klog.Errorf("Review a token: %v", err)
+		klog.FromContext(ctx).Error(err, "Reviewing a token failed")
 		return nil, false, &unreviewed{err}
 	}
 	if !review.Status.Authenticated {

@@ -189,7 +189,7 @@ func (o *Options) Complete() error {
 		o.LeaderElection.ResourceNamespace = o.Autoscaling.ConfigNamespace
 	}
 	if !o.Autoscaling.ScaleDownDelayTypeLocal {
-		klog.Warning("--scale-down-delay-type-local=false: every purchase anywhere delays every scale-down, beside the cooldown of each pool")
+		klog.InfoS("With --scale-down-delay-type-local=false every purchase in any pool delays every scale-down, in addition to the cooldown of each pool")
 	}
 	return o.enableDRA()
 }

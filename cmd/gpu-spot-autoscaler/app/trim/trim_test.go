@@ -1,4 +1,4 @@
-package app
+package trim
 
 import (
 	"fmt"
@@ -23,21 +23,21 @@ func gpus(n string) apiv1.ResourceRequirements {
 	return apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse(n)}}
 }
 
-func TestSlimPodThatWasAskedForACheckpointKeepsItsAddresses(t *testing.T) {
+func TestTrimmedPodThatWasAskedForACheckpointKeepsItsAddresses(t *testing.T) {
 	pod := &apiv1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.AnnotationCheckpointRequest: "1-a"}},
 		Status:     apiv1.PodStatus{PodIPs: []apiv1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}},
 	}
 	for range 2 {
-		slimPod(pod)
+		trimPod(pod)
 		assert.Equal(t, []apiv1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}, pod.Status.PodIPs)
 	}
 	delete(pod.Annotations, api.AnnotationCheckpointRequest)
-	slimPod(pod)
+	trimPod(pod)
 	assert.Empty(t, pod.Status.PodIPs, "a hundred thousand others have some too")
 }
 
-func TestSlimPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
+func TestTrimmedPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
 	always := apiv1.ContainerRestartPolicyAlways
 	affinity := &apiv1.Affinity{NodeAffinity: &apiv1.NodeAffinity{}}
 	pod := &apiv1.Pod{
@@ -91,36 +91,36 @@ func TestSlimPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
 			},
 		},
 	}
-	slim := newSlimmer()
+	trim := New()
 	for range 2 { // an informer may hand its objects through again
-		slimmed, err := slim(pod)
+		trimmed, err := trim(pod)
 		require.NoError(t, err)
-		assert.Equal(t, want, slimmed)
+		assert.Equal(t, want, trimmed)
 	}
 }
 
-func TestSlimPodKeepsWhatAContainerHoldsWhileItIsResized(t *testing.T) {
+func TestTrimmedPodKeepsWhatAContainerHoldsWhileItIsResized(t *testing.T) {
 	pod := &apiv1.Pod{
 		Spec:   apiv1.PodSpec{Containers: []apiv1.Container{{Name: "c", Resources: gpus("1")}}},
 		Status: apiv1.PodStatus{ContainerStatuses: []apiv1.ContainerStatus{{Name: "c", ImageID: "i", Resources: ptr.To(gpus("2"))}}},
 	}
-	slimPod(pod)
+	trimPod(pod)
 	assert.Equal(t, []apiv1.ContainerStatus{{Name: "c", Resources: ptr.To(gpus("2"))}}, pod.Status.ContainerStatuses)
 }
 
-func TestSlimLeavesOtherObjectsAlone(t *testing.T) {
-	slim := newSlimmer()
+func TestTrimLeavesOtherObjectsAlone(t *testing.T) {
+	trim := New()
 	node := &apiv1.Node{Status: apiv1.NodeStatus{Images: []apiv1.ContainerImage{{SizeBytes: 1}}, Phase: apiv1.NodeRunning}}
-	slimmed, err := slim(node)
+	trimmed, err := trim(node)
 	require.NoError(t, err)
-	assert.Equal(t, &apiv1.Node{Status: apiv1.NodeStatus{Phase: apiv1.NodeRunning}}, slimmed)
+	assert.Equal(t, &apiv1.Node{Status: apiv1.NodeStatus{Phase: apiv1.NodeRunning}}, trimmed)
 	tombstone := "not an object"
-	slimmed, err = slim(tombstone)
+	trimmed, err = trim(tombstone)
 	require.NoError(t, err)
-	assert.Equal(t, tombstone, slimmed)
+	assert.Equal(t, tombstone, trimmed)
 }
 
-func TestPodsAreListedInPagesAndSlim(t *testing.T) {
+func TestPodsAreListedInPagesAndTrimmed(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		options := action.(clienttesting.ListActionImpl).ListOptions
@@ -140,9 +140,9 @@ func TestPodsAreListedInPagesAndSlim(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	slim := newSlimmer()
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(slim))
-	watchPods(factory, slim)
+	trim := New()
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(trim))
+	WatchPods(factory, trim)
 	lister := factory.Core().V1().Pods().Lister()
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())

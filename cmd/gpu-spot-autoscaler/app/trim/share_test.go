@@ -1,4 +1,4 @@
-package app
+package trim
 
 import (
 	"reflect"
@@ -29,14 +29,14 @@ func worker(controller types.UID, name, index string) *apiv1.Pod {
 	return pod
 }
 
-func TestSiblingsShareWhatIsAlike(t *testing.T) {
+func TestPodsOfAControllerShareWhatIsEqual(t *testing.T) {
 	shared := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
-	family := newSiblings()
+	parts := newSharedParts()
 	first, second := worker("job", "first", ""), worker("job", "second", "")
 	indexed, other := worker("job", "third", "3"), worker("other", "fourth", "")
 	for _, pod := range []*apiv1.Pod{first, second, indexed, other} {
 		before := pod.DeepCopy()
-		family.share(pod)
+		parts.share(pod)
 		assert.Equal(t, before, pod, "nothing that can be seen changes")
 	}
 	assert.True(t, shared(first.Labels, second.Labels))
@@ -51,8 +51,8 @@ func TestSiblingsShareWhatIsAlike(t *testing.T) {
 
 func TestPodsWithoutControllerAreLeftAlone(t *testing.T) {
 	pod := &apiv1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	family := newSiblings()
-	family.share(pod)
+	parts := newSharedParts()
+	parts.share(pod)
 	assert.Equal(t, &apiv1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, pod)
-	assert.Zero(t, family.families.Len())
+	assert.Zero(t, parts.byController.Len())
 }

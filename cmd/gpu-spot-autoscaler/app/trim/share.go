@@ -1,4 +1,4 @@
-package app
+package trim
 
 import (
 	"reflect"
@@ -8,15 +8,15 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxFamilies bounds the controllers whose pods share; beyond it those heard of last do.
-const maxFamilies = 10_000
+// maxControllers is how many controllers are remembered: those whose pods were seen last.
+const maxControllers = 10_000
 
-// siblings lets the pods of one controller share in memory what is alike in them and of some size, above all their
-// maps. That is why nothing that an informer holds may ever be changed. It is safe for concurrent use.
-type siblings struct{ families *lru.Cache }
+// sharedParts lets the pods of one controller share in memory the large parts that are equal in them, above all their maps.
+// It is safe for concurrent use.
+type sharedParts struct{ byController *lru.Cache }
 
-// family is what the first pod of a controller has.
-type family struct {
+// parts are the parts of the first pod of a controller.
+type parts struct {
 	labels, annotations, nodeSelector map[string]string
 	owners                            []metav1.OwnerReference
 	resources                         []apiv1.ResourceRequirements
@@ -25,21 +25,21 @@ type family struct {
 	volumes                           []apiv1.Volume
 }
 
-func newSiblings() siblings { return siblings{lru.New(maxFamilies)} }
+func newSharedParts() sharedParts { return sharedParts{lru.New(maxControllers)} }
 
-// share replaces what the pod has by what a sibling has, where both are equal.
-func (s siblings) share(pod *apiv1.Pod) {
+// share replaces parts of the pod by the equal parts of the first pod of its controller.
+func (s sharedParts) share(pod *apiv1.Pod) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
 		return
 	}
-	own := familyOf(pod)
-	known, ok := s.families.Get(controller.UID)
+	own := partsOf(pod)
+	known, ok := s.byController.Get(controller.UID)
 	if !ok {
-		s.families.Add(controller.UID, own)
+		s.byController.Add(controller.UID, own)
 		return
 	}
-	first := known.(*family)
+	first := known.(*parts)
 	pod.Labels, pod.Annotations = either(first.labels, own.labels), either(first.annotations, own.annotations)
 	pod.OwnerReferences = either(first.owners, own.owners)
 	pod.Spec.NodeSelector, pod.Spec.Affinity = either(first.nodeSelector, own.nodeSelector), either(first.affinity, own.affinity)
@@ -51,18 +51,18 @@ func (s siblings) share(pod *apiv1.Pod) {
 	}
 }
 
-func familyOf(pod *apiv1.Pod) *family {
-	f := &family{
+func partsOf(pod *apiv1.Pod) *parts {
+	p := &parts{
 		labels: pod.Labels, annotations: pod.Annotations, nodeSelector: pod.Spec.NodeSelector, owners: pod.OwnerReferences,
 		tolerations: pod.Spec.Tolerations, affinity: pod.Spec.Affinity, volumes: pod.Spec.Volumes,
 	}
 	for _, container := range pod.Spec.Containers {
-		f.resources = append(f.resources, container.Resources)
+		p.resources = append(p.resources, container.Resources)
 	}
-	return f
+	return p
 }
 
-// either is the first where both are equal, which spares the second, and the second where they differ.
+// either returns the first if both are equal, so that the second is freed, and the second if they differ.
 func either[T any](first, own T) T {
 	if reflect.DeepEqual(first, own) {
 		return first

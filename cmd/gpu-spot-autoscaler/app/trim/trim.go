@@ -1,4 +1,9 @@
-package app
+// Package trim makes the objects of the shared informers small. The informers hold every pod of the cluster for the
+// simulation of the scheduler. What the simulation does not read is left out, and pods of one controller share in memory what is
+// equal in them, which saves three quarters of a pod.
+//
+// Therefore a pod or a Node of an informer must not be changed, nor sent back with Update. Patch it, or get it first.
+package trim
 
 import (
 	"context"
@@ -18,42 +23,38 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Informers hold every pod of the cluster, for the simulations of the scheduler. What those do not look at is left out,
-// and what pods of a controller have in common they share: together that is three quarters of a pod. Therefore: never
-// change a pod or a Node of an informer, and never send one back with Update. Patch it, or get it first.
-
-// newSlimmer returns a function that drops from an object what nobody here reads. It may be called again with what it
-// returned.
-func newSlimmer() cache.TransformFunc {
-	family := newSiblings()
+// New returns a transformation for informers that removes from a pod or a Node what the autoscaler does not read, and from any
+// other object its managed fields. It may be applied to its own result.
+func New() cache.TransformFunc {
+	shared := newSharedParts()
 	return func(object any) (any, error) {
 		switch object := object.(type) {
 		case *apiv1.Pod:
-			slimPod(object)
-			family.share(object)
+			trimPod(object)
+			shared.share(object)
 		case *apiv1.Node:
-			object.Status.Images = nil // only the scheduler's scores go by them
+			object.Status.Images = nil // only the scores of the scheduler depend on them
 		}
-		return withoutManagedFields(object)
+		return ManagedFields(object)
 	}
 }
 
-// withoutManagedFields drops what nobody here reads and is a good part of every object.
-func withoutManagedFields(object any) (any, error) {
+// ManagedFields is a transformation for informers that removes the managed fields of an object.
+func ManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
 	}
 	return object, nil
 }
 
-// slimPod keeps what the filters of the scheduler, Cluster Autoscaler's drain rules and our own code read.
-func slimPod(pod *apiv1.Pod) {
+// trimPod keeps what the filters of the scheduler, Cluster Autoscaler's drain rules and this project read.
+func trimPod(pod *apiv1.Pod) {
 	if metav1.HasAnnotation(pod.ObjectMeta, apiv1.LastAppliedConfigAnnotation) { // else the map may be shared by now
 		delete(pod.Annotations, apiv1.LastAppliedConfigAnnotation)
 	}
 	resized := only(pod.Status.ContainerStatuses, func(status apiv1.ContainerStatus) bool { return isResized(status, pod.Spec.Containers) })
-	slimContainers(pod.Spec.InitContainers)
-	slimContainers(pod.Spec.Containers)
+	trimContainers(pod.Spec.InitContainers)
+	trimContainers(pod.Spec.Containers)
 	pod.Spec.EphemeralContainers = nil
 	pod.Spec.Volumes = only(pod.Spec.Volumes, isPlace)
 	pod.Spec.SecurityContext, pod.Spec.ImagePullSecrets = nil, nil
@@ -65,7 +66,7 @@ func slimPod(pod *apiv1.Pod) {
 		Resize: status.Resize, ResourceClaimStatuses: status.ResourceClaimStatuses,
 		Conditions: only(status.Conditions, isRemarkable),
 	}
-	if pod.Annotations[api.AnnotationCheckpointRequest] != "" { // its acknowledgement is known by its address
+	if pod.Annotations[api.AnnotationCheckpointRequest] != "" { // its acknowledgement is recognized by its address
 		pod.Status.PodIPs = status.PodIPs
 	}
 	for _, status := range resized {
@@ -75,8 +76,8 @@ func slimPod(pod *apiv1.Pod) {
 	}
 }
 
-// slimContainers keeps requests, limits and the ports that two pods cannot both have on a node.
-func slimContainers(containers []apiv1.Container) {
+// trimContainers keeps requests, limits and the ports that two pods cannot both have on a node.
+func trimContainers(containers []apiv1.Container) {
 	for i, c := range containers {
 		containers[i] = apiv1.Container{
 			Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy, // Always is what makes a sidecar
@@ -85,26 +86,26 @@ func slimContainers(containers []apiv1.Container) {
 	}
 }
 
-// isResized says whether the container has other requests than its pod asks for: it is being resized in place.
+// isResized returns whether the container has other requests than its pod specifies, because it is being resized in place.
 func isResized(status apiv1.ContainerStatus, containers []apiv1.Container) bool {
 	i := slices.IndexFunc(containers, func(c apiv1.Container) bool { return c.Name == status.Name })
 	return status.Resources != nil && i >= 0 &&
 		!apiequality.Semantic.DeepEqual(status.Resources.Requests, containers[i].Resources.Requests)
 }
 
-// isPlace says whether the volume may bind the pod to a place, as all do but those that bring configuration.
+// isPlace returns whether the volume may restrict on which nodes the pod can run. Volumes of configuration do not.
 func isPlace(volume apiv1.Volume) bool {
 	return volume.Projected == nil && volume.ConfigMap == nil && volume.Secret == nil && volume.DownwardAPI == nil
 }
 
-// isRemarkable says whether the condition is not one that every pod that runs has.
+// isRemarkable returns whether the condition is not one of those that every running pod has.
 func isRemarkable(condition apiv1.PodCondition) bool {
 	return condition.Status != apiv1.ConditionTrue || !slices.Contains([]apiv1.PodConditionType{
 		apiv1.PodReadyToStartContainers, apiv1.PodInitialized, apiv1.PodReady, apiv1.ContainersReady, apiv1.PodScheduled,
 	}, condition.Type)
 }
 
-// only returns a list of its own of what is to be kept, so that the memory of the rest is given back.
+// only returns a new list of the items to be kept, so that the memory of the others is freed.
 func only[T any](list []T, keep func(T) bool) (kept []T) {
 	for _, item := range list {
 		if keep(item) {
@@ -114,10 +115,10 @@ func only[T any](list []T, keep func(T) bool) (kept []T) {
 	return kept
 }
 
-// watchPods has the factory list pods in pages and slim each before it gets the next. Otherwise all of them would be in
-// memory as they are, and their encoded form too, before the first is slimmed. Nobody may have asked the factory for
-// pods before.
-func watchPods(factory informers.SharedInformerFactory, slim cache.TransformFunc) {
+// WatchPods makes the factory list pods in pages, and apply the transformation to each page before it gets the next one.
+// Otherwise all pods would be in memory as they are, and their encoded form too, before the first is transformed. It must be
+// called before anything else asks the factory for its informer of pods.
+func WatchPods(factory informers.SharedInformerFactory, transform cache.TransformFunc) {
 	factory.InformerFor(&apiv1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		pods := client.CoreV1().Pods(metav1.NamespaceAll)
 		source := &cache.ListWatch{
@@ -130,7 +131,7 @@ func watchPods(factory informers.SharedInformerFactory, slim cache.TransformFunc
 					return nil, err
 				}
 				for i := range list.Items {
-					if _, err := slim(&list.Items[i]); err != nil {
+					if _, err := transform(&list.Items[i]); err != nil {
 						return nil, err
 					}
 				}
