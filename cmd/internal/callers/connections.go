@@ -9,35 +9,35 @@ import (
 	"sync"
 )
 
-// Connections is a listener that keeps a bounded number of connections. Where there is one too many, whoever has the most
-// loses one: golang.org/x/net/netutil.LimitListener would let one caller keep all others, and the kubelet's probes, from
-// being accepted at all.
+// Connections is a listener with a limit of connections. When a connection exceeds the limit, the caller with the most
+// connections loses one. golang.org/x/net/netutil.LimitListener would accept no new connection instead, so that one caller could
+// shut out all others, and the probes of the kubelet.
 type Connections struct {
 	net.Listener
 	most, mostOfCaller int
 
 	mu    sync.Mutex
 	total int
-	// open are those of each caller, the oldest first.
+	// open are the connections of each caller, the oldest first.
 	open map[netip.Addr][]*connection
 }
 
-// connection is one that can be taken away.
+// connection is an accepted connection, which the listener may close.
 type connection struct {
 	net.Conn
 	of     *Connections
 	caller netip.Addr
-	// busy says that a request is under way; guarded by of.mu.
+	// busy is whether a request is in progress. It is guarded by of.mu.
 	busy bool
 }
 
-// BoundConnections keeps so many connections of the listener at most, and so many of one address. TLS goes on top of it. A
-// connection costs some 20 KiB, an idle one too.
+// BoundConnections limits the connections of the listener, in all and for each address. TLS has to be on top of it. Every
+// connection costs about 20 KiB, even an idle one.
 func BoundConnections(listener net.Listener, most, mostOfCaller int) *Connections {
 	return &Connections{Listener: listener, most: most, mostOfCaller: mostOfCaller, open: map[netip.Addr][]*connection{}}
 }
 
-// Accept returns the next connection, and closes another one where that is too many.
+// Accept returns the next connection, and closes another one if that exceeds a limit.
 func (c *Connections) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Connections) Accept() (net.Conn, error) {
 	}
 	added, surplus := c.add(accepted)
 	if surplus != nil {
-		_ = surplus.Close() // its caller sees the end of it
+		_ = surplus.Close() // its caller notices
 	}
 	return added, nil
 }
@@ -68,14 +68,14 @@ func (c *Connections) add(accepted net.Conn) (added, surplus *connection) {
 	return added, nil
 }
 
-// idlest is the oldest without a request under way or, where there is none, the oldest. The latest, which has had no time
-// to send one, stays unless it is alone.
+// idlest returns the oldest connection without a request in progress, or else the oldest one. It returns the latest, which has had
+// no time to send a request, only if there is no other.
 func idlest(of []*connection) *connection {
 	older := of[:max(1, len(of)-1)]
 	return older[max(0, slices.IndexFunc(older, func(one *connection) bool { return !one.busy }))]
 }
 
-// busiest is the caller with the most connections.
+// busiest returns the caller with the most connections.
 func (c *Connections) busiest() (busiest netip.Addr) {
 	for caller, open := range c.open {
 		if len(open) > len(c.open[busiest]) {
@@ -85,7 +85,7 @@ func (c *Connections) busiest() (busiest netip.Addr) {
 	return busiest
 }
 
-// Note is the server's ConnState.
+// Note records the state of a connection. It is for the field ConnState of the server.
 func (c *Connections) Note(conn net.Conn, state http.ConnState) {
 	if secured, ok := conn.(*tls.Conn); ok {
 		conn = secured.NetConn()
@@ -97,7 +97,7 @@ func (c *Connections) Note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Close may be called again, as the server does with one that was taken away.
+// Close closes the connection. It may be called again, as the server does after the listener has closed the connection.
 func (c *connection) Close() error {
 	c.of.remove(c)
 	return c.Conn.Close()

@@ -1,4 +1,4 @@
-// Package callers bounds what callers may take up: connections, and requests per second.
+// Package callers limits how many connections and requests per second a server accepts from each caller.
 package callers
 
 import (
@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxLimiters is more than a node has pods. Whoever is forgotten begins with a full burst.
+// maxLimiters is how many callers are remembered, more than a node has pods. A caller that is forgotten has its full burst again.
 const maxLimiters = 1024
 
-// Rates are a limit for each caller, so that nobody uses up what others may do. They are safe for concurrent use.
+// Rates limits the rate of requests of each caller, so that none uses up the share of others. It is safe for concurrent use.
 type Rates struct {
 	perSecond rate.Limit
 	burst     int
@@ -21,12 +21,12 @@ type Rates struct {
 	limiters *lru.Cache
 }
 
-// NewRates allows each caller so many per second, and the burst at once.
+// NewRates returns a limit of requests per second for each caller. Each may send the burst at once.
 func NewRates(perSecond rate.Limit, burst int) *Rates {
 	return &Rates{perSecond: perSecond, burst: burst, limiters: lru.New(maxLimiters)}
 }
 
-// Allow says whether the caller may do one more now.
+// Allow returns whether the caller may send a request now, and counts it.
 func (r *Rates) Allow(caller string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
