@@ -18,12 +18,12 @@ import (
 )
 
 func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	operator, err := standin.NewETOperator(s.Cluster.AdminConfig())
 	require.NoError(t, err)
 	require.NoError(t, operator.Install(t.Context(), s.Cluster))
 	s.submit(`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, metadata: {name: et}, spec: {etReplicaSpecs: {launcher: {}, worker: {}}}}`)
-	job, err := s.job(t.Context(), standin.TrainingJobs, "et")
+	job, err := s.getObject(t.Context(), standin.TrainingJobs, "et")
 	require.NoError(t, err)
 	owner := *metav1.NewControllerRef(job, job.GroupVersionKind())
 	lookalike := owner
@@ -44,9 +44,9 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 		"of the cluster":                {rig.Namespace, "coredns", nil, false},
 	}
 	const denial = "the autoscaler deletes no ConfigMap but"
-	autoscaler := s.asAutoscaler()
+	autoscaler := autoscalerClient(s.suite)
 	for what, c := range cases {
-		s.configMap(c.namespace, c.name, c.owner)
+		createConfigMap(s.suite, c.namespace, c.name, c.owner)
 		err := autoscaler.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), c.name, metav1.DeleteOptions{})
 		if c.allowed {
 			assert.NoError(t, err, what)
@@ -65,7 +65,7 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 }
 
 func TestStatusOfClusterAutoscalerIsWrittenWhereItIsAskedFor(t *testing.T) {
-	s := tell(t, world(single("asg-1", 10)))
+	s := newSuite(t, newWorld(singleOfferingPool("asg-1", 10)))
 	s.RunAutoscaler(t, "--write-status-configmap=true")
 	var first string
 	status := func(ctx context.Context) (string, error) {
@@ -82,8 +82,8 @@ func TestStatusOfClusterAutoscalerIsWrittenWhereItIsAskedFor(t *testing.T) {
 	})
 }
 
-// configMap makes one.
-func (s *story) configMap(namespace, name string, owner *metav1.OwnerReference) {
+// createConfigMap makes one.
+func createConfigMap(s *suite, namespace, name string, owner *metav1.OwnerReference) {
 	s.t.Helper()
 	made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if owner != nil {
@@ -93,16 +93,16 @@ func (s *story) configMap(namespace, name string, owner *metav1.OwnerReference) 
 	require.NoError(s.t, err)
 }
 
-// asAutoscaler is a client that may do what the autoscaler may.
-func (s *story) asAutoscaler() kubernetes.Interface {
+// autoscalerClient is a client that may do what the autoscaler may.
+func autoscalerClient(s *suite) kubernetes.Interface {
 	s.t.Helper()
-	client, err := kubernetes.NewForConfig(s.autoscalerConfig())
+	client, err := kubernetes.NewForConfig(autoscalerConfig(s))
 	require.NoError(s.t, err)
 	return client
 }
 
 // autoscalerConfig has the autoscaler's token.
-func (s *story) autoscalerConfig() *rest.Config {
+func autoscalerConfig(s *suite) *rest.Config {
 	s.t.Helper()
 	kubeconfig, err := s.Cluster.ServiceAccountKubeconfig(s.t.Context(), rig.Namespace, rig.ServiceAccount)
 	require.NoError(s.t, err)

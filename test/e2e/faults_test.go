@@ -14,16 +14,16 @@ import (
 )
 
 func TestKillInTheMiddleOfAPurchaseBuysNothingTwice(t *testing.T) {
-	slow := world(pool("asg-1", 20))
+	slow := newWorld(spotPool("asg-1", 20))
 	slow.ActivityDelay = metav1.Duration{Duration: 15 * time.Second}
-	s := tell(t, slow)
+	s := newSuite(t, slow)
 	first := s.RunAutoscaler(t)
 	pods := gpuPods("train", 3)
 	s.Submit(t, pods...)
 	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
 	first.Kill()
 	s.RunAutoscaler(t)
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	assert.Len(t, s.instances("asg-1"), 3)
 	assert.Len(t, s.requests("ScaleWithAdjustment"), 1)
 }
@@ -38,55 +38,55 @@ func TestCloudThatMisbehavesDelaysButLosesAndDoublesNothing(t *testing.T) {
 		"everything answers after one second": {Kind: alisim.FaultLatency, Latency: time.Second, Times: 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := tell(t, world(pool("asg-1", 20)))
-			s.fault(fault)
+			s := newSuite(t, newWorld(spotPool("asg-1", 20)))
+			s.injectFault(fault)
 			s.RunAutoscaler(t)
 			pods := gpuPods("train", 3)
 			s.Submit(t, pods...)
-			s.running(pods...)
+			s.awaitRunning(pods...)
 			assert.Len(t, s.instances("asg-1"), 3)
 		})
 	}
 }
 
 func TestBrokenTagStopsOnlyItsOwnPool(t *testing.T) {
-	broken := pool("asg-broken", 10)
+	broken := spotPool("asg-broken", 10)
 	broken.Tags["gpu-spot.autoscaling/price-cap"] = "cheap"
-	s := tell(t, world(broken, pool("asg-good", 10)))
+	s := newSuite(t, newWorld(broken, spotPool("asg-good", 10)))
 	s.RunAutoscaler(t)
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.running(pod)
+	s.awaitRunning(pod)
 	assert.Len(t, s.instances("asg-good"), 1)
-	s.told("SpotPoolProblem", "asg-broken", "gpu-spot.autoscaling/price-cap", "cheap")
+	s.awaitEvent("SpotPoolProblem", "asg-broken", "gpu-spot.autoscaling/price-cap", "cheap")
 	delete(broken.Tags, "gpu-spot.autoscaling/price-cap")
 	broken.Tags["gpu-spot.autoscaling/price-cap"] = "30"
 	require.NoError(t, s.Cloud.SetGroupTags("asg-broken", broken.Tags))
 	s.Cloud.SetPrice(a10, zoneB, 4, 10)
 	more := gpuPods("more", 11)
 	s.Submit(t, more...)
-	s.running(more...)
+	s.awaitRunning(more...)
 	assert.NotEmpty(t, s.instances("asg-broken"), "mended while it runs")
 }
 
 func TestPoolThatIsDeletedInUseDoesNotStopTheRest(t *testing.T) {
-	s := tell(t, world(single("asg-1", 10), rig.SpotPool("asg-2", 10, []string{t4}, []string{"vsw-b"})))
+	s := newSuite(t, newWorld(singleOfferingPool("asg-1", 10), rig.SpotPool("asg-2", 10, []string{t4}, []string{"vsw-b"})))
 	s.Cloud.SetPrice(t4, zoneB, 9, 10)
 	s.RunAutoscaler(t)
 	first := rig.GPUPod("first", 1)
 	s.Submit(t, first)
-	s.running(first)
+	s.awaitRunning(first)
 	require.Len(t, s.instances("asg-1"), 1)
 	require.NoError(t, s.Cloud.DeleteGroup("asg-1"))
 	second := rig.GPUPod("second", 1)
 	s.Submit(t, second)
-	s.running(second)
+	s.awaitRunning(second)
 	assert.Len(t, s.instances("asg-2"), 1)
 }
 
 func TestCredentialsOfAServiceAccount(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
-	token := s.oidcToken()
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	token := oidcTokenFile(s)
 	s.RunAutoscalerWithEnv(t, []string{
 		"ALIBABA_CLOUD_ACCESS_KEY_ID=", "ALIBABA_CLOUD_ACCESS_KEY_SECRET=",
 		"ALIBABA_CLOUD_ROLE_ARN=acs:ram::1234567890123456:role/gpu-spot-autoscaler",
@@ -96,6 +96,6 @@ func TestCredentialsOfAServiceAccount(t *testing.T) {
 	}, "--sts-endpoint="+s.Cloud.STSEndpoint())
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.running(pod)
+	s.awaitRunning(pod)
 	assert.NotEmpty(t, s.requests("AssumeRoleWithOIDC"))
 }

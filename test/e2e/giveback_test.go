@@ -15,34 +15,34 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-// bought is how many instances were bought of all pools so far, without those that were rolled back.
-func (s *story) bought() int { return drill.Bought(drill.Purchases(s.Rig, time.Time{})) }
+// boughtInstances is how many instances were bought of all pools so far, without those that were rolled back.
+func boughtInstances(s *suite) int { return drill.Bought(drill.Purchases(s.Rig, time.Time{})) }
 
 func TestPodsThatComeWhileNodesAreGivenBackAreBoughtForOnce(t *testing.T) {
-	w := world(single("asg-1", 20))
+	w := newWorld(singleOfferingPool("asg-1", 20))
 	w.RemovalDelay = metav1.Duration{Duration: 15 * time.Second}
-	s := tell(t, w)
+	s := newSuite(t, w)
 	s.RunAutoscaler(t)
 	first := gpuPods("first", 3)
 	s.Submit(t, first...)
-	s.running(first...)
-	s.remove(first...)
+	s.awaitRunning(first...)
+	s.deletePods(first...)
 	s.eventually("the nodes are given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 0, nil })
 	second := gpuPods("second", 3)
 	s.Submit(t, second...)
-	s.running(second...)
-	assert.Equal(t, 6, s.bought(), "three for each three pods")
+	s.awaitRunning(second...)
+	assert.Equal(t, 6, boughtInstances(s), "three for each three pods")
 }
 
 func TestInstancesThatESSWasToldToKeepAreNotGivenBack(t *testing.T) {
-	kept := single("asg-1", 10)
+	kept := singleOfferingPool("asg-1", 10)
 	kept.Instances = 3
-	s := tell(t, world(kept))
+	s := newSuite(t, newWorld(kept))
 	protected, standing := s.instances("asg-1")[0].ID, s.instances("asg-1")[1].ID
 	require.NoError(t, s.Cloud.SetLifecycle(protected, "Protected"))
 	require.NoError(t, s.Cloud.SetLifecycle(standing, "Standby"))
 	s.RunAutoscaler(t)
-	s.told("SpotPoolProblem", "standby", "asg-1")
+	s.awaitEvent("SpotPoolProblem", "standby", "asg-1")
 	s.eventually("what nobody keeps is given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 	rig.Always(t, 8*time.Second, "the others stay", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 	for _, id := range []string{protected, standing} {
@@ -52,22 +52,22 @@ func TestInstancesThatESSWasToldToKeepAreNotGivenBack(t *testing.T) {
 }
 
 func TestAnInstanceThatIsNotRemovedCountsAgain(t *testing.T) {
-	s := tell(t, world(single("asg-1", 10)))
+	s := newSuite(t, newWorld(singleOfferingPool("asg-1", 10)))
 	s.RunAutoscaler(t)
 	first := gpuPods("first", 1)
 	s.Submit(t, first...)
-	s.running(first...)
+	s.awaitRunning(first...)
 	id := s.instances("asg-1")[0].ID
 	require.NoError(t, s.Cloud.Stay(id))
-	s.remove(first...)
-	s.told("SpotRemovalFailed", "asg-1", id)
+	s.deletePods(first...)
+	s.awaitEvent("SpotRemovalFailed", "asg-1", id)
 	assert.Len(t, s.instances("asg-1"), 1)
 }
 
 func TestAGangThatIsNeverCompleteKeepsNoIdleNodes(t *testing.T) {
-	idle := single("asg-1", 10)
+	idle := singleOfferingPool("asg-1", 10)
 	idle.Instances = 2
-	s := tell(t, world(idle))
+	s := newSuite(t, newWorld(idle))
 	gang := rig.Gang("allreduce", 3)
 	for _, pod := range gang[:2] {
 		pod.Spec.SchedulerName = "gang-scheduler" // which binds none before all are there, and says so
@@ -83,18 +83,18 @@ func TestAGangThatIsNeverCompleteKeepsNoIdleNodes(t *testing.T) {
 // TestAGangThatCameShortWhileNobodyLedLeavesTheNodesThatPodsRunOn has an autoscaler die over the purchase of a gang, of
 // which three of four nodes come; two of them are put to use before another autoscaler starts.
 func TestAGangThatCameShortWhileNobodyLedLeavesTheNodesThatPodsRunOn(t *testing.T) {
-	w := world(single("asg-1", 10))
+	w := newWorld(singleOfferingPool("asg-1", 10))
 	w.ActivityDelay = metav1.Duration{Duration: 8 * time.Second}
 	w.Temper = temper.Strict()
 	w.Temper.RollBack = temper.RollBackNone // ESS keeps what came
-	s := tell(t, w)
+	s := newSuite(t, w)
 	s.Cloud.SetStock(a10, zoneA, 3)
 	first := s.RunAutoscaler(t)
 	gang := rig.Gang("allreduce", 4)
 	s.Submit(t, gang...)
 	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) > 0, nil })
 	first.Kill()
-	s.remove(gang...)
+	s.deletePods(gang...)
 
 	var nodes []corev1.Node
 	s.eventually("three come", func(ctx context.Context) (_ bool, err error) {
@@ -106,10 +106,10 @@ func TestAGangThatCameShortWhileNobodyLedLeavesTheNodesThatPodsRunOn(t *testing.
 		pod.Spec.NodeName = nodes[i].Name
 	}
 	s.Submit(t, others...)
-	s.running(others...)
+	s.awaitRunning(others...)
 	s.RunAutoscaler(t)
-	s.told("SpotPurchaseRolledBack", "Giving back 1 of 4")
+	s.awaitEvent("SpotPurchaseRolledBack", "Giving back 1 of 4")
 	s.eventually("the idle one goes", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 	rig.Always(t, 8*time.Second, "the others stay", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
-	s.running(others...)
+	s.awaitRunning(others...)
 }

@@ -20,15 +20,15 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-// TestHandshake goes with jobs from the warning to the last of their doomed pods.
+// TestHandshake follows jobs from the warning to the end of their last pod on a reclaiming node.
 func TestHandshake(t *testing.T) {
-	s := tellOfJobs(t, "ordered", "silent", "correlated")
-	for name, part := range map[string]func(*jobStory){
+	s := newJobSuite(t, "ordered", "silent", "correlated")
+	for name, part := range map[string]func(*jobSuite){
 		"warned, heard out, drained in order and within budgets": orderedJobIsHeardOutAndDrained,
 		"a word that never comes is not waited for too long":     silentJobIsDrainedInTime,
 		"one decision for all nodes that are lost at once":       correlatedReclaimIsOneDecision,
 	} {
-		t.Run(name, func(t *testing.T) { part(s.in(t)) })
+		t.Run(name, func(t *testing.T) { part(s.subtest(t)) })
 	}
 }
 
@@ -42,7 +42,7 @@ func member(job, role string) *corev1.Pod {
 	return pod
 }
 
-func orderedJobIsHeardOutAndDrained(s *jobStory) {
+func orderedJobIsHeardOutAndDrained(s *jobSuite) {
 	launcher, host, worker, guarded := member("ordered", "launcher"), member("ordered", "host"), member("ordered", "worker"), member("ordered", "worker")
 	guarded.Name = "ordered-guarded"
 	guarded.Labels["guarded"] = "ordered"
@@ -54,52 +54,52 @@ func orderedJobIsHeardOutAndDrained(s *jobStory) {
 	budgets := s.Client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
 	_, err := budgets.Create(s.t.Context(), budget, metav1.CreateOptions{})
 	require.NoError(s.t, err)
-	pods := s.whole("job=ordered", 4) // guarded, host, launcher, worker
-	order := s.watchDepartures("job=ordered")
+	pods := s.awaitRunningPods("job=ordered", 4) // guarded, host, launcher, worker
+	order := s.watchTerminations("job=ordered")
 
-	doomed := s.reclaimUnder(pods[0], pods[1], pods[3])
-	request := s.asks(pods)
+	doomed := s.reclaimNodesOf(pods[0], pods[1], pods[3])
+	request := awaitCheckpointRequest(s, pods)
 	rig.Always(s.t, 3*time.Second, "nobody goes before the word", func(ctx context.Context) (bool, error) {
-		return s.remain(ctx, pods...)
+		return podsRemain(ctx, s, pods...)
 	})
-	s.say(pods[2], request) // a survivor speaks for all
-	s.told("SpotCheckpointAcknowledged", request)
+	acknowledge(s, pods[2], request) // a survivor speaks for all
+	s.awaitEvent("SpotCheckpointAcknowledged", request)
 	order.await(s.t, pods[3])
 	rig.Always(s.t, 2*time.Second, "the budget and the order are kept", func(ctx context.Context) (bool, error) {
-		return s.remain(ctx, pods[0], pods[1])
+		return podsRemain(ctx, s, pods[0], pods[1])
 	})
 	require.NoError(s.t, budgets.Delete(s.t.Context(), "guarded", metav1.DeleteOptions{}))
-	s.left(doomed)
-	order.inOrder(s.t, pods[3], pods[1])
-	order.inOrder(s.t, pods[0], pods[1])
+	s.awaitGone(doomed)
+	order.requireOrder(s.t, pods[3], pods[1])
+	order.requireOrder(s.t, pods[0], pods[1])
 	for _, pod := range doomed.pods {
-		order.gracefully(s.t, pod)
+		order.requireGracePeriod(s.t, pod)
 	}
 	s.eventually("the survivor is no longer warned", func(ctx context.Context) (bool, error) {
 		pod, err := s.pod(ctx, pods[2].Name)
 		return err == nil && pod.Annotations[api.AnnotationCheckpointRequest] == "" && pod.Annotations[api.AnnotationReclaimDeadline] == "", err
 	})
 	for _, pod := range doomed.pods {
-		assert.Zero(s.t, s.count("Pod", pod.Name, "SpotReclaimDeleted"))
+		assert.Zero(s.t, countEvents(s, "Pod", pod.Name, "SpotReclaimDeleted"))
 	}
 }
 
-func silentJobIsDrainedInTime(s *jobStory) {
+func silentJobIsDrainedInTime(s *jobSuite) {
 	pod := member("silent", "worker")
 	pod.Annotations[api.AnnotationAwaitCheckpoint] = "10s"
 	s.Submit(s.t, pod)
-	pods := s.whole("job=silent", 1)
-	order := s.watchDepartures("job=silent")
-	doomed := s.reclaimUnder(pods...)
-	s.asks(pods)
+	pods := s.awaitRunningPods("job=silent", 1)
+	order := s.watchTerminations("job=silent")
+	doomed := s.reclaimNodesOf(pods...)
+	awaitCheckpointRequest(s, pods)
 	asked := time.Now()
-	s.left(doomed)
+	s.awaitGone(doomed)
 	assert.Greater(s.t, time.Since(asked), 5*time.Second, "the word was waited for")
-	order.gracefully(s.t, pods[0])
-	s.told("SpotCheckpointMissed")
+	order.requireGracePeriod(s.t, pods[0])
+	s.awaitEvent("SpotCheckpointMissed")
 }
 
-func correlatedReclaimIsOneDecision(s *jobStory) {
+func correlatedReclaimIsOneDecision(s *jobSuite) {
 	const workers = 4
 	s.submit(fmt.Sprintf(`
 apiVersion: batch/v1
@@ -107,22 +107,22 @@ kind: Job
 metadata: {name: correlated}
 spec: {completionMode: Indexed, parallelism: %d, completions: %d, backoffLimit: 0, template: %s}
 `, workers, workers, gpuTemplate("correlated", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`)))
-	pods := s.whole("job-name=correlated", workers)
-	doomed := s.reclaimUnder(pods[0], pods[1], pods[2])
-	request := s.asks(pods)
+	pods := s.awaitRunningPods("job-name=correlated", workers)
+	doomed := s.reclaimNodesOf(pods[0], pods[1], pods[2])
+	request := awaitCheckpointRequest(s, pods)
 	assert.Equal(s.t, false, s.field(batchJobs, "correlated", "spec.suspend"), "the word comes first")
-	s.say(pods[1], request)
-	s.noted("Job", "correlated", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("Job", "correlated", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole("job-name=correlated", workers))
+	acknowledge(s, pods[1], request)
+	s.awaitJobEvent("Job", "correlated", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("Job", "correlated", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=correlated", workers))
 	assert.Nil(s.t, s.field(batchJobs, "correlated", "status.failed"), "nothing was counted as a failure")
-	assert.Equal(s.t, 1, s.count("Job", "correlated", "SpotJobSuspended"))
-	assert.Equal(s.t, 1, s.count("Job", "correlated", "SpotJobWarned"))
+	assert.Equal(s.t, 1, countEvents(s, "Job", "correlated", "SpotJobSuspended"))
+	assert.Equal(s.t, 1, countEvents(s, "Job", "correlated", "SpotJobWarned"))
 }
 
-// asks waits until all of the pods are asked, and returns the request.
-func (s *jobStory) asks(pods []corev1.Pod) (request string) {
+// awaitCheckpointRequest waits until all of the pods have the same request for a checkpoint, and returns it.
+func awaitCheckpointRequest(s *jobSuite, pods []corev1.Pod) (request string) {
 	s.t.Helper()
 	s.eventually("all pods have one request and a deadline", func(ctx context.Context) (bool, error) {
 		requests := map[string]bool{}
@@ -139,8 +139,8 @@ func (s *jobStory) asks(pods []corev1.Pod) (request string) {
 	return request
 }
 
-// remain says whether the pods are there, and were not told to go.
-func (s *jobStory) remain(ctx context.Context, pods ...corev1.Pod) (bool, error) {
+// podsRemain reports whether the pods exist and are not being deleted.
+func podsRemain(ctx context.Context, s *jobSuite, pods ...corev1.Pod) (bool, error) {
 	for _, pod := range pods {
 		now, err := s.pod(ctx, pod.Name)
 		if err != nil || now == nil || now.UID != pod.UID || now.DeletionTimestamp != nil {
@@ -150,16 +150,16 @@ func (s *jobStory) remain(ctx context.Context, pods ...corev1.Pod) (bool, error)
 	return true, nil
 }
 
-// say gives the pod's word, as its process would.
-func (s *jobStory) say(pod corev1.Pod, request string) {
+// acknowledge annotates the pod with the acknowledgement of the request, as its process would.
+func acknowledge(s *jobSuite, pod corev1.Pod, request string) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, request)
 	_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 
-// count is how often an Event was written on the object.
-func (s *jobStory) count(kind, name, reason string) (n int) {
+// countEvents returns how often an Event with the reason was recorded on the object.
+func countEvents(s *jobSuite, kind, name, reason string) (n int) {
 	s.t.Helper()
 	list, err := s.Client.CoreV1().Events(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{
 		FieldSelector: "reason=" + reason + ",involvedObject.kind=" + kind + ",involvedObject.name=" + name,
@@ -172,30 +172,30 @@ func (s *jobStory) count(kind, name, reason string) (n int) {
 }
 
 func TestReplacementIsBoughtBeforeTheFirstEviction(t *testing.T) {
-	w := world(pool("asg-1", 10))
+	w := newWorld(spotPool("asg-1", 10))
 	w.NoticePeriod = metav1.Duration{Duration: 2 * time.Minute}
-	s := tell(t, w)
+	s := newSuite(t, w)
 	s.RunAutoscaler(t, "--reclaim-notice-period=2m", "--reclaim-poll-interval=1s")
-	s.deploy("train", 2)
+	deployGPUPods(s, "train", 2)
 	var pods []corev1.Pod
 	s.eventually("both replicas run", func(ctx context.Context) (bool, error) {
 		var err error
-		pods, err = s.replicas(ctx, "train")
+		pods, err = runningReplicas(ctx, s, "train")
 		return len(pods) == 2, err
 	})
 	const slow = 8 * time.Second
-	s.fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLatency, Latency: slow})
+	s.injectFault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLatency, Latency: slow})
 	before := len(s.requests("ScaleWithAdjustment"))
-	js := &jobStory{story: s}
+	js := &jobSuite{suite: s}
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), pods[0].Spec.NodeName, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
 	noticed := time.Now()
 	rig.Always(t, slow-2*time.Second, "the pod stays while the purchase is under way", func(ctx context.Context) (bool, error) {
-		return js.remain(ctx, pods[0])
+		return podsRemain(ctx, js, pods[0])
 	})
 	s.eventually("the pod is evicted", func(ctx context.Context) (bool, error) {
-		remains, err := js.remain(ctx, pods[0])
+		remains, err := podsRemain(ctx, js, pods[0])
 		return !remains, err
 	})
 	assert.Greater(t, len(s.requests("ScaleWithAdjustment")), before)

@@ -16,8 +16,8 @@ import (
 	"gpu-spot-autoscaler/test/standin"
 )
 
-// heldJob is an indexed Job that was suspended for a reclaim, as whoever restores jobs brings it back.
-func (s *jobStory) heldJob(name string, workers int) {
+// createHeldJob creates an Indexed Job that was suspended for a reclaim, as a restored backup would have it.
+func createHeldJob(s *jobSuite, name string, workers int) {
 	s.t.Helper()
 	s.submit(fmt.Sprintf(`
 apiVersion: batch/v1
@@ -31,8 +31,8 @@ spec: {suspend: true, completionMode: Indexed, parallelism: %[2]d, completions: 
 }
 
 func TestNothingIsBoughtForAHeldJobOf300000Workers(t *testing.T) {
-	s := tellOfJobs(t, "large", "small")
-	s.play(standin.NewMPIOperator) // the API server itself lets an indexed Job have no more than 100,000
+	s := newJobSuite(t, "large", "small")
+	s.runOperator(standin.NewMPIOperator) // the API server itself lets an indexed Job have no more than 100,000
 	s.submit(fmt.Sprintf(`
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -46,17 +46,17 @@ spec:
     Launcher: {template: %s}
     Worker: {replicas: 300000, template: %s}
 `, time.Now().UTC().Format(time.RFC3339), systemTemplate("mpirun train"), gpuTemplate("large")))
-	s.told("SpotJobTooLarge", "300000 pods of spec.mpiReplicaSpecs.Worker.template are asked for", "room for 48 at most")
-	s.heldJob("small", 2)
-	s.becomes(batchJobs, "small", "spec.suspend", false)
-	s.whole("job-name=small", 2)
+	s.awaitEvent("SpotJobTooLarge", "300000 pods of spec.mpiReplicaSpecs.Worker.template are asked for", "room for 48 at most")
+	createHeldJob(s, "small", 2)
+	s.awaitField(batchJobs, "small", "spec.suspend", false)
+	s.awaitRunningPods("job-name=small", 2)
 	assert.Empty(t, s.instances("asg-large"))
-	assert.Equal(t, 1, s.count("MPIJob", "large", "SpotJobTooLarge"))
+	assert.Equal(t, 1, countEvents(s, "MPIJob", "large", "SpotJobTooLarge"))
 	assert.Equal(t, true, s.field(standin.MPIJobs, "large", "spec.runPolicy.suspend"))
 }
 
 func TestWhatIsBoughtForAHeldJobIsWithinTheQuotaOfItsNamespace(t *testing.T) {
-	s := tellOfJobsAlone(t, world(), "bounded")
+	s := newJobSuiteWithoutAutoscaler(t, newWorld(), "bounded")
 	quotas := s.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
 	bound := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpus"},
@@ -68,13 +68,13 @@ func TestWhatIsBoughtForAHeldJobIsWithinTheQuotaOfItsNamespace(t *testing.T) {
 		got, err := quotas.Get(ctx, bound.Name, metav1.GetOptions{})
 		return err == nil && len(got.Status.Hard) > 0, err
 	})
-	s.lead()
-	s.heldJob("bounded", 3)
-	s.told("SpotJobOverQuota", "ResourceQuota gpus of namespace default leaves room for 2 of 3 pods")
+	s.runLeader()
+	createHeldJob(s, "bounded", 3)
+	s.awaitEvent("SpotJobOverQuota", "ResourceQuota gpus of namespace default leaves room for 2 of 3 pods")
 	rig.Always(t, 5*time.Second, "nothing is bought", func(context.Context) (bool, error) { return len(s.instances("asg-bounded")) == 0, nil })
 
-	s.change(corev1.SchemeGroupVersion.WithResource("resourcequotas"), metav1.NamespaceDefault, bound.Name, `{spec: {hard: {requests.nvidia.com/gpu: "3"}}}`)
-	s.becomes(batchJobs, "bounded", "spec.suspend", false)
-	s.whole("job-name=bounded", 3)
+	patchObject(s, corev1.SchemeGroupVersion.WithResource("resourcequotas"), metav1.NamespaceDefault, bound.Name, `{spec: {hard: {requests.nvidia.com/gpu: "3"}}}`)
+	s.awaitField(batchJobs, "bounded", "spec.suspend", false)
+	s.awaitRunningPods("job-name=bounded", 3)
 	assert.Len(t, s.instances("asg-bounded"), 3)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
@@ -21,7 +19,7 @@ import (
 func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 	parts := []struct {
 		pool string
-		tell func(*jobStory)
+		tell func(*jobSuite)
 	}{
 		{"late", scaleInThatComesTooLateCostsNoOtherWorker},
 		{"outlived", scaleInDoesNotOutliveTheWorkersItNames},
@@ -33,18 +31,18 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.pool)
 	}
-	s := tellOfJobs(t, pools...)
+	s := newJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.pool, func(t *testing.T) { part.tell(s.in(t)) })
+			t.Run(part.pool, func(t *testing.T) { part.tell(s.subtest(t)) })
 		}
 	})
-	s.nothingIsLeft()
+	requireNothingLeft(s)
 }
 
 // acknowledgementOfOnePodIsNoOthers is about the pods of a Job that share no work: one that has saved its own says nothing
 // of the others.
-func acknowledgementOfOnePodIsNoOthers(s *jobStory) {
+func acknowledgementOfOnePodIsNoOthers(s *jobSuite) {
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
@@ -55,33 +53,33 @@ spec:
   podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}
   template: ` + gpuTemplate("sweep", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`) + `
 `)
-	pods := s.whole("job-name=sweep", 2)
-	quick := s.reclaimUnder(pods[0])
-	slow := s.reclaimUnder(pods[1])
-	s.acknowledge(pods[0])
-	s.left(quick)
-	s.staysUntil(slow, slow.deadline.Add(-25*time.Second))
-	s.acknowledge(pods[1])
-	s.left(slow)
-	s.elsewhere(quick, s.whole("job-name=sweep", 2))
+	pods := s.awaitRunningPods("job-name=sweep", 2)
+	quick := s.reclaimNodesOf(pods[0])
+	slow := s.reclaimNodesOf(pods[1])
+	acknowledgeWhenAsked(s, pods[0])
+	s.awaitGone(quick)
+	requirePodsStayUntil(s, slow, slow.deadline.Add(-25*time.Second))
+	acknowledgeWhenAsked(s, pods[1])
+	s.awaitGone(slow)
+	s.requireOtherNodes(quick, s.awaitRunningPods("job-name=sweep", 2))
 	assert.Nil(s.t, s.field(batchJobs, "sweep", "status.failed"))
 }
 
 // jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
-func jobOfKueueIsEndedByKueue(s *jobStory) {
-	s.play(standin.NewKueue)
+func jobOfKueueIsEndedByKueue(s *jobSuite) {
+	s.runOperator(standin.NewKueue)
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: queued, labels: {` + standin.LabelQueue + `: gpu}}
 spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
 `)
-	doomed := s.reclaimUnder(s.whole("job-name=queued", 3)[:2]...)
-	s.noted("Job", "queued", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("Job", "queued", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole("job-name=queued", 3))
-	s.released(batchJobs, "queued")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
+	s.awaitJobEvent("Job", "queued", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("Job", "queued", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=queued", 3))
+	s.awaitNotHeld(batchJobs, "queued")
 	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
 	workloads, err := s.objects.Resource(standin.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
@@ -90,8 +88,8 @@ spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, b
 	assert.True(s.t, active)
 }
 
-// acknowledge says for the pod that its work is saved, once it is asked.
-func (s *jobStory) acknowledge(pod corev1.Pod) {
+// acknowledgeWhenAsked waits until the pod has a request for a checkpoint, and acknowledges it.
+func acknowledgeWhenAsked(s *jobSuite, pod corev1.Pod) {
 	s.t.Helper()
 	var id string
 	s.eventually(pod.Name+" is asked", func(ctx context.Context) (bool, error) {
@@ -102,13 +100,11 @@ func (s *jobStory) acknowledge(pod corev1.Pod) {
 		id = is.Annotations["gpu-spot.autoscaling/checkpoint-request"]
 		return id != "", nil
 	})
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"gpu-spot.autoscaling/checkpoint-acknowledged":%q}}}`, id)
-	_, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(s.t, err)
+	acknowledge(s, pod, id)
 }
 
-// staysUntil fails when one of the pods is told to go before.
-func (s *jobStory) staysUntil(d doomed, until time.Time) {
+// requirePodsStayUntil fails if one of the pods is deleted before that time.
+func requirePodsStayUntil(s *jobSuite, d reclaimedPods, until time.Time) {
 	s.t.Helper()
 	rig.Eventually(s.t, time.Until(until)+soon, "the pods have their time", func(ctx context.Context) (bool, error) {
 		for _, was := range d.pods {
@@ -118,7 +114,7 @@ func (s *jobStory) staysUntil(d doomed, until time.Time) {
 			}
 			if time.Now().Before(until) {
 				require.NotNil(s.t, pod, "%s is gone", was.Name)
-				require.Nil(s.t, pod.DeletionTimestamp, "%s is told to go %s before the release", was.Name, time.Until(d.deadline))
+				require.Nil(s.t, pod.DeletionTimestamp, "%s is deleted %s before the release", was.Name, time.Until(d.deadline))
 			}
 		}
 		return !time.Now().Before(until), nil

@@ -27,7 +27,7 @@ var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 func TestJobs(t *testing.T) {
 	parts := []struct {
 		system string
-		tell   func(*jobStory)
+		tell   func(*jobSuite)
 	}{
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
@@ -49,20 +49,20 @@ func TestJobs(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.system)
 	}
-	s := tellOfJobs(t, pools...)
-	s.systemsOn()
+	s := newJobSuite(t, pools...)
+	awaitInstalledSystems(s)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.system, func(t *testing.T) { part.tell(s.in(t)) })
+			t.Run(part.system, func(t *testing.T) { part.tell(s.subtest(t)) })
 		}
 	})
-	s.nothingIsLeft()
-	s.nobodyAskedFor("pytorchjobs")
-	s.systemsComeAndGo()
+	requireNothingLeft(s)
+	requireNeverRequested(s, "pytorchjobs")
+	checkSystemsComeAndGo(s)
 }
 
-// nothingIsLeft says that no Node is marked and no job held, once the doomed instances are released.
-func (s *jobStory) nothingIsLeft() {
+// requireNothingLeft waits until no Node is marked and no job is held, which is after the reclaiming instances are released.
+func requireNothingLeft(s *jobSuite) {
 	s.t.Helper()
 	s.eventually("no Node is marked", func(ctx context.Context) (bool, error) {
 		nodes, err := s.nodes(ctx)
@@ -78,14 +78,14 @@ func (s *jobStory) nothingIsLeft() {
 		standin.RayClusters, standin.RayJobs, standin.VolcanoJobs,
 	} {
 		held, err := s.objects.Resource(of).List(s.t.Context(), metav1.ListOptions{LabelSelector: labelHeld})
-		if err == nil { // else it is not installed, where not all parts are told
+		if err == nil { // else the resource is not installed: a run of some subtests installs only some
 			assert.Empty(s.t, held.Items, of.Resource)
 		}
 	}
 }
 
-// nobodyAskedFor says that a resource that is not installed cost the API server nothing.
-func (s *jobStory) nobodyAskedFor(resource string) {
+// requireNeverRequested fails if the autoscaler asked the API server for a resource that is not installed.
+func requireNeverRequested(s *jobSuite, resource string) {
 	s.t.Helper()
 	metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(s.t.Context())
 	require.NoError(s.t, err)
@@ -101,28 +101,28 @@ func (s *jobStory) nobodyAskedFor(resource string) {
 	assert.False(s.t, asked(resource))
 }
 
-// systemsComeAndGo says that those systems are on that were installed while the autoscaler ran, and that one that is
+// checkSystemsComeAndGo checks that the job systems that were installed while the autoscaler ran are on, and that one that is
 // uninstalled is switched off.
-func (s *jobStory) systemsComeAndGo() {
+func checkSystemsComeAndGo(s *jobSuite) {
 	s.t.Helper()
 	var on []string
-	for operator := range s.stage.playing {
-		on = append(on, systemsOf[operator]...)
+	for operator := range s.operators.running {
+		on = append(on, systemsOfOperator[operator]...)
 	}
-	s.systemsOn(on...)
-	if !s.stage.playing["aitraining-operator"] {
+	awaitInstalledSystems(s, on...)
+	if !s.operators.running["aitraining-operator"] {
 		return
 	}
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	name := standin.AITrainingJobs.GroupResource().String()
 	require.NoError(s.t, s.objects.Resource(definitions).Delete(s.t.Context(), name, metav1.DeleteOptions{}))
-	s.systemsOn(slices.DeleteFunc(on, func(system string) bool { return system == "aitrainingjob" })...)
+	awaitInstalledSystems(s, slices.DeleteFunc(on, func(system string) bool { return system == "aitrainingjob" })...)
 }
 
 const etWorkers = "training-job-name=et,training-job-role=worker"
 
-func etJobShrinksAndGrowsAndIsSuspended(s *jobStory) {
-	s.play(standin.NewETOperator)
+func etJobShrinksAndGrowsAndIsSuspended(s *jobSuite) {
+	s.runOperator(standin.NewETOperator)
 	s.submit(`
 apiVersion: kai.alibabacloud.com/v1alpha1
 kind: TrainingJob
@@ -134,61 +134,61 @@ spec:
     launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 8 --min-np 2 --max-np 8 --host-discovery-script /etc/edl/discover_hosts.sh python train.py") + `}
     worker: {replicas: 8, minReplicas: 2, maxReplicas: 8, restartPolicy: Always, template: ` + gpuTemplate("et") + `}
 `)
-	workers := s.whole(etWorkers, 8)
-	launcher := s.whole("training-job-name=et,training-job-role=launcher", 1)[0]
-	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
+	workers := s.awaitRunningPods(etWorkers, 8)
+	launcher := s.awaitRunningPods("training-job-name=et,training-job-role=launcher", 1)[0]
+	s.awaitField(standin.TrainingJobs, "et", "status.phase", "Running")
 
-	s.etShrinksAndGrows(workers[:2], launcher)
-	s.etIsSuspendedAndResumed()
+	checkETShrinksAndGrows(s, workers[:2], launcher)
+	checkETIsSuspendedAndResumed(s)
 	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, "et", "status.restartCount"))
-	s.boughtInAll("et", 8+2+7)
+	s.requireBought("et", 8+2+7)
 }
 
-// etShrinksAndGrows loses so many that enough are left.
-func (s *jobStory) etShrinksAndGrows(lost []corev1.Pod, launcher corev1.Pod) {
+// checkETShrinksAndGrows reclaims so few workers that enough are left.
+func checkETShrinksAndGrows(s *jobSuite, lost []corev1.Pod, launcher corev1.Pod) {
 	s.t.Helper()
-	doomed := s.reclaimUnder(lost...)
-	s.noted("TrainingJob", "et", "SpotJobWarned", 1)
-	s.noted("TrainingJob", "et", "SpotJobShrunk", 1)
-	s.left(doomed)
-	scaleIns := s.scalers(standin.ScaleIns, "et", false)
+	doomed := s.reclaimNodesOf(lost...)
+	s.awaitJobEvent("TrainingJob", "et", "SpotJobWarned", 1)
+	s.awaitJobEvent("TrainingJob", "et", "SpotJobShrunk", 1)
+	s.awaitGone(doomed)
+	scaleIns := scalersOf(s, standin.ScaleIns, "et", false)
 	require.Len(s.t, scaleIns, 1)
 	names, _, _ := unstructured.NestedStringSlice(scaleIns[0].Object, "status", "toDeletePods")
 	assert.ElementsMatch(s.t, []string{lost[0].Name, lost[1].Name}, names)
 
-	s.released(standin.TrainingJobs, "et")
-	now := s.whole(etWorkers, 8)
-	s.elsewhere(doomed, now)
-	s.noted("TrainingJob", "et", "SpotJobGrown", 1)
-	scaleOuts := s.scalers(standin.ScaleOuts, "et", false)
+	s.awaitNotHeld(standin.TrainingJobs, "et")
+	now := s.awaitRunningPods(etWorkers, 8)
+	s.requireOtherNodes(doomed, now)
+	s.awaitJobEvent("TrainingJob", "et", "SpotJobGrown", 1)
+	scaleOuts := scalersOf(s, standin.ScaleOuts, "et", false)
 	require.Len(s.t, scaleOuts, 1)
 	for _, scaler := range append(scaleIns, scaleOuts...) {
 		assert.True(s.t, hasCondition(scaler, "Scaling"), "%s has a time-out", scaler.GetName())
 	}
-	assert.Equal(s.t, launcher.UID, s.whole("training-job-name=et,training-job-role=launcher", 1)[0].UID, "it trained on")
-	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
-	s.hostsAre(8)
+	assert.Equal(s.t, launcher.UID, s.awaitRunningPods("training-job-name=et,training-job-role=launcher", 1)[0].UID, "it trained on")
+	s.awaitField(standin.TrainingJobs, "et", "status.phase", "Running")
+	awaitHosts(s, 8)
 }
 
-// etIsSuspendedAndResumed loses so many that too few would be left.
-func (s *jobStory) etIsSuspendedAndResumed() {
+// checkETIsSuspendedAndResumed reclaims so many workers that too few are left.
+func checkETIsSuspendedAndResumed(s *jobSuite) {
 	s.t.Helper()
-	workers := s.whole(etWorkers, 8)
-	doomed := s.reclaimUnder(workers[:7]...)
-	s.noted("TrainingJob", "et", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("TrainingJob", "et", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(etWorkers, 8))
-	s.released(standin.TrainingJobs, "et")
-	s.becomes(standin.TrainingJobs, "et", "status.phase", "Running")
-	job, err := s.job(s.t.Context(), standin.TrainingJobs, "et")
+	workers := s.awaitRunningPods(etWorkers, 8)
+	doomed := s.reclaimNodesOf(workers[:7]...)
+	s.awaitJobEvent("TrainingJob", "et", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("TrainingJob", "et", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods(etWorkers, 8))
+	s.awaitNotHeld(standin.TrainingJobs, "et")
+	s.awaitField(standin.TrainingJobs, "et", "status.phase", "Running")
+	job, err := s.getObject(s.t.Context(), standin.TrainingJobs, "et")
 	require.NoError(s.t, err)
 	assert.NotContains(s.t, job.GetAnnotations(), "job-supervisor.kube-ai.io/job-suspended")
-	s.hostsAre(8)
+	awaitHosts(s, 8)
 }
 
-// hostsAre says how many workers the launcher knows of.
-func (s *jobStory) hostsAre(n int) {
+// awaitHosts waits until the launcher knows of n workers.
+func awaitHosts(s *jobSuite, n int) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("the launcher knows %d hosts that are there", n), func(ctx context.Context) (bool, error) {
 		launcher, err := s.pod(ctx, "et-launcher")
@@ -205,8 +205,8 @@ func (s *jobStory) hostsAre(n int) {
 	})
 }
 
-func mpiWorkerComesAgain(s *jobStory) {
-	s.play(standin.NewMPIOperator)
+func mpiWorkerComesAgain(s *jobSuite) {
+	s.runOperator(standin.NewMPIOperator)
 	s.submit(`
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -218,27 +218,27 @@ spec:
     Worker: {replicas: 2, template: ` + gpuTemplate("mpi") + `}
 `)
 	const workersOf, launcherOf = "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=worker", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=launcher"
-	workers := s.whole(workersOf, 2)
-	launcher := s.whole(launcherOf, 1)[0]
-	doomed := s.reclaimUnder(workers[1])
-	s.noted("MPIJob", "mpi", "SpotJobWarned", 1)
-	s.left(doomed)
-	now := s.whole(workersOf, 2)
-	s.elsewhere(doomed, now)
+	workers := s.awaitRunningPods(workersOf, 2)
+	launcher := s.awaitRunningPods(launcherOf, 1)[0]
+	doomed := s.reclaimNodesOf(workers[1])
+	s.awaitJobEvent("MPIJob", "mpi", "SpotJobWarned", 1)
+	s.awaitGone(doomed)
+	now := s.awaitRunningPods(workersOf, 2)
+	s.requireOtherNodes(doomed, now)
 	assert.Equal(s.t, workers[0].UID, now[0].UID)
 	assert.Equal(s.t, workers[1].Name, now[1].Name, "it has its name again")
 	s.eventually("the launcher was touched, so that it sees its hosts", func(ctx context.Context) (bool, error) {
 		pod, err := s.pod(ctx, launcher.Name)
 		return pod != nil && pod.Annotations["gpu-spot.autoscaling/hosts-refreshed"] != "" && pod.UID == launcher.UID, err
 	})
-	s.released(standin.MPIJobs, "mpi")
+	s.awaitNotHeld(standin.MPIJobs, "mpi")
 	assert.Nil(s.t, s.field(standin.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
 	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
-	s.boughtInAll("mpi", 2+1)
+	s.requireBought("mpi", 2+1)
 }
 
-func jobSetIsSuspendedBeforeItsRanksExit(s *jobStory) {
-	s.play(standin.NewJobSetController)
+func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
+	s.runOperator(standin.NewJobSetController)
 	s.submit(`
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -249,24 +249,24 @@ spec:
   - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
 `)
 	const pods = standin.LabelJobSet + "=set"
-	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
-	s.noted("JobSet", "set", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("JobSet", "set", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(pods, 2))
-	s.released(standin.JobSets, "set")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	s.awaitJobEvent("JobSet", "set", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("JobSet", "set", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.awaitNotHeld(standin.JobSets, "set")
 	assert.Equal(s.t, false, s.field(standin.JobSets, "set", "spec.suspend"))
 	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "set", "status.restarts"))
 	assert.Nil(s.t, s.field(standin.JobSets, "set", "status.terminalState"))
 	for i := range 2 {
 		assert.Nil(s.t, s.field(batchJobs, fmt.Sprintf("set-node-%d", i), "status.failed"))
 	}
-	s.boughtInAll("jobset", 2+1)
+	s.requireBought("jobset", 2+1)
 }
 
-func trainJobIsSuspendedForItsJobSet(s *jobStory) {
-	s.play(standin.NewJobSetController)
-	s.play(standin.NewTrainer)
+func trainJobIsSuspendedForItsJobSet(s *jobSuite) {
+	s.runOperator(standin.NewJobSetController)
+	s.runOperator(standin.NewTrainer)
 	s.submit(`
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -283,37 +283,37 @@ metadata: {name: trainjob}
 spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 `)
 	const pods = standin.LabelJobSet + "=trainjob"
-	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
-	s.noted("JobSet", "trainjob", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("JobSet", "trainjob", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(pods, 2))
-	s.released(standin.JobSets, "trainjob")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("JobSet", "trainjob", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.awaitNotHeld(standin.JobSets, "trainjob")
 	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
 	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
 	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
-	s.boughtInAll("trainjob", 2+1)
+	s.requireBought("trainjob", 2+1)
 }
 
-func indexedJobIsSuspended(s *jobStory) {
+func indexedJobIsSuspended(s *jobSuite) {
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: indexed}
 spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("indexed") + `}
 `)
-	doomed := s.reclaimUnder(s.whole("job-name=indexed", 3)[0])
-	s.noted("Job", "indexed", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("Job", "indexed", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole("job-name=indexed", 3))
-	s.released(batchJobs, "indexed")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=indexed", 3)[0])
+	s.awaitJobEvent("Job", "indexed", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("Job", "indexed", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=indexed", 3))
+	s.awaitNotHeld(batchJobs, "indexed")
 	assert.Equal(s.t, false, s.field(batchJobs, "indexed", "spec.suspend"))
 	assert.Nil(s.t, s.field(batchJobs, "indexed", "status.failed"))
-	s.boughtInAll("indexed", 3+1)
+	s.requireBought("indexed", 3+1)
 }
 
-func singleJobMoves(s *jobStory) {
+func singleJobMoves(s *jobSuite) {
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
@@ -323,17 +323,17 @@ spec:
   podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}
   template: ` + gpuTemplate("single") + `
 `)
-	doomed := s.reclaimUnder(s.whole("job-name=single", 1)...)
-	s.noted("Job", "single", "SpotJobWarned", 1)
-	s.left(doomed)
-	s.elsewhere(doomed, s.whole("job-name=single", 1))
-	s.released(batchJobs, "single")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=single", 1)...)
+	s.awaitJobEvent("Job", "single", "SpotJobWarned", 1)
+	s.awaitGone(doomed)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=single", 1))
+	s.awaitNotHeld(batchJobs, "single")
 	assert.Nil(s.t, s.field(batchJobs, "single", "status.failed"))
-	s.boughtInAll("single", 1+1)
+	s.requireBought("single", 1+1)
 }
 
-func dlroverLaunchesTheRankAnew(s *jobStory) {
-	s.play(standin.NewDLRover)
+func dlroverLaunchesTheRankAnew(s *jobSuite) {
+	s.runOperator(standin.NewDLRover)
 	s.submit(`
 apiVersion: elastic.iml.github.io/v1alpha1
 kind: ElasticJob
@@ -345,24 +345,24 @@ spec:
     worker: {replicas: 2, restartCount: 3, template: ` + gpuTemplate("dlrover") + `}
 `)
 	const workersOf = standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker"
-	workers := s.whole(workersOf, 2)
-	order := s.watchDepartures(workersOf)
-	doomed := s.reclaimUnder(workers[1])
-	s.noted("ElasticJob", "dl", "SpotJobWarned", 1)
-	s.left(doomed)
-	now := s.whole(workersOf, 2)
-	s.elsewhere(doomed, now)
+	workers := s.awaitRunningPods(workersOf, 2)
+	order := s.watchTerminations(workersOf)
+	doomed := s.reclaimNodesOf(workers[1])
+	s.awaitJobEvent("ElasticJob", "dl", "SpotJobWarned", 1)
+	s.awaitGone(doomed)
+	now := s.awaitRunningPods(workersOf, 2)
+	s.requireOtherNodes(doomed, now)
 	assert.Equal(s.t, workers[0].UID, now[0].UID)
 	assert.Equal(s.t, workers[1].Labels["elasticjob.dlrover/rank-index"], now[1].Labels["elasticjob.dlrover/rank-index"])
 	assert.Equal(s.t, "1", now[1].Labels[standin.LabelRelaunchCount])
-	order.gracefully(s.t, workers[1])
-	s.released(standin.ElasticJobs, "dl")
-	s.becomes(standin.ElasticJobs, "dl", "status.phase", "Running")
-	s.boughtInAll("dlrover", 2+1)
+	order.requireGracePeriod(s.t, workers[1])
+	s.awaitNotHeld(standin.ElasticJobs, "dl")
+	s.awaitField(standin.ElasticJobs, "dl", "status.phase", "Running")
+	s.requireBought("dlrover", 2+1)
 }
 
-func aiTrainingJobGoesOn(s *jobStory) {
-	s.play(standin.NewAITrainingOperator)
+func aiTrainingJobGoesOn(s *jobSuite) {
+	s.runOperator(standin.NewAITrainingOperator)
 	s.submit(`
 apiVersion: kongming.cce.baiudbce.com/v1
 kind: AITrainingJob
@@ -383,59 +383,59 @@ spec:
       template: ` + gpuTemplate("aitj") + `
 `)
 	const pods = standin.LabelAITrainingJob + "=aitj"
-	before := s.whole(pods, 2)
-	doomed := s.reclaimUnder(before[1])
-	s.noted("AITrainingJob", "aitj", "SpotJobWarned", 1)
-	s.left(doomed)
-	now := s.whole(pods, 2)
-	s.elsewhere(doomed, now)
+	before := s.awaitRunningPods(pods, 2)
+	doomed := s.reclaimNodesOf(before[1])
+	s.awaitJobEvent("AITrainingJob", "aitj", "SpotJobWarned", 1)
+	s.awaitGone(doomed)
+	now := s.awaitRunningPods(pods, 2)
+	s.requireOtherNodes(doomed, now)
 	assert.Equal(s.t, before[0].UID, now[0].UID)
 	assert.Equal(s.t, before[1].Name, now[1].Name)
-	s.becomes(standin.AITrainingJobs, "aitj", "status.phase", "Running")
+	s.awaitField(standin.AITrainingJobs, "aitj", "status.phase", "Running")
 	assert.Empty(s.t, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount"), "nothing failed")
-	s.boughtInAll("aitj", 2+1)
+	s.requireBought("aitj", 2+1)
 }
 
-func rayClusterLosesWorkersThenItsHead(s *jobStory) {
-	s.play(standin.NewKubeRay)
+func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
+	s.runOperator(standin.NewKubeRay)
 	s.submit(rayCluster("ray", ""))
 	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
-	workers := s.whole(workersOf, 2)
-	head := s.whole(headOf, 1)[0]
-	doomed := s.reclaimUnder(workers[0])
-	s.noted("RayCluster", "ray", "SpotJobWarned", 1)
-	s.left(doomed)
-	workers = s.whole(workersOf, 2)
-	s.elsewhere(doomed, workers)
-	assert.Equal(s.t, head.UID, s.whole(headOf, 1)[0].UID, "to lose a worker is nothing to the others")
+	workers := s.awaitRunningPods(workersOf, 2)
+	head := s.awaitRunningPods(headOf, 1)[0]
+	doomed := s.reclaimNodesOf(workers[0])
+	s.awaitJobEvent("RayCluster", "ray", "SpotJobWarned", 1)
+	s.awaitGone(doomed)
+	workers = s.awaitRunningPods(workersOf, 2)
+	s.requireOtherNodes(doomed, workers)
+	assert.Equal(s.t, head.UID, s.awaitRunningPods(headOf, 1)[0].UID, "to lose a worker is nothing to the others")
 
-	doomed = s.reclaimUnder(head, workers[0])
-	s.noted("RayCluster", "ray", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("RayCluster", "ray", "SpotJobResumed", 1)
-	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
-	s.released(standin.RayClusters, "ray")
-	s.becomes(standin.RayClusters, "ray", "status.state", "ready")
-	s.boughtInAll("ray", 3+1+2)
+	doomed = s.reclaimNodesOf(head, workers[0])
+	s.awaitJobEvent("RayCluster", "ray", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("RayCluster", "ray", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
+	s.awaitNotHeld(standin.RayClusters, "ray")
+	s.awaitField(standin.RayClusters, "ray", "status.state", "ready")
+	s.requireBought("ray", 3+1+2)
 }
 
 // rayClusterOfAnotherLosesItsHeadLast is about one that is not ours to suspend: it is a RayService's, say.
-func rayClusterOfAnotherLosesItsHeadLast(s *jobStory) {
-	s.play(standin.NewKubeRay)
+func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
+	s.runOperator(standin.NewKubeRay)
 	owner, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(s.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "service"}}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.submit(rayCluster("rayowned", fmt.Sprintf(", ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: service, uid: %s, controller: true}]", owner.UID)))
 	const workersOf, headOf = "ray.io/cluster=rayowned,ray.io/node-type=worker", "ray.io/cluster=rayowned,ray.io/node-type=head"
-	workers := s.whole(workersOf, 2)
-	head := s.whole(headOf, 1)[0]
-	order := s.watchDepartures("ray.io/cluster=rayowned")
-	doomed := s.reclaimUnder(head, workers[0])
-	s.left(doomed)
-	order.inOrder(s.t, workers[0], head)
-	s.elsewhere(doomed, append(s.whole(workersOf, 2), s.whole(headOf, 1)...))
+	workers := s.awaitRunningPods(workersOf, 2)
+	head := s.awaitRunningPods(headOf, 1)[0]
+	order := s.watchTerminations("ray.io/cluster=rayowned")
+	doomed := s.reclaimNodesOf(head, workers[0])
+	s.awaitGone(doomed)
+	order.requireOrder(s.t, workers[0], head)
+	s.requireOtherNodes(doomed, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
 	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
-	s.boughtInAll("rayowned", 3+2)
+	s.requireBought("rayowned", 3+2)
 }
 
 // rayCluster has its head among the workers, in a pool of its own name.
@@ -451,8 +451,8 @@ spec:
 `
 }
 
-func rayJobIsSuspended(s *jobStory) {
-	s.play(standin.NewKubeRay)
+func rayJobIsSuspended(s *jobSuite) {
+	s.runOperator(standin.NewKubeRay)
 	s.submit(`
 apiVersion: ray.io/v1
 kind: RayJob
@@ -467,21 +467,21 @@ spec:
     workerGroupSpecs:
     - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}") + `}
 `)
-	workers := s.whole("job=rayjob", 2)
-	s.becomes(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
-	doomed := s.reclaimUnder(workers[0])
-	s.noted("RayJob", "rayjob", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("RayJob", "rayjob", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole("job=rayjob", 2))
-	s.released(standin.RayJobs, "rayjob")
-	s.becomes(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	workers := s.awaitRunningPods("job=rayjob", 2)
+	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	doomed := s.reclaimNodesOf(workers[0])
+	s.awaitJobEvent("RayJob", "rayjob", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("RayJob", "rayjob", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("job=rayjob", 2))
+	s.awaitNotHeld(standin.RayJobs, "rayjob")
+	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
-	s.boughtInAll("rayjob", 2+1)
+	s.requireBought("rayjob", 2+1)
 }
 
-func volcanoJobIsAbortedAndResumed(s *jobStory) {
-	s.play(standin.NewVolcano)
+func volcanoJobIsAbortedAndResumed(s *jobSuite) {
+	s.runOperator(standin.NewVolcano)
 	s.submit(`
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -494,19 +494,19 @@ spec:
   - {name: worker, replicas: 2, template: ` + gpuTemplate("volcano") + `}
 `)
 	const pods = standin.LabelVolcanoJob + "=vc"
-	doomed := s.reclaimUnder(s.whole(pods, 2)[0])
-	s.noted("Job", "vc", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("Job", "vc", "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(pods, 2))
-	s.released(standin.VolcanoJobs, "vc")
-	s.becomes(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
+	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	s.awaitJobEvent("Job", "vc", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("Job", "vc", "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.awaitNotHeld(standin.VolcanoJobs, "vc")
+	s.awaitField(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
 	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
 	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
-	s.boughtInAll("volcano", 2+1)
+	s.requireBought("volcano", 2+1)
 }
 
-func annotatedPodsGoInOrder(s *jobStory) {
+func annotatedPodsGoInOrder(s *jobSuite) {
 	for _, name := range []string{"launcher", "host", "worker"} {
 		pod := rig.GPUPod("annotated-"+name, 1)
 		pod.Labels = map[string]string{"job": "annotated"}
@@ -515,33 +515,33 @@ func annotatedPodsGoInOrder(s *jobStory) {
 		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](3)
 		s.Submit(s.t, pod)
 	}
-	pods := s.whole("job=annotated", 3) // host, launcher, worker
-	order := s.watchDepartures("job=annotated")
-	doomed := s.reclaimUnder(pods...)
-	s.left(doomed)
-	order.inOrder(s.t, pods[2], pods[0], pods[1])
+	pods := s.awaitRunningPods("job=annotated", 3) // host, launcher, worker
+	order := s.watchTerminations("job=annotated")
+	doomed := s.reclaimNodesOf(pods...)
+	s.awaitGone(doomed)
+	order.requireOrder(s.t, pods[2], pods[0], pods[1])
 }
 
-func brokenJobIsDrainedLikeAnyPod(s *jobStory) {
-	s.play(standin.NewDLRover)
+func brokenJobIsDrainedLikeAnyPod(s *jobSuite) {
+	s.runOperator(standin.NewDLRover)
 	s.submit(`
 apiVersion: elastic.iml.github.io/v1alpha1
 kind: ElasticJob
 metadata: {name: broken}
 spec: {}
 `)
-	s.drainsInTime("broken", map[string]string{standin.LabelElasticJob: "broken", "elasticjob.dlrover/replica-type": "worker"})
+	checkDrainsInTime(s, "broken", map[string]string{standin.LabelElasticJob: "broken", "elasticjob.dlrover/replica-type": "worker"})
 }
 
-func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobStory) {
-	s.drainsInTime("unknown", map[string]string{
+func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobSuite) {
+	checkDrainsInTime(s, "unknown", map[string]string{
 		"training.kubeflow.org/operator-name": "pytorchjob-controller", "training.kubeflow.org/job-name": "unknown",
 		"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "0",
 	})
 }
 
-// drainsInTime says that a pod with the labels leaves its node and runs elsewhere.
-func (s *jobStory) drainsInTime(name string, labels map[string]string) {
+// checkDrainsInTime checks that a pod with the labels leaves its reclaiming node in time and runs elsewhere.
+func checkDrainsInTime(s *jobSuite, name string, labels map[string]string) {
 	s.t.Helper()
 	s.submit(`
 apiVersion: apps/v1
@@ -552,10 +552,10 @@ spec:
   selector: {matchLabels: {app: ` + name + `}}
   template: ` + strings.Replace(gpuTemplate(name, "metadata: {labels: "+flow(labels, "app", name)+"}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
 `)
-	doomed := s.reclaimUnder(s.whole("app="+name, 1)...)
-	s.left(doomed)
-	s.elsewhere(doomed, s.whole("app="+name, 1))
-	s.boughtInAll(name, 1+1)
+	doomed := s.reclaimNodesOf(s.awaitRunningPods("app="+name, 1)...)
+	s.awaitGone(doomed)
+	s.requireOtherNodes(doomed, s.awaitRunningPods("app="+name, 1))
+	s.requireBought(name, 1+1)
 }
 
 // flow writes a map and one pair more as YAML.

@@ -22,19 +22,19 @@ import (
 var elsewhere = corev1.NodeSelectorRequirement{Key: "gpu-spot.autoscaling/reclaiming", Operator: corev1.NodeSelectorOpDoesNotExist}
 
 func TestPodThatToleratesEverythingStaysOffANodeUnderReclaimWhereItAsksForThat(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
-	s.installPolicy()
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	installKeepOffPolicy(s)
 	autoscaler := s.RunAutoscaler(t)
 	first := rig.GPUPod("first", 1)
 	s.Submit(t, first)
-	s.running(first)
+	s.awaitRunning(first)
 	autoscaler.Kill() // or it would evict who comes, and buy for who cannot
-	node := s.nodeOfPod(first.Name)
+	node := nodeOfPod(s, first.Name)
 	node.Labels["gpu-spot.autoscaling/reclaiming"] = "true"
 	node.Spec.Unschedulable = true
 	_, err := s.Client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	s.remove(first)
+	s.deletePods(first)
 
 	stubborn, careful := rig.GPUPod("stubborn", 1), rig.GPUPod("careful", 1)
 	for _, pod := range []*corev1.Pod{stubborn, careful} {
@@ -47,20 +47,20 @@ func TestPodThatToleratesEverythingStaysOffANodeUnderReclaimWhereItAsksForThat(t
 		return pod != nil && len(pod.Status.Conditions) > 0 && pod.Status.Conditions[0].Reason == corev1.PodReasonUnschedulable, err
 	})
 	s.Submit(t, stubborn)
-	s.running(stubborn)
-	assert.Equal(t, node.Name, s.nodeOfPod(stubborn.Name).Name, "there is room, and without the policy it is taken")
+	s.awaitRunning(stubborn)
+	assert.Equal(t, node.Name, nodeOfPod(s, stubborn.Name).Name, "there is room, and without the policy it is taken")
 }
 
 func TestPolicyKeepsWhatAPodAskedForAndLeavesOthersAlone(t *testing.T) {
-	s := tell(t, world())
-	s.installPolicy()
+	s := newSuite(t, newWorld())
+	installKeepOffPolicy(s)
 	_, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "careful", Labels: map[string]string{keepOff: "true"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	inNamespace := rig.GPUPod("probe", 1)
 	inNamespace.Namespace = "careful"
-	s.policyChanges(inNamespace)
+	awaitPolicyInForce(s, inNamespace)
 	gpu := corev1.NodeSelectorRequirement{Key: "aliyun.accelerator/nvidia_name", Operator: corev1.NodeSelectorOpExists}
 	name := corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}
 	preferred := []corev1.PreferredSchedulingTerm{{Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{gpu}}}}
@@ -107,9 +107,9 @@ func TestPolicyKeepsWhatAPodAskedForAndLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// installPolicy applies the shipped manifest, in the API version that docs/install.md names for the cluster's Kubernetes,
+// installKeepOffPolicy applies the shipped manifest, in the API version that docs/install.md names for the cluster's Kubernetes,
 // and waits until the API server has taken notice of it for pods with the label.
-func (s *story) installPolicy() {
+func installKeepOffPolicy(s *suite) {
 	s.t.Helper()
 	manifest, err := os.ReadFile(filepath.Join("..", "..", keepOffInstall))
 	require.NoError(s.t, err)
@@ -125,12 +125,12 @@ func (s *story) installPolicy() {
 	require.NoError(s.t, s.Cluster.ApplyYAML(s.t.Context(), strings.NewReader(changed)))
 	labelled := rig.GPUPod("probe", 1)
 	labelled.Labels[keepOff] = "true"
-	s.policyChanges(labelled)
+	awaitPolicyInForce(s, labelled)
 }
 
-// policyChanges waits until the API server goes by the policy for pods like this one: each of its bindings may take a
+// awaitPolicyInForce waits until the API server goes by the policy for pods like this one: each of its bindings may take a
 // moment of its own.
-func (s *story) policyChanges(pod *corev1.Pod) {
+func awaitPolicyInForce(s *suite, pod *corev1.Pod) {
 	s.t.Helper()
 	rig.Eventually(s.t, time.Minute, "the admission policy is in force", func(ctx context.Context) (bool, error) {
 		got, err := s.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -42,8 +42,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: restorer
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: restorer}]
 `
 
-// as is a client of the user.
-func (s *jobStory) as(user string) dynamic.Interface {
+// clientOf is a client of the user.
+func clientOf(s *jobSuite, user string) dynamic.Interface {
 	s.t.Helper()
 	config := rest.CopyConfig(s.Cluster.AdminConfig())
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:authenticated"}}
@@ -55,7 +55,7 @@ func (s *jobStory) as(user string) dynamic.Interface {
 // TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing: it gives the cluster of a RayJob all labels and annotations of that, and
 // an owner who resumes one that is held does not take the marks off first.
 func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	operator, err := standin.NewKubeRay(s.Cluster.AdminConfig())
 	require.NoError(t, err)
 	require.NoError(t, operator.Install(t.Context(), s.Cluster))
@@ -73,16 +73,16 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 	ownedBy := func(version, kind string) string {
 		return `, ownerReferences: [{apiVersion: ` + version + `, kind: ` + kind + `, name: train, uid: "1", controller: true}]`
 	}
-	tenant := s.as("tenant")
-	assert.NoError(t, s.try(tenant, cluster("copy", ownedBy("ray.io/v1", "RayJob"))))
+	tenant := clientOf(s, "tenant")
+	assert.NoError(t, tryAttempt(s, tenant, cluster("copy", ownedBy("ray.io/v1", "RayJob"))))
 	const refused = "are set by the autoscaler alone"
-	assert.ErrorContains(t, s.try(tenant, cluster("free", "")), refused)
-	assert.ErrorContains(t, s.try(tenant, cluster("served", ownedBy("ray.io/v1", "RayService"))), refused)
-	assert.ErrorContains(t, s.try(tenant, cluster("forged", ownedBy("example.org/v1", "RayJob"))), refused)
+	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("free", "")), refused)
+	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("served", ownedBy("ray.io/v1", "RayService"))), refused)
+	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("forged", ownedBy("example.org/v1", "RayJob"))), refused)
 
 	s.submit(cluster("copy", ownedBy("ray.io/v1", "RayJob")).create)
 	change := func(metadata string) error {
-		return s.try(tenant, attempt{of: standin.RayClusters, namespace: metav1.NamespaceDefault, name: "copy", patch: `{metadata: {` + metadata + `}}`})
+		return tryAttempt(s, tenant, attempt{of: standin.RayClusters, namespace: metav1.NamespaceDefault, name: "copy", patch: `{metadata: {` + metadata + `}}`})
 	}
 	assert.NoError(t, change(`labels: {theirs: "1"}`))
 	assert.ErrorContains(t, change(`ownerReferences: null`), refused, "then they would count")
@@ -90,7 +90,7 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 }
 
 func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	operator, err := standin.NewETOperator(s.Cluster.AdminConfig())
 	require.NoError(t, err)
 	require.NoError(t, operator.Install(t.Context(), s.Cluster))
@@ -108,7 +108,7 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 		s.submit(plain)
 		held := strings.ReplaceAll(strings.ReplaceAll(manifest, "NAME", "held"), "MARKS", `labels: {theirs: "1"}`)
 		s.submit(held)
-		_, err := s.stolen().Resource(of).Namespace(metav1.NamespaceDefault).Patch(t.Context(), "held", types.MergePatchType, []byte(
+		_, err := stolenTokenClient(s.suite).Resource(of).Namespace(metav1.NamespaceDefault).Patch(t.Context(), "held", types.MergePatchType, []byte(
 			`{"metadata": {"labels": {"gpu-spot.autoscaling/held": "suspended"}, "annotations": {"gpu-spot.autoscaling/held-replicas": "2", "gpu-spot.autoscaling/held-reason": "reclaim"}}}`), metav1.PatchOptions{})
 		require.NoError(t, err, "the autoscaler sets them")
 
@@ -132,10 +132,10 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 			changes["added with the status"] = patch("plain", `labels: {gpu-spot.autoscaling/held: suspended}`, "status")
 		}
 		for what, a := range changes {
-			err := s.try(s.as("tenant"), a)
+			err := tryAttempt(s, clientOf(s, "tenant"), a)
 			assert.ErrorContains(t, err, "are set by the autoscaler alone, and by who may override", "%s: %s", of.Resource, what)
-			assert.NoError(t, s.try(s.as("restorer"), a), "%s: %s, by who may override", of.Resource, what)
-			assert.NoError(t, s.try(s.objects, a), "%s: %s, by the administrator", of.Resource, what)
+			assert.NoError(t, tryAttempt(s, clientOf(s, "restorer"), a), "%s: %s, by who may override", of.Resource, what)
+			assert.NoError(t, tryAttempt(s, s.objects, a), "%s: %s, by the administrator", of.Resource, what)
 		}
 		for what, a := range map[string]attempt{
 			"marks taken off":        patch("held", `labels: {gpu-spot.autoscaling/held: null}, annotations: {gpu-spot.autoscaling/held-replicas: null}`),
@@ -144,12 +144,12 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 			"a job without marks":    {of: of, namespace: metav1.NamespaceDefault, create: strings.ReplaceAll(strings.ReplaceAll(manifest, "NAME", "new"), "MARKS", `labels: {a: b}`)},
 			"a job without anything": {of: of, namespace: metav1.NamespaceDefault, create: strings.ReplaceAll(strings.ReplaceAll(manifest, "NAME", "new"), ", MARKS", ``)},
 		} {
-			assert.NoError(t, s.try(s.as("tenant"), a), "%s: %s", of.Resource, what)
+			assert.NoError(t, tryAttempt(s, clientOf(s, "tenant"), a), "%s: %s", of.Resource, what)
 		}
-		carried, err := s.job(t.Context(), of, "held")
+		carried, err := s.getObject(t.Context(), of, "held")
 		require.NoError(t, err)
 		carried.SetFinalizers([]string{"example.org/theirs"})
-		_, err = s.as("tenant").Resource(of).Namespace(metav1.NamespaceDefault).Update(t.Context(), carried, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = clientOf(s, "tenant").Resource(of).Namespace(metav1.NamespaceDefault).Update(t.Context(), carried, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		assert.NoError(t, err, "%s: an update that carries them along", of.Resource)
 	}
 }

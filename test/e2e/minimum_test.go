@@ -11,9 +11,9 @@ import (
 )
 
 func TestAPoolIsBoughtUpToItsMinimumWithoutAnyPod(t *testing.T) {
-	kept := pool("asg-1", 10)
+	kept := spotPool("asg-1", 10)
 	kept.Tags["gpu-spot.autoscaling/min-size"] = "2"
-	s := tell(t, world(kept))
+	s := newSuite(t, newWorld(kept))
 	s.RunAutoscaler(t, "--enforce-node-group-min-size")
 	living := func() int { return len(s.instances("asg-1")) }
 	s.eventually("there are two", func(context.Context) (bool, error) { return living() == 2, nil })

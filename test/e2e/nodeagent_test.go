@@ -30,18 +30,18 @@ const (
 )
 
 func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *testing.T) {
-	w := world(pool("asg-1", 10))
+	w := newWorld(spotPool("asg-1", 10))
 	w.RequireIMDSv2 = true
-	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
-	s := tell(t, w)
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything
+	s := newSuite(t, w)
 	s.InstallNodeAgent(t)
 	s.RunAutoscaler(t, "--reclaim-poll-interval=1h")
 	pods := gpuPods("train", 2)
 	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	s.GivePodAddress(t, pods[0], rig.PodAddress)
-	doomed := s.nodeOfPod(pods[0].Name)
+	doomed := nodeOfPod(s, pods[0].Name)
 	id := instanceOf(doomed)
 	agent := s.RunNodeAgent(t, doomed, id)
 	s.eventually("the agent says that there is no notice", func(ctx context.Context) (bool, error) {
@@ -94,26 +94,26 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 
 // A node is shared. Whoever runs on it reaches its agent, may know the names of all pods, and perhaps the ids of requests.
 func TestNodeAgentHearsNobodyButThePodThatWasAsked(t *testing.T) {
-	w := world(pool("asg-1", 10))
-	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
-	s := tell(t, w)
+	w := newWorld(spotPool("asg-1", 10))
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything
+	s := newSuite(t, w)
 	s.InstallNodeAgent(t)
 	s.RunAutoscaler(t, "--reclaim-poll-interval=1s")
 	pods := gpuPods("train", 1)
 	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
-	s.running(pods...)
-	node := s.nodeOfPod(pods[0].Name)
-	foreign := s.neighbour(pods[0].Name, node.Name)
+	s.awaitRunning(pods...)
+	node := nodeOfPod(s, pods[0].Name)
+	foreign := runOtherPodOn(s, pods[0].Name, node.Name)
 	const own, others = "127.1.0.1", "127.1.0.2"
 	s.GivePodAddress(t, pods[0], own)
 	s.GivePodAddress(t, foreign, others)
 	agent := s.RunNodeAgent(t, node, instanceOf(node))
 	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
-	js := &jobStory{story: s}
+	js := &jobSuite{suite: s}
 	pod, err := s.pod(t.Context(), pods[0].Name)
 	require.NoError(t, err)
-	id := js.asks([]corev1.Pod{*pod})
+	id := awaitCheckpointRequest(js, []corev1.Pod{*pod})
 
 	byName, byID := fmt.Sprintf(`{"namespace": "default", "pod": %q}`, pod.Name), fmt.Sprintf(`{"id": %q}`, id)
 	for range 300 { // a flood of what is forged
@@ -125,23 +125,23 @@ func TestNodeAgentHearsNobodyButThePodThatWasAsked(t *testing.T) {
 			}
 		}
 	}
-	s.writeAsAgent(agent, fmt.Sprintf("%[1]s@%[2]s,%[1]s@host,default/%[3]s@%[4]d@%[2]s,%[1]s,default/%[3]s@%[4]d", id, others, pod.Name, time.Now().Unix()+60))
+	writeAsAgent(s, agent, fmt.Sprintf("%[1]s@%[2]s,%[1]s@host,default/%[3]s@%[4]d@%[2]s,%[1]s,default/%[3]s@%[4]d", id, others, pod.Name, time.Now().Unix()+60))
 	rig.Always(t, 5*time.Second, "nobody was heard", func(ctx context.Context) (bool, error) {
-		return js.remain(ctx, *pod)
+		return podsRemain(ctx, js, *pod)
 	})
 	s.eventually("the pod is heard at once, whatever the others say", func(ctx context.Context) (bool, error) {
 		status, err := agent.SayFrom(ctx, own, byID)
 		return status == http.StatusNoContent, err
 	})
-	s.told("SpotCheckpointAcknowledged", id)
+	s.awaitEvent("SpotCheckpointAcknowledged", id)
 	s.eventually("the pod is gone, long before it would be without a word", func(ctx context.Context) (bool, error) {
-		remains, err := js.remain(ctx, *pod)
+		remains, err := podsRemain(ctx, js, *pod)
 		return !remains, err
 	})
 }
 
-// neighbour runs a pod of another namespace on the Node.
-func (s *story) neighbour(name, node string) *corev1.Pod {
+// runOtherPodOn runs a pod of another namespace on the Node.
+func runOtherPodOn(s *suite, name, node string) *corev1.Pod {
 	s.t.Helper()
 	const namespace = metav1.NamespacePublic
 	pod, err := s.Client.CoreV1().Pods(namespace).Create(s.t.Context(), &corev1.Pod{
@@ -156,8 +156,8 @@ func (s *story) neighbour(name, node string) *corev1.Pod {
 	return pod
 }
 
-// writeAsAgent writes acknowledgements on the Node with the agent's token, as whoever has taken it would.
-func (s *story) writeAsAgent(agent *rig.NodeAgent, acknowledgements string) {
+// writeAsAgent writes acknowledgements on the Node with the agent's token, as an attacker who stole it would.
+func writeAsAgent(s *suite, agent *rig.NodeAgent, acknowledgements string) {
 	s.t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", agent.Kubeconfig)
 	require.NoError(s.t, err)
@@ -169,13 +169,13 @@ func (s *story) writeAsAgent(agent *rig.NodeAgent, acknowledgements string) {
 }
 
 func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.InstallNodeAgent(t)
 	s.RunAutoscaler(t)
 	pods := gpuPods("train", 2)
 	s.Submit(t, pods...)
-	s.running(pods...)
-	own, other := s.nodeOfPod(pods[0].Name), s.nodeOfPod(pods[1].Name)
+	s.awaitRunning(pods...)
+	own, other := nodeOfPod(s, pods[0].Name), nodeOfPod(s, pods[1].Name)
 	agent := s.RunNodeAgent(t, own, instanceOf(own))
 	unbound, err := s.Cluster.ServiceAccountKubeconfig(t.Context(), rig.Namespace, agent.Pod.Spec.ServiceAccountName)
 	require.NoError(t, err)
@@ -220,14 +220,14 @@ func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing
 }
 
 func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAwayAndTakesItBack(t *testing.T) {
-	s := tellWith(t, rig.Options{World: world(pool("asg-1", 10)), OwnCluster: true})
+	s := newSuiteWith(t, rig.Options{World: newWorld(spotPool("asg-1", 10)), OwnCluster: true})
 	s.InstallNodeAgent(t)
 	autoscaler := s.RunAutoscaler(t)
 	pods := gpuPods("train", 1)
 	s.Submit(t, pods...)
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	autoscaler.Kill()
-	node := s.nodeOfPod(pods[0].Name)
+	node := nodeOfPod(s, pods[0].Name)
 	id := instanceOf(node)
 	agent := s.RunNodeAgent(t, node, id)
 	s.eventually("the agent has started", func(ctx context.Context) (bool, error) {
@@ -256,7 +256,7 @@ func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAwayAndTakesItBack(t *tes
 }
 
 // nodeOfPod is where the pod runs.
-func (s *story) nodeOfPod(name string) *corev1.Node {
+func nodeOfPod(s *suite, name string) *corev1.Node {
 	s.t.Helper()
 	pod, err := s.pod(s.t.Context(), name)
 	require.NoError(s.t, err)

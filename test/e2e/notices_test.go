@@ -28,11 +28,11 @@ import (
 const noticeOfPush = "gpu-spot.autoscaling/notice-push"
 
 func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
-	door := s.door()
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	door := newNoticeEndpoint(s)
 	flags := append(door.flags, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
 	a := s.RunAutoscaler(t, flags...)
-	doomed := s.oneNode()
+	doomed := buyOneNode(s)
 
 	s.eventually("the endpoint is open", func(ctx context.Context) (bool, error) {
 		status, err := door.push(ctx, "wrong", interruption(doomed))
@@ -65,26 +65,26 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, node)
 	assert.Contains(t, node.Annotations, noticeOfPush, "it stood there before the answer")
-	s.heardFrom(doomed, "push")
+	awaitMarkFrom(s, doomed, "push")
 	metrics, err := a.Metrics(t.Context())
 	require.NoError(t, err)
 	for outcome, want := range map[string]float64{"accepted": 1, "unknown": 2, "foreign": 1, "stale": 1, "other": 1, "malformed": 1} {
 		assert.Equal(t, want, counter(metrics["gpu_spot_reclaim_pushed_events_total"], outcome), outcome)
 	}
 	assert.EqualValues(t, 1, counter(metrics["gpu_spot_reclaim_push_signatures_total"], "wrong"))
-	runs, err := s.runs(t.Context(), "train")
+	runs, err := podRuns(t.Context(), s, "train")
 	require.NoError(t, err)
 	assert.True(t, runs, "nothing has confirmed it")
 	require.NoError(t, s.Cloud.Reclaim(doomed))
-	s.emptied(doomed)
+	awaitEmptyNode(s, doomed)
 }
 
 func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	flags := []string{"--reclaim-notice-period=2m", "--reclaim-poll-interval=1h", "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler"}
 	leader := s.RunAutoscaler(t, flags...)
-	doomed := s.oneNode()
-	door := s.door()
+	doomed := buyOneNode(s)
+	door := newNoticeEndpoint(s)
 	s.RunAutoscaler(t, append(flags, door.flags...)...)
 	s.eventually("the other is there", func(ctx context.Context) (bool, error) {
 		status, err := door.push(ctx, "wrong", interruption(doomed))
@@ -99,25 +99,25 @@ func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
 	require.NotNil(t, node)
 	assert.Contains(t, node.Annotations, noticeOfPush)
 	assert.False(t, marked(node), "nobody leads")
-	s.heardFrom(doomed, "push") // when the lease has run out
+	awaitMarkFrom(s, doomed, "push") // when the lease has run out
 }
 
 func TestNodeConditionMarksTheNode(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
-	doomed := s.oneNode()
-	s.expire(doomed, corev1.ConditionTrue)
-	s.heardFrom(doomed, "condition")
-	s.emptied(doomed)
+	doomed := buyOneNode(s)
+	setExpiringCondition(s, doomed, corev1.ConditionTrue)
+	awaitMarkFrom(s, doomed, "condition")
+	awaitEmptyNode(s, doomed)
 }
 
 func TestAgentsAnnotationMarksTheNodeAndThePollConfirmsIt(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	a := s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=2s")
-	doomed := s.oneNode()
+	doomed := buyOneNode(s)
 	deadline := time.Now().Add(35 * time.Second).UTC().Truncate(time.Second)
-	s.annotate(doomed, noticeOfAgent, deadline.Format(time.RFC3339))
-	s.heardFrom(doomed, "node-agent")
+	annotateNode(s, doomed, noticeOfAgent, deadline.Format(time.RFC3339))
+	awaitMarkFrom(s, doomed, "node-agent")
 	require.NoError(t, s.Cloud.Reclaim(doomed))
 	s.eventually("the poll confirms", func(ctx context.Context) (bool, error) {
 		metrics, err := a.Metrics(ctx)
@@ -128,51 +128,51 @@ func TestAgentsAnnotationMarksTheNodeAndThePollConfirmsIt(t *testing.T) {
 	require.NotNil(t, node)
 	assert.Equal(t, deadline.Format(time.RFC3339), node.Annotations["gpu-spot.autoscaling/reclaim-deadline"], "what was stated stands")
 	assert.Equal(t, "node-agent", node.Annotations["gpu-spot.autoscaling/reclaim-source"])
-	s.emptied(doomed)
+	awaitEmptyNode(s, doomed)
 }
 
 func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {
 	for name, tc := range map[string]struct {
-		speak, giveUp func(s *story, id string)
+		speak, giveUp func(s *suite, id string)
 		source        string
 	}{
 		"the cloud": {
-			func(s *story, id string) { require.NoError(s.t, s.Cloud.Reclaim(id)) },
-			func(s *story, id string) { require.NoError(s.t, s.Cloud.Withdraw(id)) },
+			func(s *suite, id string) { require.NoError(s.t, s.Cloud.Reclaim(id)) },
+			func(s *suite, id string) { require.NoError(s.t, s.Cloud.Withdraw(id)) },
 			"ecs-poll",
 		},
 		"the condition": {
-			func(s *story, id string) { s.expire(id, corev1.ConditionTrue) },
-			func(s *story, id string) { s.expire(id, corev1.ConditionFalse) },
+			func(s *suite, id string) { setExpiringCondition(s, id, corev1.ConditionTrue) },
+			func(s *suite, id string) { setExpiringCondition(s, id, corev1.ConditionFalse) },
 			"condition",
 		},
 		"the agent": {
-			func(s *story, id string) {
-				s.annotate(id, noticeOfAgent, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339))
+			func(s *suite, id string) {
+				annotateNode(s, id, noticeOfAgent, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339))
 			},
-			func(s *story, id string) { s.annotate(id, noticeOfAgent, nil) },
+			func(s *suite, id string) { annotateNode(s, id, noticeOfAgent, nil) },
 			"node-agent",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := world(single("asg-1", 1))
+			w := newWorld(singleOfferingPool("asg-1", 1))
 			w.NoticePeriod = metav1.Duration{Duration: 5 * time.Minute}
-			s := tell(t, w)
+			s := newSuite(t, w)
 			s.RunAutoscaler(t, "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=10m")
-			spared := s.oneNode()
+			spared := buyOneNode(s)
 			before, err := s.node(t.Context(), spared)
 			require.NoError(t, err)
 			tc.speak(s, spared)
-			s.heardFrom(spared, tc.source)
+			awaitMarkFrom(s, spared, tc.source)
 			tc.giveUp(s, spared)
 			s.eventually("the Node is as it was", func(ctx context.Context) (bool, error) {
 				node, err := s.node(ctx, spared)
 				return node != nil && untouched(node, before), err
 			})
-			s.told("SpotReclaimCancelled", spared)
+			s.awaitEvent("SpotReclaimCancelled", spared)
 			pod := rig.GPUPod("next", 1)
 			s.Submit(t, pod)
-			s.running(pod)
+			s.awaitRunning(pod)
 			assert.Len(t, s.instances("asg-1"), 1, "it takes pods again")
 		})
 	}
@@ -190,19 +190,19 @@ func untouched(node, before *corev1.Node) bool {
 	return !labelled && !node.Spec.Unschedulable && sameTaints
 }
 
-// oneNode has a Node bought for a pod, and returns its instance.
-func (s *story) oneNode() (instanceID string) {
+// buyOneNode submits a pod, waits for its Node, and returns the ID of the instance.
+func buyOneNode(s *suite) (instanceID string) {
 	s.t.Helper()
 	pod := rig.GPUPod("train", 1)
 	s.Submit(s.t, pod)
-	s.running(pod)
+	s.awaitRunning(pod)
 	instances := s.instances("asg-1")
 	require.Len(s.t, instances, 1)
 	return instances[0].ID
 }
 
-// heardFrom waits until the Node of the instance is marked, and checks whose word that was.
-func (s *story) heardFrom(instanceID, source string) {
+// awaitMarkFrom waits until the Node of the instance is marked, and checks from which source the notice was.
+func awaitMarkFrom(s *suite, instanceID, source string) {
 	s.t.Helper()
 	s.eventually("the Node of "+instanceID+" is marked", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, instanceID)
@@ -212,11 +212,11 @@ func (s *story) heardFrom(instanceID, source string) {
 		assert.Equal(s.t, source, node.Annotations["gpu-spot.autoscaling/reclaim-source"])
 		return true, nil
 	})
-	s.told("SpotReclaimNotice", instanceID, source)
+	s.awaitEvent("SpotReclaimNotice", instanceID, source)
 }
 
-// emptied waits until no pod is on the Node of the instance.
-func (s *story) emptied(instanceID string) {
+// awaitEmptyNode waits until no pod is on the Node of the instance.
+func awaitEmptyNode(s *suite, instanceID string) {
 	s.t.Helper()
 	s.eventually("the Node of "+instanceID+" is empty", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, instanceID)
@@ -228,8 +228,8 @@ func (s *story) emptied(instanceID string) {
 	})
 }
 
-// annotate writes on the Node of the instance; nil takes off.
-func (s *story) annotate(instanceID, key string, value any) {
+// annotateNode sets an annotation of the Node of the instance; nil removes it.
+func annotateNode(s *suite, instanceID, key string, value any) {
 	s.t.Helper()
 	node, err := s.node(s.t.Context(), instanceID)
 	require.NoError(s.t, err)
@@ -243,8 +243,8 @@ func (s *story) annotate(instanceID, key string, value any) {
 	require.NoError(s.t, err)
 }
 
-// expire is what ACK's node-problem-detector says of the Node.
-func (s *story) expire(instanceID string, status corev1.ConditionStatus) {
+// setExpiringCondition sets the condition that ACK's node-problem-detector sets for a notice.
+func setExpiringCondition(s *suite, instanceID string, status corev1.ConditionStatus) {
 	s.t.Helper()
 	node, err := s.node(s.t.Context(), instanceID)
 	require.NoError(s.t, err)
@@ -256,15 +256,15 @@ func (s *story) expire(instanceID string, status corev1.ConditionStatus) {
 	require.NoError(s.t, err)
 }
 
-// door is an endpoint for notices, and its key.
-type door struct {
+// noticeEndpoint is an endpoint for notices, and its key.
+type noticeEndpoint struct {
 	url, token string
 	flags      []string
 	client     *http.Client
 }
 
-// door chooses an address, a token and a certificate.
-func (s *story) door() *door {
+// newNoticeEndpoint chooses an address, a token and a certificate.
+func newNoticeEndpoint(s *suite) *noticeEndpoint {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(s.t, err)
@@ -273,7 +273,7 @@ func (s *story) door() *door {
 
 	certificate, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	require.NoError(s.t, err)
-	d := &door{url: "https://" + address + "/v1/notices", token: "open sesame"}
+	d := &noticeEndpoint{url: "https://" + address + "/v1/notices", token: "open sesame"}
 	dir := s.t.TempDir()
 	for file, content := range map[string][]byte{"cert": certificate, "key": key, "token": []byte(d.token + "\n")} {
 		require.NoError(s.t, os.WriteFile(filepath.Join(dir, file), content, 0o600))
@@ -291,7 +291,7 @@ func (s *story) door() *door {
 }
 
 // push returns the status of the answer. Headers are names and values in turn.
-func (d *door) push(ctx context.Context, token, body string, headers ...string) (int, error) {
+func (d *noticeEndpoint) push(ctx context.Context, token, body string, headers ...string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url, strings.NewReader(body))
 	if err != nil {
 		return 0, err

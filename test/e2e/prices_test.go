@@ -12,33 +12,33 @@ import (
 )
 
 func TestNothingIsBoughtUnderACapWhileItsPriceIsStale(t *testing.T) {
-	capped := pool("asg-1", 10)
+	capped := spotPool("asg-1", 10)
 	capped.Tags["gpu-spot.autoscaling/price-cap"] = "9" // above every price there is
-	s := tell(t, world(capped))
+	s := newSuite(t, newWorld(capped))
 	s.RunAutoscaler(t, "--price-refresh-interval=2s", "--price-max-age=8s")
 	first := gpuPods("first", 1)
 	s.Submit(t, first...)
-	s.running(first...)
+	s.awaitRunning(first...)
 
-	s.fault(alisim.Fault{Action: "DescribeSpotPriceHistory", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403})
-	s.told("SpotPoolProblem", "stale_price", a10+" in "+zoneB, "--price-max-age")
+	s.injectFault(alisim.Fault{Action: "DescribeSpotPriceHistory", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403})
+	s.awaitEvent("SpotPoolProblem", "stale_price", a10+" in "+zoneB, "--price-max-age")
 	second := gpuPods("second", 1)
 	s.Submit(t, second...)
 	rig.Always(t, 10*time.Second, "nothing is bought", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 1, nil })
 
 	s.Cloud.ClearFaults()
-	s.running(second...)
+	s.awaitRunning(second...)
 }
 
 func TestAnOnDemandPoolIsBoughtOfAtItsOwnPrice(t *testing.T) {
-	onDemand := single("asg-1", 10)
+	onDemand := singleOfferingPool("asg-1", 10)
 	onDemand.SpotStrategy = alisim.NoSpot
-	s := tell(t, world(onDemand))
+	s := newSuite(t, newWorld(onDemand))
 	s.RunAutoscaler(t)
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.running(pod)
-	s.told("SpotPurchaseRequested", "on-demand")
+	s.awaitRunning(pod)
+	s.awaitEvent("SpotPurchaseRequested", "on-demand")
 	assert.NotEmpty(t, s.requests("DescribePrice"))
 	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
 }

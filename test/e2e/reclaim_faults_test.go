@@ -22,7 +22,7 @@ import (
 	"gpu-spot-autoscaler/test/standin"
 )
 
-// awaiting is a pod of the job that is not evicted before the job's word.
+// awaiting returns a pod of the job that is not evicted before the job acknowledges the request.
 func awaiting(job string) *corev1.Pod {
 	pod := member(job, "worker")
 	pod.Name = job
@@ -32,22 +32,22 @@ func awaiting(job string) *corev1.Pod {
 
 func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
 	const away = 30 * time.Second
-	w := world(jobPool("train"))
+	w := newWorld(jobPool("train"))
 	w.NoticePeriod = metav1.Duration{Duration: 3 * time.Minute}
-	// Nodes cannot tell of themselves either while the API server is away, which is another story.
-	s := &jobStory{story: tellWith(t, rig.Options{World: w, NodeGracePeriod: 2 * time.Minute})}
+	// Heartbeats of Nodes fail too while the API server is away, which is not what this test is about.
+	s := &jobSuite{suite: newSuiteWith(t, rig.Options{World: w, NodeGracePeriod: 2 * time.Minute})}
 	flags := []string{"--leader-elect=true", "--reclaim-notice-period=3m", "--reclaim-poll-interval=1s"}
 	container := []string{"POD_NAME=gpu-spot-autoscaler-0"}
 	leader, err := s.StartAutoscaler(t.Context(), container, flags...)
 	require.NoError(t, err)
 	t.Cleanup(leader.Kill)
-	s.keep(3, awaiting("train"))
-	pods := s.whole("job=train", 3)
-	first, second := instanceOf(s.nodeOfPod(pods[0].Name)), instanceOf(s.nodeOfPod(pods[1].Name))
+	createDeployment(s.suite, 3, awaiting("train"))
+	pods := s.awaitRunningPods("job=train", 3)
+	first, second := instanceOf(nodeOfPod(s.suite, pods[0].Name)), instanceOf(nodeOfPod(s.suite, pods[1].Name))
 
-	early := s.reclaimUnder(pods[0])
-	request := s.asks(pods)
-	s.eventually("a replacement is asked for", func(context.Context) (bool, error) { return s.boughtSoFar("train") == 4, nil })
+	early := s.reclaimNodesOf(pods[0])
+	request := awaitCheckpointRequest(s, pods)
+	s.eventually("a replacement is asked for", func(context.Context) (bool, error) { return boughtOfPool(s, "train") == 4, nil })
 	require.NoError(t, s.Cluster.KillAPIServer(t.Context()))
 	gone := time.Now()
 	require.NoError(t, s.Cloud.Reclaim(second))
@@ -65,21 +65,21 @@ func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
 		pod, err := s.pod(ctx, pods[1].Name)
 		return pod != nil && pod.Annotations["gpu-spot.autoscaling/reclaim-instance"] == second, err
 	})
-	assert.Equal(t, request, s.asks(pods), "the request is still open")
-	s.onlyMarked(first, second)
-	s.say(pods[2], request)
-	s.left(doomed{pods: pods[:2], deadline: early.deadline})
-	now := s.whole("job=train", 3)
-	s.elsewhere(doomed{pods: pods[:2]}, now)
-	remains, err := s.remain(t.Context(), pods[2])
+	assert.Equal(t, request, awaitCheckpointRequest(s, pods), "the request is still open")
+	requireOnlyMarked(s.suite, first, second)
+	acknowledge(s, pods[2], request)
+	s.awaitGone(reclaimedPods{pods: pods[:2], deadline: early.deadline})
+	now := s.awaitRunningPods("job=train", 3)
+	s.requireOtherNodes(reclaimedPods{pods: pods[:2]}, now)
+	remains, err := podsRemain(t.Context(), s, pods[2])
 	require.NoError(t, err)
 	assert.True(t, remains, "the pod whose node lives")
-	s.onlyMarked(first, second)
-	s.boughtInAll("train", 3+2)
+	requireOnlyMarked(s.suite, first, second)
+	s.requireBought("train", 3+2)
 }
 
-// onlyMarked waits until the Nodes of the instances are marked, or gone, and fails where a reclaim has to do with any other.
-func (s *story) onlyMarked(instances ...string) {
+// requireOnlyMarked waits until the Nodes of the instances are marked, or gone, and fails where a reclaim has to do with any other.
+func requireOnlyMarked(s *suite, instances ...string) {
 	s.t.Helper()
 	s.eventually("the doomed Nodes are marked", func(ctx context.Context) (bool, error) {
 		nodes, err := s.nodes(ctx)
@@ -118,10 +118,10 @@ func traces(node *corev1.Node) (found []string) {
 
 // TestNodesThatOthersChangeDuringAReclaim has others than the autoscaler at its Nodes.
 func TestNodesThatOthersChangeDuringAReclaim(t *testing.T) {
-	s := tellOfJobs(t, "renamed", "meddled")
+	s := newJobSuite(t, "renamed", "meddled")
 	t.Run("parts", func(t *testing.T) {
-		t.Run("a Node that comes back under another name is doomed still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.in(t)) })
-		t.Run("people cordon and untaint", func(t *testing.T) { peopleCordonAndUntaint(s.in(t)) })
+		t.Run("a Node that comes back under another name is doomed still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.subtest(t)) })
+		t.Run("people cordon and untaint", func(t *testing.T) { peopleCordonAndUntaint(s.subtest(t)) })
 	})
 	s.eventually("no reclaim is under way", func(ctx context.Context) (bool, error) {
 		metrics, err := s.autoscaler.Metrics(ctx)
@@ -130,41 +130,41 @@ func TestNodesThatOthersChangeDuringAReclaim(t *testing.T) {
 	})
 }
 
-func nodeComesBackUnderAnotherName(s *jobStory) {
-	s.keep(1, awaiting("renamed"))
-	pods := s.whole("job=renamed", 1)
-	early := s.reclaimUnder(pods...)
-	s.asks(pods)
-	was := s.nodeOfPod(pods[0].Name)
+func nodeComesBackUnderAnotherName(s *jobSuite) {
+	createDeployment(s.suite, 1, awaiting("renamed"))
+	pods := s.awaitRunningPods("job=renamed", 1)
+	early := s.reclaimNodesOf(pods...)
+	awaitCheckpointRequest(s, pods)
+	was := nodeOfPod(s.suite, pods[0].Name)
 	require.True(s.t, marked(was))
 	instance := instanceOf(was)
 
 	require.NoError(s.t, s.Client.CoreV1().Nodes().Delete(s.t.Context(), was.Name, metav1.DeleteOptions{}))
-	is := s.register("renamed", was)
-	late := awaiting("late") // whoever put it there
+	is := registerNode(s, "renamed", was)
+	late := awaiting("late") // whichever controller made it
 	late.Spec.NodeName, late.Spec.NodeSelector = is.Name, nil
 	s.Submit(s.t, late)
-	s.remove(&pods[0]) // as the pod garbage collector does, in about a minute
+	s.deletePods(&pods[0]) // as the pod garbage collector does, in about a minute
 	s.eventually("the Node is marked under its new name", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, instance)
 		return node != nil && node.Name == is.Name && marked(node) &&
 			node.Annotations[api.AnnotationReclaimDeadline] == was.Annotations[api.AnnotationReclaimDeadline], err
 	})
-	last := s.whole("job=late", 1)
-	s.say(last[0], s.asks(last))
-	s.left(doomed{pods: last, deadline: early.deadline})
-	now := s.whole("job=renamed", 1)
+	last := s.awaitRunningPods("job=late", 1)
+	acknowledge(s, last[0], awaitCheckpointRequest(s, last))
+	s.awaitGone(reclaimedPods{pods: last, deadline: early.deadline})
+	now := s.awaitRunningPods("job=renamed", 1)
 	assert.NotContains(s.t, []string{was.Name, is.Name}, now[0].Spec.NodeName)
 	s.eventually("the Node goes with its instance", func(ctx context.Context) (bool, error) {
 		node, err := s.node(ctx, instance)
 		return node == nil, err
 	})
-	s.boughtInAll("renamed", 1+1)
-	s.whole("job=renamed", 1)
+	s.requireBought("renamed", 1+1)
+	s.awaitRunningPods("job=renamed", 1)
 }
 
-// register makes a Node of the machine of another one, as a kubelet does that finds none of its name.
-func (s *jobStory) register(name string, machine *corev1.Node) *corev1.Node {
+// registerNode makes a Node of the machine of another one, as a kubelet does that finds none of its name.
+func registerNode(s *jobSuite, name string, machine *corev1.Node) *corev1.Node {
 	s.t.Helper()
 	node := cluster.NewFakeNode(name, machine.Status.Capacity)
 	labels := maps.Clone(machine.Labels)
@@ -176,14 +176,14 @@ func (s *jobStory) register(name string, machine *corev1.Node) *corev1.Node {
 	return node
 }
 
-func peopleCordonAndUntaint(s *jobStory) {
-	s.keep(2, awaiting("meddled"))
-	pods := s.whole("job=meddled", 2)
-	cordoned, other := s.nodeOfPod(pods[0].Name), s.nodeOfPod(pods[1].Name)
-	s.patchNode(cordoned.Name, `{"spec": {"unschedulable": true}}`)
-	s.reclaimUnder(pods...)
-	s.asks(pods)
-	s.patchNode(other.Name, `{"spec": {"unschedulable": null, "taints": null}, "metadata": {"labels": {"gpu-spot.autoscaling/reclaiming": null}}}`)
+func peopleCordonAndUntaint(s *jobSuite) {
+	createDeployment(s.suite, 2, awaiting("meddled"))
+	pods := s.awaitRunningPods("job=meddled", 2)
+	cordoned, other := nodeOfPod(s.suite, pods[0].Name), nodeOfPod(s.suite, pods[1].Name)
+	patchNode(s.suite, cordoned.Name, `{"spec": {"unschedulable": true}}`)
+	s.reclaimNodesOf(pods...)
+	awaitCheckpointRequest(s, pods)
+	patchNode(s.suite, other.Name, `{"spec": {"unschedulable": null, "taints": null}, "metadata": {"labels": {"gpu-spot.autoscaling/reclaiming": null}}}`)
 	for _, node := range []*corev1.Node{cordoned, other} {
 		s.eventually(node.Name+" is marked", func(ctx context.Context) (bool, error) {
 			now, err := s.node(ctx, instanceOf(node))
@@ -208,19 +208,19 @@ func peopleCordonAndUntaint(s *jobStory) {
 		}
 		return true, nil
 	})
-	remain, err := s.remain(s.t.Context(), pods...)
+	remain, err := podsRemain(s.t.Context(), s, pods...)
 	require.NoError(s.t, err)
 	assert.True(s.t, remain, "and never left")
 }
 
 // patchNode changes a Node as a person would.
-func (s *story) patchNode(name, patch string) {
+func patchNode(s *suite, name, patch string) {
 	s.t.Helper()
 	_, err := s.Client.CoreV1().Nodes().Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 
-// keepHeld is a policy under which nobody can take the label of a held TrainingJob off.
+// keepHeld is an admission policy that refuses to take the label off a held TrainingJob.
 const keepHeld = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -242,12 +242,12 @@ spec: {policyName: keep-held, validationActions: [Deny]}
 // A leader is killed when the job is suspended, another when it has bought what the job needs, and a third when it has
 // resumed the job, but could not yet take the marks off it.
 func TestJobRecoversOnceWhereLeadersAreKilled(t *testing.T) {
-	w := world()
+	w := newWorld()
 	w.ActivityDelay = metav1.Duration{Duration: 8 * time.Second} // a purchase is under way when the next leader looks
-	s := tellOfJobsAlone(t, w, "mourned")
-	lead := func() { s.lead("--scale-down-unneeded-time=10m") }
+	s := newJobSuiteWithoutAutoscaler(t, w, "mourned")
+	lead := func() { s.runLeader("--scale-down-unneeded-time=10m") }
 	lead()
-	s.play(standin.NewETOperator)
+	s.runOperator(standin.NewETOperator)
 	s.submit(keepHeld)
 	s.submit(fmt.Sprintf(`
 apiVersion: kai.alibabacloud.com/v1alpha1
@@ -261,27 +261,27 @@ spec:
     worker: {replicas: 4, minReplicas: 3, maxReplicas: 4, restartPolicy: Always, template: %s}
 `, systemTemplate("horovodrun -np 4 --min-np 3 --max-np 4 --host-discovery-script /etc/edl/discover_hosts.sh python train.py"), gpuTemplate("mourned")))
 	const workersOf = "training-job-name=mourned,training-job-role=worker"
-	workers := s.whole(workersOf, 4)
-	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Running")
+	workers := s.awaitRunningPods(workersOf, 4)
+	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Running")
 
-	s.room("mourned", 2) // so that the leader does not live to see it resumed
-	doomed := s.reclaimUnder(workers[:2]...)
-	s.noted("TrainingJob", "mourned", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Suspended")
+	setPoolMaximum(s, "mourned", 2) // so that the leader does not live to see it resumed
+	doomed := s.reclaimNodesOf(workers[:2]...)
+	s.awaitJobEvent("TrainingJob", "mourned", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Suspended")
 	s.autoscaler.Kill()
-	s.boughtInAll("mourned", 4)
+	s.requireBought("mourned", 4)
 
-	s.room("mourned", 4)
+	setPoolMaximum(s, "mourned", 4)
 	lead()
-	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return s.boughtSoFar("mourned") > 4, nil })
+	s.eventually("the purchase is asked for", func(context.Context) (bool, error) { return boughtOfPool(s, "mourned") > 4, nil })
 	s.autoscaler.Kill()
 
 	lead()
-	again := s.whole(workersOf, 4)
-	s.elsewhere(doomed, again)
-	s.becomes(standin.TrainingJobs, "mourned", "status.phase", "Running")
-	job, err := s.job(t.Context(), standin.TrainingJobs, "mourned")
+	again := s.awaitRunningPods(workersOf, 4)
+	s.requireOtherNodes(doomed, again)
+	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Running")
+	job, err := s.getObject(t.Context(), standin.TrainingJobs, "mourned")
 	require.NoError(t, err)
 	require.Equal(t, jobs.HeldSuspended, job.GetLabels()[labelHeld], "the marks are what the next leader goes by")
 	s.autoscaler.Kill()
@@ -290,13 +290,13 @@ spec:
 	require.NoError(t, policies.ValidatingAdmissionPolicies().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))
 
 	lead()
-	s.released(standin.TrainingJobs, "mourned")
-	remain, err := s.remain(t.Context(), again...)
+	s.awaitNotHeld(standin.TrainingJobs, "mourned")
+	remain, err := podsRemain(t.Context(), s, again...)
 	require.NoError(t, err)
 	assert.True(t, remain, "no worker was started twice")
-	s.noted("TrainingJob", "mourned", "SpotJobResumed", 1)
-	assert.Equal(t, 1, s.count("TrainingJob", "mourned", "SpotJobResumed"))
-	assert.Equal(t, 1, s.count("TrainingJob", "mourned", "SpotJobSuspended"))
+	s.awaitJobEvent("TrainingJob", "mourned", "SpotJobResumed", 1)
+	assert.Equal(t, 1, countEvents(s, "TrainingJob", "mourned", "SpotJobResumed"))
+	assert.Equal(t, 1, countEvents(s, "TrainingJob", "mourned", "SpotJobSuspended"))
 	assert.EqualValues(t, 0, s.field(standin.TrainingJobs, "mourned", "status.restartCount"))
-	s.boughtInAll("mourned", 4+2)
+	s.requireBought("mourned", 4+2)
 }

@@ -19,13 +19,13 @@ import (
 )
 
 func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
-	s.deploy("train", 2)
+	deployGPUPods(s, "train", 2)
 	var pods []corev1.Pod
 	s.eventually("both replicas run", func(ctx context.Context) (bool, error) {
 		var err error
-		pods, err = s.replicas(ctx, "train")
+		pods, err = runningReplicas(ctx, s, "train")
 		return len(pods) == 2, err
 	})
 	doomed := s.instances("asg-1")[0].ID
@@ -45,7 +45,7 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 	})
 	assert.True(t, time.Now().Before(deadline))
 	s.eventually("both replicas run again, elsewhere", func(ctx context.Context) (bool, error) {
-		pods, err := s.replicas(ctx, "train")
+		pods, err := runningReplicas(ctx, s, "train")
 		if err != nil || len(pods) != 2 {
 			return false, err
 		}
@@ -66,7 +66,7 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 }
 
 func TestPodThatNoEvictionMovesIsDeletedBeforeItsNodeGoes(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "train"}, Spec: policyv1.PodDisruptionBudgetSpec{
 		Selector: metav1.SetAsLabelSelector(map[string]string{"app": "train"}), MinAvailable: ptr.To(intstr.FromInt32(1)),
@@ -75,7 +75,7 @@ func TestPodThatNoEvictionMovesIsDeletedBeforeItsNodeGoes(t *testing.T) {
 	require.NoError(t, err)
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.running(pod)
+	s.awaitRunning(pod)
 	deadline := time.Now().Add(40 * time.Second)
 	require.NoError(t, s.Cloud.Reclaim(s.instances("asg-1")[0].ID))
 	s.eventually("the pod is gone", func(ctx context.Context) (bool, error) {
@@ -83,7 +83,7 @@ func TestPodThatNoEvictionMovesIsDeletedBeforeItsNodeGoes(t *testing.T) {
 		return pod == nil, err
 	})
 	assert.True(t, time.Now().Before(deadline))
-	s.told("SpotReclaimDeleted")
+	s.awaitEvent("SpotReclaimDeleted")
 }
 
 func marked(node *corev1.Node) bool {
@@ -95,14 +95,14 @@ func marked(node *corev1.Node) bool {
 	return tainted && err == nil && node.Spec.Unschedulable && node.Labels["gpu-spot.autoscaling/reclaiming"] == "true"
 }
 
-// deploy keeps n replicas of a GPU pod.
-func (s *story) deploy(name string, n int32) {
+// deployGPUPods keeps n replicas of a GPU pod.
+func deployGPUPods(s *suite, name string, n int32) {
 	s.t.Helper()
-	s.keep(n, rig.GPUPod(name, 1))
+	createDeployment(s, n, rig.GPUPod(name, 1))
 }
 
-// keep has a Deployment keep n replicas of the pod.
-func (s *story) keep(n int32, pod *corev1.Pod) {
+// createDeployment has a Deployment keep n replicas of the pod.
+func createDeployment(s *suite, n int32, pod *corev1.Pod) {
 	s.t.Helper()
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	_, err := s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(s.t.Context(), &appsv1.Deployment{
@@ -116,8 +116,8 @@ func (s *story) keep(n int32, pod *corev1.Pod) {
 	require.NoError(s.t, err)
 }
 
-// replicas are the pods of the app that run.
-func (s *story) replicas(ctx context.Context, name string) ([]corev1.Pod, error) {
+// runningReplicas are the pods of the app that run.
+func runningReplicas(ctx context.Context, s *suite, name string) ([]corev1.Pod, error) {
 	list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 func TestJobsThatCannotRun(t *testing.T) {
 	parts := []struct {
 		name string
-		tell func(*jobStory)
+		tell func(*jobSuite)
 	}{
 		{"deadline", jobIsGivenUpWhenItsMaximumWaitIsOver},
 		{"full", suspendedJobResumesInFull},
@@ -29,25 +29,25 @@ func TestJobsThatCannotRun(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.name)
 	}
-	s := tellOfJobs(t, pools...)
+	s := newJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.name, func(t *testing.T) { part.tell(s.in(t)) })
+			t.Run(part.name, func(t *testing.T) { part.tell(s.subtest(t)) })
 		}
 	})
 }
 
-// room lets the job's pool have so many instances.
-func (s *jobStory) room(job string, n int) {
+// setPoolMaximum lets the job's pool have so many instances.
+func setPoolMaximum(s *jobSuite, job string, n int) {
 	s.t.Helper()
 	tags := jobPool(job).Tags
 	tags["gpu-spot.autoscaling/max-size"] = strconv.Itoa(n)
 	require.NoError(s.t, s.Cloud.SetGroupTags("asg-"+job, tags))
 }
 
-// bought is how many instances of the job's pool were asked for so far, purchase by purchase. One that had to wait for its
+// purchasesOf is how many instances of the job's pool were asked for so far, purchase by purchase. One that had to wait for its
 // turn was sent again under its token.
-func (s *jobStory) bought(job string) (purchases []string) {
+func (s *jobSuite) purchasesOf(job string) (purchases []string) {
 	sent := map[string]bool{}
 	for _, request := range s.requests("ScaleWithAdjustment") {
 		token := request.Parameters["ClientToken"]
@@ -59,8 +59,8 @@ func (s *jobStory) bought(job string) (purchases []string) {
 	return purchases
 }
 
-// lives waits until the job's pool has so many instances.
-func (s *jobStory) lives(job string, n int) {
+// awaitInstances waits until the job's pool has so many instances.
+func awaitInstances(s *jobSuite, job string, n int) {
 	s.t.Helper()
 	s.eventually(strconv.Itoa(n)+" instances live in the pool "+job, func(context.Context) (bool, error) {
 		return len(s.instances("asg-"+job)) == n, nil
@@ -68,64 +68,64 @@ func (s *jobStory) lives(job string, n int) {
 }
 
 // patchJob changes a batch Job as its owner would.
-func (s *jobStory) patchJob(name, patch string) {
+func patchJob(s *jobSuite, name, patch string) {
 	s.t.Helper()
 	_, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(s.t, err)
 }
 
-func jobIsGivenUpWhenItsMaximumWaitIsOver(s *jobStory) {
-	s.room("deadline", 2)
+func jobIsGivenUpWhenItsMaximumWaitIsOver(s *jobSuite) {
+	setPoolMaximum(s, "deadline", 2)
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: deadline, annotations: {gpu-spot.autoscaling/max-wait: 40s}}
 spec: {completionMode: Indexed, parallelism: 4, completions: 4, template: ` + gpuTemplate("deadline") + `}
 `)
-	s.lives("deadline", 2)
-	s.noted("Job", "deadline", "SpotJobTimedOut", 1)
-	s.becomes(batchJobs, "deadline", "spec.suspend", true)
-	s.told("SpotNodeGivenBack", "job/default/deadline")
-	s.lives("deadline", 0)
-	purchases := s.bought("deadline")
+	awaitInstances(s, "deadline", 2)
+	s.awaitJobEvent("Job", "deadline", "SpotJobTimedOut", 1)
+	s.awaitField(batchJobs, "deadline", "spec.suspend", true)
+	s.awaitEvent("SpotNodeGivenBack", "job/default/deadline")
+	awaitInstances(s, "deadline", 0)
+	purchases := s.purchasesOf("deadline")
 
-	s.room("deadline", 4)
+	setPoolMaximum(s, "deadline", 4)
 	rig.Always(s.t, 10*time.Second, "nothing is bought for it any more", func(context.Context) (bool, error) {
-		return len(s.bought("deadline")) == len(purchases), nil
+		return len(s.purchasesOf("deadline")) == len(purchases), nil
 	})
-	s.patchJob("deadline", `{"metadata": {"annotations": {"gpu-spot.autoscaling/max-wait": null}}, "spec": {"suspend": false}}`)
-	s.whole("job-name=deadline", 4)
-	s.released(batchJobs, "deadline")
+	patchJob(s, "deadline", `{"metadata": {"annotations": {"gpu-spot.autoscaling/max-wait": null}}, "spec": {"suspend": false}}`)
+	s.awaitRunningPods("job-name=deadline", 4)
+	s.awaitNotHeld(batchJobs, "deadline")
 	assert.Equal(s.t, false, s.field(batchJobs, "deadline", "spec.suspend"), "its owner wins")
 }
 
-func suspendedJobResumesInFull(s *jobStory) {
+func suspendedJobResumesInFull(s *jobSuite) {
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
 metadata: {name: full}
 spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("full") + `}
 `)
-	pods := s.whole("job-name=full", 3)
-	before := len(s.bought("full"))
-	s.room("full", 2)
-	doomed := s.reclaimUnder(pods[0])
-	s.noted("Job", "full", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.lives("full", 0) // what is left is of no use to it
-	assert.Len(s.t, s.bought("full"), before, "nor is what could be bought")
+	pods := s.awaitRunningPods("job-name=full", 3)
+	before := len(s.purchasesOf("full"))
+	setPoolMaximum(s, "full", 2)
+	doomed := s.reclaimNodesOf(pods[0])
+	s.awaitJobEvent("Job", "full", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	awaitInstances(s, "full", 0) // what is left is of no use to it
+	assert.Len(s.t, s.purchasesOf("full"), before, "nor is what could be bought")
 	assert.Equal(s.t, true, s.field(batchJobs, "full", "spec.suspend"))
 
-	s.room("full", 3)
-	s.whole("job-name=full", 3)
-	s.released(batchJobs, "full")
-	s.noted("Job", "full", "SpotJobResumed", 1)
-	assert.Equal(s.t, []string{"3"}, s.bought("full")[before:], "all of it, at once")
+	setPoolMaximum(s, "full", 3)
+	s.awaitRunningPods("job-name=full", 3)
+	s.awaitNotHeld(batchJobs, "full")
+	s.awaitJobEvent("Job", "full", "SpotJobResumed", 1)
+	assert.Equal(s.t, []string{"3"}, s.purchasesOf("full")[before:], "all of it, at once")
 	assert.Nil(s.t, s.field(batchJobs, "full", "status.failed"))
 }
 
-func suspendedJobResumesWithWhatThereIsAndGrows(s *jobStory) {
-	s.play(standin.NewETOperator)
+func suspendedJobResumesWithWhatThereIsAndGrows(s *jobSuite) {
+	s.runOperator(standin.NewETOperator)
 	s.submit(`
 apiVersion: kai.alibabacloud.com/v1alpha1
 kind: TrainingJob
@@ -138,28 +138,28 @@ spec:
     worker: {replicas: 4, minReplicas: 2, maxReplicas: 4, restartPolicy: Always, template: ` + gpuTemplate("dynamic") + `}
 `)
 	const workersOf = "training-job-name=dynamic,training-job-role=worker"
-	workers := s.whole(workersOf, 4)
-	s.becomes(standin.TrainingJobs, "dynamic", "status.phase", "Running")
-	s.room("dynamic", 2)
-	doomed := s.reclaimUnder(workers[:3]...)
-	s.noted("TrainingJob", "dynamic", "SpotJobSuspended", 1)
-	s.left(doomed)
-	s.noted("TrainingJob", "dynamic", "SpotJobResumed", 1)
-	s.whole(workersOf, 2)
-	s.becomes(standin.TrainingJobs, "dynamic", "status.phase", "Running")
+	workers := s.awaitRunningPods(workersOf, 4)
+	s.awaitField(standin.TrainingJobs, "dynamic", "status.phase", "Running")
+	setPoolMaximum(s, "dynamic", 2)
+	doomed := s.reclaimNodesOf(workers[:3]...)
+	s.awaitJobEvent("TrainingJob", "dynamic", "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
+	s.awaitJobEvent("TrainingJob", "dynamic", "SpotJobResumed", 1)
+	s.awaitRunningPods(workersOf, 2)
+	s.awaitField(standin.TrainingJobs, "dynamic", "status.phase", "Running")
 
-	s.room("dynamic", 4)
-	s.whole(workersOf, 4)
-	s.released(standin.TrainingJobs, "dynamic")
-	s.noted("TrainingJob", "dynamic", "SpotJobGrown", 1)
+	setPoolMaximum(s, "dynamic", 4)
+	s.awaitRunningPods(workersOf, 4)
+	s.awaitNotHeld(standin.TrainingJobs, "dynamic")
+	s.awaitJobEvent("TrainingJob", "dynamic", "SpotJobGrown", 1)
 }
 
 func TestReclaimOfMostNodesDoesNotStopTheAutoscaler(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 20)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 20)))
 	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
-	s.deploy("serve", 10)
+	deployGPUPods(s, "serve", 10)
 	all := func(ctx context.Context) (bool, error) {
-		pods, err := s.replicas(ctx, "serve")
+		pods, err := runningReplicas(ctx, s, "serve")
 		return len(pods) == 10, err
 	}
 	s.eventually("all replicas run", all)

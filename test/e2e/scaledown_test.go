@@ -14,7 +14,7 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-func (s *story) countRunning(ctx context.Context, pods []*corev1.Pod) int {
+func countRunning(ctx context.Context, s *suite, pods []*corev1.Pod) int {
 	n := 0
 	for _, wanted := range pods {
 		if pod, err := s.pod(ctx, wanted.Name); err == nil && pod != nil && pod.Status.Phase == corev1.PodRunning {
@@ -42,16 +42,16 @@ func TestIdleNodesAreGivenBackAfterTheDelayAndOutsideTheCooldown(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			patient := pool("asg-1", 10)
+			patient := spotPool("asg-1", 10)
 			for key, value := range test.tags {
 				patient.Tags[key] = value
 			}
-			s := tell(t, world(patient))
+			s := newSuite(t, newWorld(patient))
 			s.RunAutoscaler(t)
 			pods := gpuPods("train", 2)
 			s.Submit(t, pods...)
-			s.running(pods...)
-			s.remove(pods...)
+			s.awaitRunning(pods...)
+			s.deletePods(pods...)
 			rig.Always(t, test.stay, "both nodes stay", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 			s.eventually("both nodes are given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 0, nil })
 			assert.Len(t, s.requests("RemoveInstances"), 1, "together")
@@ -64,10 +64,10 @@ func TestIdleNodesAreGivenBackAfterTheDelayAndOutsideTheCooldown(t *testing.T) {
 }
 
 func TestMinimumOfAPoolHolds(t *testing.T) {
-	kept := pool("asg-1", 10)
+	kept := spotPool("asg-1", 10)
 	kept.Instances = 3
 	kept.Tags["gpu-spot.autoscaling/min-size"] = "2"
-	s := tell(t, world(kept))
+	s := newSuite(t, newWorld(kept))
 	s.RunAutoscaler(t)
 	s.eventually("one of three is given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
 	rig.Always(t, 10*time.Second, "two are kept", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 2, nil })
@@ -84,19 +84,19 @@ func TestPodsOfABatchJobAreNotMovedToSaveAMachine(t *testing.T) {
 		"they move where they say they may": {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := tell(t, world(rig.SpotPool("asg-1", 10, []string{fourA10}, []string{"vsw-a"})))
+			s := newSuite(t, newWorld(rig.SpotPool("asg-1", 10, []string{fourA10}, []string{"vsw-a"})))
 			s.Cloud.SetPrice(fourA10, zoneA, 20, 50)
 			s.RunAutoscaler(t)
 			var fillers, training []*corev1.Pod
 			for i, name := range []string{"left", "right"} {
 				filler := rig.GPUPod("filler-"+name, 3)
 				s.Submit(t, filler)
-				training = append(training, s.batchJob(name, test.annotations))
-				s.running(filler, training[i])
+				training = append(training, submitBatchJob(s, name, test.annotations))
+				s.awaitRunning(filler, training[i])
 				fillers = append(fillers, filler)
 			}
 			require.Len(t, s.instances("asg-1"), 2)
-			s.remove(fillers...)
+			s.deletePods(fillers...)
 			if test.machines == 2 {
 				for _, pod := range training {
 					rig.Always(t, 8*time.Second, pod.Name+" trains on", func(ctx context.Context) (bool, error) {
@@ -112,8 +112,8 @@ func TestPodsOfABatchJobAreNotMovedToSaveAMachine(t *testing.T) {
 	}
 }
 
-// batchJob submits a batch Job of one GPU, and returns its pod.
-func (s *story) batchJob(name string, annotations map[string]string) (pod *corev1.Pod) {
+// submitBatchJob submits a batch Job of one GPU, and returns its pod.
+func submitBatchJob(s *suite, name string, annotations map[string]string) (pod *corev1.Pod) {
 	s.t.Helper()
 	template := rig.GPUPod(name, 1)
 	job := &batchv1.Job{

@@ -22,46 +22,46 @@ import (
 )
 
 func TestPendingPodsAreBoughtForInTheCheapestZoneFromZero(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.RunAutoscaler(t)
 	pods := gpuPods("train", 3)
 	s.Submit(t, pods...)
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	assert.Equal(t, map[string]int{zoneB: 3}, s.zonesOf("asg-1"))
 	assert.Len(t, s.requests("ScaleWithAdjustment"), 1, "three pods that come together are bought for together")
-	s.told("SpotPurchaseRequested", "3 instances", zoneB, "4.000")
+	s.awaitEvent("SpotPurchaseRequested", "3 instances", zoneB, "4.000")
 }
 
 func TestStockoutTurnsToTheNextCheapestOffering(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.Cloud.SetStock(a10, zoneB, 0)
 	s.RunAutoscaler(t)
 	pods := gpuPods("train", 2)
 	s.Submit(t, pods...)
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	assert.Equal(t, map[string]int{zoneC: 2}, s.zonesOf("asg-1"))
-	s.told("SpotPurchaseFailed", zoneB, "NoStock")
+	s.awaitEvent("SpotPurchaseFailed", zoneB, "NoStock")
 }
 
 func TestPodsGoToThePoolThatTheyAskFor(t *testing.T) {
-	left, right := pool("asg-left", 10), rig.SpotPool("asg-right", 10, []string{t4}, zones())
+	left, right := spotPool("asg-left", 10), rig.SpotPool("asg-right", 10, []string{t4}, zones())
 	left.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "left"
 	right.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "right"
-	s := tell(t, world(left, right))
+	s := newSuite(t, newWorld(left, right))
 	s.RunAutoscaler(t)
 	first, second := rig.GPUPod("first", 1), rig.GPUPod("second", 1)
 	first.Spec.NodeSelector = map[string]string{"team": "left"}
 	second.Spec.NodeSelector = map[string]string{"team": "right"}
 	s.Submit(t, first, second)
-	s.running(first, second)
+	s.awaitRunning(first, second)
 	assert.Len(t, s.instances("asg-left"), 1)
 	assert.Len(t, s.instances("asg-right"), 1)
 }
 
 func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
-	w := world(pool("asg-1", 20))
+	w := newWorld(spotPool("asg-1", 20))
 	w.BootDelay = metav1.Duration{Duration: 10 * time.Second} // no machine is up before it is known that others did not come
-	s := tell(t, w)
+	s := newSuite(t, w)
 	// The cheapest zone has three only.
 	s.Cloud.SetStock(a10, zoneB, 3)
 	s.RunAutoscaler(t)
@@ -71,8 +71,8 @@ func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
 		return len(s.requests("ScaleWithAdjustment")) == 0, nil
 	})
 	s.Submit(t, gang[5:]...)
-	s.running(gang...)
-	s.told("SpotPurchaseRolledBack", zoneB)
+	s.awaitRunning(gang...)
+	s.awaitEvent("SpotPurchaseRolledBack", zoneB)
 	s.eventually("all eight are in one zone and what came of the first purchase is given back", func(context.Context) (bool, error) {
 		zones := s.zonesOf("asg-1")
 		return len(zones) == 1 && zones[zoneC] == 8, nil
@@ -83,22 +83,22 @@ func TestGangOfEightComesWholeOrNotAtAll(t *testing.T) {
 }
 
 func TestMaximumOfAPoolHolds(t *testing.T) {
-	limited := pool("asg-1", 10)
+	limited := spotPool("asg-1", 10)
 	limited.Tags["gpu-spot.autoscaling/max-size"] = "2"
-	s := tell(t, world(limited))
+	s := newSuite(t, newWorld(limited))
 	s.RunAutoscaler(t)
 	pods := gpuPods("train", 4)
 	s.Submit(t, pods...)
-	s.eventually("two of four run", func(ctx context.Context) (bool, error) { return s.countRunning(ctx, pods) == 2, nil })
+	s.eventually("two of four run", func(ctx context.Context) (bool, error) { return countRunning(ctx, s, pods) == 2, nil })
 	rig.Always(t, 6*time.Second, "there are no more than two", func(context.Context) (bool, error) {
 		return len(s.instances("asg-1")) <= 2, nil
 	})
 }
 
 func TestPriceCapIsNotExceeded(t *testing.T) {
-	capped := pool("asg-1", 10)
+	capped := spotPool("asg-1", 10)
 	capped.Tags["gpu-spot.autoscaling/price-cap"] = "4.5"
-	s := tell(t, world(capped))
+	s := newSuite(t, newWorld(capped))
 	s.Cloud.SetPrice(a10, zoneB, 5.5, 10)
 	s.RunAutoscaler(t, "--price-refresh-interval=1s")
 	pod := rig.GPUPod("train", 1)
@@ -107,13 +107,13 @@ func TestPriceCapIsNotExceeded(t *testing.T) {
 		return len(s.requests("ScaleWithAdjustment")) == 0, nil
 	})
 	s.Cloud.SetPrice(a10, zoneC, 3, 10)
-	s.running(pod)
+	s.awaitRunning(pod)
 	assert.Equal(t, map[string]int{zoneC: 1}, s.zonesOf("asg-1"))
 }
 
 func TestProvisioningRequestIsBoughtForWhole(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 20)))
-	s.install("k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml")
+	s := newSuite(t, newWorld(spotPool("asg-1", 20)))
+	applyModuleManifest(s, "k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml")
 	s.InstallManifest(t, "deploy/manifests/optional/provisioning-requests.yaml")
 	s.RunAutoscaler(t, "--enable-provisioning-requests=true", "--scale-down-enabled=false")
 	pod := rig.GPUPod("worker", 1)
@@ -146,17 +146,17 @@ spec:
 }
 
 func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
-	stubborn := pool("asg-1", 10)
+	stubborn := spotPool("asg-1", 10)
 	stubborn.IgnoreTargeting = true
-	s := tell(t, world(stubborn))
+	s := newSuite(t, newWorld(stubborn))
 	autoscaler := s.RunAutoscaler(t)
 	first := rig.GPUPod("first", 1)
 	s.Submit(t, first)
-	s.running(first)
-	s.told("SpotPoolNotTargetable", "asg-1", zoneB)
+	s.awaitRunning(first)
+	s.awaitEvent("SpotPoolNotTargetable", "asg-1", zoneB)
 	second := rig.GPUPod("second", 1)
 	s.Submit(t, second)
-	s.running(second)
+	s.awaitRunning(second)
 	plan := s.Cloud.Requests("ScaleWithAdjustment")[0]
 	assert.Equal(t, "PlanOnly", plan.Parameters["ExecutionMode"])
 	assert.Contains(t, plan.Parameters, "InstanceType.1")
@@ -172,18 +172,18 @@ func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
 }
 
 func TestPayAsYouGoInPlaceOfSpotIsTold(t *testing.T) {
-	careless := single("asg-1", 10)
+	careless := singleOfferingPool("asg-1", 10)
 	compensate := true
 	careless.MultiAZPolicy, careless.CompensateWithOnDemand = "COST_OPTIMIZED", &compensate // it takes effect with that only
-	s := tell(t, world(careless))
+	s := newSuite(t, newWorld(careless))
 	s.Cloud.SetStock(a10, zoneA, 0)
 	s.RunAutoscaler(t)
-	s.told("SpotPoolProblem", "CompensateWithOnDemand")
+	s.awaitEvent("SpotPoolProblem", "CompensateWithOnDemand")
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.running(pod)
+	s.awaitRunning(pod)
 	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
-	s.told("SpotCompensatedWithOnDemand", "asg-1")
+	s.awaitEvent("SpotCompensatedWithOnDemand", "asg-1")
 }
 
 // cpuOnly is a type without GPUs.
@@ -199,32 +199,32 @@ func cpuPods(name string, n int) []*corev1.Pod {
 }
 
 func TestPodsThatAskForNoGPULiveBesideTheGPUPodAndBuyMachinesWithoutGPUs(t *testing.T) {
-	w := world(single("asg-gpu", 10), rig.SpotPool("asg-cpu", 10, []string{cpuOnly.ID}, []string{"vsw-a"}))
+	w := newWorld(singleOfferingPool("asg-gpu", 10), rig.SpotPool("asg-cpu", 10, []string{cpuOnly.ID}, []string{"vsw-a"}))
 	w.Types = append(w.Types, cpuOnly)
-	s := tell(t, w)
+	s := newSuite(t, w)
 	s.Cloud.SetPrice(cpuOnly.ID, zoneA, 1, 3)
 	s.RunAutoscaler(t)
 	batch, train := cpuPods("batch", 6), rig.GPUPod("train", 1)
 	s.Submit(t, train)
 	s.eventually("a GPU machine is bought", func(context.Context) (bool, error) { return len(s.requests("ScaleWithAdjustment")) == 1, nil })
 	s.Submit(t, batch...)
-	s.running(append(batch, train)...)
+	s.awaitRunning(append(batch, train)...)
 	assert.Len(t, s.instances("asg-gpu"), 1, "one GPU pod needs one GPU machine")
 	assert.Len(t, s.instances("asg-cpu"), 2, "two pods have what is left of it, four need two machines")
 }
 
 func TestPodsThatAskForNoGPUBuyGPUMachinesWhereTheirPoolAllowsIt(t *testing.T) {
-	reserved := single("asg-1", 10)
-	s := tell(t, world(reserved))
+	reserved := singleOfferingPool("asg-1", 10)
+	s := newSuite(t, newWorld(reserved))
 	s.RunAutoscaler(t)
 	pods := cpuPods("batch", 2)
 	s.Submit(t, pods...)
-	s.told("NotTriggerScaleUp", "bought only for pods that ask for a GPU", "gpu-spot.autoscaling/buy-for-cpu-pods=true")
+	s.awaitEvent("NotTriggerScaleUp", "bought only for pods that ask for a GPU", "gpu-spot.autoscaling/buy-for-cpu-pods=true")
 	assert.Empty(t, s.requests("ScaleWithAdjustment"))
 
 	tags := maps.Clone(reserved.Tags)
 	tags["gpu-spot.autoscaling/buy-for-cpu-pods"] = "true"
 	require.NoError(t, s.Cloud.SetGroupTags("asg-1", tags))
-	s.running(pods...)
+	s.awaitRunning(pods...)
 	assert.Len(t, s.instances("asg-1"), 1)
 }

@@ -33,15 +33,15 @@ const (
 )
 
 func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.InstallManifest(t, secureInstall)
-	address := s.ownAddress()
-	secure := net.JoinHostPort(address, s.freePort(address))
+	address := ownAddress(s.t)
+	secure := net.JoinHostPort(address, freePort(s, address))
 	autoscaler := s.RunAutoscaler(t, "--secure-address="+secure)
 	base := "https://" + secure
-	allowed, other := s.tokenOf(rig.Namespace, viewer), s.tokenOf(metav1.NamespaceDefault, "default")
+	allowed, other := tokenOf(s, rig.Namespace, viewer), tokenOf(s, metav1.NamespaceDefault, "default")
 	s.eventually("the autoscaler answers whom it should", func(ctx context.Context) (bool, error) {
-		code, _, err := s.get(ctx, base+status.Path, "Authorization", "Bearer "+allowed)
+		code, _, err := httpGet(ctx, s, base+status.Path, "Authorization", "Bearer "+allowed)
 		return code == http.StatusOK, err
 	})
 	s.eventually("the leader is ready", func(ctx context.Context) (bool, error) {
@@ -63,55 +63,55 @@ func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
 			"one that may":                                 {"Authorization", "Bearer " + allowed, http.StatusOK},
 			"a caller that says who it is, and proves not": {"X-Remote-User", "system:admin", http.StatusUnauthorized},
 		} {
-			code, body, err := s.get(t.Context(), base+path, c.header, c.token)
+			code, body, err := httpGet(t.Context(), s, base+path, c.header, c.token)
 			require.NoError(t, err, name)
 			assert.Equal(t, c.want, code, "%s of %s: %.200s", name, path, body)
 		}
 	}
 	for path, want := range map[string]int{"/metrics": http.StatusNotFound, "/healthz": http.StatusOK} {
-		code, _, err := s.get(t.Context(), "http://"+autoscaler.Address()+path, "Accept", "*/*")
+		code, _, err := httpGet(t.Context(), s, "http://"+autoscaler.Address()+path, "Accept", "*/*")
 		require.NoError(t, err)
 		assert.Equal(t, want, code, "%s without a token", path)
 	}
 	require.NoError(t, s.Client.RbacV1().ClusterRoleBindings().Delete(t.Context(), viewer, metav1.DeleteOptions{}))
 	s.eventually("who may no more gets no more", func(ctx context.Context) (bool, error) {
-		code, _, err := s.get(ctx, base+"/metrics", "Authorization", "Bearer "+allowed)
+		code, _, err := httpGet(ctx, s, base+"/metrics", "Authorization", "Bearer "+allowed)
 		return code == http.StatusForbidden, err
 	})
 }
 
 func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
-	w := world(pool("asg-1", 10))
-	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
-	s := tell(t, w)
+	w := newWorld(spotPool("asg-1", 10))
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything
+	s := newSuite(t, w)
 	s.InstallManifest(t, secureInstall)
-	leader := s.replica("replica-a")
+	leader := runReplica(s, "replica-a")
 	s.eventually("it leads", func(ctx context.Context) (bool, error) {
 		lease, err := s.Client.CoordinationV1().Leases(rig.Namespace).Get(ctx, rig.ServiceAccount, metav1.GetOptions{})
 		return err == nil && *lease.Spec.HolderIdentity == "replica-a", err
 	})
-	standby := s.replica("replica-b")
-	s.serviceOf(leader, standby)
-	person := s.personWhoMayView()
+	standby := runReplica(s, "replica-b")
+	createService(s, leader, standby)
+	person := viewerConfig(s)
 
-	said := s.statusOf(person, "replica-a")
+	said := awaitStatus(s, person, "replica-a")
 	require.Len(t, said.Pools, 1)
 	assert.Equal(t, "asg-1", said.Pools[0].ID)
 	assert.Len(t, said.Pools[0].Offerings, 3)
-	redirected := s.statusOf(person, "replica-b")
+	redirected := awaitStatus(s, person, "replica-b")
 	assert.Equal(t, "replica-a", redirected.Leader)
 	assert.Empty(t, redirected.Pools)
-	code, body := s.proxied(person, "")
+	code, body := statusThroughProxy(s, person, "")
 	assert.Equal(t, http.StatusUnauthorized, code, "the right to the proxy is no identity: %s", body)
 
 	pods := gpuPods("train", 1)
 	pods[0].Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
 	s.Submit(t, pods...)
-	s.running(pods...)
-	node := s.nodeOfPod(pods[0].Name)
+	s.awaitRunning(pods...)
+	node := nodeOfPod(s, pods[0].Name)
 	require.NoError(t, s.Cloud.Reclaim(instanceOf(node)))
 	s.eventually("the status tells of the reclaim", func(context.Context) (bool, error) {
-		said = s.statusOf(person, "replica-a")
+		said = awaitStatus(s, person, "replica-a")
 		return len(said.Reclaims) == 1 && len(said.Jobs) == 1 && said.Jobs[0].Phase == status.JobPhaseWaiting && said.Pools[0].Reclaiming == 1, nil
 	})
 	assert.Equal(t, node.Name, said.Reclaims[0].Node)
@@ -122,15 +122,15 @@ func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
 	assert.Equal(t, said.Reclaims[0].Deadline, said.Jobs[0].Deadline)
 	pod, err := s.pod(t.Context(), pods[0].Name)
 	require.NoError(t, err)
-	_, body = s.proxied(person, s.tokenOf(rig.Namespace, viewer))
+	_, body = statusThroughProxy(s, person, tokenOf(s, rig.Namespace, viewer))
 	assert.NotContains(t, body, pod.Annotations[api.AnnotationCheckpointRequest], "the id of a request is its job's secret")
 }
 
-// replica starts a candidate for the lease, and returns where it is reached.
-func (s *story) replica(name string) *corev1.Pod {
+// runReplica starts a candidate for the lease, and returns where it is reached.
+func runReplica(s *suite, name string) *corev1.Pod {
 	s.t.Helper()
-	address := s.ownAddress()
-	port := s.freePort(address)
+	address := ownAddress(s.t)
+	port := freePort(s, address)
 	s.RunAutoscalerWithEnv(s.t, []string{"POD_NAME=" + name}, "--leader-elect=true", "--secure-address="+net.JoinHostPort(address, port))
 	number, err := strconv.Atoi(port)
 	require.NoError(s.t, err)
@@ -145,8 +145,8 @@ func (s *story) replica(name string) *corev1.Pod {
 	return pod
 }
 
-// serviceOf makes the Service of the chart, and its endpoints, which are the processes of the pods.
-func (s *story) serviceOf(pods ...*corev1.Pod) {
+// createService makes the Service of the chart, and its endpoints, which are the processes of the pods.
+func createService(s *suite, pods ...*corev1.Pod) {
 	s.t.Helper()
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: rig.ServiceAccount},
@@ -160,7 +160,7 @@ func (s *story) serviceOf(pods ...*corev1.Pod) {
 		//lint:ignore SA1019 as above
 		endpoints.Subsets = append(endpoints.Subsets, corev1.EndpointSubset{
 			Addresses: []corev1.EndpointAddress{{
-				IP: s.ownAddress(), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+				IP: ownAddress(s.t), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
 			}},
 			Ports: []corev1.EndpointPort{{Name: "https", Port: pod.Spec.Containers[0].Ports[0].ContainerPort}},
 		})
@@ -169,8 +169,8 @@ func (s *story) serviceOf(pods ...*corev1.Pod) {
 	require.NoError(s.t, err)
 }
 
-// personWhoMayView is bound to the Role for people, and to nothing else.
-func (s *story) personWhoMayView() *rest.Config {
+// viewerConfig is bound to the Role for people, and to nothing else.
+func viewerConfig(s *suite) *rest.Config {
 	s.t.Helper()
 	const name = "person"
 	_, err := s.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(s.t.Context(),
@@ -189,15 +189,15 @@ func (s *story) personWhoMayView() *rest.Config {
 	return config
 }
 
-// statusOf asks through the proxy until the replica answers.
-func (s *story) statusOf(person *rest.Config, replica string) (said status.Status) {
+// awaitStatus asks through the proxy until the replica answers.
+func awaitStatus(s *suite, person *rest.Config, replica string) (said status.Status) {
 	s.t.Helper()
 	client, err := kubernetes.NewForConfig(person)
 	require.NoError(s.t, err)
 	token, err := client.CoreV1().ServiceAccounts(rig.Namespace).CreateToken(s.t.Context(), viewer, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	s.eventually(replica+" answers", func(context.Context) (bool, error) {
-		code, body := s.proxied(person, token.Status.Token)
+		code, body := statusThroughProxy(s, person, token.Status.Token)
 		said = status.Status{}
 		if err := json.Unmarshal([]byte(body), &said); err != nil {
 			return false, err
@@ -208,8 +208,8 @@ func (s *story) statusOf(person *rest.Config, replica string) (said status.Statu
 	return said
 }
 
-// proxied asks for the status as the person, with a token for the autoscaler.
-func (s *story) proxied(person *rest.Config, token string) (code int, body string) {
+// statusThroughProxy asks for the status as the person, with a token for the autoscaler.
+func statusThroughProxy(s *suite, person *rest.Config, token string) (code int, body string) {
 	s.t.Helper()
 	client, err := rest.HTTPClientFor(person)
 	require.NoError(s.t, err)
@@ -227,8 +227,8 @@ func (s *story) proxied(person *rest.Config, token string) (code int, body strin
 	return response.StatusCode, string(text)
 }
 
-// get asks without verifying the certificate, which the autoscaler has made itself.
-func (s *story) get(ctx context.Context, url, header, value string) (code int, body string, err error) {
+// httpGet asks without verifying the certificate, which the autoscaler has made itself.
+func httpGet(ctx context.Context, s *suite, url, header, value string) (code int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, "", err
@@ -244,29 +244,15 @@ func (s *story) get(ctx context.Context, url, header, value string) (code int, b
 	return response.StatusCode, string(text), err
 }
 
-func (s *story) tokenOf(namespace, name string) string {
+func tokenOf(s *suite, namespace, name string) string {
 	s.t.Helper()
 	token, err := s.Client.CoreV1().ServiceAccounts(namespace).CreateToken(s.t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	return token.Status.Token
 }
 
-// ownAddress is one of this machine at which an endpoint may be: not on the loopback network.
-func (s *story) ownAddress() string {
-	s.t.Helper()
-	addresses, err := net.InterfaceAddrs()
-	require.NoError(s.t, err)
-	for _, address := range addresses {
-		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil && network.IP.IsGlobalUnicast() {
-			return network.IP.String()
-		}
-	}
-	s.t.Skip("this machine has no address but those of the loopback network")
-	return ""
-}
-
 // freePort was free a moment ago.
-func (s *story) freePort(address string) string {
+func freePort(s *suite, address string) string {
 	s.t.Helper()
 	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", net.JoinHostPort(address, "0"))
 	require.NoError(s.t, err)

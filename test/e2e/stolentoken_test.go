@@ -44,8 +44,8 @@ type attempt struct {
 	create string
 }
 
-// try asks for it, as a dry run: what it comes upon stays as it is.
-func (s *jobStory) try(as dynamic.Interface, a attempt) error {
+// tryAttempt asks for it, as a dry run: what it comes upon stays as it is.
+func tryAttempt(s *jobSuite, as dynamic.Interface, a attempt) error {
 	s.t.Helper()
 	var objects dynamic.ResourceInterface = as.Resource(a.of)
 	if a.namespace != "" {
@@ -72,25 +72,25 @@ func (s *jobStory) try(as dynamic.Interface, a attempt) error {
 	}
 }
 
-// denied says that the admission policies refuse it, and not a role or the API server's own rules.
-func (s *jobStory) denied(as dynamic.Interface, what string, a attempt) {
+// requireDenied says that the admission policies refuse it, and not a role or the API server's own rules.
+func requireDenied(s *jobSuite, as dynamic.Interface, what string, a attempt) {
 	s.t.Helper()
-	err := s.try(as, a)
+	err := tryAttempt(s, as, a)
 	if assert.Error(s.t, err, what) {
 		assert.Regexp(s.t, `ValidatingAdmissionPolicy '[\w-]+' with binding '[\w-]+' denied request: the autoscaler `, err.Error(), what)
 	}
 }
 
-// stolen is a client with the autoscaler's token.
-func (s *story) stolen() dynamic.Interface {
+// stolenTokenClient is a client with the autoscaler's token.
+func stolenTokenClient(s *suite) dynamic.Interface {
 	s.t.Helper()
-	client, err := dynamic.NewForConfig(s.autoscalerConfig())
+	client, err := dynamic.NewForConfig(autoscalerConfig(s))
 	require.NoError(s.t, err)
 	return client
 }
 
 func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	privileged := rig.GPUPod("privileged", 0)
 	privileged.Namespace = rig.Namespace
 	privileged.Annotations = map[string]string{"theirs": "1"}
@@ -117,7 +117,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		change(node)
 		require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{node}))
 	}
-	s.change(nodeResource, "", "system", `{spec: {taints: [{key: theirs, effect: NoSchedule}]}}`)
+	patchObject(s, nodeResource, "", "system", `{spec: {taints: [{key: theirs, effect: NoSchedule}]}}`)
 	pod := func(patch string) attempt {
 		return attempt{of: podResource, namespace: rig.Namespace, name: privileged.Name, patch: patch}
 	}
@@ -125,7 +125,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 	const mark = `{metadata: {labels: {gpu-spot.autoscaling/reclaiming: "true"}, annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}},
       spec: {unschedulable: true, taints: [{key: status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim, value: "1", effect: NoSchedule}]}}`
 
-	thief := s.stolen()
+	thief := stolenTokenClient(s.suite)
 	for what, a := range map[string]attempt{
 		"image of a privileged pod":   pod(`{spec: {containers: [{name: train, image: theirs}]}}`),
 		"lifetime of a pod":           pod(`{spec: {activeDeadlineSeconds: 1}}`),
@@ -154,7 +154,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		"Lease of another's leader":   {of: leaseResource, namespace: rig.Namespace, create: `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: other}}`},
 		"taint of others lifted":      node("system", `{spec: {taints: null}}`),
 	} {
-		s.denied(thief, what, a)
+		requireDenied(s, thief, what, a)
 	}
 	for what, a := range map[string]attempt{
 		"warning of a pod":                    pod(`{metadata: {annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}}}`),
@@ -167,9 +167,9 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		"own status":                          {of: configMapResource, namespace: rig.Namespace, create: `{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-autoscaler-status}}`},
 		"own Lease":                           {of: leaseResource, namespace: rig.Namespace, create: `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: gpu-spot-autoscaler}}`},
 	} {
-		assert.NoError(t, s.try(thief, a), what)
+		assert.NoError(t, tryAttempt(s, thief, a), what)
 	}
-	err := s.asAutoscaler().PolicyV1().Evictions(rig.Namespace).Evict(t.Context(), &policyv1.Eviction{
+	err := autoscalerClient(s.suite).PolicyV1().Evictions(rig.Namespace).Evict(t.Context(), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: privileged.Name, Namespace: rig.Namespace},
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
 	})
@@ -177,7 +177,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 }
 
 func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	for _, system := range []func(*rest.Config) (*standin.Operator, error){
 		standin.NewETOperator, standin.NewMPIOperator, standin.NewJobSetController, standin.NewTrainer, standin.NewKubeRay, standin.NewVolcano,
 	} {
@@ -203,26 +203,26 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		{standin.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
 		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
 	}
-	thief := s.stolen()
+	thief := stolenTokenClient(s.suite)
 	for _, job := range jobs {
 		s.submit(`{apiVersion: ` + job.of.GroupVersion().String() + `, kind: ` + job.kind + `, metadata: {name: theirs, labels: {theirs: "1"}}, spec: ` + job.spec + `}`)
 		patch := func(patch string) attempt {
 			return attempt{of: job.of, namespace: metav1.NamespaceDefault, name: "theirs", patch: patch}
 		}
 		what := " of " + job.of.GroupResource().String()
-		s.denied(thief, "template"+what, patch(`{spec: `+job.template+`}`))
-		s.denied(thief, "label"+what, patch(`{metadata: {labels: {theirs: "2"}}}`))
-		s.denied(thief, "labels taken off"+what, patch(`{metadata: {labels: {theirs: null}}}`))
-		s.denied(thief, "queue"+what, patch(`{metadata: {labels: {kueue.x-k8s.io/queue-name: theirs}}}`))
-		s.denied(thief, "owner"+what, patch(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`))
-		s.denied(thief, "annotation"+what, patch(`{metadata: {annotations: {theirs: "1"}}}`))
+		requireDenied(s, thief, "template"+what, patch(`{spec: `+job.template+`}`))
+		requireDenied(s, thief, "label"+what, patch(`{metadata: {labels: {theirs: "2"}}}`))
+		requireDenied(s, thief, "labels taken off"+what, patch(`{metadata: {labels: {theirs: null}}}`))
+		requireDenied(s, thief, "queue"+what, patch(`{metadata: {labels: {kueue.x-k8s.io/queue-name: theirs}}}`))
+		requireDenied(s, thief, "owner"+what, patch(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`))
+		requireDenied(s, thief, "annotation"+what, patch(`{metadata: {annotations: {theirs: "1"}}}`))
 		if job.field != "" {
-			s.denied(thief, "other field"+what, patch(`{spec: `+job.field+`}`))
+			requireDenied(s, thief, "other field"+what, patch(`{spec: `+job.field+`}`))
 		}
 		if job.allowed != "" {
-			assert.NoError(t, s.try(thief, patch(`{metadata: {labels: {gpu-spot.autoscaling/held: suspended}}, spec: `+job.allowed+`}`)), "field%s", what)
+			assert.NoError(t, tryAttempt(s, thief, patch(`{metadata: {labels: {gpu-spot.autoscaling/held: suspended}}, spec: `+job.allowed+`}`)), "field%s", what)
 		}
-		assert.NoError(t, s.try(thief, patch(`{metadata: {annotations: {gpu-spot.autoscaling/held-reason: reclaim}}}`)), "mark%s", what)
+		assert.NoError(t, tryAttempt(s, thief, patch(`{metadata: {annotations: {gpu-spot.autoscaling/held-reason: reclaim}}}`)), "mark%s", what)
 	}
 	status := func(patch string) attempt {
 		return attempt{of: standin.TrainingJobs, namespace: metav1.NamespaceDefault, name: "theirs", subresource: []string{"status"}, patch: `{status: {replicaStatuses: {Worker: {active: null}}, restartCount: 0, conditions: [], ` + patch + `}}`}
@@ -248,7 +248,7 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		"closing of a queue":           command("CloseQueue", "Queue"),
 		"abortion of a queue":          command("AbortJob", "Queue"),
 	} {
-		s.denied(thief, what, a)
+		requireDenied(s, thief, what, a)
 	}
 	for what, a := range map[string]attempt{
 		"new life of a TrainingJob": status(`phase: Created, targetWorkers: null`),
@@ -257,13 +257,13 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		"abortion of a Volcano job": command("AbortJob", "Job"),
 		"resumption of one":         command("ResumeJob", "Job"),
 	} {
-		assert.NoError(t, s.try(thief, a), what)
+		assert.NoError(t, tryAttempt(s, thief, a), what)
 	}
 }
 
 // The API server checks expressions against the types of what they are for, where it knows them.
 func TestAdmissionPoliciesAreOfTheTypesOfWhatTheyAreFor(t *testing.T) {
-	s := tellOfJobsAlone(t, world())
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	policies := s.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	s.eventually("all are checked", func(ctx context.Context) (bool, error) {
 		list, err := policies.List(ctx, metav1.ListOptions{})
@@ -286,8 +286,8 @@ func TestAdmissionPoliciesAreOfTheTypesOfWhatTheyAreFor(t *testing.T) {
 	})
 }
 
-// change is a merge patch by the administrator.
-func (s *jobStory) change(of schema.GroupVersionResource, namespace, name, patch string) {
+// patchObject is a merge patch by the administrator.
+func patchObject(s *jobSuite, of schema.GroupVersionResource, namespace, name, patch string) {
 	s.t.Helper()
 	body, err := yaml.YAMLToJSON([]byte(patch))
 	require.NoError(s.t, err)

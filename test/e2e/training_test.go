@@ -27,10 +27,10 @@ func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.
 	if err != nil {
 		t.Skip("python3 is not installed: make test installs it")
 	}
-	w := world(pool("asg-1", 10))
+	w := newWorld(spotPool("asg-1", 10))
 	w.RequireIMDSv2 = true
-	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // beyond the time that this story waits for anything
-	s := tell(t, w)
+	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything
+	s := newSuite(t, w)
 	s.InstallNodeAgent(t)
 	s.RunAutoscaler(t, "--reclaim-poll-interval=1s")
 
@@ -42,12 +42,12 @@ func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.
 		loops = append(loops, &loop{script: script, pod: pod})
 	}
 	for _, l := range loops {
-		s.running(l.pod)
-		s.train(interpreter, l)
+		s.awaitRunning(l.pod)
+		runTrainingLoop(s, interpreter, l)
 	}
 	for _, l := range loops {
 		l.noticed = time.Now()
-		require.NoError(t, s.Cloud.Reclaim(instanceOf(s.nodeOfPod(l.pod.Name))))
+		require.NoError(t, s.Cloud.Reclaim(instanceOf(nodeOfPod(s, l.pod.Name))))
 	}
 	for _, l := range loops {
 		s.eventually("pod "+l.pod.Name+" is told to end", func(ctx context.Context) (bool, error) {
@@ -63,7 +63,7 @@ func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.
 			t.Errorf("%s was told to end before it had saved its work", l.script)
 		}
 	}
-	s.told("SpotCheckpointAcknowledged")
+	s.awaitEvent("SpotCheckpointAcknowledged")
 	missed, err := s.Events(t.Context(), "SpotCheckpointMissed")
 	require.NoError(t, err)
 	assert.Empty(t, missed)
@@ -77,14 +77,14 @@ type loop struct {
 	saved              chan time.Time // when it said that it saved its work
 }
 
-// train runs the script as the process of the pod, beside the agent of its node, and returns when it trains.
-func (s *story) train(interpreter string, l *loop) {
+// runTrainingLoop runs the script as the process of the pod, beside the agent of its node, and returns when it trains.
+func runTrainingLoop(s *suite, interpreter string, l *loop) {
 	s.t.Helper()
-	node := s.nodeOfPod(l.pod.Name)
+	node := nodeOfPod(s, l.pod.Name)
 	agent := s.RunNodeAgent(s.t, node, instanceOf(node))
 	s.GivePodAddress(s.t, l.pod, rig.PodAddress)
 	podInfo := s.t.TempDir()
-	s.playDownwardAPI(l.pod.Name, podInfo)
+	updateDownwardAPIFiles(s, l.pod.Name, podInfo)
 	l.checkpoint = filepath.Join(s.t.TempDir(), "model.json")
 
 	examples := filepath.Join("..", "..", "deploy", "examples")
@@ -120,11 +120,11 @@ func (s *story) train(interpreter string, l *loop) {
 	}
 }
 
-// playDownwardAPI keeps the files of the pod in line with its annotations, as its kubelet would, until the test ends. Which
+// updateDownwardAPIFiles keeps the files of the pod in line with its annotations, as its kubelet would, until the test ends. Which
 // files those are is what the shipped manifest says.
-func (s *story) playDownwardAPI(pod, folder string) {
+func updateDownwardAPIFiles(s *suite, pod, folder string) {
 	s.t.Helper()
-	items := s.downwardAPI("pytorch/job.yaml")
+	items := downwardAPIFiles(s, "pytorch/job.yaml")
 	require.Len(s.t, items, 2)
 	watcher, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(s.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	require.NoError(s.t, err)
@@ -145,8 +145,8 @@ func (s *story) playDownwardAPI(pod, folder string) {
 	}()
 }
 
-// downwardAPI is which annotation an example has in which file.
-func (s *story) downwardAPI(example string) map[string]string {
+// downwardAPIFiles is which annotation an example has in which file.
+func downwardAPIFiles(s *suite, example string) map[string]string {
 	s.t.Helper()
 	items := map[string]string{}
 	for _, object := range exampleObjects(s.t, example) {

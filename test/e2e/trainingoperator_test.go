@@ -35,14 +35,14 @@ var (
 	mpiJobsV1   = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v1", Resource: "mpijobs"}
 )
 
-// stayed is how long pods are seen to stay before the word: longer than replacements take to come.
+// stayed is how long pods are watched before they acknowledge the request: longer than replacements take to come.
 const stayed = 5 * time.Second
 
-// TestTrainingOperator lives through reclaims with jobs under Kubeflow's own operator, which nobody plays here.
+// TestTrainingOperator reclaims nodes of jobs under Kubeflow's own operator, not a stand-in.
 func TestTrainingOperator(t *testing.T) {
 	parts := []struct {
 		pool string
-		tell func(*jobStory)
+		tell func(*jobSuite)
 	}{
 		{"elastic", elasticJobLosesAWorkerThenTooMany},
 		{"never", jobThatNoWorkerMayLeaveIsSuspended},
@@ -53,7 +53,7 @@ func TestTrainingOperator(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.pool)
 	}
-	s := tellOfJobs(t, pools...)
+	s := newJobSuite(t, pools...)
 	trainingoperator.ForTest(t, s.Cluster)
 	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),
@@ -63,14 +63,14 @@ func TestTrainingOperator(t *testing.T) {
 	launchers.Spec.ProviderID = s.World.Region + ".i-launchers"
 	require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{launchers}))
 	t.Run("parts", func(t *testing.T) {
-		t.Run("example", func(t *testing.T) { s.in(t).accepts("pytorch/job.yaml") })
+		t.Run("example", func(t *testing.T) { requireExampleAccepted(s.subtest(t), "pytorch/job.yaml") })
 		for _, part := range parts {
-			t.Run(part.pool, func(t *testing.T) { part.tell(s.in(t)) })
+			t.Run(part.pool, func(t *testing.T) { part.tell(s.subtest(t)) })
 		}
 	})
 }
 
-// kubeflowTemplate is that of a pod with one GPU, of the pool, that is not evicted before the word.
+// kubeflowTemplate is that of a pod with one GPU, of the pool, that is not evicted before it acknowledges the request.
 func kubeflowTemplate(container, pool string) string {
 	return fmt.Sprintf(`{metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}},
       spec: {terminationGracePeriodSeconds: 3, nodeSelector: {pool: %s},
@@ -108,89 +108,89 @@ spec:
 `, name, restartPolicy, kubeflowTemplate("mpi", name))
 }
 
-func elasticJobLosesAWorkerThenTooMany(s *jobStory) {
+func elasticJobLosesAWorkerThenTooMany(s *jobSuite) {
 	s.submit(pytorchJob("elastic", "OnFailure", 4))
 	const pods = "training.kubeflow.org/job-name=elastic"
-	before := s.whole(pods, 4)
+	before := s.awaitRunningPods(pods, 4)
 
-	doomed := s.reclaimUnder(before[3])
-	s.asked(pods, 4)
-	s.stays(before[3])
-	s.answer(before[0]) // any pod of the job will do
-	s.left(doomed)
-	now := s.whole(pods, 4)
-	s.elsewhere(doomed, now)
+	doomed := s.reclaimNodesOf(before[3])
+	awaitRequestOnAll(s, pods, 4)
+	requirePodsStay(s, before[3])
+	acknowledgeWhenAsked(s, before[0]) // any pod of the job will do
+	s.awaitGone(doomed)
+	now := s.awaitRunningPods(pods, 4)
+	s.requireOtherNodes(doomed, now)
 	assert.Equal(s.t, names(before), names(now), "it has its name again")
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]), "the others trained on")
-	s.goesOn(pytorchJobs, "elastic")
+	awaitRunningCondition(s, pytorchJobs, "elastic")
 
-	restarts := s.counted("elastic", "PyTorchJobRestarting")
-	s.suspendedAndResumed(pytorchJobs, "PyTorchJob", "elastic", pods, 4, now[1:])
-	assert.Equal(s.t, restarts, s.counted("elastic", "PyTorchJobRestarting"), "no rank was seen to fail")
-	s.endsWell(pytorchJobs, "elastic", s.whole(pods, 4)...)
+	restarts := countEvents(s, "PyTorchJob", "elastic", "PyTorchJobRestarting")
+	checkSuspendedAndResumed(s, pytorchJobs, "PyTorchJob", "elastic", pods, 4, now[1:])
+	assert.Equal(s.t, restarts, countEvents(s, "PyTorchJob", "elastic", "PyTorchJobRestarting"), "no rank was seen to fail")
+	finishJob(s, pytorchJobs, "elastic", s.awaitRunningPods(pods, 4)...)
 }
 
-func jobThatNoWorkerMayLeaveIsSuspended(s *jobStory) {
+func jobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 	s.submit(pytorchJob("never", "Never", 3))
 	const pods = "training.kubeflow.org/job-name=never"
-	s.suspendedAndResumed(pytorchJobs, "PyTorchJob", "never", pods, 3, s.whole(pods, 3)[2:])
-	s.endsWell(pytorchJobs, "never", s.whole(pods, 3)...)
+	checkSuspendedAndResumed(s, pytorchJobs, "PyTorchJob", "never", pods, 3, s.awaitRunningPods(pods, 3)[2:])
+	finishJob(s, pytorchJobs, "never", s.awaitRunningPods(pods, 3)...)
 }
 
-func mpiJobLosesAWorkerThenTooMany(s *jobStory) {
+func mpiJobLosesAWorkerThenTooMany(s *jobSuite) {
 	s.submit(mpiJob("mpi", "restartPolicy: ExitCode,"))
 	const pods, workersOf = "training.kubeflow.org/job-name=mpi", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/replica-type=worker"
-	before := s.whole(pods, 4) // launcher, workers
-	doomed := s.reclaimUnder(before[3])
-	s.asked(pods, 4)
-	s.stays(before[3])
-	s.answer(before[1])
-	s.left(doomed)
-	now := s.whole(pods, 4)
-	s.elsewhere(doomed, now)
+	before := s.awaitRunningPods(pods, 4) // launcher, workers
+	doomed := s.reclaimNodesOf(before[3])
+	awaitRequestOnAll(s, pods, 4)
+	requirePodsStay(s, before[3])
+	acknowledgeWhenAsked(s, before[1])
+	s.awaitGone(doomed)
+	now := s.awaitRunningPods(pods, 4)
+	s.requireOtherNodes(doomed, now)
 	assert.Equal(s.t, names(before), names(now))
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]))
-	s.goesOn(mpiJobsV1, "mpi")
+	awaitRunningCondition(s, mpiJobsV1, "mpi")
 
-	s.suspendedAndResumed(mpiJobsV1, "MPIJob", "mpi", pods, 4, s.whole(workersOf, 3)[1:])
-	s.endsWell(mpiJobsV1, "mpi", s.whole(pods, 4)[0])
+	checkSuspendedAndResumed(s, mpiJobsV1, "MPIJob", "mpi", pods, 4, s.awaitRunningPods(workersOf, 3)[1:])
+	finishJob(s, mpiJobsV1, "mpi", s.awaitRunningPods(pods, 4)[0])
 }
 
-func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobStory) {
+func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 	s.submit(mpiJob("mpi-never", ""))
 	const pods = "training.kubeflow.org/job-name=mpi-never"
-	s.suspendedAndResumed(mpiJobsV1, "MPIJob", "mpi-never", pods, 4, s.whole(pods, 4)[3:])
-	s.endsWell(mpiJobsV1, "mpi-never", s.whole(pods, 4)[0])
+	checkSuspendedAndResumed(s, mpiJobsV1, "MPIJob", "mpi-never", pods, 4, s.awaitRunningPods(pods, 4)[3:])
+	finishJob(s, mpiJobsV1, "mpi-never", s.awaitRunningPods(pods, 4)[0])
 }
 
-// suspendedAndResumed takes so many pods from the job that it cannot go on. It is asked, answers, is suspended before any
+// checkSuspendedAndResumed takes so many pods from the job that it cannot go on. It is asked, answers, is suspended before any
 // pod goes, and comes back whole.
-func (s *jobStory) suspendedAndResumed(of schema.GroupVersionResource, kind, name, pods string, n int, lost []corev1.Pod) {
+func checkSuspendedAndResumed(s *jobSuite, of schema.GroupVersionResource, kind, name, pods string, n int, lost []corev1.Pod) {
 	s.t.Helper()
-	doomed := s.reclaimUnder(lost...)
-	s.asked(pods, n)
-	s.stays(lost...)
+	doomed := s.reclaimNodesOf(lost...)
+	awaitRequestOnAll(s, pods, n)
+	requirePodsStay(s, lost...)
 	assert.NotEqual(s.t, true, s.field(of, name, "spec.runPolicy.suspend"), "not before the word")
-	ends := s.watchEnds(pods)
-	s.answer(lost[0])
-	suspended := s.suspendedSince(of, name)
-	s.noted(kind, name, "SpotJobSuspended", 1)
-	s.left(doomed)
+	ends := watchTerminationTimes(s, pods)
+	acknowledgeWhenAsked(s, lost[0])
+	suspended := awaitSuspended(s, of, name)
+	s.awaitJobEvent(kind, name, "SpotJobSuspended", 1)
+	s.awaitGone(doomed)
 	for pod, told := range ends(n) {
 		assert.False(s.t, told.Before(suspended), "%s was told to end at %s, and the job suspended at %s", pod, told, suspended)
 	}
-	s.noted(kind, name, "SpotJobResumed", 1)
-	s.elsewhere(doomed, s.whole(pods, n))
-	s.released(of, name)
+	s.awaitJobEvent(kind, name, "SpotJobResumed", 1)
+	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, n))
+	s.awaitNotHeld(of, name)
 	assert.Equal(s.t, false, s.field(of, name, "spec.runPolicy.suspend"))
-	s.goesOn(of, name)
+	awaitRunningCondition(s, of, name)
 }
 
-// suspendedSince waits until the job is suspended, and says since when, to the second.
-func (s *jobStory) suspendedSince(of schema.GroupVersionResource, name string) (since time.Time) {
+// awaitSuspended waits until the job is suspended, and says since when, to the second.
+func awaitSuspended(s *jobSuite, of schema.GroupVersionResource, name string) (since time.Time) {
 	s.t.Helper()
 	s.eventually(name+" is suspended", func(ctx context.Context) (bool, error) {
-		job, err := s.job(ctx, of, name)
+		job, err := s.getObject(ctx, of, name)
 		if err != nil || job.GetLabels()[labelHeld] != jobs.HeldSuspended {
 			return false, err
 		}
@@ -200,9 +200,9 @@ func (s *jobStory) suspendedSince(of schema.GroupVersionResource, name string) (
 	return since
 }
 
-// watchEnds watches the pods from now on. What it returns waits until n of them were told to end, and says when, to the
-// second.
-func (s *jobStory) watchEnds(pods string) func(n int) map[string]time.Time {
+// watchTerminationTimes watches the pods from now on. The function that it returns waits until n of them are being deleted, and
+// returns since when, to the second.
+func watchTerminationTimes(s *jobSuite, pods string) func(n int) map[string]time.Time {
 	s.t.Helper()
 	watcher, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(s.t.Context(), metav1.ListOptions{LabelSelector: pods})
 	require.NoError(s.t, err)
@@ -226,8 +226,8 @@ func (s *jobStory) watchEnds(pods string) func(n int) map[string]time.Time {
 	}
 }
 
-// asked waits until all pods of the job carry the same request.
-func (s *jobStory) asked(pods string, n int) {
+// awaitRequestOnAll waits until all pods of the job carry the same request.
+func awaitRequestOnAll(s *jobSuite, pods string, n int) {
 	s.t.Helper()
 	s.eventually("all pods are asked for a checkpoint", func(ctx context.Context) (bool, error) {
 		list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: pods})
@@ -251,21 +251,10 @@ func valuesOf(counts map[string]int) (values []int) {
 	return values
 }
 
-// answer gives the word on the pod.
-func (s *jobStory) answer(pod corev1.Pod) {
+// requirePodsStay fails if one of the pods is deleted while replacements have time to come.
+func requirePodsStay(s *jobSuite, pods ...corev1.Pod) {
 	s.t.Helper()
-	now, err := s.pod(s.t.Context(), pod.Name)
-	require.NoError(s.t, err)
-	require.NotNil(s.t, now)
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, now.Annotations[api.AnnotationCheckpointRequest])
-	_, err = s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	require.NoError(s.t, err)
-}
-
-// stays says that none of the pods is told to end, although replacements had time to come.
-func (s *jobStory) stays(pods ...corev1.Pod) {
-	s.t.Helper()
-	rig.Always(s.t, stayed, "nobody is evicted before the word", func(ctx context.Context) (bool, error) {
+	rig.Always(s.t, stayed, "no pod is evicted before the acknowledgement", func(ctx context.Context) (bool, error) {
 		for _, pod := range pods {
 			now, err := s.pod(ctx, pod.Name)
 			if err != nil {
@@ -279,22 +268,22 @@ func (s *jobStory) stays(pods ...corev1.Pod) {
 	})
 }
 
-// goesOn waits until the job says that it runs, and fails if it says that it failed.
-func (s *jobStory) goesOn(of schema.GroupVersionResource, name string) {
+// awaitRunningCondition waits for the condition Running of the job, and fails if it is Failed or Suspended.
+func awaitRunningCondition(s *jobSuite, of schema.GroupVersionResource, name string) {
 	s.t.Helper()
 	rig.Eventually(s.t, recovered, name+" says that it runs", func(ctx context.Context) (bool, error) {
-		conditions, err := s.conditions(ctx, of, name)
+		conditions, err := trueConditions(ctx, s, of, name)
 		return slices.Contains(conditions, "Running"), err
 	})
-	conditions, err := s.conditions(s.t.Context(), of, name)
+	conditions, err := trueConditions(s.t.Context(), s, of, name)
 	require.NoError(s.t, err)
 	require.NotContains(s.t, conditions, "Failed")
 	require.NotContains(s.t, conditions, "Suspended")
 }
 
-// conditions are the types of those that hold.
-func (s *jobStory) conditions(ctx context.Context, of schema.GroupVersionResource, name string) (holding []string, err error) {
-	object, err := s.job(ctx, of, name)
+// trueConditions are the types of those that hold.
+func trueConditions(ctx context.Context, s *jobSuite, of schema.GroupVersionResource, name string) (holding []string, err error) {
+	object, err := s.getObject(ctx, of, name)
 	if err != nil {
 		return nil, err
 	}
@@ -307,8 +296,8 @@ func (s *jobStory) conditions(ctx context.Context, of schema.GroupVersionResourc
 	return holding, err
 }
 
-// endsWell has the pods finish their work, which ends the job.
-func (s *jobStory) endsWell(of schema.GroupVersionResource, name string, pods ...corev1.Pod) {
+// finishJob has the pods finish their work, which ends the job.
+func finishJob(s *jobSuite, of schema.GroupVersionResource, name string, pods ...corev1.Pod) {
 	s.t.Helper()
 	for _, pod := range pods {
 		_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType,
@@ -316,26 +305,13 @@ func (s *jobStory) endsWell(of schema.GroupVersionResource, name string, pods ..
 		require.NoError(s.t, err)
 	}
 	s.eventually(name+" has succeeded", func(ctx context.Context) (bool, error) {
-		conditions, err := s.conditions(ctx, of, name)
+		conditions, err := trueConditions(ctx, s, of, name)
 		return slices.Contains(conditions, "Succeeded"), err
 	})
 }
 
-// counted is how often an Event with the reason was recorded on the job.
-func (s *jobStory) counted(name, reason string) (n int) {
-	s.t.Helper()
-	list, err := s.Client.CoreV1().Events(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{
-		FieldSelector: "reason=" + reason + ",involvedObject.name=" + name,
-	})
-	require.NoError(s.t, err)
-	for _, event := range list.Items {
-		n += int(max(event.Count, 1))
-	}
-	return n
-}
-
-// accepts has the API server check an example against the definitions of the operator, down to the last field.
-func (s *jobStory) accepts(example string) {
+// requireExampleAccepted has the API server check an example against the definitions of the operator, down to the last field.
+func requireExampleAccepted(s *jobSuite, example string) {
 	s.t.Helper()
 	for _, object := range exampleObjects(s.t, example) {
 		kind := object.GroupVersionKind()

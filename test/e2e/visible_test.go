@@ -55,9 +55,9 @@ type failure struct {
 	serves bool
 }
 
-// failing is a story of a failure.
+// failing is a test case: a failure, and what users are told about it.
 type failing struct {
-	*story
+	*suite
 	// dir holds the credentials.
 	dir        string
 	autoscaler *rig.Autoscaler
@@ -67,11 +67,11 @@ type failing struct {
 func TestEachFailureNamesItsCauseAndMendAndIsOverOnceMended(t *testing.T) {
 	for name, row := range failures() {
 		t.Run(name, func(t *testing.T) {
-			w := world(pool("asg-1", 10))
+			w := newWorld(spotPool("asg-1", 10))
 			if row.world != nil {
 				w = *row.world
 			}
-			f := &failing{story: tell(t, w), dir: t.TempDir()}
+			f := &failing{suite: newSuite(t, w), dir: t.TempDir()}
 			uid := f.deploy()
 			f.credentials(f.Cloud.AccessKey().ID, f.Cloud.AccessKey().Secret, "")
 			if row.breaks != nil {
@@ -96,17 +96,17 @@ func TestEachFailureNamesItsCauseAndMendAndIsOverOnceMended(t *testing.T) {
 			if !row.needsPod {
 				f.Submit(t, pod)
 			}
-			f.running(pod)
+			f.awaitRunning(pod)
 			f.alive()
 		})
 	}
 }
 
 func failures() map[string]failure {
-	named := world()
+	named := newWorld()
 	forbidden := func(action string) func(*failing) {
 		return func(f *failing) {
-			f.fault(alisim.Fault{Action: action, Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: http.StatusForbidden})
+			f.injectFault(alisim.Fault{Action: action, Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: http.StatusForbidden})
 		}
 	}
 	clear := func(f *failing) { f.Cloud.ClearFaults() }
@@ -178,21 +178,21 @@ func failures() map[string]failure {
 		"no pool": {
 			source: "pools", reason: "no_pools", words: []string{"k8s.io/cluster-autoscaler/" + rig.ClusterName, "Tag a scaling group"},
 			world: &named, serves: true,
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(pool("asg-1", 10))) },
+			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
 		},
 		"a pool named that does not exist": {
 			source: "pools", pool: "asg-1", reason: "not_found", words: []string{"does not exist", "Correct --nodes"},
 			world: &named, flags: []string{"--cluster-name=", "--nodes=0:10:asg-1"}, serves: true,
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(pool("asg-1", 10))) },
+			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
 		},
 		"a pool that is tagged for two clusters": {
 			source: "pools", pool: "asg-1", reason: "other_clusters", words: []string{"another", "one cluster only"}, serves: true,
 			breaks: func(f *failing) {
-				tags := pool("asg-1", 10).Tags
+				tags := spotPool("asg-1", 10).Tags
 				tags["k8s.io/cluster-autoscaler/another"] = "owned"
 				require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", tags))
 			},
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", pool("asg-1", 10).Tags)) },
+			mend: func(f *failing) { require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", spotPool("asg-1", 10).Tags)) },
 		},
 		"two autoscalers on one group": {
 			source: "pools", pool: "asg-1", reason: "other_autoscaler", words: []string{"kube-system/another", "Stop one of the two"}, serves: true,
@@ -203,7 +203,7 @@ func failures() map[string]failure {
 				f.t.Cleanup(f.other.Kill)
 				pod := rig.GPUPod("theirs", 1)
 				f.Submit(f.t, pod)
-				f.running(pod)
+				f.awaitRunning(pod)
 			},
 			mend: func(f *failing) { require.NoError(f.t, f.other.Stop()) },
 		},
@@ -330,9 +330,9 @@ func (f *failing) over(row failure) {
 		status, err := f.status(ctx)
 		return strings.Contains(status, "ready: true") && !strings.Contains(status, "reason: "+row.reason), err
 	})
-	f.told("SpotLeaderReady")
+	f.awaitEvent("SpotLeaderReady")
 	if !row.restarted {
-		f.told("SpotProblemOver", row.reason)
+		f.awaitEvent("SpotProblemOver", row.reason)
 	}
 }
 
@@ -395,7 +395,7 @@ func lineOf(text, beginning string) string {
 	return ""
 }
 
-// webToken is one that nobody has signed, and that expires.
+// webToken returns an unsigned JSON web token that expires.
 func webToken(expires time.Time) string {
 	part := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	return part(`{"alg":"none"}`) + "." + part(fmt.Sprintf(`{"iss":"https://oidc","sub":"system:serviceaccount:kube-system:gpu-spot-autoscaler","aud":"sts.aliyuncs.com","exp":%d}`,
@@ -403,7 +403,7 @@ func webToken(expires time.Time) string {
 }
 
 func TestAStandbyIsReadyWithoutCredentials(t *testing.T) {
-	s := tell(t, world(pool("asg-1", 10)))
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	elected := []string{"--leader-elect=true", "--leader-elect-resource-name=" + deployment}
 	leader := s.RunAutoscaler(t, elected...)
 	s.eventually("the leader is ready", func(ctx context.Context) (bool, error) {

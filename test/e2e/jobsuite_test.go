@@ -39,43 +39,43 @@ const (
 	labelHeld = "gpu-spot.autoscaling/held"
 )
 
-// jobStory is a story with jobs in it. Each of them has a pool of its own, so that they can share a world.
-type jobStory struct {
-	*story
+// jobSuite is a suite for tests of training jobs. Each job has a pool of its own, so that subtests can share one cloud.
+type jobSuite struct {
+	*suite
 	objects    dynamic.Interface
 	autoscaler *rig.Autoscaler
-	stage      *stage
+	operators  *operators
 }
 
-// stage is who is played in a world: each operator once, whatever parts of the story need it.
-type stage struct {
+// operators are the stand-ins that run in a suite: each once, however many subtests need it.
+type operators struct {
 	t       *testing.T
 	mu      sync.Mutex
-	playing map[string]bool
+	running map[string]bool
 }
 
-// tellOfJobs starts a world with a pool for each name, a machine that is no spot instance, and the autoscaler.
-func tellOfJobs(t *testing.T, pools ...string) *jobStory {
+// newJobSuite starts a cloud with a pool for each name, a Node that is no spot instance, and the autoscaler.
+func newJobSuite(t *testing.T, pools ...string) *jobSuite {
 	t.Helper()
-	s := tellOfJobsAlone(t, world(), pools...)
-	s.lead()
+	s := newJobSuiteWithoutAutoscaler(t, newWorld(), pools...)
+	s.runLeader()
 	return s
 }
 
-// lead runs the autoscaler, or another one, which notices reclaims within a second.
-func (s *jobStory) lead(flags ...string) {
+// runLeader runs an autoscaler that polls for notices once a second, until the test ends.
+func (s *jobSuite) runLeader(flags ...string) {
 	s.t.Helper()
 	s.autoscaler = s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
 }
 
-// tellOfJobsAlone is tellOfJobs in a world that is given, and without the autoscaler.
-func tellOfJobsAlone(t *testing.T, w alisim.World, pools ...string) *jobStory {
+// newJobSuiteWithoutAutoscaler is newJobSuite with the given world, and without the autoscaler.
+func newJobSuiteWithoutAutoscaler(t *testing.T, w alisim.World, pools ...string) *jobSuite {
 	t.Helper()
 	w.NoticePeriod = metav1.Duration{Duration: jobNotice}
 	for _, name := range pools {
 		w.Pools = append(w.Pools, jobPool(name))
 	}
-	s := &jobStory{story: tell(t, w), stage: &stage{t: t, playing: map[string]bool{}}}
+	s := &jobSuite{suite: newSuite(t, w), operators: &operators{t: t, running: map[string]bool{}}}
 	var err error
 	s.objects, err = dynamic.NewForConfig(s.Cluster.AdminConfig())
 	require.NoError(t, err)
@@ -88,65 +88,65 @@ func tellOfJobsAlone(t *testing.T, w alisim.World, pools ...string) *jobStory {
 	return s
 }
 
-// jobPool sells instances of one GPU, whose Nodes carry the label pool=<name>.
+// jobPool returns a pool of instances with one GPU, whose Nodes carry the label pool=<name>.
 func jobPool(name string) alisim.Pool {
-	pool := single("asg-"+name, 24)
+	pool := singleOfferingPool("asg-"+name, 24)
 	pool.Tags["k8s.io/cluster-autoscaler/node-template/label/pool"] = name
 	return pool
 }
 
-// in tells a part of the story beside others.
-func (s *jobStory) in(t *testing.T) *jobStory {
+// subtest returns the suite for a parallel subtest.
+func (s *jobSuite) subtest(t *testing.T) *jobSuite {
 	t.Helper()
 	t.Parallel()
-	part := *s.story
+	part := *s.suite
 	part.t = t
-	return &jobStory{story: &part, objects: s.objects, autoscaler: s.autoscaler, stage: s.stage}
+	return &jobSuite{suite: &part, objects: s.objects, autoscaler: s.autoscaler, operators: s.operators}
 }
 
-// systemsOf are the systems, by the names of their adapters, that come with an operator.
-var systemsOf = map[string][]string{
+// systemsOfOperator maps each operator to the job systems that it serves, by the names of their adapters.
+var systemsOfOperator = map[string][]string{
 	"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
 	"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
 }
 
-// play installs a job system while the autoscaler runs, and plays its operator until the world ends. It returns when the
-// autoscaler knows: a job that is reclaimed before is drained like any pods.
-func (s *jobStory) play(operator func(*rest.Config) (*standin.Operator, error)) {
+// runOperator installs the definitions of a job system and runs the stand-in for its operator until the suite ends. It returns when
+// the autoscaler has found the system: before that, pods of its jobs are drained like any others.
+func (s *jobSuite) runOperator(operator func(*rest.Config) (*standin.Operator, error)) {
 	s.t.Helper()
 	o, err := operator(s.Cluster.AdminConfig())
 	require.NoError(s.t, err)
-	s.stage.mu.Lock()
-	defer s.stage.mu.Unlock()
-	if s.stage.playing[o.Name] {
+	s.operators.mu.Lock()
+	defer s.operators.mu.Unlock()
+	if s.operators.running[o.Name] {
 		return
 	}
 	require.NoError(s.t, o.Install(s.t.Context(), s.Cluster))
-	s.stage.playing[o.Name] = true
+	s.operators.running[o.Name] = true
 	s.eventually(o.Name+" is known", func(ctx context.Context) (bool, error) {
-		on, err := s.systems(ctx)
-		return on.HasAll(systemsOf[o.Name]...), err
+		on, err := s.installedSystems(ctx)
+		return on.HasAll(systemsOfOperator[o.Name]...), err
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := o.Run(ctx); err != nil {
-			s.stage.t.Error(err)
+			s.operators.t.Error(err)
 		}
 	})
-	s.stage.t.Cleanup(func() {
+	s.operators.t.Cleanup(func() {
 		cancel()
 		running.Wait()
 	})
 }
 
 // submit applies a manifest.
-func (s *jobStory) submit(manifest string) {
+func (s *jobSuite) submit(manifest string) {
 	s.t.Helper()
 	require.NoError(s.t, s.Cluster.ApplyYAML(s.t.Context(), strings.NewReader(manifest)))
 }
 
-// gpuTemplate is that of a pod with one GPU, of the pool. The fields, such as "metadata: {…}", are added to it.
+// gpuTemplate returns the template of a pod with one GPU, for Nodes of the pool. The fields, such as "metadata: {…}", are added to it.
 func gpuTemplate(pool string, fields ...string) string {
 	return fmt.Sprintf(`{%s spec: {restartPolicy: Never, terminationGracePeriodSeconds: 3, nodeSelector: {pool: %s},
       tolerations: [{operator: Exists}],
@@ -156,31 +156,31 @@ func gpuTemplate(pool string, fields ...string) string {
 		strings.Join(append(fields, ""), ", "), pool)
 }
 
-// systemTemplate is that of a pod on the machine that stays.
+// systemTemplate returns the template of a pod on the Node that is no spot instance.
 func systemTemplate(command string) string {
 	return fmt.Sprintf(`{spec: {restartPolicy: Never, nodeSelector: {pool: system}, containers: [{name: main, image: train, command: [sh, -c, %q]}]}}`, command)
 }
 
-// job reads the object.
-func (s *jobStory) job(ctx context.Context, of schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
+// getObject returns the job's object.
+func (s *jobSuite) getObject(ctx context.Context, of schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
 	return s.objects.Resource(of).Namespace(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 }
 
-// field reads a field of the object, such as status.phase; nil where it is not there.
-func (s *jobStory) field(of schema.GroupVersionResource, name, path string) any {
+// field returns a field of the object, such as status.phase; nil if it is not set.
+func (s *jobSuite) field(of schema.GroupVersionResource, name, path string) any {
 	s.t.Helper()
-	object, err := s.job(s.t.Context(), of, name)
+	object, err := s.getObject(s.t.Context(), of, name)
 	require.NoError(s.t, err)
 	value, _, err := unstructured.NestedFieldNoCopy(object.Object, strings.Split(path, ".")...)
 	require.NoError(s.t, err)
 	return value
 }
 
-// becomes waits until the field has the value.
-func (s *jobStory) becomes(of schema.GroupVersionResource, name, path string, value any) {
+// awaitField waits until the field of the object has the value.
+func (s *jobSuite) awaitField(of schema.GroupVersionResource, name, path string, value any) {
 	s.t.Helper()
 	rig.Eventually(s.t, recovered, fmt.Sprintf("%s of %s is %v", path, name, value), func(ctx context.Context) (bool, error) {
-		object, err := s.job(ctx, of, name)
+		object, err := s.getObject(ctx, of, name)
 		if err != nil {
 			return false, err
 		}
@@ -189,8 +189,8 @@ func (s *jobStory) becomes(of schema.GroupVersionResource, name, path string, va
 	})
 }
 
-// whole waits until n pods with the labels run, and no more are there, and returns them by name.
-func (s *jobStory) whole(selector string, n int) (pods []corev1.Pod) {
+// awaitRunningPods waits until exactly n pods match the selector and all of them run, and returns them by name.
+func (s *jobSuite) awaitRunningPods(selector string, n int) (pods []corev1.Pod) {
 	s.t.Helper()
 	rig.Eventually(s.t, recovered, fmt.Sprintf("%d pods with %s run", n, selector), func(ctx context.Context) (bool, error) {
 		list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -205,16 +205,16 @@ func (s *jobStory) whole(selector string, n int) (pods []corev1.Pod) {
 	return pods
 }
 
-// doomed are pods whose nodes are reclaimed.
-type doomed struct {
+// reclaimedPods are pods whose Nodes are reclaiming.
+type reclaimedPods struct {
 	pods     []corev1.Pod
 	deadline time.Time
 }
 
-// reclaimUnder gives notice, at once, to the instances that the pods run on.
-func (s *jobStory) reclaimUnder(pods ...corev1.Pod) doomed {
+// reclaimNodesOf makes the cloud give notice to the instances that the pods run on.
+func (s *jobSuite) reclaimNodesOf(pods ...corev1.Pod) reclaimedPods {
 	s.t.Helper()
-	d := doomed{pods: pods, deadline: time.Now().Add(s.World.NoticePeriod.Duration)}
+	d := reclaimedPods{pods: pods, deadline: time.Now().Add(s.World.NoticePeriod.Duration)}
 	for _, pod := range pods {
 		node, err := s.Client.CoreV1().Nodes().Get(s.t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
 		require.NoError(s.t, err)
@@ -223,10 +223,10 @@ func (s *jobStory) reclaimUnder(pods ...corev1.Pod) doomed {
 	return d
 }
 
-// left waits until the pods are gone, and fails when their instances are released before.
-func (s *jobStory) left(d doomed) {
+// awaitGone waits until the pods are gone, and fails if their instances are released first.
+func (s *jobSuite) awaitGone(d reclaimedPods) {
 	s.t.Helper()
-	rig.Eventually(s.t, time.Until(d.deadline), "the doomed pods are gone before the release", func(ctx context.Context) (bool, error) {
+	rig.Eventually(s.t, time.Until(d.deadline), "the pods of reclaiming nodes are gone before the release", func(ctx context.Context) (bool, error) {
 		list, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
@@ -235,12 +235,12 @@ func (s *jobStory) left(d doomed) {
 	})
 }
 
-func (d doomed) has(uid types.UID) bool {
+func (d reclaimedPods) has(uid types.UID) bool {
 	return slices.ContainsFunc(d.pods, func(pod corev1.Pod) bool { return pod.UID == uid })
 }
 
-// elsewhere says that none of the pods runs where the doomed ones did.
-func (s *jobStory) elsewhere(d doomed, pods []corev1.Pod) {
+// requireOtherNodes fails if one of the pods runs on a Node that was reclaimed.
+func (s *jobSuite) requireOtherNodes(d reclaimedPods, pods []corev1.Pod) {
 	s.t.Helper()
 	for _, pod := range pods {
 		for _, was := range d.pods {
@@ -249,8 +249,8 @@ func (s *jobStory) elsewhere(d doomed, pods []corev1.Pod) {
 	}
 }
 
-// noted waits for an Event with the reason on the job, n of them counted together.
-func (s *jobStory) noted(kind, name, reason string, n int) {
+// awaitJobEvent waits until n Events with the reason were recorded on the job.
+func (s *jobSuite) awaitJobEvent(kind, name, reason string, n int) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("%s %s has %d Events %s", kind, name, n, reason), func(ctx context.Context) (bool, error) {
 		list, err := s.Client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
@@ -267,16 +267,16 @@ func (s *jobStory) noted(kind, name, reason string, n int) {
 	})
 }
 
-// boughtInAll fails unless so many instances were bought in the pool of that name.
-func (s *jobStory) boughtInAll(pool string, n int) {
+// requireBought fails unless n instances were bought in the pool of that name.
+func (s *jobSuite) requireBought(pool string, n int) {
 	s.t.Helper()
-	assert.Equal(s.t, n, s.boughtSoFar(pool), "instances bought: those that the job needed, and one for each that was reclaimed")
+	assert.Equal(s.t, n, boughtOfPool(s, pool), "instances bought: those that the job needed, and one for each that was reclaimed")
 }
 
-// boughtSoFar is how many instances were bought in the pool of that name.
-func (s *jobStory) boughtSoFar(pool string) (total int) {
+// boughtOfPool returns how many instances were bought in the pool of that name.
+func boughtOfPool(s *jobSuite, pool string) (total int) {
 	s.t.Helper()
-	for _, purchase := range s.bought(pool) {
+	for _, purchase := range s.purchasesOf(pool) {
 		value, err := strconv.Atoi(purchase)
 		require.NoError(s.t, err)
 		total += value
@@ -284,17 +284,17 @@ func (s *jobStory) boughtSoFar(pool string) (total int) {
 	return total
 }
 
-// systemsOn waits until the autoscaler takes just these job systems to be installed, beside Kubernetes' own.
-func (s *jobStory) systemsOn(systems ...string) {
+// awaitInstalledSystems waits until the autoscaler reports exactly these job systems as installed, beside Kubernetes' own Jobs.
+func awaitInstalledSystems(s *jobSuite, systems ...string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("job systems that are on: %v", systems), func(ctx context.Context) (bool, error) {
-		on, err := s.systems(ctx)
+		on, err := s.installedSystems(ctx)
 		return on.Equal(sets.New(append(systems, "job")...)), err
 	})
 }
 
-// systems are those that the autoscaler takes to be installed.
-func (s *jobStory) systems(ctx context.Context) (on sets.Set[string], err error) {
+// installedSystems returns the job systems that the autoscaler reports as installed.
+func (s *jobSuite) installedSystems(ctx context.Context) (on sets.Set[string], err error) {
 	metrics, err := s.autoscaler.Metrics(ctx)
 	if err != nil {
 		return nil, err
@@ -308,35 +308,36 @@ func (s *jobStory) systems(ctx context.Context) (on sets.Set[string], err error)
 	return on, nil
 }
 
-// released waits until nothing says any more that the job is held.
-func (s *jobStory) released(of schema.GroupVersionResource, name string) {
+// awaitNotHeld waits until the job no longer has the label of a held job.
+func (s *jobSuite) awaitNotHeld(of schema.GroupVersionResource, name string) {
 	s.t.Helper()
 	rig.Eventually(s.t, recovered, name+" is no longer held", func(ctx context.Context) (bool, error) {
-		job, err := s.job(ctx, of, name)
+		job, err := s.getObject(ctx, of, name)
 		return err == nil && job.GetLabels()[labelHeld] == "", err
 	})
 }
 
-// departures is in which order pods are told to end, and are gone.
-type departures struct {
+// terminations records in which order pods are deleted and end.
+type terminations struct {
 	mu sync.Mutex
-	// told and gone are when, counted by what happened before. A pod whose containers have ended counts as gone.
-	told, gone map[types.UID]int
-	happened   int
-	// grace is what the pods were given, in seconds; none for those that were gone at once.
+	// deleted and gone say at which of all observed events each pod was deleted and ended. A pod whose containers have ended
+	// counts as gone.
+	deleted, gone map[types.UID]int
+	events        int
+	// grace is the grace period of each pod in seconds; a pod that was gone at once has none.
 	grace map[types.UID]int64
 }
 
-// watchDepartures watches the pods with the labels from now on.
-func (s *jobStory) watchDepartures(selector string) *departures {
+// watchTerminations records the terminations of pods that match the selector from now on.
+func (s *jobSuite) watchTerminations(selector string) *terminations {
 	s.t.Helper()
-	d := &departures{told: map[types.UID]int{}, gone: map[types.UID]int{}, grace: map[types.UID]int64{}}
+	d := &terminations{deleted: map[types.UID]int{}, gone: map[types.UID]int{}, grace: map[types.UID]int64{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0, informers.WithNamespace(metav1.NamespaceDefault),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = selector }))
 	informer := factory.Core().V1().Pods().Informer()
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) { d.note(obj, false) },
-		DeleteFunc: func(obj any) { d.note(obj, true) },
+		UpdateFunc: func(_, obj any) { d.observe(obj, false) },
+		DeleteFunc: func(obj any) { d.observe(obj, true) },
 	})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -349,7 +350,7 @@ func (s *jobStory) watchDepartures(selector string) *departures {
 	return d
 }
 
-func (d *departures) note(obj any, gone bool) {
+func (d *terminations) observe(obj any, gone bool) {
 	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = lost.Obj
 	}
@@ -359,42 +360,42 @@ func (d *departures) note(obj any, gone bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, known := d.told[pod.UID]; !known && (gone || pod.DeletionTimestamp != nil) {
-		d.happened++
-		d.told[pod.UID] = d.happened
+	if _, known := d.deleted[pod.UID]; !known && (gone || pod.DeletionTimestamp != nil) {
+		d.events++
+		d.deleted[pod.UID] = d.events
 		if !gone && pod.DeletionGracePeriodSeconds != nil {
 			d.grace[pod.UID] = *pod.DeletionGracePeriodSeconds
 		}
 	}
 	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 	if _, known := d.gone[pod.UID]; !known && (gone || ended) {
-		d.happened++
-		d.gone[pod.UID] = d.happened
+		d.events++
+		d.gone[pod.UID] = d.events
 	}
 }
 
-// gracefully fails unless the pod was given time to end.
-func (d *departures) gracefully(t *testing.T, pod corev1.Pod) {
+// requireGracePeriod fails unless the pod was deleted with a grace period.
+func (d *terminations) requireGracePeriod(t *testing.T, pod corev1.Pod) {
 	t.Helper()
 	d.await(t, pod)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	require.NotZero(t, d.grace[pod.UID], "%s was given no grace", pod.Name)
+	require.NotZero(t, d.grace[pod.UID], "%s was deleted without a grace period", pod.Name)
 }
 
-// inOrder fails unless each pod was told to end only after the one before it was gone.
-func (d *departures) inOrder(t *testing.T, pods ...corev1.Pod) {
+// requireOrder fails unless each pod was deleted only after the one before it had ended.
+func (d *terminations) requireOrder(t *testing.T, pods ...corev1.Pod) {
 	t.Helper()
 	d.await(t, pods...)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range len(pods) - 1 {
-		require.Less(t, d.gone[pods[i].UID], d.told[pods[i+1].UID], "%s was told to end before %s was gone", pods[i+1].Name, pods[i].Name)
+		require.Less(t, d.gone[pods[i].UID], d.deleted[pods[i+1].UID], "%s was deleted before %s had ended", pods[i+1].Name, pods[i].Name)
 	}
 }
 
-// await waits until it was seen that the pods are gone.
-func (d *departures) await(t *testing.T, pods ...corev1.Pod) {
+// await waits until the pods were seen to end.
+func (d *terminations) await(t *testing.T, pods ...corev1.Pod) {
 	t.Helper()
 	rig.Eventually(t, soon, "the pods were seen to go", func(context.Context) (bool, error) {
 		d.mu.Lock()

@@ -1,5 +1,5 @@
-// Package e2e tells stories: the real binary, the real Cluster Autoscaler core, a real control plane and the real SDK,
-// in a simulated cloud.
+// Package e2e holds the end-to-end tests: the real binary with the real Cluster Autoscaler core and the real SDK, between a real
+// control plane and a simulated cloud. test/README.md says which file is about what.
 package e2e
 
 import (
@@ -33,10 +33,10 @@ const (
 
 func zones() []string { return []string{"vsw-a", "vsw-b", "vsw-c"} }
 
-// world is three zones, quick machines, and the pools, in the strict temper. What the cloud takes its time for is short
-// here thing by thing and not by a speed: the autoscaler's own timers go by the clock, so that a token, for one, must live
-// as long as it really does.
-func world(pools ...alisim.Pool) alisim.World {
+// newWorld returns a region of three zones with the pools, in the strict temper. Each delay of the cloud is shortened by itself
+// and not by World.Speed, because the autoscaler's own timers go by the clock: a client token, for one, has to live as long as at
+// Alibaba.
+func newWorld(pools ...alisim.Pool) alisim.World {
 	return alisim.World{
 		Region: "ap-southeast-1",
 		VSwitches: []alisim.VSwitch{
@@ -54,34 +54,34 @@ func world(pools ...alisim.Pool) alisim.World {
 	}
 }
 
-// pool is one type in three zones.
-func pool(id string, maxSize int) alisim.Pool {
+// spotPool returns a pool of one type in three zones.
+func spotPool(id string, maxSize int) alisim.Pool {
 	return rig.SpotPool(id, maxSize, []string{a10}, zones())
 }
 
-// single is one type in one zone.
-func single(id string, maxSize int) alisim.Pool {
+// singleOfferingPool returns a pool of one type in one zone.
+func singleOfferingPool(id string, maxSize int) alisim.Pool {
 	return rig.SpotPool(id, maxSize, []string{a10}, []string{"vsw-a"})
 }
 
-// story is a rig and what its stories ask of it.
-type story struct {
+// suite is the rig of one test: a control plane, a simulated cloud, clients of both, and what most tests ask of them.
+type suite struct {
 	*rig.Rig
 	t *testing.T
 }
 
-// tell starts the world. Prices are 6 in zone a, 4 in zone b and 5 in zone c, whatever the type.
-// Stories are told side by side: each has a world of its own, and most of its time is waiting.
-func tell(t *testing.T, w alisim.World) *story {
+// newSuite starts a rig for the test. Prices are 6 in zone a, 4 in zone b and 5 in zone c, whatever the type.
+// Tests run in parallel: each has a cloud of its own, and spends most of its time waiting.
+func newSuite(t *testing.T, w alisim.World) *suite {
 	t.Helper()
-	return tellWith(t, rig.Options{World: w})
+	return newSuiteWith(t, rig.Options{World: w})
 }
 
-// tellWith is tell with further options.
-func tellWith(t *testing.T, options rig.Options) *story {
+// newSuiteWith is newSuite with further options.
+func newSuiteWith(t *testing.T, options rig.Options) *suite {
 	t.Helper()
 	t.Parallel()
-	s := &story{Rig: rig.ForTestWith(t, options), t: t}
+	s := &suite{Rig: rig.ForTestWith(t, options), t: t}
 	for zone, price := range map[string]float64{zoneA: 6, zoneB: 4, zoneC: 5} {
 		for _, instanceType := range []string{a10, t4} {
 			s.Cloud.SetPrice(instanceType, zone, price, 10)
@@ -91,13 +91,13 @@ func tellWith(t *testing.T, options rig.Options) *story {
 }
 
 // eventually waits for something to become true.
-func (s *story) eventually(what string, condition func(context.Context) (bool, error)) {
+func (s *suite) eventually(what string, condition func(context.Context) (bool, error)) {
 	s.t.Helper()
 	rig.Eventually(s.t, soon, what, condition)
 }
 
 // pod returns nil for one that is gone.
-func (s *story) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+func (s *suite) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	pod, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -105,8 +105,8 @@ func (s *story) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// running waits until the pods run.
-func (s *story) running(pods ...*corev1.Pod) {
+// awaitRunning waits until the pods run.
+func (s *suite) awaitRunning(pods ...*corev1.Pod) {
 	s.t.Helper()
 	for _, wanted := range pods {
 		s.eventually("pod "+wanted.Name+" runs", func(ctx context.Context) (bool, error) {
@@ -116,15 +116,15 @@ func (s *story) running(pods ...*corev1.Pod) {
 	}
 }
 
-// instances are those that live in the pool, running and not about to go.
-func (s *story) instances(poolID string) []alisim.InstanceView {
+// instances returns those members of the pool that are neither being removed nor reclaimed.
+func (s *suite) instances(poolID string) []alisim.InstanceView {
 	return slices.DeleteFunc(s.Cloud.Instances(), func(i alisim.InstanceView) bool {
 		return i.ScalingGroupID != poolID || i.Lifecycle == "" || strings.HasPrefix(i.Lifecycle, "Removing") || !i.Deadline.IsZero()
 	})
 }
 
 // zonesOf counts the living instances of the pool by zone.
-func (s *story) zonesOf(poolID string) map[string]int {
+func (s *suite) zonesOf(poolID string) map[string]int {
 	zones := map[string]int{}
 	for _, instance := range s.instances(poolID) {
 		zones[instance.Zone]++
@@ -133,14 +133,14 @@ func (s *story) zonesOf(poolID string) map[string]int {
 }
 
 // requests are those of the action that came in so far, without those that were for a plan only.
-func (s *story) requests(action string) []alisim.RequestView {
+func (s *suite) requests(action string) []alisim.RequestView {
 	return slices.DeleteFunc(s.Cloud.Requests(action), func(request alisim.RequestView) bool {
 		return request.Parameters["ExecutionMode"] == "PlanOnly"
 	})
 }
 
 // node returns the Node of the instance, nil while there is none.
-func (s *story) node(ctx context.Context, instanceID string) (*corev1.Node, error) {
+func (s *suite) node(ctx context.Context, instanceID string) (*corev1.Node, error) {
 	nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -153,8 +153,8 @@ func (s *story) node(ctx context.Context, instanceID string) (*corev1.Node, erro
 	return nil, nil
 }
 
-// told waits for an Event with the reason and the words.
-func (s *story) told(reason string, words ...string) {
+// awaitEvent waits for an Event with the reason whose message has all the words.
+func (s *suite) awaitEvent(reason string, words ...string) {
 	s.t.Helper()
 	s.eventually("an Event "+reason+" with "+strings.Join(words, ", "), func(ctx context.Context) (bool, error) {
 		messages, err := s.Events(ctx, reason)
@@ -164,16 +164,16 @@ func (s *story) told(reason string, words ...string) {
 	})
 }
 
-// fault switches a fault on.
-func (s *story) fault(fault alisim.Fault) {
+// injectFault makes the simulated cloud fail as described.
+func (s *suite) injectFault(injectFault alisim.Fault) {
 	s.t.Helper()
-	if err := s.Cloud.Fault(fault); err != nil {
+	if err := s.Cloud.Fault(injectFault); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// remove deletes the pods at once.
-func (s *story) remove(pods ...*corev1.Pod) {
+// deletePods deletes the pods at once.
+func (s *suite) deletePods(pods ...*corev1.Pod) {
 	s.t.Helper()
 	for _, pod := range pods {
 		if err := s.Client.CoreV1().Pods(pod.Namespace).Delete(s.t.Context(), pod.Name, *metav1.NewDeleteOptions(0)); err != nil {
@@ -182,7 +182,7 @@ func (s *story) remove(pods ...*corev1.Pod) {
 	}
 }
 
-// gpuPods are n pods of one GPU each that may live apart.
+// gpuPods returns n independent pods of one GPU each.
 func gpuPods(name string, n int) (pods []*corev1.Pod) {
 	for i := range n {
 		pods = append(pods, rig.GPUPod(name+"-"+string(rune('a'+i)), 1))
@@ -190,8 +190,8 @@ func gpuPods(name string, n int) (pods []*corev1.Pod) {
 	return pods
 }
 
-// nodes are all Nodes there are.
-func (s *story) nodes(ctx context.Context) ([]corev1.Node, error) {
+// nodes returns all Nodes.
+func (s *suite) nodes(ctx context.Context) ([]corev1.Node, error) {
 	list, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -199,8 +199,8 @@ func (s *story) nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// oidcToken writes a real token of a ServiceAccount, as RRSA projects it into the pod, and returns the file.
-func (s *story) oidcToken() string {
+// oidcTokenFile writes a real token of a ServiceAccount, as RRSA projects it into the pod, and returns the file.
+func oidcTokenFile(s *suite) string {
 	s.t.Helper()
 	token, err := s.Client.CoreV1().ServiceAccounts(rig.Namespace).CreateToken(s.t.Context(), rig.ServiceAccount,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -214,8 +214,8 @@ func (s *story) oidcToken() string {
 	return path
 }
 
-// install applies a manifest that a module of ours ships.
-func (s *story) install(module, path string) {
+// applyModuleManifest applies a manifest from the source of a Go module that go.mod requires.
+func applyModuleManifest(s *suite, module, path string) {
 	s.t.Helper()
 	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
