@@ -52,7 +52,7 @@ func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 	err := wait.PollUntilContextCancel(ctx, settlePoll, true, func(ctx context.Context) (bool, error) {
 		before := held
 		var err error
-		held, err = c.objects(ctx)
+		held, err = listObjects(ctx, c)
 		return maps.EqualFunc(before, held, func(a, b object) bool { return a == b || a.isRenewed() }), err
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Cluster) Baseline(ctx context.Context) (*Baseline, error) {
 func (c *Cluster) Restore(ctx context.Context, baseline *Baseline) error {
 	var left []object
 	err := wait.PollUntilContextCancel(ctx, restorePoll, true, func(ctx context.Context) (bool, error) {
-		held, err := c.objects(ctx)
+		held, err := listObjects(ctx, c)
 		if err != nil {
 			return false, err
 		}
@@ -76,7 +76,7 @@ func (c *Cluster) Restore(ctx context.Context, baseline *Baseline) error {
 		}
 		maps.DeleteFunc(held, func(id types.UID, _ object) bool { _, known := baseline.objects[id]; return known })
 		left = slices.Collect(maps.Values(held))
-		return len(left) == 0, c.remove(ctx, left)
+		return len(left) == 0, removeObjects(ctx, c, left)
 	})
 	if err != nil && len(left) > 0 {
 		err = fmt.Errorf("%w; %d objects were left, such as %s", err, len(left), left[0])
@@ -100,8 +100,8 @@ func (b *Baseline) check(held map[types.UID]object) error {
 	return nil
 }
 
-// objects returns everything that can be listed and deleted, by its UID.
-func (c *Cluster) objects(ctx context.Context) (map[types.UID]object, error) {
+// listObjects returns everything that can be listed and deleted, by its UID.
+func listObjects(ctx context.Context, c *Cluster) (map[types.UID]object, error) {
 	lists, err := c.client.Discovery().ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // a definition that is being deleted
 		return nil, err
@@ -143,8 +143,8 @@ func objectOf(resource schema.GroupVersionResource, meta metav1.ObjectMeta) obje
 	return o
 }
 
-// remove deletes the objects at once, with all that belongs to them.
-func (c *Cluster) remove(ctx context.Context, objects []object) error {
+// removeObjects deletes the objects at once, with all that belongs to them.
+func removeObjects(ctx context.Context, c *Cluster, objects []object) error {
 	client, err := metadata.NewForConfig(c.config)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func awaitRunning(b *testing.B, c *Cluster, count int) {
 func residentMiB(b *testing.B, c *Cluster) float64 {
 	b.Helper()
 	pages := 0
-	for _, pid := range c.allProcesses() {
+	for _, pid := range allProcesses(c) {
 		statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		if err != nil {
 			b.Skip("no /proc to read memory from")

@@ -40,7 +40,7 @@ func (c *Cluster) CreatePods(ctx context.Context, pods []*corev1.Pod) error {
 }
 
 func forAll[T any](ctx context.Context, c *Cluster, objects []T, do func(context.Context, kubernetes.Interface, T) error) error {
-	clients, err := c.bulkClients()
+	clients, err := newBulkClients(c)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,8 @@ func forAll[T any](ctx context.Context, c *Cluster, objects []T, do func(context
 	return nil
 }
 
-func (c *Cluster) bulkClients() ([]kubernetes.Interface, error) {
+// newBulkClients returns clients that do not share a connection.
+func newBulkClients(c *Cluster) ([]kubernetes.Interface, error) {
 	clients := make([]kubernetes.Interface, bulkClients)
 	for i := range clients {
 		config := c.AdminConfig()

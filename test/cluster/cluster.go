@@ -181,7 +181,7 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		if err := c.process.failure(); err != nil {
 			return false, err
 		}
-		last = c.ready(ctx)
+		last = checkReady(ctx, c)
 		return last == nil, nil
 	})
 	if err != nil && last != nil {
@@ -190,7 +190,8 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	return err
 }
 
-func (c *Cluster) ready(ctx context.Context) error {
+// checkReady returns why the cluster is not ready yet.
+func checkReady(ctx context.Context, c *Cluster) error {
 	if _, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return err
 	}

@@ -11,12 +11,6 @@ const (
 	Kwok              = "kwok"
 )
 
-// PauseAPIServer makes the API server fall silent: connections stay open, and nothing is answered.
-func (c *Cluster) PauseAPIServer(ctx context.Context) error { return c.Pause(ctx, APIServer) }
-
-// ResumeAPIServer ends the silence.
-func (c *Cluster) ResumeAPIServer(ctx context.Context) error { return c.Resume(ctx, APIServer) }
-
 // KillAPIServer ends the API server at once: connections break, and new ones are closed until [Cluster.StartAPIServer].
 func (c *Cluster) KillAPIServer(ctx context.Context) error { return c.Kill(ctx, APIServer) }
 
@@ -28,7 +22,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
-// Pause stops a component's process in its tracks until Resume.
+// Pause stops a component's process until Resume: its connections stay open, and nothing is answered.
 func (c *Cluster) Pause(ctx context.Context, component string) error {
 	return c.process.do(ctx, "pause", component)
 }

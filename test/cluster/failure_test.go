@@ -37,15 +37,19 @@ func beParent() error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(c.allProcesses()); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(allProcesses(c)); err != nil {
 		return err
 	}
 	<-c.Done()
 	return c.Err()
 }
 
+func pauseAPIServer(c *Cluster, ctx context.Context) error { return c.Pause(ctx, APIServer) }
+
+func resumeAPIServer(c *Cluster, ctx context.Context) error { return c.Resume(ctx, APIServer) }
+
 // allProcesses are those of the components and the supervisor.
-func (c *Cluster) allProcesses() map[string]int {
+func allProcesses(c *Cluster) map[string]int {
 	all := map[string]int{"supervisor": c.process.cmd.Process.Pid}
 	for name, pid := range c.info.Processes {
 		all[name] = pid
@@ -68,7 +72,7 @@ func TestTwoClustersSideBySide(t *testing.T) {
 
 func TestStopLeavesNothingBehind(t *testing.T) {
 	c := StartForTest(t)
-	processes := c.allProcesses()
+	processes := allProcesses(c)
 	require.Len(t, processes, 6)
 	c.Stop()
 	for name, pid := range processes {
@@ -76,7 +80,7 @@ func TestStopLeavesNothingBehind(t *testing.T) {
 	}
 	require.NoDirExists(t, c.Dir())
 	require.NoError(t, c.Err())
-	require.ErrorIs(t, c.PauseAPIServer(t.Context()), errStopped)
+	require.ErrorIs(t, c.Pause(t.Context(), APIServer), errStopped)
 	c.Stop() // twice does no harm
 }
 
@@ -100,8 +104,8 @@ func TestClusterDiesWithAKilledParent(t *testing.T) {
 
 func TestComponentsDieWithAKilledSupervisor(t *testing.T) {
 	c := startUnguarded(t)
-	require.NoError(t, c.PauseAPIServer(t.Context())) // a stopped process cannot see its pipe close
-	processes := c.allProcesses()
+	require.NoError(t, c.Pause(t.Context(), APIServer)) // a stopped process cannot see its pipe close
+	processes := allProcesses(c)
 	require.NoError(t, syscall.Kill(processes["supervisor"], syscall.SIGKILL))
 	<-c.Done()
 	require.ErrorContains(t, c.Err(), "killed")
@@ -110,7 +114,7 @@ func TestComponentsDieWithAKilledSupervisor(t *testing.T) {
 
 func TestClusterEndsWithAFailedComponent(t *testing.T) {
 	c := startUnguarded(t)
-	processes := c.allProcesses()
+	processes := allProcesses(c)
 	require.NoError(t, syscall.Kill(processes[Etcd], syscall.SIGKILL))
 	<-c.Done()
 	require.ErrorContains(t, c.Err(), "etcd ended by itself")
@@ -148,7 +152,7 @@ func TestAPIServerGoesAndComesBack(t *testing.T) {
 	tests := map[string]struct {
 		away, back func(*Cluster, context.Context) error
 	}{
-		"silent":           {(*Cluster).PauseAPIServer, (*Cluster).ResumeAPIServer},
+		"silent":           {pauseAPIServer, resumeAPIServer},
 		"refusing clients": {(*Cluster).KillAPIServer, (*Cluster).StartAPIServer},
 	}
 	c := StartForTest(t)

@@ -20,18 +20,18 @@ const tokenLifetime = 24 * time.Hour
 // path: whoever uses it may do what RBAC allows the ServiceAccount, and no more. Without a pod around it, the kubeconfig
 // names the ServiceAccount's namespace as its own.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (path string, err error) {
-	return c.kubeconfig(ctx, namespace, name, fmt.Sprintf("serviceaccount-%s-%s", namespace, name), nil)
+	return c.writeKubeconfig(ctx, namespace, name, fmt.Sprintf("serviceaccount-%s-%s", namespace, name), nil)
 }
 
 // PodKubeconfig is [Cluster.ServiceAccountKubeconfig] with the token that the pod itself would have: it is of the pod's
 // ServiceAccount, says on which Node the pod runs, and ends with the pod.
 func (c *Cluster) PodKubeconfig(ctx context.Context, pod *corev1.Pod) (path string, err error) {
-	return c.kubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName, fmt.Sprintf("pod-%s-%s", pod.Namespace, pod.Name),
+	return c.writeKubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName, fmt.Sprintf("pod-%s-%s", pod.Namespace, pod.Name),
 		&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
 }
 
-// kubeconfig writes one with a token of the ServiceAccount, bound to an object or to nothing else.
-func (c *Cluster) kubeconfig(ctx context.Context, namespace, name, file string, boundTo *authenticationv1.BoundObjectReference) (path string, err error) {
+// writeKubeconfig writes a kubeconfig with a token of the ServiceAccount, bound to an object or to nothing else.
+func (c *Cluster) writeKubeconfig(ctx context.Context, namespace, name, file string, boundTo *authenticationv1.BoundObjectReference) (path string, err error) {
 	seconds := int64(tokenLifetime.Seconds())
 	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: boundTo}}, metav1.CreateOptions{})

@@ -3,7 +3,6 @@
 package ecs
 
 import (
-	"maps"
 	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
@@ -91,19 +90,19 @@ func (c *Compute) Watch(w Watcher) { c.watcher = w }
 // Service is ECS 2014-05-26.
 func (c *Compute) Service() protocol.Service {
 	return protocol.Service{Name: "Ecs", Version: "2014-05-26", Actions: map[string]protocol.Action{
-		"DescribeInstances":         {Handle: c.describeInstances},
-		"DescribeInstanceTypes":     {Handle: c.describeInstanceTypes},
-		"DescribeSpotPriceHistory":  {Handle: c.describeSpotPriceHistory},
-		"DescribeSpotAdvice":        {Handle: c.describeSpotAdvice},
-		"DescribePrice":             {Handle: c.describePrice},
-		"DescribeAvailableResource": {Handle: c.describeAvailableResource},
+		"DescribeInstances":         {Handle: instanceActions{c}.describeInstances},
+		"DescribeInstanceTypes":     {Handle: typeActions{c}.describeInstanceTypes},
+		"DescribeSpotPriceHistory":  {Handle: priceActions{c}.describeSpotPriceHistory},
+		"DescribeSpotAdvice":        {Handle: priceActions{c}.describeSpotAdvice},
+		"DescribePrice":             {Handle: priceActions{c}.describePrice},
+		"DescribeAvailableResource": {Handle: typeActions{c}.describeAvailableResource},
 	}}.Under(c.cloud)
 }
 
 // VPC is VPC 2016-04-28.
 func (c *Compute) VPC() protocol.Service {
 	return protocol.Service{Name: "Vpc", Version: "2016-04-28", Actions: map[string]protocol.Action{
-		"DescribeVSwitches": {Handle: c.describeVSwitches},
+		"DescribeVSwitches": {Handle: vswitchActions{c}.describeVSwitches},
 	}}.Under(c.cloud)
 }
 
@@ -131,13 +130,10 @@ func (c *Compute) HasVSwitch(id string) bool {
 	return known
 }
 
-// zones returns the one zone asked for, or all.
-func (c *Compute) zones(asked string) []string {
-	if asked == "" {
-		return c.Zones
+// zonesNamed returns the named zone, or all zones where the name is empty.
+func zonesNamed(name string, all []string) []string {
+	if name == "" {
+		return all
 	}
-	return slices.DeleteFunc(slices.Clone(c.Zones), func(zone string) bool { return zone != asked })
+	return slices.DeleteFunc(slices.Clone(all), func(zone string) bool { return zone != name })
 }
-
-// typeIDs are all instance types, sorted.
-func (c *Compute) typeIDs() []string { return slices.Sorted(maps.Keys(c.types)) }

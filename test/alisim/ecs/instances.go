@@ -10,11 +10,14 @@ import (
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
+// instanceActions answers the requests about instances.
+type instanceActions struct{ *Compute }
+
 // lockReason is the reason with which a spot instance is locked before its release.
-func (c *Compute) lockReason() string { return cmp.Or(c.cloud.Temper.LockReason, "Recycling") }
+func (c instanceActions) lockReason() string { return cmp.Or(c.cloud.Temper.LockReason, "Recycling") }
 
 // shownStatus is the status that clients are told.
-func (c *Compute) shownStatus(i *Instance) string {
+func (c instanceActions) shownStatus(i *Instance) string {
 	if i.Recycling() && c.cloud.Temper.RecyclingIsStopped {
 		return Stopped
 	}
@@ -49,7 +52,7 @@ type tagJSON struct{ TagKey, TagValue string }
 
 type lockJSON struct{ LockReason, LockMsg string }
 
-func (c *Compute) instanceJSON(i *Instance) instanceJSON {
+func (c instanceActions) instanceJSON(i *Instance) instanceJSON {
 	j := instanceJSON{
 		InstanceId: i.ID, InstanceName: i.Name, HostName: i.ID, Status: c.shownStatus(i), RegionId: c.cloud.Region, ZoneId: i.VSwitch.Zone,
 		InstanceType: i.Type.ID, InstanceTypeFamily: familyOf(i.Type.ID), InstanceChargeType: "PostPaid",
@@ -92,7 +95,7 @@ func familyOf(typeID string) string {
 }
 
 // describeInstances pages by token where the request has MaxResults or a token, else by number.
-func (c *Compute) describeInstances(r *protocol.Request) (protocol.Reply, error) {
+func (c instanceActions) describeInstances(r *protocol.Request) (protocol.Reply, error) {
 	if _, err := r.Required("RegionId"); err != nil {
 		return nil, err
 	}
@@ -118,7 +121,7 @@ func (c *Compute) describeInstances(r *protocol.Request) (protocol.Reply, error)
 	}, nil
 }
 
-func (c *Compute) machinesByToken(found *cloud.Roster[*Instance], r *protocol.Request) (protocol.Reply, error) {
+func (c instanceActions) machinesByToken(found *cloud.Roster[*Instance], r *protocol.Request) (protocol.Reply, error) {
 	size, err := r.Integer("MaxResults", 10, 1, 100)
 	if err != nil {
 		return nil, err
@@ -138,7 +141,7 @@ func (c *Compute) machinesByToken(found *cloud.Roster[*Instance], r *protocol.Re
 	}, nil
 }
 
-func (c *Compute) instancesJSON(list []*Instance) []instanceJSON {
+func (c instanceActions) instancesJSON(list []*Instance) []instanceJSON {
 	var out []instanceJSON
 	for _, i := range list {
 		out = append(out, c.instanceJSON(i))
@@ -147,7 +150,7 @@ func (c *Compute) instancesJSON(list []*Instance) []instanceJSON {
 }
 
 // findMachines returns the instances that the request asks for. The list may be the cloud's own.
-func (c *Compute) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], error) {
+func (c instanceActions) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], error) {
 	candidates, err := c.lockedFor(r.Get("LockReason"))
 	if err != nil {
 		return nil, err
@@ -173,7 +176,7 @@ func (c *Compute) findMachines(r *protocol.Request) (*cloud.Roster[*Instance], e
 }
 
 // lockedFor returns the instances that are locked for the reason; all for none.
-func (c *Compute) lockedFor(reason string) (*cloud.Roster[*Instance], error) {
+func (c instanceActions) lockedFor(reason string) (*cloud.Roster[*Instance], error) {
 	known := c.cloud.Temper.LockReason
 	switch {
 	case reason == "":
@@ -186,7 +189,7 @@ func (c *Compute) lockedFor(reason string) (*cloud.Roster[*Instance], error) {
 	return nil, protocol.Invalid("LockReason", reason)
 }
 
-func (c *Compute) machinesOf(text string, among *cloud.Roster[*Instance]) (*cloud.Roster[*Instance], error) {
+func (c instanceActions) machinesOf(text string, among *cloud.Roster[*Instance]) (*cloud.Roster[*Instance], error) {
 	var ids []string
 	if err := json.Unmarshal([]byte(text), &ids); err != nil {
 		return nil, protocol.BadRequest("InvalidInstanceIds.Malformed", "InstanceIds is not a JSON array of strings.")
@@ -206,7 +209,7 @@ func (c *Compute) machinesOf(text string, among *cloud.Roster[*Instance]) (*clou
 }
 
 // machineFilter is nil where the request wants every instance.
-func (c *Compute) machineFilter(r *protocol.Request) func(*Instance) bool {
+func (c instanceActions) machineFilter(r *protocol.Request) func(*Instance) bool {
 	zone, typ, status, vsw := r.Get("ZoneId"), r.Get("InstanceType"), r.Get("Status"), r.Get("VSwitchId")
 	if zone == "" && typ == "" && status == "" && vsw == "" {
 		return nil

@@ -32,9 +32,13 @@ type metadataToken struct {
 	expires  time.Time
 }
 
+// metadataService answers instances that read their own metadata.
+type metadataService struct{ *Compute }
+
 // ServeMetadata answers for one instance what http://100.100.100.200/latest/… answers on it. The path is
 // /metadata/<instance-id>/latest/…. The lock must not be held.
 func (c *Compute) ServeMetadata(w http.ResponseWriter, r *http.Request) {
+	m := metadataService{c}
 	id, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, MetadataPath), "/")
 	c.cloud.Lock()
 	defer c.cloud.Unlock()
@@ -45,19 +49,19 @@ func (c *Compute) ServeMetadata(w http.ResponseWriter, r *http.Request) {
 	}
 	now := c.cloud.Clock.Now()
 	if r.Method == http.MethodPut && rest == "latest/api/token" {
-		c.issueMetadataToken(w, r, i, now)
+		m.issueMetadataToken(w, r, i, now)
 		return
 	}
 	if r.Method != http.MethodGet {
 		http.Error(w, "405 - Method Not Allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	if !c.mayRead(r.Header.Get(tokenHeader), i, now) {
+	if !m.mayRead(r.Header.Get(tokenHeader), i, now) {
 		http.Error(w, "403 - Forbidden", http.StatusForbidden)
 		return
 	}
 	item, here := strings.CutPrefix(strings.TrimSuffix(rest, "/"), "latest/meta-data")
-	value, found := c.metadata(i, strings.TrimPrefix(item, "/"))
+	value, found := m.metadata(i, strings.TrimPrefix(item, "/"))
 	if !here || !found {
 		http.NotFound(w, r)
 		return
@@ -65,7 +69,7 @@ func (c *Compute) ServeMetadata(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, value)
 }
 
-func (c *Compute) issueMetadataToken(w http.ResponseWriter, r *http.Request, i *Instance, now time.Time) {
+func (c metadataService) issueMetadataToken(w http.ResponseWriter, r *http.Request, i *Instance, now time.Time) {
 	seconds, err := strconv.Atoi(r.Header.Get(tokenTTLHeader))
 	if err != nil || seconds < 1 || seconds > maxTokenTTL {
 		http.Error(w, "400 - Bad Request", http.StatusBadRequest)
@@ -82,7 +86,7 @@ func (c *Compute) issueMetadataToken(w http.ResponseWriter, r *http.Request, i *
 }
 
 // mayRead says whether a request with this token, or none, is served.
-func (c *Compute) mayRead(text string, i *Instance, now time.Time) bool {
+func (c metadataService) mayRead(text string, i *Instance, now time.Time) bool {
 	if text == "" {
 		return !c.RequireIMDSv2
 	}
@@ -91,7 +95,7 @@ func (c *Compute) mayRead(text string, i *Instance, now time.Time) bool {
 }
 
 // metadata returns one item. There is no termination time before the notice.
-func (c *Compute) metadata(i *Instance, item string) (string, bool) {
+func (c metadataService) metadata(i *Instance, item string) (string, bool) {
 	items := map[string]string{
 		"instance-id":                    i.ID,
 		"instance/instance-type":         i.Type.ID,

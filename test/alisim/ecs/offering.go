@@ -90,9 +90,9 @@ func (c *Compute) Offer(instanceType, vswitchID, strategy string, priceLimit flo
 	}
 }
 
-// PricePerCPU is CNY per hour and vCPU.
-func (c *Compute) PricePerCPU(o Offer, now time.Time) float64 {
-	q := c.Market.Quote(o.Type.ID, o.Zone, now)
+// PricePerCPU returns CNY per hour and vCPU.
+func (o Offer) PricePerCPU(m *market.Static, now time.Time) float64 {
+	q := m.Quote(o.Type.ID, o.Zone, now)
 	if o.Strategy == NoSpot {
 		return q.OnDemand / float64(o.Type.VCPU)
 	}

@@ -26,7 +26,10 @@ type spotPriceJSON struct {
 	SpotPrice, OriginPrice float64
 }
 
-func (c *Compute) describeSpotPriceHistory(r *protocol.Request) (protocol.Reply, error) {
+// priceActions answers the requests about prices.
+type priceActions struct{ *Compute }
+
+func (c priceActions) describeSpotPriceHistory(r *protocol.Request) (protocol.Reply, error) {
 	id, err := r.Required("InstanceType")
 	if err != nil {
 		return nil, err
@@ -46,7 +49,7 @@ func (c *Compute) describeSpotPriceHistory(r *protocol.Request) (protocol.Reply,
 		return nil, err
 	}
 	var list []spotPriceJSON
-	for _, zone := range c.zones(r.Get("ZoneId")) {
+	for _, zone := range zonesNamed(r.Get("ZoneId"), c.Zones) {
 		for _, p := range c.Market.History(id, zone, from, to) {
 			list = append(list, spotPriceJSON{
 				ZoneId: zone, InstanceType: id, IoOptimized: "optimized", NetworkType: "vpc",
@@ -95,13 +98,13 @@ type spotAdviceJSON struct {
 	AverageSpotDiscount int
 }
 
-func (c *Compute) describeSpotAdvice(r *protocol.Request) (protocol.Reply, error) {
+func (c priceActions) describeSpotAdvice(r *protocol.Request) (protocol.Reply, error) {
 	ids, err := r.List("InstanceTypes", maxTypeIDs)
 	if err != nil {
 		return nil, err
 	}
 	var zones []spotZoneJSON
-	for _, zone := range c.zones(r.Get("ZoneId")) {
+	for _, zone := range zonesNamed(r.Get("ZoneId"), c.Zones) {
 		var list []spotAdviceJSON
 		for _, id := range ids {
 			a := market.Advise(c.Market, id, zone, r.Now)
@@ -117,7 +120,7 @@ func (c *Compute) describeSpotAdvice(r *protocol.Request) (protocol.Reply, error
 }
 
 // describePrice tells the price of an instance-hour: what is paid (TradePrice) and the price without discount.
-func (c *Compute) describePrice(r *protocol.Request) (protocol.Reply, error) {
+func (c priceActions) describePrice(r *protocol.Request) (protocol.Reply, error) {
 	id, err := r.Required("InstanceType")
 	if err != nil {
 		return nil, err
@@ -156,8 +159,8 @@ func (c *Compute) describePrice(r *protocol.Request) (protocol.Reply, error) {
 }
 
 // quote is that of the zone asked for, else of the first zone that sells the type.
-func (c *Compute) quote(id string, r *protocol.Request) (market.Quote, bool) {
-	for _, zone := range c.zones(r.Get("ZoneId")) {
+func (c priceActions) quote(id string, r *protocol.Request) (market.Quote, bool) {
+	for _, zone := range zonesNamed(r.Get("ZoneId"), c.Zones) {
 		if q := c.Market.Quote(id, zone, r.Now); q.OnDemand > 0 {
 			return q, true
 		}

@@ -9,20 +9,16 @@ import (
 // WatchMarket looks at all running spot instances whenever a quote may have changed.
 func (c *Compute) WatchMarket() {
 	now := c.cloud.Clock.Now()
-	c.checkMarket(now)
-	if next, more := c.Market.NextChange(now); more {
-		c.cloud.At(next, func(time.Time) { c.WatchMarket() })
-	}
-}
-
-func (c *Compute) checkMarket(now time.Time) {
-	// Instances, not the map of offerings, are walked: what happens must not hang on the order of a map.
+	// It goes by instances because the order of the map of offerings is random, and a run must be repeatable.
 	checked := map[*offering]bool{}
 	for _, i := range c.machines.Items {
 		if i.IsSpot() && !checked[i.sold] {
 			checked[i.sold] = true
 			c.checkOffering(i.sold, now)
 		}
+	}
+	if next, more := c.Market.NextChange(now); more {
+		c.cloud.At(next, func(time.Time) { c.WatchMarket() })
 	}
 }
 

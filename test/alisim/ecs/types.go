@@ -3,6 +3,8 @@ package ecs
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -48,7 +50,10 @@ func (t Type) json() instanceTypeJSON {
 	}
 }
 
-func (c *Compute) describeInstanceTypes(r *protocol.Request) (protocol.Reply, error) {
+// typeActions answers the requests about instance types and their stock.
+type typeActions struct{ *Compute }
+
+func (c typeActions) describeInstanceTypes(r *protocol.Request) (protocol.Reply, error) {
 	ids, err := r.List("InstanceTypes", maxTypeIDs)
 	if err != nil {
 		return nil, err
@@ -66,7 +71,7 @@ func (c *Compute) describeInstanceTypes(r *protocol.Request) (protocol.Reply, er
 		from = int(ordinal)
 	}
 	if len(ids) == 0 {
-		ids = c.typeIDs()
+		ids = slices.Sorted(maps.Keys(c.types))
 	}
 	var list []instanceTypeJSON
 	family := r.Get("InstanceTypeFamily")
@@ -102,7 +107,7 @@ const (
 )
 
 // describeAvailableResource tells what is in stock. Types that a zone does not sell at all are left out.
-func (c *Compute) describeAvailableResource(r *protocol.Request) (protocol.Reply, error) {
+func (c typeActions) describeAvailableResource(r *protocol.Request) (protocol.Reply, error) {
 	destination, err := r.Required("DestinationResource")
 	if err != nil {
 		return nil, err
@@ -113,10 +118,10 @@ func (c *Compute) describeAvailableResource(r *protocol.Request) (protocol.Reply
 	strategy := cmp.Or(r.Get("SpotStrategy"), NoSpot)
 	ids := []string{r.Get("InstanceType")}
 	if ids[0] == "" {
-		ids = c.typeIDs()
+		ids = slices.Sorted(maps.Keys(c.types))
 	}
 	var zones []stockZoneJSON
-	for _, zone := range c.zones(r.Get("ZoneId")) {
+	for _, zone := range zonesNamed(r.Get("ZoneId"), c.Zones) {
 		if z, sells := c.stockIn(zone, ids, strategy, r); sells {
 			zones = append(zones, z)
 		}
@@ -124,7 +129,7 @@ func (c *Compute) describeAvailableResource(r *protocol.Request) (protocol.Reply
 	return protocol.Reply{"AvailableZones": protocol.Wrap("AvailableZone", zones)}, nil
 }
 
-func (c *Compute) stockIn(zone string, ids []string, strategy string, r *protocol.Request) (stockZoneJSON, bool) {
+func (c typeActions) stockIn(zone string, ids []string, strategy string, r *protocol.Request) (stockZoneJSON, bool) {
 	z := stockZoneJSON{RegionId: c.cloud.Region, ZoneId: zone, Status: "SoldOut", StatusCategory: withoutStock}
 	var list []stockJSON
 	for _, id := range ids {
@@ -142,7 +147,7 @@ func (c *Compute) stockIn(zone string, ids []string, strategy string, r *protoco
 	return z, len(list) > 0
 }
 
-func (c *Compute) inStock(id, zone, strategy string, r *protocol.Request) bool {
+func (c typeActions) inStock(id, zone, strategy string, r *protocol.Request) bool {
 	q, o := c.Market.Quote(id, zone, r.Now), c.offeringOf(id, zone)
 	if strategy == NoSpot {
 		return q.OnDemand > 0 && o.hasOnDemand()

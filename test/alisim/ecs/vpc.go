@@ -12,7 +12,10 @@ type vswitchJSON struct {
 	AvailableIpAddressCount int
 }
 
-func (c *Compute) describeVSwitches(r *protocol.Request) (protocol.Reply, error) {
+// vswitchActions answers the requests about vSwitches.
+type vswitchActions struct{ *Compute }
+
+func (c vswitchActions) describeVSwitches(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(50)
 	if err != nil {
 		return nil, err

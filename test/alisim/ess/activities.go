@@ -25,7 +25,10 @@ type errorMessageJSON struct {
 	FailedInstanceIds          map[string][]string
 }
 
-func (s *Scaling) activityJSON(a *activity) activityJSON {
+// activityActions answers the requests about scaling activities.
+type activityActions struct{ *Scaling }
+
+func (s activityActions) activityJSON(a *activity) activityJSON {
 	created := idsOf(a.created)
 	if s.cloud.Temper.RolledBackStayNamed {
 		created = append(created, a.rolledBack...)
@@ -60,7 +63,7 @@ func (s *Scaling) activityJSON(a *activity) activityJSON {
 	return j
 }
 
-func (s *Scaling) describeScalingActivities(r *protocol.Request) (protocol.Reply, error) {
+func (s activityActions) describeScalingActivities(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(maxESSPage)
 	if err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func (s *Scaling) describeScalingActivities(r *protocol.Request) (protocol.Reply
 
 // activitiesOf returns the named activities, else those of the group, newest first unless the temper lists them the other
 // way round.
-func (s *Scaling) activitiesOf(ids []string, groupID string) []*activity {
+func (s activityActions) activitiesOf(ids []string, groupID string) []*activity {
 	var list []*activity
 	if len(ids) == 0 {
 		if g, known := s.groupByID[groupID]; known {

@@ -65,7 +65,8 @@ func (a *activity) outstanding() int {
 }
 
 // newActivity begins a scale-out.
-func (s *Scaling) newActivity(g *group, p purchase, cause string) *activity {
+func (g *group) newActivity(p purchase, cause string) *activity {
+	s := g.scaling
 	a := &activity{
 		seq: s.cloud.Ordinal(), id: s.cloud.NewID("asa-"), group: g, cause: cause, purchase: p, status: activityInProgress,
 		before: g.capacity(), started: s.cloud.Clock.Now(),
@@ -77,51 +78,53 @@ func (s *Scaling) newActivity(g *group, p purchase, cause string) *activity {
 }
 
 // schedule lets a scale-out buy half-way through its time and end at the end of it, unless scaling out is suspended.
-func (s *Scaling) schedule(a *activity) {
+func (a *activity) schedule() {
+	s := a.group.scaling
 	takes := s.cloud.Takes.Activity.Pick(s.cloud.Random)
 	s.cloud.Later(takes/2, func(now time.Time) {
 		if a.group.suspended(processScaleOut) && a.status == activityInProgress {
-			s.reject(a, protocol.Fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
+			a.reject(protocol.Fail(codeSuspended, "Process ScaleOut of scaling group %q is suspended.", a.group.ID))
 			return
 		}
-		s.buy(a, now)
+		a.buy(now)
 	})
-	s.cloud.Later(takes, func(now time.Time) { s.finish(a, now) })
+	s.cloud.Later(takes, func(now time.Time) { a.finish(now) })
 }
 
 // finish starts what a scale-out created and closes it.
-func (s *Scaling) finish(a *activity, now time.Time) {
+func (a *activity) finish(now time.Time) {
 	if a.status != activityInProgress {
 		return
 	}
-	s.rollBack(a)
+	a.rollBack()
 	for _, i := range a.created {
-		s.start(i)
+		i.start()
 	}
 	if a.replaces != nil && len(a.created) > 0 {
-		s.detach(a.replaces)
+		a.replaces.detach()
 	}
 	switch {
 	case a.failure == nil:
-		s.end(a, activitySuccessful, now)
+		a.end(activitySuccessful, now)
 	case len(a.created) > 0:
-		s.end(a, activityWarning, now)
+		a.end(activityWarning, now)
 	default:
-		s.end(a, activityFailed, now)
+		a.end(activityFailed, now)
 	}
 }
 
 // reject ends an activity before it did anything.
-func (s *Scaling) reject(a *activity, why *protocol.Failure) {
+func (a *activity) reject(why *protocol.Failure) {
+	s := a.group.scaling
 	a.failure = why
-	s.end(a, activityRejected, s.cloud.Clock.Now())
+	a.end(activityRejected, s.cloud.Clock.Now())
 }
 
-func (s *Scaling) end(a *activity, status string, now time.Time) {
+func (a *activity) end(status string, now time.Time) {
 	a.status, a.ended = status, now
 	a.group.running = slices.DeleteFunc(a.group.running, func(other *activity) bool { return other == a })
-	s.replaceWaiting(a.group)
-	s.lookAfter(a.group)
+	a.group.replaceWaiting()
+	a.group.lookAfter()
 }
 
 func (a *activity) progress() int {

@@ -31,7 +31,7 @@ type priceLimitJSON struct {
 // configurationTagJSON names its fields otherwise than the tags of a scaling group.
 type configurationTagJSON struct{ Key, Value string }
 
-func (g *group) configurationJSON() configurationJSON {
+func newConfigurationJSON(g *group) configurationJSON {
 	j := configurationJSON{
 		ScalingConfigurationId: g.configID, ScalingConfigurationName: g.Name, ScalingGroupId: g.ID, LifecycleState: "Active",
 		CreationTime: g.created.UTC().Format(protocol.MinuteLayout),
@@ -53,7 +53,7 @@ func (g *group) configurationJSON() configurationJSON {
 	return j
 }
 
-func (s *Scaling) describeScalingConfigurations(r *protocol.Request) (protocol.Reply, error) {
+func (s groupActions) describeScalingConfigurations(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(maxESSPage)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Scaling) describeScalingConfigurations(r *protocol.Request) (protocol.R
 	}
 	candidates := s.groups.Items
 	if id := r.Get("ScalingGroupId"); id != "" {
-		candidates = s.groupsOf([]string{id})
+		candidates = groupsNamed(s.Scaling, []string{id})
 	}
 	var found []*group
 	for _, g := range candidates {
@@ -74,7 +74,7 @@ func (s *Scaling) describeScalingConfigurations(r *protocol.Request) (protocol.R
 	}
 	var list []configurationJSON
 	for _, g := range protocol.Page(found, pages) {
-		list = append(list, g.configurationJSON())
+		list = append(list, newConfigurationJSON(g))
 	}
 	return protocol.Reply{
 		"TotalCount": len(found), "PageNumber": pages.Number, "PageSize": pages.Size,

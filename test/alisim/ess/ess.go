@@ -8,93 +8,35 @@
 package ess
 
 import (
-	"gpu-spot-autoscaler/test/alisim/cloud"
-	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
-// Options say how the service behaves.
-type Options struct {
-	// IgnoreTargeting makes ScaleWithAdjustment accept InstanceType.N, VSwitchId.N and SpotStrategy and act as if they had
-	// not been given.
-	IgnoreTargeting bool
-	// Speed is how many seconds of what clients name pass in one second of the clock.
-	Speed float64
-}
-
-// Scaling is every scaling group. All methods expect the cloud's lock to be held.
-type Scaling struct {
-	Options
-	cloud   *cloud.Cloud
-	compute *ecs.Compute
-
-	groups     cloud.Roster[*group]
-	groupByID  map[string]*group
-	rules      cloud.Roster[*rule]
-	ruleByID   map[string]*rule
-	activities map[string]*activity
-
-	// members are the instances that belong to a group. One that was reclaimed stays a member until a health check misses
-	// it.
-	members  cloud.Roster[*member]
-	memberBy map[string]*member
-	// listed are the members that DescribeScalingInstances shows, which may lag behind.
-	listed   roll
-	listedBy map[string]*member
-
-	// launched, noted and removed count what the temper does to one in so many: instances bought, activities with
-	// metadata, instances that a client had removed.
-	launched, noted, removed int
-}
-
-// New returns a service without groups, which watches over the instances of compute.
-func New(c *cloud.Cloud, compute *ecs.Compute, options Options) *Scaling {
-	s := &Scaling{
-		Options: options, cloud: c, compute: compute, groupByID: map[string]*group{}, ruleByID: map[string]*rule{},
-		activities: map[string]*activity{}, memberBy: map[string]*member{}, listedBy: map[string]*member{},
-	}
-	compute.Watch(s)
-	return s
-}
-
-// Service is ESS 2014-08-28.
-func (s *Scaling) Service() protocol.Service {
+// Service returns the actions of ESS 2014-08-28 on the scaling groups.
+func Service(s *Scaling) protocol.Service {
+	groups, instances, activities := groupActions{s}, instanceActions{s}, activityActions{s}
+	adjustments, rules, strength := scalingActions{s}, ruleActions{s}, strengthActions{s}
 	return protocol.Service{Name: "Ess", Version: "2014-08-28", Actions: map[string]protocol.Action{
-		"DescribeScalingGroups":         {Handle: s.describeScalingGroups},
-		"DescribeScalingInstances":      {Handle: s.describeScalingInstances},
-		"DescribeScalingConfigurations": {Handle: s.describeScalingConfigurations},
-		"DescribeScalingActivities":     {Handle: s.describeScalingActivities},
-		"DescribeScalingRules":          {Handle: s.describeScalingRules},
-		"CreateScalingRule":             {Handle: s.createScalingRule},
-		"ModifyScalingRule":             {Handle: s.modifyScalingRule},
-		"DeleteScalingRule":             {Handle: s.deleteScalingRule},
-		"DescribeElasticStrength":       {Handle: s.describeElasticStrength},
-		"ExecuteScalingRule":            {Handle: s.executeScalingRule, Idempotent: true},
-		"ScaleWithAdjustment":           {Handle: s.scaleWithAdjustment, Idempotent: true, Slot: s.slotForScaling},
-		"RemoveInstances":               {Handle: s.removeInstances, Idempotent: true, Slot: s.slotForRemoving},
-		"SetInstancesProtection":        {Handle: s.setInstancesProtection},
-		"EnterStandby":                  {Handle: s.enterStandby, Idempotent: true},
-		"ExitStandby":                   {Handle: s.exitStandby, Idempotent: true},
-		"ModifyScalingGroup":            {Handle: s.modifyScalingGroup},
-		"SuspendProcesses":              {Handle: s.suspendProcesses, Idempotent: true},
-		"ResumeProcesses":               {Handle: s.resumeProcesses, Idempotent: true},
-		"ListTagResources":              {Handle: s.listTagResources},
+		"DescribeScalingGroups":         {Handle: groups.describeScalingGroups},
+		"DescribeScalingInstances":      {Handle: instances.describeScalingInstances},
+		"DescribeScalingConfigurations": {Handle: groups.describeScalingConfigurations},
+		"DescribeScalingActivities":     {Handle: activities.describeScalingActivities},
+		"DescribeScalingRules":          {Handle: rules.describeScalingRules},
+		"CreateScalingRule":             {Handle: rules.createScalingRule},
+		"ModifyScalingRule":             {Handle: rules.modifyScalingRule},
+		"DeleteScalingRule":             {Handle: rules.deleteScalingRule},
+		"DescribeElasticStrength":       {Handle: strength.describeElasticStrength},
+		"ExecuteScalingRule":            {Handle: rules.executeScalingRule, Idempotent: true},
+		"ScaleWithAdjustment":           {Handle: adjustments.scaleWithAdjustment, Idempotent: true, Slot: adjustments.slotForScaling},
+		"RemoveInstances":               {Handle: instances.removeInstances, Idempotent: true, Slot: adjustments.slotForRemoving},
+		"SetInstancesProtection":        {Handle: instances.setInstancesProtection},
+		"EnterStandby":                  {Handle: instances.enterStandby, Idempotent: true},
+		"ExitStandby":                   {Handle: instances.exitStandby, Idempotent: true},
+		"ModifyScalingGroup":            {Handle: groups.modifyScalingGroup},
+		"SuspendProcesses":              {Handle: groups.suspendProcesses, Idempotent: true},
+		"ResumeProcesses":               {Handle: groups.resumeProcesses, Idempotent: true},
+		"ListTagResources":              {Handle: groups.listTagResources},
 	}}.Under(s.cloud)
 }
-
-// Codes of refusals, and of activities that were rejected or came to nothing.
-const (
-	codeInProgress = "ScalingActivityInProgress"
-	codeBelowMin   = "IncorrectCapacity.MinSize"
-	codeAboveMax   = "IncorrectCapacity.MaxSize"
-	codeNoChange   = "IncorrectCapacity.NoChange"
-	codeNoConfig   = "InvalidScalingConfiguration.NotFound"
-	codeStatus     = "IncorrectInstanceStatus"
-	codeRolledBack = "OperationFailed.RolledBack"
-	codeNotStopped = "OperationFailed.InstanceNotStopped"
-	codeNotGone    = "OperationFailed.InstanceNotReleased"
-	codeSuspended  = "OperationDenied.ProcessSuspended"
-)
 
 func groupNotFound(id string) *protocol.Error {
 	return protocol.NotFound("InvalidScalingGroupId.NotFound", "The specified scaling group %q is not found.", id)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
-	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
 // Lifecycle states of a scaling group.
@@ -34,6 +33,8 @@ var processes = []string{processScaleIn, processScaleOut, processHealthCheck, "A
 // group is a scaling group and its scaling configuration.
 type group struct {
 	Pool
+	// scaling is what the group belongs to.
+	scaling *Scaling
 	seq     uint64
 	created time.Time
 	// configID is empty where the group has no scaling configuration.
@@ -61,7 +62,7 @@ func (s *Scaling) PutGroup(p Pool) {
 	p.SuspendedProcesses = slices.Clone(p.SuspendedProcesses)
 	g, known := s.groupByID[p.ID]
 	if !known {
-		g = &group{seq: s.cloud.Ordinal(), created: s.cloud.Clock.Now(), states: map[string]int{}}
+		g = &group{scaling: s, seq: s.cloud.Ordinal(), created: s.cloud.Clock.Now(), states: map[string]int{}}
 		s.groups.Add(g)
 		s.groupByID[p.ID] = g
 	}
@@ -72,17 +73,18 @@ func (s *Scaling) PutGroup(p Pool) {
 		g.configID = ""
 	}
 	if !known && p.Instances > 0 {
-		s.furnish(g, p.Instances)
+		g.furnish(p.Instances)
 	}
-	s.lookAfter(g)
+	g.lookAfter()
 }
 
 // furnish gives a new group instances that have been there since before the world began.
-func (s *Scaling) furnish(g *group, count int) {
-	a := s.newActivity(g, purchaseOf(count), "The world begins with these instances.")
+func (g *group) furnish(count int) {
+	s := g.scaling
+	a := g.newActivity(purchaseOf(count), "The world begins with these instances.")
 	a.aged = true
-	s.buy(a, s.cloud.Clock.Now())
-	s.finish(a, s.cloud.Clock.Now())
+	a.buy(s.cloud.Clock.Now())
+	a.finish(s.cloud.Clock.Now())
 }
 
 // DeleteGroup releases all instances of a group at once and forgets it; false where there is none.
@@ -93,10 +95,10 @@ func (s *Scaling) DeleteGroup(id string) bool {
 	}
 	for _, i := range slices.Clone(g.members.Items) {
 		s.compute.Release(i.Instance)
-		s.detach(i)
+		i.detach()
 	}
 	for _, a := range slices.Clone(g.running) {
-		s.end(a, activityFailed, s.cloud.Clock.Now())
+		a.end(activityFailed, s.cloud.Clock.Now())
 	}
 	for _, r := range slices.Clone(s.rules.Items) {
 		if r.group == g {
@@ -164,7 +166,8 @@ func (g *group) spotCount() (n int) {
 }
 
 // target is the size that adjustments start from.
-func (s *Scaling) target(g *group) int {
+func (g *group) target() int {
+	s := g.scaling
 	switch {
 	case g.DesiredCapacity == nil:
 		return g.expected()
@@ -180,16 +183,3 @@ func (g *group) suspended(process string) bool {
 
 // clamp keeps a size between the group's minimum and maximum.
 func (g *group) clamp(size int) int { return max(g.MinSize, min(g.MaxSize, size)) }
-
-// lookup finds the group that a writing action names.
-func (s *Scaling) lookup(r *protocol.Request) (*group, error) {
-	id, err := r.Required("ScalingGroupId")
-	if err != nil {
-		return nil, err
-	}
-	g, known := s.groupByID[id]
-	if !known {
-		return nil, groupNotFound(id)
-	}
-	return g, nil
-}

@@ -58,7 +58,10 @@ type groupTagJSON struct {
 	Propagate        bool
 }
 
-func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
+// groupActions answers the requests about scaling groups, their configurations, processes and tags.
+type groupActions struct{ *Scaling }
+
+func (s groupActions) groupJSON(g *group) scalingGroupJSON {
 	j := scalingGroupJSON{
 		ScalingGroupId: g.ID, ScalingGroupName: g.Name, GroupType: "ECS", RegionId: s.cloud.Region, VpcId: s.compute.VPCID,
 		CreationTime: g.created.UTC().Format(protocol.MinuteLayout),
@@ -90,7 +93,7 @@ func (s *Scaling) groupJSON(g *group) scalingGroupJSON {
 	return j
 }
 
-func (s *Scaling) describeScalingGroups(r *protocol.Request) (protocol.Reply, error) {
+func (s groupActions) describeScalingGroups(r *protocol.Request) (protocol.Reply, error) {
 	if _, err := r.Required("RegionId"); err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func (s *Scaling) describeScalingGroups(r *protocol.Request) (protocol.Reply, er
 }
 
 // findGroups returns the groups that the request asks for, oldest first. Ids that do not exist are left out.
-func (s *Scaling) findGroups(r *protocol.Request) ([]*group, error) {
+func (s groupActions) findGroups(r *protocol.Request) ([]*group, error) {
 	ids, err := r.List("ScalingGroupId", maxESSList)
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (s *Scaling) findGroups(r *protocol.Request) ([]*group, error) {
 	}
 	candidates := s.groups.Items
 	if len(ids) > 0 {
-		candidates = s.groupsOf(ids)
+		candidates = groupsNamed(s.Scaling, ids)
 	}
 	if len(tags) == 0 && len(names) == 0 {
 		return candidates, nil
@@ -144,7 +147,8 @@ func (s *Scaling) findGroups(r *protocol.Request) ([]*group, error) {
 	return found, nil
 }
 
-func (s *Scaling) groupsOf(ids []string) []*group {
+// groupsNamed returns the groups with the IDs, oldest first. IDs that do not exist are left out.
+func groupsNamed(s *Scaling, ids []string) []*group {
 	var list cloud.Roster[*group]
 	for _, id := range ids {
 		if g, known := s.groupByID[id]; known {
@@ -154,22 +158,22 @@ func (s *Scaling) groupsOf(ids []string) []*group {
 	return list.Items
 }
 
-func (s *Scaling) modifyScalingGroup(r *protocol.Request) (protocol.Reply, error) {
-	g, err := s.lookup(r)
+func (s groupActions) modifyScalingGroup(r *protocol.Request) (protocol.Reply, error) {
+	g, err := lookup(s.Scaling, r)
 	if err != nil {
 		return nil, err
 	}
 	changed := g.Pool
-	if err := changed.modify(r); err != nil {
+	if err := modifyPool(&changed, r); err != nil {
 		return nil, err
 	}
 	g.Pool = changed
-	s.lookAfter(g)
+	g.lookAfter()
 	return protocol.Reply{}, nil
 }
 
-// modify applies what the request names, to a copy, so that a refused request changes nothing.
-func (p *Pool) modify(r *protocol.Request) error {
+// modifyPool applies what the request names, to a copy, so that a refused request changes nothing.
+func modifyPool(p *Pool, r *protocol.Request) error {
 	const most = 2000 // instances a scaling group holds
 	for name, field := range map[string]*int{"MinSize": &p.MinSize, "MaxSize": &p.MaxSize} {
 		n, err := r.Integer(name, *field, 0, most)
@@ -181,7 +185,7 @@ func (p *Pool) modify(r *protocol.Request) error {
 	if p.MinSize > p.MaxSize {
 		return protocol.BadRequest("InvalidParameter.Conflict", "MinSize %d is above MaxSize %d.", p.MinSize, p.MaxSize)
 	}
-	if err := p.modifyDesired(r, most); err != nil {
+	if err := modifyDesired(p, r, most); err != nil {
 		return err
 	}
 	cooldown, err := r.Integer("DefaultCooldown", *p.DefaultCooldown, 0, 86400)
@@ -192,17 +196,17 @@ func (p *Pool) modify(r *protocol.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := p.modifyMix(r); err != nil {
+	if err := modifyMix(p, r); err != nil {
 		return err
 	}
 	p.DefaultCooldown, p.CompensateWithOnDemand = &cooldown, &compensate
 	if p.SpotInstanceRemedy, err = r.Boolean("SpotInstanceRemedy", p.SpotInstanceRemedy); err != nil {
 		return err
 	}
-	return p.modifyWords(r)
+	return modifyStrings(p, r)
 }
 
-func (p *Pool) modifyMix(r *protocol.Request) error {
+func modifyMix(p *Pool, r *protocol.Request) error {
 	base, err := r.OptionalInteger("OnDemandBaseCapacity", 0, 1000)
 	if err != nil {
 		return err
@@ -216,7 +220,7 @@ func (p *Pool) modifyMix(r *protocol.Request) error {
 	return nil
 }
 
-func (p *Pool) modifyDesired(r *protocol.Request, most int) error {
+func modifyDesired(p *Pool, r *protocol.Request, most int) error {
 	off, err := r.Boolean("DisableDesiredCapacity", false)
 	if err != nil {
 		return err
@@ -236,7 +240,7 @@ func (p *Pool) modifyDesired(r *protocol.Request, most int) error {
 	return nil
 }
 
-func (p *Pool) modifyWords(r *protocol.Request) error {
+func modifyStrings(p *Pool, r *protocol.Request) error {
 	for name, field := range map[string]*string{
 		"ScalingGroupName": &p.Name, "HealthCheckType": &p.HealthCheckType, "MultiAZPolicy": &p.MultiAZPolicy,
 	} {
@@ -249,4 +253,17 @@ func (p *Pool) modifyWords(r *protocol.Request) error {
 		return protocol.Invalid("MultiAZPolicy", p.MultiAZPolicy)
 	}
 	return nil
+}
+
+// lookup finds the group that a writing action names.
+func lookup(s *Scaling, r *protocol.Request) (*group, error) {
+	id, err := r.Required("ScalingGroupId")
+	if err != nil {
+		return nil, err
+	}
+	g, known := s.groupByID[id]
+	if !known {
+		return nil, groupNotFound(id)
+	}
+	return g, nil
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // lookAfter puts a health check of the group on the agenda, unless one is.
-func (s *Scaling) lookAfter(g *group) {
+func (g *group) lookAfter() {
+	s := g.scaling
 	if g.healing {
 		return
 	}
@@ -15,14 +16,15 @@ func (s *Scaling) lookAfter(g *group) {
 	s.cloud.Later(s.cloud.Takes.HealthCheck, func(now time.Time) {
 		g.healing = false
 		if s.groupByID[g.ID] == g {
-			s.checkHealth(g, now)
-			s.heal(g)
+			g.checkHealth(now)
+			g.heal()
 		}
 	})
 }
 
 // checkHealth takes unhealthy members off the group and releases them.
-func (s *Scaling) checkHealth(g *group, now time.Time) {
+func (g *group) checkHealth(now time.Time) {
+	s := g.scaling
 	if g.HealthCheckType == healthCheckNone || g.suspended(processHealthCheck) || g.LifecycleState != groupActive {
 		return
 	}
@@ -32,22 +34,22 @@ func (s *Scaling) checkHealth(g *group, now time.Time) {
 			dead = append(dead, i)
 		}
 	}
-	if len(dead) == 0 || s.taken(g) {
+	if len(dead) == 0 || g.taken() {
 		return // the end of what is running brings the next look
 	}
 	const cause = "Unhealthy instances were found and are removed."
 	if s.cloud.Temper.OneAtATime {
-		s.newRemoval(g, dead, cause)
+		g.newRemoval(dead, cause, nil)
 		return
 	}
-	a := s.newActivity(g, purchase{}, cause)
+	a := g.newActivity(purchase{}, cause)
 	a.parallel, a.victims = true, dead
 	for _, i := range dead {
 		s.compute.Release(i.Instance)
-		s.detach(i)
+		i.detach()
 		a.removed = append(a.removed, i.ID)
 	}
-	s.end(a, activitySuccessful, now)
+	a.end(activitySuccessful, now)
 }
 
 // missedByCheck says whether a health check passes over an instance: one in these states keeps its health status while it
@@ -64,7 +66,7 @@ func (i *member) missedByCheck() bool {
 
 // heal buys what the group lacks of its minimum or desired capacity, and removes what it has above, behind the back of
 // whoever else manages the group. A purchase that comes to nothing is tried again.
-func (s *Scaling) heal(g *group) {
+func (g *group) heal() {
 	if g.LifecycleState != groupActive || g.SystemSuspended || len(g.running) > 0 {
 		return
 	}
@@ -74,19 +76,20 @@ func (s *Scaling) heal(g *group) {
 	}
 	switch {
 	case have < want && !g.suspended(processScaleOut):
-		a := s.newActivity(g, purchaseOf(want-have), "The Total Capacity is below the expected number of instances.")
+		a := g.newActivity(purchaseOf(want-have), "The Total Capacity is below the expected number of instances.")
 		a.parallel = true
-		s.schedule(a)
+		a.schedule()
 	case have > want && !g.suspended(processScaleIn):
-		if victims := s.oldest(g, have-want); len(victims) > 0 {
-			s.newRemoval(g, victims, "The Total Capacity is above the expected number of instances.").parallel = true
+		if victims := g.oldest(have - want); len(victims) > 0 {
+			g.newRemoval(victims, "The Total Capacity is above the expected number of instances.", nil).parallel = true
 		}
 	}
 }
 
 // remedy buys the replacement of a reclaimed spot instance at its notice. It may exceed the group's maximum for as long as
 // both exist.
-func (s *Scaling) remedy(i *member) {
+func (i *member) remedy() {
+	s := i.group.scaling
 	g := i.group
 	if !g.SpotInstanceRemedy || i.lifecycle == "" || g.suspended(processScaleOut) || g.LifecycleState != groupActive {
 		return
@@ -94,20 +97,20 @@ func (s *Scaling) remedy(i *member) {
 	if s.cloud.Temper.PolicyDecides && g.MultiAZPolicy != policyCost {
 		return
 	}
-	if s.taken(g) {
+	if g.taken() {
 		g.unreplaced = append(g.unreplaced, i)
 		return
 	}
-	a := s.newActivity(g, purchaseOf(1), "A preemptible instance is about to be reclaimed and is replaced.")
+	a := g.newActivity(purchaseOf(1), "A preemptible instance is about to be reclaimed and is replaced.")
 	a.parallel, a.replaces = true, i
-	s.schedule(a)
+	a.schedule()
 }
 
 // replaceWaiting goes on with the replacements that had to wait for the end of an activity.
-func (s *Scaling) replaceWaiting(g *group) {
+func (g *group) replaceWaiting() {
 	waiting := g.unreplaced
 	g.unreplaced = nil
 	for _, i := range waiting {
-		s.remedy(i)
+		i.remedy()
 	}
 }

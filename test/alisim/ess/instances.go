@@ -22,7 +22,10 @@ type scalingInstanceJSON struct {
 	Entrusted                                            bool
 }
 
-func (s *Scaling) scalingJSON(i *member) scalingInstanceJSON {
+// instanceActions answers the requests about the instances of scaling groups.
+type instanceActions struct{ *Scaling }
+
+func (s instanceActions) scalingJSON(i *member) scalingInstanceJSON {
 	health := "Healthy"
 	if !i.Healthy() {
 		health = "Unhealthy"
@@ -40,7 +43,7 @@ func (s *Scaling) scalingJSON(i *member) scalingInstanceJSON {
 	return j
 }
 
-func (s *Scaling) describeScalingInstances(r *protocol.Request) (protocol.Reply, error) {
+func (s instanceActions) describeScalingInstances(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(maxESSInstancesPage)
 	if err != nil {
 		return nil, err
@@ -61,7 +64,7 @@ func (s *Scaling) describeScalingInstances(r *protocol.Request) (protocol.Reply,
 
 // findMembers returns the members that the request asks for, oldest first, and how many of them are spot instances.
 // Without a group they are those of the region.
-func (s *Scaling) findMembers(r *protocol.Request) (found []*member, spot int, err error) {
+func (s instanceActions) findMembers(r *protocol.Request) (found []*member, spot int, err error) {
 	ids, err := r.List("InstanceId", maxESSList)
 	if err != nil {
 		return nil, 0, err
@@ -100,7 +103,7 @@ func (s *Scaling) findMembers(r *protocol.Request) (found []*member, spot int, e
 	return found, spot, nil
 }
 
-func (s *Scaling) membersOf(ids []string, groupID string) []*member {
+func (s instanceActions) membersOf(ids []string, groupID string) []*member {
 	var list cloud.Roster[*member]
 	for _, id := range ids {
 		if i, known := s.listedBy[id]; known && (groupID == "" || i.group.ID == groupID) {
@@ -130,8 +133,8 @@ const (
 	mostStopTimeout  = 240
 )
 
-func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
-	g, err := s.lookup(r)
+func (s instanceActions) removeInstances(r *protocol.Request) (protocol.Reply, error) {
+	g, err := lookup(s.Scaling, r)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +156,7 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 		return nil, protocol.Invalid("RemovePolicy", policy)
 	}
 	parallel := g.DesiredCapacity != nil
-	if err := s.admit(g, parallel); err != nil {
+	if err := g.admit(parallel); err != nil {
 		return nil, err
 	}
 	left := g.expected() - len(victims)
@@ -162,7 +165,7 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 			len(victims), g.ID, g.MinSize)
 	}
 	s.try(victims)
-	a := s.newRemovalWithin(g, victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
+	a := g.newRemoval(victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
 	a.parallel, a.invalid = parallel, invalid
 	a.recycle = policy == scalingPolicyRecycle && g.ScalingPolicy == scalingPolicyRecycle
 	if decrease && g.DesiredCapacity != nil {
@@ -173,7 +176,7 @@ func (s *Scaling) removeInstances(r *protocol.Request) (protocol.Reply, error) {
 }
 
 // stopTimeout is how long the request waits for instances that do not stop, in the time of the world; nil for ever.
-func (s *Scaling) stopTimeout(r *protocol.Request) (*time.Duration, error) {
+func (s instanceActions) stopTimeout(r *protocol.Request) (*time.Duration, error) {
 	seconds, err := r.OptionalInteger("StopInstanceTimeout", leastStopTimeout, mostStopTimeout)
 	if err != nil || seconds == nil {
 		return nil, err
@@ -184,7 +187,7 @@ func (s *Scaling) stopTimeout(r *protocol.Request) (*time.Duration, error) {
 // victims returns the named members, protected or not (Alibaba Cloud, SetInstancesProtection: "you can manually delete the
 // ECS instance by calling the RemoveInstances operation"). One that is not there, or is on its way in or out, fails the
 // call, unless invalid instances are to be ignored and others remain.
-func (s *Scaling) victims(g *group, r *protocol.Request) (valid []*member, invalid []string, err error) {
+func (s instanceActions) victims(g *group, r *protocol.Request) (valid []*member, invalid []string, err error) {
 	ids, err := r.List("InstanceId", maxESSList)
 	if err != nil {
 		return nil, nil, err

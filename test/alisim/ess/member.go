@@ -33,7 +33,8 @@ type member struct {
 }
 
 // launch buys an instance as a pending member of the activity's group.
-func (s *Scaling) launch(a *activity, o ecs.Offer, now time.Time) *member {
+func (a *activity) launch(o ecs.Offer, now time.Time) *member {
+	s := a.group.scaling
 	g := a.group
 	i := &member{
 		Instance: s.compute.Launch(o, ecs.Launch{Name: "ESS-" + g.ID, GroupID: g.ID, SpotDuration: *g.SpotDuration, Aged: a.aged}, now),
@@ -45,7 +46,7 @@ func (s *Scaling) launch(a *activity, o ecs.Offer, now time.Time) *member {
 	i.enter(statePending)
 	s.launched++
 	if !s.cloud.Temper.ListLags || a.aged || s.launched%2 == 0 {
-		s.list(i)
+		i.list()
 	}
 	return i
 }
@@ -63,18 +64,20 @@ func (i *member) enter(state string) {
 }
 
 // start lets a pending instance run and serve.
-func (s *Scaling) start(i *member) {
+func (i *member) start() {
+	s := i.group.scaling
 	if i.Status == ecs.Pending && i.lifecycle == statePending {
 		i.enter(stateInService)
 	}
 	s.compute.Start(i.Instance)
 	if _, listed := s.listedBy[i.ID]; !listed {
-		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { s.list(i) })
+		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { i.list() })
 	}
 }
 
 // detach takes the instance off its group's list.
-func (s *Scaling) detach(i *member) {
+func (i *member) detach() {
+	s := i.group.scaling
 	if i.lifecycle == "" {
 		return
 	}
@@ -83,9 +86,9 @@ func (s *Scaling) detach(i *member) {
 	s.members.Remove(i)
 	delete(s.memberBy, i.ID)
 	if s.cloud.Temper.ListLags {
-		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { s.unlist(i) })
+		s.cloud.Later(s.cloud.Takes.ListLag, func(time.Time) { i.unlist() })
 	} else {
-		s.unlist(i)
+		i.unlist()
 	}
 }
 
@@ -132,14 +135,14 @@ func (s *Scaling) obstruct(instanceID string, hangs, stays bool) bool {
 // Noticed implements ecs.Watcher.
 func (s *Scaling) Noticed(i *ecs.Instance) {
 	if m, is := s.memberBy[i.ID]; is {
-		s.remedy(m)
+		m.remedy()
 	}
 }
 
 // Unhealthy implements ecs.Watcher.
 func (s *Scaling) Unhealthy(i *ecs.Instance) {
 	if m, is := s.memberBy[i.ID]; is {
-		s.lookAfter(m.group)
+		m.group.lookAfter()
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // note is what is kept of the request's ActivityMetadata.
-func (s *Scaling) note(r *protocol.Request) string {
+func (s scalingActions) note(r *protocol.Request) string {
 	text := r.Get("ActivityMetadata")
 	if text == "" {
 		return ""

@@ -15,22 +15,22 @@ type allocationJSON struct {
 }
 
 // isPlan says whether the request is to be planned only.
-func (s *Scaling) isPlan(r *protocol.Request) bool {
+func (s scalingActions) isPlan(r *protocol.Request) bool {
 	return r.Get("ExecutionMode") == planOnly && !s.cloud.Temper.BuysPlans
 }
 
 // plan answers with what the adjustment would buy now. It waits for no activity, and a removal has an empty plan.
 // Source: alibabacloud-csharp-sdk ess-20220222, ScaleWithAdjustment ExecutionMode and PlanResult.
-func (s *Scaling) plan(g *group, delta int, p purchase) (protocol.Reply, error) {
+func (s scalingActions) plan(g *group, delta int, p purchase) (protocol.Reply, error) {
 	if g.LifecycleState != groupActive || g.SystemSuspended {
-		return nil, s.admit(g, true)
+		return nil, g.admit(true)
 	}
-	from := s.target(g)
+	from := g.target()
 	count := g.clamp(from+delta) - from
 	if count == 0 && s.cloud.Temper.RefuseNoChange {
 		return nil, protocol.BadRequest(codeNoChange, "%s", g.whyUnchanged(delta).Message)
 	}
-	store, now := s.store(g, p), s.cloud.Clock.Now()
+	store, now := newStore(g, p), s.cloud.Clock.Now()
 	store.planned = map[ecs.OfferKey]int{}
 	allocations := []allocationJSON{}
 	at := map[ecs.OfferKey]int{}

@@ -6,7 +6,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
-func (s *Scaling) suspendProcesses(r *protocol.Request) (protocol.Reply, error) {
+func (s groupActions) suspendProcesses(r *protocol.Request) (protocol.Reply, error) {
 	return s.changeProcesses(r, func(suspended, named []string) []string {
 		for _, p := range named {
 			if !slices.Contains(suspended, p) {
@@ -17,14 +17,14 @@ func (s *Scaling) suspendProcesses(r *protocol.Request) (protocol.Reply, error) 
 	})
 }
 
-func (s *Scaling) resumeProcesses(r *protocol.Request) (protocol.Reply, error) {
+func (s groupActions) resumeProcesses(r *protocol.Request) (protocol.Reply, error) {
 	return s.changeProcesses(r, func(suspended, named []string) []string {
 		return slices.DeleteFunc(suspended, func(p string) bool { return slices.Contains(named, p) })
 	})
 }
 
-func (s *Scaling) changeProcesses(r *protocol.Request, change func(suspended, named []string) []string) (protocol.Reply, error) {
-	g, err := s.lookup(r)
+func (s groupActions) changeProcesses(r *protocol.Request, change func(suspended, named []string) []string) (protocol.Reply, error) {
+	g, err := lookup(s.Scaling, r)
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +41,6 @@ func (s *Scaling) changeProcesses(r *protocol.Request, change func(suspended, na
 		}
 	}
 	g.SuspendedProcesses = change(slices.Clone(g.SuspendedProcesses), named)
-	s.lookAfter(g)
+	g.lookAfter()
 	return protocol.Reply{}, nil
 }

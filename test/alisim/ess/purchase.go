@@ -24,7 +24,7 @@ type purchase struct {
 func purchaseOf(count int) purchase { return purchase{count: count} }
 
 // buy creates the instances of a scale-out, as many as can be had.
-func (s *Scaling) buy(a *activity, now time.Time) {
+func (a *activity) buy(now time.Time) {
 	if a.status != activityInProgress || a.bought {
 		return
 	}
@@ -36,14 +36,14 @@ func (s *Scaling) buy(a *activity, now time.Time) {
 		a.failure = protocol.Fail(cmp.Or(p.because, ecs.CodeNoStock), "Only %d of %d instances could be created.", count, p.count)
 		a.attempts = append(a.attempts, a.failure)
 	}
-	store := s.store(a.group, p)
+	store := newStore(a.group, p)
 	for len(a.created) < count {
 		o, why := store.next(now)
 		if why != nil {
 			a.failure, a.attempts = why, append(a.attempts, store.attempts...)
 			return
 		}
-		a.created = append(a.created, s.launch(a, o, now))
+		a.created = append(a.created, a.launch(o, now))
 	}
 }
 
@@ -61,11 +61,12 @@ type store struct {
 	planned map[ecs.OfferKey]int
 }
 
-func (s *Scaling) store(g *group, p purchase) *store {
+func newStore(g *group, p purchase) *store {
+	s := g.scaling
 	strategy := cmp.Or(p.strategy, g.SpotStrategy)
-	f := &store{compute: s.compute, group: g, wanted: s.shelf(g, p, strategy), mix: g.mix()}
+	f := &store{compute: s.compute, group: g, wanted: newShelf(g, p, strategy), mix: g.mix()}
 	if strategy != ecs.NoSpot && f.mix.any() {
-		f.onDemand = s.shelf(g, p, ecs.NoSpot)
+		f.onDemand = newShelf(g, p, ecs.NoSpot)
 	}
 	return f
 }

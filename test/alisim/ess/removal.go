@@ -5,31 +5,29 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
-// newRemoval begins a scale-in of these instances.
-func (s *Scaling) newRemoval(g *group, victims []*member, cause string) *activity {
-	return s.newRemovalWithin(g, victims, cause, nil)
-}
-
-// newRemovalWithin is newRemoval with a bound on the wait for instances that do not stop.
-func (s *Scaling) newRemovalWithin(g *group, victims []*member, cause string, stopTimeout *time.Duration) *activity {
-	a := s.newActivity(g, purchase{}, cause)
+// newRemoval begins a scale-in of these instances. It waits for those that do not stop until stopTimeout has passed, and
+// for ever where that is nil.
+func (g *group) newRemoval(victims []*member, cause string, stopTimeout *time.Duration) *activity {
+	s := g.scaling
+	a := g.newActivity(purchase{}, cause)
 	a.victims, a.stopTimeout = victims, stopTimeout
 	for _, i := range victims {
 		i.enter(stateRemoving)
 	}
 	takes := s.cloud.Takes.Removal
-	if stopTimeout != nil && s.hang(victims) {
+	if stopTimeout != nil && awaitsStop(s.cloud.Temper, victims) {
 		takes += *stopTimeout
 	}
-	s.cloud.Later(takes, func(now time.Time) { s.remove(a, now) })
+	s.cloud.Later(takes, func(now time.Time) { a.remove(now) })
 	return a
 }
 
-// hang says whether the scale-in has to wait for instances that do not stop.
-func (s *Scaling) hang(victims []*member) bool {
-	return s.cloud.Temper.AwaitStop && slices.ContainsFunc(victims, func(i *member) bool { return i.hangs && i.Healthy() })
+// awaitsStop says whether a scale-in has to wait for instances that do not stop.
+func awaitsStop(rules temper.Rules, victims []*member) bool {
+	return rules.AwaitStop && slices.ContainsFunc(victims, func(i *member) bool { return i.hangs && i.Healthy() })
 }
 
 // try has some of the instances that a client wants removed resist, one in so many as the temper says.
@@ -47,11 +45,12 @@ func (s *Scaling) try(victims []*member) {
 }
 
 // remove releases the victims and closes the activity. Those that stay serve on.
-func (s *Scaling) remove(a *activity, now time.Time) {
+func (a *activity) remove(now time.Time) {
+	s := a.group.scaling
 	if a.status != activityInProgress {
 		return
 	}
-	stuck := a.stopTimeout == nil && s.hang(a.victims)
+	stuck := a.stopTimeout == nil && awaitsStop(s.cloud.Temper, a.victims)
 	for _, i := range a.victims {
 		if i.lifecycle != stateRemoving {
 			continue // its group was deleted meanwhile
@@ -68,7 +67,7 @@ func (s *Scaling) remove(a *activity, now time.Time) {
 			continue
 		}
 		s.compute.Release(i.Instance)
-		s.detach(i)
+		i.detach()
 		a.removed = append(a.removed, i.ID)
 	}
 	switch {
@@ -79,17 +78,18 @@ func (s *Scaling) remove(a *activity, now time.Time) {
 	}
 	switch {
 	case len(a.stayed) > 0 && len(a.removed) == 0:
-		s.end(a, activityFailed, now)
+		a.end(activityFailed, now)
 	case len(a.stayed) > 0, len(a.invalid) > 0 && s.cloud.Temper.WarnOfInvalid:
-		s.end(a, activityWarning, now)
+		a.end(activityWarning, now)
 	default:
-		s.end(a, activitySuccessful, now)
+		a.end(activitySuccessful, now)
 	}
 }
 
 // oldest returns the members that a scale-in by number removes, those that serve before those that boot. It passes over
 // the protected and those on standby (Alibaba Cloud, SetInstancesProtection and EnterStandby).
-func (s *Scaling) oldest(g *group, count int) []*member {
+func (g *group) oldest(count int) []*member {
+	s := g.scaling
 	states := []string{stateInService, statePending}
 	if s.cloud.Temper.PendingStay {
 		states = states[:1]

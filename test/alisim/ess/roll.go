@@ -25,7 +25,8 @@ func (r *roll) Remove(i *member) {
 }
 
 // list shows a member in DescribeScalingInstances, if it is still one.
-func (s *Scaling) list(i *member) {
+func (i *member) list() {
+	s := i.group.scaling
 	if i.lifecycle == "" {
 		return
 	}
@@ -35,7 +36,8 @@ func (s *Scaling) list(i *member) {
 }
 
 // unlist shows it no more.
-func (s *Scaling) unlist(i *member) {
+func (i *member) unlist() {
+	s := i.group.scaling
 	s.listed.Remove(i)
 	i.group.listed.Remove(i)
 	delete(s.listedBy, i.ID)

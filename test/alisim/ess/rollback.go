@@ -12,7 +12,8 @@ import (
 
 // rollBack releases what an activity created that comes short: as much as the temper says, or as the request's fault does.
 // Instances that clients may have seen go first.
-func (s *Scaling) rollBack(a *activity) {
+func (a *activity) rollBack() {
+	s := a.group.scaling
 	count := 0
 	if a.failure != nil && !a.aged {
 		switch s.cloud.Temper.RollBack {
@@ -38,7 +39,7 @@ func (s *Scaling) rollBack(a *activity) {
 	for _, i := range created[:count] {
 		a.rolledBack = append(a.rolledBack, i.ID)
 		s.compute.Release(i.Instance)
-		s.detach(i)
+		i.detach()
 	}
 	a.created = created[count:]
 }

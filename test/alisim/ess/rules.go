@@ -8,26 +8,13 @@ import (
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
-// rule is a simple scaling rule: an adjustment kept under a name.
-type rule struct {
-	seq      uint64
-	group    *group
-	id, ari  string
-	name     string
-	kind     string
-	value    int
-	cooldown int
-}
-
-func (r *rule) Ordinal() uint64 { return r.seq }
-
 type ruleJSON struct {
 	ScalingRuleId, ScalingRuleAri, ScalingRuleName, ScalingRuleType, ScalingGroupId, AdjustmentType string
 
 	AdjustmentValue, Cooldown, MinSize, MaxSize int
 }
 
-func (r *rule) json() ruleJSON {
+func newRuleJSON(r *rule) ruleJSON {
 	return ruleJSON{
 		ScalingRuleId: r.id, ScalingRuleAri: r.ari, ScalingRuleName: r.name, ScalingRuleType: "SimpleScalingRule",
 		ScalingGroupId: r.group.ID, AdjustmentType: r.kind, AdjustmentValue: r.value, Cooldown: r.cooldown,
@@ -35,7 +22,10 @@ func (r *rule) json() ruleJSON {
 	}
 }
 
-func (s *Scaling) describeScalingRules(r *protocol.Request) (protocol.Reply, error) {
+// ruleActions answers the requests about scaling rules.
+type ruleActions struct{ *Scaling }
+
+func (s ruleActions) describeScalingRules(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(maxESSPage)
 	if err != nil {
 		return nil, err
@@ -49,20 +39,20 @@ func (s *Scaling) describeScalingRules(r *protocol.Request) (protocol.Reply, err
 	groupID := r.Get("ScalingGroupId")
 	var found []*rule
 	for _, rule := range s.rules.Items {
-		if (groupID == "" || rule.group.ID == groupID) && rule.matches(wanted) {
+		if (groupID == "" || rule.group.ID == groupID) && ruleMatches(rule, wanted) {
 			found = append(found, rule)
 		}
 	}
 	var list []ruleJSON
 	for _, rule := range protocol.Page(found, pages) {
-		list = append(list, rule.json())
+		list = append(list, newRuleJSON(rule))
 	}
 	return protocol.Reply{
 		"TotalCount": len(found), "PageNumber": pages.Number, "PageSize": pages.Size, "ScalingRules": protocol.Wrap("ScalingRule", list),
 	}, nil
 }
 
-func (r *rule) matches(wanted [3][]string) bool {
+func ruleMatches(r *rule, wanted [3][]string) bool {
 	for n, own := range []string{r.id, r.name, r.ari} {
 		if len(wanted[n]) > 0 && !slices.Contains(wanted[n], own) {
 			return false
@@ -71,8 +61,8 @@ func (r *rule) matches(wanted [3][]string) bool {
 	return true
 }
 
-func (s *Scaling) createScalingRule(r *protocol.Request) (protocol.Reply, error) {
-	g, err := s.lookup(r)
+func (s ruleActions) createScalingRule(r *protocol.Request) (protocol.Reply, error) {
+	g, err := lookup(s.Scaling, r)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +75,7 @@ func (s *Scaling) createScalingRule(r *protocol.Request) (protocol.Reply, error)
 		}
 	}
 	made := &rule{group: g}
-	if err := s.change(made, r); err != nil {
+	if err := changeRule(made, r); err != nil {
 		return nil, err
 	}
 	made.seq, made.id = s.cloud.Ordinal(), s.cloud.NewID("asr-")
@@ -96,21 +86,21 @@ func (s *Scaling) createScalingRule(r *protocol.Request) (protocol.Reply, error)
 	return protocol.Reply{"ScalingRuleId": made.id, "ScalingRuleAri": made.ari}, nil
 }
 
-func (s *Scaling) modifyScalingRule(r *protocol.Request) (protocol.Reply, error) {
+func (s ruleActions) modifyScalingRule(r *protocol.Request) (protocol.Reply, error) {
 	rule, err := s.lookupRule(r, "ScalingRuleId")
 	if err != nil {
 		return nil, err
 	}
 	changed := *rule
-	if err := s.change(&changed, r); err != nil {
+	if err := changeRule(&changed, r); err != nil {
 		return nil, err
 	}
 	*rule = changed
 	return protocol.Reply{}, nil
 }
 
-// change sets what the request names.
-func (s *Scaling) change(r *rule, asked *protocol.Request) error {
+// changeRule sets what the request names.
+func changeRule(r *rule, asked *protocol.Request) error {
 	r.name = cmp.Or(asked.Get("ScalingRuleName"), r.name)
 	r.kind = cmp.Or(asked.Get("AdjustmentType"), r.kind)
 	var err error
@@ -120,11 +110,11 @@ func (s *Scaling) change(r *rule, asked *protocol.Request) error {
 	if r.cooldown, err = asked.Integer("Cooldown", r.cooldown, 0, 86400); err != nil {
 		return err
 	}
-	_, err = s.delta(r.group, r.kind, r.value)
+	_, err = r.group.delta(r.kind, r.value)
 	return err
 }
 
-func (s *Scaling) deleteScalingRule(r *protocol.Request) (protocol.Reply, error) {
+func (s ruleActions) deleteScalingRule(r *protocol.Request) (protocol.Reply, error) {
 	rule, err := s.lookupRule(r, "ScalingRuleId")
 	if err != nil {
 		return nil, err
@@ -133,18 +123,12 @@ func (s *Scaling) deleteScalingRule(r *protocol.Request) (protocol.Reply, error)
 	return protocol.Reply{}, nil
 }
 
-func (s *Scaling) deleteRule(r *rule) {
-	s.rules.Remove(r)
-	delete(s.ruleByID, r.id)
-	delete(s.ruleByID, r.ari)
-}
-
-func (s *Scaling) executeScalingRule(r *protocol.Request) (protocol.Reply, error) {
+func (s ruleActions) executeScalingRule(r *protocol.Request) (protocol.Reply, error) {
 	rule, err := s.lookupRule(r, "ScalingRuleAri")
 	if err != nil {
 		return nil, err
 	}
-	delta, err := s.delta(rule.group, rule.kind, rule.value)
+	delta, err := rule.group.delta(rule.kind, rule.value)
 	if err != nil {
 		return nil, err
 	}
@@ -152,10 +136,10 @@ func (s *Scaling) executeScalingRule(r *protocol.Request) (protocol.Reply, error
 	if partial, yes := r.Faults[protocol.FaultPartialFill]; yes {
 		p.most, p.because = &partial.Count, partial.Code
 	}
-	return s.execute(rule.group, r, delta, p, false)
+	return scalingActions{s.Scaling}.execute(rule.group, r, delta, p, false)
 }
 
-func (s *Scaling) lookupRule(r *protocol.Request, parameter string) (*rule, error) {
+func (s ruleActions) lookupRule(r *protocol.Request, parameter string) (*rule, error) {
 	name, err := r.Required(parameter)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ type shelf struct {
 	first *protocol.Failure
 }
 
-// shelf lists what the group may buy for the purchase.
-func (s *Scaling) shelf(g *group, p purchase, strategy string) *shelf {
+// newShelf lists what the group may buy for the purchase.
+func newShelf(g *group, p purchase, strategy string) *shelf {
 	f := &shelf{balance: g.MultiAZPolicy == policyBalance, zones: map[string]int{}}
 	for _, i := range g.members.Items {
 		f.zones[i.VSwitch.Zone]++
@@ -36,20 +36,22 @@ func (s *Scaling) shelf(g *group, p purchase, strategy string) *shelf {
 		f.first = protocol.Fail(codeNoConfig, "Scaling group %q has no active scaling configuration.", g.ID)
 		return f
 	}
-	f.rounds = append(f.rounds, s.round(g, types, vswitches, strategy))
-	if strategy != ecs.NoSpot && s.compensates(g) {
-		f.rounds = append(f.rounds, s.round(g, types, vswitches, ecs.NoSpot))
+	f.rounds = append(f.rounds, offersFor(g, types, vswitches, strategy))
+	if strategy != ecs.NoSpot && compensates(g) {
+		f.rounds = append(f.rounds, offersFor(g, types, vswitches, ecs.NoSpot))
 	}
 	return f
 }
 
 // compensates says whether the group buys pay-as-you-go instances where no spot instance can be had.
-func (s *Scaling) compensates(g *group) bool {
+func compensates(g *group) bool {
+	s := g.scaling
 	return *g.CompensateWithOnDemand && (g.MultiAZPolicy == policyCost || !s.cloud.Temper.PolicyDecides)
 }
 
-// round lists the offers of one strategy, by the group's policy.
-func (s *Scaling) round(g *group, types, vswitches []string, strategy string) []ecs.Offer {
+// offersFor lists the offers of one strategy, by the group's policy.
+func offersFor(g *group, types, vswitches []string, strategy string) []ecs.Offer {
+	s := g.scaling
 	var offers []ecs.Offer
 	for _, v := range vswitches {
 		for _, t := range types {
@@ -59,7 +61,7 @@ func (s *Scaling) round(g *group, types, vswitches []string, strategy string) []
 	if g.MultiAZPolicy == policyCost {
 		now := s.cloud.Clock.Now()
 		slices.SortStableFunc(offers, func(a, b ecs.Offer) int {
-			return cmp.Compare(s.compute.PricePerCPU(a, now), s.compute.PricePerCPU(b, now))
+			return cmp.Compare(a.PricePerCPU(s.compute.Market, now), b.PricePerCPU(s.compute.Market, now))
 		})
 	}
 	return offers

@@ -3,7 +3,7 @@ package ess
 import "gpu-spot-autoscaler/test/alisim/protocol"
 
 // setInstancesProtection puts instances into Protected, or back to service.
-func (s *Scaling) setInstancesProtection(r *protocol.Request) (protocol.Reply, error) {
+func (s instanceActions) setInstancesProtection(r *protocol.Request) (protocol.Reply, error) {
 	if _, err := r.Required("ProtectedFromScaleIn"); err != nil {
 		return nil, err
 	}
@@ -17,17 +17,17 @@ func (s *Scaling) setInstancesProtection(r *protocol.Request) (protocol.Reply, e
 	return s.moveAll(r, stateProtected, stateInService)
 }
 
-func (s *Scaling) enterStandby(r *protocol.Request) (protocol.Reply, error) {
+func (s instanceActions) enterStandby(r *protocol.Request) (protocol.Reply, error) {
 	return s.moveAll(r, stateInService, stateStandby)
 }
 
-func (s *Scaling) exitStandby(r *protocol.Request) (protocol.Reply, error) {
+func (s instanceActions) exitStandby(r *protocol.Request) (protocol.Reply, error) {
 	return s.moveAll(r, stateStandby, stateInService)
 }
 
 // moveAll moves the named instances that are in one state to another, all of them or none. Those that are there already stay.
-func (s *Scaling) moveAll(r *protocol.Request, from, to string) (protocol.Reply, error) {
-	g, err := s.lookup(r)
+func (s instanceActions) moveAll(r *protocol.Request, from, to string) (protocol.Reply, error) {
+	g, err := lookup(s.Scaling, r)
 	if err != nil {
 		return nil, err
 	}

@@ -33,10 +33,13 @@ type resourcePoolJSON struct {
 // healthJSON is the health of a stock: HealthScore is AdequacyScore + SupplyScore - HotScore.
 type healthJSON struct{ HealthScore, AdequacyScore, SupplyScore, HotScore int }
 
+// strengthActions answers DescribeElasticStrength.
+type strengthActions struct{ *Scaling }
+
 // describeElasticStrength tells how likely instances can be had, by type and zone: of one group, of several, or of types
 // and vSwitches that are in none.
 // Source: alibabacloud-csharp-sdk ess-20220222, DescribeElasticStrength.
-func (s *Scaling) describeElasticStrength(r *protocol.Request) (protocol.Reply, error) {
+func (s strengthActions) describeElasticStrength(r *protocol.Request) (protocol.Reply, error) {
 	if _, err := r.Required("RegionId"); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func (s *Scaling) describeElasticStrength(r *protocol.Request) (protocol.Reply, 
 	strategy := r.Get("SpotStrategy")
 	if len(ids) > 0 {
 		models := []strengthJSON{}
-		for _, g := range s.groupsOf(ids) {
+		for _, g := range groupsNamed(s.Scaling, ids) {
 			pools := s.resourcePools(g.Pool, types, vswitches, strategy)
 			models = append(models, strengthJSON{g.ID, strongest(pools), pools})
 		}
@@ -63,7 +66,7 @@ func (s *Scaling) describeElasticStrength(r *protocol.Request) (protocol.Reply, 
 	}
 	var pool Pool
 	if id := r.Get("ScalingGroupId"); id != "" {
-		g, err := s.lookup(r)
+		g, err := lookup(s.Scaling, r)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +79,7 @@ func (s *Scaling) describeElasticStrength(r *protocol.Request) (protocol.Reply, 
 }
 
 // resourcePools are those of the pool, or of what overrides its types, vSwitches and strategy.
-func (s *Scaling) resourcePools(p Pool, types, vswitches []string, strategy string) []resourcePoolJSON {
+func (s strengthActions) resourcePools(p Pool, types, vswitches []string, strategy string) []resourcePoolJSON {
 	if len(types) == 0 {
 		types = p.InstanceTypes
 	}
@@ -101,7 +104,7 @@ func (s *Scaling) resourcePools(p Pool, types, vswitches []string, strategy stri
 }
 
 // addResourcePool adds an offer, or its vSwitch to the offer of the same type and zone.
-func (s *Scaling) addResourcePool(list []resourcePoolJSON, o ecs.Offer, vswitchID string) []resourcePoolJSON {
+func (s strengthActions) addResourcePool(list []resourcePoolJSON, o ecs.Offer, vswitchID string) []resourcePoolJSON {
 	at := slices.IndexFunc(list, func(p resourcePoolJSON) bool { return p.InstanceType == o.Type.ID && p.ZoneId == o.Zone })
 	if at >= 0 {
 		list[at].VSwitchIds = append(list[at].VSwitchIds, vswitchID)

@@ -18,7 +18,7 @@ type tagResourceJSON struct {
 
 // listTagResources pages over groups, so that its token stays valid while groups come and go; a page ends with the
 // group that fills it.
-func (s *Scaling) listTagResources(r *protocol.Request) (protocol.Reply, error) {
+func (s groupActions) listTagResources(r *protocol.Request) (protocol.Reply, error) {
 	if kind, err := r.Required("ResourceType"); err != nil {
 		return nil, err
 	} else if kind != "scalinggroup" {
@@ -38,13 +38,13 @@ func (s *Scaling) listTagResources(r *protocol.Request) (protocol.Reply, error) 
 	}
 	candidates := &s.groups
 	if len(ids) > 0 {
-		candidates = &cloud.Roster[*group]{Items: s.groupsOf(ids)}
+		candidates = &cloud.Roster[*group]{Items: groupsNamed(s.Scaling, ids)}
 	}
 	var list []tagResourceJSON
 	rest, _ := candidates.After(from, candidates.Len())
 	for at, g := range rest {
 		if protocol.MatchTags(g.Tags, filters) {
-			list = append(list, g.tagResources()...)
+			list = append(list, tagResources(g)...)
 		}
 		if len(list) >= maxTagResources && at < len(rest)-1 {
 			return protocol.Reply{"NextToken": protocol.Token(g), "TagResources": protocol.Wrap("TagResource", list)}, nil
@@ -53,7 +53,7 @@ func (s *Scaling) listTagResources(r *protocol.Request) (protocol.Reply, error) 
 	return protocol.Reply{"NextToken": "", "TagResources": protocol.Wrap("TagResource", list)}, nil
 }
 
-func (g *group) tagResources() []tagResourceJSON {
+func tagResources(g *group) []tagResourceJSON {
 	var list []tagResourceJSON
 	for _, key := range slices.Sorted(maps.Keys(g.Tags)) {
 		list = append(list, tagResourceJSON{ResourceId: g.ID, ResourceType: "scalinggroup", TagKey: key, TagValue: g.Tags[key]})
