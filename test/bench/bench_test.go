@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/test/alisim/temper"
+	"gpu-spot-autoscaler/test/bench/report"
 )
 
 func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
@@ -32,7 +32,7 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name+".json")
-			require.NoError(t, report{Rows: test.rows}.write(path))
+			require.NoError(t, report.Report{Rows: test.rows}.Write(path))
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)
 			var file struct{ Rows []map[string]any }
@@ -41,32 +41,6 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 			assert.Equal(t, test.keys, slices.Sorted(maps.Keys(file.Rows[0])))
 		})
 	}
-}
-
-func TestTableHasAColumnForEachKeyAndALineForEachAim(t *testing.T) {
-	var out strings.Builder
-	report{
-		Title: "Deletion", Rows: []deleteRow{{Nodes: 100, Calls: 5, Seconds: 12.3456, Temper: "strict"}},
-		Aims: []aim{atMost(5, 5, "calls"), atMost(1.5, 2, "seconds"), atLeast(100, 100, "given back"), atLeast(100, 99.5, "found")},
-	}.print(&out)
-	assert.Equal(t, `
-Deletion
-  nodes  calls  seconds  temper
-    100      5   12.346  strict
-  met     calls: 5 of at most 5
-  MISSED  seconds: 2 of at most 1.5
-  met     given back: 100 of at least 100
-  MISSED  found: 99.5 of at least 100
-`, out.String())
-}
-
-func TestPercentile(t *testing.T) {
-	values := []float64{4, 1, 3, 2}
-	for p, want := range map[int]float64{0: 1, 25: 1, 50: 2, 51: 3, 75: 3, 99: 4, 100: 4} {
-		assert.Equal(t, want, percentile(values, p), p)
-	}
-	assert.Equal(t, 7., percentile([]float64{7}, 50))
-	assert.Zero(t, percentile(nil, 50))
 }
 
 func TestPodsAreCoveredByPurchasesInTheirOrder(t *testing.T) {
@@ -89,17 +63,6 @@ func TestUnknownMeasurementIsRefused(t *testing.T) {
 	assert.Len(t, chosen, 2)
 	_, err = choose("loop,lop")
 	assert.ErrorContains(t, err, `"lop"`)
-}
-
-func TestProcFields(t *testing.T) {
-	now, peak, err := residentBytes(os.Getpid())
-	require.NoError(t, err)
-	assert.Positive(t, now)
-	assert.GreaterOrEqual(t, peak, now)
-	_, err = cpuSeconds(os.Getpid())
-	require.NoError(t, err)
-	_, err = procField("/proc/self/status", "NoSuchField")
-	assert.ErrorContains(t, err, "NoSuchField")
 }
 
 func TestARowSaysTheTemperOfItsCloud(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/test/bench/report"
 )
 
 // deleteRow is about giving nodes back as core does: one DeleteNodes for each, all at once.
@@ -40,21 +42,21 @@ const mostRounds = 5
 
 // measureDelete gives back all 100 nodes of one pool, which takes one removal of 20 at a time. Beside it, for comparison,
 // 100 nodes of five pools, which do so side by side. It is over when the cloud has accepted the last removal.
-func measureDelete(ctx context.Context, s *session) (report, error) {
+func measureDelete(ctx context.Context, s *session) (report.Report, error) {
 	const nodes = 100
 	var details []deleteDetail
 	for _, pools := range []int{1, 5} {
-		s.tell("delete: %d nodes of %d pools", nodes, pools)
+		s.logf("delete: %d nodes of %d pools", nodes, pools)
 		found, err := deletion(ctx, s, pools, nodes)
 		if err != nil {
-			return report{}, err
+			return report.Report{}, err
 		}
 		details = append(details, found)
 	}
 	row := details[0].deleteRow
-	return report{
+	return report.Report{
 		Rows: []deleteRow{row}, Details: details,
-		Aims: []aim{atMost(5, float64(row.Calls), "calls for %d nodes", nodes)},
+		Aims: []report.Aim{report.AtMost(5, float64(row.Calls), "calls for %d nodes", nodes)},
 	}, nil
 }
 
@@ -71,17 +73,17 @@ func deletion(ctx context.Context, s *session, pools, nodes int) (found deleteDe
 	if err := p.Refresh(); err != nil {
 		return found, err
 	}
-	doomed, err := p.nodes()
+	removed, err := p.nodes()
 	if err != nil {
 		return found, err
 	}
-	found.Nodes, found.Pools, found.Temper = len(doomed), pools, p.cloud.Temper
+	found.Nodes, found.Pools, found.Temper = len(removed), pools, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
 		stop := p.refreshUntil(ctx)
 		defer stop()
 		began := time.Now()
 		defer func() { found.Seconds = time.Since(began).Seconds() }()
-		found.Rounds, err = p.deleteAll(doomed)
+		found.Rounds, err = p.deleteAll(removed)
 		return err
 	})
 	found.Calls = found.CallsByName["RemoveInstances"]

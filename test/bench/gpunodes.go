@@ -16,6 +16,8 @@ import (
 	simulated "gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/nodes"
+	"gpu-spot-autoscaler/test/bench/population"
+	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -55,7 +57,7 @@ type gpuNodesDetail struct {
 
 // measureGPUNodes says how much is ours of the time that it takes until pods that are pending have their GPU nodes. What
 // the cloud takes of it is a table, simulated.Real: of what it is made stands there.
-func measureGPUNodes(ctx context.Context, s *session) (r report, err error) {
+func measureGPUNodes(ctx context.Context, s *session) (r report.Report, err error) {
 	speed := 1.
 	if s.quick {
 		speed = 10
@@ -75,16 +77,16 @@ func measureGPUNodes(ctx context.Context, s *session) (r report, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, a.Stop()) }()
-	s.tell("gpunodes: %d nodes, in a cloud that is %g times as fast as Alibaba's", gpuNodes, speed)
+	s.logf("gpunodes: %d nodes, in a cloud that is %g times as fast as Alibaba's", gpuNodes, speed)
 	began, last, err := awaitGPUNodes(ctx, bench)
 	if err != nil {
 		return r, fmt.Errorf("%w\n%s", err, a.Log(20))
 	}
 	row, detail := last.figures(began, speed)
 	row.Temper = temperOf(bench.Cloud.Temper())
-	return report{
+	return report.Report{
 		Rows: []gpuNodesRow{row}, Details: []gpuNodesDetail{detail},
-		Aims: []aim{atMost(ownShare, row.PendingToReady-row.OfWhichCloud, "pending_to_ready_s less of_which_cloud_s at %d nodes", gpuNodes)},
+		Aims: []report.Aim{report.AtMost(ownShare, row.PendingToReady-row.OfWhichCloud, "pending_to_ready_s less of_which_cloud_s at %d nodes", gpuNodes)},
 	}, nil
 }
 
@@ -155,7 +157,7 @@ func lastReady(seen watch.Interface, count int) (birth, error) {
 			b = birth{instance: node.Labels[nodes.LabelInstanceID], registered: time.Now()}
 		}
 		gpus := node.Status.Allocatable["nvidia.com/gpu"]
-		if b.ready.IsZero() && gpus.Value() == gpusPerNode && !isUnready(*node) {
+		if b.ready.IsZero() && gpus.Value() == gpusPerNode && !population.IsUnready(*node) {
 			b.ready = time.Now()
 			ready++
 		}

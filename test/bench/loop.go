@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"gpu-spot-autoscaler/test/bench/population"
+	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
@@ -43,7 +45,7 @@ const podsPerNode = 30
 // measureLoop runs the binary over big clusters. A twentieth of the nodes train nothing, so there is always scale-down
 // to think about. Then GPU pods come for which it buys, and then such as no offering has a node for, so that every loop
 // goes through all offerings in vain.
-func measureLoop(ctx context.Context, s *session) (r report, err error) {
+func measureLoop(ctx context.Context, s *session) (r report.Report, err error) {
 	sizes := []int{1000, 5000}
 	if s.quick {
 		sizes = []int{300}
@@ -58,10 +60,10 @@ func measureLoop(ctx context.Context, s *session) (r report, err error) {
 		}
 		rows, details = append(rows, found), append(details, phases...)
 		if bound, ok := bounds[size]; ok {
-			r.Aims = append(r.Aims, atMost(bound, found.Max, "max_s at %d nodes", size))
+			r.Aims = append(r.Aims, report.AtMost(bound, found.Max, "max_s at %d nodes", size))
 		}
 		if size == 5000 {
-			r.Aims = append(r.Aims, atMost(1.5*(1<<30), float64(found.RSSBytes), "rss_bytes at %d nodes", size))
+			r.Aims = append(r.Aims, report.AtMost(1.5*(1<<30), float64(found.RSSBytes), "rss_bytes at %d nodes", size))
 		}
 	}
 	r.Rows, r.Details = rows, details
@@ -101,9 +103,9 @@ func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loo
 		all = append(all, phase.Seconds...)
 	}
 	row = loopRow{
-		Nodes: size, PodsPerNode: podsPerNode, P50: percentile(all, 50), Max: percentile(all, 100), Temper: temperOf(bench.Cloud.Temper()),
+		Nodes: size, PodsPerNode: podsPerNode, P50: report.Percentile(all, 50), Max: report.Percentile(all, 100), Temper: temperOf(bench.Cloud.Temper()),
 	}
-	_, row.RSSBytes, err = residentBytes(a.PID())
+	_, row.RSSBytes, err = report.ResidentBytes(a.PID())
 	return row, phases, err
 }
 
@@ -111,21 +113,21 @@ func loops(ctx context.Context, s *session, size int) (row loopRow, phases []loo
 // the scheduler until they are there, since it would only slow things down.
 func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 	began := time.Now()
-	nodes, err := registerNodes(ctx, bench)
+	nodes, err := population.RegisterNodes(ctx, bench)
 	if err != nil {
 		return err
 	}
-	s.tell("loop: %d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
+	s.logf("loop: %d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
 	if err := stopBystanders(ctx, bench); err != nil {
 		return err
 	}
 	if err := bench.Cluster.Kill(ctx, cluster.Scheduler); err != nil {
 		return err
 	}
-	if err := crowd(ctx, bench, nodes, podsPerNode); err != nil {
+	if err := population.CreatePods(ctx, bench, nodes, podsPerNode); err != nil {
 		return err
 	}
-	s.tell("loop: %d pods are on them after %.0f s", len(nodes)*podsPerNode, time.Since(began).Seconds())
+	s.logf("loop: %d pods are on them after %.0f s", len(nodes)*podsPerNode, time.Since(began).Seconds())
 	return bench.Cluster.Restart(ctx, cluster.Scheduler)
 }
 
@@ -152,7 +154,7 @@ func (w *loopWatch) phases(ctx context.Context, s *session, bench *rig.Rig) (pha
 		{"buying", 50, 1, 4},
 		{"buying in vain", 50, 64, 6},
 	} {
-		s.tell("loop: %s", phase.name)
+		s.logf("loop: %s", phase.name)
 		if err := submitFor(ctx, bench, phase.pods, phase.gpus); err != nil {
 			return nil, err
 		}
@@ -204,10 +206,10 @@ func (w *loopWatch) observe(ctx context.Context, phase string, loops int) (detai
 		w.seen = now
 	}
 	before := w.cpu
-	if w.cpu, err = cpuSeconds(w.autoscaler.PID()); err != nil {
+	if w.cpu, err = report.CPUSeconds(w.autoscaler.PID()); err != nil {
 		return detail, err
 	}
 	detail.CPUSeconds = w.cpu - before
-	detail.RSSBytes, _, err = residentBytes(w.autoscaler.PID())
+	detail.RSSBytes, _, err = report.ResidentBytes(w.autoscaler.PID())
 	return detail, err
 }

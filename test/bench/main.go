@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/test/alisim/temper"
+	"gpu-spot-autoscaler/test/bench/report"
 )
 
 // measurement is one file of out/bench.
@@ -35,7 +36,7 @@ type measurement struct {
 	// name is that of the file, without .json.
 	name    string
 	title   string
-	measure func(context.Context, *session) (report, error)
+	measure func(context.Context, *session) (report.Report, error)
 }
 
 // measurements are all there are, in the order in which they are made: those first that are over soon.
@@ -64,7 +65,7 @@ type session struct {
 	progress io.Writer
 }
 
-func (s *session) tell(format string, args ...any) { fmt.Fprintf(s.progress, format+"\n", args...) }
+func (s *session) logf(format string, args ...any) { fmt.Fprintf(s.progress, format+"\n", args...) }
 
 // repetitions is n, or less where the user is in a hurry.
 func (s *session) repetitions(n int) int {
@@ -148,9 +149,9 @@ func (s *session) run(ctx context.Context, names string) (err error) {
 			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}
-		r.Title, r.Quick, r.Machine, r.Seconds = m.title, s.quick, thisMachine(), time.Since(began).Seconds()
-		r.print(os.Stdout)
-		failures = append(failures, r.write(filepath.Join(s.out, m.name+".json")))
+		r.Title, r.Quick, r.Machine, r.Seconds = m.title, s.quick, report.ThisMachine(), time.Since(began).Seconds()
+		r.Print(os.Stdout)
+		failures = append(failures, r.Write(filepath.Join(s.out, m.name+".json")))
 	}
 	return errors.Join(append(failures, ctx.Err())...)
 }

@@ -72,7 +72,7 @@ func (s *session) profileSelf(name string) (stop func() error, err error) {
 // save writes what the process tells under /debug/pprof. What goes wrong is told and spoils no measurement.
 func (s *session) save(ctx context.Context, a *rig.Autoscaler, what, file string) {
 	if err := fetch(ctx, "http://"+a.Address()+"/debug/pprof/"+what, filepath.Join(s.profiles, file)); err != nil && ctx.Err() == nil {
-		s.tell("profile: %v", err)
+		s.logf("profile: %v", err)
 	}
 }
 

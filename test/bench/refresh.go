@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/test/bench/report"
 )
 
 const (
@@ -44,34 +45,34 @@ type refreshDetail struct {
 
 // measureRefresh refreshes a provider that begins knowing nothing. The first refresh, which also reads configurations,
 // types, vSwitches and the latest activities of each pool, is in the details only.
-func measureRefresh(ctx context.Context, s *session) (report, error) {
+func measureRefresh(ctx context.Context, s *session) (report.Report, error) {
 	sizes := []struct{ pools, instances int }{{50, 1000}, {200, 10_000}}
 	if s.quick {
 		sizes = sizes[:1]
 	}
 	var rows []refreshRow
 	var details []refreshDetail
-	var aims []aim
+	var aims []report.Aim
 	for _, size := range sizes {
-		s.tell("refresh: %d pools, %d instances", size.pools, size.instances)
+		s.logf("refresh: %d pools, %d instances", size.pools, size.instances)
 		stopProfile, err := s.profileSelf(fmt.Sprintf("refresh-%d", size.instances))
 		if err != nil {
-			return report{}, err
+			return report.Report{}, err
 		}
 		found, temper, err := refreshes(ctx, s, size.pools, size.instances, s.repetitions(5))
 		if err := errors.Join(err, stopProfile()); err != nil {
-			return report{}, err
+			return report.Report{}, err
 		}
 		row := summarise(found[1:])
 		row.Pools, row.Instances, row.Temper = size.pools, size.instances, temper
 		row.CallsBound = pages(size.pools, poolsPage) + pages(size.instances, instancesPage)
 		rows, details = append(rows, row), append(details, found...)
-		aims = append(aims, atMost(1.2*float64(row.CallsBound), float64(row.Calls), "calls at %d instances", row.Instances))
+		aims = append(aims, report.AtMost(1.2*float64(row.CallsBound), float64(row.Calls), "calls at %d instances", row.Instances))
 		if row.Instances == 10_000 {
-			aims = append(aims, atMost(2, row.Seconds, "seconds at %d instances", row.Instances))
+			aims = append(aims, report.AtMost(2, row.Seconds, "seconds at %d instances", row.Instances))
 		}
 	}
-	return report{Rows: rows, Aims: aims, Details: details}, nil
+	return report.Report{Rows: rows, Aims: aims, Details: details}, nil
 }
 
 func pages(items, size int) int { return (items + size - 1) / size }
@@ -154,7 +155,7 @@ func summarise(found []refreshDetail) refreshRow {
 		row.Calls = max(row.Calls, total(detail.Calls))
 		row.AllocBytes = max(row.AllocBytes, detail.AllocBytes)
 	}
-	row.Seconds = percentile(seconds, 50)
+	row.Seconds = report.Percentile(seconds, 50)
 	return row
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/market"
+	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -74,7 +75,7 @@ func (s shape) offerings() int { return s.pools * s.types * s.zones }
 // Cluster Autoscaler looks at alike pods of one controller as at one. Every repetition has a cloud and a process of its
 // own, which have come to rest before. What has no part in it, the controllers and kwok, is stopped: it would share the
 // cores.
-func measureScaleup(ctx context.Context, s *session) (r report, err error) {
+func measureScaleup(ctx context.Context, s *session) (r report.Report, err error) {
 	shapes := []shape{{1, 5, 2}, {5, 10, 4}, {25, 10, 4}}
 	counts := []int{1, 100, 1000}
 	if s.quick {
@@ -106,7 +107,7 @@ func measureScaleup(ctx context.Context, s *session) (r report, err error) {
 	}
 	for _, row := range rows {
 		if row.Pods == 1000 && row.Offerings == 200 {
-			r.Aims = append(r.Aims, atMost(2, row.P50, "p50_s at 1000 pods, 200 offerings"), atMost(4, row.P99, "p99_s at 1000 pods, 200 offerings"))
+			r.Aims = append(r.Aims, report.AtMost(2, row.P50, "p50_s at 1000 pods, 200 offerings"), report.AtMost(4, row.P99, "p99_s at 1000 pods, 200 offerings"))
 		}
 	}
 	r.Rows, r.Details = rows, details
@@ -124,7 +125,7 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.Own
 	var waits []float64
 	var details []scaleupDetail
 	for i := range repetitions {
-		s.tell("scaleup: %d pods, %d offerings, %d of %d", pods, row.Offerings, i+1, repetitions)
+		s.logf("scaleup: %d pods, %d offerings, %d of %d", pods, row.Offerings, i+1, repetitions)
 		if err := bench.ReplaceWorld(ctx, s.tempered(shape.world())); err != nil {
 			return row, nil, err
 		}
@@ -138,7 +139,7 @@ func scaleups(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.Own
 		detail.Pods, detail.Offerings = pods, row.Offerings
 		waits, details = append(waits, found...), append(details, detail)
 	}
-	row.P50, row.P99, row.Temper = percentile(waits, 50), percentile(waits, 99), temperOf(bench.Cloud.Temper())
+	row.P50, row.P99, row.Temper = report.Percentile(waits, 50), report.Percentile(waits, 99), temperOf(bench.Cloud.Temper())
 	return row, details, nil
 }
 
@@ -151,7 +152,7 @@ func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.
 	}
 	defer func() { err = errors.Join(err, a.Stop(), deletePods(ctx, bench)) }()
 	stopProfile := s.profile(ctx, a, fmt.Sprintf("scaleup-%d-%d", n, len(bench.World.Pools)), time.Second)
-	before, err := cpuSeconds(a.PID())
+	before, err := report.CPUSeconds(a.PID())
 	if err != nil {
 		return nil, detail, err
 	}
@@ -160,7 +161,7 @@ func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.
 		return nil, detail, err
 	}
 	purchases, err := awaitPurchases(ctx, bench, n)
-	after, cpuErr := cpuSeconds(a.PID())
+	after, cpuErr := report.CPUSeconds(a.PID())
 	err = errors.Join(err, cpuErr)
 	stopProfile()
 	if err != nil {
@@ -171,7 +172,7 @@ func scaleupOnce(ctx context.Context, s *session, bench *rig.Rig, jobs []metav1.
 	}
 	waits = covered(created, purchases)
 	detail = scaleupDetail{
-		P50: percentile(waits, 50), P99: percentile(waits, 99),
+		P50: report.Percentile(waits, 50), P99: report.Percentile(waits, 99),
 		CreateSeconds: created[len(created)-1].Sub(created[0]).Seconds(), CPUSeconds: after - before, Purchases: purchases,
 	}
 	return waits, detail, nil

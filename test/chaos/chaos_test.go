@@ -47,7 +47,7 @@ func TestVerdict(t *testing.T) {
 	changed := func(change func(*drill.Node)) drill.Node { n := drained; change(&n); return n }
 	type figures struct{ unmarked, late, broken, double int }
 	for name, test := range map[string]struct {
-		// node is of the only doomed instance, other of one that is not.
+		// node is of the only reclaiming instance, other of one that is not.
 		node, other drill.Node
 		jobs        map[string]drill.State
 		bought      int
@@ -87,7 +87,7 @@ func TestVerdictOnAnInstanceWithoutNode(t *testing.T) {
 func TestUnwarnedPodsAreThoseThatHadToGoFromANode(t *testing.T) {
 	now := time.Now()
 	v := judge(nil, nil, []drill.Pod{
-		{Node: "a", Told: now}, {Node: "a", Told: now, Warned: now}, {Node: "a"}, {Told: now},
+		{Node: "a", Deleting: now}, {Node: "a", Deleting: now, Warned: now}, {Node: "a"}, {Deleting: now},
 	}, nil, nil)
 	assert.Equal(t, 1, v.Unwarned)
 }
@@ -104,15 +104,15 @@ func TestLeaderIsWhoRenewedTheLeaseSinceItStarted(t *testing.T) {
 }
 
 func TestStepsOfAReclaim(t *testing.T) {
-	for want, now := range map[string]standing{
+	for want, now := range map[string]progress{
 		"notice":  {pods: 8},
 		"mark":    {pods: 8, marked: 1},
 		"replace": {pods: 8, marked: 2, warned: 8, bought: 1},
 		"warn":    {pods: 8, marked: 2, warned: 7, bought: 2},
 		"wait":    {pods: 8, marked: 2, warned: 8, bought: 2},
-		"drain":   {pods: 8, marked: 2, warned: 8, bought: 2, told: 1, empty: 1},
-		"empty":   {pods: 8, marked: 2, warned: 8, bought: 2, told: 8, empty: 2, gone: 1},
-		"gone":    {pods: 8, marked: 2, warned: 8, bought: 2, told: 8, empty: 2, gone: 2},
+		"drain":   {pods: 8, marked: 2, warned: 8, bought: 2, deleting: 1, empty: 1},
+		"empty":   {pods: 8, marked: 2, warned: 8, bought: 2, deleting: 8, empty: 2, gone: 1},
+		"gone":    {pods: 8, marked: 2, warned: 8, bought: 2, deleting: 8, empty: 2, gone: 2},
 	} {
 		assert.Equal(t, want, now.step(2))
 	}

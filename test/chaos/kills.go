@@ -10,21 +10,21 @@ import (
 	"gpu-spot-autoscaler/test/drill"
 )
 
-// standing is how far the reclaim is. It is comparable.
-type standing struct {
-	// Of the doomed nodes.
+// progress is how far the reclaim is. It is comparable.
+type progress struct {
+	// Of the reclaiming nodes.
 	marked, empty, gone int
-	// Of the pods that are or were on doomed nodes.
-	pods, warned, told int
-	bought             int
+	// Of the pods that are or were on reclaiming nodes.
+	pods, warned, deleting int
+	bought                 int
 }
 
-func (s *scene) standing() (now standing) {
-	nodes := s.witness.Nodes()
-	doomed := map[string]bool{}
-	for id := range s.doomed {
+func (e *experiment) progress() (now progress) {
+	nodes := e.observer.Nodes()
+	reclaiming := map[string]bool{}
+	for id := range e.reclaiming {
 		node := nodes[id]
-		doomed[node.Name] = true
+		reclaiming[node.Name] = true
 		if !node.Marked.IsZero() {
 			now.marked++
 		}
@@ -35,79 +35,79 @@ func (s *scene) standing() (now standing) {
 			now.gone++
 		}
 	}
-	for _, pod := range s.witness.Pods() {
-		if !doomed[pod.Node] {
+	for _, pod := range e.observer.Pods() {
+		if !reclaiming[pod.Node] {
 			continue
 		}
 		now.pods++
 		if !pod.Warned.IsZero() {
 			now.warned++
 		}
-		if !pod.Told.IsZero() {
-			now.told++
+		if !pod.Deleting.IsZero() {
+			now.deleting++
 		}
 	}
-	now.bought = drill.Bought(drill.Purchases(s.rig, s.began))
+	now.bought = drill.Bought(drill.Purchases(e.rig, e.began))
 	return now
 }
 
 // step names it.
-func (now standing) step(doomed int) string {
+func (now progress) step(reclaiming int) string {
 	switch {
 	case now.marked == 0:
 		return "notice"
-	case now.marked < doomed:
+	case now.marked < reclaiming:
 		return "mark"
-	case now.bought < doomed:
+	case now.bought < reclaiming:
 		return "replace"
-	case now.warned < now.pods && now.told == 0:
+	case now.warned < now.pods && now.deleting == 0:
 		return "warn"
-	case now.told == 0:
+	case now.deleting == 0:
 		return "wait"
-	case now.empty < doomed:
+	case now.empty < reclaiming:
 		return "drain"
-	case now.gone < doomed:
+	case now.gone < reclaiming:
 		return "empty"
 	}
 	return "gone"
 }
 
-func (now standing) String() string {
+func (now progress) String() string {
 	return fmt.Sprintf("%d marked, %d bought, %d of %d pods warned, %d told to go, %d nodes empty, %d gone",
-		now.marked, now.bought, now.warned, now.pods, now.told, now.empty, now.gone)
+		now.marked, now.bought, now.warned, now.pods, now.deleting, now.empty, now.gone)
 }
 
 // kill carries the schedule out, and returns when each kill hit, and what.
-func (s *scene) kill(ctx context.Context, schedule []kill) (moments []string, err error) {
+func (e *experiment) kill(ctx context.Context, schedule []kill) (moments []string, err error) {
 	for i, k := range schedule {
-		if err := sleep(ctx, time.Until(s.began.Add(k.at))); err != nil {
+		if err := sleep(ctx, time.Until(e.began.Add(k.at))); err != nil {
 			return moments, err
 		}
-		leader, err := s.replicas.awaitLeader(ctx)
+		leader, err := e.replicas.awaitLeader(ctx)
 		if err != nil {
 			return moments, err
 		}
-		if err := s.linger(ctx, k); err != nil {
+		if err := e.awaitMoment(ctx, k); err != nil {
 			return moments, err
 		}
-		s.replicas.kill(leader, k.away)
-		now := s.standing()
-		moment := fmt.Sprintf("%5.1f s, %s: %s", time.Since(s.began).Seconds(), now.step(len(s.doomed)), now)
-		fmt.Fprintf(s.told, "kill %2d of %d, %s at %s\n", i+1, len(schedule), leader.name, moment)
+		e.replicas.kill(leader, k.away)
+		now := e.progress()
+		moment := fmt.Sprintf("%5.1f s, %s: %s", time.Since(e.began).Seconds(), now.step(len(e.reclaiming)), now)
+		fmt.Fprintf(e.output, "kill %2d of %d, %s at %s\n", i+1, len(schedule), leader.name, moment)
 		moments = append(moments, moment)
 	}
 	return moments, nil
 }
 
-// linger lets the leader lead for a while, or until something happens.
-func (s *scene) linger(ctx context.Context, k kill) error {
+// awaitMoment lets the leader lead for a while, or until something happens.
+func (e *experiment) awaitMoment(ctx context.Context, k kill) error {
 	if !k.onEvent {
 		return sleep(ctx, k.lead)
 	}
 	const patience = 3 * time.Second
-	before := s.standing()
+	before := e.progress()
 	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return s.standing() != before, nil
+		return e.progress() != before, nil
 	})
 	if ctx.Err() != nil {
 		return err

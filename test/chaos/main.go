@@ -7,7 +7,7 @@
 // every fourth kill waits for the next thing to happen, and hits then. The jobs are real Indexed Jobs, ReplicaSets that
 // are declared elastic, and TrainingJobs under a stand-in for et-operator. All of them ask to be waited for and answer.
 //
-// It fails when a doomed node was not marked while it lived or was not empty at its deadline, when a job is neither whole
+// It fails when a reclaiming node was not marked while it lived or was not empty at its deadline, when a job is neither whole
 // nor suspended at the end, or when more instances were bought than lost.
 package main
 
@@ -41,7 +41,7 @@ func main() {
 }
 
 // run makes the run and writes its report.
-func run(ctx context.Context, told io.Writer, out string, seed uint64, kills int) (err error) {
+func run(ctx context.Context, output io.Writer, out string, seed uint64, kills int) (err error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -58,20 +58,20 @@ func run(ctx context.Context, told io.Writer, out string, seed uint64, kills int
 	defer log.Close()
 	klog.SetOutput(log)
 
-	fmt.Fprintf(told, "seed %d\n", seed)
-	s, err := newScene(ctx, told, dir, out, seed)
+	fmt.Fprintf(output, "seed %d\n", seed)
+	e, err := newExperiment(ctx, output, dir, out, seed)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
-	verdict, err := s.play(ctx, kills)
-	err = errors.Join(err, s.replicas.keepLogs(out))
+	defer e.stop()
+	verdict, err := e.run(ctx, kills)
+	err = errors.Join(err, e.replicas.keepLogs(out))
 	if err != nil {
 		return err
 	}
 	if err := verdict.write(filepath.Join(out, "reclaim.json")); err != nil {
 		return err
 	}
-	verdict.print(told)
+	verdict.print(output)
 	return verdict.failure()
 }

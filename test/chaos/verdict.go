@@ -16,9 +16,9 @@ import (
 // verdict is what came of it. All but the kills should be zero.
 type verdict struct {
 	Kills int `json:"kills"`
-	// Unmarked are doomed nodes that were not marked while they lived, or not to their end, and nodes that live marked.
+	// Unmarked are reclaiming nodes that were not marked while they lived, or not to their end, and nodes that live marked.
 	Unmarked int `json:"unmarked"`
-	// Late are doomed nodes that had pods at their deadline.
+	// Late are reclaiming nodes that had pods at their deadline.
 	Late int `json:"late"`
 	// JobsBroken are neither whole nor suspended.
 	JobsBroken int `json:"jobs_broken"`
@@ -37,14 +37,14 @@ type verdict struct {
 	Seconds float64  `json:"seconds"`
 }
 
-// judge goes by what was seen. doomed has when each instance is released.
-func judge(doomed map[string]time.Time, nodes map[string]drill.Node, pods []drill.Pod, purchases []drill.Purchase, jobs map[string]drill.State) verdict {
+// judge goes by what was seen. reclaiming has when each instance is released.
+func judge(reclaiming map[string]time.Time, nodes map[string]drill.Node, pods []drill.Pod, purchases []drill.Purchase, jobs map[string]drill.State) verdict {
 	v := verdict{Jobs: map[drill.State]int{}}
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
-		deadline, dooms := doomed[id]
-		v.judgeNode(nodes[id], dooms, deadline)
+		deadline, isReclaiming := reclaiming[id]
+		v.judgeNode(nodes[id], isReclaiming, deadline)
 	}
-	for id := range doomed {
+	for id := range reclaiming {
 		if _, seen := nodes[id]; !seen {
 			v.Unmarked++
 			v.fault("instance %s has no node", id)
@@ -58,25 +58,25 @@ func judge(doomed map[string]time.Time, nodes map[string]drill.Node, pods []dril
 		}
 	}
 	for _, pod := range pods {
-		if !pod.Told.IsZero() && pod.Node != "" && pod.Warned.IsZero() {
+		if !pod.Deleting.IsZero() && pod.Node != "" && pod.Warned.IsZero() {
 			v.Unwarned++
 			v.fault("%s on node %s had to go without a warning at %s; last seen with request %q",
-				pod.NamespacedName, pod.Node, pod.Told.Format(time.TimeOnly), pod.Request)
+				pod.NamespacedName, pod.Node, pod.Deleting.Format(time.TimeOnly), pod.Request)
 		}
 	}
-	if extra := drill.Bought(purchases) - len(doomed); extra > 0 {
+	if extra := drill.Bought(purchases) - len(reclaiming); extra > 0 {
 		v.DoubleBuys = extra
-		v.fault("%d instances were bought for %d", drill.Bought(purchases), len(doomed))
+		v.fault("%d instances were bought for %d", drill.Bought(purchases), len(reclaiming))
 	}
 	return v
 }
 
-func (v *verdict) judgeNode(node drill.Node, doomed bool, deadline time.Time) {
+func (v *verdict) judgeNode(node drill.Node, reclaiming bool, deadline time.Time) {
 	switch {
-	case !doomed && node.Tainted && node.Gone.IsZero():
+	case !reclaiming && node.Tainted && node.Gone.IsZero():
 		v.Unmarked++
 		v.fault("node %s lives and is marked", node.Name)
-	case !doomed:
+	case !reclaiming:
 		return
 	case node.Marked.IsZero() || node.Marked.After(deadline):
 		v.Unmarked++

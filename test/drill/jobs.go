@@ -148,17 +148,17 @@ func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev
 
 // Populate creates the jobs with their workers where place says, in a cluster whose controllers know nothing of it until
 // it is done: neither they nor the scheduler make or place a pod, but for those of TrainingJobs.
-func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worker int) (node string)) error {
-	if err := createNamespaces(ctx, r, crew); err != nil {
+func Populate(ctx context.Context, r *rig.Rig, jobs []Job, place func(job, worker int) (node string)) error {
+	if err := createNamespaces(ctx, r, jobs); err != nil {
 		return err
 	}
 	if err := r.Cluster.Kill(ctx, cluster.ControllerManager); err != nil {
 		return err
 	}
-	workers := make([][]*corev1.Pod, len(crew))
+	workers := make([][]*corev1.Pod, len(jobs))
 	var creations errgroup.Group
 	creations.SetLimit(32)
-	for i, job := range crew {
+	for i, job := range jobs {
 		creations.Go(func() error {
 			owner, err := job.create(ctx, r)
 			if err != nil {
@@ -187,9 +187,9 @@ func Populate(ctx context.Context, r *rig.Rig, crew []Job, place func(job, worke
 }
 
 // createNamespaces makes those that are missing, and waits for the ServiceAccounts without which no pod can be made.
-func createNamespaces(ctx context.Context, r *rig.Rig, crew []Job) error {
+func createNamespaces(ctx context.Context, r *rig.Rig, jobs []Job) error {
 	names := sets.New[string]()
-	for _, job := range crew {
+	for _, job := range jobs {
 		names.Insert(job.namespace())
 	}
 	for name := range names {

@@ -19,7 +19,7 @@ import (
 type State string
 
 const (
-	// Whole: all its workers run on nodes that are not doomed.
+	// Whole: all its workers run on nodes that are not reclaiming.
 	Whole State = "whole"
 	// Suspended: nothing of it runs, and it waits to be resumed.
 	Suspended State = "suspended"
@@ -30,10 +30,10 @@ const (
 )
 
 // States returns how each job is, by its name.
-func States(ctx context.Context, r *rig.Rig, w *Witness, crew []Job) (map[string]State, error) {
-	states := make(map[string]State, len(crew))
-	running := w.Running()
-	for _, job := range crew {
+func States(ctx context.Context, r *rig.Rig, o *Observer, jobs []Job) (map[string]State, error) {
+	states := make(map[string]State, len(jobs))
+	running := o.Running()
+	for _, job := range jobs {
 		if running[job.Name] >= job.Workers {
 			states[job.Name] = Whole
 		} else {
@@ -52,15 +52,15 @@ func States(ctx context.Context, r *rig.Rig, w *Witness, crew []Job) (map[string
 			states[job.Name] = Suspended
 		}
 	}
-	return states, addTraining(ctx, r, crew, states)
+	return states, addTraining(ctx, r, jobs, states)
 }
 
 func hasFailed(c batchv1.JobCondition) bool {
 	return c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
 }
 
-func addTraining(ctx context.Context, r *rig.Rig, crew []Job, states map[string]State) error {
-	if !slices.ContainsFunc(crew, func(j Job) bool { return j.Kind == Training }) {
+func addTraining(ctx context.Context, r *rig.Rig, jobs []Job, states map[string]State) error {
+	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Kind == Training }) {
 		return nil
 	}
 	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())

@@ -16,7 +16,7 @@ import (
 	"gpu-spot-autoscaler/test/standin"
 )
 
-// createTraining makes the TrainingJob as Arena does. Its workers tolerate every taint, and are kept off doomed nodes by
+// createTraining makes the TrainingJob as Arena does. Its workers tolerate every taint, and are kept off reclaiming nodes by
 // the affinity that the documentation recommends.
 func (j Job) createTraining(ctx context.Context, r *rig.Rig) error {
 	worker := j.template()

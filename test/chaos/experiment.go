@@ -38,9 +38,9 @@ const (
 	// checkpointTime is how long after it was asked to a job says that it has saved its work.
 	checkpointTime = 4 * time.Second
 
-	nodeCount, doomedCount = 80, 50
-	workers, gpus          = 8, 8
-	leastWorkers           = 2
+	nodeCount, reclaimedCount = 80, 50
+	workers, gpus             = 8, 8
+	leastWorkers              = 2
 	// trainingNodes have room for the TrainingJobs, whose operator places them itself.
 	trainingNodes = 16
 	guardedOneIn  = 10
@@ -48,75 +48,75 @@ const (
 	region = "ap-southeast-1"
 )
 
-// scene is a cluster in which a reclaim takes place.
-type scene struct {
-	told   io.Writer
+// experiment is a cluster in which a reclaim takes place.
+type experiment struct {
+	output io.Writer
 	out    string
 	random *rand.Rand
 	seed   uint64
 
 	rig      *rig.Rig
-	witness  *drill.Witness
+	observer *drill.Observer
 	jobs     []drill.Job
 	replicas *replicas
 
 	began time.Time
-	// doomed has when each instance is released.
-	doomed map[string]time.Time
+	// reclaiming is when each instance with a notice is released, by instance ID.
+	reclaiming map[string]time.Time
 
-	// end ends what runs beside, running waits for it.
+	// end ends what runs in the background, running waits for it.
 	end     context.CancelFunc
 	running sync.WaitGroup
-	// broken is why something that runs beside gave up.
+	// broken is why something in the background failed.
 	broken atomic.Pointer[error]
 }
 
-func newScene(ctx context.Context, told io.Writer, dir, out string, seed uint64) (s *scene, err error) {
-	s = &scene{told: told, out: out, seed: seed, random: rand.New(rand.NewPCG(seed, seed))}
-	ctx, s.end = context.WithCancel(ctx)
+func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed uint64) (e *experiment, err error) {
+	e = &experiment{output: output, out: out, seed: seed, random: rand.New(rand.NewPCG(seed, seed))}
+	ctx, e.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
-			s.stop()
+			e.stop()
 		}
 	}()
-	if s.rig, err = rig.New(ctx, rig.Options{
-		World: newWorld(), Dir: filepath.Join(dir, "rig"), NodeGracePeriod: 24 * time.Hour, Output: told,
+	if e.rig, err = rig.New(ctx, rig.Options{
+		World: newWorld(), Dir: filepath.Join(dir, "rig"), NodeGracePeriod: 24 * time.Hour, Output: output,
 	}); err != nil {
 		return nil, err
 	}
-	if err := s.startOperator(ctx); err != nil {
+	if err := e.startOperator(ctx); err != nil {
 		return nil, err
 	}
-	nodes, err := s.awaitNodes(ctx)
+	nodes, err := e.awaitNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if s.witness, err = drill.Watch(ctx, s.rig.Cluster.AdminConfig()); err != nil {
+	if e.observer, err = drill.Watch(ctx, e.rig.Cluster.AdminConfig()); err != nil {
 		return nil, err
 	}
-	s.jobs = newJobs()
-	if err := drill.Populate(ctx, s.rig, s.jobs, func(job, worker int) string {
+	e.jobs = newJobs()
+	if err := drill.Populate(ctx, e.rig, e.jobs, func(job, worker int) string {
 		return nodes[job/workers*workers+worker].Name
 	}); err != nil {
 		return nil, err
 	}
-	if err := s.awaitStates(ctx, time.Minute, drill.Whole); err != nil {
+	if err := e.awaitStates(ctx, time.Minute, drill.Whole); err != nil {
 		return nil, err
 	}
-	s.beside(func() error { s.witness.Answer(ctx, s.rig.Client, checkpointTime); return nil })
-	fmt.Fprintf(told, "%d jobs run on %d nodes\n", len(s.jobs), len(nodes))
-	if s.replicas, err = startReplicas(ctx, s.rig); err != nil {
+	e.background(func() error { e.observer.Answer(ctx, e.rig.Client, checkpointTime); return nil })
+	fmt.Fprintf(output, "%d jobs run on %d nodes\n", len(e.jobs), len(nodes))
+	if e.replicas, err = startReplicas(ctx, e.rig); err != nil {
 		return nil, err
 	}
-	s.beside(func() error { return s.replicas.revive(ctx) })
-	return s, nil
+	e.background(func() error { return e.replicas.revive(ctx) })
+	return e, nil
 }
 
-// beside runs until the scene ends. An error fails the run.
-func (s *scene) beside(run func() error) {
-	s.running.Go(func() {
+// background runs a function until the experiment ends. An error fails the run.
+func (e *experiment) background(run func() error) {
+	e.running.Go(func() {
 		if err := run(); err != nil {
-			s.broken.Store(&err)
+			e.broken.Store(&err)
 		}
 	})
 }
@@ -166,29 +166,29 @@ func newJobs() (all []drill.Job) {
 }
 
 // startOperator also makes the Node that launchers run on.
-func (s *scene) startOperator(ctx context.Context) error {
+func (e *experiment) startOperator(ctx context.Context) error {
 	system := cluster.NewFakeNode("system-0", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("200"),
 	})
 	system.Labels[drill.LabelSystem] = "true"
-	if err := s.rig.Cluster.CreateNodes(ctx, []*corev1.Node{system}); err != nil {
+	if err := e.rig.Cluster.CreateNodes(ctx, []*corev1.Node{system}); err != nil {
 		return err
 	}
-	operator, err := standin.NewETOperator(s.rig.Cluster.AdminConfig())
+	operator, err := standin.NewETOperator(e.rig.Cluster.AdminConfig())
 	if err != nil {
 		return err
 	}
-	if err := operator.Install(ctx, s.rig.Cluster); err != nil {
+	if err := operator.Install(ctx, e.rig.Cluster); err != nil {
 		return err
 	}
-	s.beside(func() error { return operator.Run(ctx) })
+	e.background(func() error { return operator.Run(ctx) })
 	return nil
 }
 
 // awaitNodes returns the Nodes of instances when their GPUs are there.
-func (s *scene) awaitNodes(ctx context.Context) (nodes []corev1.Node, err error) {
+func (e *experiment) awaitNodes(ctx context.Context) (nodes []corev1.Node, err error) {
 	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		list, err := s.rig.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		list, err := e.rig.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -205,12 +205,12 @@ func (s *scene) awaitNodes(ctx context.Context) (nodes []corev1.Node, err error)
 }
 
 // awaitStates waits until every job is in one of the states.
-func (s *scene) awaitStates(ctx context.Context, timeout time.Duration, wanted ...drill.State) error {
+func (e *experiment) awaitStates(ctx context.Context, timeout time.Duration, wanted ...drill.State) error {
 	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
-		if err := s.broken.Load(); err != nil {
+		if err := e.broken.Load(); err != nil {
 			return false, *err
 		}
-		states, err := drill.States(ctx, s.rig, s.witness, s.jobs)
+		states, err := drill.States(ctx, e.rig, e.observer, e.jobs)
 		if err != nil {
 			return false, err
 		}
@@ -227,97 +227,97 @@ func (s *scene) awaitStates(ctx context.Context, timeout time.Duration, wanted .
 	return nil
 }
 
-// doom gives the notices.
-func (s *scene) doom() error {
-	s.began, s.doomed = time.Now(), map[string]time.Time{}
-	instances := s.rig.Cloud.Instances()
-	for _, i := range s.random.Perm(len(instances))[:doomedCount] {
-		if err := s.rig.Cloud.Reclaim(instances[i].ID); err != nil {
+// giveNotices gives the notices.
+func (e *experiment) giveNotices() error {
+	e.began, e.reclaiming = time.Now(), map[string]time.Time{}
+	instances := e.rig.Cloud.Instances()
+	for _, i := range e.random.Perm(len(instances))[:reclaimedCount] {
+		if err := e.rig.Cloud.Reclaim(instances[i].ID); err != nil {
 			return err
 		}
-		doomed, _ := s.rig.Cloud.Instance(instances[i].ID)
-		s.doomed[doomed.ID] = doomed.Deadline
+		instance, _ := e.rig.Cloud.Instance(instances[i].ID)
+		e.reclaiming[instance.ID] = instance.Deadline
 	}
 	return nil
 }
 
-// play reclaims, kills, waits for the end and judges.
-func (s *scene) play(ctx context.Context, kills int) (verdict, error) {
-	if err := s.warmUp(ctx); err != nil {
+// run reclaims, kills, waits for the end and judges.
+func (e *experiment) run(ctx context.Context, kills int) (verdict, error) {
+	if err := e.warmUp(ctx); err != nil {
 		return verdict{}, err
 	}
 	// Some purchases are accepted without the buyer hearing of it.
-	if err := s.rig.Cloud.Fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLostReply, Times: 2}); err != nil {
+	if err := e.rig.Cloud.Fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLostReply, Times: 2}); err != nil {
 		return verdict{}, err
 	}
-	if err := s.doom(); err != nil {
+	if err := e.giveNotices(); err != nil {
 		return verdict{}, err
 	}
-	fmt.Fprintf(s.told, "%d of %d instances have their notice\n", len(s.doomed), nodeCount)
-	moments, err := s.kill(ctx, schedule(s.random, kills, killSpan))
+	fmt.Fprintf(e.output, "%d of %d instances have their notice\n", len(e.reclaiming), nodeCount)
+	moments, err := e.kill(ctx, schedule(e.random, kills, killSpan))
 	if err != nil {
 		return verdict{}, err
 	}
-	if err := s.awaitEnd(ctx); err != nil {
+	if err := e.awaitEnd(ctx); err != nil {
 		return verdict{}, err
 	}
-	states, err := drill.States(ctx, s.rig, s.witness, s.jobs)
+	states, err := drill.States(ctx, e.rig, e.observer, e.jobs)
 	if err != nil {
 		return verdict{}, err
 	}
-	if err := s.broken.Load(); err != nil {
+	if err := e.broken.Load(); err != nil {
 		return verdict{}, *err
 	}
-	v := judge(s.doomed, s.witness.Nodes(), s.witness.Pods(), drill.Purchases(s.rig, s.began), states)
+	v := judge(e.reclaiming, e.observer.Nodes(), e.observer.Pods(), drill.Purchases(e.rig, e.began), states)
 	if v.JobsBroken > 0 {
-		if err := s.keepEvidence(ctx, states, filepath.Join(s.out, "broken.yaml")); err != nil {
+		if err := e.dumpBrokenJobs(ctx, states, filepath.Join(e.out, "broken.yaml")); err != nil {
 			return v, err
 		}
 	}
-	v.Kills, v.Seed, v.Moments, v.Seconds = len(moments), s.seed, moments, time.Since(s.began).Seconds()
-	for _, crash := range s.replicas.crashes {
-		fmt.Fprintf(s.told, "a replica ended by itself:\n%s\n", crash)
+	v.Kills, v.Seed, v.Moments, v.Seconds = len(moments), e.seed, moments, time.Since(e.began).Seconds()
+	for _, crash := range e.replicas.crashes {
+		fmt.Fprintf(e.output, "a replica ended by itself:\n%s\n", crash)
 	}
 	return v, nil
 }
 
 // warmUp waits until a leader has looked at the cloud a few times.
-func (s *scene) warmUp(ctx context.Context) error {
-	if _, err := s.replicas.awaitLeader(ctx); err != nil {
+func (e *experiment) warmUp(ctx context.Context) error {
+	if _, err := e.replicas.awaitLeader(ctx); err != nil {
 		return err
 	}
 	const polls = 3
 	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		counts := s.rig.Cloud.RequestCounts()
+		counts := e.rig.Cloud.RequestCounts()
 		return counts["DescribeInstances"] >= polls && counts["DescribeSpotPriceHistory"] > 0, nil
 	})
 }
 
-// awaitEnd waits until the doomed instances are gone, with their Nodes, and the jobs whole; no longer than recovery for
+// awaitEnd waits until the reclaiming instances are gone, with their Nodes, and the jobs whole; no longer than recovery for
 // the latter, since a job may also stay suspended.
-func (s *scene) awaitEnd(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, time.Until(s.began.Add(noticePeriod+recovery)), true, func(context.Context) (bool, error) {
-		return s.standing().gone == len(s.doomed), nil
+func (e *experiment) awaitEnd(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, time.Until(e.began.Add(noticePeriod+recovery)), true, func(context.Context) (bool, error) {
+		return e.progress().gone == len(e.reclaiming), nil
 	})
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
-	left := time.Until(s.began.Add(noticePeriod + recovery))
-	if err := s.awaitStates(ctx, max(left, 10*time.Second), drill.Whole); err != nil && ctx.Err() != nil {
+	left := time.Until(e.began.Add(noticePeriod + recovery))
+	if err := e.awaitStates(ctx, max(left, 10*time.Second), drill.Whole); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil // what is wrong is told by the verdict
 }
 
-func (s *scene) stop() {
-	s.end()
-	s.running.Wait()
-	if s.replicas != nil {
-		if err := s.replicas.stop(); err != nil {
-			fmt.Fprintln(s.told, "the replicas:", err)
+func (e *experiment) stop() {
+	e.end()
+	e.running.Wait()
+	if e.replicas != nil {
+		if err := e.replicas.stop(); err != nil {
+			fmt.Fprintln(e.output, "the replicas:", err)
 		}
 	}
-	if s.rig != nil {
-		s.rig.Stop()
+	if e.rig != nil {
+		e.rig.Stop()
 	}
 }

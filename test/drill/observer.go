@@ -22,7 +22,7 @@ import (
 // Node is what was seen of a Node. A time is zero for what was not seen.
 type Node struct {
 	Name, InstanceID string
-	// Marked is when it first had the taint of a doomed node, Gone when it was removed. Tainted is how it was seen last.
+	// Marked is when it first had the taint of a reclaiming node, Gone when it was removed. Tainted is how it was seen last.
 	Marked, Gone time.Time
 	Tainted      bool
 	// Emptied is when the last of the Jobs' pods that were ever on it had ended.
@@ -36,15 +36,15 @@ type Pod struct {
 	types.NamespacedName
 	Job, Node string
 	Running   bool
-	// Warned is when it had a deadline and a request for a checkpoint, while nobody had told it to go; Told when somebody
+	// Warned is when it had a deadline and a request for a checkpoint, while nobody had deleted it; Deleting when somebody
 	// had; Ended when it had ended or was gone.
-	Warned, Told, Ended time.Time
+	Warned, Deleting, Ended time.Time
 	// Request is the one for a checkpoint that it was last seen with.
 	Request string
 }
 
-// Witness sees every version of every Node and of every pod of a Job. It is safe for concurrent use.
-type Witness struct {
+// Observer sees every version of every Node and of every pod of a Job. It is safe for concurrent use.
+type Observer struct {
 	mu    sync.Mutex
 	nodes map[string]*Node
 	pods  map[types.UID]*Pod
@@ -65,7 +65,7 @@ type request struct {
 const maxRequests = 1 << 16
 
 // Watch begins to watch, and returns when what there is has been seen. It ends with ctx.
-func Watch(ctx context.Context, config *rest.Config) (*Witness, error) {
+func Watch(ctx context.Context, config *rest.Config) (*Observer, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf // spares the API server time, which it has to share
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf
@@ -73,16 +73,16 @@ func Watch(ctx context.Context, config *rest.Config) (*Witness, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Witness{
+	o := &Observer{
 		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, byJob: map[string][]*Pod{},
 		requests: make(chan request, maxRequests), asked: map[string]string{},
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handlers(w.node))
+	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handlers(o.node))
 	if err != nil {
 		return nil, err
 	}
-	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(handlers(w.pod))
+	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(handlers(o.pod))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func Watch(ctx context.Context, config *rest.Config) (*Witness, error) {
 	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced) {
 		return nil, fmt.Errorf("watch nodes and pods: %w", context.Cause(ctx))
 	}
-	return w, nil
+	return o, nil
 }
 
 // handlers call see with every version, and once more when the object is gone.
@@ -107,15 +107,15 @@ func handlers[T any](see func(object T, gone bool)) cache.ResourceEventHandler {
 	}
 }
 
-func (w *Witness) node(node *corev1.Node, gone bool) {
+func (o *Observer) node(node *corev1.Node, gone bool) {
 	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	known := w.nodes[node.Name]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := o.nodes[node.Name]
 	if known == nil {
 		_, id, _ := strings.Cut(node.Spec.ProviderID, ".") // <region>.<instance>
 		known = &Node{Name: node.Name, InstanceID: id}
-		w.nodes[node.Name] = known
+		o.nodes[node.Name] = known
 	}
 	known.Tainted = isTainted(node)
 	if known.Tainted {
@@ -135,19 +135,19 @@ func isTainted(node *corev1.Node) bool {
 	return false
 }
 
-func (w *Witness) pod(pod *corev1.Pod, gone bool) {
+func (o *Observer) pod(pod *corev1.Pod, gone bool) {
 	job := pod.Labels[LabelJob]
 	if job == "" {
 		return
 	}
 	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	known := w.pods[pod.UID]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known := o.pods[pod.UID]
 	if known == nil {
 		known = &Pod{NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, Job: job}
-		w.pods[pod.UID] = known
-		w.byJob[job] = append(w.byJob[job], known)
+		o.pods[pod.UID] = known
+		o.byJob[job] = append(o.byJob[job], known)
 	}
 	known.Node = pod.Spec.NodeName
 	ended := gone || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
@@ -155,26 +155,26 @@ func (w *Witness) pod(pod *corev1.Pod, gone bool) {
 	id := pod.Annotations[api.AnnotationCheckpointRequest]
 	known.Request = id
 	if id != "" && pod.DeletionTimestamp == nil && !gone {
-		w.request(job, id, now)
+		o.request(job, id, now)
 		if pod.Annotations[api.AnnotationReclaimDeadline] != "" {
 			note(&known.Warned, now)
 		}
 	}
 	if pod.DeletionTimestamp != nil || gone {
-		note(&known.Told, now)
+		note(&known.Deleting, now)
 	}
 	if ended {
 		note(&known.Ended, now)
 	}
 }
 
-func (w *Witness) request(job, id string, now time.Time) {
-	if w.asked[job] == id {
+func (o *Observer) request(job, id string, now time.Time) {
+	if o.asked[job] == id {
 		return
 	}
-	w.asked[job] = id
+	o.asked[job] = id
 	select {
-	case w.requests <- request{job, id, now}:
+	case o.requests <- request{job, id, now}:
 	default: // nobody answers
 	}
 }
@@ -187,16 +187,16 @@ func note(at *time.Time, now time.Time) {
 }
 
 // Nodes returns what was seen of every Node, by instance.
-func (w *Witness) Nodes() map[string]Node {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	nodes := make(map[string]Node, len(w.nodes))
-	byName := make(map[string]*Node, len(w.nodes))
-	for name, node := range w.nodes {
+func (o *Observer) Nodes() map[string]Node {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	nodes := make(map[string]Node, len(o.nodes))
+	byName := make(map[string]*Node, len(o.nodes))
+	for name, node := range o.nodes {
 		copied := *node
 		byName[name] = &copied
 	}
-	for _, pod := range w.pods {
+	for _, pod := range o.pods {
 		node := byName[pod.Node]
 		switch {
 		case node == nil:
@@ -216,23 +216,23 @@ func (w *Witness) Nodes() map[string]Node {
 }
 
 // Pods returns what was seen of every pod.
-func (w *Witness) Pods() []Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	pods := make([]Pod, 0, len(w.pods))
-	for _, pod := range w.pods {
+func (o *Observer) Pods() []Pod {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pods := make([]Pod, 0, len(o.pods))
+	for _, pod := range o.pods {
 		pods = append(pods, *pod)
 	}
 	return pods
 }
 
-// Running counts, by job, the pods that run on Nodes that are not doomed.
-func (w *Witness) Running() map[string]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// Running counts, by job, the pods that run on Nodes that are not reclaiming.
+func (o *Observer) Running() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	running := map[string]int{}
-	for _, pod := range w.pods {
-		if node := w.nodes[pod.Node]; pod.Running && node != nil && !node.Tainted && node.Gone.IsZero() {
+	for _, pod := range o.pods {
+		if node := o.nodes[pod.Node]; pod.Running && node != nil && !node.Tainted && node.Gone.IsZero() {
 			running[pod.Job]++
 		}
 	}
@@ -244,7 +244,7 @@ const answerers = 8
 
 // Answer gives, in the name of each job, the word that its checkpoint is saved, so long after it was asked for, until ctx
 // ends. A word that cannot be given is lost, as that of a job that crashes.
-func (w *Witness) Answer(ctx context.Context, client kubernetes.Interface, after time.Duration) {
+func (o *Observer) Answer(ctx context.Context, client kubernetes.Interface, after time.Duration) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for range answerers {
@@ -253,9 +253,9 @@ func (w *Witness) Answer(ctx context.Context, client kubernetes.Interface, after
 				select {
 				case <-ctx.Done():
 					return
-				case asked := <-w.requests:
+				case asked := <-o.requests:
 					if sleepUntil(ctx, asked.seen.Add(after)) {
-						w.answer(ctx, client, asked)
+						o.answer(ctx, client, asked)
 					}
 				}
 			}
@@ -275,9 +275,9 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 }
 
 // answer has any pod of the job that is still there say the word.
-func (w *Witness) answer(ctx context.Context, client kubernetes.Interface, asked request) {
+func (o *Observer) answer(ctx context.Context, client kubernetes.Interface, asked request) {
 	word := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationCheckpointAcknowledged, asked.id)
-	for _, pod := range w.warned(asked.job) {
+	for _, pod := range o.warned(asked.job) {
 		if _, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, word, metav1.PatchOptions{}); err == nil {
 			return
 		}
@@ -285,10 +285,10 @@ func (w *Witness) answer(ctx context.Context, client kubernetes.Interface, asked
 }
 
 // warned are the names of the pods of a job that were asked for a checkpoint and still run.
-func (w *Witness) warned(job string) (pods []types.NamespacedName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, pod := range w.byJob[job] {
+func (o *Observer) warned(job string) (pods []types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, pod := range o.byJob[job] {
 		if pod.Running && !pod.Warned.IsZero() {
 			pods = append(pods, pod.NamespacedName)
 		}

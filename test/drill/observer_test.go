@@ -16,8 +16,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-func newWitness() *Witness {
-	return &Witness{
+func newObserver() *Observer {
+	return &Observer{
 		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, byJob: map[string][]*Pod{},
 		requests: make(chan request, 10), asked: map[string]string{},
 	}
@@ -50,99 +50,99 @@ func warned(pod *corev1.Pod) {
 	pod.Annotations[api.AnnotationCheckpointRequest] = "1-a"
 }
 
-func told(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
+func deleting(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
 
-func TestPodIsWarnedOnlyBeforeItIsTold(t *testing.T) {
+func TestPodIsWarnedOnlyBeforeItIsDeleted(t *testing.T) {
 	for name, test := range map[string]struct {
 		seen   []*corev1.Pod
 		warned bool
 	}{
-		"before":                 {[]*corev1.Pod{running(), running(warned), running(warned, told)}, true},
-		"in the same moment":     {[]*corev1.Pod{running(), running(warned, told)}, false},
-		"never":                  {[]*corev1.Pod{running(), running(told)}, false},
-		"of the deadline only":   {[]*corev1.Pod{running(warned, func(p *corev1.Pod) { delete(p.Annotations, api.AnnotationCheckpointRequest) }), running(told)}, false},
-		"and the warning is off": {[]*corev1.Pod{running(warned), running(), running(told)}, true},
+		"before":                 {[]*corev1.Pod{running(), running(warned), running(warned, deleting)}, true},
+		"in the same moment":     {[]*corev1.Pod{running(), running(warned, deleting)}, false},
+		"never":                  {[]*corev1.Pod{running(), running(deleting)}, false},
+		"of the deadline only":   {[]*corev1.Pod{running(warned, func(p *corev1.Pod) { delete(p.Annotations, api.AnnotationCheckpointRequest) }), running(deleting)}, false},
+		"and the warning is off": {[]*corev1.Pod{running(warned), running(), running(deleting)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWitness()
+			o := newObserver()
 			for _, pod := range test.seen {
-				w.pod(pod, false)
+				o.pod(pod, false)
 			}
-			pod := w.Pods()[0]
+			pod := o.Pods()[0]
 			assert.Equal(t, test.warned, !pod.Warned.IsZero())
-			assert.False(t, pod.Told.IsZero())
+			assert.False(t, pod.Deleting.IsZero())
 			assert.True(t, pod.Ended.IsZero())
 		})
 	}
 }
 
-func TestPodThatVanishesWasTold(t *testing.T) {
-	w := newWitness()
-	w.pod(running(), false)
-	w.pod(running(warned), true)
-	pod := w.Pods()[0]
-	assert.False(t, pod.Told.IsZero())
+func TestPodThatVanishesWasDeleted(t *testing.T) {
+	o := newObserver()
+	o.pod(running(), false)
+	o.pod(running(warned), true)
+	pod := o.Pods()[0]
+	assert.False(t, pod.Deleting.IsZero())
 	assert.True(t, pod.Warned.IsZero())
 	assert.False(t, pod.Ended.IsZero())
 }
 
 func TestNodeIsEmptyWhenItsLastPodHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWitness()
-		w.node(node("a", false), false)
-		w.pod(running(), false)
+		o := newObserver()
+		o.node(node("a", false), false)
+		o.pod(running(), false)
 		other := func(pod *corev1.Pod) { pod.UID = "q" }
-		w.pod(running(other), false)
-		w.pod(running(func(pod *corev1.Pod) { pod.UID = "service"; pod.Labels = nil }), false)
-		assert.Equal(t, 2, w.Nodes()["i-a"].Busy, "those of jobs")
-		w.pod(running(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), false)
+		o.pod(running(other), false)
+		o.pod(running(func(pod *corev1.Pod) { pod.UID = "service"; pod.Labels = nil }), false)
+		assert.Equal(t, 2, o.Nodes()["i-a"].Busy, "those of jobs")
+		o.pod(running(func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }), false)
 		time.Sleep(time.Second)
 		last := time.Now()
-		w.pod(running(other, told), false)
-		assert.Equal(t, 1, w.Nodes()["i-a"].Busy)
-		assert.Zero(t, w.Nodes()["i-a"].Emptied)
-		w.pod(running(other), true)
+		o.pod(running(other, deleting), false)
+		assert.Equal(t, 1, o.Nodes()["i-a"].Busy)
+		assert.Zero(t, o.Nodes()["i-a"].Emptied)
+		o.pod(running(other), true)
 		time.Sleep(time.Second)
-		w.pod(running(), true)
-		assert.Equal(t, Node{Name: "a", InstanceID: "i-a", Emptied: last}, w.Nodes()["i-a"])
+		o.pod(running(), true)
+		assert.Equal(t, Node{Name: "a", InstanceID: "i-a", Emptied: last}, o.Nodes()["i-a"])
 	})
 }
 
 func TestNodeIsMarkedOnceAndMayLoseIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWitness()
+		o := newObserver()
 		first := time.Now()
-		w.node(node("a", true), false)
+		o.node(node("a", true), false)
 		time.Sleep(time.Second)
-		w.node(node("a", false), false)
+		o.node(node("a", false), false)
 		gone := time.Now()
-		w.node(node("a", true), true)
-		assert.Equal(t, Node{Name: "a", InstanceID: "i-a", Marked: first, Tainted: true, Gone: gone}, w.Nodes()["i-a"])
-		w.node(node("b", true), false)
-		w.node(node("b", false), false)
-		assert.False(t, w.Nodes()["i-b"].Tainted)
+		o.node(node("a", true), true)
+		assert.Equal(t, Node{Name: "a", InstanceID: "i-a", Marked: first, Tainted: true, Gone: gone}, o.Nodes()["i-a"])
+		o.node(node("b", true), false)
+		o.node(node("b", false), false)
+		assert.False(t, o.Nodes()["i-b"].Tainted)
 	})
 }
 
-func TestRunningLeavesOutDoomedNodesAndPodsOnTheirWayOut(t *testing.T) {
-	w := newWitness()
-	w.node(node("a", false), false)
-	w.pod(running(), false)
-	assert.Equal(t, map[string]int{"j": 1}, w.Running())
-	w.pod(running(told), false)
-	assert.Empty(t, w.Running())
-	w.pod(running(), false)
-	w.node(node("a", true), false)
-	assert.Empty(t, w.Running())
+func TestRunningLeavesOutReclaimingNodesAndPodsOnTheirWayOut(t *testing.T) {
+	o := newObserver()
+	o.node(node("a", false), false)
+	o.pod(running(), false)
+	assert.Equal(t, map[string]int{"j": 1}, o.Running())
+	o.pod(running(deleting), false)
+	assert.Empty(t, o.Running())
+	o.pod(running(), false)
+	o.node(node("a", true), false)
+	assert.Empty(t, o.Running())
 }
 
 func TestEachRequestIsAnsweredOnceWhenItsTimeHasCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWitness()
+		o := newObserver()
 		client := fake.NewClientset(running(warned))
-		go w.Answer(t.Context(), client, time.Minute)
-		w.pod(running(warned), false)
-		w.pod(running(warned, func(pod *corev1.Pod) { pod.UID = "q" }), false)
+		go o.Answer(t.Context(), client, time.Minute)
+		o.pod(running(warned), false)
+		o.pod(running(warned, func(pod *corev1.Pod) { pod.UID = "q" }), false)
 		word := func() string {
 			pod, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 			require.NoError(t, err)

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"bufio"
@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// machine is where a measurement was made.
-type machine struct {
+// Machine is where a measurement was made.
+type Machine struct {
 	CPUs        int    `json:"cpus"`
 	Model       string `json:"model,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
@@ -22,8 +22,9 @@ type machine struct {
 	Load float64 `json:"load"`
 }
 
-func thisMachine() machine {
-	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
+// ThisMachine describes the machine that this process runs on.
+func ThisMachine() Machine {
+	m := Machine{CPUs: runtime.NumCPU(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
 	m.Model, _ = procField("/proc/cpuinfo", "model name") // elsewhere than on Linux there is none
 	m.MemoryBytes, _ = procBytes("/proc/meminfo", "MemTotal")
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
@@ -32,8 +33,8 @@ func thisMachine() machine {
 	return m
 }
 
-// cpuSeconds is how much processor time a process has taken, to the hundredth of a second.
-func cpuSeconds(pid int) (float64, error) {
+// CPUSeconds is how much processor time a process has taken, to the hundredth of a second.
+func CPUSeconds(pid int) (float64, error) {
 	const ticksPerSecond = 100 // USER_HZ, the same everywhere
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -49,8 +50,8 @@ func cpuSeconds(pid int) (float64, error) {
 	return (user + system) / ticksPerSecond, errors.Join(userErr, systemErr)
 }
 
-// residentBytes is how much memory a process has now, and had at most since it started.
-func residentBytes(pid int) (now, peak int64, err error) {
+// ResidentBytes is how much memory a process has now, and had at most since it started.
+func ResidentBytes(pid int) (now, peak int64, err error) {
 	status := fmt.Sprintf("/proc/%d/status", pid)
 	if now, err = procBytes(status, "VmRSS"); err != nil {
 		return 0, 0, err
@@ -84,8 +85,8 @@ func procField(path, name string) (string, error) {
 	return "", fmt.Errorf("%s has no %s", path, name)
 }
 
-// percentile returns the smallest value that is not below p percent of the values, which it sorts; 0 of none.
-func percentile(values []float64, p int) float64 {
+// Percentile returns the smallest value that is not below p percent of the values, which it sorts; 0 of none.
+func Percentile(values []float64, p int) float64 {
 	if len(values) == 0 {
 		return 0
 	}

@@ -1,4 +1,5 @@
-package main
+// Package report holds what a measurement found, and on which machine.
+package report
 
 import (
 	"encoding/json"
@@ -10,24 +11,24 @@ import (
 	"text/tabwriter"
 )
 
-// report is what a measurement found. Rows is a slice of structs; the keys of the rows are their JSON names, which are
+// Report is what a measurement found. Rows is a slice of structs; the keys of the rows are their JSON names, which are
 // the columns of the table too.
-type report struct {
+type Report struct {
 	Title string `json:"title"`
 	Rows  any    `json:"rows"`
 	// Aims are those that the rows made speak of.
-	Aims []aim `json:"aims"`
+	Aims []Aim `json:"aims"`
 	// Details hold what the rows have no place for.
 	Details any `json:"details,omitempty"`
 	// Quick says that rows were left out.
 	Quick   bool    `json:"quick,omitempty"`
-	Machine machine `json:"machine"`
+	Machine Machine `json:"machine"`
 	// Seconds is how long it took to measure.
 	Seconds float64 `json:"seconds"`
 }
 
-// aim is a bound on a figure.
-type aim struct {
+// Aim is a bound on a figure.
+type Aim struct {
 	// Aim names the figure, the row and the bound.
 	Aim      string  `json:"aim"`
 	Bound    float64 `json:"bound"`
@@ -37,17 +38,18 @@ type aim struct {
 	Met   bool `json:"met"`
 }
 
-// atMost is an aim for a figure that should be small.
-func atMost(bound, measured float64, format string, args ...any) aim {
-	return aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Met: measured <= bound}
+// AtMost is an aim for a figure that should be small.
+func AtMost(bound, measured float64, format string, args ...any) Aim {
+	return Aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Met: measured <= bound}
 }
 
-// atLeast is an aim for a figure that should be big.
-func atLeast(bound, measured float64, format string, args ...any) aim {
-	return aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Least: true, Met: measured >= bound}
+// AtLeast is an aim for a figure that should be big.
+func AtLeast(bound, measured float64, format string, args ...any) Aim {
+	return Aim{Aim: fmt.Sprintf(format, args...), Bound: bound, Measured: measured, Least: true, Met: measured >= bound}
 }
 
-func (r report) write(path string) error {
+// Write writes the report as JSON.
+func (r Report) Write(path string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -55,7 +57,8 @@ func (r report) write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-func (r report) print(w io.Writer) {
+// Print prints the rows as a table, and below it whether the aims are met.
+func (r Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n", r.Title)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	rows := reflect.ValueOf(r.Rows)

@@ -14,16 +14,16 @@ import (
 	"gpu-spot-autoscaler/test/standin"
 )
 
-// evidence is what tells why a job is as it is.
-var evidence = []schema.GroupVersionResource{
+// dumped are the kinds of objects that explain the state of a job.
+var dumped = []schema.GroupVersionResource{
 	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "apps", Version: "v1", Resource: "replicasets"},
 	standin.TrainingJobs, standin.ScaleIns, standin.ScaleOuts,
 	{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "events"},
 }
 
-// keepEvidence writes all objects that are named after a broken job, as YAML.
-func (s *scene) keepEvidence(ctx context.Context, states map[string]drill.State, path string) error {
-	client, err := dynamic.NewForConfig(s.rig.Cluster.AdminConfig())
+// dumpBrokenJobs writes all objects that are named after a broken job, as YAML.
+func (e *experiment) dumpBrokenJobs(ctx context.Context, states map[string]drill.State, path string) error {
+	client, err := dynamic.NewForConfig(e.rig.Cluster.AdminConfig())
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (s *scene) keepEvidence(ctx context.Context, states map[string]drill.State,
 		return err
 	}
 	defer file.Close()
-	for _, resource := range evidence {
+	for _, resource := range dumped {
 		list, err := client.Resource(resource).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -1,4 +1,5 @@
-package main
+// Package population fills a test cluster with Nodes and pods as a big cluster has them.
+package population
 
 import (
 	"context"
@@ -26,12 +27,14 @@ const (
 	daemonsPerNode = 6
 	// podsPerReplicaSet spreads the latter over as many ReplicaSets as a big cluster has.
 	podsPerReplicaSet = 250
+	// registrars is how many Nodes are registered at once.
+	registrars = 64
 	// idleOneIn is of how many nodes one has no pod that uses its GPUs. Scale-down looks at those.
 	idleOneIn = 20
 )
 
-// registerNodes makes a Node, as ACK would, of every instance of the cloud, and returns them when they are ready.
-func registerNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
+// RegisterNodes makes a Node, as ACK would, of every instance of the cloud, and returns them when they are ready.
+func RegisterNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
 	client, err := kubernetes.NewForConfig(nodes.Tune(r.Cluster.AdminConfig()))
 	if err != nil {
 		return nil, err
@@ -40,7 +43,7 @@ func registerNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
 	catalogue := market.Catalogue()
 	instances := r.Cloud.Instances()
 	var registrations errgroup.Group
-	registrations.SetLimit(submitters)
+	registrations.SetLimit(registrars)
 	for _, instance := range instances {
 		registrations.Go(func() error {
 			t := catalogue[instance.InstanceType]
@@ -57,7 +60,7 @@ func registerNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
 	var list *corev1.NodeList
 	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 		list, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		return err == nil && len(list.Items) == len(instances) && !slices.ContainsFunc(list.Items, isUnready), err
+		return err == nil && len(list.Items) == len(instances) && !slices.ContainsFunc(list.Items, IsUnready), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("wait for %d nodes: %w", len(instances), err)
@@ -65,16 +68,16 @@ func registerNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// isUnready: a new Node has a taint until the controller-manager has seen that it is ready.
-func isUnready(node corev1.Node) bool {
+// IsUnready says whether a Node is not ready for pods. A new one has a taint until the controller-manager has seen that it is ready.
+func IsUnready(node corev1.Node) bool {
 	return len(node.Spec.Taints) > 0 || !slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// crowd puts pods on all nodes. Nobody runs them, so they have no status, which the autoscaler would not keep anyway, and
+// CreatePods puts pods on all nodes. Nobody runs them, so they have no status, which the autoscaler would not keep anyway, and
 // nobody looks after them: the controllers have to be stopped before.
-func crowd(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) error {
+func CreatePods(ctx context.Context, r *rig.Rig, nodes []corev1.Node, perNode int) error {
 	for service := range perNode {
 		pods, err := residents(ctx, r.Client, nodes, service)
 		if err != nil {

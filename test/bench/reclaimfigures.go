@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/test/bench/report"
+	"gpu-spot-autoscaler/test/drill"
+)
+
+// reclaimRow is about so many notices in the same second. All times count from the moment the instance is locked.
+type reclaimRow struct {
+	Notices   int     `json:"notices"`
+	MarkedPct float64 `json:"marked_pct"`
+	// Until the taint is seen on the Node.
+	MarkP50 float64 `json:"mark_p50_s"`
+	MarkP99 float64 `json:"mark_p99_s"`
+	// Until the cloud has accepted the purchase of a replacement; the first instances bought are taken to be for the
+	// nodes whose notice came first.
+	ReplaceP99 float64 `json:"replace_p99_s"`
+	// Nodes on which no pod was left at the deadline.
+	EmptiedPct float64 `json:"emptied_pct"`
+	// Pods that were told to go, or vanished, before they had a deadline and a request for a checkpoint.
+	UnwarnedPods int `json:"unwarned_pods"`
+	// PurchasesPerNode counts instances that came, or are on their way, for each that was reclaimed. What the cloud rolled
+	// back replaces nothing, and was not paid for.
+	PurchasesPerNode float64 `json:"purchases_per_node"`
+	Temper           string  `json:"temper"`
+}
+
+// reclaimDetail is what else there is to know of a row. A quantile that was not reached until the end is given as the
+// time until the end.
+type reclaimDetail struct {
+	Notices   int     `json:"notices"`
+	Nodes     int     `json:"nodes"`
+	Pods      int     `json:"pods"`
+	Marked    spread  `json:"mark_s"`
+	Replaced  spread  `json:"replace_s"`
+	Warned    spread  `json:"warn_s"`
+	Emptied   spread  `json:"empty_s"`
+	Purchases []order `json:"purchases"`
+	// WholeAfter is when every job ran with all its workers on nodes that live; 0 if that was not seen. Jobs counts them by
+	// how they were at the end.
+	WholeAfter float64             `json:"whole_after_s"`
+	Jobs       map[drill.State]int `json:"jobs"`
+	// Unwarned names the pods that were not warned.
+	Unwarned []string `json:"unwarned,omitempty"`
+	// CPUSeconds is what the process took from the notices to the end, PeakBytes the most memory that it ever had.
+	CPUSeconds float64 `json:"cpu_seconds"`
+	PeakBytes  int64   `json:"peak_bytes"`
+	Loops      uint64  `json:"loops"`
+	LoopMean   float64 `json:"loop_mean_s"`
+}
+
+// order is an accepted purchase.
+type order struct {
+	After     float64 `json:"after_s"`
+	Instances int     `json:"instances"`
+	Pool      string  `json:"pool"`
+}
+
+type spread struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func spreadOf(seconds []float64) spread {
+	return spread{report.Percentile(seconds, 50), report.Percentile(seconds, 99), report.Percentile(seconds, 100)}
+}
+
+// figures are made of all that was seen.
+func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
+	now := time.Now()
+	nodes, pods, purchases := r.observer.Nodes(), r.observer.Pods(), r.purchases()
+	var notices []time.Time
+	var marked, emptied []float64
+	inTime := 0
+	for id, notice := range r.noticed {
+		node := nodes[id]
+		notices = append(notices, notice)
+		if !node.Marked.IsZero() {
+			marked = append(marked, node.Marked.Sub(notice).Seconds())
+		}
+		emptied = append(emptied, seconds(notice, node.Emptied, now))
+		if node.Busy == 0 && !node.Emptied.After(notice.Add(noticePeriod)) {
+			inTime++
+		}
+	}
+	replaced := replacements(notices, purchases, now)
+	warned, unwarned := r.warnings(pods)
+	marks := spreadOf(marked)
+	row := reclaimRow{
+		Notices: r.notices, MarkedPct: percent(len(marked), len(r.noticed)), MarkP50: marks.P50, MarkP99: marks.P99,
+		ReplaceP99: report.Percentile(replaced, 99), EmptiedPct: percent(inTime, len(r.noticed)), UnwarnedPods: len(unwarned),
+		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(r.noticed)), Temper: temperOf(r.rig.Cloud.Temper()),
+	}
+	detail := reclaimDetail{
+		Notices: r.notices, Nodes: r.nodes, Pods: len(r.jobs) * workersPerJob,
+		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: spreadOf(emptied), Unwarned: unwarned,
+	}
+	for _, p := range purchases {
+		detail.Purchases = append(detail.Purchases, order{p.At.Sub(r.began).Seconds(), p.Instances, p.Pool})
+	}
+	return row, detail
+}
+
+// warnings returns how long after the notices each pod that had to go was warned, and which were not.
+func (r *reclaimRun) warnings(pods []drill.Pod) (warned []float64, unwarned []string) {
+	for _, pod := range pods {
+		if pod.Deleting.IsZero() || pod.Node == "" {
+			continue
+		}
+		if pod.Warned.IsZero() {
+			unwarned = append(unwarned, fmt.Sprintf("%s on %s, told to go after %.1f s, last seen with request %q",
+				pod.NamespacedName, pod.Node, pod.Deleting.Sub(r.began).Seconds(), pod.Request))
+		} else {
+			warned = append(warned, pod.Warned.Sub(r.began).Seconds())
+		}
+	}
+	return warned, unwarned
+}
+
+// replacements returns after how many seconds each notice was covered by a purchase, in their order.
+func replacements(notices []time.Time, purchases []drill.Purchase, now time.Time) (waits []float64) {
+	slices.SortFunc(notices, time.Time.Compare)
+	for _, p := range purchases {
+		for range min(p.Instances, len(notices)-len(waits)) {
+			waits = append(waits, p.At.Sub(notices[len(waits)]).Seconds())
+		}
+	}
+	for len(waits) < len(notices) {
+		waits = append(waits, now.Sub(notices[len(waits)]).Seconds())
+	}
+	return waits
+}
+
+func seconds(from, to, now time.Time) float64 {
+	if to.IsZero() {
+		to = now
+	}
+	return to.Sub(from).Seconds()
+}
+
+func percent(n, of int) float64 { return 100 * float64(n) / float64(of) }
