@@ -2,6 +2,7 @@ package alisim
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -12,6 +13,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/ess"
 	"gpu-spot-autoscaler/test/alisim/nodes"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 	"gpu-spot-autoscaler/test/alisim/sts"
 )
 
@@ -19,7 +21,7 @@ import (
 type services struct {
 	cloud    *cloud.Cloud
 	compute  *ecs.Compute
-	scaling  *ess.Scaling
+	scaling  *scaling.Engine
 	endpoint *protocol.Endpoint
 	keeper   *nodes.Keeper // nil without a cluster
 }
@@ -44,7 +46,7 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 		options.Booted = func(i *ecs.Instance) { keeper.Boot(s.machine(i), i.Gone) }
 	}
 	s.compute = ecs.New(s.cloud, options)
-	s.scaling = ess.New(s.cloud, s.compute, ess.Options{IgnoreTargeting: w.IgnoreTargeting, Speed: w.Speed})
+	s.scaling = scaling.New(s.cloud, s.compute, scaling.Options{IgnoreTargeting: w.IgnoreTargeting, Speed: w.Speed})
 	keys := protocol.NewKeys()
 	for _, k := range w.Credentials {
 		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: sts.Owner(w.AccountID)})
@@ -72,7 +74,10 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 func (s *services) tagsOf(r *protocol.Request) map[string]string {
 	s.cloud.Lock()
 	defer s.cloud.Unlock()
-	return s.scaling.TagsOf(r.Get("ScalingGroupId"))
+	if g, known := s.scaling.FindGroup(r.Get("ScalingGroupId")); known {
+		return maps.Clone(g.Tags)
+	}
+	return nil
 }
 
 // registrar makes Nodes of the world's instances.

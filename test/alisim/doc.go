@@ -11,7 +11,8 @@
 // This package makes a world of the rooms below it. An arrow may only point down this list:
 //
 //	control    what steers a running world and looks into it, from Go and over HTTP
-//	ess        scaling groups: their actions, what they buy and remove, what they do by themselves
+//	ess        the requests to Auto Scaling
+//	scaling    scaling groups: what they buy and remove, what they do by themselves
 //	ecs        instances, their types, prices, stock, VPC and metadata; reclaims
 //	sts        temporary keys
 //	nodes      Nodes of booted instances, in a real cluster

@@ -3,15 +3,15 @@ package alisim
 import (
 	"gpu-spot-autoscaler/test/alisim/control"
 	"gpu-spot-autoscaler/test/alisim/ecs"
-	"gpu-spot-autoscaler/test/alisim/ess"
 	"gpu-spot-autoscaler/test/alisim/nodes"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // What a world is made of.
 type (
 	// Pool is a scaling group together with its active scaling configuration.
-	Pool = ess.Pool
+	Pool = scaling.Pool
 	// VSwitch is a subnet in a zone.
 	VSwitch = ecs.VSwitch
 	// Type is the shape and, optionally, the price of an instance type.
@@ -27,11 +27,11 @@ type (
 	// State is everything there is.
 	State = control.State
 	// GroupView is a scaling group.
-	GroupView = ess.GroupView
+	GroupView = scaling.GroupView
 	// ActivityView is a scaling activity.
-	ActivityView = ess.ActivityView
+	ActivityView = scaling.ActivityView
 	// InstanceView is an instance that exists, or that its scaling group believes to exist.
-	InstanceView = ess.InstanceView
+	InstanceView = scaling.InstanceView
 	// RequestView is a request that came in.
 	RequestView = protocol.RequestView
 )

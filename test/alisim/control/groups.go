@@ -1,14 +1,16 @@
 package control
 
 import (
-	"gpu-spot-autoscaler/test/alisim/ess"
+	"maps"
+
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // groupPanel adds, changes and deletes scaling groups.
 type groupPanel struct{ services }
 
 // PutGroup adds a pool, or changes one without touching its instances.
-func (p groupPanel) PutGroup(pool ess.Pool) error {
+func (p groupPanel) PutGroup(pool scaling.Pool) error {
 	if err := pool.Validate(p.compute.Sells, p.compute.HasVSwitch); err != nil {
 		return err
 	}
@@ -18,30 +20,37 @@ func (p groupPanel) PutGroup(pool ess.Pool) error {
 
 // DeleteGroup releases all instances of a pool at once and forgets it.
 func (p groupPanel) DeleteGroup(id string) error {
-	return p.withGroup(id, func() bool { return p.scaling.DeleteGroup(id) })
+	p.cloud.Lock()
+	defer p.cloud.Unlock()
+	if !p.scaling.DeleteGroup(id) {
+		return unknown("scaling group", id)
+	}
+	return nil
 }
 
 // SetGroupTags replaces the tags of a scaling group.
 func (p groupPanel) SetGroupTags(id string, tags map[string]string) error {
-	return p.withGroup(id, func() bool { return p.scaling.SetGroupTags(id, tags) })
+	return p.withGroup(id, func(g *scaling.Group) { g.Tags = maps.Clone(tags) })
 }
 
 // SetConfigurationTags replaces the tags of a scaling configuration.
 func (p groupPanel) SetConfigurationTags(id string, tags map[string]string) error {
-	return p.withGroup(id, func() bool { return p.scaling.SetConfigurationTags(id, tags) })
+	return p.withGroup(id, func(g *scaling.Group) { g.ConfigurationTags = maps.Clone(tags) })
 }
 
 // Group returns a scaling group; false where there is none of that ID.
-func (p groupPanel) Group(id string) (v ess.GroupView, known bool) {
+func (p groupPanel) Group(id string) (v scaling.GroupView, known bool) {
 	p.locked(func() { v, known = p.scaling.Group(id) })
 	return v, known
 }
 
-func (p groupPanel) withGroup(id string, do func() (known bool)) error {
+func (p groupPanel) withGroup(id string, do func(*scaling.Group)) error {
 	p.cloud.Lock()
 	defer p.cloud.Unlock()
-	if !do() {
+	g, known := p.scaling.FindGroup(id)
+	if !known {
 		return unknown("scaling group", id)
 	}
+	do(g)
 	return nil
 }

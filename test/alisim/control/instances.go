@@ -2,7 +2,7 @@ package control
 
 import (
 	"gpu-spot-autoscaler/test/alisim/ecs"
-	"gpu-spot-autoscaler/test/alisim/ess"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // instancePanel gives notices to instances, obstructs their removal and lists them.
@@ -40,27 +40,27 @@ func (p instancePanel) SetLifecycle(instanceID, state string) (err error) {
 }
 
 // Hang keeps an instance from stopping by itself when it is removed; what becomes of it the temper decides.
-func (p instancePanel) Hang(instanceID string) error { return p.obstruct(instanceID, p.scaling.Hang) }
+func (p instancePanel) Hang(instanceID string) error { return p.obstruct(instanceID, true, false) }
 
 // Stay makes the next try to release an instance fail.
-func (p instancePanel) Stay(instanceID string) error { return p.obstruct(instanceID, p.scaling.Stay) }
+func (p instancePanel) Stay(instanceID string) error { return p.obstruct(instanceID, false, true) }
 
 // Instances returns all instances, oldest first, those included that are released but still members of their group.
-func (p instancePanel) Instances() (list []ess.InstanceView) {
+func (p instancePanel) Instances() (list []scaling.InstanceView) {
 	p.locked(func() { list = p.scaling.Instances() })
 	return list
 }
 
 // Instance returns an instance; false where there is none of that ID.
-func (p instancePanel) Instance(id string) (v ess.InstanceView, known bool) {
+func (p instancePanel) Instance(id string) (v scaling.InstanceView, known bool) {
 	p.locked(func() { v, known = p.scaling.Instance(id) })
 	return v, known
 }
 
-func (p instancePanel) obstruct(instanceID string, do func(id string) bool) error {
+func (p instancePanel) obstruct(instanceID string, hangs, stays bool) error {
 	p.cloud.Lock()
 	defer p.cloud.Unlock()
-	if !do(instanceID) {
+	if !p.scaling.Obstruct(instanceID, hangs, stays) {
 		return unknown("instance of a scaling group", instanceID)
 	}
 	return nil

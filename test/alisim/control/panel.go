@@ -8,8 +8,8 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/ecs"
-	"gpu-spot-autoscaler/test/alisim/ess"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
@@ -26,12 +26,12 @@ type Panel struct {
 type services struct {
 	cloud    *cloud.Cloud
 	compute  *ecs.Compute
-	scaling  *ess.Scaling
+	scaling  *scaling.Engine
 	endpoint *protocol.Endpoint
 }
 
 // New returns a panel over the services of a cloud.
-func New(c *cloud.Cloud, compute *ecs.Compute, scaling *ess.Scaling, endpoint *protocol.Endpoint) *Panel {
+func New(c *cloud.Cloud, compute *ecs.Compute, scaling *scaling.Engine, endpoint *protocol.Endpoint) *Panel {
 	s := services{cloud: c, compute: compute, scaling: scaling, endpoint: endpoint}
 	return &Panel{requestPanel{s}, instancePanel{s}, groupPanel{s}, marketPanel{s}, s}
 }
@@ -46,10 +46,10 @@ func (p *Panel) Temper() temper.Rules { return p.cloud.Temper }
 
 // State is everything there is.
 type State struct {
-	Time      time.Time          `json:"time"`
-	Region    string             `json:"region"`
-	Groups    []ess.GroupView    `json:"groups"`
-	Instances []ess.InstanceView `json:"instances"`
+	Time      time.Time              `json:"time"`
+	Region    string                 `json:"region"`
+	Groups    []scaling.GroupView    `json:"groups"`
+	Instances []scaling.InstanceView `json:"instances"`
 	// Temper is the base of the world's temper.
 	Temper string `json:"temper"`
 	// Requests counts them by action.

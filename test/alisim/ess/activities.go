@@ -6,6 +6,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 type activityJSON struct {
@@ -26,38 +27,38 @@ type errorMessageJSON struct {
 }
 
 // activityActions answers the requests about scaling activities.
-type activityActions struct{ *Scaling }
+type activityActions struct{ *scaling.Engine }
 
-func (s activityActions) activityJSON(a *activity) activityJSON {
-	created := idsOf(a.created)
-	if s.cloud.Temper.RolledBackStayNamed {
-		created = append(created, a.rolledBack...)
+func (s activityActions) activityJSON(a *scaling.Activity) activityJSON {
+	created := scaling.MemberIDs(a.Created)
+	if s.Cloud.Temper.RolledBackStayNamed {
+		created = append(created, a.RolledBack...)
 	}
 	j := activityJSON{
-		ScalingActivityId: a.id, ScalingGroupId: a.group.ID, StatusCode: a.status, StatusMessage: a.statusMessage(),
-		Cause: a.cause, Description: a.description(), ActivityMetadata: a.metadata, TriggerSourceType: "Api",
-		StartTime: protocol.OptionalTime(a.started, protocol.MinuteLayout), EndTime: protocol.OptionalTime(a.ended, protocol.MinuteLayout),
-		Progress: a.progress(), ScalingInstanceNumber: a.purchase.count + len(a.victims), TotalCapacity: strconv.Itoa(a.before),
-		CreatedCapacity: len(created), DestroyedCapacity: len(a.removed),
-		CreatedInstances: protocol.Wrap("CreatedInstance", created), DestroyedInstances: protocol.Wrap("DestroyedInstance", a.removed),
+		ScalingActivityId: a.ID, ScalingGroupId: a.Group.ID, StatusCode: a.Status, StatusMessage: a.StatusMessage(),
+		Cause: a.Cause, Description: a.Description(), ActivityMetadata: a.Metadata, TriggerSourceType: "Api",
+		StartTime: protocol.OptionalTime(a.Started, protocol.MinuteLayout), EndTime: protocol.OptionalTime(a.Ended, protocol.MinuteLayout),
+		Progress: a.Progress(), ScalingInstanceNumber: a.Purchase.Count + len(a.Victims), TotalCapacity: strconv.Itoa(a.Before),
+		CreatedCapacity: len(created), DestroyedCapacity: len(a.Removed),
+		CreatedInstances: protocol.Wrap("CreatedInstance", created), DestroyedInstances: protocol.Wrap("DestroyedInstance", a.Removed),
 		ErrorMessages: protocol.Wrap[errorMessageJSON]("ErrorMessages", nil),
 	}
-	if s.cloud.Temper.CodesInText {
+	if s.Cloud.Temper.CodesInText {
 		j.StatusMessage = "-"
 	}
-	if a.status == activityInProgress {
+	if a.Status == scaling.ActivityInProgress {
 		return j
 	}
-	j.Detail = a.detail()
-	if a.failure == nil {
+	j.Detail = a.Detail()
+	if a.Failure == nil {
 		return j
 	}
-	told := errorMessageJSON{FailedInstanceIds: protocol.Wrap("FailedInstanceIds", append(slices.Clone(a.rolledBack), a.stayed...))}
-	if !s.cloud.Temper.CodesInText {
-		j.ErrorCode, j.ErrorMessage = a.failure.Code, a.failure.Message
-		told.Code, told.Message = a.failure.Code, a.failure.Message
+	told := errorMessageJSON{FailedInstanceIds: protocol.Wrap("FailedInstanceIds", append(slices.Clone(a.RolledBack), a.Stayed...))}
+	if !s.Cloud.Temper.CodesInText {
+		j.ErrorCode, j.ErrorMessage = a.Failure.Code, a.Failure.Message
+		told.Code, told.Message = a.Failure.Code, a.Failure.Message
 	}
-	if told.Code != "" || len(a.rolledBack)+len(a.stayed) > 0 {
+	if told.Code != "" || len(a.RolledBack)+len(a.Stayed) > 0 {
 		j.ErrorMessages = protocol.Wrap("ErrorMessages", []errorMessageJSON{told})
 	}
 	return j
@@ -76,9 +77,9 @@ func (s activityActions) describeScalingActivities(r *protocol.Request) (protoco
 	if groupID == "" && len(ids) == 0 {
 		return nil, protocol.Missing("ScalingGroupId")
 	}
-	var found []*activity
+	var found []*scaling.Activity
 	for _, a := range s.activitiesOf(ids, groupID) {
-		if (groupID == "" || a.group.ID == groupID) && (status == "" || a.status == status) {
+		if (groupID == "" || a.Group.ID == groupID) && (status == "" || a.Status == status) {
 			found = append(found, a)
 		}
 	}
@@ -94,22 +95,22 @@ func (s activityActions) describeScalingActivities(r *protocol.Request) (protoco
 
 // activitiesOf returns the named activities, else those of the group, newest first unless the temper lists them the other
 // way round.
-func (s activityActions) activitiesOf(ids []string, groupID string) []*activity {
-	var list []*activity
+func (s activityActions) activitiesOf(ids []string, groupID string) []*scaling.Activity {
+	var list []*scaling.Activity
 	if len(ids) == 0 {
-		if g, known := s.groupByID[groupID]; known {
-			list = slices.Clone(g.history)
+		if g, known := s.FindGroup(groupID); known {
+			list = slices.Clone(g.History)
 		}
 	} else {
-		var named cloud.Roster[*activity]
+		var named cloud.Roster[*scaling.Activity]
 		for _, id := range ids {
-			if a, known := s.activities[id]; known {
+			if a, known := s.FindActivity(id); known {
 				named.Add(a)
 			}
 		}
 		list = named.Items
 	}
-	if !s.cloud.Temper.OldestFirst {
+	if !s.Cloud.Temper.OldestFirst {
 		slices.Reverse(list)
 	}
 	return list

@@ -6,14 +6,19 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 // scalingActions answers ScaleWithAdjustment.
-type scalingActions struct{ *Scaling }
+type scalingActions struct {
+	*scaling.Engine
+	// noted counts activities with metadata, since the temper loses that of one in so many.
+	noted int
+}
 
-func (s scalingActions) scaleWithAdjustment(r *protocol.Request) (protocol.Reply, error) {
-	g, err := lookup(s.Scaling, r)
+func (s *scalingActions) scaleWithAdjustment(r *protocol.Request) (protocol.Reply, error) {
+	g, err := lookup(s.Engine, r)
 	if err != nil {
 		return nil, err
 	}
@@ -24,11 +29,11 @@ func (s scalingActions) scaleWithAdjustment(r *protocol.Request) (protocol.Reply
 	if _, err := r.Required("AdjustmentValue"); err != nil {
 		return nil, err
 	}
-	value, err := r.Integer("AdjustmentValue", 0, -10*maxAdjustment, 10*maxAdjustment)
+	value, err := r.Integer("AdjustmentValue", 0, -10*scaling.MaxAdjustment, 10*scaling.MaxAdjustment)
 	if err != nil {
 		return nil, err
 	}
-	delta, err := g.delta(kind, value)
+	delta, err := g.Delta(kind, value)
 	if err != nil {
 		return nil, err
 	}
@@ -51,33 +56,33 @@ const capacityChange = "CapacityChange"
 
 // execute begins the activity of a manual adjustment. Groups with a desired capacity run manual activities side by
 // side; others only where the request says so.
-func (s scalingActions) execute(g *group, r *protocol.Request, delta int, p purchase, parallel bool) (protocol.Reply, error) {
+func (s *scalingActions) execute(g *scaling.Group, r *protocol.Request, delta int, p scaling.Purchase, parallel bool) (protocol.Reply, error) {
 	if s.onlyExpects(g, r) {
-		return protocol.Reply{"ActivityType": capacityChange}, g.expect(delta)
+		return protocol.Reply{"ActivityType": capacityChange}, g.Expect(delta)
 	}
 	parallel = parallel || g.DesiredCapacity != nil
-	if err := g.admit(parallel); err != nil {
+	if err := g.Admit(parallel); err != nil {
 		return nil, err
 	}
-	a, err := g.scale(delta, p, causeOf(r, g.target(), delta))
+	a, err := g.Scale(delta, p, causeOf(r, g.Target(), delta))
 	if err != nil {
 		return nil, err
 	}
 	if a == nil {
 		return protocol.Reply{"ScalingActivityId": "", "ActivityType": capacityChange}, nil
 	}
-	a.parallel, a.metadata = parallel, s.note(r)
-	return protocol.Reply{"ScalingActivityId": a.id}, nil
+	a.Parallel, a.Metadata = parallel, s.note(r)
+	return protocol.Reply{"ScalingActivityId": a.ID}, nil
 }
 
 // purchaseFor reads what the request wants bought. Types and vSwitches have to be among the group's.
-func (s scalingActions) purchaseFor(g *group, r *protocol.Request) (purchase, error) {
-	var p purchase
+func (s *scalingActions) purchaseFor(g *scaling.Group, r *protocol.Request) (scaling.Purchase, error) {
+	var p scaling.Purchase
 	if partial, yes := r.Faults[protocol.FaultPartialFill]; yes {
-		p.most, p.because = &partial.Count, partial.Code
+		p.Most, p.Because = &partial.Count, partial.Code
 	}
 	if forced, yes := r.Faults[protocol.FaultRollBack]; yes {
-		p.rollBack = &forced
+		p.RollBack = &forced
 	}
 	types, err := r.List("InstanceType", 10)
 	if err != nil {
@@ -98,13 +103,13 @@ func (s scalingActions) purchaseFor(g *group, r *protocol.Request) (purchase, er
 		return p, err
 	}
 	aimed := len(types)+len(vswitches) > 0 || strategy != ""
-	if aimed && s.cloud.Temper.Targeting == temper.TargetingRefused {
+	if aimed && s.Cloud.Temper.Targeting == temper.TargetingRefused {
 		return p, protocol.BadRequest("InvalidParameter", "InstanceType, VSwitchId and SpotStrategy are not supported by this action.")
 	}
 	ignored := s.IgnoreTargeting || g.IgnoreTargeting || r.Faults.Has(protocol.FaultIgnoreTargeting) ||
-		s.cloud.Temper.Targeting == temper.TargetingIgnored
+		s.Cloud.Temper.Targeting == temper.TargetingIgnored
 	if !ignored {
-		p.types, p.vswitches, p.strategy = types, vswitches, strategy
+		p.Types, p.VSwitches, p.Strategy = types, vswitches, strategy
 	}
 	return p, nil
 }
@@ -119,9 +124,9 @@ func among(parameter string, named, known []string) error {
 }
 
 // onlyExpects says whether an adjustment changes nothing but the desired capacity.
-func (s scalingActions) onlyExpects(g *group, r *protocol.Request) bool {
+func (s *scalingActions) onlyExpects(g *scaling.Group, r *protocol.Request) bool {
 	sync, _ := r.Boolean("SyncActivity", false)
-	return g.DesiredCapacity != nil && s.cloud.Temper.Expectation && !sync
+	return g.DesiredCapacity != nil && s.Cloud.Temper.Expectation && !sync
 }
 
 func causeOf(r *protocol.Request, from, delta int) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 type configurationJSON struct {
@@ -31,10 +32,10 @@ type priceLimitJSON struct {
 // configurationTagJSON names its fields otherwise than the tags of a scaling group.
 type configurationTagJSON struct{ Key, Value string }
 
-func newConfigurationJSON(g *group) configurationJSON {
+func newConfigurationJSON(g *scaling.Group) configurationJSON {
 	j := configurationJSON{
-		ScalingConfigurationId: g.configID, ScalingConfigurationName: g.Name, ScalingGroupId: g.ID, LifecycleState: "Active",
-		CreationTime: g.created.UTC().Format(protocol.MinuteLayout),
+		ScalingConfigurationId: g.ConfigID, ScalingConfigurationName: g.Name, ScalingGroupId: g.ID, LifecycleState: "Active",
+		CreationTime: g.Created.UTC().Format(protocol.MinuteLayout),
 		InstanceType: g.InstanceTypes[0], InstanceTypes: protocol.Wrap("InstanceType", g.InstanceTypes),
 		ImageId: "aliyun_3_x64_20G_container_optimized", IoOptimized: "optimized", SecurityGroupId: "sg-sim",
 		SystemDiskCategory: "cloud_essd", SystemDiskSize: g.SystemDiskGiB,
@@ -62,13 +63,13 @@ func (s groupActions) describeScalingConfigurations(r *protocol.Request) (protoc
 	if err != nil {
 		return nil, err
 	}
-	candidates := s.groups.Items
+	candidates := s.AllGroups().Items
 	if id := r.Get("ScalingGroupId"); id != "" {
-		candidates = groupsNamed(s.Scaling, []string{id})
+		candidates = groupsNamed(s.Engine, []string{id})
 	}
-	var found []*group
+	var found []*scaling.Group
 	for _, g := range candidates {
-		if g.configID != "" && (len(ids) == 0 || slices.Contains(ids, g.configID)) {
+		if g.ConfigID != "" && (len(ids) == 0 || slices.Contains(ids, g.ConfigID)) {
 			found = append(found, g)
 		}
 	}

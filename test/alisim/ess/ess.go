@@ -1,20 +1,17 @@
-// Package ess simulates Auto Scaling: scaling groups, what they buy and remove, and what they do by themselves. A call that
+// Package ess answers the requests to Auto Scaling, ESS 2014-08-28, on the scaling groups of package scaling. A call that
 // buys is accepted at once; whether anything came is to be read from DescribeScalingActivities.
-//
-//	groups.go, instances.go, activities.go, states.go, …  the actions
-//	group.go, member.go, activity.go                      what there is
-//	purchase.go, plan.go, removal.go, heal.go             what happens to it by and by
-//	rollback.go, notes.go, roll.go, slot.go               what a temper does to it
 package ess
 
 import (
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // Service returns the actions of ESS 2014-08-28 on the scaling groups.
-func Service(s *Scaling) protocol.Service {
+func Service(s *scaling.Engine) protocol.Service {
 	groups, instances, activities := groupActions{s}, instanceActions{s}, activityActions{s}
-	adjustments, rules, strength := scalingActions{s}, ruleActions{s}, strengthActions{s}
+	adjustments, strength := &scalingActions{Engine: s}, strengthActions{s}
+	rules := ruleActions{s, adjustments}
 	return protocol.Service{Name: "Ess", Version: "2014-08-28", Actions: map[string]protocol.Action{
 		"DescribeScalingGroups":         {Handle: groups.describeScalingGroups},
 		"DescribeScalingInstances":      {Handle: instances.describeScalingInstances},
@@ -35,7 +32,7 @@ func Service(s *Scaling) protocol.Service {
 		"SuspendProcesses":              {Handle: groups.suspendProcesses, Idempotent: true},
 		"ResumeProcesses":               {Handle: groups.resumeProcesses, Idempotent: true},
 		"ListTagResources":              {Handle: groups.listTagResources},
-	}}.Under(s.cloud)
+	}}.Under(s.Cloud)
 }
 
 func groupNotFound(id string) *protocol.Error {

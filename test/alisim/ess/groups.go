@@ -7,6 +7,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // Most elements that ESS takes in a list or returns on a page.
@@ -58,20 +59,20 @@ type groupTagJSON struct {
 	Propagate        bool
 }
 
-// groupActions answers the requests about scaling groups, their configurations, processes and tags.
-type groupActions struct{ *Scaling }
+// groupActions answers the requests about scaling groups, their configurations, scaling.Processes and tags.
+type groupActions struct{ *scaling.Engine }
 
-func (s groupActions) groupJSON(g *group) scalingGroupJSON {
+func (s groupActions) groupJSON(g *scaling.Group) scalingGroupJSON {
 	j := scalingGroupJSON{
-		ScalingGroupId: g.ID, ScalingGroupName: g.Name, GroupType: "ECS", RegionId: s.cloud.Region, VpcId: s.compute.VPCID,
-		CreationTime: g.created.UTC().Format(protocol.MinuteLayout),
+		ScalingGroupId: g.ID, ScalingGroupName: g.Name, GroupType: "ECS", RegionId: s.Cloud.Region, VpcId: s.Compute.VPCID,
+		CreationTime: g.Created.UTC().Format(protocol.MinuteLayout),
 		MinSize:      g.MinSize, MaxSize: g.MaxSize, DefaultCooldown: *g.DefaultCooldown,
 		DesiredCapacity: g.DesiredCapacity, EnableDesiredCapacity: g.DesiredCapacity != nil,
-		TotalCapacity: g.members.Len(), TotalInstanceCount: g.members.Len(),
-		ActiveCapacity: g.states[stateInService], PendingCapacity: g.states[statePending], InitCapacity: g.expected() - g.capacity(),
-		RemovingCapacity: g.states[stateRemoving], SpotCapacity: g.spotCount(),
-		ProtectedCapacity: g.states[stateProtected], StandbyCapacity: g.states[stateStandby], StoppedCapacity: g.states[stateStopped],
-		ActiveScalingConfigurationId: g.configID, MultiAZPolicy: g.MultiAZPolicy, HealthCheckType: g.HealthCheckType,
+		TotalCapacity: g.Members.Len(), TotalInstanceCount: g.Members.Len(),
+		ActiveCapacity: g.States[scaling.StateInService], PendingCapacity: g.States[scaling.StatePending], InitCapacity: g.Expected() - g.Capacity(),
+		RemovingCapacity: g.States[scaling.StateRemoving], SpotCapacity: g.SpotCount(),
+		ProtectedCapacity: g.States[scaling.StateProtected], StandbyCapacity: g.States[scaling.StateStandby], StoppedCapacity: g.States[scaling.StateStopped],
+		ActiveScalingConfigurationId: g.ConfigID, MultiAZPolicy: g.MultiAZPolicy, HealthCheckType: g.HealthCheckType,
 		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended, SpotInstanceRemedy: g.SpotInstanceRemedy,
 		CompensateWithOnDemand: *g.CompensateWithOnDemand, ScalingPolicy: g.ScalingPolicy,
 		VSwitchIds:         protocol.Wrap("VSwitchId", g.VSwitches),
@@ -79,9 +80,9 @@ func (s groupActions) groupJSON(g *group) scalingGroupJSON {
 		HealthCheckTypes:   protocol.Wrap("HealthCheckType", []string{g.HealthCheckType}),
 		RemovalPolicies:    protocol.Wrap("RemovalPolicy", []string{"OldestInstance"}),
 	}
-	m := g.mix()
-	j.OnDemandBaseCapacity, j.OnDemandPercentageAboveBaseCapacity = m.base, m.percent
-	j.CapacityOptions = capacityOptionsJSON{m.base, m.percent, *g.CompensateWithOnDemand}
+	base, percent := g.OnDemandMix()
+	j.OnDemandBaseCapacity, j.OnDemandPercentageAboveBaseCapacity = base, percent
+	j.CapacityOptions = capacityOptionsJSON{base, percent, *g.CompensateWithOnDemand}
 	if len(g.VSwitches) > 0 {
 		j.VSwitchId = g.VSwitches[0]
 	}
@@ -115,7 +116,7 @@ func (s groupActions) describeScalingGroups(r *protocol.Request) (protocol.Reply
 }
 
 // findGroups returns the groups that the request asks for, oldest first. Ids that do not exist are left out.
-func (s groupActions) findGroups(r *protocol.Request) ([]*group, error) {
+func (s groupActions) findGroups(r *protocol.Request) ([]*scaling.Group, error) {
 	ids, err := r.List("ScalingGroupId", maxESSList)
 	if err != nil {
 		return nil, err
@@ -131,14 +132,14 @@ func (s groupActions) findGroups(r *protocol.Request) ([]*group, error) {
 	if name := r.Get("ScalingGroupName"); name != "" {
 		names = append(names, name)
 	}
-	candidates := s.groups.Items
+	candidates := s.AllGroups().Items
 	if len(ids) > 0 {
-		candidates = groupsNamed(s.Scaling, ids)
+		candidates = groupsNamed(s.Engine, ids)
 	}
 	if len(tags) == 0 && len(names) == 0 {
 		return candidates, nil
 	}
-	var found []*group
+	var found []*scaling.Group
 	for _, g := range candidates {
 		if protocol.MatchTags(g.Tags, tags) && (len(names) == 0 || slices.Contains(names, g.Name)) {
 			found = append(found, g)
@@ -148,10 +149,10 @@ func (s groupActions) findGroups(r *protocol.Request) ([]*group, error) {
 }
 
 // groupsNamed returns the groups with the IDs, oldest first. IDs that do not exist are left out.
-func groupsNamed(s *Scaling, ids []string) []*group {
-	var list cloud.Roster[*group]
+func groupsNamed(s *scaling.Engine, ids []string) []*scaling.Group {
+	var list cloud.Roster[*scaling.Group]
 	for _, id := range ids {
-		if g, known := s.groupByID[id]; known {
+		if g, known := s.FindGroup(id); known {
 			list.Add(g)
 		}
 	}
@@ -159,7 +160,7 @@ func groupsNamed(s *Scaling, ids []string) []*group {
 }
 
 func (s groupActions) modifyScalingGroup(r *protocol.Request) (protocol.Reply, error) {
-	g, err := lookup(s.Scaling, r)
+	g, err := lookup(s.Engine, r)
 	if err != nil {
 		return nil, err
 	}
@@ -168,12 +169,12 @@ func (s groupActions) modifyScalingGroup(r *protocol.Request) (protocol.Reply, e
 		return nil, err
 	}
 	g.Pool = changed
-	g.lookAfter()
+	g.CheckSoon()
 	return protocol.Reply{}, nil
 }
 
 // modifyPool applies what the request names, to a copy, so that a refused request changes nothing.
-func modifyPool(p *Pool, r *protocol.Request) error {
+func modifyPool(p *scaling.Pool, r *protocol.Request) error {
 	const most = 2000 // instances a scaling group holds
 	for name, field := range map[string]*int{"MinSize": &p.MinSize, "MaxSize": &p.MaxSize} {
 		n, err := r.Integer(name, *field, 0, most)
@@ -206,7 +207,7 @@ func modifyPool(p *Pool, r *protocol.Request) error {
 	return modifyStrings(p, r)
 }
 
-func modifyMix(p *Pool, r *protocol.Request) error {
+func modifyMix(p *scaling.Pool, r *protocol.Request) error {
 	base, err := r.OptionalInteger("OnDemandBaseCapacity", 0, 1000)
 	if err != nil {
 		return err
@@ -220,7 +221,7 @@ func modifyMix(p *Pool, r *protocol.Request) error {
 	return nil
 }
 
-func modifyDesired(p *Pool, r *protocol.Request, most int) error {
+func modifyDesired(p *scaling.Pool, r *protocol.Request, most int) error {
 	off, err := r.Boolean("DisableDesiredCapacity", false)
 	if err != nil {
 		return err
@@ -240,28 +241,28 @@ func modifyDesired(p *Pool, r *protocol.Request, most int) error {
 	return nil
 }
 
-func modifyStrings(p *Pool, r *protocol.Request) error {
+func modifyStrings(p *scaling.Pool, r *protocol.Request) error {
 	for name, field := range map[string]*string{
 		"ScalingGroupName": &p.Name, "HealthCheckType": &p.HealthCheckType, "MultiAZPolicy": &p.MultiAZPolicy,
 	} {
 		*field = cmp.Or(r.Get(name), *field)
 	}
-	if !slices.Contains([]string{healthCheckECS, healthCheckNone}, p.HealthCheckType) {
+	if !slices.Contains([]string{scaling.HealthCheckECS, scaling.HealthCheckNone}, p.HealthCheckType) {
 		return protocol.Invalid("HealthCheckType", p.HealthCheckType)
 	}
-	if !slices.Contains([]string{policyPriority, policyBalance, policyCost, policyComposable}, p.MultiAZPolicy) {
+	if !slices.Contains([]string{scaling.PolicyPriority, scaling.PolicyBalance, scaling.PolicyCost, scaling.PolicyComposable}, p.MultiAZPolicy) {
 		return protocol.Invalid("MultiAZPolicy", p.MultiAZPolicy)
 	}
 	return nil
 }
 
 // lookup finds the group that a writing action names.
-func lookup(s *Scaling, r *protocol.Request) (*group, error) {
+func lookup(s *scaling.Engine, r *protocol.Request) (*scaling.Group, error) {
 	id, err := r.Required("ScalingGroupId")
 	if err != nil {
 		return nil, err
 	}
-	g, known := s.groupByID[id]
+	g, known := s.FindGroup(id)
 	if !known {
 		return nil, groupNotFound(id)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 type scalingInstanceJSON struct {
@@ -23,21 +24,21 @@ type scalingInstanceJSON struct {
 }
 
 // instanceActions answers the requests about the instances of scaling groups.
-type instanceActions struct{ *Scaling }
+type instanceActions struct{ *scaling.Engine }
 
-func (s instanceActions) scalingJSON(i *member) scalingInstanceJSON {
+func (s instanceActions) scalingJSON(i *scaling.Member) scalingInstanceJSON {
 	health := "Healthy"
 	if !i.Healthy() {
 		health = "Unhealthy"
 	}
 	j := scalingInstanceJSON{
-		InstanceId: i.ID, ScalingGroupId: i.group.ID, ScalingConfigurationId: i.configID, ScalingActivityId: i.activityID,
-		LifecycleState: i.shownState(), HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
+		InstanceId: i.ID, ScalingGroupId: i.Group.ID, ScalingConfigurationId: i.ConfigID, ScalingActivityId: i.ActivityID,
+		LifecycleState: i.ShownState(), HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
 		InstanceType: i.Type.ID, ZoneId: i.VSwitch.Zone, SpotStrategy: i.SpotStrategy, PrivateIpAddress: i.IP,
 		CreationTime: i.Created.UTC().Format(protocol.MinuteLayout), CreatedTime: i.Created.UTC().Format(protocol.SecondLayout),
 		WeightedCapacity: 1, LoadBalancerWeight: 50,
 	}
-	if s.cloud.Temper.BareNewcomers && i.lifecycle == statePending {
+	if s.Cloud.Temper.BareNewcomers && i.Lifecycle == scaling.StatePending {
 		j.InstanceType, j.ZoneId, j.SpotStrategy = "", "", ""
 	}
 	return j
@@ -64,7 +65,7 @@ func (s instanceActions) describeScalingInstances(r *protocol.Request) (protocol
 
 // findMembers returns the members that the request asks for, oldest first, and how many of them are spot instances.
 // Without a group they are those of the region.
-func (s instanceActions) findMembers(r *protocol.Request) (found []*member, spot int, err error) {
+func (s instanceActions) findMembers(r *protocol.Request) (found []*scaling.Member, spot int, err error) {
 	ids, err := r.List("InstanceId", maxESSList)
 	if err != nil {
 		return nil, 0, err
@@ -77,13 +78,13 @@ func (s instanceActions) findMembers(r *protocol.Request) (found []*member, spot
 		states = append(states, state)
 	}
 	wanted := memberFilter(r, states)
-	candidates, spot := s.listed.Items, s.listed.spot
+	candidates, spot := s.Listed().Items, s.Listed().Spot
 	if groupID := r.Get("ScalingGroupId"); groupID != "" {
-		g, known := s.groupByID[groupID]
+		g, known := s.FindGroup(groupID)
 		if !known {
 			return nil, 0, nil
 		}
-		candidates, spot = g.listed.Items, g.listed.spot
+		candidates, spot = g.Listed.Items, g.Listed.Spot
 	}
 	if len(ids) == 0 && wanted == nil {
 		return candidates, spot, nil
@@ -103,10 +104,10 @@ func (s instanceActions) findMembers(r *protocol.Request) (found []*member, spot
 	return found, spot, nil
 }
 
-func (s instanceActions) membersOf(ids []string, groupID string) []*member {
-	var list cloud.Roster[*member]
+func (s instanceActions) membersOf(ids []string, groupID string) []*scaling.Member {
+	var list cloud.Roster[*scaling.Member]
 	for _, id := range ids {
-		if i, known := s.listedBy[id]; known && (groupID == "" || i.group.ID == groupID) {
+		if i, known := s.FindListed(id); known && (groupID == "" || i.Group.ID == groupID) {
 			list.Add(i)
 		}
 	}
@@ -114,16 +115,16 @@ func (s instanceActions) membersOf(ids []string, groupID string) []*member {
 }
 
 // memberFilter is nil where the request wants every member.
-func memberFilter(r *protocol.Request, states []string) func(*member) bool {
+func memberFilter(r *protocol.Request, states []string) func(*scaling.Member) bool {
 	activity, health, configuration := r.Get("ScalingActivityId"), r.Get("HealthStatus"), r.Get("ScalingConfigurationId")
 	if activity == "" && health == "" && configuration == "" && len(states) == 0 {
 		return nil
 	}
-	return func(i *member) bool {
-		return (activity == "" || i.activityID == activity) &&
+	return func(i *scaling.Member) bool {
+		return (activity == "" || i.ActivityID == activity) &&
 			(health == "" || (health == "Healthy") == i.Healthy()) &&
-			(configuration == "" || i.configID == configuration) &&
-			(len(states) == 0 || slices.Contains(states, i.shownState()))
+			(configuration == "" || i.ConfigID == configuration) &&
+			(len(states) == 0 || slices.Contains(states, i.ShownState()))
 	}
 }
 
@@ -134,7 +135,7 @@ const (
 )
 
 func (s instanceActions) removeInstances(r *protocol.Request) (protocol.Reply, error) {
-	g, err := lookup(s.Scaling, r)
+	g, err := lookup(s.Engine, r)
 	if err != nil {
 		return nil, err
 	}
@@ -152,27 +153,27 @@ func (s instanceActions) removeInstances(r *protocol.Request) (protocol.Reply, e
 	}
 	// Source: RemovePolicy of RemoveInstances: recycle takes effect only where the group's ScalingPolicy is recycle too.
 	policy := r.Get("RemovePolicy")
-	if !slices.Contains([]string{"", scalingPolicyRelease, scalingPolicyRecycle}, policy) {
+	if !slices.Contains([]string{"", scaling.ScalingPolicyRelease, scaling.ScalingPolicyRecycle}, policy) {
 		return nil, protocol.Invalid("RemovePolicy", policy)
 	}
 	parallel := g.DesiredCapacity != nil
-	if err := g.admit(parallel); err != nil {
+	if err := g.Admit(parallel); err != nil {
 		return nil, err
 	}
-	left := g.expected() - len(victims)
+	left := g.Expected() - len(victims)
 	if left < g.MinSize && (decrease || g.DesiredCapacity == nil) {
-		return nil, protocol.BadRequest(codeBelowMin, "To remove %d instances, the Total Capacity of scaling group %q would be lesser than the MinSize %d.",
+		return nil, protocol.BadRequest(scaling.CodeBelowMin, "To remove %d instances, the Total Capacity of scaling group %q would be lesser than the MinSize %d.",
 			len(victims), g.ID, g.MinSize)
 	}
-	s.try(victims)
-	a := g.newRemoval(victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
-	a.parallel, a.invalid = parallel, invalid
-	a.recycle = policy == scalingPolicyRecycle && g.ScalingPolicy == scalingPolicyRecycle
+	s.DrawObstacles(victims)
+	a := g.Remove(victims, fmt.Sprintf("%s removed instances by action RemoveInstances.", r.Caller.ARN), timeout)
+	a.Parallel, a.Invalid = parallel, invalid
+	a.Recycle = policy == scaling.ScalingPolicyRecycle && g.ScalingPolicy == scaling.ScalingPolicyRecycle
 	if decrease && g.DesiredCapacity != nil {
 		desired := max(g.MinSize, *g.DesiredCapacity-len(victims))
 		g.DesiredCapacity = &desired
 	}
-	return protocol.Reply{"ScalingActivityId": a.id}, nil
+	return protocol.Reply{"ScalingActivityId": a.ID}, nil
 }
 
 // stopTimeout is how long the request waits for instances that do not stop, in the time of the world; nil for ever.
@@ -187,7 +188,7 @@ func (s instanceActions) stopTimeout(r *protocol.Request) (*time.Duration, error
 // victims returns the named members, protected or not (Alibaba Cloud, SetInstancesProtection: "you can manually delete the
 // ECS instance by calling the RemoveInstances operation"). One that is not there, or is on its way in or out, fails the
 // call, unless invalid instances are to be ignored and others remain.
-func (s instanceActions) victims(g *group, r *protocol.Request) (valid []*member, invalid []string, err error) {
+func (s instanceActions) victims(g *scaling.Group, r *protocol.Request) (valid []*scaling.Member, invalid []string, err error) {
 	ids, err := r.List("InstanceId", maxESSList)
 	if err != nil {
 		return nil, nil, err
@@ -199,16 +200,16 @@ func (s instanceActions) victims(g *group, r *protocol.Request) (valid []*member
 	if err != nil {
 		return nil, nil, err
 	}
-	var list cloud.Roster[*member]
+	var list cloud.Roster[*scaling.Member]
 	var first error
 	for _, id := range ids {
-		i, known := s.memberBy[id]
+		i, known := s.FindMember(id)
 		err := error(nil)
 		switch {
-		case !known || i.group != g || i.lifecycle == stateRemoving:
+		case !known || i.Group != g || i.Lifecycle == scaling.StateRemoving:
 			err = instanceNotFound(id)
-		case i.lifecycle == statePending && s.cloud.Temper.PendingStay:
-			err = protocol.BadRequest(codeStatus, "The current status of instance %q does not support this action.", id)
+		case i.Lifecycle == scaling.StatePending && s.Cloud.Temper.PendingStay:
+			err = protocol.BadRequest(scaling.CodeStatus, "The current status of instance %q does not support this action.", id)
 		default:
 			list.Add(i)
 			continue

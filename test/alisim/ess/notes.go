@@ -7,12 +7,12 @@ import (
 )
 
 // note is what is kept of the request's ActivityMetadata.
-func (s scalingActions) note(r *protocol.Request) string {
+func (s *scalingActions) note(r *protocol.Request) string {
 	text := r.Get("ActivityMetadata")
 	if text == "" {
 		return ""
 	}
-	rules := s.cloud.Temper
+	rules := s.Cloud.Temper
 	if s.noted++; rules.LoseNoteOf > 0 && s.noted%rules.LoseNoteOf == 0 {
 		return ""
 	}

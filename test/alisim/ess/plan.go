@@ -3,6 +3,7 @@ package ess
 import (
 	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // planOnly is the ExecutionMode that buys nothing.
@@ -15,30 +16,25 @@ type allocationJSON struct {
 }
 
 // isPlan says whether the request is to be planned only.
-func (s scalingActions) isPlan(r *protocol.Request) bool {
-	return r.Get("ExecutionMode") == planOnly && !s.cloud.Temper.BuysPlans
+func (s *scalingActions) isPlan(r *protocol.Request) bool {
+	return r.Get("ExecutionMode") == planOnly && !s.Cloud.Temper.BuysPlans
 }
 
 // plan answers with what the adjustment would buy now. It waits for no activity, and a removal has an empty plan.
 // Source: alibabacloud-csharp-sdk ess-20220222, ScaleWithAdjustment ExecutionMode and PlanResult.
-func (s scalingActions) plan(g *group, delta int, p purchase) (protocol.Reply, error) {
-	if g.LifecycleState != groupActive || g.SystemSuspended {
-		return nil, g.admit(true)
+func (s *scalingActions) plan(g *scaling.Group, delta int, p scaling.Purchase) (protocol.Reply, error) {
+	if g.LifecycleState != scaling.GroupActive || g.SystemSuspended {
+		return nil, g.Admit(true)
 	}
-	from := g.target()
-	count := g.clamp(from+delta) - from
-	if count == 0 && s.cloud.Temper.RefuseNoChange {
-		return nil, protocol.BadRequest(codeNoChange, "%s", g.whyUnchanged(delta).Message)
+	from := g.Target()
+	count := g.Clamp(from+delta) - from
+	if count == 0 && s.Cloud.Temper.RefuseNoChange {
+		return nil, protocol.BadRequest(scaling.CodeNoChange, "%s", g.WhyUnchanged(delta).Message)
 	}
-	store, now := newStore(g, p), s.cloud.Clock.Now()
-	store.planned = map[ecs.OfferKey]int{}
+	p.Count = count
 	allocations := []allocationJSON{}
 	at := map[ecs.OfferKey]int{}
-	for range count {
-		o, why := store.next(now)
-		if why != nil {
-			break
-		}
+	for _, o := range g.Plan(p, s.Cloud.Clock.Now()) {
 		place, known := at[o.Key()]
 		if !known {
 			place = len(allocations)

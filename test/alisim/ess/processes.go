@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 func (s groupActions) suspendProcesses(r *protocol.Request) (protocol.Reply, error) {
@@ -24,11 +25,11 @@ func (s groupActions) resumeProcesses(r *protocol.Request) (protocol.Reply, erro
 }
 
 func (s groupActions) changeProcesses(r *protocol.Request, change func(suspended, named []string) []string) (protocol.Reply, error) {
-	g, err := lookup(s.Scaling, r)
+	g, err := lookup(s.Engine, r)
 	if err != nil {
 		return nil, err
 	}
-	named, err := r.List("Process", len(processes))
+	named, err := r.List("Process", len(scaling.Processes))
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +37,11 @@ func (s groupActions) changeProcesses(r *protocol.Request, change func(suspended
 		return nil, protocol.Missing("Process.1")
 	}
 	for _, p := range named {
-		if !slices.Contains(processes, p) {
+		if !slices.Contains(scaling.Processes, p) {
 			return nil, protocol.Invalid("Process", p)
 		}
 	}
 	g.SuspendedProcesses = change(slices.Clone(g.SuspendedProcesses), named)
-	g.lookAfter()
+	g.CheckSoon()
 	return protocol.Reply{}, nil
 }

@@ -2,10 +2,10 @@ package ess
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 type ruleJSON struct {
@@ -14,16 +14,19 @@ type ruleJSON struct {
 	AdjustmentValue, Cooldown, MinSize, MaxSize int
 }
 
-func newRuleJSON(r *rule) ruleJSON {
+func newRuleJSON(r *scaling.Rule) ruleJSON {
 	return ruleJSON{
-		ScalingRuleId: r.id, ScalingRuleAri: r.ari, ScalingRuleName: r.name, ScalingRuleType: "SimpleScalingRule",
-		ScalingGroupId: r.group.ID, AdjustmentType: r.kind, AdjustmentValue: r.value, Cooldown: r.cooldown,
-		MinSize: r.group.MinSize, MaxSize: r.group.MaxSize,
+		ScalingRuleId: r.ID, ScalingRuleAri: r.ARI, ScalingRuleName: r.Name, ScalingRuleType: "SimpleScalingRule",
+		ScalingGroupId: r.Group.ID, AdjustmentType: r.Kind, AdjustmentValue: r.Value, Cooldown: r.Cooldown,
+		MinSize: r.Group.MinSize, MaxSize: r.Group.MaxSize,
 	}
 }
 
 // ruleActions answers the requests about scaling rules.
-type ruleActions struct{ *Scaling }
+type ruleActions struct {
+	*scaling.Engine
+	adjustments *scalingActions
+}
 
 func (s ruleActions) describeScalingRules(r *protocol.Request) (protocol.Reply, error) {
 	pages, err := r.Paging(maxESSPage)
@@ -37,9 +40,9 @@ func (s ruleActions) describeScalingRules(r *protocol.Request) (protocol.Reply, 
 		}
 	}
 	groupID := r.Get("ScalingGroupId")
-	var found []*rule
-	for _, rule := range s.rules.Items {
-		if (groupID == "" || rule.group.ID == groupID) && ruleMatches(rule, wanted) {
+	var found []*scaling.Rule
+	for _, rule := range s.Rules() {
+		if (groupID == "" || rule.Group.ID == groupID) && ruleMatches(rule, wanted) {
 			found = append(found, rule)
 		}
 	}
@@ -52,8 +55,8 @@ func (s ruleActions) describeScalingRules(r *protocol.Request) (protocol.Reply, 
 	}, nil
 }
 
-func ruleMatches(r *rule, wanted [3][]string) bool {
-	for n, own := range []string{r.id, r.name, r.ari} {
+func ruleMatches(r *scaling.Rule, wanted [3][]string) bool {
+	for n, own := range []string{r.ID, r.Name, r.ARI} {
 		if len(wanted[n]) > 0 && !slices.Contains(wanted[n], own) {
 			return false
 		}
@@ -62,7 +65,7 @@ func ruleMatches(r *rule, wanted [3][]string) bool {
 }
 
 func (s ruleActions) createScalingRule(r *protocol.Request) (protocol.Reply, error) {
-	g, err := lookup(s.Scaling, r)
+	g, err := lookup(s.Engine, r)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +77,12 @@ func (s ruleActions) createScalingRule(r *protocol.Request) (protocol.Reply, err
 			return nil, err
 		}
 	}
-	made := &rule{group: g}
+	made := &scaling.Rule{Group: g}
 	if err := changeRule(made, r); err != nil {
 		return nil, err
 	}
-	made.seq, made.id = s.cloud.Ordinal(), s.cloud.NewID("asr-")
-	made.ari = fmt.Sprintf("ari:acs:ess:%s:%s:scalingrule/%s", s.cloud.Region, s.cloud.AccountID, made.id)
-	made.name = cmp.Or(made.name, made.id)
-	s.rules.Add(made)
-	s.ruleByID[made.id], s.ruleByID[made.ari] = made, made
-	return protocol.Reply{"ScalingRuleId": made.id, "ScalingRuleAri": made.ari}, nil
+	s.AddRule(made)
+	return protocol.Reply{"ScalingRuleId": made.ID, "ScalingRuleAri": made.ARI}, nil
 }
 
 func (s ruleActions) modifyScalingRule(r *protocol.Request) (protocol.Reply, error) {
@@ -100,17 +99,17 @@ func (s ruleActions) modifyScalingRule(r *protocol.Request) (protocol.Reply, err
 }
 
 // changeRule sets what the request names.
-func changeRule(r *rule, asked *protocol.Request) error {
-	r.name = cmp.Or(asked.Get("ScalingRuleName"), r.name)
-	r.kind = cmp.Or(asked.Get("AdjustmentType"), r.kind)
+func changeRule(r *scaling.Rule, asked *protocol.Request) error {
+	r.Name = cmp.Or(asked.Get("ScalingRuleName"), r.Name)
+	r.Kind = cmp.Or(asked.Get("AdjustmentType"), r.Kind)
 	var err error
-	if r.value, err = asked.Integer("AdjustmentValue", r.value, -10*maxAdjustment, 10*maxAdjustment); err != nil {
+	if r.Value, err = asked.Integer("AdjustmentValue", r.Value, -10*scaling.MaxAdjustment, 10*scaling.MaxAdjustment); err != nil {
 		return err
 	}
-	if r.cooldown, err = asked.Integer("Cooldown", r.cooldown, 0, 86400); err != nil {
+	if r.Cooldown, err = asked.Integer("Cooldown", r.Cooldown, 0, 86400); err != nil {
 		return err
 	}
-	_, err = r.group.delta(r.kind, r.value)
+	_, err = r.Group.Delta(r.Kind, r.Value)
 	return err
 }
 
@@ -119,7 +118,7 @@ func (s ruleActions) deleteScalingRule(r *protocol.Request) (protocol.Reply, err
 	if err != nil {
 		return nil, err
 	}
-	s.deleteRule(rule)
+	s.DeleteRule(rule)
 	return protocol.Reply{}, nil
 }
 
@@ -128,23 +127,23 @@ func (s ruleActions) executeScalingRule(r *protocol.Request) (protocol.Reply, er
 	if err != nil {
 		return nil, err
 	}
-	delta, err := rule.group.delta(rule.kind, rule.value)
+	delta, err := rule.Group.Delta(rule.Kind, rule.Value)
 	if err != nil {
 		return nil, err
 	}
-	var p purchase
+	var p scaling.Purchase
 	if partial, yes := r.Faults[protocol.FaultPartialFill]; yes {
-		p.most, p.because = &partial.Count, partial.Code
+		p.Most, p.Because = &partial.Count, partial.Code
 	}
-	return scalingActions{s.Scaling}.execute(rule.group, r, delta, p, false)
+	return s.adjustments.execute(rule.Group, r, delta, p, false)
 }
 
-func (s ruleActions) lookupRule(r *protocol.Request, parameter string) (*rule, error) {
+func (s ruleActions) lookupRule(r *protocol.Request, parameter string) (*scaling.Rule, error) {
 	name, err := r.Required(parameter)
 	if err != nil {
 		return nil, err
 	}
-	rule, known := s.ruleByID[name]
+	rule, known := s.FindRule(name)
 	if !known {
 		return nil, protocol.NotFound("InvalidScalingRuleId.NotFound", "The specified scaling rule %q is not found.", name)
 	}

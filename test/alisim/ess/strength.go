@@ -5,6 +5,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // Most elements of the lists of DescribeElasticStrength.
@@ -34,7 +35,7 @@ type resourcePoolJSON struct {
 type healthJSON struct{ HealthScore, AdequacyScore, SupplyScore, HotScore int }
 
 // strengthActions answers DescribeElasticStrength.
-type strengthActions struct{ *Scaling }
+type strengthActions struct{ *scaling.Engine }
 
 // describeElasticStrength tells how likely instances can be had, by type and zone: of one group, of several, or of types
 // and vSwitches that are in none.
@@ -58,15 +59,15 @@ func (s strengthActions) describeElasticStrength(r *protocol.Request) (protocol.
 	strategy := r.Get("SpotStrategy")
 	if len(ids) > 0 {
 		models := []strengthJSON{}
-		for _, g := range groupsNamed(s.Scaling, ids) {
+		for _, g := range groupsNamed(s.Engine, ids) {
 			pools := s.resourcePools(g.Pool, types, vswitches, strategy)
 			models = append(models, strengthJSON{g.ID, strongest(pools), pools})
 		}
 		return protocol.Reply{"ElasticStrengthModels": models}, nil
 	}
-	var pool Pool
+	var pool scaling.Pool
 	if id := r.Get("ScalingGroupId"); id != "" {
-		g, err := lookup(s.Scaling, r)
+		g, err := lookup(s.Engine, r)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +80,7 @@ func (s strengthActions) describeElasticStrength(r *protocol.Request) (protocol.
 }
 
 // resourcePools are those of the pool, or of what overrides its types, vSwitches and strategy.
-func (s strengthActions) resourcePools(p Pool, types, vswitches []string, strategy string) []resourcePoolJSON {
+func (s strengthActions) resourcePools(p scaling.Pool, types, vswitches []string, strategy string) []resourcePoolJSON {
 	if len(types) == 0 {
 		types = p.InstanceTypes
 	}
@@ -95,8 +96,8 @@ func (s strengthActions) resourcePools(p Pool, types, vswitches []string, strate
 	list := []resourcePoolJSON{}
 	for _, t := range types {
 		for _, v := range vswitches {
-			if s.compute.Sells(t) && s.compute.HasVSwitch(v) {
-				list = s.addResourcePool(list, s.compute.Offer(t, v, strategy, p.SpotPriceLimits[t]), v)
+			if s.Compute.Sells(t) && s.Compute.HasVSwitch(v) {
+				list = s.addResourcePool(list, s.Compute.Offer(t, v, strategy, p.SpotPriceLimits[t]), v)
 			}
 		}
 	}
@@ -110,15 +111,15 @@ func (s strengthActions) addResourcePool(list []resourcePoolJSON, o ecs.Offer, v
 		list[at].VSwitchIds = append(list[at].VSwitchIds, vswitchID)
 		return list
 	}
-	now := s.cloud.Clock.Now()
+	now := s.Cloud.Clock.Now()
 	p := resourcePoolJSON{InstanceType: o.Type.ID, ZoneId: o.Zone, VSwitchIds: []string{vswitchID}}
-	if why := s.compute.WhyNot(o, now); why != nil {
+	if why := s.Compute.WhyNot(o, now); why != nil {
 		p.Status, p.ElasticStrength, p.Code, p.Msg = "Unavailable", weak, why.Code, why.Message
 		p.InventoryHealth = healthJSON{HealthScore: -3, HotScore: 3}
 		return append(list, p)
 	}
 	p.Status = "Available"
-	p.ElasticStrength, p.InventoryHealth = strengthOf(s.compute.Room(o, now))
+	p.ElasticStrength, p.InventoryHealth = strengthOf(s.Compute.Room(o, now))
 	return append(list, p)
 }
 

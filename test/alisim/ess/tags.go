@@ -6,6 +6,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/protocol"
+	"gpu-spot-autoscaler/test/alisim/scaling"
 )
 
 // maxTagResources is how many tags one page of ListTagResources has.
@@ -36,9 +37,9 @@ func (s groupActions) listTagResources(r *protocol.Request) (protocol.Reply, err
 	if err != nil {
 		return nil, err
 	}
-	candidates := &s.groups
+	candidates := s.AllGroups()
 	if len(ids) > 0 {
-		candidates = &cloud.Roster[*group]{Items: groupsNamed(s.Scaling, ids)}
+		candidates = &cloud.Roster[*scaling.Group]{Items: groupsNamed(s.Engine, ids)}
 	}
 	var list []tagResourceJSON
 	rest, _ := candidates.After(from, candidates.Len())
@@ -53,7 +54,7 @@ func (s groupActions) listTagResources(r *protocol.Request) (protocol.Reply, err
 	return protocol.Reply{"NextToken": "", "TagResources": protocol.Wrap("TagResource", list)}, nil
 }
 
-func tagResources(g *group) []tagResourceJSON {
+func tagResources(g *scaling.Group) []tagResourceJSON {
 	var list []tagResourceJSON
 	for _, key := range slices.Sorted(maps.Keys(g.Tags)) {
 		list = append(list, tagResourceJSON{ResourceId: g.ID, ResourceType: "scalinggroup", TagKey: key, TagValue: g.Tags[key]})

@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import (
 	"cmp"
@@ -20,20 +20,20 @@ type shelf struct {
 }
 
 // newShelf lists what the group may buy for the purchase.
-func newShelf(g *group, p purchase, strategy string) *shelf {
-	f := &shelf{balance: g.MultiAZPolicy == policyBalance, zones: map[string]int{}}
-	for _, i := range g.members.Items {
+func newShelf(g *Group, p Purchase, strategy string) *shelf {
+	f := &shelf{balance: g.MultiAZPolicy == PolicyBalance, zones: map[string]int{}}
+	for _, i := range g.Members.Items {
 		f.zones[i.VSwitch.Zone]++
 	}
 	types, vswitches := g.InstanceTypes, g.VSwitches
-	if len(p.types) > 0 {
-		types = p.types
+	if len(p.Types) > 0 {
+		types = p.Types
 	}
-	if len(p.vswitches) > 0 {
-		vswitches = p.vswitches
+	if len(p.VSwitches) > 0 {
+		vswitches = p.VSwitches
 	}
-	if len(types) == 0 || g.configID == "" {
-		f.first = protocol.Fail(codeNoConfig, "Scaling group %q has no active scaling configuration.", g.ID)
+	if len(types) == 0 || g.ConfigID == "" {
+		f.first = protocol.Fail(CodeNoConfig, "Engine group %q has no active scaling configuration.", g.ID)
 		return f
 	}
 	f.rounds = append(f.rounds, offersFor(g, types, vswitches, strategy))
@@ -44,24 +44,24 @@ func newShelf(g *group, p purchase, strategy string) *shelf {
 }
 
 // compensates says whether the group buys pay-as-you-go instances where no spot instance can be had.
-func compensates(g *group) bool {
+func compensates(g *Group) bool {
 	s := g.scaling
-	return *g.CompensateWithOnDemand && (g.MultiAZPolicy == policyCost || !s.cloud.Temper.PolicyDecides)
+	return *g.CompensateWithOnDemand && (g.MultiAZPolicy == PolicyCost || !s.Cloud.Temper.PolicyDecides)
 }
 
 // offersFor lists the offers of one strategy, by the group's policy.
-func offersFor(g *group, types, vswitches []string, strategy string) []ecs.Offer {
+func offersFor(g *Group, types, vswitches []string, strategy string) []ecs.Offer {
 	s := g.scaling
 	var offers []ecs.Offer
 	for _, v := range vswitches {
 		for _, t := range types {
-			offers = append(offers, s.compute.Offer(t, v, strategy, g.SpotPriceLimits[t]))
+			offers = append(offers, s.Compute.Offer(t, v, strategy, g.SpotPriceLimits[t]))
 		}
 	}
-	if g.MultiAZPolicy == policyCost {
-		now := s.cloud.Clock.Now()
+	if g.MultiAZPolicy == PolicyCost {
+		now := s.Cloud.Clock.Now()
 		slices.SortStableFunc(offers, func(a, b ecs.Offer) int {
-			return cmp.Compare(a.PricePerCPU(s.compute.Market, now), b.PricePerCPU(s.compute.Market, now))
+			return cmp.Compare(a.PricePerCPU(s.Compute.Market, now), b.PricePerCPU(s.Compute.Market, now))
 		})
 	}
 	return offers

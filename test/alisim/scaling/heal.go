@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import (
 	"time"
@@ -6,14 +6,14 @@ import (
 	"gpu-spot-autoscaler/test/alisim/ecs"
 )
 
-// lookAfter puts a health check of the group on the agenda, unless one is.
-func (g *group) lookAfter() {
+// CheckSoon puts a health check of the group on the agenda, unless one is.
+func (g *Group) CheckSoon() {
 	s := g.scaling
 	if g.healing {
 		return
 	}
 	g.healing = true
-	s.cloud.Later(s.cloud.Takes.HealthCheck, func(now time.Time) {
+	s.Cloud.Later(s.Cloud.Takes.HealthCheck, func(now time.Time) {
 		g.healing = false
 		if s.groupByID[g.ID] == g {
 			g.checkHealth(now)
@@ -23,13 +23,13 @@ func (g *group) lookAfter() {
 }
 
 // checkHealth takes unhealthy members off the group and releases them.
-func (g *group) checkHealth(now time.Time) {
+func (g *Group) checkHealth(now time.Time) {
 	s := g.scaling
-	if g.HealthCheckType == healthCheckNone || g.suspended(processHealthCheck) || g.LifecycleState != groupActive {
+	if g.HealthCheckType == HealthCheckNone || g.Suspended(ProcessHealthCheck) || g.LifecycleState != GroupActive {
 		return
 	}
-	var dead []*member
-	for _, i := range g.members.Items {
+	var dead []*Member
+	for _, i := range g.Members.Items {
 		if !i.Healthy() && !i.missedByCheck() {
 			dead = append(dead, i)
 		}
@@ -38,27 +38,27 @@ func (g *group) checkHealth(now time.Time) {
 		return // the end of what is running brings the next look
 	}
 	const cause = "Unhealthy instances were found and are removed."
-	if s.cloud.Temper.OneAtATime {
-		g.newRemoval(dead, cause, nil)
+	if s.Cloud.Temper.OneAtATime {
+		g.Remove(dead, cause, nil)
 		return
 	}
-	a := g.newActivity(purchase{}, cause)
-	a.parallel, a.victims = true, dead
+	a := g.newActivity(Purchase{}, cause)
+	a.Parallel, a.Victims = true, dead
 	for _, i := range dead {
-		s.compute.Release(i.Instance)
+		s.Compute.Release(i.Instance)
 		i.detach()
-		a.removed = append(a.removed, i.ID)
+		a.Removed = append(a.Removed, i.ID)
 	}
-	a.end(activitySuccessful, now)
+	a.end(ActivitySuccessful, now)
 }
 
 // missedByCheck says whether a health check passes over an instance: one in these states keeps its health status while it
 // is stopped or restarts (Alibaba Cloud, SetInstancesProtection and EnterStandby).
-func (i *member) missedByCheck() bool {
-	switch i.lifecycle {
-	case stateRemoving:
+func (i *Member) missedByCheck() bool {
+	switch i.Lifecycle {
+	case StateRemoving:
 		return true
-	case stateProtected, stateStandby, stateStopped:
+	case StateProtected, StateStandby, StateStopped:
 		return i.Status != ecs.Released
 	}
 	return false
@@ -66,35 +66,35 @@ func (i *member) missedByCheck() bool {
 
 // heal buys what the group lacks of its minimum or desired capacity, and removes what it has above, behind the back of
 // whoever else manages the group. A purchase that comes to nothing is tried again.
-func (g *group) heal() {
-	if g.LifecycleState != groupActive || g.SystemSuspended || len(g.running) > 0 {
+func (g *Group) heal() {
+	if g.LifecycleState != GroupActive || g.SystemSuspended || len(g.running) > 0 {
 		return
 	}
-	want, have := g.clamp(g.capacity()), g.capacity()
+	want, have := g.Clamp(g.Capacity()), g.Capacity()
 	if g.DesiredCapacity != nil {
-		want = g.clamp(*g.DesiredCapacity)
+		want = g.Clamp(*g.DesiredCapacity)
 	}
 	switch {
-	case have < want && !g.suspended(processScaleOut):
+	case have < want && !g.Suspended(ProcessScaleOut):
 		a := g.newActivity(purchaseOf(want-have), "The Total Capacity is below the expected number of instances.")
-		a.parallel = true
+		a.Parallel = true
 		a.schedule()
-	case have > want && !g.suspended(processScaleIn):
+	case have > want && !g.Suspended(ProcessScaleIn):
 		if victims := g.oldest(have - want); len(victims) > 0 {
-			g.newRemoval(victims, "The Total Capacity is above the expected number of instances.", nil).parallel = true
+			g.Remove(victims, "The Total Capacity is above the expected number of instances.", nil).Parallel = true
 		}
 	}
 }
 
 // remedy buys the replacement of a reclaimed spot instance at its notice. It may exceed the group's maximum for as long as
 // both exist.
-func (i *member) remedy() {
-	s := i.group.scaling
-	g := i.group
-	if !g.SpotInstanceRemedy || i.lifecycle == "" || g.suspended(processScaleOut) || g.LifecycleState != groupActive {
+func (i *Member) remedy() {
+	s := i.Group.scaling
+	g := i.Group
+	if !g.SpotInstanceRemedy || i.Lifecycle == "" || g.Suspended(ProcessScaleOut) || g.LifecycleState != GroupActive {
 		return
 	}
-	if s.cloud.Temper.PolicyDecides && g.MultiAZPolicy != policyCost {
+	if s.Cloud.Temper.PolicyDecides && g.MultiAZPolicy != PolicyCost {
 		return
 	}
 	if g.taken() {
@@ -102,12 +102,12 @@ func (i *member) remedy() {
 		return
 	}
 	a := g.newActivity(purchaseOf(1), "A preemptible instance is about to be reclaimed and is replaced.")
-	a.parallel, a.replaces = true, i
+	a.Parallel, a.replaces = true, i
 	a.schedule()
 }
 
 // replaceWaiting goes on with the replacements that had to wait for the end of an activity.
-func (g *group) replaceWaiting() {
+func (g *Group) replaceWaiting() {
 	waiting := g.unreplaced
 	g.unreplaced = nil
 	for _, i := range waiting {

@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import (
 	"cmp"
@@ -8,49 +8,65 @@ import (
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
 
-// purchase is what a scale-out is to buy. Empty fields mean that the group's configuration and policy decide.
-type purchase struct {
-	count     int
-	types     []string
-	vswitches []string
-	strategy  string
-	// most bounds what comes, for a simulated partial fill; nil means no bound.
-	most    *int
-	because string
-	// rollBack is the fault that releases some of what came; nil for none.
-	rollBack *protocol.Fault
+// Purchase is what a scale-out is to buy. Empty fields mean that the group's configuration and policy decide.
+type Purchase struct {
+	Count     int
+	Types     []string
+	VSwitches []string
+	Strategy  string
+	// Most bounds what comes, for a simulated partial fill; nil means no bound.
+	Most *int
+	// Because is the code of a partial fill; default that of a stock that is sold out.
+	Because string
+	// RollBack is the fault that releases some of what came; nil for none.
+	RollBack *protocol.Fault
 }
 
-func purchaseOf(count int) purchase { return purchase{count: count} }
+func purchaseOf(count int) Purchase { return Purchase{Count: count} }
 
 // buy creates the instances of a scale-out, as many as can be had.
-func (a *activity) buy(now time.Time) {
-	if a.status != activityInProgress || a.bought {
+func (a *Activity) buy(now time.Time) {
+	if a.Status != ActivityInProgress || a.bought {
 		return
 	}
 	a.bought = true
-	p := a.purchase
-	count := p.count
-	if p.most != nil && *p.most < count {
-		count = *p.most
-		a.failure = protocol.Fail(cmp.Or(p.because, ecs.CodeNoStock), "Only %d of %d instances could be created.", count, p.count)
-		a.attempts = append(a.attempts, a.failure)
+	p := a.Purchase
+	count := p.Count
+	if p.Most != nil && *p.Most < count {
+		count = *p.Most
+		a.Failure = protocol.Fail(cmp.Or(p.Because, ecs.CodeNoStock), "Only %d of %d instances could be created.", count, p.Count)
+		a.attempts = append(a.attempts, a.Failure)
 	}
-	store := newStore(a.group, p)
-	for len(a.created) < count {
+	store := newStore(a.Group, p)
+	for len(a.Created) < count {
 		o, why := store.next(now)
 		if why != nil {
-			a.failure, a.attempts = why, append(a.attempts, store.attempts...)
+			a.Failure, a.attempts = why, append(a.attempts, store.attempts...)
 			return
 		}
-		a.created = append(a.created, a.launch(o, now))
+		a.Created = append(a.Created, a.launch(o, now))
 	}
+}
+
+// Plan returns the offers that the purchase would take now, one for each instance, without buying anything.
+func (g *Group) Plan(p Purchase, now time.Time) []ecs.Offer {
+	store := newStore(g, p)
+	store.planned = map[ecs.OfferKey]int{}
+	var offers []ecs.Offer
+	for range p.Count {
+		o, why := store.next(now)
+		if why != nil {
+			break
+		}
+		offers = append(offers, o)
+	}
+	return offers
 }
 
 // store sells what a purchase wants, one instance after the other.
 type store struct {
 	compute *ecs.Compute
-	group   *group
+	group   *Group
 	// wanted and onDemand are the shelves: that of the strategy asked for, and that of pay-as-you-go instances which the
 	// group's capacity options ask for besides.
 	wanted, onDemand *shelf
@@ -61,10 +77,10 @@ type store struct {
 	planned map[ecs.OfferKey]int
 }
 
-func newStore(g *group, p purchase) *store {
+func newStore(g *Group, p Purchase) *store {
 	s := g.scaling
-	strategy := cmp.Or(p.strategy, g.SpotStrategy)
-	f := &store{compute: s.compute, group: g, wanted: newShelf(g, p, strategy), mix: g.mix()}
+	strategy := cmp.Or(p.Strategy, g.SpotStrategy)
+	f := &store{compute: s.Compute, group: g, wanted: newShelf(g, p, strategy), mix: newMix(g)}
 	if strategy != ecs.NoSpot && f.mix.any() {
 		f.onDemand = newShelf(g, p, ecs.NoSpot)
 	}

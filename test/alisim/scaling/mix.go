@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import "gpu-spot-autoscaler/test/alisim/ecs"
 
@@ -10,13 +10,13 @@ type mix struct {
 	spot, onDemand int
 }
 
-// mix returns what the group wants and has. Only COST_OPTIMIZED and COMPOSABLE groups want any; the latter want pay-as-you-go
+// newMix returns what the group wants and has. Only COST_OPTIMIZED and COMPOSABLE groups want any; the latter want pay-as-you-go
 // alone unless told otherwise.
-func (g *group) mix() mix {
+func newMix(g *Group) mix {
 	var m mix
 	switch g.MultiAZPolicy {
-	case policyCost:
-	case policyComposable:
+	case PolicyCost:
+	case PolicyComposable:
 		m.percent = 100
 	default:
 		return m
@@ -27,12 +27,18 @@ func (g *group) mix() mix {
 	if g.OnDemandPercentageAboveBaseCapacity != nil {
 		m.percent = *g.OnDemandPercentageAboveBaseCapacity
 	}
-	for _, i := range g.members.Items {
-		if i.lifecycle != stateRemoving {
+	for _, i := range g.Members.Items {
+		if i.Lifecycle != StateRemoving {
 			m.add(i.SpotStrategy)
 		}
 	}
 	return m
+}
+
+// OnDemandMix returns how many pay-as-you-go instances the group wants first, and the percentage of them among the others.
+func (g *Group) OnDemandMix() (base, percent int) {
+	m := newMix(g)
+	return m.base, m.percent
 }
 
 // any says whether the group ever wants a pay-as-you-go instance.

@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import (
 	"cmp"
@@ -79,16 +79,16 @@ type Pool struct {
 
 // What a group does with instances that it has no use for.
 const (
-	scalingPolicyRelease = "release"
-	scalingPolicyRecycle = "recycle"
+	ScalingPolicyRelease = "release"
+	ScalingPolicyRecycle = "recycle"
 )
 
 // Policies of a group that has several offerings.
 const (
-	policyPriority   = "PRIORITY"
-	policyBalance    = "BALANCE"
-	policyCost       = "COST_OPTIMIZED"
-	policyComposable = "COMPOSABLE"
+	PolicyPriority   = "PRIORITY"
+	PolicyBalance    = "BALANCE"
+	PolicyCost       = "COST_OPTIMIZED"
+	PolicyComposable = "COMPOSABLE"
 )
 
 func (p Pool) withDefaults() Pool {
@@ -96,12 +96,12 @@ func (p Pool) withDefaults() Pool {
 	p.SpotStrategy = cmp.Or(p.SpotStrategy, ecs.NoSpot)
 	p.SpotDuration = cmp.Or(p.SpotDuration, ptr.To(1))
 	p.SystemDiskGiB = cmp.Or(p.SystemDiskGiB, 120)
-	p.MultiAZPolicy = cmp.Or(p.MultiAZPolicy, policyPriority)
+	p.MultiAZPolicy = cmp.Or(p.MultiAZPolicy, PolicyPriority)
 	p.CompensateWithOnDemand = cmp.Or(p.CompensateWithOnDemand, ptr.To(true))
-	p.ScalingPolicy = cmp.Or(p.ScalingPolicy, scalingPolicyRelease)
-	p.HealthCheckType = cmp.Or(p.HealthCheckType, healthCheckECS)
+	p.ScalingPolicy = cmp.Or(p.ScalingPolicy, ScalingPolicyRelease)
+	p.HealthCheckType = cmp.Or(p.HealthCheckType, HealthCheckECS)
 	p.DefaultCooldown = cmp.Or(p.DefaultCooldown, ptr.To(300))
-	p.LifecycleState = cmp.Or(p.LifecycleState, groupActive)
+	p.LifecycleState = cmp.Or(p.LifecycleState, GroupActive)
 	return p
 }
 
@@ -119,19 +119,19 @@ func (p Pool) Validate(hasType, hasVSwitch func(id string) bool) error {
 		return fmt.Errorf("instances %d is above maxSize %d", p.Instances, p.MaxSize)
 	case !slices.Contains([]string{"", ecs.NoSpot, ecs.SpotAsPriceGo, ecs.SpotWithPriceLimit}, p.SpotStrategy):
 		return fmt.Errorf("unknown spotStrategy %q", p.SpotStrategy)
-	case !slices.Contains([]string{"", policyPriority, policyBalance, policyCost, policyComposable}, p.MultiAZPolicy):
+	case !slices.Contains([]string{"", PolicyPriority, PolicyBalance, PolicyCost, PolicyComposable}, p.MultiAZPolicy):
 		return fmt.Errorf("unknown multiAZPolicy %q", p.MultiAZPolicy)
-	case !slices.Contains([]string{"", scalingPolicyRelease, scalingPolicyRecycle}, p.ScalingPolicy):
+	case !slices.Contains([]string{"", ScalingPolicyRelease, ScalingPolicyRecycle}, p.ScalingPolicy):
 		return fmt.Errorf("unknown scalingPolicy %q", p.ScalingPolicy)
-	case !slices.Contains([]string{"", healthCheckECS, healthCheckNone}, p.HealthCheckType):
+	case !slices.Contains([]string{"", HealthCheckECS, HealthCheckNone}, p.HealthCheckType):
 		return fmt.Errorf("unknown healthCheckType %q", p.HealthCheckType)
-	case !slices.Contains([]string{"", groupActive, groupInactive, groupDeleting}, p.LifecycleState):
+	case !slices.Contains([]string{"", GroupActive, GroupInactive, GroupDeleting}, p.LifecycleState):
 		return fmt.Errorf("unknown lifecycleState %q", p.LifecycleState)
 	case p.SpotDuration != nil && *p.SpotDuration != 0 && *p.SpotDuration != 1:
 		return fmt.Errorf("spotDuration is 0 or 1, not %d", *p.SpotDuration)
 	}
 	for _, process := range p.SuspendedProcesses {
-		if !slices.Contains(processes, process) {
+		if !slices.Contains(Processes, process) {
 			return fmt.Errorf("unknown process %q", process)
 		}
 	}

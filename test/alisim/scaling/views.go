@@ -1,4 +1,4 @@
-package ess
+package scaling
 
 import (
 	"slices"
@@ -33,7 +33,7 @@ func (v InstanceView) Recycling() bool { return !v.Deadline.IsZero() && v.Status
 
 // GroupView is a scaling group.
 type GroupView struct {
-	// Pool is as it is now: actions change limits, desired capacity and suspended processes.
+	// Pool is as it is now: actions change limits, desired capacity and suspended Processes.
 	Pool
 	ConfigurationID string `json:"configurationId,omitempty"`
 	// Total counts members; Spot those that are spot instances; States members by lifecycle state.
@@ -60,9 +60,9 @@ type ActivityView struct {
 }
 
 // Instances returns all instances, oldest first, those included that are released but still members of their group.
-func (s *Scaling) Instances() []InstanceView {
+func (s *Engine) Instances() []InstanceView {
 	var all cloud.Roster[*ecs.Instance]
-	all.Items = slices.Clone(s.compute.Instances())
+	all.Items = slices.Clone(s.Compute.Instances())
 	for _, i := range s.members.Items {
 		all.Add(i.Instance)
 	}
@@ -74,18 +74,18 @@ func (s *Scaling) Instances() []InstanceView {
 }
 
 // Instance returns an instance; false where there is none of that ID.
-func (s *Scaling) Instance(id string) (InstanceView, bool) {
+func (s *Engine) Instance(id string) (InstanceView, bool) {
 	if m, is := s.memberBy[id]; is {
 		return s.view(m.Instance), true
 	}
-	if i, is := s.compute.Instance(id); is {
+	if i, is := s.Compute.Instance(id); is {
 		return s.view(i), true
 	}
 	return InstanceView{}, false
 }
 
 // Groups returns all scaling groups, oldest first.
-func (s *Scaling) Groups() (list []GroupView) {
+func (s *Engine) Groups() (list []GroupView) {
 	for _, g := range s.groups.Items {
 		list = append(list, g.view())
 	}
@@ -93,7 +93,7 @@ func (s *Scaling) Groups() (list []GroupView) {
 }
 
 // Group returns a scaling group; false where there is none of that ID.
-func (s *Scaling) Group(id string) (GroupView, bool) {
+func (s *Engine) Group(id string) (GroupView, bool) {
 	g, known := s.groupByID[id]
 	if !known {
 		return GroupView{}, false
@@ -101,40 +101,40 @@ func (s *Scaling) Group(id string) (GroupView, bool) {
 	return g.view(), true
 }
 
-func (s *Scaling) view(i *ecs.Instance) InstanceView {
+func (s *Engine) view(i *ecs.Instance) InstanceView {
 	v := InstanceView{
 		ID: i.ID, ScalingGroupID: i.GroupID, InstanceType: i.Type.ID, Zone: i.VSwitch.Zone, VSwitchID: i.VSwitch.ID,
 		SpotStrategy: i.SpotStrategy, Status: i.Status, Created: i.Created, ProtectedUntil: i.ProtectedUntil, Deadline: i.Deadline,
 	}
 	if m, is := s.memberBy[i.ID]; is {
-		v.ScalingGroupID, v.ActivityID, v.Lifecycle = m.group.ID, m.activityID, m.lifecycle
+		v.ScalingGroupID, v.ActivityID, v.Lifecycle = m.Group.ID, m.ActivityID, m.Lifecycle
 	}
 	return v
 }
 
-func (g *group) view() GroupView {
-	v := GroupView{Pool: g.Pool.clone(), ConfigurationID: g.configID, Total: g.members.Len(), Spot: g.spotCount(), States: map[string]int{}}
-	for state, n := range g.states {
+func (g *Group) view() GroupView {
+	v := GroupView{Pool: g.Pool.clone(), ConfigurationID: g.ConfigID, Total: g.Members.Len(), Spot: g.SpotCount(), States: map[string]int{}}
+	for state, n := range g.States {
 		if n > 0 {
 			v.States[state] = n
 		}
 	}
-	for _, a := range slices.Backward(g.history) {
+	for _, a := range slices.Backward(g.History) {
 		v.Activities = append(v.Activities, a.view())
 	}
 	return v
 }
 
-func (a *activity) view() ActivityView {
+func (a *Activity) view() ActivityView {
 	v := ActivityView{
-		ID: a.id, Status: a.status, Cause: a.cause, Asked: a.purchase.count, Removed: slices.Clone(a.removed), RolledBack: slices.Clone(a.rolledBack),
-		Started: a.started, Ended: a.ended,
+		ID: a.ID, Status: a.Status, Cause: a.Cause, Asked: a.Purchase.Count, Removed: slices.Clone(a.Removed), RolledBack: slices.Clone(a.RolledBack),
+		Started: a.Started, Ended: a.Ended,
 	}
-	for _, i := range a.created {
+	for _, i := range a.Created {
 		v.Created = append(v.Created, i.ID)
 	}
-	if a.failure != nil {
-		v.ErrorCode = a.failure.Code
+	if a.Failure != nil {
+		v.ErrorCode = a.Failure.Code
 	}
 	return v
 }
