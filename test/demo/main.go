@@ -60,7 +60,7 @@ func run(ctx context.Context, out, binary string) (err error) {
 		return err
 	}
 	t := newTerminal(os.Stdout)
-	t.chapter("A control plane, a cloud and the autoscaler start")
+	t.heading("A control plane, a cloud and the autoscaler start")
 	r, err := start(ctx, state, binary, t)
 	if err != nil {
 		return err
@@ -68,13 +68,13 @@ func run(ctx context.Context, out, binary string) (err error) {
 	defer r.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the watches end before what they watch
-	s, err := newStory(ctx, r, t)
+	s, err := newDemo(ctx, r, t)
 	if err != nil {
 		return err
 	}
-	err = s.perform(ctx)
+	err = s.run(ctx)
 	t.clear()
-	report := newReport(s.chronicle, s.ledger, r.Cloud.RequestCounts(), err)
+	report := newReport(s.timeline, s.ledger, r.Cloud.RequestCounts(), err)
 	if written := report.write(out); written != nil {
 		return errors.Join(err, written)
 	}
@@ -91,8 +91,8 @@ func start(ctx context.Context, state, binary string, t *terminal) (*rig.Rig, er
 	if err != nil {
 		return nil, err
 	}
-	t.say("kube-apiserver, scheduler, controller-manager and etcd are up after %.1f s", r.Cluster.StartTime().Seconds())
-	t.say("a simulated %s sells %d offerings: 3 GPU types in 3 zones, one market hour each %.0f s", region, len(recorded), r.Cloud.MarketHour().Seconds())
+	t.printf("kube-apiserver, scheduler, controller-manager and etcd are up after %.1f s", r.Cluster.StartTime().Seconds())
+	t.printf("a simulated %s sells %d offerings: 3 GPU types in 3 zones, one market hour each %.0f s", region, len(recorded), r.Cloud.MarketHour().Seconds())
 	node := systemNode(cluster.NewFakeNode(region+".10.0.0.1", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("64"),
 	}))
@@ -103,20 +103,20 @@ func start(ctx context.Context, state, binary string, t *terminal) (*rig.Rig, er
 	return r, nil
 }
 
-func newStory(ctx context.Context, r *rig.Rig, t *terminal) (*story, error) {
+func newDemo(ctx context.Context, r *rig.Rig, t *terminal) (*demo, error) {
 	o, err := newObserver(ctx, r.Client, r.Cloud, offerings())
 	if err != nil {
 		return nil, err
 	}
-	return &story{
+	return &demo{
 		rig: r, observer: o, terminal: t,
-		chronicle: newChronicle(jobs(), vswitchZones(r.World)),
-		ledger:    &ledger{began: time.Now(), speed: speed, gpus: gpusOf()},
+		timeline: newTimeline(jobs(), vswitchZones(r.World)),
+		ledger:   &ledger{began: time.Now(), speed: speed, gpus: gpusOf()},
 	}, nil
 }
 
-// perform runs the autoscaler and the stand-in beside the story, which fails with the first of them that ends.
-func (s *story) perform(ctx context.Context) (err error) {
+// run runs the autoscaler and the stand-ins beside the steps of the demonstration, and fails with the first of them that ends.
+func (s *demo) run(ctx context.Context) (err error) {
 	operator, err := standin.NewETOperator(s.rig.Cluster.AdminConfig())
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *story) perform(ctx context.Context) (err error) {
 			err = fmt.Errorf("the autoscaler: %w\n%s", stopped, autoscaler.Log(20))
 		}
 	}()
-	s.terminal.say("gpu-spot-autoscaler is process %d, with the rights of the shipped ServiceAccount", autoscaler.PID())
+	s.terminal.printf("gpu-spot-autoscaler is process %d, with the rights of the shipped ServiceAccount", autoscaler.PID())
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -153,7 +153,7 @@ func (s *story) perform(ctx context.Context) (err error) {
 	})
 	group.Go(func() error {
 		defer cancel()
-		return s.tell(ctx)
+		return s.follow(ctx)
 	})
 	return group.Wait()
 }

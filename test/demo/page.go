@@ -64,7 +64,7 @@ func (r *report) render() ([]byte, error) {
 		report: r, When: r.Began.Format("2 January 2006, 15:04"), Region: region, HourSeconds: 3600 / r.Speed,
 		Style: template.CSS(style), Figures: r.figures(), Colours: p.colours,
 		// Drawn from escaped text above.
-		Story: template.HTML(p.story(1180)), Nodes: template.HTML(p.nodes(580, 250)), GPUs: template.HTML(p.gpus(580, 250)),
+		Story: template.HTML(p.jobsAndInstances(1180)), Nodes: template.HTML(p.nodes(580, 250)), GPUs: template.HTML(p.gpus(580, 250)),
 		Prices: template.HTML(p.prices(580, 250)), Spend: template.HTML(p.spend(580, 250)),
 	}
 	bought := p.bought()

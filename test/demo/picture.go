@@ -19,7 +19,7 @@ func (r *report) picture() string {
 		pictureWidth-pictureMargin, y, r.Summary.Instances, r.Summary.MarketHours, r.Summary.Seconds)
 	y += 24
 	y = r.pictureFigures(&b, y, inner)
-	y = place(&b, p.story(inner), y)
+	y = place(&b, p.jobsAndInstances(inner), y)
 	half := (inner - 20) / 2
 	bottom := place(&b, p.gpus(half, 220), titled(&b, "GPUs by offering; the line counts those at work", pictureMargin, y))
 	nest(&b, p.spend(half, 220), pictureMargin+half+20, titled(&b, "Spent, against the same instances on demand", pictureMargin+half+20, y))

@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"gpu-spot-autoscaler/test/demo/chart"
 )
 
 // plots draws the report.
@@ -43,26 +44,26 @@ func (p *plots) at(t time.Time) float64 {
 }
 
 // reclaims marks the first notice of each offering.
-func (p *plots) reclaims(c *chart) {
+func (p *plots) reclaims(c *chart.Chart) {
 	marked := map[string]bool{}
 	for _, l := range p.Instances {
 		if !l.Notice.IsZero() && !marked[l.Offering] {
 			marked[l.Offering] = true
-			c.mark(p.at(l.Notice), "notice")
+			c.Mark(p.at(l.Notice), "notice")
 		}
 	}
 }
 
-// story is the chart of jobs and instances: what waited, ran, was doomed and idled when.
-func (p *plots) story(width float64) string {
+// jobsAndInstances is the chart of jobs and instances: what waited, ran, was reclaiming and idled when.
+func (p *plots) jobsAndInstances(width float64) string {
 	const strip, row, gap = 34., 11., 3.
 	lives := p.byOffering()
 	height := 40 + float64(len(p.Jobs))*(strip+10) + 18 + float64(len(lives))*(row+gap) + 30
-	c := newChart(width, height, p.seconds, 1)
-	c.left, c.top = 205, 8
-	c.add(`%s`, hatches)
-	c.timeAxis()
-	y := c.top + 6
+	c := chart.New(width, height, p.seconds, 1)
+	c.Left, c.Top = 205, 8
+	c.Add(`%s`, hatches)
+	c.TimeAxis()
+	y := c.Top + 6
 	for _, job := range p.Jobs {
 		p.jobStrip(c, job, y, strip)
 		y += strip + 10
@@ -71,26 +72,26 @@ func (p *plots) story(width float64) string {
 	previous := ""
 	for _, l := range lives {
 		if l.Offering != previous {
-			c.text(c.left-10, y+row-1.5, "label", "end", l.Offering)
+			c.Text(c.Left-10, y+row-1.5, "label", "end", l.Offering)
 			previous = l.Offering
 		}
 		p.instanceRow(c, l, y, row)
 		y += row + gap
 	}
 	p.reclaims(c)
-	return c.svg("story")
+	return c.SVG("story")
 }
 
 // byOffering orders the instances by offering, then by age.
-func (p *plots) byOffering() []*life {
+func (p *plots) byOffering() []*instanceRecord {
 	lives := slices.Clone(p.Instances)
-	slices.SortStableFunc(lives, func(a, b *life) int {
+	slices.SortStableFunc(lives, func(a, b *instanceRecord) int {
 		return slices.Index(p.names, a.Offering) - slices.Index(p.names, b.Offering)
 	})
 	return lives
 }
 
-// hatches are the patterns of what waits and of what is doomed.
+// hatches are the patterns of what waits and of what is reclaiming.
 const hatches = `<defs>
 <pattern id="waits" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="5" height="5" style="fill:var(--wait)" opacity=".25"/><rect width="2" height="5" style="fill:var(--wait)"/></pattern>
 <pattern id="boots" width="4" height="4" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="4" height="4" style="fill:var(--idle)" opacity=".35"/><rect width="1.5" height="4" style="fill:var(--muted)" opacity=".55"/></pattern>
@@ -98,49 +99,49 @@ const hatches = `<defs>
 </defs>`
 
 // jobStrip shows the pods of a job over time: running ones below, then those that have to move, then those that wait.
-func (p *plots) jobStrip(c *chart, job *course, y, height float64) {
-	c.text(c.left-10, y+height/2-1, "name", "end", job.Name)
-	c.text(c.left-10, y+height/2+12, "label", "end", job.Title)
-	c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="lane"/>`, c.left, y, c.width-c.left-c.right, height)
+func (p *plots) jobStrip(c *chart.Chart, job *jobRecord, y, height float64) {
+	c.Text(c.Left-10, y+height/2-1, "name", "end", job.Name)
+	c.Text(c.Left-10, y+height/2+12, "label", "end", job.Title)
+	c.Add(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" class="lane"/>`, c.Left, y, c.Width-c.Left-c.Right, height)
 	for i, s := range job.States {
 		end := p.seconds
 		if i+1 < len(job.States) {
 			end = p.at(job.States[i+1].At)
 		}
-		title := fmt.Sprintf("%s: %d run, %d wait, %d have to move", job.Name, s.Running, s.Pending, s.Doomed)
+		title := fmt.Sprintf("%s: %d run, %d wait, %d have to move", job.Name, s.Running, s.Pending, s.Reclaiming)
 		unit, below := height/float64(job.Pods), 0
 		for _, part := range []struct {
 			pods   int
 			colour string
-		}{{s.Running, jobColour(job.Name)}, {s.Doomed, "url(#doom)"}, {s.Pending, "url(#waits)"}} {
+		}{{s.Running, jobColour(job.Name)}, {s.Reclaiming, "url(#doom)"}, {s.Pending, "url(#waits)"}} {
 			n := min(part.pods, job.Pods-below)
 			below += n
-			c.bar(p.at(s.At), end, y+height-unit*float64(below), unit*float64(n), "strip", part.colour, title)
+			c.Bar(p.at(s.At), end, y+height-unit*float64(below), unit*float64(n), "strip", part.colour, title)
 		}
 	}
 	if !job.Done.IsZero() {
-		c.text(c.x(p.at(job.Done))+5, y+height/2+4, "done", "start", "✓ done")
+		c.Text(c.X(p.at(job.Done))+5, y+height/2+4, "done", "start", "✓ done")
 	}
 }
 
 // instanceRow shows an instance from its creation to its release.
-func (p *plots) instanceRow(c *chart, l *life, y, height float64) {
+func (p *plots) instanceRow(c *chart.Chart, l *instanceRecord, y, height float64) {
 	title := l.Instance + ", " + l.Offering
-	c.bar(p.at(l.Created), p.at(first2(l.Ready, l.Released)), y, height, "bar", "url(#boots)", title+": boots")
+	c.Bar(p.at(l.Created), p.at(first2(l.Ready, l.Released)), y, height, "bar", "url(#boots)", title+": boots")
 	if !l.Ready.IsZero() {
-		c.bar(p.at(l.Ready), p.at(l.Released), y, height, "bar", "var(--idle)", title+": idle")
+		c.Bar(p.at(l.Ready), p.at(l.Released), y, height, "bar", "var(--idle)", title+": idle")
 	}
 	for _, w := range l.Work {
-		c.bar(p.at(w.From), p.at(first2(w.To, l.Released)), y, height, "bar", jobColour(w.Job), title+": "+w.Job)
+		c.Bar(p.at(w.From), p.at(first2(w.To, l.Released)), y, height, "bar", jobColour(w.Job), title+": "+w.Job)
 	}
 	if !l.Notice.IsZero() {
-		c.bar(p.at(l.Notice), p.at(l.Released), y+height-4, 4, "bar", "url(#doom)", title+": will be reclaimed")
-		x := c.x(p.at(l.Notice))
-		c.add(`<path d="M%.1f %.1fl-5 -8h10Z" style="fill:var(--bad)"><title>notice</title></path>`, x, y+height/2)
+		c.Bar(p.at(l.Notice), p.at(l.Released), y+height-4, 4, "bar", "url(#doom)", title+": will be reclaimed")
+		x := c.X(p.at(l.Notice))
+		c.Add(`<path d="M%.1f %.1fl-5 -8h10Z" style="fill:var(--bad)"><title>notice</title></path>`, x, y+height/2)
 	}
 	if !l.Removed.IsZero() {
-		x := c.x(p.at(l.Removed))
-		c.add(`<path d="M%.1f %.1fv9l5.5 -4.5Z" style="fill:var(--text)"><title>given back</title></path>`, x, y+height/2-4.5)
+		x := c.X(p.at(l.Removed))
+		c.Add(`<path d="M%.1f %.1fv9l5.5 -4.5Z" style="fill:var(--text)"><title>given back</title></path>`, x, y+height/2-4.5)
 	}
 }
 
@@ -162,30 +163,30 @@ func (p *plots) stacked(name string, width, height float64, counts func(sample) 
 		}
 		most = max(most, sum, total)
 	}
-	c := newChart(width, height, p.seconds, float64(most)*1.08)
-	c.timeAxis()
-	c.valueAxis("")
-	lower := make([]point, len(p.Samples))
+	c := chart.New(width, height, p.seconds, float64(most)*1.08)
+	c.TimeAxis()
+	c.ValueAxis("")
+	lower := make([]chart.Point, len(p.Samples))
 	for i, s := range p.Samples {
-		lower[i] = point{s.At, 0}
+		lower[i] = chart.Point{At: s.At, Value: 0}
 	}
 	for _, offering := range p.names {
-		upper := make([]point, len(p.Samples))
+		upper := make([]chart.Point, len(p.Samples))
 		for i, s := range p.Samples {
-			upper[i] = point{s.At, lower[i].value + float64(counts(s)[offering])}
+			upper[i] = chart.Point{At: s.At, Value: lower[i].Value + float64(counts(s)[offering])}
 		}
 		if !slices.Equal(lower, upper) {
-			c.area(lower, upper, p.colours[offering])
+			c.Area(lower, upper, p.colours[offering])
 		}
 		lower = upper
 	}
-	line := make([]point, len(p.Samples))
+	line := make([]chart.Point, len(p.Samples))
 	for i, s := range p.Samples {
-		line[i] = point{s.At, float64(over(s))}
+		line[i] = chart.Point{At: s.At, Value: float64(over(s))}
 	}
-	c.line(line, "over", "var(--text)")
+	c.Line(line, "over", "var(--text)")
 	p.reclaims(c)
-	return c.svg(name)
+	return c.SVG(name)
 }
 
 // nodes shows ready nodes; the line counts pods that wait.
@@ -206,9 +207,9 @@ func (p *plots) prices(width, height float64) string {
 			most = max(most, price)
 		}
 	}
-	c := newChart(width, height, p.seconds, most*1.08)
-	c.timeAxis()
-	c.valueAxis("¥")
+	c := chart.New(width, height, p.seconds, most*1.08)
+	c.TimeAxis()
+	c.ValueAxis("¥")
 	bought := p.bought()
 	for _, offering := range p.names {
 		class := "price"
@@ -216,11 +217,11 @@ func (p *plots) prices(width, height float64) string {
 			class = "price bought"
 		}
 		for _, stretch := range p.stretches(offering) {
-			c.line(stretch, class, p.colours[offering])
+			c.Line(stretch, class, p.colours[offering])
 		}
 	}
 	p.reclaims(c)
-	return c.svg("prices")
+	return c.SVG("prices")
 }
 
 // bought are the offerings of which there was an instance.
@@ -233,16 +234,16 @@ func (p *plots) bought() map[string]bool {
 }
 
 // stretches are the times in which an offering was sold.
-func (p *plots) stretches(offering string) (all [][]point) {
-	var current []point
+func (p *plots) stretches(offering string) (all [][]chart.Point) {
+	var current []chart.Point
 	for _, s := range p.Samples {
 		price, sold := s.Price[offering]
 		if sold {
-			current = append(current, point{s.At, price})
+			current = append(current, chart.Point{At: s.At, Value: price})
 			continue
 		}
 		if len(current) > 0 {
-			all = append(all, append(current, point{s.At, current[len(current)-1].value}))
+			all = append(all, append(current, chart.Point{At: s.At, Value: current[len(current)-1].Value}))
 			current = nil
 		}
 	}
@@ -254,37 +255,22 @@ func (p *plots) stretches(offering string) (all [][]point) {
 
 // spend shows what was spent, and what it would have been on demand.
 func (p *plots) spend(width, height float64) string {
-	c := newChart(width, height, p.seconds, p.Summary.OnDemand*1.1)
-	c.timeAxis()
-	c.valueAxis("¥")
-	var spot, onDemand []point
+	c := chart.New(width, height, p.seconds, p.Summary.OnDemand*1.1)
+	c.TimeAxis()
+	c.ValueAxis("¥")
+	var spot, onDemand []chart.Point
 	for _, s := range p.Samples {
-		spot, onDemand = append(spot, point{s.At, s.Spot}), append(onDemand, point{s.At, s.OnDemand})
+		spot, onDemand = append(spot, chart.Point{At: s.At, Value: s.Spot}), append(onDemand, chart.Point{At: s.At, Value: s.OnDemand})
 	}
-	c.add(`<path d="%s" class="saving"/>`, between(c, spot, onDemand))
-	c.polyline(onDemand, "spend", "var(--muted)")
-	c.polyline(spot, "spend", "var(--good)")
+	c.Add(`<path d="%s" class="saving"/>`, c.Between(spot, onDemand))
+	c.Polyline(onDemand, "spend", "var(--muted)")
+	c.Polyline(spot, "spend", "var(--good)")
 	if len(spot) > 0 {
-		end := c.width - c.right - 4
-		c.text(end, c.y(p.Summary.OnDemand)-6, "name", "end", fmt.Sprintf("on demand ¥%.0f", p.Summary.OnDemand))
-		c.text(end, c.y(p.Summary.Spot)-6, "good", "end", fmt.Sprintf("spot ¥%.0f", p.Summary.Spot))
-		c.text(end, c.y((p.Summary.Spot+p.Summary.OnDemand)/2)+4, "saved", "end", fmt.Sprintf("%.0f %% saved", 100*p.Summary.Saved))
+		end := c.Width - c.Right - 4
+		c.Text(end, c.Y(p.Summary.OnDemand)-6, "name", "end", fmt.Sprintf("on demand ¥%.0f", p.Summary.OnDemand))
+		c.Text(end, c.Y(p.Summary.Spot)-6, "good", "end", fmt.Sprintf("spot ¥%.0f", p.Summary.Spot))
+		c.Text(end, c.Y((p.Summary.Spot+p.Summary.OnDemand)/2)+4, "saved", "end", fmt.Sprintf("%.0f %% saved", 100*p.Summary.Saved))
 	}
 	p.reclaims(c)
-	return c.svg("spend")
-}
-
-func between(c *chart, lower, upper []point) string {
-	var path strings.Builder
-	for i, p := range upper {
-		verb := "L"
-		if i == 0 {
-			verb = "M"
-		}
-		fmt.Fprintf(&path, "%s%.1f %.1f", verb, c.x(p.at), c.y(p.value))
-	}
-	for _, p := range slices.Backward(lower) {
-		fmt.Fprintf(&path, "L%.1f %.1f", c.x(p.at), c.y(p.value))
-	}
-	return path.String() + "Z"
+	return c.SVG("spend")
 }

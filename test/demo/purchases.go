@@ -21,22 +21,22 @@ type purchase struct {
 	// market is what else could be had then.
 	market string
 	seen   time.Time
-	// told are the events about it, one for each job, or one that waits for its job.
-	told []*event
+	// announced are the events about it, one for each job, or one that waits for its job.
+	announced []*event
 }
 
-// hearsay is how long the Events about a purchase are waited for.
-const hearsay = time.Second
+// eventWait is how long the Events about a purchase are waited for.
+const eventWait = time.Second
 
-// hearPurchases matches what the cloud was asked for with the Events on the pods it is for.
-func (c *chronicle) hearPurchases(s snapshot) {
+// followPurchases matches what the cloud was asked for with the Events on the pods it is for.
+func (c *timeline) followPurchases(s snapshot) {
 	for _, r := range s.requests {
 		if r.Action == "ScaleWithAdjustment" && r.Code == "" && r.Parameters["ExecutionMode"] != "PlanOnly" {
 			of := offering{r.Parameters["InstanceType.1"], c.zones[r.Parameters["VSwitchId.1"]]}
 			c.purchases = append(c.purchases, &purchase{request: r, of: of, price: s.quotes[of].Spot, market: s.onSale(of), seen: s.at})
 		}
 	}
-	for _, w := range s.words {
+	for _, w := range s.clusterEvents {
 		switch w.reason {
 		case "SpotOfferingChosen":
 			c.add(event{Time: s.at, Kind: offeringChosen, Message: w.text})
@@ -44,14 +44,14 @@ func (c *chronicle) hearPurchases(s snapshot) {
 			c.add(event{Time: s.at, Kind: purchaseFailed, Message: w.text})
 		}
 	}
-	for _, w := range s.words {
+	for _, w := range s.clusterEvents {
 		for _, of := range w.purchases() {
 			c.attribute(of, c.podJobs[w.object])
 		}
 	}
 	for _, p := range c.purchases {
-		if len(p.told) == 0 && s.at.Sub(p.seen) >= hearsay {
-			c.tell(p, "")
+		if len(p.announced) == 0 && s.at.Sub(p.seen) >= eventWait {
+			c.announcePurchase(p, "")
 		}
 	}
 }
@@ -77,35 +77,35 @@ func (s snapshot) onSale(of offering) string {
 }
 
 // attribute speaks of the latest purchase of an offering, once for each job.
-func (c *chronicle) attribute(of offering, job string) {
+func (c *timeline) attribute(of offering, job string) {
 	for _, p := range slices.Backward(c.purchases) {
 		if p.of != of || job == "" {
 			continue
 		}
-		if !slices.ContainsFunc(p.told, func(e *event) bool { return e.Job == job }) {
-			c.tell(p, job)
+		if !slices.ContainsFunc(p.announced, func(e *event) bool { return e.Job == job }) {
+			c.announcePurchase(p, job)
 		}
 		return
 	}
 }
 
-func (c *chronicle) tell(p *purchase, job string) {
-	if len(p.told) == 1 && p.told[0].Job == "" {
-		p.told[0].Job = job
+func (c *timeline) announcePurchase(p *purchase, job string) {
+	if len(p.announced) == 1 && p.announced[0].Job == "" {
+		p.announced[0].Job = job
 		return
 	}
 	count, _ := strconv.Atoi(p.request.Parameters["AdjustmentValue"]) // the cloud took it
-	p.told = append(p.told, c.add(event{
+	p.announced = append(p.announced, c.add(event{
 		Time: p.request.Time, Kind: scaleUp, Job: job, Offering: p.of.String(), Price: p.price, Count: count, Message: p.market,
 	}))
 }
 
 // learnJob fills in whom the latest purchase before the instance was for.
-func (c *chronicle) learnJob(l *life, job string) {
+func (c *timeline) learnJob(l *instanceRecord, job string) {
 	for _, p := range slices.Backward(c.purchases) {
 		if p.of == l.offering && !p.request.Time.After(l.Created) {
-			if len(p.told) == 1 && p.told[0].Job == "" {
-				p.told[0].Job = job
+			if len(p.announced) == 1 && p.announced[0].Job == "" {
+				p.announced[0].Job = job
 			}
 			return
 		}

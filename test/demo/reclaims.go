@@ -6,7 +6,7 @@ import (
 )
 
 // followReclaims sees notices, marks, the handshakes with jobs, and drains.
-func (c *chronicle) followReclaims(s snapshot) {
+func (c *timeline) followReclaims(s snapshot) {
 	working := c.working(s)
 	for _, l := range c.ordered {
 		i, exists := s.instances[l.Instance]
@@ -17,7 +17,7 @@ func (c *chronicle) followReclaims(s snapshot) {
 			// Not when it was seen: the taint may come before the next snapshot.
 			l.Notice, l.Deadline = i.Deadline.Add(-noticePeriod), i.Deadline
 			e := l.about(s, notice)
-			e.Time, e.Job, e.Deadline, e.Forced = l.Notice, l.current(), i.Deadline, c.forced[l.Instance]
+			e.Time, e.Job, e.Deadline, e.Forced = l.Notice, l.currentJob(), i.Deadline, c.forced[l.Instance]
 			c.add(e)
 		}
 		n, registered := s.nodes[l.Instance]
@@ -36,11 +36,11 @@ func (c *chronicle) followReclaims(s snapshot) {
 	}
 }
 
-// followHandshake sees the pods of a doomed node asked for a checkpoint, and the word of their job that it is saved, which
-// any pod of the job may carry.
-func (c *chronicle) followHandshake(s snapshot, l *life, name string) {
-	for _, doomed := range s.pods {
-		if doomed.node != name || doomed.request == "" {
+// followHandshake sees the pods of a reclaiming node asked for a checkpoint, and the acknowledgement of their job that it is saved,
+// which any pod of the job may carry.
+func (c *timeline) followHandshake(s snapshot, l *instanceRecord, name string) {
+	for _, reclaiming := range s.pods {
+		if reclaiming.node != name || reclaiming.request == "" {
 			continue
 		}
 		if l.Warned.IsZero() {
@@ -48,7 +48,7 @@ func (c *chronicle) followHandshake(s snapshot, l *life, name string) {
 			c.addReclaim(s, l, warned, s.at)
 		}
 		for _, p := range s.pods {
-			if l.Checkpointed.IsZero() && p.job == doomed.job && p.word == doomed.request {
+			if l.Checkpointed.IsZero() && p.job == reclaiming.job && p.acknowledged == reclaiming.request {
 				l.Checkpointed = s.at
 				c.addReclaim(s, l, checkpointed, s.at)
 			}
@@ -56,14 +56,14 @@ func (c *chronicle) followHandshake(s snapshot, l *life, name string) {
 	}
 }
 
-func (c *chronicle) addReclaim(s snapshot, l *life, k kind, at time.Time) {
+func (c *timeline) addReclaim(s snapshot, l *instanceRecord, k kind, at time.Time) {
 	e := l.about(s, k)
 	e.Time, e.Deadline = at, l.Deadline
 	c.add(e)
 }
 
 // isDone says whether the job had ended by then.
-func (c *chronicle) isDone(name string, at time.Time) bool {
+func (c *timeline) isDone(name string, at time.Time) bool {
 	for _, job := range c.courses {
 		if job.Name == name {
 			return !job.Done.IsZero() && !job.Done.After(at)
@@ -73,7 +73,7 @@ func (c *chronicle) isDone(name string, at time.Time) bool {
 }
 
 // markReduced notes whose pods were on a node that was drained.
-func (c *chronicle) markReduced(s snapshot, l *life) {
+func (c *timeline) markReduced(s snapshot, l *instanceRecord) {
 	for _, job := range c.courses {
 		if job.Name == l.job() && job.Done.IsZero() {
 			job.reduced = true
@@ -84,7 +84,7 @@ func (c *chronicle) markReduced(s snapshot, l *life) {
 	}
 }
 
-// doomedNode says whether the node's instance has its notice.
-func (c *chronicle) doomedNode(name string) bool {
-	return name != "" && slices.ContainsFunc(c.ordered, func(l *life) bool { return l.Node == name && !l.Notice.IsZero() })
+// isReclaimingNode says whether the node's instance has its notice.
+func (c *timeline) isReclaimingNode(name string) bool {
+	return name != "" && slices.ContainsFunc(c.ordered, func(l *instanceRecord) bool { return l.Node == name && !l.Notice.IsZero() })
 }

@@ -14,12 +14,12 @@ import (
 type report struct {
 	Events []*event `json:"events"`
 	// Began is the moment that samples count from.
-	Began     time.Time `json:"began"`
-	Speed     float64   `json:"speed"`
-	Summary   summary   `json:"summary"`
-	Jobs      []*course `json:"jobs"`
-	Instances []*life   `json:"instances"`
-	Samples   []sample  `json:"samples"`
+	Began     time.Time         `json:"began"`
+	Speed     float64           `json:"speed"`
+	Summary   summary           `json:"summary"`
+	Jobs      []*jobRecord      `json:"jobs"`
+	Instances []*instanceRecord `json:"instances"`
+	Samples   []sample          `json:"samples"`
 	// Requests counts the calls to the cloud by action.
 	Requests map[string]int `json:"requests"`
 	// Failure is why the demo failed; empty where it did not.
@@ -51,7 +51,7 @@ type summary struct {
 	Calls int     `json:"cloud_calls"`
 }
 
-func newReport(c *chronicle, l *ledger, requests map[string]int, failed error) *report {
+func newReport(c *timeline, l *ledger, requests map[string]int, failed error) *report {
 	r := &report{
 		Events: c.events, Began: l.began, Speed: l.speed, Jobs: c.courses, Instances: c.ordered, Samples: l.samples, Requests: requests,
 	}
@@ -95,7 +95,7 @@ func summarise(r *report, l *ledger) summary {
 	return s
 }
 
-func (s *summary) addLife(l *life) {
+func (s *summary) addLife(l *instanceRecord) {
 	if l.Notice.IsZero() {
 		return
 	}
@@ -129,7 +129,7 @@ func noticeToWhole(events []*event) float64 {
 }
 
 // pendingSince is when the first pods were seen to wait, which is before it was settled that no more come.
-func pendingSince(c *course, fallback time.Time) time.Time {
+func pendingSince(c *jobRecord, fallback time.Time) time.Time {
 	for _, s := range c.States {
 		if s.Pending > 0 {
 			return s.At
@@ -139,7 +139,7 @@ func pendingSince(c *course, fallback time.Time) time.Time {
 }
 
 // wholeAt is when all pods of the job ran first.
-func (c *course) wholeAt() time.Time {
+func (c *jobRecord) wholeAt() time.Time {
 	for _, s := range c.States {
 		if s.Running == c.Pods {
 			return s.At

@@ -17,7 +17,7 @@ import (
 )
 
 func TestSummary(t *testing.T) {
-	c := testChronicle()
+	c := testTimeline()
 	c.courses[0].States = []state{{At: after(1), Pending: 1}, {At: after(9), Running: 2}}
 	c.events = []*event{
 		{Time: after(2), Kind: podsPending, Job: gangJob},
@@ -26,7 +26,7 @@ func TestSummary(t *testing.T) {
 		{Time: after(21), Kind: notice, Job: gangJob},
 		{Time: after(33), Kind: podsMoved, Job: gangJob},
 	}
-	c.ordered = []*life{
+	c.ordered = []*instanceRecord{
 		{Notice: after(20), Tainted: after(20.5), Drained: after(22)},
 		{Notice: after(20), Tainted: after(21), Drained: after(21.5)},
 		{Work: []span{{From: after(9), To: after(30), Job: gangJob}}, Removed: after(41)},
@@ -51,7 +51,7 @@ func TestMedian(t *testing.T) {
 }
 
 func TestLedgerChargesMarketTime(t *testing.T) {
-	w := newTestWorld()
+	w := newFixture()
 	l := &ledger{began: began, speed: 3600, gpus: map[string]int{a10: 2}} // an hour a second
 	l.take(w.at(0))
 	w.instance("i-1", 0)
@@ -68,7 +68,7 @@ func TestLedgerChargesMarketTime(t *testing.T) {
 }
 
 func TestCheckNamesWhatIsMissing(t *testing.T) {
-	c := newChronicle(jobs(), nil)
+	c := newTimeline(jobs(), nil)
 	for _, j := range jobs() {
 		for _, k := range []kind{podsPending, scaleUp, nodeReady, podsRunning} {
 			c.add(event{Kind: k, Job: j.Name})
@@ -77,8 +77,8 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	for _, k := range []kind{notice, tainted, warned, checkpointed, drained, podsMoved, released} {
 		c.add(event{Kind: k, Job: elasticJob})
 	}
-	l := &life{Node: "node", Notice: after(1), Tainted: after(2), Deadline: after(30)}
-	c.ordered = []*life{l}
+	l := &instanceRecord{Node: "node", Notice: after(1), Tainted: after(2), Deadline: after(30)}
+	c.ordered = []*instanceRecord{l}
 	assert.EqualError(t, check(c), "did not happen: scale_down")
 	c.add(event{Kind: scaleDown, Job: elasticJob})
 	require.NoError(t, check(c))
@@ -86,9 +86,9 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	assert.EqualError(t, check(c), "did not happen: taint of node before its release")
 }
 
-// storied is a report of a short story.
-func storied() *report {
-	w, c := newTestWorld(), testChronicle()
+// sampleReport is a report of a short story.
+func sampleReport() *report {
+	w, c := newFixture(), testTimeline()
 	l := &ledger{began: began, speed: 240, gpus: gpusOf()}
 	look := func(seconds float64) {
 		s := w.at(seconds)
@@ -97,12 +97,12 @@ func storied() *report {
 	}
 	w.pod("a", pod{phase: corev1.PodPending})
 	look(0)
-	w.say("SpotOfferingChosen", "deployment", `<script>"cheap" & near</script>`)
+	w.event("SpotOfferingChosen", "deployment", `<script>"cheap" & near</script>`)
 	w.instance("i-1", 1)
 	w.nodes["i-1"] = node{name: "node", ready: true, gpus: 1}
 	w.pod("a", pod{phase: corev1.PodRunning, node: "node"})
 	look(5)
-	w.doom("i-1", 20)
+	w.notice("i-1", 20)
 	look(10)
 	clear(w.instances)
 	look(20)
@@ -111,7 +111,7 @@ func storied() *report {
 
 func TestReportIsWrittenWhole(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, storied().write(dir))
+	require.NoError(t, sampleReport().write(dir))
 
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	require.NoError(t, err)
@@ -143,15 +143,5 @@ func assertXML(t *testing.T, text string) {
 			return
 		}
 		require.NoError(t, err)
-	}
-}
-
-func TestNiceStep(t *testing.T) {
-	for _, test := range []struct {
-		whole float64
-		n     int
-		want  float64
-	}{{120, 8, 20}, {17, 4, 5}, {1591, 4, 500}, {.9, 4, .5}, {8, 4, 2}} {
-		assert.InDelta(t, test.want, niceStep(test.whole, test.n), 1e-9, "%v in %d", test.whole, test.n)
 	}
 }

@@ -77,11 +77,11 @@ func (t *terminal) clear() {
 	}
 }
 
-// chapter opens a part of the story.
-func (t *terminal) chapter(title string) { t.line("\n%s", t.paint(bold, title)) }
+// heading begins a phase.
+func (t *terminal) heading(title string) { t.line("\n%s", t.paint(bold, title)) }
 
-// say adds what is no event.
-func (t *terminal) say(format string, args ...any) {
+// printf prints a line that is no event.
+func (t *terminal) printf(format string, args ...any) {
 	t.line("%s  %s", t.clock(time.Now()), t.paint(dim, fmt.Sprintf(format, args...)))
 }
 
@@ -89,8 +89,8 @@ func (t *terminal) clock(at time.Time) string {
 	return t.paint(dim, fmt.Sprintf("%6.1fs", at.Sub(t.began).Seconds()))
 }
 
-// tell prints events, those together that differ in the node alone.
-func (t *terminal) tell(events []*event) {
+// print prints events, those together that differ in the node alone.
+func (t *terminal) print(events []*event) {
 	for _, group := range grouped(events) {
 		e := group[0]
 		look := looks[e.Kind]
@@ -189,7 +189,7 @@ func (t *terminal) figures(s sample) {
 // conclude prints the figures of the report and where it is.
 func (t *terminal) conclude(r *report, out string) {
 	s := r.Summary
-	t.chapter("In figures")
+	t.heading("In figures")
 	for _, f := range []struct{ label, value string }{
 		{"pending pod to purchase", seconds(s.PodToPurchase)},
 		{"pending pod to running job", seconds(s.PodToRunning)},

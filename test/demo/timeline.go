@@ -61,8 +61,8 @@ type span struct {
 	Job  string    `json:"job"`
 }
 
-// life is what became of an instance. Times are zero for what did not happen.
-type life struct {
+// instanceRecord is what became of an instance. Times are zero for what did not happen.
+type instanceRecord struct {
 	Instance string    `json:"instance"`
 	Node     string    `json:"node,omitempty"`
 	Offering string    `json:"offering"`
@@ -87,7 +87,7 @@ type life struct {
 }
 
 // job is the one it works for, or worked for last.
-func (l *life) job() string {
+func (l *instanceRecord) job() string {
 	if len(l.Work) == 0 {
 		return ""
 	}
@@ -97,14 +97,14 @@ func (l *life) job() string {
 // state counts a job's GPU pods at a moment: those that wait for a node, those that run, and those on nodes with a
 // notice, whether they run or not.
 type state struct {
-	At      time.Time `json:"at"`
-	Pending int       `json:"pending"`
-	Running int       `json:"running"`
-	Doomed  int       `json:"reclaiming,omitempty"`
+	At         time.Time `json:"at"`
+	Pending    int       `json:"pending"`
+	Running    int       `json:"running"`
+	Reclaiming int       `json:"reclaiming,omitempty"`
 }
 
-// course is how a job goes.
-type course struct {
+// jobRecord is what became of a job.
+type jobRecord struct {
 	job
 	// States are its changes.
 	States []state `json:"states"`
@@ -117,7 +117,7 @@ type course struct {
 	reduced bool
 }
 
-func (c *course) now() state {
+func (c *jobRecord) now() state {
 	if len(c.States) == 0 {
 		return state{}
 	}
@@ -127,13 +127,13 @@ func (c *course) now() state {
 // settle is for how long counts must not have changed to be announced, unless they are complete.
 const settle = 600 * time.Millisecond
 
-// chronicle turns snapshots into events. It looks at nothing but them, so that equal snapshots give equal chronicles.
-type chronicle struct {
+// timeline turns snapshots into events. It reads nothing but them, so that equal snapshots give equal timelines.
+type timeline struct {
 	events  []*event
-	courses []*course
-	// lives by instance, and in the order of their creation.
-	lives   map[string]*life
-	ordered []*life
+	courses []*jobRecord
+	// instances by ID, and in the order of their creation.
+	instances map[string]*instanceRecord
+	ordered   []*instanceRecord
 	// forced are the instances whose reclaim the demo asked for.
 	forced map[string]bool
 
@@ -143,24 +143,24 @@ type chronicle struct {
 	zones     map[string]string // by vSwitch
 }
 
-func newChronicle(jobs []job, zones map[string]string) *chronicle {
-	c := &chronicle{
-		lives: map[string]*life{}, forced: map[string]bool{}, podJobs: map[string]string{}, zones: zones,
+func newTimeline(jobs []job, zones map[string]string) *timeline {
+	c := &timeline{
+		instances: map[string]*instanceRecord{}, forced: map[string]bool{}, podJobs: map[string]string{}, zones: zones,
 	}
 	for _, j := range jobs {
-		c.courses = append(c.courses, &course{job: j})
+		c.courses = append(c.courses, &jobRecord{job: j})
 	}
 	return c
 }
 
 // advance takes the next snapshot and returns what happened since the one before.
-func (c *chronicle) advance(s snapshot) []*event {
+func (c *timeline) advance(s snapshot) []*event {
 	before := len(c.events)
 	for name, p := range s.pods {
 		c.podJobs[name] = p.job
 	}
 	c.meetInstances(s)
-	c.hearPurchases(s)
+	c.followPurchases(s)
 	c.followNodes(s)
 	c.followReclaims(s)
 	for _, job := range c.courses {
@@ -170,7 +170,7 @@ func (c *chronicle) advance(s snapshot) []*event {
 	return c.events[before:]
 }
 
-func (c *chronicle) add(e event) *event {
+func (c *timeline) add(e event) *event {
 	if len(e.Pods) == 1 {
 		e.Pod = e.Pods[0]
 	}
@@ -179,35 +179,35 @@ func (c *chronicle) add(e event) *event {
 }
 
 // about begins an event about an instance.
-func (l *life) about(s snapshot, k kind) event {
+func (l *instanceRecord) about(s snapshot, k kind) event {
 	return event{
 		Time: s.at, Kind: k, Job: l.job(), Node: l.Node, Instance: l.Instance, Offering: l.Offering,
 		Price: s.quotes[l.offering].Spot,
 	}
 }
 
-func (c *chronicle) meetInstances(s snapshot) {
-	var fresh []*life
+func (c *timeline) meetInstances(s snapshot) {
+	var fresh []*instanceRecord
 	for id, i := range s.instances {
-		if c.lives[id] == nil {
+		if c.instances[id] == nil {
 			o := offeringOf(i)
-			c.lives[id] = &life{Instance: id, Offering: o.String(), Created: i.Created, offering: o}
-			fresh = append(fresh, c.lives[id])
+			c.instances[id] = &instanceRecord{Instance: id, Offering: o.String(), Created: i.Created, offering: o}
+			fresh = append(fresh, c.instances[id])
 		}
 	}
-	slices.SortFunc(fresh, func(a, b *life) int {
+	slices.SortFunc(fresh, func(a, b *instanceRecord) int {
 		return strings.Compare(a.Offering+a.Instance, b.Offering+b.Instance)
 	})
 	c.ordered = append(c.ordered, fresh...)
 }
 
 // followNodes sees nodes come, work and idle.
-func (c *chronicle) followNodes(s snapshot) {
+func (c *timeline) followNodes(s snapshot) {
 	working := c.working(s)
 	for _, l := range c.ordered {
 		n, registered := s.nodes[l.Instance]
 		if !registered {
-			l.rest(s.at)
+			l.stopWork(s.at)
 			continue
 		}
 		l.Node, l.GPUs = n.name, max(l.GPUs, n.gpus)
@@ -216,8 +216,8 @@ func (c *chronicle) followNodes(s snapshot) {
 			l.readyEvent = c.add(l.about(s, nodeReady))
 		}
 		job := working[n.name]
-		if job != "" && job != l.current() {
-			l.rest(s.at)
+		if job != "" && job != l.currentJob() {
+			l.stopWork(s.at)
 			l.Work = append(l.Work, span{From: s.at, Job: job})
 			if len(l.Work) == 1 {
 				c.learnJob(l, job)
@@ -226,8 +226,8 @@ func (c *chronicle) followNodes(s snapshot) {
 				l.readyEvent.Job = job
 			}
 		}
-		if job == "" && l.current() != "" {
-			l.rest(s.at)
+		if job == "" && l.currentJob() != "" {
+			l.stopWork(s.at)
 			if l.Notice.IsZero() && l.Removed.IsZero() && s.instances[l.Instance].Deadline.IsZero() {
 				c.add(l.about(s, nodeIdle))
 			}
@@ -236,7 +236,7 @@ func (c *chronicle) followNodes(s snapshot) {
 }
 
 // working returns the job of each node that has pods of one.
-func (c *chronicle) working(s snapshot) map[string]string {
+func (c *timeline) working(s snapshot) map[string]string {
 	jobs := map[string]string{}
 	for _, p := range s.pods {
 		if p.node != "" && p.gpus > 0 && p.phase != corev1.PodSucceeded && p.phase != corev1.PodFailed {
@@ -246,23 +246,23 @@ func (c *chronicle) working(s snapshot) map[string]string {
 	return jobs
 }
 
-func (l *life) current() string {
+func (l *instanceRecord) currentJob() string {
 	if len(l.Work) == 0 || !l.Work[len(l.Work)-1].To.IsZero() {
 		return ""
 	}
 	return l.Work[len(l.Work)-1].Job
 }
 
-func (l *life) rest(at time.Time) {
-	if l.current() != "" {
+func (l *instanceRecord) stopWork(at time.Time) {
+	if l.currentJob() != "" {
 		l.Work[len(l.Work)-1].To = at
 	}
 }
 
 // followJob sees a job wait, run, shrink, be whole again and succeed.
-func (c *chronicle) followJob(s snapshot, job *course) {
+func (c *timeline) followJob(s snapshot, job *jobRecord) {
 	var pending, running []string
-	succeeded, doomed := 0, 0
+	succeeded, reclaiming := 0, 0
 	for name, p := range s.pods {
 		switch {
 		case p.job != job.Name:
@@ -271,8 +271,8 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 		case p.phase == corev1.PodSucceeded:
 			succeeded++
 		case p.gpus == 0 || p.phase == corev1.PodFailed:
-		case c.doomedNode(p.node):
-			doomed++
+		case c.isReclaimingNode(p.node):
+			reclaiming++
 		case p.leaving:
 		case p.phase == corev1.PodRunning:
 			running = append(running, name)
@@ -280,8 +280,8 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 			pending = append(pending, name)
 		}
 	}
-	if now := job.now(); now.Pending != len(pending) || now.Running != len(running) || now.Doomed != doomed {
-		job.States = append(job.States, state{At: s.at, Pending: len(pending), Running: len(running), Doomed: doomed})
+	if now := job.now(); now.Pending != len(pending) || now.Running != len(running) || now.Reclaiming != reclaiming {
+		job.States = append(job.States, state{At: s.at, Pending: len(pending), Running: len(running), Reclaiming: reclaiming})
 	}
 	if job.Done.IsZero() && succeeded >= job.Pods {
 		job.Done = s.at
@@ -292,7 +292,7 @@ func (c *chronicle) followJob(s snapshot, job *course) {
 	}
 }
 
-func (c *chronicle) announce(s snapshot, job *course, pending, running []string) {
+func (c *timeline) announce(s snapshot, job *jobRecord, pending, running []string) {
 	slices.Sort(pending)
 	slices.Sort(running)
 	settled := s.at.Sub(job.now().At) >= settle
@@ -316,13 +316,13 @@ func (c *chronicle) announce(s snapshot, job *course, pending, running []string)
 }
 
 // followRemovals sees instances given back and gone.
-func (c *chronicle) followRemovals(s snapshot) {
+func (c *timeline) followRemovals(s snapshot) {
 	for _, r := range s.requests {
 		if r.Action != "RemoveInstances" || r.Code != "" {
 			continue
 		}
 		for n := 1; r.Parameters[fmt.Sprintf("InstanceId.%d", n)] != ""; n++ {
-			l := c.lives[r.Parameters[fmt.Sprintf("InstanceId.%d", n)]]
+			l := c.instances[r.Parameters[fmt.Sprintf("InstanceId.%d", n)]]
 			if l != nil && l.Removed.IsZero() {
 				l.Removed = r.Time
 				e := l.about(s, scaleDown)
@@ -334,7 +334,7 @@ func (c *chronicle) followRemovals(s snapshot) {
 	for _, l := range c.ordered {
 		if _, exists := s.instances[l.Instance]; !exists && l.Released.IsZero() {
 			l.Released = s.at
-			l.rest(s.at)
+			l.stopWork(s.at)
 			e := l.about(s, released)
 			e.Deadline = l.Deadline
 			c.add(e)
@@ -343,7 +343,7 @@ func (c *chronicle) followRemovals(s snapshot) {
 }
 
 // count returns how many events of a kind there are for a job; "" is any event that has one.
-func (c *chronicle) count(k kind, job string) int {
+func (c *timeline) count(k kind, job string) int {
 	n := 0
 	for _, e := range c.events {
 		if e.Kind == k && e.Job != "" && (job == "" || e.Job == job) {

@@ -23,55 +23,55 @@ func after(seconds float64) time.Time {
 	return began.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// world is what the tests turn into snapshots.
-type world struct{ snapshot }
+// fixture is what the tests turn into snapshots.
+type fixture struct{ snapshot }
 
-func newTestWorld() *world {
-	return &world{snapshot{
+func newFixture() *fixture {
+	return &fixture{snapshot{
 		pods: map[string]pod{}, nodes: map[string]node{}, instances: map[string]alisim.InstanceView{},
 		quotes: map[offering]market.Quote{cheap: {Available: true, Spot: 3, OnDemand: 10}},
 	}}
 }
 
 // at returns a snapshot, with what is new since the last one.
-func (w *world) at(seconds float64) snapshot {
+func (w *fixture) at(seconds float64) snapshot {
 	s := w.snapshot
 	s.at = after(seconds)
-	w.requests, w.words = nil, nil
+	w.requests, w.clusterEvents = nil, nil
 	return s
 }
 
-func (w *world) pod(name string, p pod) {
+func (w *fixture) pod(name string, p pod) {
 	p.job, p.gpus = gangJob, 1
 	w.pods[name] = p
 }
 
-func (w *world) ask(action string, seconds float64, parameters map[string]string) {
+func (w *fixture) request(action string, seconds float64, parameters map[string]string) {
 	w.requests = append(w.requests, alisim.RequestView{
 		Time: after(seconds), Action: action, Parameters: parameters, RequestID: fmt.Sprint(action, seconds),
 	})
 }
 
-func (w *world) buy(seconds float64) {
-	w.ask("ScaleWithAdjustment", seconds, map[string]string{"InstanceType.1": a10, "VSwitchId.1": "vsw-l", "AdjustmentValue": "2"})
+func (w *fixture) buy(seconds float64) {
+	w.request("ScaleWithAdjustment", seconds, map[string]string{"InstanceType.1": a10, "VSwitchId.1": "vsw-l", "AdjustmentValue": "2"})
 }
 
-func (w *world) say(reason, object, text string) {
-	w.words = append(w.words, word{reason: reason, object: object, text: text})
+func (w *fixture) event(reason, object, text string) {
+	w.clusterEvents = append(w.clusterEvents, clusterEvent{reason: reason, object: object, text: text})
 }
 
-func (w *world) instance(id string, created float64) {
+func (w *fixture) instance(id string, created float64) {
 	w.instances[id] = alisim.InstanceView{ID: id, InstanceType: a10, Zone: zoneL, Created: after(created), Status: "Running"}
 }
 
-func (w *world) doom(id string, deadline float64) {
+func (w *fixture) notice(id string, deadline float64) {
 	i := w.instances[id]
 	i.Deadline = after(deadline)
 	w.instances[id] = i
 }
 
-func testChronicle() *chronicle {
-	return newChronicle([]job{{Name: gangJob, Pods: 2}}, map[string]string{"vsw-l": zoneL})
+func testTimeline() *timeline {
+	return newTimeline([]job{{Name: gangJob, Pods: 2}}, map[string]string{"vsw-l": zoneL})
 }
 
 // kinds are the events in short: kind, job and instance.
@@ -83,7 +83,7 @@ func kinds(events []*event) (list []string) {
 }
 
 func TestWholeStoryOfAJob(t *testing.T) {
-	w, c := newTestWorld(), testChronicle()
+	w, c := newFixture(), testTimeline()
 	triggered := "pod triggered scale-up: [{asg/" + a10 + "/" + zoneL + "/spot 0->2 (max: 30)}]"
 
 	w.pod("a", pod{phase: corev1.PodPending})
@@ -93,8 +93,8 @@ func TestWholeStoryOfAJob(t *testing.T) {
 
 	w.buy(1)
 	assert.Empty(t, c.advance(w.at(1)), "for whom it is will be told")
-	w.say("TriggeredScaleUp", "a", triggered)
-	w.say("TriggeredScaleUp", "b", triggered)
+	w.event("TriggeredScaleUp", "a", triggered)
+	w.event("TriggeredScaleUp", "b", triggered)
 	bought := c.advance(w.at(1.2))
 	assert.Equal(t, []string{"scale_up allreduce-8 "}, kinds(bought), "once for both pods")
 	assert.Equal(t, after(1), bought[0].Time)
@@ -113,16 +113,16 @@ func TestWholeStoryOfAJob(t *testing.T) {
 	assert.Equal(t, []string{"pods_running allreduce-8 "}, kinds(c.advance(w.at(6))))
 	assert.Equal(t, []string{"node_ready allreduce-8 i-1", "node_ready allreduce-8 i-2"}, kinds(ready), "now it is known for whom")
 
-	w.doom("i-1", 40)
-	doomed := c.advance(w.at(10))
-	assert.Equal(t, []string{"notice allreduce-8 i-1"}, kinds(doomed))
-	assert.Equal(t, after(40), doomed[0].Deadline)
+	w.notice("i-1", 40)
+	reclaiming := c.advance(w.at(10))
+	assert.Equal(t, []string{"notice allreduce-8 i-1"}, kinds(reclaiming))
+	assert.Equal(t, after(40), reclaiming[0].Deadline)
 	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: after(10.4), gpus: 1}
 	assert.Equal(t, []string{"tainted allreduce-8 i-1"}, kinds(c.advance(w.at(10.5))))
 	w.pod("a", pod{phase: corev1.PodRunning, node: "node-i-1", request: "r1"})
-	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", word: "r0"})
-	assert.Equal(t, []string{"warned allreduce-8 i-1"}, kinds(c.advance(w.at(10.6))), "the word is about an older checkpoint")
-	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", word: "r1"})
+	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", acknowledged: "r0"})
+	assert.Equal(t, []string{"warned allreduce-8 i-1"}, kinds(c.advance(w.at(10.6))), "the acknowledgement is of an older checkpoint")
+	w.pod("b", pod{phase: corev1.PodRunning, node: "node-i-2", request: "r1", acknowledged: "r1"})
 	assert.Equal(t, []string{"checkpointed allreduce-8 i-1"}, kinds(c.advance(w.at(10.8))), "any pod speaks for its job")
 	delete(w.pods, "a")
 	w.pod("c", pod{phase: corev1.PodPending})
@@ -138,7 +138,7 @@ func TestWholeStoryOfAJob(t *testing.T) {
 	w.pod("c", pod{phase: corev1.PodSucceeded, node: "node-i-3"})
 	assert.Equal(t, []string{"node_idle allreduce-8 i-2", "node_idle allreduce-8 i-3", "job_done allreduce-8 "}, kinds(c.advance(w.at(30))))
 
-	w.ask("RemoveInstances", 41, map[string]string{"InstanceId.1": "i-2", "InstanceId.2": "i-3"})
+	w.request("RemoveInstances", 41, map[string]string{"InstanceId.1": "i-2", "InstanceId.2": "i-3"})
 	delete(w.instances, "i-1")
 	assert.Equal(t, []string{"scale_down allreduce-8 i-2", "scale_down allreduce-8 i-3", "released allreduce-8 i-1"}, kinds(c.advance(w.at(41))))
 	clear(w.instances)
@@ -146,7 +146,7 @@ func TestWholeStoryOfAJob(t *testing.T) {
 }
 
 func TestPurchaseWithoutAWordIsToldAfterAWhileAndLearnsItsJobFromItsNodes(t *testing.T) {
-	w, c := newTestWorld(), testChronicle()
+	w, c := newFixture(), testTimeline()
 	w.buy(1)
 	assert.Empty(t, c.advance(w.at(1)))
 	told := c.advance(w.at(2))
@@ -158,34 +158,34 @@ func TestPurchaseWithoutAWordIsToldAfterAWhileAndLearnsItsJobFromItsNodes(t *tes
 	assert.Equal(t, []string{"scale_up allreduce-8 "}, kinds(told))
 }
 
-func TestPodThatComesBackOntoADoomedNodeHasNotMoved(t *testing.T) {
-	w, c := newTestWorld(), testChronicle()
+func TestPodThatComesBackOntoAReclaimingNodeHasNotMoved(t *testing.T) {
+	w, c := newFixture(), testTimeline()
 	for _, id := range []string{"i-1", "i-2"} {
 		w.instance(id, 0)
 		w.nodes[id] = node{name: "node-" + id, ready: true, gpus: 1}
 		w.pod("on-"+id, pod{phase: corev1.PodRunning, node: "node-" + id})
 	}
 	c.advance(w.at(1))
-	w.doom("i-1", 40)
+	w.notice("i-1", 40)
 	w.nodes["i-1"] = node{name: "node-i-1", ready: true, tainted: after(10.2), gpus: 1}
 	delete(w.pods, "on-i-1")
 	c.advance(w.at(2))
 	w.pod("again", pod{phase: corev1.PodRunning, node: "node-i-1"})
 	assert.Empty(t, c.advance(w.at(3)))
-	assert.Equal(t, state{At: after(3), Running: 1, Doomed: 1}, c.courses[0].now())
+	assert.Equal(t, state{At: after(3), Running: 1, Reclaiming: 1}, c.courses[0].now())
 }
 
 func TestPurchasesInAnEvent(t *testing.T) {
 	for name, test := range map[string]struct {
-		word word
-		want []offering
+		event clusterEvent
+		want  []offering
 	}{
-		"one group":       {word{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{asg/ecs.x/z-a/spot 0->3 (max: 20)}]"}, []offering{{"ecs.x", "z-a"}}},
-		"two groups":      {word{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{asg/x/a/spot 0->3 (max: 20)} {asg/x/b/spot 1->3 (max: 20)}]"}, []offering{{"x", "a"}, {"x", "b"}}},
-		"a foreign group": {word{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{other 0->3 (max: 20)}]"}, nil},
-		"another reason":  {word{reason: "Scheduled", text: "{asg/x/a/spot 0->3"}, nil},
+		"one group":       {clusterEvent{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{asg/ecs.x/z-a/spot 0->3 (max: 20)}]"}, []offering{{"ecs.x", "z-a"}}},
+		"two groups":      {clusterEvent{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{asg/x/a/spot 0->3 (max: 20)} {asg/x/b/spot 1->3 (max: 20)}]"}, []offering{{"x", "a"}, {"x", "b"}}},
+		"a foreign group": {clusterEvent{reason: "TriggeredScaleUp", text: "pod triggered scale-up: [{other 0->3 (max: 20)}]"}, nil},
+		"another reason":  {clusterEvent{reason: "Scheduled", text: "{asg/x/a/spot 0->3"}, nil},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, test.word.purchases()) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, test.event.purchases()) })
 	}
 }
 
@@ -200,11 +200,11 @@ func TestEventsAboutLikeNodesAreToldTogether(t *testing.T) {
 }
 
 func TestATaintIsTimedFromItsNoticeHoweverSeldomOneLooks(t *testing.T) {
-	w, c := newTestWorld(), testChronicle()
+	w, c := newFixture(), testTimeline()
 	w.instance("i-1", 0)
 	w.nodes["i-1"] = node{name: "node-i-1", ready: true, gpus: 1}
 	c.advance(w.at(9))
-	w.doom("i-1", 40) // since 10
+	w.notice("i-1", 40) // since 10
 	w.nodes["i-1"] = node{name: "node-i-1", ready: true, gpus: 1, tainted: after(10.2)}
 	told := c.advance(w.at(11))
 	assert.Equal(t, []string{"notice  i-1", "tainted  i-1", "drained  i-1"}, kinds(told), "all between two looks")

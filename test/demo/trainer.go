@@ -72,15 +72,15 @@ func (t *trainer) look(ctx context.Context) error {
 	return nil
 }
 
-// answer gives the word once the checkpoint would be saved.
+// answer acknowledges once the checkpoint would be saved.
 func (t *trainer) answer(ctx context.Context, pod *corev1.Pod, request string) error {
 	if t.asked[request].IsZero() {
 		t.asked[request] = time.Now()
 	}
-	if time.Since(t.asked[request]) < saving || pod.Annotations[wordAnnotation] == request {
+	if time.Since(t.asked[request]) < saving || pod.Annotations[acknowledgedAnnotation] == request {
 		return nil
 	}
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wordAnnotation, request)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, acknowledgedAnnotation, request)
 	_, err := t.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -25,9 +25,9 @@ const (
 	reclaimTaint  = "status-taint.cluster-autoscaler.kubernetes.io/spot-reclaim"
 	instanceLabel = "alibabacloud.com/ecs-instance-id"
 
-	requestAnnotation = "gpu-spot.autoscaling/checkpoint-request"
-	wordAnnotation    = "gpu-spot.autoscaling/checkpoint-acknowledged"
-	awaitAnnotation   = "gpu-spot.autoscaling/await-checkpoint"
+	requestAnnotation      = "gpu-spot.autoscaling/checkpoint-request"
+	acknowledgedAnnotation = "gpu-spot.autoscaling/checkpoint-acknowledged"
+	awaitAnnotation        = "gpu-spot.autoscaling/await-checkpoint"
 )
 
 // snapshot is what the API server and the cloud say at one moment.
@@ -40,8 +40,8 @@ type snapshot struct {
 	// instances that exist, by id.
 	instances map[string]alisim.InstanceView
 	// requests that bought or removed instances, and Events of the cluster, since the snapshot before.
-	requests []alisim.RequestView
-	words    []word
+	requests      []alisim.RequestView
+	clusterEvents []clusterEvent
 	// quotes by offering.
 	quotes map[offering]market.Quote
 }
@@ -54,8 +54,8 @@ type pod struct {
 	gpus  int
 	// leaving says that it is being deleted.
 	leaving bool
-	// request is the id of the checkpoint that it was asked for, word the id of the one that it says it has saved.
-	request, word string
+	// request is the id of the checkpoint that it was asked for, acknowledged the id of the one that it says it has saved.
+	request, acknowledged string
 }
 
 // node is one that an instance registered.
@@ -68,8 +68,8 @@ type node struct {
 	tainted time.Time
 }
 
-// word is an Event of the cluster.
-type word struct {
+// clusterEvent is an Event of the cluster.
+type clusterEvent struct {
 	at                        time.Time
 	reason, object, text, uid string
 }
@@ -91,8 +91,8 @@ type observer struct {
 	pods      corelisters.PodLister
 	nodes     corelisters.NodeLister
 
-	mu    sync.Mutex
-	words []word
+	mu            sync.Mutex
+	clusterEvents []clusterEvent
 	// tainted is when the reclaim taint of each Node came: a snapshot is too coarse to tell how soon after the notice.
 	tainted map[string]time.Time
 	// seen are the latest request and the Events, by what tells them apart.
@@ -108,8 +108,8 @@ func newObserver(ctx context.Context, client kubernetes.Interface, cloud *alisim
 		pods: factory.Core().V1().Pods().Lister(), nodes: factory.Core().V1().Nodes().Lister(),
 	}
 	if _, err := factory.Core().V1().Events().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { o.hear(object.(*corev1.Event)) },
-		UpdateFunc: func(_, object any) { o.hear(object.(*corev1.Event)) },
+		AddFunc:    func(object any) { o.recordEvent(object.(*corev1.Event)) },
+		UpdateFunc: func(_, object any) { o.recordEvent(object.(*corev1.Event)) },
 	}); err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func newObserver(ctx context.Context, client kubernetes.Interface, cloud *alisim
 	return o, nil
 }
 
-// hear takes an Event down. One that repeats comes again with a higher count.
-func (o *observer) hear(e *corev1.Event) {
+// recordEvent keeps an Event. One that repeats comes again with a higher count.
+func (o *observer) recordEvent(e *corev1.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := fmt.Sprintf("%s/%d", e.UID, e.Count)
@@ -141,7 +141,7 @@ func (o *observer) hear(e *corev1.Event) {
 	if at.IsZero() {
 		at = e.EventTime.Time
 	}
-	o.words = append(o.words, word{at: at, reason: e.Reason, object: e.InvolvedObject.Name, text: e.Message, uid: string(e.InvolvedObject.UID)})
+	o.clusterEvents = append(o.clusterEvents, clusterEvent{at: at, reason: e.Reason, object: e.InvolvedObject.Name, text: e.Message, uid: string(e.InvolvedObject.UID)})
 }
 
 // noteTaint takes down when the Node got its reclaim taint, and that it has none any more.
@@ -202,7 +202,7 @@ func (o *observer) look(now time.Time) (snapshot, error) {
 	s.requests = o.newRequests()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s.words, o.words = o.words, nil
+	s.clusterEvents, o.clusterEvents = o.clusterEvents, nil
 	return s, nil
 }
 
@@ -222,7 +222,7 @@ func (o *observer) newRequests() []alisim.RequestView {
 
 func viewPod(name string, p *corev1.Pod) pod {
 	v := pod{job: name, node: p.Spec.NodeName, phase: p.Status.Phase, leaving: p.DeletionTimestamp != nil,
-		request: p.Annotations[requestAnnotation], word: p.Annotations[wordAnnotation]}
+		request: p.Annotations[requestAnnotation], acknowledged: p.Annotations[acknowledgedAnnotation]}
 	for _, c := range p.Spec.Containers {
 		gpus := c.Resources.Limits[resourceGPU]
 		v.gpus += int(gpus.Value())
@@ -245,11 +245,11 @@ func viewNode(n *corev1.Node, tainted time.Time) node {
 var scaledUp = regexp.MustCompile(`\{([^\s{}]+) \d+->\d+`)
 
 // purchases reads the Event that core writes on each pod it bought for.
-func (w word) purchases() (bought []offering) {
-	if w.reason != "TriggeredScaleUp" {
+func (e clusterEvent) purchases() (bought []offering) {
+	if e.reason != "TriggeredScaleUp" {
 		return nil
 	}
-	for _, match := range scaledUp.FindAllStringSubmatch(w.text, -1) {
+	for _, match := range scaledUp.FindAllStringSubmatch(e.text, -1) {
 		if group := strings.Split(match[1], "/"); len(group) == 4 {
 			bought = append(bought, offering{group[1], group[2]})
 		}

@@ -18,13 +18,13 @@ const (
 	traceGrace = 70 * time.Second
 )
 
-// story is the demo under way.
-type story struct {
-	rig       *rig.Rig
-	observer  *observer
-	chronicle *chronicle
-	ledger    *ledger
-	terminal  *terminal
+// demo is one run of the demonstration.
+type demo struct {
+	rig      *rig.Rig
+	observer *observer
+	timeline *timeline
+	ledger   *ledger
+	terminal *terminal
 	// latest is the newest snapshot.
 	latest snapshot
 }
@@ -44,35 +44,35 @@ type failure struct{ what []string }
 
 func (f failure) Error() string { return "did not happen: " + strings.Join(f.what, "; ") }
 
-// tell submits the jobs and follows them until everything is given back.
-func (s *story) tell(ctx context.Context) error {
-	s.terminal.chapter("Three jobs want 17 GPUs, and there is not one")
+// follow submits the jobs and follows them until everything is given back.
+func (s *demo) follow(ctx context.Context) error {
+	s.terminal.heading("Three jobs want 17 GPUs, and there is not one")
 	for _, j := range jobs() {
 		if err := submit(ctx, s.rig.Cluster, j.Name); err != nil {
 			return err
 		}
-		s.terminal.say("submitted %s (%s)", j.Name, j.Title)
+		s.terminal.printf("submitted %s (%s)", j.Name, j.Title)
 	}
-	for _, chapter := range s.chapters() {
-		if chapter.title != "" {
-			s.terminal.chapter(chapter.title)
+	for _, phase := range s.phases() {
+		if phase.title != "" {
+			s.terminal.heading(phase.title)
 		}
-		for _, step := range chapter.steps {
+		for _, step := range phase.steps {
 			if err := s.await(ctx, step); err != nil {
 				return err
 			}
 		}
 	}
-	return check(s.chronicle)
+	return check(s.timeline)
 }
 
-type chapter struct {
+type phase struct {
 	title string
 	steps []step
 }
 
-func (s *story) chapters() []chapter {
-	c := s.chronicle
+func (s *demo) phases() []phase {
+	c := s.timeline
 	all := func(k kind) func() bool {
 		return func() bool {
 			for _, j := range jobs() {
@@ -83,7 +83,7 @@ func (s *story) chapters() []chapter {
 			return true
 		}
 	}
-	return []chapter{
+	return []phase{
 		{"", []step{
 			{what: "the pods of every job wait", within: 20 * time.Second, holds: all(podsPending)},
 			{what: "the autoscaler buys for every job", within: 60 * time.Second, holds: all(scaleUp)},
@@ -108,7 +108,7 @@ func (s *story) chapters() []chapter {
 }
 
 // await looks at the world until the step holds.
-func (s *story) await(ctx context.Context, step step) error {
+func (s *demo) await(ctx context.Context, step step) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	deadline := time.Now().Add(step.within)
@@ -136,14 +136,14 @@ func (s *story) await(ctx context.Context, step step) error {
 	}
 }
 
-// look brings chronicle, ledger and terminal up to now.
-func (s *story) look() error {
+// look brings timeline, ledger and terminal up to now.
+func (s *demo) look() error {
 	seen, err := s.observer.look(time.Now())
 	if err != nil {
 		return err
 	}
 	s.latest = seen
-	s.terminal.tell(s.chronicle.advance(seen))
+	s.terminal.print(s.timeline.advance(seen))
 	if s.ledger.take(seen) {
 		s.terminal.figures(s.ledger.last())
 	}
@@ -151,8 +151,8 @@ func (s *story) look() error {
 }
 
 // allRan says whether each job has run in full, or is over.
-func (s *story) allRan() bool {
-	for _, course := range s.chronicle.courses {
+func (s *demo) allRan() bool {
+	for _, course := range s.timeline.courses {
 		if course.announcedRunning < course.Pods && course.Done.IsZero() && course.Lost.IsZero() {
 			return false
 		}
@@ -160,8 +160,8 @@ func (s *story) allRan() bool {
 	return true
 }
 
-func (s *story) recovered() bool {
-	for _, course := range s.chronicle.courses {
+func (s *demo) recovered() bool {
+	for _, course := range s.timeline.courses {
 		if course.reduced && course.Done.IsZero() {
 			return false
 		}
@@ -170,24 +170,24 @@ func (s *story) recovered() bool {
 }
 
 // forceReclaim gives notice to an instance that works for the elastic job: the trace took none in time.
-func (s *story) forceReclaim() error {
-	for _, l := range s.chronicle.ordered {
-		if l.current() == elasticJob && l.Notice.IsZero() && s.onlySpot(l) {
-			s.terminal.say("the trace took nothing of the jobs' within %v of their start, so the demo does", traceGrace)
-			s.chronicle.forced[l.Instance] = true
+func (s *demo) forceReclaim() error {
+	for _, l := range s.timeline.ordered {
+		if l.currentJob() == elasticJob && l.Notice.IsZero() && s.onlySpot(l) {
+			s.terminal.printf("the trace took nothing of the jobs' within %v of their start, so the demo does", traceGrace)
+			s.timeline.forced[l.Instance] = true
 			return s.rig.Cloud.Reclaim(l.Instance)
 		}
 	}
 	return failure{[]string{"no instance works for " + elasticJob + " that could be reclaimed"}}
 }
 
-func (s *story) onlySpot(l *life) bool {
+func (s *demo) onlySpot(l *instanceRecord) bool {
 	i, exists := s.latest.instances[l.Instance]
 	return exists && i.SpotStrategy != "NoSpot"
 }
 
 // check names the kinds of events that are missing, and what came too late.
-func check(c *chronicle) error {
+func check(c *timeline) error {
 	var missing []string
 	for _, j := range jobs() {
 		for _, k := range []kind{podsPending, scaleUp, nodeReady, podsRunning} {
