@@ -1,5 +1,5 @@
 // Command demo is the first five minutes with the autoscaler, on this machine: a real control plane, a simulated cloud
-// whose prices and reclaims follow a recording, and the real binary between them. It submits three GPU jobs, tells what
+// whose prices and reclaims follow a recording, and the real binary between them. It submits three GPU jobs, reports what
 // happens to them, and leaves report.json and report.html in out/demo.
 //
 //	make demo
@@ -41,13 +41,20 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := cluster.Build(ctx, cluster.Version(), os.Stdout); err != nil { // its minutes are not the demonstration's
+		exitOn(stop, err)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("the demo took more than %v", longest))
 	defer cancel()
 	if err := run(ctx, *out, *binary); err != nil {
-		fmt.Fprintln(os.Stderr, "\ndemo:", err)
-		stop()
-		os.Exit(1)
+		exitOn(stop, err)
 	}
+}
+
+func exitOn(stop func(), err error) {
+	fmt.Fprintln(os.Stderr, "\ndemo:", err)
+	stop()
+	os.Exit(1)
 }
 
 // run tells the whole story, and writes the report whether it ends well or not.
