@@ -48,20 +48,19 @@ func spotPool() alisim.Pool {
 }
 
 func testWorld() alisim.World {
-	return alisim.World{
-		Region: region, Speed: 60, Temper: temper.Lenient(),
-		ActivityDelay: metav1.Duration{Duration: activityDelay}, HealthCheckDelay: metav1.Duration{Duration: healthCheckDelay},
-		VSwitches: []alisim.VSwitch{{ID: vswA, Zone: zoneA}, {ID: vswB, Zone: zoneB}, {ID: vswC, Zone: zoneC}},
-		Types: []alisim.Type{
-			{ID: small, VCPU: 8, MemoryGiB: 32, GPUs: 1, GPUModel: "T4", GPUMemGiB: 16, OnDemand: 12, Spot: 4},
-			{ID: medium, VCPU: 16, MemoryGiB: 64, GPUs: 1, GPUModel: "A10", GPUMemGiB: 24, OnDemand: 16, Spot: 4.8},
-			{ID: large, VCPU: 64, MemoryGiB: 512, GPUs: 8, GPUModel: "V100", GPUMemGiB: 32, OnDemand: 100, Spot: 30},
-		},
-		Pools: []alisim.Pool{
-			spotPool(),
-			{ID: onDemandGroup, MaxSize: 20, InstanceTypes: []string{large}, VSwitches: []string{vswA}},
-		},
+	w := alisim.NewWorld(region, zoneA, zoneB, zoneC)
+	w.Speed, w.Temper = 60, temper.Lenient()
+	w.ActivityDelay, w.HealthCheckDelay = metav1.Duration{Duration: activityDelay}, metav1.Duration{Duration: healthCheckDelay}
+	w.Types = []alisim.Type{
+		{ID: small, VCPU: 8, MemoryGiB: 32, GPUs: 1, GPUModel: "T4", GPUMemGiB: 16, OnDemand: 12, Spot: 4},
+		{ID: medium, VCPU: 16, MemoryGiB: 64, GPUs: 1, GPUModel: "A10", GPUMemGiB: 24, OnDemand: 16, Spot: 4.8},
+		{ID: large, VCPU: 64, MemoryGiB: 512, GPUs: 8, GPUModel: "V100", GPUMemGiB: 32, OnDemand: 100, Spot: 30},
 	}
+	w.Pools = []alisim.Pool{
+		spotPool(),
+		{ID: onDemandGroup, MaxSize: 20, InstanceTypes: []string{large}, VSwitches: []string{vswA}},
+	}
+	return w
 }
 
 // sim is a running world whose time only passes when the test says so, and a real SDK client for each service.

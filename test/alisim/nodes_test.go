@@ -104,11 +104,11 @@ func TestBootedInstancesBecomeNodesAndReleasedOnesGo(t *testing.T) {
 	}, m.Taints)
 	assert.Equal(t, map[string]string{"aliyun.com/gpu-mem": "16"}, m.Resources)
 
-	doomed := ids(s.members(spotGroup))[0]
-	require.NoError(t, s.Reclaim(doomed))
+	reclaiming := ids(s.members(spotGroup))[0]
+	require.NoError(t, s.Reclaim(reclaiming))
 	s.pass(noticeDelay)
 	require.Len(t, c.machines(), 1)
-	assert.NotEqual(t, doomed, c.machines()[0].InstanceID)
+	assert.NotEqual(t, reclaiming, c.machines()[0].InstanceID)
 }
 
 func TestAnInstanceReleasedBeforeItBootedIsNeverANode(t *testing.T) {

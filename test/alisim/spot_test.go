@@ -87,17 +87,17 @@ func TestTheScriptOfAMarketReclaims(t *testing.T) {
 func TestANoticeIsSeenEverywhereAndThenTheInstanceIsGone(t *testing.T) {
 	s := start(t)
 	s.buy(spotGroup, 2)
-	doomed := ids(s.members(spotGroup))[0]
-	assert.Equal(t, 404, s.metadata(doomed, "instance/spot/termination-time").status)
-	require.NoError(t, s.Reclaim(doomed))
+	reclaiming := ids(s.members(spotGroup))[0]
+	assert.Equal(t, 404, s.metadata(reclaiming, "instance/spot/termination-time").status)
+	require.NoError(t, s.Reclaim(reclaiming))
 
 	list := s.machines(recycling)
 	require.Len(t, list, 1)
-	assert.Equal(t, doomed, list[0].InstanceId)
+	assert.Equal(t, reclaiming, list[0].InstanceId)
 	require.Len(t, list[0].OperationLocks.LockReason, 1)
 	assert.Equal(t, "Recycling", list[0].OperationLocks.LockReason[0].LockReason)
 	deadline := s.clock.Now().Add(noticeDelay).UTC().Format("2006-01-02T15:04:05Z")
-	assert.Equal(t, deadline, s.metadata(doomed, "instance/spot/termination-time").body)
+	assert.Equal(t, deadline, s.metadata(reclaiming, "instance/spot/termination-time").body)
 	assert.Len(t, s.members(spotGroup), 2, "the scaling group does not care yet")
 
 	s.pass(noticeDelay - time.Second)
@@ -105,11 +105,11 @@ func TestANoticeIsSeenEverywhereAndThenTheInstanceIsGone(t *testing.T) {
 	s.pass(time.Second)
 	assert.Len(t, s.machines(nil), 1)
 	assert.Empty(t, s.machines(recycling))
-	assert.Equal(t, 404, s.metadata(doomed, "instance-id").status)
+	assert.Equal(t, 404, s.metadata(reclaiming, "instance-id").status)
 	require.Len(t, s.members(spotGroup), 2, "the scaling group has not noticed")
 	assert.Equal(t, "Unhealthy", s.members(spotGroup)[0].HealthStatus)
 	s.pass(healthCheckDelay)
-	assert.NotContains(t, ids(s.members(spotGroup)), doomed)
+	assert.NotContains(t, ids(s.members(spotGroup)), reclaiming)
 	assert.Len(t, s.Instances(), 1)
 }
 
@@ -180,19 +180,19 @@ func TestANoticeCanBeWithdrawn(t *testing.T) {
 func TestSpotInstanceRemedyReplacesAtTheNotice(t *testing.T) {
 	s := start(t, func(w *alisim.World) { w.Pools[0].SpotInstanceRemedy, w.Pools[0].MaxSize = true, 1 })
 	s.buy(spotGroup, 1)
-	doomed := ids(s.members(spotGroup))[0]
-	require.NoError(t, s.Reclaim(doomed))
+	reclaiming := ids(s.members(spotGroup))[0]
+	require.NoError(t, s.Reclaim(reclaiming))
 	s.pass(activityDelay / 2)
 	assert.Len(t, s.members(spotGroup), 2, "both are there for a moment, above the maximum")
 	s.settle()
 	require.Len(t, s.members(spotGroup), 1)
-	assert.NotEqual(t, doomed, ids(s.members(spotGroup))[0])
-	assert.Len(t, s.machines(recycling), 1, "the doomed one still runs out its notice")
+	assert.NotEqual(t, reclaiming, ids(s.members(spotGroup))[0])
+	assert.Len(t, s.machines(recycling), 1, "the reclaiming one still runs out its notice")
 	s.pass(noticeDelay)
 	assert.Len(t, s.machines(nil), 1)
 }
 
-func TestDoomedInstancesOccupyTheStock(t *testing.T) {
+func TestReclaimingInstancesOccupyTheStock(t *testing.T) {
 	s := start(t, func(w *alisim.World) {
 		w.Pools[0].InstanceTypes, w.Pools[0].VSwitches = []string{small}, []string{vswA}
 	})

@@ -5,10 +5,13 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/ram"
 	"gpu-spot-autoscaler/test/alisim/temper"
 )
@@ -86,6 +89,34 @@ type World struct {
 type AccessKey struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
+}
+
+// NewWorld returns a world of one region with a vSwitch in each of the zones, and nothing for sale but at the published
+// prices. The vSwitch of zone "cn-beijing-f" in region "cn-beijing" is "vsw-f", as is that of "ap-southeast-1f" in
+// "ap-southeast-1".
+func NewWorld(region string, zones ...string) World {
+	w := World{Region: region}
+	for _, zone := range zones {
+		suffix := strings.TrimPrefix(strings.TrimPrefix(zone, region), "-")
+		w.VSwitches = append(w.VSwitches, VSwitch{ID: "vsw-" + suffix, Zone: zone})
+	}
+	return w
+}
+
+// VSwitchIDs returns the IDs of the vSwitches, in their order.
+func (w *World) VSwitchIDs() []string {
+	var ids []string
+	for _, v := range w.VSwitches {
+		ids = append(ids, v.ID)
+	}
+	return ids
+}
+
+// Sell offers an instance type in a zone from the beginning, in any number, at these prices in CNY per hour.
+func (w *World) Sell(instanceType, zone string, spot, onDemand float64) {
+	w.Market.Script = append(w.Market.Script, Change{
+		InstanceType: instanceType, Zone: zone, Stock: ptr.To(market.Unlimited), Spot: &spot, OnDemand: &onDemand,
+	})
 }
 
 // LoadWorld reads a world file.

@@ -31,8 +31,8 @@ func slowDown(r *rig.Rig) error {
 	return r.Cloud.Fault(alisim.Fault{Kind: alisim.FaultLatency, Latency: callLatency})
 }
 
-// stopBystanders ends, for good, what neither the scheduler nor the autoscaler needs once Nodes are up.
-func stopBystanders(ctx context.Context, r *rig.Rig) error {
+// stopControllers ends, for good, what neither the scheduler nor the autoscaler needs once Nodes are up.
+func stopControllers(ctx context.Context, r *rig.Rig) error {
 	for _, component := range []string{cluster.ControllerManager, cluster.Kwok} {
 		if err := r.Cluster.Kill(ctx, component); err != nil {
 			return err

@@ -118,7 +118,7 @@ func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 		return err
 	}
 	s.logf("loop: %d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
-	if err := stopBystanders(ctx, bench); err != nil {
+	if err := stopControllers(ctx, bench); err != nil {
 		return err
 	}
 	if err := bench.Cluster.Kill(ctx, cluster.Scheduler); err != nil {

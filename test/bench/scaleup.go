@@ -86,7 +86,7 @@ func measureScaleup(ctx context.Context, s *session) (r report.Report, err error
 		return r, err
 	}
 	defer bench.Stop()
-	if err := stopBystanders(ctx, bench); err != nil {
+	if err := stopControllers(ctx, bench); err != nil {
 		return r, err
 	}
 	jobs, err := createJobs(ctx, bench, slices.Max(counts)/podsPerJob+1)

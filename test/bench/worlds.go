@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/utils/ptr"
-
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/temper"
@@ -30,28 +28,26 @@ func newWorld(pools, typesPerPool, zoneCount, maxSize int) alisim.World {
 
 // newWorldOf is newWorld with the given types for sale.
 func newWorldOf(sold []market.Type, pools, typesPerPool, zoneCount, maxSize int) alisim.World {
-	w := alisim.World{Region: region}
-	var zones, vswitches []string
+	var zones []string
 	for i := range zoneCount {
-		zone := fmt.Sprintf("%s%c", region, 'a'+i)
-		zones, vswitches = append(zones, zone), append(vswitches, "vsw-"+zone)
-		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: "vsw-" + zone, Zone: zone, AvailableIPs: addresses})
+		zones = append(zones, fmt.Sprintf("%s%c", region, 'a'+i))
+	}
+	w := alisim.NewWorld(region, zones...)
+	for i := range w.VSwitches {
+		w.VSwitches[i].AvailableIPs = addresses
 	}
 	for i := range pools {
 		var types []string
 		for j := range typesPerPool {
 			types = append(types, sold[(i*typesPerPool+j)%len(sold)].ID)
 		}
-		pool := rig.SpotPool(fmt.Sprintf("asg-bench-%03d", i), maxSize, types, vswitches)
+		pool := rig.SpotPool(fmt.Sprintf("asg-bench-%03d", i), maxSize, types, w.VSwitchIDs())
 		pool.MultiAZPolicy = "BALANCE"
 		w.Pools = append(w.Pools, pool)
 	}
 	for _, t := range sold {
 		for i, zone := range zones {
-			w.Market.Script = append(w.Market.Script, alisim.Change{
-				InstanceType: t.ID, Zone: zone, Stock: ptr.To(market.Unlimited),
-				Spot: ptr.To(t.SpotMin * (1 + zoneSurcharge*float64(i))), OnDemand: ptr.To(max(t.OnDemand, t.SpotMax)),
-			})
+			w.Sell(t.ID, zone, t.SpotMin*(1+zoneSurcharge*float64(i)), max(t.OnDemand, t.SpotMax))
 		}
 	}
 	return w

@@ -15,11 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/cloud"
-	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/drill"
 	"gpu-spot-autoscaler/test/rig"
@@ -123,25 +121,17 @@ func (e *experiment) background(run func() error) {
 
 // newWorld sells three types of eight GPUs in two zones.
 func newWorld() alisim.World {
-	w := alisim.World{
-		Region: region, Speed: speed, NoticePeriod: metav1.Duration{Duration: noticePeriod},
-		TokenLife: metav1.Duration{Duration: cloud.Real.TokenLife}, // the autoscaler sends again by the clock
-	}
-	var vswitches []string
-	for _, zone := range []string{region + "a", region + "b"} {
-		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: "vsw-" + zone, Zone: zone})
-		vswitches = append(vswitches, "vsw-"+zone)
-	}
+	w := alisim.NewWorld(region, region+"a", region+"b")
+	w.Speed, w.NoticePeriod = speed, metav1.Duration{Duration: noticePeriod}
+	w.TokenLife = metav1.Duration{Duration: cloud.Real.TokenLife} // the autoscaler sends again by the clock
 	types := []string{"ecs.gn7i-8x.16xlarge", "ecs.ebmgn7ix.32xlarge", "ecs.gn6e-c12g1.24xlarge"}
 	for i, t := range types {
 		for j, v := range w.VSwitches {
 			price := 40 + 10*float64(i) + float64(j)
-			w.Market.Script = append(w.Market.Script, alisim.Change{
-				InstanceType: t, Zone: v.Zone, Stock: ptr.To(market.Unlimited), Spot: &price, OnDemand: ptr.To(5 * price),
-			})
+			w.Sell(t, v.Zone, price, 5*price)
 		}
 	}
-	pool := rig.SpotPool("asg-chaos", 4*nodeCount, types, vswitches)
+	pool := rig.SpotPool("asg-chaos", 4*nodeCount, types, w.VSwitchIDs())
 	pool.MultiAZPolicy, pool.Instances = "BALANCE", nodeCount
 	w.Pools = append(w.Pools, pool)
 	return w

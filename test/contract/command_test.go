@@ -68,7 +68,7 @@ func (s *standIn) report() (r report) {
 }
 
 func TestAnAccountThatAnswersAlike(t *testing.T) {
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", s.AccessKey().ID)
 	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET", s.AccessKey().Secret)
 	told, code := command(t, "", append(s.flags, "-only", "page-sizes,tag-filter,provider-id,targeting")...)
@@ -83,7 +83,7 @@ func TestAnAccountThatAnswersAlike(t *testing.T) {
 
 func TestAnAccountThatAnswersOtherwise(t *testing.T) {
 	t.Parallel()
-	w := world()
+	w := newWorld()
 	w.Temper.Targeting, w.Temper.LockReason = temper.TargetingIgnored, ""
 	s := newStandIn(t, w)
 	require.NoError(t, s.furnish(t.Context()))
@@ -102,7 +102,7 @@ func TestAnAccountThatAnswersOtherwise(t *testing.T) {
 
 func TestAGroupThatWasNotMadeForItIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	require.NoError(t, s.SetGroupTags(simGroup, nil))
 	told, code := s.ask("yes")
 	assert.Equal(t, exitFailed, code)
@@ -114,7 +114,7 @@ func TestAGroupThatWasNotMadeForItIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 
 func TestNothingIsBoughtWhereItMayNotBeRemoved(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	require.NoError(t, s.Fault(alisim.Fault{Action: "RemoveInstances", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403}))
 	told, code := s.ask("yes", "-only", "targeting")
 	assert.Equal(t, exitFailed, code)
@@ -125,7 +125,7 @@ func TestNothingIsBoughtWhereItMayNotBeRemoved(t *testing.T) {
 
 func TestAQuestionThatFailsIsNoAnswer(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	require.NoError(t, s.Fault(alisim.Fault{Action: "DescribeSpotAdvice", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403}))
 	told, code := s.ask("", "-only", "spot-advice,stock")
 	assert.Equal(t, exitFailed, code)
@@ -162,14 +162,14 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 
 func TestAGroupThatDoesNotExist(t *testing.T) {
 	t.Parallel()
-	told, code := newStandIn(t, world()).ask("", "-group", "asg-nowhere")
+	told, code := newStandIn(t, newWorld()).ask("", "-group", "asg-nowhere")
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, told, `there is no scaling group "asg-nowhere"`)
 }
 
 func TestNoSecretIsPrinted(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	told, code := commandWith(t, credentials.NewStaticAKCredentialsProvider(s.AccessKey().ID, "a-very-secret-word"), nil, "", s.flags...)
 	assert.Equal(t, exitFailed, code)
 	assert.Contains(t, told, "SignatureDoesNotMatch")
@@ -179,7 +179,7 @@ func TestNoSecretIsPrinted(t *testing.T) {
 
 func TestAnInterruptEndsIt(t *testing.T) {
 	t.Parallel()
-	s := newStandIn(t, world())
+	s := newStandIn(t, newWorld())
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	o, err := parse(s.flags, "", os.Stderr)

@@ -64,7 +64,7 @@ func desiredQuestions() []question {
 	}}
 }
 
-func (e *errand) desiredCapacity(ctx context.Context) (string, error) {
+func (e *trial) desiredCapacity(ctx context.Context) (string, error) {
 	g, err := e.describeGroup(ctx, e.group)
 	return g.text("DesiredCapacity"), err
 }
@@ -76,7 +76,7 @@ func orAbsent(text string) string {
 	return text
 }
 
-func tryDesiredWithoutSync(ctx context.Context, e *errand) (facts, error) {
+func tryDesiredWithoutSync(ctx context.Context, e *trial) (facts, error) {
 	id, reply, err := e.buy(ctx, 1, parameters{"ActivityMetadata": `{"a":"note"}`})
 	word, err := verdict(err)
 	found := facts{"request": word}
@@ -111,7 +111,7 @@ func tryDesiredWithoutSync(ctx context.Context, e *errand) (facts, error) {
 	return found, err
 }
 
-func tryDesiredWithSync(ctx context.Context, e *errand) (facts, error) {
+func tryDesiredWithSync(ctx context.Context, e *trial) (facts, error) {
 	const note = `{"a":"note"}`
 	id, reply, err := e.buy(ctx, 1, parameters{"SyncActivity": "true", "ActivityMetadata": note})
 	word, err := verdict(err)
@@ -137,7 +137,7 @@ func tryDesiredWithSync(ctx context.Context, e *errand) (facts, error) {
 	return found, nil
 }
 
-func tryDesiredTwice(ctx context.Context, e *errand) (facts, error) {
+func tryDesiredTwice(ctx context.Context, e *trial) (facts, error) {
 	found := facts{}
 	for _, how := range []string{"without", "with"} {
 		var p parameters
@@ -161,12 +161,12 @@ func tryDesiredTwice(ctx context.Context, e *errand) (facts, error) {
 	return found, nil
 }
 
-func tryDesiredRemovalOfPending(ctx context.Context, e *errand) (facts, error) {
+func tryDesiredRemovalOfPending(ctx context.Context, e *trial) (facts, error) {
 	found := facts{}
 	return found, e.untilPending(ctx, parameters{"SyncActivity": "true"}, found)
 }
 
-func tryDesiredRemoval(ctx context.Context, e *errand) (facts, error) {
+func tryDesiredRemoval(ctx context.Context, e *trial) (facts, error) {
 	id, _, err := e.buy(ctx, 1, parameters{"SyncActivity": "true"})
 	if err != nil {
 		return nil, err

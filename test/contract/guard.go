@@ -141,7 +141,7 @@ func (a *account) cheapest(ctx context.Context, group string) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	offers, err := a.offersOf(ctx, configurations[0], vswitches)
+	offers, err := listOffers(ctx, a, configurations[0], vswitches)
 	if err != nil {
 		return offer{}, err
 	}
@@ -156,8 +156,8 @@ func (a *account) cheapest(ctx context.Context, group string) (offer, error) {
 	return best, nil
 }
 
-// offersOf lists what is in stock of a configuration.
-func (a *account) offersOf(ctx context.Context, c alicloud.ScalingConfiguration, vswitches []alicloud.VSwitch) ([]offer, error) {
+// listOffers lists what is in stock of a configuration.
+func listOffers(ctx context.Context, a *account, c alicloud.ScalingConfiguration, vswitches []alicloud.VSwitch) ([]offer, error) {
 	var offers []offer
 	for _, t := range c.InstanceTypes {
 		for _, v := range vswitches {
@@ -171,11 +171,11 @@ func (a *account) offersOf(ctx context.Context, c alicloud.ScalingConfiguration,
 			o := offer{instanceType: t, zone: v.ZoneID, vswitch: v.ID}
 			if c.SpotStrategy == alicloud.SpotAsPriceGo {
 				o.strategy = c.SpotStrategy
-				if o.spot, o.currency, err = a.hourly(ctx, o, o.strategy); err != nil {
+				if o.spot, o.currency, err = hourlyPrice(ctx, a, o, o.strategy); err != nil {
 					return nil, err
 				}
 			}
-			if o.onDemand, o.currency, err = a.hourly(ctx, o, alicloud.NoSpot); err != nil {
+			if o.onDemand, o.currency, err = hourlyPrice(ctx, a, o, alicloud.NoSpot); err != nil {
 				return nil, err
 			}
 			offers = append(offers, o)
@@ -184,11 +184,11 @@ func (a *account) offersOf(ctx context.Context, c alicloud.ScalingConfiguration,
 	return offers, nil
 }
 
-// hourly asks DescribePrice what an instance-hour costs.
-func (a *account) hourly(ctx context.Context, o offer, strategy string) (price float64, currency string, err error) {
+// hourlyPrice asks DescribePrice what an instance-hour costs.
+func hourlyPrice(ctx context.Context, a *account, o offer, strategy string) (price float64, currency string, err error) {
 	var body object
 	for _, disk := range []string{"cloud_essd", ""} {
-		body, err = a.price(ctx, o.instanceType, o.zone, strategy, disk)
+		body, err = describePrice(ctx, a, o.instanceType, o.zone, strategy, disk)
 		if _, refused := refusal(err); !refused {
 			break
 		}

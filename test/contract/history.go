@@ -48,8 +48,8 @@ func historyQuestions() []question {
 	}}
 }
 
-// activities returns the last fifty of the group, in the order of the reply.
-func (a *account) activities(ctx context.Context, status string) ([]object, error) {
+// listActivities returns the last fifty of the group, in the order of the reply.
+func listActivities(ctx context.Context, a *account, status string) ([]object, error) {
 	p := parameters{"ScalingGroupId": a.group, "PageSize": "50"}
 	if status != "" {
 		p = p.with("StatusCode", status)
@@ -59,7 +59,7 @@ func (a *account) activities(ctx context.Context, status string) ([]object, erro
 }
 
 func askActivityOrder(ctx context.Context, a *account) (facts, error) {
-	list, err := a.activities(ctx, "")
+	list, err := listActivities(ctx, a, "")
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func askActivityOrder(ctx context.Context, a *account) (facts, error) {
 }
 
 func askActivityFilter(ctx context.Context, a *account) (facts, error) {
-	all, err := a.activities(ctx, "")
+	all, err := listActivities(ctx, a, "")
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func askActivityFilter(ctx context.Context, a *account) (facts, error) {
 	}
 	found := facts{}
 	for _, status := range []string{alicloud.ActivitySuccessful, alicloud.ActivityInProgress} {
-		some, err := a.activities(ctx, status)
+		some, err := listActivities(ctx, a, status)
 		word, err := verdict(err)
 		if err != nil {
 			return found, err
@@ -112,7 +112,7 @@ func askActivityFilter(ctx context.Context, a *account) (facts, error) {
 }
 
 func askActivityFields(ctx context.Context, a *account) (facts, error) {
-	list, err := a.activities(ctx, "")
+	list, err := listActivities(ctx, a, "")
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func askFailureCodes(ctx context.Context, a *account) (facts, error) {
 	found := facts{"ErrorCode": "never", "ErrorMessages": "never"}
 	failed := 0
 	for _, status := range []string{alicloud.ActivityFailed, alicloud.ActivityWarning} {
-		list, err := a.activities(ctx, status)
+		list, err := listActivities(ctx, a, status)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func askFailureCodes(ctx context.Context, a *account) (facts, error) {
 				continue // of a removal
 			}
 			failed++
-			a.noteFailure(ctx, activity, found)
+			noteFailure(ctx, a, activity, found)
 		}
 	}
 	if failed == 0 {
@@ -154,7 +154,7 @@ func askFailureCodes(ctx context.Context, a *account) (facts, error) {
 }
 
 // noteFailure notes where an activity has its code.
-func (a *account) noteFailure(ctx context.Context, activity object, found facts) {
+func noteFailure(ctx context.Context, a *account, activity object, found facts) {
 	told := false
 	if activity.text("ErrorCode") != "" {
 		found["ErrorCode"], told = "seen", true

@@ -64,10 +64,10 @@ func main() {
 	os.Exit(code)
 }
 
-func parse(args []string, spend string, told io.Writer) (options, error) {
+func parse(args []string, spend string, output io.Writer) (options, error) {
 	o := options{spend: spend == "yes"}
 	set := flag.NewFlagSet("contract", flag.ContinueOnError)
-	set.SetOutput(told)
+	set.SetOutput(output)
 	set.StringVar(&o.region, "region", "", "region of the account, such as cn-hangzhou")
 	set.StringVar(&o.group, "group", "", "id of the scaling group that the questions are about; they buy in it with CONTRACT_SPEND=yes")
 	set.StringVar(&o.desired, "desired-group", "", "id of a second scaling group, with a desired capacity, for the questions about such; may be left out")
@@ -83,7 +83,7 @@ func parse(args []string, spend string, told io.Writer) (options, error) {
 	}
 	if set.NArg() > 0 {
 		err := fmt.Errorf("unknown argument %q", set.Arg(0))
-		fmt.Fprintln(told, "contract:", err)
+		fmt.Fprintln(output, "contract:", err)
 		return o, err
 	}
 	return o, nil

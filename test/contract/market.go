@@ -60,7 +60,7 @@ func marketQuestions() []question {
 	}}
 }
 
-func (a *account) priceHistory(ctx context.Context, instanceType string, back time.Duration) (object, error) {
+func listPrices(ctx context.Context, a *account, instanceType string, back time.Duration) (object, error) {
 	return a.ecs(ctx, "DescribeSpotPriceHistory", parameters{
 		"InstanceType": instanceType, "NetworkType": "vpc",
 		"StartTime": a.clock.Now().Add(-back).UTC().Format("2006-01-02T15:04:05Z"),
@@ -75,14 +75,14 @@ func askSpotPriceHistory(ctx context.Context, a *account) (facts, error) {
 	found := facts{}
 	const day = 24 * time.Hour
 	for name, back := range map[string]time.Duration{"30 days back": 30*day - 5*time.Minute, "31 days back": 31 * day} {
-		_, err := a.priceHistory(ctx, types[0], back)
+		_, err := listPrices(ctx, a, types[0], back)
 		word, err := acceptedOrRefused(err)
 		if err != nil {
 			return found, err
 		}
 		found[name] = word
 	}
-	body, err := a.priceHistory(ctx, types[0], 2*day)
+	body, err := listPrices(ctx, a, types[0], 2*day)
 	if err != nil {
 		return found, err
 	}
@@ -168,13 +168,13 @@ func askPrice(ctx context.Context, a *account) (facts, error) {
 	found := facts{}
 	disk := ""
 	for _, category := range []string{"cloud_essd", ""} {
-		if _, err = a.price(ctx, types[0], "", "NoSpot", category); err == nil {
+		if _, err = describePrice(ctx, a, types[0], "", "NoSpot", category); err == nil {
 			disk = category
 			break
 		}
 	}
 	for name, strategy := range map[string]string{"pay-as-you-go": "NoSpot", "spot": "SpotAsPriceGo"} {
-		body, err := a.price(ctx, types[0], "", strategy, disk)
+		body, err := describePrice(ctx, a, types[0], "", strategy, disk)
 		word, err := verdict(err)
 		if err != nil {
 			return found, err
@@ -194,9 +194,9 @@ func askPrice(ctx context.Context, a *account) (facts, error) {
 	return found, nil
 }
 
-// price asks what an instance of a type costs in an hour, in a zone or, where it is "", anywhere, with a system disk of
+// describePrice asks what an instance of a type costs in an hour, in a zone or, where it is "", anywhere, with a system disk of
 // the category or, where that is "", of ECS's choice.
-func (a *account) price(ctx context.Context, instanceType, zone, strategy, disk string) (object, error) {
+func describePrice(ctx context.Context, a *account, instanceType, zone, strategy, disk string) (object, error) {
 	p := parameters{"ResourceType": "instance", "InstanceType": instanceType, "PriceUnit": "Hour", "SpotStrategy": strategy}
 	if zone != "" {
 		p = p.with("ZoneId", zone)

@@ -29,8 +29,8 @@ func nodeQuestions() []question {
 	}}
 }
 
-// membersWithNodes pairs Nodes with the instances that scaling groups list.
-func (a *account) membersWithNodes(ctx context.Context) ([]corev1.Node, error) {
+// nodesOfMembers pairs Nodes with the instances that scaling groups list.
+func nodesOfMembers(ctx context.Context, a *account) ([]corev1.Node, error) {
 	if a.nodes == nil {
 		return nil, cannotTell("no cluster was given: say -kubeconfig")
 	}
@@ -57,7 +57,7 @@ func (a *account) membersWithNodes(ctx context.Context) ([]corev1.Node, error) {
 }
 
 func askProviderID(ctx context.Context, a *account) (facts, error) {
-	nodes, err := a.membersWithNodes(ctx)
+	nodes, err := nodesOfMembers(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func askProviderID(ctx context.Context, a *account) (facts, error) {
 }
 
 func askNodeLabels(ctx context.Context, a *account) (facts, error) {
-	nodes, err := a.membersWithNodes(ctx)
+	nodes, err := nodesOfMembers(ctx, a)
 	if err != nil {
 		return nil, err
 	}

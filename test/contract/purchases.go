@@ -54,7 +54,7 @@ func purchaseQuestions() []question {
 		source:   docComment + `: example {"key":"value"}`,
 		spends:   spends{instances: 1},
 		believed: facts{"request": "accepted", "note": "kept"},
-		try: func(ctx context.Context, e *errand) (facts, error) {
+		try: func(ctx context.Context, e *trial) (facts, error) {
 			return e.note(ctx, `{"token":"a-token","type":"ecs.gn7i-c8g1.2xlarge","zone":"cn-hangzhou-j","count":"3"}`)
 		},
 	}, {
@@ -65,7 +65,7 @@ func purchaseQuestions() []question {
 		spends:   spends{instances: 1},
 		rules:    []string{"notesHoldStrings"},
 		believed: facts{"request": "accepted", "note": "dropped"},
-		try: func(ctx context.Context, e *errand) (facts, error) {
+		try: func(ctx context.Context, e *trial) (facts, error) {
 			return e.note(ctx, `{"count":3,"atomic":true,"zones":["a","b"],"nested":{"count":1}}`)
 		},
 	}, {
@@ -90,7 +90,7 @@ func purchaseQuestions() []question {
 	}}
 }
 
-func tryPlanOnly(ctx context.Context, e *errand) (facts, error) {
+func tryPlanOnly(ctx context.Context, e *trial) (facts, error) {
 	id, reply, err := e.buy(ctx, 1, parameters{"ExecutionMode": "PlanOnly"})
 	word, err := verdict(err)
 	found := facts{"PlanOnly": word}
@@ -132,7 +132,7 @@ func asAsked(yes bool) string {
 	return "another"
 }
 
-func tryTargeting(ctx context.Context, e *errand) (facts, error) {
+func tryTargeting(ctx context.Context, e *trial) (facts, error) {
 	id, _, err := e.buy(ctx, 1, nil)
 	word, err := verdict(err)
 	found := facts{"request": word}
@@ -155,7 +155,7 @@ func tryTargeting(ctx context.Context, e *errand) (facts, error) {
 	return found, nil
 }
 
-func tryArrival(ctx context.Context, e *errand) (facts, error) {
+func tryArrival(ctx context.Context, e *trial) (facts, error) {
 	const count = 2
 	found := facts{"listed before the end": "none"}
 	id, _, err := e.buy(ctx, count, nil)
@@ -210,7 +210,7 @@ func noteArrival(listed []object, count int, found facts) {
 	found["type and zone before the end"] = yesNo(i.text("InstanceType") != "" && i.text("ZoneId") != "")
 }
 
-func (e *errand) ofActivity(ctx context.Context, id string) ([]object, error) {
+func (e *trial) ofActivity(ctx context.Context, id string) ([]object, error) {
 	members, err := e.members(ctx, e.group)
 	var found []object
 	for _, i := range members {
@@ -233,7 +233,7 @@ func within(took time.Duration) string {
 }
 
 // note buys an instance with a note and says what became of it.
-func (e *errand) note(ctx context.Context, text string) (facts, error) {
+func (e *trial) note(ctx context.Context, text string) (facts, error) {
 	id, _, err := e.buy(ctx, 1, parameters{"ActivityMetadata": text})
 	word, err := verdict(err)
 	found := facts{"request": word}
@@ -260,7 +260,7 @@ func noteOutcome(sent, kept string) string {
 	return "kept"
 }
 
-func tryNoteLength(ctx context.Context, e *errand) (facts, error) {
+func tryNoteLength(ctx context.Context, e *trial) (facts, error) {
 	found := facts{}
 	for _, length := range []int{4096, 2048, 1024, 512} {
 		note := fmt.Sprintf(`{"note":%q}`, strings.Repeat("x", length-len(`{"note":""}`)))
@@ -277,7 +277,7 @@ func tryNoteLength(ctx context.Context, e *errand) (facts, error) {
 	return found, nil
 }
 
-func tryMaximum(ctx context.Context, e *errand) (facts, error) {
+func tryMaximum(ctx context.Context, e *trial) (facts, error) {
 	limits, err := e.describeGroup(ctx, e.group)
 	if err != nil {
 		return nil, err

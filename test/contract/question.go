@@ -27,7 +27,7 @@ type question struct {
 	believed facts
 	// ask asks by reading, try by buying; a question has one of them.
 	ask func(ctx context.Context, a *account) (facts, error)
-	try func(ctx context.Context, e *errand) (facts, error)
+	try func(ctx context.Context, e *trial) (facts, error)
 }
 
 // spends is what a question may do beyond reading.

@@ -46,7 +46,7 @@ func removalQuestions() []question {
 		source:   essPages + ": InvalidInstanceId.NotFound (404) on the page of RemoveInstances; IgnoreInvalidInstance says nothing of this",
 		spends:   spends{instances: 1},
 		believed: facts{"request": "refused with InvalidInstanceId.NotFound"},
-		try: func(ctx context.Context, e *errand) (facts, error) {
+		try: func(ctx context.Context, e *trial) (facts, error) {
 			_, err := e.remove(ctx, strange("i-", 1), nil)
 			word, err := verdict(err)
 			return facts{"request": word}, err
@@ -63,7 +63,7 @@ func removalQuestions() []question {
 	}}
 }
 
-func tryDeparture(ctx context.Context, e *errand) (facts, error) {
+func tryDeparture(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func tryDeparture(ctx context.Context, e *errand) (facts, error) {
 	return found, err
 }
 
-func tryStopTimeout(ctx context.Context, e *errand) (facts, error) {
+func tryStopTimeout(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func tryStopTimeout(ctx context.Context, e *errand) (facts, error) {
 	return found, err
 }
 
-func tryInvalidAmongValid(ctx context.Context, e *errand) (facts, error) {
+func tryInvalidAmongValid(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func tryInvalidAmongValid(ctx context.Context, e *errand) (facts, error) {
 }
 
 // whereabouts waits a while for an instance to be gone from its group, and returns the state in which it is if it is not.
-func (e *errand) whereabouts(ctx context.Context, id string) (string, error) {
+func (e *trial) whereabouts(ctx context.Context, id string) (string, error) {
 	state := "gone"
 	_, err := e.until(ctx, 2*time.Minute, func() (bool, error) {
 		i, err := e.member(ctx, e.group, id)
@@ -167,7 +167,7 @@ func fieldNaming(activity object, text string) string {
 	return "none"
 }
 
-func tryRemovedTwice(ctx context.Context, e *errand) (facts, error) {
+func tryRemovedTwice(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func TestEveryRuleShowsInAnAnswer(t *testing.T) {
 
 func answersUnder(t *testing.T, rules temper.Rules, asked []question) []string {
 	t.Helper()
-	w := world()
+	w := newWorld()
 	w.Temper = rules
 	s, err := simulate(t.Context(), w)
 	require.NoError(t, err)

@@ -20,25 +20,25 @@ import (
 )
 
 // run does what the options say and returns the exit code.
-func (o options) run(ctx context.Context, told io.Writer) int {
+func (o options) run(ctx context.Context, output io.Writer) int {
 	if o.list {
-		fmt.Fprint(told, listing())
+		fmt.Fprint(output, listing())
 		return exitSame
 	}
-	code, err := o.ask(ctx, told)
+	code, err := o.ask(ctx, output)
 	if err != nil {
-		fmt.Fprintln(told, "contract:", err)
+		fmt.Fprintln(output, "contract:", err)
 		return exitFailed
 	}
 	return code
 }
 
-func (o options) ask(ctx context.Context, told io.Writer) (code int, err error) {
+func (o options) ask(ctx context.Context, output io.Writer) (code int, err error) {
 	chosen, err := o.chosen()
 	if err != nil {
 		return exitFailed, err
 	}
-	a, err := o.connect(ctx, told)
+	a, err := o.connect(ctx, output)
 	if err != nil {
 		return exitFailed, err
 	}
@@ -47,7 +47,7 @@ func (o options) ask(ctx context.Context, told io.Writer) (code int, err error) 
 		return exitSame, o.giveBackAll(ctx, a)
 	}
 	if o.spend {
-		if err := o.announce(ctx, told, a, chosen); err != nil {
+		if err := o.announce(ctx, output, a, chosen); err != nil {
 			return exitFailed, err
 		}
 	}
@@ -64,12 +64,12 @@ func (o options) ask(ctx context.Context, told io.Writer) (code int, err error) 
 	}
 	r := newReport(chosen, real, simulated)
 	r.Region, r.Spent = o.region, o.spend
-	r.print(told)
+	r.print(output)
 	path := filepath.Join(o.out, "contract.json")
 	if err := r.write(path); err != nil {
 		return exitFailed, err
 	}
-	fmt.Fprintln(told, "\nreport:", path)
+	fmt.Fprintln(output, "\nreport:", path)
 	return r.exitCode(), nil
 }
 
@@ -93,7 +93,7 @@ const whatItNeeds = "it asks a real account: it needs -region, -group (a scaling
 	"(ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET, or the RAM role of the instance); see docs/contract.md"
 
 // connect finds the account and the group.
-func (o options) connect(ctx context.Context, told io.Writer) (*account, error) {
+func (o options) connect(ctx context.Context, output io.Writer) (*account, error) {
 	if o.region == "" || o.group == "" {
 		return nil, errors.New(whatItNeeds)
 	}
@@ -112,7 +112,7 @@ func (o options) connect(ctx context.Context, told io.Writer) (*account, error) 
 	a := &account{
 		pace: cmp.Or(o.pace, realPace()), client: client, region: o.region, group: o.group, desired: o.desired, offers: map[string]offer{},
 	}
-	a.log = func(format string, args ...any) { fmt.Fprintf(told, "  "+format+"\n", args...) }
+	a.log = func(format string, args ...any) { fmt.Fprintf(output, "  "+format+"\n", args...) }
 	for _, group := range []string{o.group, o.desired} {
 		if group == "" {
 			continue
@@ -175,7 +175,7 @@ func (o options) giveBackAll(ctx context.Context, a *account) error {
 }
 
 // announce says what will be bought and what it may cost, or why nothing may be bought.
-func (o options) announce(ctx context.Context, told io.Writer, a *account, chosen []question) error {
+func (o options) announce(ctx context.Context, output io.Writer, a *account, chosen []question) error {
 	for _, desired := range []bool{false, true} {
 		group, most, count := o.group, 0, 0
 		if desired {
@@ -200,7 +200,7 @@ func (o options) announce(ctx context.Context, told io.Writer, a *account, chose
 			return err
 		}
 		const hours = minutesEach / 60.
-		fmt.Fprintf(told, "CONTRACT_SPEND=yes: %d questions buy in scaling group %s, at most %d × %s in %s at a time, at %.3f %s an hour each.\n"+
+		fmt.Fprintf(output, "CONTRACT_SPEND=yes: %d questions buy in scaling group %s, at most %d × %s in %s at a time, at %.3f %s an hour each.\n"+
 			"They take about %.1f hours, so about %.2f %s in all; at worst, if the dearest type came instead, pay as you go: %.2f %s.\n"+
 			"Whatever is bought is given back, also when this is interrupted; that takes some minutes.\n\n",
 			count, group, most, buy.instanceType, buy.zone, buy.price(), buy.currency,

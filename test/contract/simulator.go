@@ -109,7 +109,7 @@ func askOneCloud(ctx context.Context, asked []question, part []int, answers []an
 	if len(part) == 0 {
 		return nil
 	}
-	s, err := simulate(ctx, world())
+	s, err := simulate(ctx, newWorld())
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,12 @@ func askOneCloud(ctx context.Context, asked []question, part []int, answers []an
 	return nil
 }
 
-// world has a group to buy in, one with a desired capacity, and one with instances.
-func world() alisim.World {
+// newWorld has a group to buy in, one with a desired capacity, and one with instances.
+func newWorld() alisim.World {
+	w := alisim.NewWorld(simRegion, simZones...)
 	pool := alisim.Pool{
 		ID: simGroup, MaxSize: mostInstances, InstanceTypes: simTypes,
-		VSwitches: []string{"vsw-a", "vsw-b"}, SpotStrategy: alisim.SpotAsPriceGo, CompensateWithOnDemand: ptr.To(false),
+		VSwitches: w.VSwitchIDs(), SpotStrategy: alisim.SpotAsPriceGo, CompensateWithOnDemand: ptr.To(false),
 		ScalingPolicy:     "recycle",
 		Tags:              map[string]string{api.TagContract: api.TagContractMaySpend},
 		ConfigurationTags: map[string]string{"owner": "contract"},
@@ -142,13 +143,11 @@ func world() alisim.World {
 	desired.ID, desired.DesiredCapacity = simDesired, ptr.To(0)
 	others := pool
 	others.ID, others.Instances, others.MaxSize, others.Tags = simOthers, 2, 10, nil
-	return alisim.World{
-		Region: simRegion, Speed: simSpeed, Temper: strict(),
-		NoticePeriod: metav1.Duration{Duration: time.Hour}, // what is about to be released is asked about at leisure
-		VSwitches:    []alisim.VSwitch{{ID: "vsw-a", Zone: simZones[0]}, {ID: "vsw-b", Zone: simZones[1]}},
-		Pools:        []alisim.Pool{pool, desired, others},
-		RateLimits:   map[string]int{"*": 0},
-	}
+	w.Speed, w.Temper = simSpeed, strict()
+	w.NoticePeriod = metav1.Duration{Duration: time.Hour} // longer than all questions about what is about to be released take
+	w.Pools = []alisim.Pool{pool, desired, others}
+	w.RateLimits = map[string]int{"*": 0}
+	return w
 }
 
 func (s *simulator) accountWith(cluster kubernetes.Interface) (*account, error) {
@@ -183,7 +182,7 @@ func (s *simulator) furnish(ctx context.Context) error {
 	}
 	defer s.sellOut()()
 	for range 2 { // so that activities have an order
-		e := &errand{account: s.account, group: simGroup, offer: buy, most: 1}
+		e := &trial{account: s.account, group: simGroup, offer: buy, most: 1}
 		id, _, err := e.buy(ctx, 1, nil)
 		if err != nil {
 			return err

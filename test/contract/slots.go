@@ -40,7 +40,7 @@ func slotQuestions() []question {
 	}}
 }
 
-func tryParallelPurchases(ctx context.Context, e *errand) (facts, error) {
+func tryParallelPurchases(ctx context.Context, e *trial) (facts, error) {
 	parallel := parameters{"ParallelTask": "true"}
 	first, _, err := e.buy(ctx, 1, parallel)
 	if err != nil {
@@ -60,7 +60,7 @@ func tryParallelPurchases(ctx context.Context, e *errand) (facts, error) {
 	return found, nil
 }
 
-func tryPurchaseDuringRemoval(ctx context.Context, e *errand) (facts, error) {
+func tryPurchaseDuringRemoval(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func tryPurchaseDuringRemoval(ctx context.Context, e *errand) (facts, error) {
 	return found, err
 }
 
-func tryRemovalDuringPurchase(ctx context.Context, e *errand) (facts, error) {
+func tryRemovalDuringPurchase(ctx context.Context, e *trial) (facts, error) {
 	serving, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func tryRemovalDuringPurchase(ctx context.Context, e *errand) (facts, error) {
 }
 
 // untilPending buys an instance until one is listed as Pending, which not every one is, and notes whether it can be removed.
-func (e *errand) untilPending(ctx context.Context, more parameters, found facts) error {
+func (e *trial) untilPending(ctx context.Context, more parameters, found facts) error {
 	for range 4 {
 		activity, _, err := e.buy(ctx, 1, more)
 		if err != nil {
@@ -113,7 +113,7 @@ func (e *errand) untilPending(ctx context.Context, more parameters, found facts)
 }
 
 // removePending notes what the removal of an instance answers that is listed as Pending, if it is before its activity ends.
-func (e *errand) removePending(ctx context.Context, activity string, found facts) error {
+func (e *trial) removePending(ctx context.Context, activity string, found facts) error {
 	_, err := e.untilEvery(ctx, time.Second, activityTakes, func() (bool, error) {
 		listed, err := e.ofActivity(ctx, activity)
 		if err != nil {

@@ -16,13 +16,13 @@ import (
 )
 
 // buying is a question that does something with up to two instances.
-func buying(try func(ctx context.Context, e *errand) (facts, error)) question {
+func buying(try func(ctx context.Context, e *trial) (facts, error)) question {
 	return question{name: "buying", spends: spends{instances: 2}, try: try}
 }
 
 func simulated(t *testing.T) *simulator {
 	t.Helper()
-	s, err := simulate(t.Context(), world())
+	s, err := simulate(t.Context(), newWorld())
 	require.NoError(t, err)
 	t.Cleanup(s.stop)
 	return s
@@ -46,24 +46,24 @@ func (s *simulator) left(t *testing.T, group string) []string {
 }
 
 func TestWhatWasBoughtIsGivenBackHoweverTheQuestionEnds(t *testing.T) {
-	for name, try := range map[string]func(ctx context.Context, e *errand) (facts, error){
-		"it returns": func(ctx context.Context, e *errand) (facts, error) {
+	for name, try := range map[string]func(ctx context.Context, e *trial) (facts, error){
+		"it returns": func(ctx context.Context, e *trial) (facts, error) {
 			_, err := e.boughtSome(ctx, 2)
 			return facts{"bought": "two"}, err
 		},
-		"it panics while the purchase is under way": func(ctx context.Context, e *errand) (facts, error) {
+		"it panics while the purchase is under way": func(ctx context.Context, e *trial) (facts, error) {
 			if _, _, err := e.buy(ctx, 2, nil); err != nil {
 				return nil, err
 			}
 			panic("a bug")
 		},
-		"it returns as soon as the purchase has ended": func(ctx context.Context, e *errand) (facts, error) {
+		"it returns as soon as the purchase has ended": func(ctx context.Context, e *trial) (facts, error) {
 			id, _, err := e.buy(ctx, 2, nil)
 			require.NoError(t, err)
 			_, err = e.end(ctx, id)
 			return nil, err
 		},
-		"it panics while instances serve": func(ctx context.Context, e *errand) (facts, error) {
+		"it panics while instances serve": func(ctx context.Context, e *trial) (facts, error) {
 			if _, err := e.boughtSome(ctx, 2); err != nil {
 				return nil, err
 			}
@@ -89,13 +89,13 @@ func TestWhatWasBoughtIsGivenBackWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	s := simulated(t)
 	ctx, interrupt := context.WithCancel(t.Context())
-	asked := []question{buying(func(ctx context.Context, e *errand) (facts, error) {
+	asked := []question{buying(func(ctx context.Context, e *trial) (facts, error) {
 		id, _, err := e.buy(ctx, 2, nil)
 		require.NoError(t, err)
 		interrupt()
 		_, err = e.end(ctx, id)
 		return nil, err
-	}), buying(func(context.Context, *errand) (facts, error) {
+	}), buying(func(context.Context, *trial) (facts, error) {
 		t.Error("nothing more is asked")
 		return nil, nil
 	})}
@@ -108,7 +108,7 @@ func TestWhatWasBoughtIsGivenBackWhenInterrupted(t *testing.T) {
 func TestAPurchaseWhoseReplyIsLostIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := simulated(t)
-	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *errand) (facts, error) {
+	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *trial) (facts, error) {
 		require.NoError(t, s.Fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLostReply}))
 		_, _, err := e.buy(ctx, 1, nil)
 		s.ClearFaults()
@@ -122,7 +122,7 @@ func TestAPurchaseWhoseReplyIsLostIsGivenBack(t *testing.T) {
 func TestARefusalAfterALostReplyIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	s := simulated(t)
-	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *errand) (facts, error) {
+	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *trial) (facts, error) {
 		require.NoError(t, s.Fault(alisim.Fault{Action: "ScaleWithAdjustment", Kind: alisim.FaultLostReply, Times: 1}))
 		_, _, err := e.buy(ctx, 1, nil)
 		_, refused := refusal(err)
@@ -141,7 +141,7 @@ func TestProtectedAndStandbyInstancesAreGivenBackToo(t *testing.T) {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
 			s := simulated(t)
-			_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *errand) (facts, error) {
+			_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *trial) (facts, error) {
 				id, err := e.bought(ctx)
 				require.NoError(t, err)
 				p := parameters{"ScalingGroupId": e.group, "ProtectedFromScaleIn": "true"}.list("InstanceId", id)
@@ -158,13 +158,13 @@ func TestInstancesThatCannotBeGivenBackAreNamedAndNothingMoreIsBought(t *testing
 	t.Parallel()
 	s := simulated(t)
 	var id string
-	asked := []question{buying(func(ctx context.Context, e *errand) (facts, error) {
+	asked := []question{buying(func(ctx context.Context, e *trial) (facts, error) {
 		var err error
 		id, err = e.bought(ctx)
 		require.NoError(t, err)
 		require.NoError(t, s.Fault(alisim.Fault{Action: "RemoveInstances", Kind: alisim.FaultError, Code: "Forbidden.Unauthorized", Status: 403}))
 		return nil, nil
-	}), buying(func(context.Context, *errand) (facts, error) {
+	}), buying(func(context.Context, *trial) (facts, error) {
 		t.Error("nothing more is bought")
 		return nil, nil
 	})}
@@ -179,7 +179,7 @@ func TestInstancesThatCannotBeGivenBackAreNamedAndNothingMoreIsBought(t *testing
 func TestAQuestionCannotHaveMoreInstancesThanItSays(t *testing.T) {
 	t.Parallel()
 	s := simulated(t)
-	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *errand) (facts, error) {
+	_, err := s.account.try(t.Context(), buying(func(ctx context.Context, e *trial) (facts, error) {
 		_, _, err := e.buy(ctx, 3, nil)
 		return nil, err
 	}))
@@ -208,12 +208,12 @@ func TestNothingIsBoughtInAGroupThatWasNotMadeForIt(t *testing.T) {
 		"nothing-in-stock":    func(p *alisim.Pool) { p.InstanceTypes = []string{"ecs.gn7i-c32g1.32xlarge"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := world().Pools[0]
+			p := newWorld().Pools[0]
 			p.ID, p.Tags = "asg-"+name, maps.Clone(p.Tags)
 			spoil(&p)
 			require.NoError(t, s.PutGroup(p))
 			s.account.group = p.ID
-			_, err := s.account.try(t.Context(), buying(func(context.Context, *errand) (facts, error) {
+			_, err := s.account.try(t.Context(), buying(func(context.Context, *trial) (facts, error) {
 				t.Error("the question is not asked")
 				return nil, nil
 			}))
@@ -250,11 +250,11 @@ func TestAnEarlierRunThatWasKilledIsGivenBackOnRequest(t *testing.T) {
 	s := simulated(t)
 	buy, err := s.account.cheapest(t.Context(), simGroup)
 	require.NoError(t, err)
-	killed := &errand{account: s.account, group: simGroup, offer: buy, most: 2}
+	killed := &trial{account: s.account, group: simGroup, offer: buy, most: 2}
 	_, err = killed.boughtSome(t.Context(), 2)
 	require.NoError(t, err)
 
-	_, err = s.account.try(t.Context(), buying(func(context.Context, *errand) (facts, error) { return nil, nil }))
+	_, err = s.account.try(t.Context(), buying(func(context.Context, *trial) (facts, error) { return nil, nil }))
 	assert.ErrorContains(t, err, "-give-back")
 	assert.Len(t, s.left(t, simGroup), 2, "whose they are is for a person to say")
 	require.NoError(t, options{group: simGroup}.giveBackAll(t.Context(), s.account))

@@ -35,7 +35,7 @@ func stateQuestions() []question {
 }
 
 // settled waits until an instance is listed in a state, and returns that in which it is.
-func (e *errand) settled(ctx context.Context, id, state string) (string, error) {
+func (e *trial) settled(ctx context.Context, id, state string) (string, error) {
 	last := ""
 	_, err := e.until(ctx, 5*time.Minute, func() (bool, error) {
 		i, err := e.member(ctx, e.group, id)
@@ -49,7 +49,7 @@ func (e *errand) settled(ctx context.Context, id, state string) (string, error) 
 }
 
 // inState notes how an instance is listed and counted once it has been put into a state.
-func (e *errand) inState(ctx context.Context, id, state, capacity string, found facts) error {
+func (e *trial) inState(ctx context.Context, id, state, capacity string, found facts) error {
 	var err error
 	if found["state"], err = e.settled(ctx, id, state); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (e *errand) inState(ctx context.Context, id, state, capacity string, found 
 }
 
 // removal notes whether an instance can be removed in the state it is in.
-func (e *errand) removal(ctx context.Context, id string, found facts) error {
+func (e *trial) removal(ctx context.Context, id string, found facts) error {
 	activityID, err := e.remove(ctx, []string{id}, nil)
 	if found["removal"], err = verdict(err); err != nil || activityID == "" {
 		return err
@@ -72,7 +72,7 @@ func (e *errand) removal(ctx context.Context, id string, found facts) error {
 	return err
 }
 
-func tryProtected(ctx context.Context, e *errand) (facts, error) {
+func tryProtected(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func tryProtected(ctx context.Context, e *errand) (facts, error) {
 	return found, e.removal(ctx, id, found)
 }
 
-func tryStandby(ctx context.Context, e *errand) (facts, error) {
+func tryStandby(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func tryStandby(ctx context.Context, e *errand) (facts, error) {
 	return found, e.removal(ctx, id, found)
 }
 
-func tryStopped(ctx context.Context, e *errand) (facts, error) {
+func tryStopped(ctx context.Context, e *trial) (facts, error) {
 	g, err := e.describeGroup(ctx, e.group)
 	if err != nil {
 		return nil, err

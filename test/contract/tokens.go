@@ -36,7 +36,7 @@ func tokenQuestions() []question {
 		source:   metadata + ": at most 64 ASCII characters",
 		spends:   spends{instances: 1},
 		believed: facts{"65 characters": "refused"},
-		try: func(ctx context.Context, e *errand) (facts, error) {
+		try: func(ctx context.Context, e *trial) (facts, error) {
 			_, _, err := e.buy(ctx, 1, parameters{"ClientToken": strings.Repeat("x", 65)})
 			word, err := acceptedOrRefused(err)
 			return facts{"65 characters": word}, err
@@ -67,7 +67,7 @@ func sameOr(first, again string, err error) (string, error) {
 	return "another activity", nil
 }
 
-func tryTokenRepeated(ctx context.Context, e *errand) (facts, error) {
+func tryTokenRepeated(ctx context.Context, e *trial) (facts, error) {
 	found := facts{}
 	same := parameters{"ClientToken": "contract-" + uuid.NewString()}
 	first, _, err := e.buy(ctx, 1, same)
@@ -96,7 +96,7 @@ func tryTokenRepeated(ctx context.Context, e *errand) (facts, error) {
 	return found, err
 }
 
-func tryTokenMismatch(ctx context.Context, e *errand) (facts, error) {
+func tryTokenMismatch(ctx context.Context, e *trial) (facts, error) {
 	token := "contract-" + uuid.NewString()
 	id, _, err := e.buy(ctx, 1, parameters{"ClientToken": token})
 	if err != nil {
@@ -110,7 +110,7 @@ func tryTokenMismatch(ctx context.Context, e *errand) (facts, error) {
 	return facts{"another note": word}, err
 }
 
-func tryRemovalTokenRepeated(ctx context.Context, e *errand) (facts, error) {
+func tryRemovalTokenRepeated(ctx context.Context, e *trial) (facts, error) {
 	id, err := e.bought(ctx)
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ func vmQuestions() []question {
 	}}
 }
 
-func (a *account) locked(ctx context.Context, spelling string) ([]object, error) {
+func listLocked(ctx context.Context, a *account, spelling string) ([]object, error) {
 	body, err := a.ecs(ctx, "DescribeInstances", parameters{"LockReason": spelling, "MaxResults": "100"})
 	return body.list("Instances"), err
 }
@@ -82,8 +82,8 @@ func lockedAs(vm object) string {
 	return ""
 }
 
-// lockedNow returns the instances that are locked, whatever spelling finds them.
-func (a *account) lockedNow(ctx context.Context) ([]object, error) {
+// listLockedNow returns the instances that are locked, whatever spelling finds them.
+func listLockedNow(ctx context.Context, a *account) ([]object, error) {
 	var found []object
 	token := ""
 	for range 20 { // 2000 instances: enough to find one
@@ -107,14 +107,14 @@ func askLockReason(ctx context.Context, a *account) (facts, error) {
 	found := facts{}
 	listed := map[string][]object{}
 	for _, spelling := range []string{"Recycling", "recycling"} {
-		list, err := a.locked(ctx, spelling)
+		list, err := listLocked(ctx, a, spelling)
 		word, err := verdict(err)
 		if err != nil {
 			return found, err
 		}
 		found["filter "+spelling], listed[spelling] = word, list
 	}
-	now, err := a.lockedNow(ctx)
+	now, err := listLockedNow(ctx, a)
 	if err != nil || len(now) == 0 {
 		return found, err
 	}
@@ -126,7 +126,7 @@ func askLockReason(ctx context.Context, a *account) (facts, error) {
 }
 
 func askLockedStatus(ctx context.Context, a *account) (facts, error) {
-	now, err := a.lockedNow(ctx)
+	now, err := listLockedNow(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func askNoIDs(ctx context.Context, a *account) (facts, error) {
 	return facts{"InstanceIds=[]": word}, nil
 }
 
-func (a *account) someVM(ctx context.Context, wanted func(object) bool) (object, error) {
+func findVM(ctx context.Context, a *account, wanted func(object) bool) (object, error) {
 	body, err := a.ecs(ctx, "DescribeInstances", parameters{"MaxResults": "100"})
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (a *account) someVM(ctx context.Context, wanted func(object) bool) (object,
 }
 
 func askVMFields(ctx context.Context, a *account) (facts, error) {
-	vm, err := a.someVM(ctx, func(object) bool { return true })
+	vm, err := findVM(ctx, a, func(object) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func askVMFields(ctx context.Context, a *account) (facts, error) {
 }
 
 func askInterruptionBehavior(ctx context.Context, a *account) (facts, error) {
-	vm, err := a.someVM(ctx, func(vm object) bool {
+	vm, err := findVM(ctx, a, func(vm object) bool {
 		return vm.text("SpotStrategy") != "" && vm.text("SpotStrategy") != alicloud.NoSpot
 	})
 	if err != nil {

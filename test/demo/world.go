@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,24 +55,18 @@ func newWorld() alisim.World {
 	for o, source := range recorded {
 		zones[o.instanceType+"/"+o.zone] = source
 	}
-	w := alisim.World{
-		Region: region, Speed: speed,
-		Market: alisim.Market{
-			Offset: metav1.Duration{Duration: firstTick * market.Tick},
-			Trace:  &alisim.Trace{Zones: zones, PoolSize: stock},
-		},
-		ActivityDelay: metav1.Duration{Duration: 2 * time.Second},
-		BootDelay:     metav1.Duration{Duration: 3 * time.Second},
-		DriverDelay:   metav1.Duration{Duration: 2 * time.Second},
-		NoticePeriod:  metav1.Duration{Duration: noticePeriod},
-		TokenLife:     metav1.Duration{Duration: cloud.Real.TokenLife}, // the autoscaler sends again by the clock
+	w := alisim.NewWorld(region, zoneF, zoneI, zoneL)
+	w.Speed = speed
+	w.Market = alisim.Market{
+		Offset: metav1.Duration{Duration: firstTick * market.Tick},
+		Trace:  &alisim.Trace{Zones: zones, PoolSize: stock},
 	}
-	var vswitches []string
-	for _, zone := range []string{zoneF, zoneI, zoneL} {
-		id := "vsw-" + strings.TrimPrefix(zone, region+"-")
-		w.VSwitches = append(w.VSwitches, alisim.VSwitch{ID: id, Zone: zone})
-		vswitches = append(vswitches, id)
-	}
+	w.ActivityDelay = metav1.Duration{Duration: 2 * time.Second}
+	w.BootDelay = metav1.Duration{Duration: 3 * time.Second}
+	w.DriverDelay = metav1.Duration{Duration: 2 * time.Second}
+	w.NoticePeriod = metav1.Duration{Duration: noticePeriod}
+	w.TokenLife = metav1.Duration{Duration: cloud.Real.TokenLife} // the autoscaler sends again by the clock
+	vswitches := w.VSwitchIDs()
 	w.Pools = []alisim.Pool{
 		newPool("asg-flexible", "flexible", vswitches, a10, t4),
 		newPool("asg-allreduce", "allreduce", vswitches, v100),

@@ -87,16 +87,16 @@ func hasCondition(object unstructured.Unstructured, kind string) bool {
 func scaleInThatComesTooLateCostsNoOtherWorker(s *jobSuite) {
 	workers := submitETJob(s, "late", 1)
 	setOperatorBusy(s, "late", true)
-	doomed := s.reclaimNodesOf(workers[0])
+	reclaiming := s.reclaimNodesOf(workers[0])
 	s.awaitJobEvent("TrainingJob", "late", "SpotJobShrunk", 1)
 	require.Len(s.t, scalersOf(s, standin.ScaleIns, "late", true), 1)
-	requirePodsStayUntil(s, doomed, doomed.deadline.Add(-20*time.Second))
-	s.awaitGone(doomed)
+	requirePodsStayUntil(s, reclaiming, reclaiming.deadline.Add(-20*time.Second))
+	s.awaitGone(reclaiming)
 	assert.Empty(s.t, scalersOf(s, standin.ScaleIns, "late", true), "it was taken back before the eviction")
 
 	setOperatorBusy(s, "late", false)
 	now := s.awaitRunningPods(workersOfET("late"), 4)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	s.awaitNotHeld(standin.TrainingJobs, "late")
 	now = s.awaitRunningPods(workersOfET("late"), 4)
 	for _, survivor := range workers[1:] {
@@ -137,14 +137,14 @@ func documentedCommandIsToldBeforeItIsSuspended(s *jobSuite) {
 	workers, launcher := runDocumentedCommand(s, "told")
 	told := listenAs(s, workers)
 
-	doomed := s.reclaimNodesOf(workers[0])
+	reclaiming := s.reclaimNodesOf(workers[0])
 	s.eventually("all workers are told to stop", func(context.Context) (bool, error) { return told.Load() >= 4, nil })
 	s.awaitJobEvent("TrainingJob", "told", "SpotJobStopped", 1)
-	all := doomed
+	all := reclaiming
 	all.pods = append(workers, launcher)
 	requirePodsStayUntil(s, all, time.Now().Add(10*time.Second)) // it saves its work
 	failPod(s, launcher)
-	awaitReturnAfterStop(s, "told", doomed)
+	awaitReturnAfterStop(s, "told", reclaiming)
 }
 
 // TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack: without a retry to spend, its end would be for good.
@@ -152,7 +152,7 @@ func TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack(t *testing.T) {
 	s := newJobSuite(t, "orphaned")
 	workers, launcher := runDocumentedCommand(s, "orphaned")
 	told := listenAs(s, workers)
-	doomed := s.reclaimNodesOf(workers[0])
+	reclaiming := s.reclaimNodesOf(workers[0])
 	s.eventually("all workers are told to stop", func(context.Context) (bool, error) { return told.Load() >= 4, nil })
 	s.autoscaler.Kill()
 	failPod(s, launcher)
@@ -160,7 +160,7 @@ func TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack(t *testing.T) {
 	s.awaitRunningPods(workersOfET("orphaned"), 0)
 
 	s.runLeader()
-	awaitReturnAfterStop(s, "orphaned", doomed)
+	awaitReturnAfterStop(s, "orphaned", reclaiming)
 }
 
 // runDocumentedCommand submits what the command of the ACK documentation makes, with no retry, and returns its pods when it runs.
@@ -194,12 +194,12 @@ func failPod(s *jobSuite, pod corev1.Pod) {
 }
 
 // awaitReturnAfterStop waits until the job is suspended, and until it runs again as if it had not failed.
-func awaitReturnAfterStop(s *jobSuite, name string, doomed reclaimedPods) {
+func awaitReturnAfterStop(s *jobSuite, name string, reclaiming reclaimedPods) {
 	s.t.Helper()
 	s.awaitJobEvent("TrainingJob", name, "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("TrainingJob", name, "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(workersOfET(name), 4))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(workersOfET(name), 4))
 	s.awaitNotHeld(standin.TrainingJobs, name)
 	s.awaitField(standin.TrainingJobs, name, "status.phase", "Running")
 	assert.EqualValues(s.t, 0, s.field(standin.TrainingJobs, name, "status.restartCount"), "its end was no failure")

@@ -57,7 +57,7 @@ func orderedJobIsHeardOutAndDrained(s *jobSuite) {
 	pods := s.awaitRunningPods("job=ordered", 4) // guarded, host, launcher, worker
 	order := s.watchTerminations("job=ordered")
 
-	doomed := s.reclaimNodesOf(pods[0], pods[1], pods[3])
+	reclaiming := s.reclaimNodesOf(pods[0], pods[1], pods[3])
 	request := awaitCheckpointRequest(s, pods)
 	rig.Always(s.t, 3*time.Second, "nobody goes before the word", func(ctx context.Context) (bool, error) {
 		return podsRemain(ctx, s, pods...)
@@ -69,17 +69,17 @@ func orderedJobIsHeardOutAndDrained(s *jobSuite) {
 		return podsRemain(ctx, s, pods[0], pods[1])
 	})
 	require.NoError(s.t, budgets.Delete(s.t.Context(), "guarded", metav1.DeleteOptions{}))
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	order.requireOrder(s.t, pods[3], pods[1])
 	order.requireOrder(s.t, pods[0], pods[1])
-	for _, pod := range doomed.pods {
+	for _, pod := range reclaiming.pods {
 		order.requireGracePeriod(s.t, pod)
 	}
 	s.eventually("the survivor is no longer warned", func(ctx context.Context) (bool, error) {
 		pod, err := s.pod(ctx, pods[2].Name)
 		return err == nil && pod.Annotations[api.AnnotationCheckpointRequest] == "" && pod.Annotations[api.AnnotationReclaimDeadline] == "", err
 	})
-	for _, pod := range doomed.pods {
+	for _, pod := range reclaiming.pods {
 		assert.Zero(s.t, countEvents(s, "Pod", pod.Name, "SpotReclaimDeleted"))
 	}
 }
@@ -90,10 +90,10 @@ func silentJobIsDrainedInTime(s *jobSuite) {
 	s.Submit(s.t, pod)
 	pods := s.awaitRunningPods("job=silent", 1)
 	order := s.watchTerminations("job=silent")
-	doomed := s.reclaimNodesOf(pods...)
+	reclaiming := s.reclaimNodesOf(pods...)
 	awaitCheckpointRequest(s, pods)
 	asked := time.Now()
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	assert.Greater(s.t, time.Since(asked), 5*time.Second, "the word was waited for")
 	order.requireGracePeriod(s.t, pods[0])
 	s.awaitEvent("SpotCheckpointMissed")
@@ -108,14 +108,14 @@ metadata: {name: correlated}
 spec: {completionMode: Indexed, parallelism: %d, completions: %d, backoffLimit: 0, template: %s}
 `, workers, workers, gpuTemplate("correlated", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`)))
 	pods := s.awaitRunningPods("job-name=correlated", workers)
-	doomed := s.reclaimNodesOf(pods[0], pods[1], pods[2])
+	reclaiming := s.reclaimNodesOf(pods[0], pods[1], pods[2])
 	request := awaitCheckpointRequest(s, pods)
 	assert.Equal(s.t, false, s.field(batchJobs, "correlated", "spec.suspend"), "the word comes first")
 	acknowledge(s, pods[1], request)
 	s.awaitJobEvent("Job", "correlated", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("Job", "correlated", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=correlated", workers))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=correlated", workers))
 	assert.Nil(s.t, s.field(batchJobs, "correlated", "status.failed"), "nothing was counted as a failure")
 	assert.Equal(s.t, 1, countEvents(s, "Job", "correlated", "SpotJobSuspended"))
 	assert.Equal(s.t, 1, countEvents(s, "Job", "correlated", "SpotJobWarned"))

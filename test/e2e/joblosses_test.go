@@ -74,11 +74,11 @@ kind: Job
 metadata: {name: queued, labels: {` + standin.LabelQueue + `: gpu}}
 spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
 `)
-	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
 	s.awaitJobEvent("Job", "queued", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("Job", "queued", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=queued", 3))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=queued", 3))
 	s.awaitNotHeld(batchJobs, "queued")
 	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
 	workloads, err := s.objects.Resource(standin.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})

@@ -147,10 +147,10 @@ spec:
 // checkETShrinksAndGrows reclaims so few workers that enough are left.
 func checkETShrinksAndGrows(s *jobSuite, lost []corev1.Pod, launcher corev1.Pod) {
 	s.t.Helper()
-	doomed := s.reclaimNodesOf(lost...)
+	reclaiming := s.reclaimNodesOf(lost...)
 	s.awaitJobEvent("TrainingJob", "et", "SpotJobWarned", 1)
 	s.awaitJobEvent("TrainingJob", "et", "SpotJobShrunk", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	scaleIns := scalersOf(s, standin.ScaleIns, "et", false)
 	require.Len(s.t, scaleIns, 1)
 	names, _, _ := unstructured.NestedStringSlice(scaleIns[0].Object, "status", "toDeletePods")
@@ -158,7 +158,7 @@ func checkETShrinksAndGrows(s *jobSuite, lost []corev1.Pod, launcher corev1.Pod)
 
 	s.awaitNotHeld(standin.TrainingJobs, "et")
 	now := s.awaitRunningPods(etWorkers, 8)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	s.awaitJobEvent("TrainingJob", "et", "SpotJobGrown", 1)
 	scaleOuts := scalersOf(s, standin.ScaleOuts, "et", false)
 	require.Len(s.t, scaleOuts, 1)
@@ -174,11 +174,11 @@ func checkETShrinksAndGrows(s *jobSuite, lost []corev1.Pod, launcher corev1.Pod)
 func checkETIsSuspendedAndResumed(s *jobSuite) {
 	s.t.Helper()
 	workers := s.awaitRunningPods(etWorkers, 8)
-	doomed := s.reclaimNodesOf(workers[:7]...)
+	reclaiming := s.reclaimNodesOf(workers[:7]...)
 	s.awaitJobEvent("TrainingJob", "et", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("TrainingJob", "et", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(etWorkers, 8))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(etWorkers, 8))
 	s.awaitNotHeld(standin.TrainingJobs, "et")
 	s.awaitField(standin.TrainingJobs, "et", "status.phase", "Running")
 	job, err := s.getObject(s.t.Context(), standin.TrainingJobs, "et")
@@ -220,11 +220,11 @@ spec:
 	const workersOf, launcherOf = "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=worker", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=launcher"
 	workers := s.awaitRunningPods(workersOf, 2)
 	launcher := s.awaitRunningPods(launcherOf, 1)[0]
-	doomed := s.reclaimNodesOf(workers[1])
+	reclaiming := s.reclaimNodesOf(workers[1])
 	s.awaitJobEvent("MPIJob", "mpi", "SpotJobWarned", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	now := s.awaitRunningPods(workersOf, 2)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, workers[0].UID, now[0].UID)
 	assert.Equal(s.t, workers[1].Name, now[1].Name, "it has its name again")
 	s.eventually("the launcher was touched, so that it sees its hosts", func(ctx context.Context) (bool, error) {
@@ -249,11 +249,11 @@ spec:
   - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
 `)
 	const pods = standin.LabelJobSet + "=set"
-	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "set", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "set", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
 	s.awaitNotHeld(standin.JobSets, "set")
 	assert.Equal(s.t, false, s.field(standin.JobSets, "set", "spec.suspend"))
 	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "set", "status.restarts"))
@@ -283,11 +283,11 @@ metadata: {name: trainjob}
 spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 `)
 	const pods = standin.LabelJobSet + "=trainjob"
-	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
 	s.awaitNotHeld(standin.JobSets, "trainjob")
 	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
 	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
@@ -302,11 +302,11 @@ kind: Job
 metadata: {name: indexed}
 spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("indexed") + `}
 `)
-	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=indexed", 3)[0])
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=indexed", 3)[0])
 	s.awaitJobEvent("Job", "indexed", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("Job", "indexed", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=indexed", 3))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=indexed", 3))
 	s.awaitNotHeld(batchJobs, "indexed")
 	assert.Equal(s.t, false, s.field(batchJobs, "indexed", "spec.suspend"))
 	assert.Nil(s.t, s.field(batchJobs, "indexed", "status.failed"))
@@ -323,10 +323,10 @@ spec:
   podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}
   template: ` + gpuTemplate("single") + `
 `)
-	doomed := s.reclaimNodesOf(s.awaitRunningPods("job-name=single", 1)...)
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=single", 1)...)
 	s.awaitJobEvent("Job", "single", "SpotJobWarned", 1)
-	s.awaitGone(doomed)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("job-name=single", 1))
+	s.awaitGone(reclaiming)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=single", 1))
 	s.awaitNotHeld(batchJobs, "single")
 	assert.Nil(s.t, s.field(batchJobs, "single", "status.failed"))
 	s.requireBought("single", 1+1)
@@ -347,11 +347,11 @@ spec:
 	const workersOf = standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker"
 	workers := s.awaitRunningPods(workersOf, 2)
 	order := s.watchTerminations(workersOf)
-	doomed := s.reclaimNodesOf(workers[1])
+	reclaiming := s.reclaimNodesOf(workers[1])
 	s.awaitJobEvent("ElasticJob", "dl", "SpotJobWarned", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	now := s.awaitRunningPods(workersOf, 2)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, workers[0].UID, now[0].UID)
 	assert.Equal(s.t, workers[1].Labels["elasticjob.dlrover/rank-index"], now[1].Labels["elasticjob.dlrover/rank-index"])
 	assert.Equal(s.t, "1", now[1].Labels[standin.LabelRelaunchCount])
@@ -384,11 +384,11 @@ spec:
 `)
 	const pods = standin.LabelAITrainingJob + "=aitj"
 	before := s.awaitRunningPods(pods, 2)
-	doomed := s.reclaimNodesOf(before[1])
+	reclaiming := s.reclaimNodesOf(before[1])
 	s.awaitJobEvent("AITrainingJob", "aitj", "SpotJobWarned", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	now := s.awaitRunningPods(pods, 2)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, before[0].UID, now[0].UID)
 	assert.Equal(s.t, before[1].Name, now[1].Name)
 	s.awaitField(standin.AITrainingJobs, "aitj", "status.phase", "Running")
@@ -402,18 +402,18 @@ func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
 	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
 	workers := s.awaitRunningPods(workersOf, 2)
 	head := s.awaitRunningPods(headOf, 1)[0]
-	doomed := s.reclaimNodesOf(workers[0])
+	reclaiming := s.reclaimNodesOf(workers[0])
 	s.awaitJobEvent("RayCluster", "ray", "SpotJobWarned", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	workers = s.awaitRunningPods(workersOf, 2)
-	s.requireOtherNodes(doomed, workers)
+	s.requireOtherNodes(reclaiming, workers)
 	assert.Equal(s.t, head.UID, s.awaitRunningPods(headOf, 1)[0].UID, "to lose a worker is nothing to the others")
 
-	doomed = s.reclaimNodesOf(head, workers[0])
+	reclaiming = s.reclaimNodesOf(head, workers[0])
 	s.awaitJobEvent("RayCluster", "ray", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayCluster", "ray", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
+	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
 	s.awaitNotHeld(standin.RayClusters, "ray")
 	s.awaitField(standin.RayClusters, "ray", "status.state", "ready")
 	s.requireBought("ray", 3+1+2)
@@ -430,10 +430,10 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
 	workers := s.awaitRunningPods(workersOf, 2)
 	head := s.awaitRunningPods(headOf, 1)[0]
 	order := s.watchTerminations("ray.io/cluster=rayowned")
-	doomed := s.reclaimNodesOf(head, workers[0])
-	s.awaitGone(doomed)
+	reclaiming := s.reclaimNodesOf(head, workers[0])
+	s.awaitGone(reclaiming)
 	order.requireOrder(s.t, workers[0], head)
-	s.requireOtherNodes(doomed, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
+	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
 	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
 	s.requireBought("rayowned", 3+2)
 }
@@ -469,11 +469,11 @@ spec:
 `)
 	workers := s.awaitRunningPods("job=rayjob", 2)
 	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
-	doomed := s.reclaimNodesOf(workers[0])
+	reclaiming := s.reclaimNodesOf(workers[0])
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("job=rayjob", 2))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job=rayjob", 2))
 	s.awaitNotHeld(standin.RayJobs, "rayjob")
 	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
@@ -494,11 +494,11 @@ spec:
   - {name: worker, replicas: 2, template: ` + gpuTemplate("volcano") + `}
 `)
 	const pods = standin.LabelVolcanoJob + "=vc"
-	doomed := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("Job", "vc", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("Job", "vc", "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, 2))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
 	s.awaitNotHeld(standin.VolcanoJobs, "vc")
 	s.awaitField(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
 	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
@@ -517,8 +517,8 @@ func annotatedPodsGoInOrder(s *jobSuite) {
 	}
 	pods := s.awaitRunningPods("job=annotated", 3) // host, launcher, worker
 	order := s.watchTerminations("job=annotated")
-	doomed := s.reclaimNodesOf(pods...)
-	s.awaitGone(doomed)
+	reclaiming := s.reclaimNodesOf(pods...)
+	s.awaitGone(reclaiming)
 	order.requireOrder(s.t, pods[2], pods[0], pods[1])
 }
 
@@ -552,9 +552,9 @@ spec:
   selector: {matchLabels: {app: ` + name + `}}
   template: ` + strings.Replace(gpuTemplate(name, "metadata: {labels: "+flow(labels, "app", name)+"}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
 `)
-	doomed := s.reclaimNodesOf(s.awaitRunningPods("app="+name, 1)...)
-	s.awaitGone(doomed)
-	s.requireOtherNodes(doomed, s.awaitRunningPods("app="+name, 1))
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("app="+name, 1)...)
+	s.awaitGone(reclaiming)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("app="+name, 1))
 	s.requireBought(name, 1+1)
 }
 

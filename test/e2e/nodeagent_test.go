@@ -41,9 +41,9 @@ func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *test
 	s.Submit(t, pods...)
 	s.awaitRunning(pods...)
 	s.GivePodAddress(t, pods[0], rig.PodAddress)
-	doomed := nodeOfPod(s, pods[0].Name)
-	id := instanceOf(doomed)
-	agent := s.RunNodeAgent(t, doomed, id)
+	reclaiming := nodeOfPod(s, pods[0].Name)
+	id := instanceOf(reclaiming)
+	agent := s.RunNodeAgent(t, reclaiming, id)
 	s.eventually("the agent says that there is no notice", func(ctx context.Context) (bool, error) {
 		deadline, left, err := agent.Reclaim(ctx)
 		return deadline == nil && left == nil, err

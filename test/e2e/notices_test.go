@@ -32,17 +32,17 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	door := newNoticeEndpoint(s)
 	flags := append(door.flags, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
 	a := s.RunAutoscaler(t, flags...)
-	doomed := buyOneNode(s)
+	reclaiming := buyOneNode(s)
 
 	s.eventually("the endpoint is open", func(ctx context.Context) (bool, error) {
-		status, err := door.push(ctx, "wrong", interruption(doomed))
+		status, err := door.push(ctx, "wrong", interruption(reclaiming))
 		return status == http.StatusUnauthorized, err
 	})
 	for what, event := range map[string]string{
 		"a foreign instance":     interruption("i-of-another-cluster"),
-		"another region":         strings.ReplaceAll(interruption(doomed), "ap-southeast-1", "cn-beijing"),
-		"an event sent too late": interruptionAt(doomed, time.Now().Add(-time.Hour)),
-		"another event":          `{"name":"Instance:StateChange","content":{"resourceId":"` + doomed + `","state":"Stopping"}}`,
+		"another region":         strings.ReplaceAll(interruption(reclaiming), "ap-southeast-1", "cn-beijing"),
+		"an event sent too late": interruptionAt(reclaiming, time.Now().Add(-time.Hour)),
+		"another event":          `{"name":"Instance:StateChange","content":{"resourceId":"` + reclaiming + `","state":"Stopping"}}`,
 	} {
 		status, err := door.push(t.Context(), door.token, event)
 		require.NoError(t, err)
@@ -51,21 +51,21 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	status, err := door.push(t.Context(), door.token, "{")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusBadRequest, status)
-	status, err = door.push(t.Context(), door.token, interruption(doomed), "X-Eventbridge-Signature-V2", "c2lnbmVk")
+	status, err = door.push(t.Context(), door.token, interruption(reclaiming), "X-Eventbridge-Signature-V2", "c2lnbmVk")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusUnauthorized, status, "it is signed, but not by EventBridge")
-	node, err := s.node(t.Context(), doomed)
+	node, err := s.node(t.Context(), reclaiming)
 	require.NoError(t, err)
 	assert.NotContains(t, node.Annotations, noticeOfPush)
 
-	status, err = door.push(t.Context(), door.token, "["+interruption(doomed)+","+interruption("i-of-another-cluster")+"]")
+	status, err = door.push(t.Context(), door.token, "["+interruption(reclaiming)+","+interruption("i-of-another-cluster")+"]")
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, status)
-	node, err = s.node(t.Context(), doomed)
+	node, err = s.node(t.Context(), reclaiming)
 	require.NoError(t, err)
 	require.NotNil(t, node)
 	assert.Contains(t, node.Annotations, noticeOfPush, "it stood there before the answer")
-	awaitMarkFrom(s, doomed, "push")
+	awaitMarkFrom(s, reclaiming, "push")
 	metrics, err := a.Metrics(t.Context())
 	require.NoError(t, err)
 	for outcome, want := range map[string]float64{"accepted": 1, "unknown": 2, "foreign": 1, "stale": 1, "other": 1, "malformed": 1} {
@@ -75,60 +75,60 @@ func TestPushedNoticeMarksItsNodeAndForeignOnesAreHarmless(t *testing.T) {
 	runs, err := podRuns(t.Context(), s, "train")
 	require.NoError(t, err)
 	assert.True(t, runs, "nothing has confirmed it")
-	require.NoError(t, s.Cloud.Reclaim(doomed))
-	awaitEmptyNode(s, doomed)
+	require.NoError(t, s.Cloud.Reclaim(reclaiming))
+	awaitEmptyNode(s, reclaiming)
 }
 
 func TestNoticeIsTakenByAReplicaThatDoesNotLead(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	flags := []string{"--reclaim-notice-period=2m", "--reclaim-poll-interval=1h", "--leader-elect=true", "--leader-elect-resource-name=gpu-spot-autoscaler"}
 	leader := s.RunAutoscaler(t, flags...)
-	doomed := buyOneNode(s)
+	reclaiming := buyOneNode(s)
 	door := newNoticeEndpoint(s)
 	s.RunAutoscaler(t, append(flags, door.flags...)...)
 	s.eventually("the other is there", func(ctx context.Context) (bool, error) {
-		status, err := door.push(ctx, "wrong", interruption(doomed))
+		status, err := door.push(ctx, "wrong", interruption(reclaiming))
 		return status == http.StatusUnauthorized, err
 	})
 	leader.Kill()
-	status, err := door.push(t.Context(), door.token, interruption(doomed))
+	status, err := door.push(t.Context(), door.token, interruption(reclaiming))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status)
-	node, err := s.node(t.Context(), doomed)
+	node, err := s.node(t.Context(), reclaiming)
 	require.NoError(t, err)
 	require.NotNil(t, node)
 	assert.Contains(t, node.Annotations, noticeOfPush)
 	assert.False(t, marked(node), "nobody leads")
-	awaitMarkFrom(s, doomed, "push") // when the lease has run out
+	awaitMarkFrom(s, reclaiming, "push") // when the lease has run out
 }
 
 func TestNodeConditionMarksTheNode(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1h")
-	doomed := buyOneNode(s)
-	setExpiringCondition(s, doomed, corev1.ConditionTrue)
-	awaitMarkFrom(s, doomed, "condition")
-	awaitEmptyNode(s, doomed)
+	reclaiming := buyOneNode(s)
+	setExpiringCondition(s, reclaiming, corev1.ConditionTrue)
+	awaitMarkFrom(s, reclaiming, "condition")
+	awaitEmptyNode(s, reclaiming)
 }
 
 func TestAgentsAnnotationMarksTheNodeAndThePollConfirmsIt(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	a := s.RunAutoscaler(t, "--reclaim-notice-period=40s", "--reclaim-poll-interval=2s")
-	doomed := buyOneNode(s)
+	reclaiming := buyOneNode(s)
 	deadline := time.Now().Add(35 * time.Second).UTC().Truncate(time.Second)
-	annotateNode(s, doomed, noticeOfAgent, deadline.Format(time.RFC3339))
-	awaitMarkFrom(s, doomed, "node-agent")
-	require.NoError(t, s.Cloud.Reclaim(doomed))
+	annotateNode(s, reclaiming, noticeOfAgent, deadline.Format(time.RFC3339))
+	awaitMarkFrom(s, reclaiming, "node-agent")
+	require.NoError(t, s.Cloud.Reclaim(reclaiming))
 	s.eventually("the poll confirms", func(ctx context.Context) (bool, error) {
 		metrics, err := a.Metrics(ctx)
 		return samples(metrics["gpu_spot_reclaim_confirmation_delay_seconds"], "ecs-poll") == 1, err
 	})
-	node, err := s.node(t.Context(), doomed)
+	node, err := s.node(t.Context(), reclaiming)
 	require.NoError(t, err)
 	require.NotNil(t, node)
 	assert.Equal(t, deadline.Format(time.RFC3339), node.Annotations["gpu-spot.autoscaling/reclaim-deadline"], "what was stated stands")
 	assert.Equal(t, "node-agent", node.Annotations["gpu-spot.autoscaling/reclaim-source"])
-	awaitEmptyNode(s, doomed)
+	awaitEmptyNode(s, reclaiming)
 }
 
 func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {

@@ -81,7 +81,7 @@ func TestReclaimsGoOnWhereTheAPIServerWasAway(t *testing.T) {
 // requireOnlyMarked waits until the Nodes of the instances are marked, or gone, and fails where a reclaim has to do with any other.
 func requireOnlyMarked(s *suite, instances ...string) {
 	s.t.Helper()
-	s.eventually("the doomed Nodes are marked", func(ctx context.Context) (bool, error) {
+	s.eventually("the reclaiming Nodes are marked", func(ctx context.Context) (bool, error) {
 		nodes, err := s.nodes(ctx)
 		unmarked := 0
 		for i := range nodes {
@@ -120,7 +120,7 @@ func traces(node *corev1.Node) (found []string) {
 func TestNodesThatOthersChangeDuringAReclaim(t *testing.T) {
 	s := newJobSuite(t, "renamed", "meddled")
 	t.Run("parts", func(t *testing.T) {
-		t.Run("a Node that comes back under another name is doomed still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.subtest(t)) })
+		t.Run("a Node that comes back under another name is reclaiming still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.subtest(t)) })
 		t.Run("people cordon and untaint", func(t *testing.T) { peopleCordonAndUntaint(s.subtest(t)) })
 	})
 	s.eventually("no reclaim is under way", func(ctx context.Context) (bool, error) {
@@ -265,9 +265,9 @@ spec:
 	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Running")
 
 	setPoolMaximum(s, "mourned", 2) // so that the leader does not live to see it resumed
-	doomed := s.reclaimNodesOf(workers[:2]...)
+	reclaiming := s.reclaimNodesOf(workers[:2]...)
 	s.awaitJobEvent("TrainingJob", "mourned", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Suspended")
 	s.autoscaler.Kill()
 	s.requireBought("mourned", 4)
@@ -279,7 +279,7 @@ spec:
 
 	lead()
 	again := s.awaitRunningPods(workersOf, 4)
-	s.requireOtherNodes(doomed, again)
+	s.requireOtherNodes(reclaiming, again)
 	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Running")
 	job, err := s.getObject(t.Context(), standin.TrainingJobs, "mourned")
 	require.NoError(t, err)

@@ -28,15 +28,15 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 		pods, err = runningReplicas(ctx, s, "train")
 		return len(pods) == 2, err
 	})
-	doomed := s.instances("asg-1")[0].ID
-	require.NoError(t, s.Cloud.Reclaim(doomed))
+	reclaiming := s.instances("asg-1")[0].ID
+	require.NoError(t, s.Cloud.Reclaim(reclaiming))
 	deadline := time.Now().Add(40 * time.Second)
 	s.eventually("its Node is marked", func(ctx context.Context) (bool, error) {
-		node, err := s.node(ctx, doomed)
+		node, err := s.node(ctx, reclaiming)
 		return node != nil && marked(node), err
 	})
 	s.eventually("its Node is empty", func(ctx context.Context) (bool, error) {
-		node, err := s.node(ctx, doomed)
+		node, err := s.node(ctx, reclaiming)
 		if node == nil || err != nil {
 			return false, err
 		}
@@ -49,11 +49,11 @@ func TestReclaimedNodeIsTaintedAndEmptiedBeforeTheDeadlineAndItsPodsMove(t *test
 		if err != nil || len(pods) != 2 {
 			return false, err
 		}
-		node, err := s.node(ctx, doomed)
+		node, err := s.node(ctx, reclaiming)
 		return node == nil || pods[0].Spec.NodeName != node.Name && pods[1].Spec.NodeName != node.Name, err
 	})
 	s.eventually("the released instance's Node is gone", func(ctx context.Context) (bool, error) {
-		node, err := s.node(ctx, doomed)
+		node, err := s.node(ctx, reclaiming)
 		return node == nil, err
 	})
 	bought := 0

@@ -109,9 +109,9 @@ spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0,
 	pods := s.awaitRunningPods("job-name=full", 3)
 	before := len(s.purchasesOf("full"))
 	setPoolMaximum(s, "full", 2)
-	doomed := s.reclaimNodesOf(pods[0])
+	reclaiming := s.reclaimNodesOf(pods[0])
 	s.awaitJobEvent("Job", "full", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	awaitInstances(s, "full", 0) // what is left is of no use to it
 	assert.Len(s.t, s.purchasesOf("full"), before, "nor is what could be bought")
 	assert.Equal(s.t, true, s.field(batchJobs, "full", "spec.suspend"))
@@ -141,9 +141,9 @@ spec:
 	workers := s.awaitRunningPods(workersOf, 4)
 	s.awaitField(standin.TrainingJobs, "dynamic", "status.phase", "Running")
 	setPoolMaximum(s, "dynamic", 2)
-	doomed := s.reclaimNodesOf(workers[:3]...)
+	reclaiming := s.reclaimNodesOf(workers[:3]...)
 	s.awaitJobEvent("TrainingJob", "dynamic", "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	s.awaitJobEvent("TrainingJob", "dynamic", "SpotJobResumed", 1)
 	s.awaitRunningPods(workersOf, 2)
 	s.awaitField(standin.TrainingJobs, "dynamic", "status.phase", "Running")
@@ -163,13 +163,13 @@ func TestReclaimOfMostNodesDoesNotStopTheAutoscaler(t *testing.T) {
 		return len(pods) == 10, err
 	}
 	s.eventually("all replicas run", all)
-	doomed := map[string]bool{}
+	reclaiming := map[string]bool{}
 	for _, instance := range s.instances("asg-1")[:6] {
 		require.NoError(t, s.Cloud.Reclaim(instance.ID))
-		doomed[instance.ID] = true
+		reclaiming[instance.ID] = true
 	}
 	s.eventually("the six are gone", func(ctx context.Context) (bool, error) {
-		for id := range doomed {
+		for id := range reclaiming {
 			if node, err := s.node(ctx, id); node != nil || err != nil {
 				return false, err
 			}

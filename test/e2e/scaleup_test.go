@@ -44,7 +44,7 @@ func TestStockoutTurnsToTheNextCheapestOffering(t *testing.T) {
 }
 
 func TestPodsGoToThePoolThatTheyAskFor(t *testing.T) {
-	left, right := spotPool("asg-left", 10), rig.SpotPool("asg-right", 10, []string{t4}, zones())
+	left, right := spotPool("asg-left", 10), rig.SpotPool("asg-right", 10, []string{t4}, vswitches())
 	left.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "left"
 	right.Tags["k8s.io/cluster-autoscaler/node-template/label/team"] = "right"
 	s := newSuite(t, newWorld(left, right))

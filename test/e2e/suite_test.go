@@ -31,32 +31,28 @@ const (
 	soon = 2 * time.Minute
 )
 
-func zones() []string { return []string{"vsw-a", "vsw-b", "vsw-c"} }
+func vswitches() []string { return []string{"vsw-a", "vsw-b", "vsw-c"} }
 
 // newWorld returns a region of three zones with the pools, in the strict temper. Each delay of the cloud is shortened by itself
 // and not by World.Speed, because the autoscaler's own timers go by the clock: a client token, for one, has to live as long as at
 // Alibaba.
 func newWorld(pools ...alisim.Pool) alisim.World {
-	return alisim.World{
-		Region: "ap-southeast-1",
-		VSwitches: []alisim.VSwitch{
-			{ID: "vsw-a", Zone: zoneA}, {ID: "vsw-b", Zone: zoneB}, {ID: "vsw-c", Zone: zoneC},
-		},
-		Pools:            pools,
-		ActivityDelay:    metav1.Duration{Duration: time.Second},
-		BootDelay:        metav1.Duration{Duration: time.Second},
-		DriverDelay:      metav1.Duration{Duration: time.Second},
-		ListLag:          metav1.Duration{Duration: time.Second},
-		HealthCheckDelay: metav1.Duration{Duration: 2 * time.Second},
-		NodeGrace:        metav1.Duration{Duration: time.Second},
-		NodeController:   metav1.Duration{Duration: 5 * time.Second},
-		NoticePeriod:     metav1.Duration{Duration: 40 * time.Second},
-	}
+	w := alisim.NewWorld("ap-southeast-1", zoneA, zoneB, zoneC)
+	w.Pools = pools
+	w.ActivityDelay = metav1.Duration{Duration: time.Second}
+	w.BootDelay = metav1.Duration{Duration: time.Second}
+	w.DriverDelay = metav1.Duration{Duration: time.Second}
+	w.ListLag = metav1.Duration{Duration: time.Second}
+	w.HealthCheckDelay = metav1.Duration{Duration: 2 * time.Second}
+	w.NodeGrace = metav1.Duration{Duration: time.Second}
+	w.NodeController = metav1.Duration{Duration: 5 * time.Second}
+	w.NoticePeriod = metav1.Duration{Duration: 40 * time.Second}
+	return w
 }
 
 // spotPool returns a pool of one type in three zones.
 func spotPool(id string, maxSize int) alisim.Pool {
-	return rig.SpotPool(id, maxSize, []string{a10}, zones())
+	return rig.SpotPool(id, maxSize, []string{a10}, vswitches())
 }
 
 // singleOfferingPool returns a pool of one type in one zone.

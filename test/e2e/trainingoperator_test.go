@@ -113,13 +113,13 @@ func elasticJobLosesAWorkerThenTooMany(s *jobSuite) {
 	const pods = "training.kubeflow.org/job-name=elastic"
 	before := s.awaitRunningPods(pods, 4)
 
-	doomed := s.reclaimNodesOf(before[3])
+	reclaiming := s.reclaimNodesOf(before[3])
 	awaitRequestOnAll(s, pods, 4)
 	requirePodsStay(s, before[3])
 	acknowledgeWhenAsked(s, before[0]) // any pod of the job will do
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	now := s.awaitRunningPods(pods, 4)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, names(before), names(now), "it has its name again")
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]), "the others trained on")
 	awaitRunningCondition(s, pytorchJobs, "elastic")
@@ -141,13 +141,13 @@ func mpiJobLosesAWorkerThenTooMany(s *jobSuite) {
 	s.submit(mpiJob("mpi", "restartPolicy: ExitCode,"))
 	const pods, workersOf = "training.kubeflow.org/job-name=mpi", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/replica-type=worker"
 	before := s.awaitRunningPods(pods, 4) // launcher, workers
-	doomed := s.reclaimNodesOf(before[3])
+	reclaiming := s.reclaimNodesOf(before[3])
 	awaitRequestOnAll(s, pods, 4)
 	requirePodsStay(s, before[3])
 	acknowledgeWhenAsked(s, before[1])
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	now := s.awaitRunningPods(pods, 4)
-	s.requireOtherNodes(doomed, now)
+	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, names(before), names(now))
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]))
 	awaitRunningCondition(s, mpiJobsV1, "mpi")
@@ -167,7 +167,7 @@ func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 // pod goes, and comes back whole.
 func checkSuspendedAndResumed(s *jobSuite, of schema.GroupVersionResource, kind, name, pods string, n int, lost []corev1.Pod) {
 	s.t.Helper()
-	doomed := s.reclaimNodesOf(lost...)
+	reclaiming := s.reclaimNodesOf(lost...)
 	awaitRequestOnAll(s, pods, n)
 	requirePodsStay(s, lost...)
 	assert.NotEqual(s.t, true, s.field(of, name, "spec.runPolicy.suspend"), "not before the word")
@@ -175,12 +175,12 @@ func checkSuspendedAndResumed(s *jobSuite, of schema.GroupVersionResource, kind,
 	acknowledgeWhenAsked(s, lost[0])
 	suspended := awaitSuspended(s, of, name)
 	s.awaitJobEvent(kind, name, "SpotJobSuspended", 1)
-	s.awaitGone(doomed)
+	s.awaitGone(reclaiming)
 	for pod, told := range ends(n) {
 		assert.False(s.t, told.Before(suspended), "%s was told to end at %s, and the job suspended at %s", pod, told, suspended)
 	}
 	s.awaitJobEvent(kind, name, "SpotJobResumed", 1)
-	s.requireOtherNodes(doomed, s.awaitRunningPods(pods, n))
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, n))
 	s.awaitNotHeld(of, name)
 	assert.Equal(s.t, false, s.field(of, name, "spec.runPolicy.suspend"))
 	awaitRunningCondition(s, of, name)

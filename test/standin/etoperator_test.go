@@ -30,9 +30,9 @@ spec:
 `
 
 // runningJob is the job above with its launcher and workers 0 to 2.
-func runningJob(t *testing.T) *world {
+func runningJob(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(t, etKinds)
+	w := newFixture(t, etKinds)
 	w.submit(TrainingJobs, elastic)
 	w.round(1)
 	require.Equal(t, []string{"job-worker-0", "job-worker-1", "job-worker-2"}, w.names(), "the workers come first")
@@ -42,10 +42,10 @@ func runningJob(t *testing.T) *world {
 	return w
 }
 
-func (w *world) hostfile() string { return w.all()["job-launcher"].Annotations[AnnotationHostfile] }
+func (w *fixture) hostfile() string { return w.all()["job-launcher"].Annotations[AnnotationHostfile] }
 
 func TestETLauncherWaitsForAllWorkers(t *testing.T) {
-	w := newWorld(t, etKinds)
+	w := newFixture(t, etKinds)
 	w.submit(TrainingJobs, elastic)
 	w.hold = true
 	w.round(3)
@@ -76,7 +76,7 @@ func TestETLostWorkersComeAgainUnderNewIndexes(t *testing.T) {
 }
 
 func TestETWorkersThatNeverRestartDoNot(t *testing.T) {
-	w := newWorld(t, etKinds)
+	w := newFixture(t, etKinds)
 	w.submit(TrainingJobs, elastic)
 	w.patch(TrainingJobs, "job", `{"spec":{"etReplicaSpecs":{"worker":{"restartPolicy":"Never"}}}}`)
 	w.round(3)
@@ -182,7 +182,7 @@ func TestETScaleOutWithAnOwnerOfOthersNeverEnds(t *testing.T) {
 }
 
 // refuseIncompleteStatus has the API server refuse what the definitions of the scalers do.
-func (w *world) refuseIncompleteStatus() {
+func (w *fixture) refuseIncompleteStatus() {
 	w.objects.(*dynamicfake.FakeDynamicClient).PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		object := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured)
 		status, _, _ := unstructured.NestedMap(object.Object, "status")

@@ -10,9 +10,9 @@ import (
 const queuedJob = `{apiVersion: batch/v1, kind: Job, metadata: {name: job, labels: {kueue.x-k8s.io/queue-name: gpu}}, spec: {suspend: true, parallelism: 2, template: {spec: {}}}}`
 
 // queued is the job above, admitted, with as many active pods. The Job controller is not there.
-func queued(t *testing.T, active string) *world {
+func queued(t *testing.T, active string) *fixture {
 	t.Helper()
-	w := newWorld(t, kueueKinds)
+	w := newFixture(t, kueueKinds)
 	w.submit(batchJobs, queuedJob)
 	w.round(2)
 	require.Equal(t, false, w.at(batchJobs, "job", "spec.suspend"))

@@ -14,7 +14,7 @@ import (
 )
 
 // finish ends a batch Job, as the Job controller would.
-func (w *world) finish(name string, as batchv1.JobConditionType) {
+func (w *fixture) finish(name string, as batchv1.JobConditionType) {
 	w.t.Helper()
 	job, err := w.BatchV1().Jobs("default").Get(w.t.Context(), name, metav1.GetOptions{})
 	require.NoError(w.t, err)
@@ -24,7 +24,7 @@ func (w *world) finish(name string, as batchv1.JobConditionType) {
 }
 
 // jobs are the batch Jobs by name, and whether they are suspended.
-func (w *world) jobs() map[string]bool {
+func (w *fixture) jobs() map[string]bool {
 	w.t.Helper()
 	list, err := w.BatchV1().Jobs("default").List(w.t.Context(), metav1.ListOptions{})
 	require.NoError(w.t, err)
@@ -46,7 +46,7 @@ spec:
 `
 
 func TestMPIWorkersComeAgainUnderTheirNames(t *testing.T) {
-	w := newWorld(t, mpiKinds)
+	w := newFixture(t, mpiKinds)
 	w.submit(MPIJobs, mpi)
 	w.round(2)
 	require.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
@@ -59,7 +59,7 @@ func TestMPIWorkersComeAgainUnderTheirNames(t *testing.T) {
 }
 
 func TestMPIWorkerLeftFailedIsNeverMadeAgain(t *testing.T) {
-	w := newWorld(t, mpiKinds)
+	w := newFixture(t, mpiKinds)
 	w.submit(MPIJobs, mpi)
 	w.round(2)
 	w.end("job-worker-1", corev1.PodFailed, 1)
@@ -72,7 +72,7 @@ func TestMPIWorkerLeftFailedIsNeverMadeAgain(t *testing.T) {
 }
 
 func TestMPISuspendedJobHasNoPodsAndNoFailure(t *testing.T) {
-	w := newWorld(t, mpiKinds)
+	w := newFixture(t, mpiKinds)
 	w.submit(MPIJobs, mpi)
 	w.round(2)
 	w.patch(MPIJobs, "job", `{"spec":{"runPolicy":{"suspend":true}}}`)
@@ -89,7 +89,7 @@ func TestMPISuspendedJobHasNoPodsAndNoFailure(t *testing.T) {
 }
 
 func TestMPILaunchersFailureIsTheJobs(t *testing.T) {
-	w := newWorld(t, mpiKinds)
+	w := newFixture(t, mpiKinds)
 	w.submit(MPIJobs, mpi)
 	w.round(1)
 	w.finish("job-launcher", batchv1.JobFailed)
@@ -108,7 +108,7 @@ spec:
 `
 
 func TestJobSetFailsWithTheRestartsSpent(t *testing.T) {
-	w := newWorld(t, jobSetKinds)
+	w := newFixture(t, jobSetKinds)
 	w.submit(JobSets, set)
 	w.round(1)
 	require.Equal(t, map[string]bool{"set-node-0": false, "set-node-1": false}, w.jobs())
@@ -123,7 +123,7 @@ func TestJobSetFailsWithTheRestartsSpent(t *testing.T) {
 }
 
 func TestJobSetSuspendsItsJobs(t *testing.T) {
-	w := newWorld(t, jobSetKinds)
+	w := newFixture(t, jobSetKinds)
 	w.submit(JobSets, set)
 	w.round(1)
 	w.patch(JobSets, "set", `{"spec":{"suspend":true}}`)
@@ -137,7 +137,7 @@ func TestJobSetSuspendsItsJobs(t *testing.T) {
 }
 
 func TestJobSetCompletesWithAllItsJobs(t *testing.T) {
-	w := newWorld(t, jobSetKinds)
+	w := newFixture(t, jobSetKinds)
 	w.submit(JobSets, set)
 	w.round(1)
 	w.finish("set-node-0", batchv1.JobComplete)
@@ -153,7 +153,7 @@ func TestTrainJobIsWhatItsJobSetIs(t *testing.T) {
 	both := func(c cluster) []kind {
 		return append(trainerKinds(c), append(jobSetKinds(c), kind{resource: TrainingRuntimes, reconcile: ignore})...)
 	}
-	w := newWorld(t, both)
+	w := newFixture(t, both)
 	w.submit(TrainingRuntimes, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainingRuntime, metadata: {name: runtime}, spec: {template: {spec: {
 		replicatedJobs: [{name: node, template: {spec: {parallelism: 2, template: {spec: {containers: [{name: train}]}}}}}]}}}}`)
 	w.submit(TrainJobs, `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: job}, spec: {runtimeRef: {name: runtime}}}`)
@@ -186,7 +186,7 @@ spec:
 `
 
 func TestDLRoverLaunchesLostRanksAnew(t *testing.T) {
-	w := newWorld(t, dlroverKinds)
+	w := newFixture(t, dlroverKinds)
 	w.submit(ElasticJobs, dl)
 	w.round(2)
 	require.Equal(t, []string{"elasticjob-job-dlrover-master", "job-edljob-worker-0", "job-edljob-worker-1"}, w.names())
@@ -206,7 +206,7 @@ func TestDLRoverLaunchesLostRanksAnew(t *testing.T) {
 }
 
 // rank is the name of the worker that has it.
-func (w *world) rank(rank string) string {
+func (w *fixture) rank(rank string) string {
 	for name, pod := range w.all() {
 		if pod.Labels[labelDLRoverRank] == rank && pod.Labels[labelDLRoverType] == roleWorker && !ended(pod) {
 			return name
@@ -217,7 +217,7 @@ func (w *world) rank(rank string) string {
 }
 
 func TestDLRoverMakesNoPodsWhileSuspended(t *testing.T) {
-	w := newWorld(t, dlroverKinds)
+	w := newFixture(t, dlroverKinds)
 	w.submit(ElasticJobs, dl)
 	w.round(2)
 	w.patch(ElasticJobs, "job", `{"spec":{"suspend":true}}`)
@@ -245,7 +245,7 @@ spec:
 `
 
 func TestAITrainingToleratesTheCodesOfItsPolicyUpToTheLimit(t *testing.T) {
-	w := newWorld(t, aiKinds)
+	w := newFixture(t, aiKinds)
 	w.submit(AITrainingJobs, ai)
 	w.round(2)
 	require.Equal(t, []string{"job-trainer-0", "job-trainer-1"}, w.names())
@@ -264,7 +264,7 @@ func TestAITrainingToleratesTheCodesOfItsPolicyUpToTheLimit(t *testing.T) {
 }
 
 func TestAITrainingFailsByACodeThatNoPolicyNames(t *testing.T) {
-	w := newWorld(t, aiKinds)
+	w := newFixture(t, aiKinds)
 	w.submit(AITrainingJobs, ai)
 	w.round(2)
 	w.end("job-trainer-1", corev1.PodFailed, 1)
@@ -283,7 +283,7 @@ spec:
 `
 
 // ofType are the names of the RayCluster's pods of the type.
-func (w *world) ofType(kind string) (names []string) {
+func (w *fixture) ofType(kind string) (names []string) {
 	for _, name := range w.names() {
 		if w.all()[name].Labels[labelRayType] == kind {
 			names = append(names, name)
@@ -293,7 +293,7 @@ func (w *world) ofType(kind string) (names []string) {
 }
 
 func TestRayClusterKeepsItsSize(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayClusters, ray)
 	w.round(2)
 	require.Equal(t, []string{"ray-head"}, w.ofType(typeHead))
@@ -311,7 +311,7 @@ func TestRayClusterKeepsItsSize(t *testing.T) {
 }
 
 func TestRayClusterDeletesTheWorkersThatAreNamed(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayClusters, ray)
 	w.round(2)
 	workers := w.ofType(roleWorker)
@@ -321,7 +321,7 @@ func TestRayClusterDeletesTheWorkersThatAreNamed(t *testing.T) {
 }
 
 func TestRayClusterSuspends(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayClusters, ray)
 	w.round(2)
 	w.patch(RayClusters, "ray", `{"spec":{"suspend":true}}`)
@@ -347,7 +347,7 @@ spec:
 `
 
 func TestRayJobMakesAnotherClusterAfterASuspension(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayJobs, rayJobManifest)
 	w.round(6)
 	require.Equal(t, phaseRunning, w.at(RayJobs, "job", "status.jobDeploymentStatus"))
@@ -364,7 +364,7 @@ func TestRayJobMakesAnotherClusterAfterASuspension(t *testing.T) {
 }
 
 func TestRayJobThatIsNotToBeShutDownFailsWhenItIsSuspended(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayJobs, rayJobManifest)
 	w.round(6)
 	w.patch(RayJobs, "job", `{"spec":{"suspend":true,"shutdownAfterJobFinishes":false}}`)
@@ -373,7 +373,7 @@ func TestRayJobThatIsNotToBeShutDownFailsWhenItIsSuspended(t *testing.T) {
 }
 
 func TestRayJobFailsWithItsHead(t *testing.T) {
-	w := newWorld(t, rayKinds)
+	w := newFixture(t, rayKinds)
 	w.submit(RayJobs, rayJobManifest)
 	w.round(6)
 	w.lose(w.ofType(roleWorker)...)
@@ -396,13 +396,13 @@ spec:
   - {name: worker, replicas: 2, template: {spec: {containers: [{name: train}]}}}
 `
 
-func (w *world) command(name, action string) {
+func (w *fixture) command(name, action string) {
 	w.t.Helper()
 	w.submit(VolcanoCommands, "{apiVersion: bus.volcano.sh/v1alpha1, kind: Command, metadata: {name: "+name+"}, action: "+action+", target: {name: job}}")
 }
 
 func TestVolcanoPolicyRestartsAllForOneLostPodOnce(t *testing.T) {
-	w := newWorld(t, volcanoKinds)
+	w := newFixture(t, volcanoKinds)
 	w.submit(VolcanoJobs, vcjob)
 	w.round(3)
 	require.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
@@ -416,7 +416,7 @@ func TestVolcanoPolicyRestartsAllForOneLostPodOnce(t *testing.T) {
 }
 
 func TestVolcanoWithoutPolicyMakesTheLostPodAgain(t *testing.T) {
-	w := newWorld(t, volcanoKinds)
+	w := newFixture(t, volcanoKinds)
 	w.submit(VolcanoJobs, vcjob)
 	w.patch(VolcanoJobs, "job", `{"spec":{"policies":null}}`)
 	w.round(3)
@@ -429,7 +429,7 @@ func TestVolcanoWithoutPolicyMakesTheLostPodAgain(t *testing.T) {
 }
 
 func TestVolcanoCommandsAbortAndResumeAndResumingIsARetry(t *testing.T) {
-	w := newWorld(t, volcanoKinds)
+	w := newFixture(t, volcanoKinds)
 	w.submit(VolcanoJobs, vcjob)
 	w.round(3)
 	for _, retries := range []int{1, 2} {

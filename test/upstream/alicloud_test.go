@@ -32,24 +32,21 @@ const (
 	soon, tick = 20 * time.Second, 20 * time.Millisecond
 )
 
-func world() alisim.World {
+// newWorld has a pool to buy in and one that is not the provider's, in the kindest cloud: what both do there is compared.
+func newWorld() alisim.World {
 	compensate := false
 	none := metav1.Duration{Duration: -1}
-	return alisim.World{
-		Region:        region,
-		Temper:        temper.Lenient(), // what it does in the kindest cloud is what ours is compared with
-		ActivityDelay: none,
-		BootDelay:     none,
-		DriverDelay:   none,
-		VSwitches:     []alisim.VSwitch{{ID: "vsw-a", Zone: region + "a"}},
-		Pools: []alisim.Pool{{
-			ID: pool, MaxSize: 15, InstanceTypes: []string{"ecs.gn7i-c8g1.2xlarge"}, VSwitches: []string{"vsw-a"},
-			SpotStrategy: alisim.SpotAsPriceGo, CompensateWithOnDemand: &compensate,
-			ConfigurationTags: map[string]string{"workload": "training"},
-		}, {
-			ID: "asg-other", MaxSize: 5, Instances: 1, InstanceTypes: []string{"ecs.gn7i-c8g1.2xlarge"}, VSwitches: []string{"vsw-a"},
-		}},
-	}
+	w := alisim.NewWorld(region, region+"a")
+	w.Temper = temper.Lenient()
+	w.ActivityDelay, w.BootDelay, w.DriverDelay = none, none, none
+	w.Pools = []alisim.Pool{{
+		ID: pool, MaxSize: 15, InstanceTypes: []string{"ecs.gn7i-c8g1.2xlarge"}, VSwitches: w.VSwitchIDs(),
+		SpotStrategy: alisim.SpotAsPriceGo, CompensateWithOnDemand: &compensate,
+		ConfigurationTags: map[string]string{"workload": "training"},
+	}, {
+		ID: "asg-other", MaxSize: 5, Instances: 1, InstanceTypes: []string{"ecs.gn7i-c8g1.2xlarge"}, VSwitches: w.VSwitchIDs(),
+	}}
+	return w
 }
 
 // connect leads the provider's SDK to the simulator. That SDK cannot be told a port, but a host name, and it speaks
@@ -76,7 +73,7 @@ func nodeOf(providerID string) *apiv1.Node {
 }
 
 func TestInTreeProviderListsScalesUpAndScalesDownAPool(t *testing.T) {
-	server, err := alisim.Start(t.Context(), world(), alisim.Options{})
+	server, err := alisim.Start(t.Context(), newWorld(), alisim.Options{})
 	require.NoError(t, err)
 	t.Cleanup(server.Stop)
 	connect(t, server)
@@ -143,16 +140,16 @@ func TestInTreeProviderListsScalesUpAndScalesDownAPool(t *testing.T) {
 		}
 	}
 
-	doomed := sets.New(all.UnsortedList()[:2]...)
+	removed := sets.New(all.UnsortedList()[:2]...)
 	var nodes []*apiv1.Node
-	for id := range doomed {
+	for id := range removed {
 		nodes = append(nodes, nodeOf(id))
 	}
 	require.NoError(t, group.DeleteNodes(nodes))
 	settlesAt(10)
-	assert.Equal(t, all.Difference(doomed), ids(), "these and no others are gone")
+	assert.Equal(t, all.Difference(removed), ids(), "these and no others are gone")
 	for _, instance := range server.Instances() {
-		assert.NotContains(t, doomed, region+"."+instance.ID)
+		assert.NotContains(t, removed, region+"."+instance.ID)
 	}
 
 	for _, request := range server.Requests() {

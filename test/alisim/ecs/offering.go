@@ -22,7 +22,7 @@ type offeringKey struct{ instanceType, zone string }
 // offering counts what runs of a type in a zone.
 type offering struct {
 	offeringKey
-	// spot lists running spot instances, doomed ones included.
+	// spot lists running spot instances, reclaiming ones included.
 	spot     cloud.Roster[*Instance]
 	onDemand int
 	// onDemandStock is how many pay-as-you-go instances the zone carries; market.Unlimited means no bound.

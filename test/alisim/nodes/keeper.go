@@ -50,9 +50,9 @@ func NewKeeper(ctx context.Context, cluster Cluster, clk clock.Clock) *Keeper {
 // Boot registers the machine, and takes it off again when gone is closed.
 func (k *Keeper) Boot(m Machine, gone <-chan struct{}) {
 	c := &carrier{gone: gone}
-	k.tell(func() { k.carriers[c] = struct{}{} })
+	k.update(func() { k.carriers[c] = struct{}{} })
 	k.group.Go(func() {
-		defer k.tell(func() { delete(k.carriers, c) })
+		defer k.update(func() { delete(k.carriers, c) })
 		k.carry(c, m)
 	})
 }
@@ -62,17 +62,17 @@ func (k *Keeper) carry(c *carrier, m Machine) {
 	if !k.persist(c, gone, "up", m.InstanceID, func(ctx context.Context) error { return k.cluster.Up(ctx, m) }) {
 		return
 	}
-	k.tell(func() { c.waiting = true })
+	k.update(func() { c.waiting = true })
 	select {
 	case <-k.ctx.Done():
 		return
 	case <-gone:
 	}
-	k.tell(func() { c.waiting, c.gone = false, nil })
+	k.update(func() { c.waiting, c.gone = false, nil })
 	k.persist(c, nil, "down", m.InstanceID, func(ctx context.Context) error { return k.cluster.Down(ctx, m.InstanceID) })
 }
 
-func (k *Keeper) tell(what func()) {
+func (k *Keeper) update(what func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	what()
@@ -126,7 +126,7 @@ func (k *Keeper) persist(c *carrier, enough <-chan struct{}, what, id string, ca
 			klog.FromContext(k.ctx).Error(err, "Node of simulated instance", "call", what, "instance", id, "retryIn", pause)
 		}
 		again := k.clock.After(pause)
-		k.tell(func() { c.waiting = true })
+		k.update(func() { c.waiting = true })
 		select {
 		case <-k.ctx.Done():
 			return false
@@ -134,7 +134,7 @@ func (k *Keeper) persist(c *carrier, enough <-chan struct{}, what, id string, ca
 			return true
 		case <-again:
 		}
-		k.tell(func() { c.waiting = false })
+		k.update(func() { c.waiting = false })
 	}
 }
 

@@ -181,7 +181,7 @@ func (e *Endpoint) call(hr *http.Request, r *Request) (Reply, error) {
 	if err := r.Faults.refusal(); err != nil || r.Faults.Has(FaultNotJSON) {
 		return nil, err
 	}
-	body, err := e.perform(hr.Method, a, r)
+	body, err := e.handle(hr.Method, a, r)
 	if r.Faults.Has(FaultLostReply) {
 		return nil, errHangUp
 	}
@@ -206,8 +206,8 @@ func (e *Endpoint) find(r *Request) (Action, error) {
 	return a, nil
 }
 
-// perform carries the action out, once what every action demands is in order.
-func (e *Endpoint) perform(method string, a Action, r *Request) (Reply, error) {
+// handle carries the action out, once what every action demands is in order.
+func (e *Endpoint) handle(method string, a Action, r *Request) (Reply, error) {
 	if !a.Unsigned {
 		who, err := e.Keys.verify(method, r.Parameters, e.theirs(r.Now))
 		if err != nil {

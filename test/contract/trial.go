@@ -12,8 +12,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// errand is what a question that spends does in its group. It never has more instances than it may, and gives all back.
-type errand struct {
+// trial is what a question that spends does in its group. It never has more instances than it may, and gives all back.
+type trial struct {
 	*account
 	group string
 	// offer is what is bought.
@@ -51,7 +51,7 @@ func (a *account) try(ctx context.Context, q question) (found facts, err error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &errand{account: a, group: group, offer: offer, most: q.spends.instances, given: len(a.begun)}
+	e := &trial{account: a, group: group, offer: offer, most: q.spends.instances, given: len(a.begun)}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -62,7 +62,7 @@ func (a *account) try(ctx context.Context, q question) (found facts, err error) 
 	return q.try(ctx, e)
 }
 
-func (e *errand) giveBackAll(ctx context.Context) error {
+func (e *trial) giveBackAll(ctx context.Context) error {
 	empty := quiet
 	if e.uncertain {
 		empty = quietUncertain
@@ -76,7 +76,7 @@ func (e *errand) giveBackAll(ctx context.Context) error {
 
 // buy asks for so many more instances of the offer. The parameters given replace those that it sends by itself.
 // It returns the reply and the id of the activity.
-func (e *errand) buy(ctx context.Context, count int, more parameters) (activityID string, reply object, err error) {
+func (e *trial) buy(ctx context.Context, count int, more parameters) (activityID string, reply object, err error) {
 	if e.out+count > e.most {
 		return "", nil, fmt.Errorf("this question may have %d instances, not %d", e.most, e.out+count)
 	}
@@ -89,12 +89,12 @@ func (e *errand) buy(ctx context.Context, count int, more parameters) (activityI
 }
 
 // buyBeyond asks for one more where the group is at its maximum, which ESS must not exceed.
-func (e *errand) buyBeyond(ctx context.Context) (activityID string, err error) {
+func (e *trial) buyBeyond(ctx context.Context) (activityID string, err error) {
 	activityID, _, err = e.scale(ctx, 1, nil)
 	return activityID, err
 }
 
-func (e *errand) scale(ctx context.Context, count int, more parameters) (activityID string, reply object, err error) {
+func (e *trial) scale(ctx context.Context, count int, more parameters) (activityID string, reply object, err error) {
 	p := parameters{
 		"ScalingGroupId": e.group, "AdjustmentType": "QuantityChangeInCapacity", "AdjustmentValue": fmt.Sprint(count),
 		"ClientToken": uuid.NewString(),
@@ -121,7 +121,7 @@ func (e *errand) scale(ctx context.Context, count int, more parameters) (activit
 }
 
 // end waits until an activity has ended, and returns it.
-func (e *errand) end(ctx context.Context, id string) (object, error) {
+func (e *trial) end(ctx context.Context, id string) (object, error) {
 	var last object
 	_, err := e.until(ctx, activityTakes, func() (bool, error) {
 		var err error
@@ -136,7 +136,7 @@ func (e *errand) end(ctx context.Context, id string) (object, error) {
 
 // noteWhile notes what a request was answered while an activity ran. An acceptance says nothing where the activity had
 // ended by then; it is not noted.
-func (e *errand) noteWhile(ctx context.Context, activityID string, found facts, fact string, answer error) (word string, err error) {
+func (e *trial) noteWhile(ctx context.Context, activityID string, found facts, fact string, answer error) (word string, err error) {
 	if word, err = verdict(answer); err != nil {
 		return "", err
 	}
@@ -151,7 +151,7 @@ func (e *errand) noteWhile(ctx context.Context, activityID string, found facts, 
 }
 
 // bought buys one instance and waits until it serves. What does not come is tried again twice.
-func (e *errand) bought(ctx context.Context) (instanceID string, err error) {
+func (e *trial) bought(ctx context.Context) (instanceID string, err error) {
 	ids, err := e.boughtSome(ctx, 1)
 	if err != nil {
 		return "", err
@@ -160,7 +160,7 @@ func (e *errand) bought(ctx context.Context) (instanceID string, err error) {
 }
 
 // boughtSome buys instances with one activity and waits until all of them serve.
-func (e *errand) boughtSome(ctx context.Context, count int) ([]string, error) {
+func (e *trial) boughtSome(ctx context.Context, count int) ([]string, error) {
 	for range 3 {
 		id, _, err := e.buy(ctx, count, nil)
 		if code, refused := refusal(err); refused && !e.untargeted && alicloud.ClassOfCode(code) == alicloud.Invalid {
@@ -191,7 +191,7 @@ func (e *errand) boughtSome(ctx context.Context, count int) ([]string, error) {
 }
 
 // serving waits for the instances of an activity that has ended to serve, and returns those that do.
-func (e *errand) serving(ctx context.Context, activityID string, count int) (ids []string, err error) {
+func (e *trial) serving(ctx context.Context, activityID string, count int) (ids []string, err error) {
 	_, err = e.until(ctx, 2*time.Minute, func() (bool, error) {
 		members, err := e.members(ctx, e.group)
 		ids = nil
@@ -206,7 +206,7 @@ func (e *errand) serving(ctx context.Context, activityID string, count int) (ids
 }
 
 // remove asks for instances to be released. It returns the id of the activity.
-func (e *errand) remove(ctx context.Context, ids []string, more parameters) (activityID string, err error) {
+func (e *trial) remove(ctx context.Context, ids []string, more parameters) (activityID string, err error) {
 	p := removalOf(e.group, ids)
 	for name, value := range more {
 		p = p.with(name, value)
@@ -229,7 +229,7 @@ func removalOf(group string, ids []string) parameters {
 }
 
 // removed removes instances and waits for the activity's end. It returns the activity.
-func (e *errand) removed(ctx context.Context, ids []string, more parameters) (object, error) {
+func (e *trial) removed(ctx context.Context, ids []string, more parameters) (object, error) {
 	id, err := e.remove(ctx, ids, more)
 	if err != nil {
 		return nil, err

@@ -19,26 +19,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// world is a cluster in memory with one operator, and a kubelet that has every pod run that it is not told to hold.
-type world struct {
+// fixture is a cluster in memory with one operator, and a kubelet that has every pod run that it is not told to hold.
+type fixture struct {
 	*Operator
 	t    *testing.T
 	hold bool
 	uids int
 }
 
-func newWorld(t *testing.T, kinds func(cluster) []kind) *world {
+func newFixture(t *testing.T, kinds func(cluster) []kind) *fixture {
 	t.Helper()
 	listKinds := map[schema.GroupVersionResource]string{}
 	for _, k := range append(kinds(cluster{}), kind{resource: ScaleIns}, kind{resource: ScaleOuts}) {
 		listKinds[k.resource] = "List"
 	}
 	c := cluster{Interface: fake.NewClientset(), objects: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)}
-	return &world{Operator: &Operator{Name: t.Name(), kinds: kinds(c), cluster: c}, t: t}
+	return &fixture{Operator: &Operator{Name: t.Name(), kinds: kinds(c), cluster: c}, t: t}
 }
 
 // submit creates an object from YAML.
-func (w *world) submit(resource schema.GroupVersionResource, manifest string) {
+func (w *fixture) submit(resource schema.GroupVersionResource, manifest string) {
 	w.t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(w.t, yaml.UnmarshalStrict([]byte(manifest), &object.Object))
@@ -50,7 +50,7 @@ func (w *world) submit(resource schema.GroupVersionResource, manifest string) {
 }
 
 // round has the operator look n times, and the kubelet after each.
-func (w *world) round(n int) {
+func (w *fixture) round(n int) {
 	w.t.Helper()
 	for range n {
 		for _, k := range w.kinds {
@@ -67,7 +67,7 @@ func (w *world) round(n int) {
 	}
 }
 
-func (w *world) all() map[string]*corev1.Pod {
+func (w *fixture) all() map[string]*corev1.Pod {
 	w.t.Helper()
 	pods, err := w.pods(w.t.Context(), "default", nil)
 	require.NoError(w.t, err)
@@ -75,10 +75,10 @@ func (w *world) all() map[string]*corev1.Pod {
 }
 
 // names of the pods there are.
-func (w *world) names() []string { return slices.Sorted(maps.Keys(w.all())) }
+func (w *fixture) names() []string { return slices.Sorted(maps.Keys(w.all())) }
 
 // end gives the pod a phase, and what its container exited with.
-func (w *world) end(name string, phase corev1.PodPhase, exit int32) {
+func (w *fixture) end(name string, phase corev1.PodPhase, exit int32) {
 	w.t.Helper()
 	pod := w.all()[name]
 	require.NotNil(w.t, pod, name)
@@ -95,7 +95,7 @@ func (w *world) end(name string, phase corev1.PodPhase, exit int32) {
 }
 
 // lose takes pods away, as an eviction does in the end.
-func (w *world) lose(names ...string) {
+func (w *fixture) lose(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
 		require.NoError(w.t, w.CoreV1().Pods("default").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
@@ -103,14 +103,14 @@ func (w *world) lose(names ...string) {
 }
 
 // patch sets a field of the object.
-func (w *world) patch(resource schema.GroupVersionResource, name, patch string) {
+func (w *fixture) patch(resource schema.GroupVersionResource, name, patch string) {
 	w.t.Helper()
 	_, err := w.objects.Resource(resource).Namespace("default").Patch(w.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(w.t, err)
 }
 
 // at reads a field of the object, such as status.phase.
-func (w *world) at(resource schema.GroupVersionResource, name, path string) any {
+func (w *fixture) at(resource schema.GroupVersionResource, name, path string) any {
 	w.t.Helper()
 	object, err := w.objects.Resource(resource).Namespace("default").Get(w.t.Context(), name, metav1.GetOptions{})
 	require.NoError(w.t, err)
@@ -120,7 +120,7 @@ func (w *world) at(resource schema.GroupVersionResource, name, path string) any 
 }
 
 // condition says whether the object has it.
-func (w *world) condition(resource schema.GroupVersionResource, name, kind string) bool {
+func (w *fixture) condition(resource schema.GroupVersionResource, name, kind string) bool {
 	list, _ := w.at(resource, name, "status.conditions").([]any)
 	return slices.ContainsFunc(list, func(each any) bool {
 		is := each.(map[string]any)
