@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/test/alisim/nodes"
 )
@@ -22,8 +20,7 @@ const (
 
 // goesDown has a machine go down so long before the controller's next look.
 func goesDown(t *testing.T, before time.Duration) *fixture {
-	f := &fixture{client: fake.NewClientset()}
-	f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
+	f := newFixture()
 	f.registrar.Controller = &nodes.Controller{Period: lookPeriod, Grace: grace}
 	m := a10("i-1")
 	m.DriverDelay = 0

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/test/alisim/nodes"
 )
@@ -46,24 +45,24 @@ func a10(id string) nodes.Machine {
 	}
 }
 
+// fixture is a registrar whose cluster is in memory. Where a test lets time pass, it runs in a synctest bubble.
 type fixture struct {
 	client    *fake.Clientset
-	clock     *clocktesting.FakeClock
 	registrar *nodes.Registrar
 }
 
 func newFixture() *fixture {
-	f := &fixture{client: fake.NewClientset(), clock: clocktesting.NewFakeClock(time.Unix(0, 0))}
+	f := &fixture{client: fake.NewClientset()}
 	f.restart()
 	return f
 }
 
 // restart forgets everything but the cluster.
-func (f *fixture) restart() { f.registrar = nodes.NewRegistrar(f.client, f.clock) }
+func (f *fixture) restart() { f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{}) }
 
 // step lets time pass and waits for what it sets off.
 func (f *fixture) step(d time.Duration) {
-	f.clock.Step(d)
+	time.Sleep(d)
 	f.registrar.Wait()
 }
 
@@ -189,28 +188,31 @@ func TestGPUsComeWithTheDriver(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture()
-			m := a10("i-1")
-			m.GPUs, m.Resources, m.Labels = tt.gpus, tt.resources, map[string]string{nodes.LabelGPUSchedule: tt.schedule}
-			require.NoError(t, f.registrar.Up(t.Context(), m))
-			has := func(want map[corev1.ResourceName]string) {
-				t.Helper()
-				status := f.onlyNode(t).Status
-				for _, list := range []corev1.ResourceList{status.Capacity, status.Allocatable} {
-					for _, name := range []corev1.ResourceName{gpu, gpuTopology, gpuMemory, gpuCount, gpuCore, "aliyun/erdma"} {
-						quantity, ok := list[name]
-						assert.Equal(t, want[name] != "", ok, name)
-						if ok {
-							assert.Equal(t, want[name], quantity.String(), name)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				m := a10("i-1")
+				m.GPUs, m.Resources, m.Labels = tt.gpus, tt.resources, map[string]string{nodes.LabelGPUSchedule: tt.schedule}
+				require.NoError(t, f.registrar.Up(t.Context(), m))
+				has := func(want map[corev1.ResourceName]string) {
+					t.Helper()
+					status := f.onlyNode(t).Status
+					for _, list := range []corev1.ResourceList{status.Capacity, status.Allocatable} {
+						for _, name := range []corev1.ResourceName{gpu, gpuTopology, gpuMemory, gpuCount, gpuCore, "aliyun/erdma"} {
+							quantity, ok := list[name]
+							assert.Equal(t, want[name] != "", ok, name)
+							if ok {
+								assert.Equal(t, want[name], quantity.String(), name)
+							}
 						}
+						assert.Contains(t, list, corev1.ResourceCPU)
 					}
-					assert.Contains(t, list, corev1.ResourceCPU)
 				}
-			}
-			f.clock.Step(bootDriver - time.Millisecond)
-			has(tt.before)
-			f.step(time.Millisecond)
-			has(tt.after)
+				time.Sleep(bootDriver - time.Millisecond)
+				synctest.Wait()
+				has(tt.before)
+				f.step(time.Millisecond)
+				has(tt.after)
+			})
 		})
 	}
 }
@@ -254,19 +256,21 @@ func TestGPUModelsAreNamedAsTheDriverNamesThem(t *testing.T) {
 }
 
 func TestManyMachinesAtOnce(t *testing.T) {
-	f := newFixture()
-	var g errgroup.Group
-	for i := range 100 {
-		g.Go(func() error { return f.registrar.Up(t.Context(), a10(fmt.Sprintf("i-%d", i))) })
-	}
-	require.NoError(t, g.Wait())
-	f.step(bootDriver)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		var g errgroup.Group
+		for i := range 100 {
+			g.Go(func() error { return f.registrar.Up(t.Context(), a10(fmt.Sprintf("i-%d", i))) })
+		}
+		require.NoError(t, g.Wait())
+		f.step(bootDriver)
 
-	list := f.nodes(t)
-	assert.Len(t, list, 100, "no name is given twice")
-	for _, node := range list {
-		assert.Contains(t, node.Status.Allocatable, gpu)
-	}
+		list := f.nodes(t)
+		assert.Len(t, list, 100, "no name is given twice")
+		for _, node := range list {
+			assert.Contains(t, node.Status.Allocatable, gpu)
+		}
+	})
 }
 
 func TestATakenAddressIsPassedOver(t *testing.T) {
@@ -283,35 +287,40 @@ func TestATakenAddressIsPassedOver(t *testing.T) {
 }
 
 func TestUpAgainChangesNothing(t *testing.T) {
-	f := newFixture()
-	require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
-	require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
-	f.restart()
-	require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
-	f.onlyNode(t)
-	f.step(bootDriver)
-	assert.Contains(t, f.onlyNode(t).Status.Allocatable, gpu, "a restart does not lose the driver")
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
+		require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
+		f.restart()
+		require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
+		f.onlyNode(t)
+		f.step(bootDriver)
+		assert.Contains(t, f.onlyNode(t).Status.Allocatable, gpu, "a restart does not lose the driver")
+	})
 }
 
 func TestDownSilencesThenDeletes(t *testing.T) {
-	f := newFixture()
-	require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
-	f.step(bootDriver)
-	require.NoError(t, f.registrar.Down(t.Context(), "i-1"))
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		require.NoError(t, f.registrar.Up(t.Context(), a10("i-1")))
+		f.step(bootDriver)
+		require.NoError(t, f.registrar.Down(t.Context(), "i-1"))
 
-	node := f.onlyNode(t)
-	assert.NotContains(t, node.Annotations, nodes.KwokAnnotation)
-	require.Len(t, node.Status.Conditions, 1)
-	assert.Equal(t, corev1.NodeReady, node.Status.Conditions[0].Type)
-	assert.Equal(t, corev1.ConditionUnknown, node.Status.Conditions[0].Status)
-	assert.Equal(t, "NodeStatusUnknown", node.Status.Conditions[0].Reason)
-	assert.Contains(t, node.Status.Allocatable, gpu, "the rest of the status stays")
+		node := f.onlyNode(t)
+		assert.NotContains(t, node.Annotations, nodes.KwokAnnotation)
+		require.Len(t, node.Status.Conditions, 1)
+		assert.Equal(t, corev1.NodeReady, node.Status.Conditions[0].Type)
+		assert.Equal(t, corev1.ConditionUnknown, node.Status.Conditions[0].Status)
+		assert.Equal(t, "NodeStatusUnknown", node.Status.Conditions[0].Reason)
+		assert.Contains(t, node.Status.Allocatable, gpu, "the rest of the status stays")
 
-	require.NoError(t, f.registrar.Down(t.Context(), "i-1"), "again")
-	f.clock.Step(nodes.DefaultDeleteDelay - time.Millisecond)
-	f.onlyNode(t)
-	f.step(time.Millisecond)
-	assert.Empty(t, f.nodes(t))
+		require.NoError(t, f.registrar.Down(t.Context(), "i-1"), "again")
+		time.Sleep(nodes.DefaultDeleteDelay - time.Millisecond)
+		synctest.Wait()
+		f.onlyNode(t)
+		f.step(time.Millisecond)
+		assert.Empty(t, f.nodes(t))
+	})
 }
 
 func TestDownTakesWhatIsThere(t *testing.T) {
@@ -341,24 +350,29 @@ func TestDownTakesWhatIsThere(t *testing.T) {
 	}
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture()
-			run(t, f)
-			f.step(nodes.DefaultDeleteDelay)
-			assert.Empty(t, f.nodes(t))
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture()
+				run(t, f)
+				f.step(nodes.DefaultDeleteDelay)
+				assert.Empty(t, f.nodes(t))
+			})
 		})
 	}
 }
 
 func TestTheEndOfTheContextEndsWhatIsLeft(t *testing.T) {
-	f := newFixture()
-	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, f.registrar.Up(ctx, a10("i-1")))
-	require.NoError(t, f.registrar.Up(ctx, a10("i-2")))
-	require.NoError(t, f.registrar.Down(ctx, "i-2"))
-	cancel()
-	f.registrar.Wait()
-	assert.False(t, f.clock.HasWaiters(), "no timer is left")
-	assert.Len(t, f.nodes(t), 2)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, f.registrar.Up(ctx, a10("i-1")))
+		require.NoError(t, f.registrar.Up(ctx, a10("i-2")))
+		require.NoError(t, f.registrar.Down(ctx, "i-2"))
+		began := time.Now()
+		cancel()
+		f.registrar.Wait()
+		assert.Equal(t, began, time.Now(), "no timer was waited for")
+		assert.Len(t, f.nodes(t), 2)
+	})
 }
 
 var (
@@ -387,7 +401,6 @@ func TestAFailingAPIServerIsAskedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture()
-				f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
 				for _, verb := range []string{"create", "patch"} {
 					failing(f.client, verb, 3, failure)
 				}
@@ -416,7 +429,6 @@ func TestRetryingEnds(t *testing.T) {
 	t.Run("after some attempts", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
-			f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
 			calls := failing(f.client, "create", 99, errUnreachable)
 			begun := time.Now()
 			assert.ErrorIs(t, f.registrar.Up(t.Context(), a10("i-1")), errUnreachable)
@@ -427,7 +439,6 @@ func TestRetryingEnds(t *testing.T) {
 	t.Run("with the context", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture()
-			f.registrar = nodes.NewRegistrar(f.client, clock.RealClock{})
 			failing(f.client, "create", 99, errUnreachable)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
