@@ -19,7 +19,7 @@ import (
 func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 	parts := []struct {
 		pool string
-		tell func(*jobSuite)
+		run  func(*jobSuite)
 	}{
 		{"late", scaleInThatComesTooLateCostsNoOtherWorker},
 		{"outlived", scaleInDoesNotOutliveTheWorkersItNames},
@@ -34,7 +34,7 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 	s := newJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.pool, func(t *testing.T) { part.tell(s.subtest(t)) })
+			t.Run(part.pool, func(t *testing.T) { part.run(s.subtest(t)) })
 		}
 	})
 	requireNothingLeft(s)

@@ -27,7 +27,7 @@ var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 func TestJobs(t *testing.T) {
 	parts := []struct {
 		system string
-		tell   func(*jobSuite)
+		run    func(*jobSuite)
 	}{
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
@@ -53,7 +53,7 @@ func TestJobs(t *testing.T) {
 	awaitInstalledSystems(s)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.system, func(t *testing.T) { part.tell(s.subtest(t)) })
+			t.Run(part.system, func(t *testing.T) { part.run(s.subtest(t)) })
 		}
 	})
 	requireNothingLeft(s)

@@ -19,7 +19,7 @@ import (
 func TestJobsThatCannotRun(t *testing.T) {
 	parts := []struct {
 		name string
-		tell func(*jobSuite)
+		run  func(*jobSuite)
 	}{
 		{"deadline", jobIsGivenUpWhenItsMaximumWaitIsOver},
 		{"full", suspendedJobResumesInFull},
@@ -32,7 +32,7 @@ func TestJobsThatCannotRun(t *testing.T) {
 	s := newJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
-			t.Run(part.name, func(t *testing.T) { part.tell(s.subtest(t)) })
+			t.Run(part.name, func(t *testing.T) { part.run(s.subtest(t)) })
 		}
 	})
 }

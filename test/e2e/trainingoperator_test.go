@@ -42,7 +42,7 @@ const stayed = 5 * time.Second
 func TestTrainingOperator(t *testing.T) {
 	parts := []struct {
 		pool string
-		tell func(*jobSuite)
+		run  func(*jobSuite)
 	}{
 		{"elastic", elasticJobLosesAWorkerThenTooMany},
 		{"never", jobThatNoWorkerMayLeaveIsSuspended},
@@ -65,7 +65,7 @@ func TestTrainingOperator(t *testing.T) {
 	t.Run("parts", func(t *testing.T) {
 		t.Run("example", func(t *testing.T) { requireExampleAccepted(s.subtest(t), "pytorch/job.yaml") })
 		for _, part := range parts {
-			t.Run(part.pool, func(t *testing.T) { part.tell(s.subtest(t)) })
+			t.Run(part.pool, func(t *testing.T) { part.run(s.subtest(t)) })
 		}
 	})
 }

@@ -1,8 +1,9 @@
-// Command grants fails where the shipped roles or the shipped RAM policy grant what no story has made use of. It also lists
-// what a story's autoscaler or node-agent asked for and was refused, which is no failure: a story may have meant it to be.
+// Command grants fails where the shipped roles or the shipped RAM policy grant what no end-to-end test has used. It also
+// lists what the autoscaler or the node-agent of a test asked for and was refused, which is no failure: the test may have
+// wanted it.
 // `make test-stories` records all that (package records).
 //
-// What no story can use stands in unused.yaml, with the reason.
+// What no end-to-end test can use stands in unused.yaml, with the reason.
 package main
 
 import (
@@ -60,7 +61,7 @@ func run(root, records, report string) error {
 	return nil
 }
 
-// excuse is a grant that no story uses.
+// excuse is a grant that no end-to-end test uses.
 type excuse struct {
 	grant  `json:",inline"`
 	Reason string `json:"reason"`

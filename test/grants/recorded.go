@@ -18,7 +18,7 @@ import (
 	"gpu-spot-autoscaler/test/records"
 )
 
-// usage is what the stories' processes did with their rights.
+// usage is what the end-to-end tests' processes did with their rights.
 type usage struct {
 	// count is how many requests used a grant. Of the RAM policy it is how many simulated clouds saw it used.
 	count map[grant]int

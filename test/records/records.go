@@ -1,5 +1,5 @@
-// Package records is where the stories leave what they made use of: each process, control plane and cloud writes files of its
-// own into one folder, and test/grants reads them all.
+// Package records names the folder in which the end-to-end tests record what they used: each process, control plane and
+// cloud writes files of its own there, and test/grants reads them all.
 package records
 
 import (

@@ -13,7 +13,8 @@ import (
 // restoreTimeout is how long a cluster may take to be as it was. It is for clusters that cannot be: none takes seconds.
 const restoreTimeout = 30 * time.Second
 
-// lent is a control plane with the shipped RBAC and the policies for one region in force, as the next story finds it.
+// lent is a control plane with the shipped RBAC and the policies for one region in force, as the next end-to-end test finds
+// it.
 type lent struct {
 	cluster    *cluster.Cluster
 	region     string
@@ -21,8 +22,8 @@ type lent struct {
 	baseline   *cluster.Baseline
 }
 
-// lender keeps the control planes that a story has done with for the next one: to start another takes most of the time that
-// a story costs the processor. They end with the process.
+// lender keeps the control planes that an end-to-end test has done with for the next one: to start another takes most of
+// the processor time of a test. They end with the process.
 var lender struct {
 	mu   sync.Mutex
 	idle []*lent
@@ -58,7 +59,7 @@ func (r *Rig) giveBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), restoreTimeout)
 	defer cancel()
 	if err := r.Cluster.Restore(ctx, r.lent.baseline); err != nil {
-		t.Logf("its control plane is used by no other story: %v", err)
+		t.Logf("its control plane is used by no other test: %v", err)
 		r.Cluster.Stop()
 		return
 	}

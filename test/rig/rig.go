@@ -1,4 +1,4 @@
-// Package rig puts the real binary between a real control plane and a simulated cloud, for stories and measurements.
+// Package rig puts the real binary between a real control plane and a simulated cloud, for end-to-end tests and measurements.
 package rig
 
 import (
@@ -69,7 +69,7 @@ type Rig struct {
 	// kubeconfig is the ServiceAccount's.
 	kubeconfig string
 	binary     string
-	// lent is the control plane where it is left to other stories afterwards.
+	// lent is the control plane where it is left to other end-to-end tests afterwards.
 	lent *lent
 }
 
