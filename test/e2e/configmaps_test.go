@@ -26,8 +26,8 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 	job, err := s.getObject(t.Context(), standin.TrainingJobs, "et")
 	require.NoError(t, err)
 	owner := *metav1.NewControllerRef(job, job.GroupVersionKind())
-	lookalike := owner
-	lookalike.APIVersion = "kai.alibabacloud.com.example.org/v1alpha1"
+	otherGroup := owner
+	otherGroup.APIVersion = "kai.alibabacloud.com.example.org/v1alpha1"
 
 	cases := map[string]struct {
 		namespace, name string
@@ -39,7 +39,7 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 		"status of another":             {metav1.NamespaceDefault, "cluster-autoscaler-status", nil, false},
 		"other one of the TrainingJob":  {metav1.NamespaceDefault, "et-results", &owner, false},
 		"named like that of another":    {metav1.NamespaceDefault, "other-config", &owner, false},
-		"of another kind of job":        {metav1.NamespaceDefault, "et-config", &lookalike, false},
+		"of another kind of job":        {metav1.NamespaceDefault, "et-config", &otherGroup, false},
 		"named like one, but of nobody": {metav1.NamespaceDefault, "et-config", nil, false},
 		"of the cluster":                {rig.Namespace, "coredns", nil, false},
 	}
