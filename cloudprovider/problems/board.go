@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// sayAgainAfter is how often an Event is repeated while its problem stands: before the API server forgets it, which is
-	// after an hour (--event-ttl of kube-apiserver).
-	sayAgainAfter = 55 * time.Minute
-	// patience is how long a transient problem stands before it is told.
-	patience = 30 * time.Second
+	// repeatAfter is how often the Event of a problem is repeated while the problem stands. It is below the hour after which the
+	// API server deletes Events (--event-ttl of kube-apiserver).
+	repeatAfter = 55 * time.Minute
+	// transientFor is how long a transient problem has to stand before it is reported.
+	transientFor = 30 * time.Second
 )
 
 // EventSink records an Event about the autoscaler. It must not block.
@@ -23,8 +23,8 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Board has the problems that stand, as each source last settled them, and whether the leader has begun its work: one
-// refresh and one poll have succeeded. It is safe for concurrent use.
+// Board has the problems that stand, as each source last settled them, and says whether the leader is ready: one refresh and
+// one poll have succeeded. It is safe for concurrent use.
 type Board struct {
 	events EventSink
 	clock  clock.PassiveClock
@@ -32,7 +32,7 @@ type Board struct {
 
 	mu       sync.Mutex
 	standing map[key]*entry
-	// firsts are when Refresh and Poll first succeeded.
+	// firsts are the times of the first success of Refresh and Poll.
 	firsts map[Source]time.Time
 }
 
@@ -43,9 +43,9 @@ type key struct {
 
 type entry struct {
 	Standing
-	// said is what was told last, and when; empty as long as nothing was.
-	said   string
-	saidAt time.Time
+	// reported is the message of the last Event, empty before the first. reportedAt is when it was recorded.
+	reported   string
+	reportedAt time.Time
 }
 
 // Standing is a problem that stands.
@@ -55,7 +55,7 @@ type Standing struct {
 	Since  time.Time
 }
 
-// NewBoard returns a board of a process that leads from now on.
+// NewBoard returns the board of a process that has just become the leader.
 func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 	for _, condition := range conditions {
 		leaderCondition.WithLabelValues(condition).Set(0)
@@ -63,8 +63,8 @@ func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 	return &Board{events: events, clock: clk, began: clk.Now(), standing: map[key]*entry{}, firsts: map[Source]time.Time{}}
 }
 
-// Settle takes all the problems of the source that stand now. None means that its work was done. What is new is told, and
-// what has stood for an hour is told again; what is over is told too.
+// Settle takes all problems of the source that stand now. None means that its work succeeded. Settle records an Event about
+// each problem that is new, that is over, or whose last Event is almost an hour old.
 func (b *Board) Settle(source Source, now ...Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,47 +80,48 @@ func (b *Board) Settle(source Source, now ...Problem) {
 	for k, e := range b.standing {
 		if k.source == source && !found[k] {
 			delete(b.standing, k)
-			b.over(e)
+			b.reportOver(e)
 		}
 	}
 	for _, e := range b.standing {
-		b.tell(e)
+		b.report(e)
 	}
-	b.expose()
+	exposeStanding(b.standing)
 	if len(now) == 0 {
 		b.succeeded(source)
 	}
 }
 
-// tell records an Event where it is time to. Needs b.mu.
-func (b *Board) tell(e *entry) {
+// report records an Event about the problem if one is due. The caller holds the lock.
+func (b *Board) report(e *entry) {
 	now, message := b.clock.Now(), e.message(e.Source)
 	switch {
-	case e.said == "":
-		if e.Transient && now.Sub(e.Since) < patience {
+	case e.reported == "":
+		if e.Transient && now.Sub(e.Since) < transientFor {
 			return
 		}
-	case now.Sub(e.saidAt) >= sayAgainAfter:
-	case e.Source == Pools && e.said != message:
-	default: // what calls answer differs from one to the next, and says nothing new
+	case now.Sub(e.reportedAt) >= repeatAfter:
+	case e.Source == Pools && e.reported != message:
+	default: // messages of calls differ each time, which is no news
 		return
 	}
-	e.said, e.saidAt = message, now
-	klog.Warning(message)
+	e.reported, e.reportedAt = message, now
+	klog.InfoS("There is a problem", "source", e.Source, "pool", e.Pool, "reason", e.Reason, "problem", e.Text())
 	b.events.Eventf(corev1.EventTypeWarning, eventReasons[e.Source], "%s", message)
 }
 
-// over tells that a problem is, if it was told that it stood. Needs b.mu.
-func (b *Board) over(e *entry) {
-	if e.said == "" {
+// reportOver records an Event about the end of the problem, if there was one about the problem. The caller holds the lock.
+func (b *Board) reportOver(e *entry) {
+	if e.reported == "" {
 		return
 	}
 	stood := b.clock.Now().Sub(e.Since).Round(time.Second)
-	klog.Infof("Over after %v: %s", stood, e.said)
-	b.events.Eventf(corev1.EventTypeNormal, "SpotProblemOver", "Over after %v: %s", stood, e.said)
+	klog.InfoS("A problem is over", "source", e.Source, "pool", e.Pool, "reason", e.Reason, "stood", stood)
+	b.events.Eventf(corev1.EventTypeNormal, "SpotProblemOver", "Over after %v: %s", stood, e.reported)
 }
 
-// succeeded enters that the source did its work, and tells when the leader has begun its own. Needs b.mu.
+// succeeded enters that the work of the source succeeded, and records an Event if that makes the leader ready. The caller
+// holds the lock.
 func (b *Board) succeeded(source Source) {
 	condition, counts := conditions[source]
 	if _, already := b.firsts[source]; already || !counts {
@@ -136,17 +137,17 @@ func (b *Board) succeeded(source Source) {
 
 func (b *Board) ready() bool { return len(b.firsts) == len(conditions) }
 
-// Report is what a board has at one time.
+// Report is the content of a board at one moment.
 type Report struct {
-	// Ready: one refresh and one poll have succeeded since the process leads.
+	// Ready: one refresh and one poll have succeeded since the process became the leader.
 	Ready bool
-	// Firsts are when they first did; those are missing that did not.
+	// Firsts are the times of their first success; a source that has not succeeded is missing.
 	Firsts map[Source]time.Time
-	// Problems are those that stand, what concerns all first.
+	// Problems are those that stand. Those without which nothing works come first.
 	Problems []Standing
 }
 
-// Report returns what the board has now.
+// Report returns the content of the board.
 func (b *Board) Report() Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()

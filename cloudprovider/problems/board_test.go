@@ -72,7 +72,7 @@ func TestWhatOftenPassesIsToldOnlyWhenItStays(t *testing.T) {
 	board.Settle(Refresh)
 	assert.Empty(t, events.heard(), "nobody has heard of it")
 	board.Settle(Refresh, away)
-	clk.SetTime(clk.Now().Add(patience))
+	clk.SetTime(clk.Now().Add(transientFor))
 	board.Settle(Refresh, away)
 	assert.Equal(t, []string{"SpotRefreshFailed: The pools cannot be read (unreachable): no answer"}, events.heard())
 }

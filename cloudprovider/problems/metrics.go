@@ -2,7 +2,7 @@ package problems
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// conditions are what has to have succeeded once before a leader counts as ready, and how metrics call it.
+// conditions are the sources that have to succeed once before a leader is ready, with their names in metrics.
 var conditions = map[Source]string{Refresh: "refreshed", Poll: "polled"}
 
 var (
@@ -19,10 +19,10 @@ var (
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(leaderCondition, standingProblems) }
 
-// expose sets the gauge. Needs b.mu.
-func (b *Board) expose() {
+// exposeStanding sets the gauge.
+func exposeStanding(standing map[key]*entry) {
 	standingProblems.Reset()
-	for k := range b.standing {
+	for k := range standing {
 		standingProblems.WithLabelValues(string(k.source), k.reason).Inc()
 	}
 }

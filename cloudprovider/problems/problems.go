@@ -1,5 +1,5 @@
-// Package problems keeps what stands between the autoscaler and its work until somebody mends it, and says it: by Events, in
-// metrics, and to whoever asks.
+// Package problems keeps the problems that keep the autoscaler from its work, and reports them: in Events, in metrics, in
+// /readyz and in the status.
 package problems
 
 import (
@@ -8,31 +8,31 @@ import (
 	"strings"
 )
 
-// Source is the work that a problem was met in.
+// Source is the work in which a problem was found.
 type Source string
 
 const (
-	// Refresh is the reading of pools and instances, which all purchases go by.
+	// Refresh reads pools and instances. Without it nothing is bought.
 	Refresh Source = "refresh"
-	// Poll is the asking for reclaim notices.
+	// Poll asks for reclaim notices.
 	Poll Source = "poll"
-	// Pools is the look at what was read of each pool.
+	// Pools checks the settings and the state of each pool.
 	Pools Source = "pools"
 )
 
-// Problem is something that stays as it is until somebody, or time, mends it.
+// Problem is something that is wrong until somebody mends it, or until it passes.
 type Problem struct {
-	// Pool is the scaling group; empty where all are concerned.
+	// Pool is the scaling group; empty for a problem of all.
 	Pool string
-	// Reason is one word for it: a label of metrics, and what docs/operations.md explains it under.
+	// Reason is the kind of the problem: a label of metrics, and the key under which docs/operations.md explains it.
 	Reason string
-	// Cause says what is wrong, without a full stop; Mend is a sentence that says what to do, empty where nothing can be said.
+	// Cause says what is wrong, without a full stop. Mend is a sentence that says what to do; it may be empty.
 	Cause, Mend string
-	// Transient: it often passes by itself, so that it is told only when it has stood for a while.
+	// Transient: the problem often passes by itself, so it is reported only after a while.
 	Transient bool
 }
 
-// Text is the cause and what to do about it.
+// Text returns the cause and what to do about it.
 func (p Problem) Text() string {
 	if p.Mend == "" {
 		return p.Cause
@@ -40,10 +40,10 @@ func (p Problem) Text() string {
 	return strings.TrimSuffix(p.Cause, ".") + ". " + p.Mend
 }
 
-// eventReasons are those of the Events that tell of problems.
+// eventReasons are the reasons of Events about problems, by source.
 var eventReasons = map[Source]string{Refresh: "SpotRefreshFailed", Poll: "SpotReclaimPollFailed", Pools: "SpotPoolProblem"}
 
-// Line is one line that says all, as /readyz has it: source, scaling group, reason, text.
+// Line returns the problem in one line, as in /readyz: source, scaling group, reason, text.
 func (p Problem) Line(source Source) string {
 	head := string(source)
 	if p.Pool != "" {
@@ -52,7 +52,7 @@ func (p Problem) Line(source Source) string {
 	return head + " " + p.Reason + ": " + p.Text()
 }
 
-// message is what an Event says.
+// message returns the message of the Event about the problem.
 func (p Problem) message(source Source) string {
 	switch source {
 	case Refresh:
@@ -70,7 +70,7 @@ func (s Standing) compare(other Standing) int {
 	return cmp.Or(cmp.Compare(s.Source.rank(), other.Source.rank()), cmp.Compare(s.Pool, other.Pool), cmp.Compare(s.Reason, other.Reason))
 }
 
-// rank puts first what keeps all from working.
+// rank orders sources. Those without which nothing works come first.
 func (s Source) rank() int {
 	switch s {
 	case Refresh:
