@@ -66,4 +66,6 @@ const (
 	// LabelPurchaseOption is "spot" or "on-demand". Operators write it on Nodes that lack LabelSpotStrategy. The pricing model,
 	// the poll for notices and the affinity of the node-agent read it.
 	LabelPurchaseOption = "gpu-spot.autoscaling/purchase-option"
+	// PurchaseOnDemand is the value of LabelPurchaseOption on Nodes of on-demand instances.
+	PurchaseOnDemand = "on-demand"
 )

@@ -11,7 +11,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// hide takes instances off the list of instances, and returns what puts them back.
+// hide removes instances from the list of instances. The function that it returns lists them again.
 func (f *fakeCloud) hide(ids ...string) (show func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -29,17 +29,6 @@ func (f *fakeCloud) hide(ids ...string) (show func()) {
 	}
 }
 
-// become has the instances be in the lifecycle state.
-func (f *fakeCloud) become(state string, ids ...string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, id := range ids {
-		instance := f.instances[id]
-		instance.LifecycleState = state
-		f.instances[id] = instance
-	}
-}
-
 // change edits the activity.
 func (f *fakeCloud) change(activityID string, edit func(*alicloud.Activity)) {
 	f.mu.Lock()
@@ -51,7 +40,7 @@ func (f *fakeCloud) change(activityID string, edit func(*alicloud.Activity)) {
 
 func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 	for name, test := range map[string]struct {
-		// end ends asa-0, which had brought the ids, still Pending.
+		// end ends asa-0, which created the instances; they are still Pending.
 		end    func(f *fakeCloud, ids []string)
 		failed int
 		code   string
@@ -66,7 +55,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 		},
 		"the activity names one that is still listed": {
 			end: func(f *fakeCloud, ids []string) {
-				f.become(alicloud.LifecycleInService, ids[1:]...)
+				f.setState(alicloud.LifecycleInService, ids[1:]...)
 				f.end("asa-0", "QuotaExceed.ElasticQuota", ids...)
 				f.change("asa-0", func(a *alicloud.Activity) { a.Status, a.FailedInstances = alicloud.ActivityWarning, ids[:1] })
 			},
@@ -74,7 +63,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 		},
 		"one is gone, and nothing names it": {
 			end: func(f *fakeCloud, ids []string) {
-				f.become(alicloud.LifecycleInService, ids[1:]...)
+				f.setState(alicloud.LifecycleInService, ids[1:]...)
 				f.hide(ids[0])
 				f.end("asa-0", "OperationDenied.NoStock", ids[1:]...)
 				f.change("asa-0", func(a *alicloud.Activity) { a.Status = alicloud.ActivityWarning })
@@ -83,8 +72,8 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 		},
 		"one is being removed when the activity ends, and then gone": {
 			end: func(f *fakeCloud, ids []string) {
-				f.become(alicloud.LifecycleInService, ids[1:]...)
-				f.become(alicloud.LifecycleRemoving, ids[0])
+				f.setState(alicloud.LifecycleInService, ids[1:]...)
+				f.setState(alicloud.LifecycleRemoving, ids[0])
 				f.end("asa-0", "OperationDenied.NoStock", ids...)
 				f.change("asa-0", func(a *alicloud.Activity) { a.Status = alicloud.ActivityWarning })
 			},
@@ -97,7 +86,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 				f.refresh()
 				require.NoError(t, f.group(a10InA).IncreaseSize(3))
 				ids := f.cloud.launch(3, "asg-1", "asa-0", a10, "zone-a")
-				f.cloud.become(alicloud.LifecyclePending, ids...)
+				f.cloud.setState(alicloud.LifecyclePending, ids...)
 				f.refresh()
 				assert.Equal(t, 3, f.target(a10InA))
 
@@ -107,7 +96,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 					assert.Len(t, f.failedNodes(a10InA), test.failed, "at once")
 					assert.Equal(t, 3, f.target(a10InA), "one that is still listed is no capacity")
 				}
-				f.cloud.hide(ids[0]) // it is released in the end
+				f.cloud.hide(ids[0]) // it is released
 				f.refresh()
 				failed := f.failedNodes(a10InA)
 				assert.Len(t, failed, test.failed, "core backs the offering off")
@@ -121,7 +110,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 				assert.Equal(t, 3-test.failed, f.target(a10InA))
 				time.Sleep(rollBackTime + time.Second)
 				f.refresh()
-				assert.Empty(t, f.provider.purchases)
+				assert.Empty(t, f.purchases())
 			})
 		})
 	}
@@ -132,7 +121,7 @@ func TestInstanceThatVanishesWhileItsActivityIsUnderWayIsStillAwaited(t *testing
 	f.refresh()
 	require.NoError(t, f.group(a10InA).IncreaseSize(2))
 	ids := f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")
-	f.cloud.become(alicloud.LifecyclePending, ids...)
+	f.cloud.setState(alicloud.LifecyclePending, ids...)
 	f.refresh()
 	f.cloud.hide(ids[0])
 	f.refresh()
@@ -146,7 +135,7 @@ func TestGangThatLosesOneToARollBackIsGivenBackWhole(t *testing.T) {
 		f.refresh()
 		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
 		ids := f.cloud.launch(4, "asg-1", "asa-0", a10, "zone-a")
-		f.cloud.become(alicloud.LifecyclePending, ids[0])
+		f.cloud.setState(alicloud.LifecyclePending, ids[0])
 		f.cloud.end("asa-0", "OperationDenied.NoStock", ids...)
 		f.cloud.change("asa-0", func(a *alicloud.Activity) { a.Status = alicloud.ActivityWarning })
 		f.refresh()
@@ -189,7 +178,7 @@ func TestWhatIsCreatedAndNotYetListedCounts(t *testing.T) {
 				f.refresh()
 				assert.Equal(t, 2, f.target(a10InA))
 				assert.Empty(t, f.failedNodes(a10InA))
-				assert.Empty(t, f.provider.purchases)
+				assert.Empty(t, f.purchases())
 			})
 		})
 	}
@@ -211,7 +200,7 @@ func TestInstanceThatIsListedWithoutItsTypeCountsForItsPurchase(t *testing.T) {
 	f.cloud.instances[ids[0]] = full
 	f.refresh()
 	assert.Equal(t, 2, f.target(a10InA))
-	assert.Empty(t, f.provider.purchases)
+	assert.Empty(t, f.purchases())
 }
 
 func TestNewProcessCountsWhatIsCreatedAndNotYetListed(t *testing.T) {
@@ -228,7 +217,7 @@ func TestNewProcessCountsWhatIsCreatedAndNotYetListed(t *testing.T) {
 	show()
 	f.refresh()
 	assert.Equal(t, 2, f.target(a10InA))
-	assert.Empty(t, f.provider.purchases)
+	assert.Empty(t, f.purchases())
 }
 
 func TestInstanceThatCameAndWentIsNoFailure(t *testing.T) {
@@ -249,7 +238,7 @@ func TestInstanceThatCameAndWentIsNoFailure(t *testing.T) {
 				f.refresh()
 				assert.Equal(t, 1, f.target(a10InA))
 				assert.Empty(t, f.failedNodes(a10InA))
-				assert.Empty(t, f.provider.purchases)
+				assert.Empty(t, f.purchases())
 			})
 		})
 	}

@@ -1,21 +1,18 @@
 // Package ess turns Alibaba Cloud ESS scaling groups into Cluster Autoscaler node groups.
 //
-// A scaling group under management is a pool. A pool spreads over instance types and zones, but Cluster Autoscaler
-// takes all nodes of a node group to be alike; so every way to buy in a pool, instance type × zone × purchase option,
-// is an offering, and every offering is one node group.
+// A scaling group under management is a pool. A pool spreads over instance types and zones, but Cluster Autoscaler assumes
+// that all nodes of a node group are alike. So every way to buy in a pool, instance type × zone × purchase option, is an
+// offering, and every offering is one node group.
 //
-// The story of the package, file by file:
+// Provider and NodeGroup are what core sees. They hold no state of their own: what they answer is read from the last
+// snapshot, and what they are told to do is entered in the ledger. So everything that core asks between two refreshes is
+// answered from memory. The packages below, each of which imports only those above it in this list:
 //
-//   - provider.go: the CloudProvider;
-//   - refresh.go: one consistent snapshot per loop, few calls, no error of one pool ever an error of all;
-//   - pool.go: what a scaling group, its configuration and its tags make of a pool and its offerings;
-//   - offering.go: the NodeGroup;
-//   - purchase.go: buying once and only once; queue.go, congestion.go: how purchases get to the cloud;
-//   - delivery.go: what became of a purchase; note.go, recall.go: how a new process knows of it; doubt.go: how one is found
-//     whose answer was lost;
-//   - removal.go: giving back, coalesced;
-//   - tally.go: how much there is of each offering, derived from the above;
-//   - settings.go, template.go, gpu.go: tags in, Node templates out.
-//
-// Everything that core asks between two refreshes is answered from memory.
+//   - settings, template, providerid: tags in, Node templates out;
+//   - problem: what can be wrong with a pool;
+//   - pool: what a scaling group, its configuration and its tags make of a pool and its offerings;
+//   - snapshot: pools, instances and sizes at one moment, immutable;
+//   - ledger: purchases and removals, and the only writer of the snapshot;
+//   - buyer, remover: the calls that buy and remove;
+//   - observe: the calls of a refresh.
 package ess

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -23,7 +25,32 @@ const (
 	v100 = "ecs.gn6v-c8g1.2xlarge"
 )
 
-// fakeCloud is a cloud whose every answer the test decides: activities end when the test ends them.
+// Times and numbers of the packages ledger and remover.
+const (
+	arrivalLag   = 2 * time.Minute
+	rollBackTime = 5 * time.Minute
+	checkTimeout = 2 * time.Minute
+	overdue      = time.Minute
+	congestedFor = time.Minute
+	unreadFor    = 2 * time.Minute
+	maxRetries   = 3
+
+	purchasesFirst = time.Minute
+)
+
+// basis is what a pool's targeting was decided by, as in the metric gpu_spot_pool_targeting.
+type basis string
+
+const (
+	byNothing  basis = "none"
+	byTag      basis = "tag"
+	byOffering basis = "one_offering"
+	byPlan     basis = "plan"
+	byDelivery basis = "delivery"
+	byRefusal  basis = "refusal"
+)
+
+// fakeCloud is a cloud whose answers the test decides. Activities end when the test ends them.
 type fakeCloud struct {
 	mu             sync.Mutex
 	groups         map[string]alicloud.ScalingGroup
@@ -44,25 +71,25 @@ type fakeCloud struct {
 	lost       bool
 	// activitiesErr is what listings of a group's activities return.
 	activitiesErr error
-	// unreadable is the group of which they are; empty stands for all.
+	// unreadable is the group whose activities cannot be listed; empty stands for all.
 	unreadable string
-	// alone: a group does one thing at a time.
+	// alone: a group runs one activity at a time.
 	alone bool
 	// capacityChange: purchases are answered without an activity.
 	capacityChange bool
-	// removalTakes is how long a removal keeps its group from taking another.
+	// removalTakes is how long a group is busy with a removal.
 	removalTakes time.Duration
 	busyUntil    time.Time
 	// refuses says which purchases and plans are refused.
 	refuses func(alicloud.ScaleRequest) error
-	// plans answers requests for plans; buysPlans has the cloud not know what a plan is.
+	// plans answers requests for plans. buysPlans: the cloud does not know plans, and buys instead.
 	plans     func(alicloud.ScaleRequest) (alicloud.Plan, error)
 	buysPlans bool
-	// unremovable are the instances for which a removal is refused, all of it.
+	// unremovable are instances because of which a whole removal is refused.
 	unremovable map[string]error
-	// removing leaves what is removed in its group, as Removing, with an activity that goes on.
+	// removing: removed instances stay in their group as Removing, and the activity goes on.
 	removing bool
-	// hidden are left out of the next region-wide listing.
+	// hidden are left out of the list of all instances.
 	hidden []string
 }
 
@@ -224,7 +251,7 @@ func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (ali
 	return alicloud.Scaling{ActivityID: id}, err
 }
 
-// PlanScale plans what is asked for, as a cloud does that honours it.
+// PlanScale plans what is asked for, unless the test sets another answer.
 func (f *fakeCloud) PlanScale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error) {
 	f.mu.Lock()
 	f.planCalls = append(f.planCalls, request)
@@ -244,7 +271,7 @@ func (f *fakeCloud) PlanScale(ctx context.Context, request alicloud.ScaleRequest
 	return planFor(request.InstanceType, zoneOfVSwitch[request.VSwitchIDs[0]]), nil
 }
 
-// planFor is a plan of one instance.
+// planFor returns a plan of one instance.
 func planFor(instanceType, zone string) alicloud.Plan {
 	return alicloud.Plan{Answered: true, Allocations: []alicloud.Allocation{
 		{InstanceType: instanceType, ZoneID: zone, SpotStrategy: alicloud.SpotAsPriceGo, Amount: 1},
@@ -292,7 +319,7 @@ func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (s
 	return activityID, nil
 }
 
-// setState puts the instances into the lifecycle state.
+// setState sets the lifecycle state of the instances.
 func (f *fakeCloud) setState(state string, ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,7 +330,7 @@ func (f *fakeCloud) setState(state string, ids ...string) {
 	}
 }
 
-// release has the instances gone.
+// release deletes the instances.
 func (f *fakeCloud) release(ids ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -374,7 +401,7 @@ func (r *recordedEvents) Eventf(_, reason, format string, args ...any) {
 	r.said = append(r.said, reason+": "+fmt.Sprintf(format, args...))
 }
 
-// about returns the Events of one reason.
+// about returns the Events with this reason.
 func (r *recordedEvents) about(reason string) (said []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -415,18 +442,18 @@ func (f *fixture) refresh() {
 	require.NoError(f, f.provider.Refresh())
 }
 
-// loop is what core does first in each of its loops.
+// loop is the beginning of a loop of core.
 func (f *fixture) loop(nodes ...*apiv1.Node) {
 	f.Helper()
 	f.provider.BeginLoop(nodes)
 	f.refresh()
 }
 
-func (f *fixture) group(id string) *Offering {
+func (f *fixture) group(id string) *NodeGroup {
 	f.Helper()
 	for _, group := range f.provider.NodeGroups() {
 		if group.Id() == id {
-			return group.(*Offering)
+			return group.(*NodeGroup)
 		}
 	}
 	require.Failf(f, "no such node group", "%s", id)
@@ -461,7 +488,31 @@ func nodesOf(instanceIDs ...string) (nodes []*apiv1.Node) {
 	return nodes
 }
 
-// failedNodes are the fake Nodes that core makes of instances with an error.
+// purchases are those that are not over.
+func (f *fixture) purchases() []snapshot.Purchase { return f.provider.store.Last().Purchases }
+
+// metric is the value of a metric with these labels, in order of their names; 0 where there is none.
+func metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	RegisterMetrics(registry)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			values := []string{}
+			for _, label := range m.GetLabel() {
+				values = append(values, label.GetValue())
+			}
+			if family.GetName() == name && slices.Equal(values, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// failedNodes returns the fake Nodes that core makes of failed instances.
 func (f *fixture) failedNodes(groupID string) (nodes []*apiv1.Node) {
 	instances, err := f.group(groupID).Nodes()
 	require.NoError(f, err)

@@ -23,7 +23,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// readyNodesOf are Nodes that have been up for an hour.
+// readyNodesOf returns Nodes that have been Ready for an hour.
 func readyNodesOf(ids ...string) []*apiv1.Node {
 	nodes := nodesOf(ids...)
 	for _, node := range nodes {
@@ -33,7 +33,7 @@ func readyNodesOf(ids ...string) []*apiv1.Node {
 	return nodes
 }
 
-// clusterState is core's own account of targets, Nodes and purchases.
+// clusterState is core's own state of targets, Nodes and purchases.
 type clusterState struct {
 	*fixture
 	*clusterstate.ClusterStateRegistry
@@ -50,7 +50,7 @@ func (f *fixture) clusterState() *clusterState {
 		asyncnodegroups.NewDefaultAsyncNodeGroupStateChecker())}
 }
 
-// loop is one loop of core's, to which the nodes out of service are not shown.
+// loop is one loop of core. It does not see the nodes that are out of service.
 func (c *clusterState) loop(nodes ...*apiv1.Node) {
 	c.Helper()
 	c.now = c.now.Add(time.Second)
@@ -72,7 +72,7 @@ func (c *clusterState) buy(n int) {
 	c.RegisterScaleUp(c.group(a10InA), n, c.now)
 }
 
-// upcoming is what core takes to be still on its way.
+// upcoming is how many nodes core still expects.
 func (c *clusterState) upcoming() int {
 	upcoming, _ := c.GetUpcomingNodes()
 	return upcoming[a10InA]
@@ -88,7 +88,7 @@ func TestNodesThatAreGivenBackDoNotHideWhatIsBought(t *testing.T) {
 	require.Zero(t, core.upcoming())
 
 	require.Empty(t, f.giveBack(ids...))
-	core.buy(3) // in the same loop: its Nodes were shown
+	core.buy(3) // in the same loop, which has seen the Nodes
 	f.refresh()
 	require.NoError(t, core.UpdateNodes(nodes, nil, core.now))
 	assert.Equal(t, 3, core.upcoming(), "or they are bought once more")
@@ -97,7 +97,7 @@ func TestNodesThatAreGivenBackDoNotHideWhatIsBought(t *testing.T) {
 	assert.Equal(t, 3, f.target(a10InA), "what leaves does not count")
 	assert.True(t, core.HasNodeGroupStartedScaleUp(a10InA))
 
-	f.cloud.release(ids...) // ECS has released them, and their Nodes go on looking Ready
+	f.cloud.release(ids...) // ECS has released them, but their Nodes are still Ready
 	core.loop(nodes...)
 	core.loop(nodes...)
 	assert.Equal(t, 3, core.upcoming())
@@ -203,7 +203,7 @@ func TestProtectedInstanceOfABrokenGangStays(t *testing.T) {
 		assert.Len(t, f.cloud.instances, 1)
 		assert.Contains(t, f.cloud.instances, came[0])
 		assert.Equal(t, 1, f.target(a10InA))
-		assert.Empty(t, f.provider.purchases, "the rest of it is over")
+		assert.Empty(t, f.purchases(), "the rest of it is over")
 	})
 }
 

@@ -2,52 +2,65 @@ package ess
 
 import (
 	"maps"
+	"sync"
 
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 )
 
-// Shortfall is what a pool lacks of its minimum.
+// Shortfall is how far a pool is below its minimum.
 type Shortfall struct {
 	PoolID string
-	// Missing is how many instances there are less than the minimum, those on their way included.
+	// Missing is how many instances the pool has less than its minimum. Those that were bought and have not arrived count as
+	// there.
 	Missing int
-	// Offerings are those that can be bought now, by id.
+	// Offerings are the node groups that can be bought now, by id.
 	Offerings []cloudprovider.NodeGroup
 }
 
-// Shortfalls returns the pools that are below their minimum and can be bought of, by id.
+// Shortfalls returns the pools that are below their minimum and can be bought from, by id.
 //
-// Up to the minimum of the scaling group ESS buys by itself, so that much counts as there: it would be bought twice. ("When
-// the number of existing ECS instances in a scaling group is less than the minimum number of instances, Auto Scaling
-// automatically adds instances to the scaling group to maintain the minimum number", Create a scaling group.)
+// Up to the minimum of the scaling group, ESS buys by itself. So those instances count as there; else they would be bought
+// twice. ("When the number of existing ECS instances in a scaling group is less than the minimum number of instances, Auto
+// Scaling automatically adds instances to the scaling group to maintain the minimum number", Create a scaling group.)
 func (p *Provider) Shortfalls() []Shortfall {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
+	last := p.store.Last()
 	var short []Shortfall
-	for _, group := range p.groups { // by id, and so by pool
-		offered := group.(*Offering)
-		pool := p.pools[offered.poolID]
-		if pool == nil {
+	for _, group := range p.groups.listed() { // by id, and so by pool
+		known := last.PoolOf(group.Id())
+		if known == nil {
 			continue
 		}
-		counted := p.poolTally(pool.id)
-		missing := pool.minSize - max(counted.live+counted.outstanding, pool.group.MinSize)
-		if missing <= 0 || p.headroom(offered) == 0 {
+		size := last.PoolSize(known.ID)
+		missing := known.MinSize - max(size.Live+size.Outstanding, known.Group.MinSize)
+		if missing <= 0 || last.Headroom(group.Id(), p.Prices) == 0 {
 			continue
 		}
-		if last := len(short) - 1; last < 0 || short[last].PoolID != pool.id {
-			short = append(short, Shortfall{PoolID: pool.id, Missing: missing})
+		if n := len(short); n == 0 || short[n-1].PoolID != known.ID {
+			short = append(short, Shortfall{PoolID: known.ID, Missing: missing})
 		}
-		last := &short[len(short)-1]
-		last.Offerings = append(last.Offerings, group)
+		current := &short[len(short)-1]
+		current.Offerings = append(current.Offerings, group)
 	}
 	return short
 }
 
-// SetMinimums has Offering.MinSize of each of these groups return the size, until it is called again. Those of all others
-// return 0.
-func (p *Provider) SetMinimums(sizes map[string]int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.minimums = maps.Clone(sizes)
+// SetMinimums sets what NodeGroup.MinSize returns, by node group, until it is called again. For all others it returns 0.
+func (p *Provider) SetMinimums(sizes map[string]int) { p.manager.minimums.set(sizes) }
+
+// minimums are minimum sizes of node groups. The zero value is ready. It is safe for concurrent use.
+type minimums struct {
+	mu    sync.RWMutex
+	sizes map[string]int
+}
+
+func (m *minimums) set(sizes map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sizes = maps.Clone(sizes)
+}
+
+func (m *minimums) of(groupID string) int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.sizes[groupID]
 }

@@ -14,7 +14,7 @@ func TestWhatAPoolLacksOfItsMinimum(t *testing.T) {
 	for name, test := range map[string]struct {
 		minimum string
 		change  func(*fixture, *alicloud.ScalingGroup)
-		missing int // 0: it is not among those that lack something
+		missing int // 0: the pool is not returned
 	}{
 		"all of it where there is nothing": {"3", nil, 3},
 		"no minimum":                       {"0", nil, 0},

@@ -27,7 +27,7 @@ var (
 	errLost     = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
 	errRefused  = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
 	errNoAnswer = errors.New("no answer")
-	// errUncertainRefusal is what the client makes of an attempt without an answer and a refused one after it.
+	// errUncertainRefusal is what the client returns for an attempt without an answer and a refused one after it.
 	errUncertainRefusal = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized, Uncertain: true}
 )
 
@@ -43,19 +43,19 @@ func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
 	assert.Empty(t, f.events.about("SpotPoolProblem"))
 }
 
-func TestDoomedInstancesAreNoCapacity(t *testing.T) {
-	doomed := sets.New[string]()
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Doomed = func() sets.Set[string] { return doomed } })
+func TestReclaimingInstancesAreNoCapacity(t *testing.T) {
+	reclaiming := sets.New[string]()
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Doomed = func() sets.Set[string] { return reclaiming } })
 	ids := f.cloud.launch(3, "asg-1", "", a10, "zone-a")
 	f.refresh()
-	doomed.Insert(ids[0])
+	reclaiming.Insert(ids[0])
 	assert.Equal(t, 3, f.target(a10InA), "frozen until the next loop")
 	marked := nodeOf(ids[1])
 	marked.Labels = map[string]string{api.LabelReclaiming: "true"}
 	f.provider.BeginLoop([]*apiv1.Node{nodeOf(ids[0]), marked, nodeOf(ids[2])})
 	f.refresh()
 	assert.Equal(t, 1, f.target(a10InA))
-	assert.Equal(t, 1+7, f.group(a10InA).MaxSize(), "the scaling group's maximum of 10 counts the doomed too")
+	assert.Equal(t, 1+7, f.group(a10InA).MaxSize(), "the scaling group's maximum of 10 counts those that are reclaimed too")
 	assert.True(t, f.provider.IsDoomed(marked))
 	instances, _ := f.group(a10InA).Nodes()
 	states := map[cloudprovider.InstanceState]int{}

@@ -29,7 +29,7 @@ func TestPurchaseCountsBeforeItIsAnsweredAndUntilItsInstancesCome(t *testing.T) 
 	f.cloud.end("asa-0", "", came...)
 	f.refresh()
 	assert.Equal(t, 3, f.target(a10InA))
-	assert.Empty(t, f.provider.purchases)
+	assert.Empty(t, f.purchases())
 	require.ErrorContains(t, f.group(a10InB).IncreaseSize(8), "room for 7")
 }
 
@@ -87,7 +87,7 @@ func TestRefusalAfterALostReplyIsNotBelievedBeforeTheActivitiesAreRead(t *testin
 					f.cloud.end("asa-0", "", f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")...)
 					f.refresh()
 					assert.Equal(t, 2, f.target(a10InA))
-					assert.Empty(t, f.provider.purchases)
+					assert.Empty(t, f.purchases())
 				}
 			})
 		})
@@ -138,7 +138,7 @@ func TestFailedPurchaseIsSeenByCoreUntilAcknowledged(t *testing.T) {
 			require.NoError(t, f.group(a10InA).DeleteNodes(failed))
 			assert.Equal(t, test.come, f.target(a10InA))
 			f.refresh()
-			assert.Empty(t, f.provider.purchases)
+			assert.Empty(t, f.purchases())
 			assert.Empty(t, f.cloud.removeCalls)
 		})
 	}
@@ -149,7 +149,7 @@ func TestPurchaseWithoutEndIsGivenUp(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 		f.refresh()
 		require.NoError(t, f.group(a10InA).IncreaseSize(1))
-		time.Sleep(16 * time.Minute) // of the bubble's clock
+		time.Sleep(16 * time.Minute) // of the fake clock
 		f.refresh()
 		assert.Len(t, f.failedNodes(a10InA), 1)
 	})
@@ -186,7 +186,7 @@ func TestWhatComesLateOfAGangThatWasGivenUpIsGivenBack(t *testing.T) {
 		f.refresh()
 		f.refresh()
 		assert.Empty(t, f.cloud.instances)
-		assert.Empty(t, f.provider.purchases)
+		assert.Empty(t, f.purchases())
 	})
 }
 
@@ -239,7 +239,7 @@ func TestAtomicPurchaseThatComesShortIsGivenBack(t *testing.T) {
 		f.refresh()
 		assert.Empty(t, f.cloud.instances)
 		f.refresh()
-		assert.Empty(t, f.provider.purchases)
+		assert.Empty(t, f.purchases())
 	})
 }
 

@@ -7,12 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 
 var errNoParallel = &alicloud.Error{Code: "InvalidParameter", Message: "The specified ParallelTask is not supported.", Class: alicloud.Invalid}
 
-// accepted are how many instances each purchase asked for that the cloud accepted, in their order.
+// accepted returns how many instances each accepted purchase asked for, in order of acceptance.
 func (f *fakeCloud) accepted() (deltas []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +52,7 @@ func TestPurchasesOfABusyPoolQueueByTheirWorth(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 		f.cloud.alone = true
 		f.refresh()
-		require.NoError(t, f.group(a10InA).IncreaseSize(1)) // takes the turn
+		require.NoError(t, f.group(a10InA).IncreaseSize(1)) // is sent first
 		require.NoError(t, f.group(a10InB).IncreaseSize(2)) // finds the group busy
 		time.Sleep(time.Second)
 		calls := len(f.cloud.scaleCalls)
@@ -61,7 +61,7 @@ func TestPurchasesOfABusyPoolQueueByTheirWorth(t *testing.T) {
 		assert.Len(t, f.cloud.scaleCalls, calls+1, "only what is worth most is tried in a pool that is known to be busy")
 		f.refresh()
 		assert.Equal(t, []int{1}, f.cloud.accepted())
-		assert.Equal(t, 3., testutil.ToFloat64(queueLength.WithLabelValues("asg-1")))
+		assert.Equal(t, 3., metric(t, "gpu_spot_purchase_queue_length", "asg-1"))
 		assert.Equal(t, []int{1, 2, 4, 1}, []int{f.target(a10InA), f.target(a10InB), f.target(v100InA), f.target(v100InB)}, "what waits counts")
 
 		for n := range 3 {
@@ -69,7 +69,7 @@ func TestPurchasesOfABusyPoolQueueByTheirWorth(t *testing.T) {
 			f.refresh()
 		}
 		assert.Equal(t, []int{1, 4, 2, 1}, f.cloud.accepted(), "what brings the most GPUs goes first")
-		assert.Zero(t, testutil.ToFloat64(queueLength.WithLabelValues("asg-1")))
+		assert.Zero(t, metric(t, "gpu_spot_purchase_queue_length", "asg-1"))
 	})
 }
 
@@ -111,7 +111,7 @@ func TestPoolWhoseCloudRefusesParallelTaskIsSentOneByOneWithoutIt(t *testing.T) 
 	first, second := f.cloud.scaleCalls[0], f.cloud.scaleCalls[1]
 	assert.True(t, second.Serial)
 	assert.NotEqual(t, first.ClientToken, second.ClientToken, "it is another request")
-	note, ours := noteOf(f.cloud.activities["asa-0"])
+	note, ours := ledger.NoteOf(f.cloud.activities["asa-0"])
 	require.True(t, ours)
 	assert.Equal(t, second.ClientToken, note.Token)
 	assert.Empty(t, f.failedNodes(a10InA))
@@ -122,7 +122,7 @@ func TestPoolWhoseCloudRefusesParallelTaskIsSentOneByOneWithoutIt(t *testing.T) 
 	f.cloud.end("asa-0", "", f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")...)
 	f.cloud.end("asa-1", "", f.cloud.launch(1, "asg-1", "asa-1", a10, "zone-b")...)
 	f.refresh()
-	assert.Empty(t, f.provider.purchases)
+	assert.Empty(t, f.purchases())
 }
 
 func desiring(group alicloud.ScalingGroup) alicloud.ScalingGroup {
@@ -141,12 +141,12 @@ func TestPurchasesOfAGroupWithADesiredCapacityNeverOverwriteEachOther(t *testing
 		assert.True(t, f.cloud.scaleCalls[0].Sync)
 
 		ids := f.cloud.launch(3, "asg-1", "asa-0", a10, "zone-a")
-		f.cloud.become(alicloud.LifecyclePending, ids[0])
+		f.cloud.setState(alicloud.LifecyclePending, ids[0])
 		f.cloud.end("asa-0", "", ids...)
 		f.refresh()
 		assert.Len(t, f.cloud.scaleCalls, 1, "one is not in service yet")
-		f.cloud.become(alicloud.LifecycleInService, ids[0])
-		f.refresh() // learns so
+		f.cloud.setState(alicloud.LifecycleInService, ids[0])
+		f.refresh() // finds that out
 		f.cloud.activities["asa-ess"] = alicloud.Activity{ID: "asa-ess", ScalingGroupID: "asg-1", Status: alicloud.ActivityInProgress}
 		f.refresh()
 		assert.Len(t, f.cloud.scaleCalls, 1, "ESS replaces an instance")
@@ -174,7 +174,7 @@ func TestPurchaseThatOnlyChangedTheCapacityCountsOnceAndIsTheLast(t *testing.T) 
 			assert.Equal(t, 3, f.target(a10InA), "they have come")
 		}
 		assert.Len(t, f.cloud.scaleCalls, 1, "what was answered is not sent again")
-		assert.Empty(t, f.provider.purchases)
+		assert.Empty(t, f.purchases())
 		assert.Contains(t, f.cloud.instances, old[0])
 
 		assert.Equal(t, 3, f.group(a10InA).MaxSize(), "nothing more is bought of it")
@@ -230,9 +230,8 @@ func TestPurchaseThatOnlyChangedTheCapacityFailsAsTheActivityThatESSBegan(t *tes
 
 func TestPurchaseThatCouldNotBeSentIsGivenUpWithoutBackingItsOfferingOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")))
 		woken := 0
-		f.provider.Wake = func() { woken++ }
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")), func(c *Config) { c.Wake = func() { woken++ } })
 		f.cloud.activities["asa-foreign"] = alicloud.Activity{ID: "asa-foreign", ScalingGroupID: "asg-1", Status: alicloud.ActivityInProgress}
 		f.cloud.scaleErrs = slices.Repeat([]error{errBusy}, 100)
 		f.refresh()
@@ -252,7 +251,7 @@ func TestPurchaseThatCouldNotBeSentIsGivenUpWithoutBackingItsOfferingOff(t *test
 		assert.Equal(t, 1, woken)
 		assert.Zero(t, f.group(a10InA).MaxSize(), "core has to look in another pool")
 		assert.Equal(t, 10, f.group("asg-2/"+a10+"/zone-a/spot").MaxSize())
-		assert.Empty(t, f.provider.purchases)
+		assert.Empty(t, f.purchases())
 
 		f.cloud.scaleErrs = nil
 		time.Sleep(congestedFor)
@@ -288,11 +287,11 @@ func TestPatienceBeginsWithTheAcceptance(t *testing.T) {
 
 func TestRemovalsLetPurchasesGoFirstButNotForEver(t *testing.T) {
 	for name, test := range map[string]struct {
-		busy  time.Duration // for how long the group takes no purchase
-		after time.Duration // when the removal goes at the latest
+		busy  time.Duration // how long the group accepts no purchase
+		after time.Duration // when the removal is sent at the latest
 	}{
 		"a purchase waits for a moment": {busy: 20 * time.Second, after: 35 * time.Second},
-		"a purchase waits for long":     {busy: 3 * time.Minute, after: yieldFor + 5*time.Second},
+		"a purchase waits for long":     {busy: 3 * time.Minute, after: purchasesFirst + 5*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -312,7 +311,7 @@ func TestRemovalsLetPurchasesGoFirstButNotForEver(t *testing.T) {
 					f.refresh()
 				}
 				waited := <-done
-				assert.Greater(t, waited, min(test.busy, yieldFor)-10*time.Second)
+				assert.Greater(t, waited, min(test.busy, purchasesFirst)-10*time.Second)
 				assert.Less(t, waited, test.after)
 			})
 		})

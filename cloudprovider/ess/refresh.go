@@ -2,198 +2,236 @@ package ess
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+	"gpu-spot-autoscaler/cloudprovider/ess/observe"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/pricing"
 )
 
-const (
-	refreshTimeout     = time.Minute
-	concurrentRequests = 8
-)
+const refreshTimeout = time.Minute
 
-// observation is what one refresh saw. The order in which it was made matters: activities before instances, so that
-// the instances of an activity seen as ended are all in the list.
-type observation struct {
-	at         time.Time
-	groups     []alicloud.ScalingGroup
-	managed    sets.Set[string]
-	activities map[string]alicloud.Activity
-	// recalled are the activities of pools seen for the first time, and of those with a purchase in doubt.
-	recalled  map[string][]alicloud.Activity
-	instances map[string]alicloud.ScalingInstance
-	problems  map[problem]string
-	// partial is why a part could not be read, so that what was read before stands for it.
-	partial error
-}
-
-// Refresh takes a new snapshot. When it fails the last good one is served: only the very first failure is an error,
-// because core would otherwise do nothing for any pool.
+// Refresh reads the pools and publishes a new snapshot. If it fails, the last snapshot stays. Only a failure before the first
+// success is an error: on an error core does nothing for any pool.
 func (p *Provider) Refresh() error {
 	p.refreshing.Lock()
 	defer p.refreshing.Unlock()
-	ctx, cancel := context.WithTimeout(p.ctx, refreshTimeout)
+	ctx, cancel := context.WithTimeout(p.manager.ctx, refreshTimeout)
 	defer cancel()
+	return p.refresher.refresh(ctx)
+}
 
-	started := p.Clock.Now()
-	if p.tooSoon(started) {
+// refresher makes snapshots. It is not safe for concurrent use.
+type refresher struct {
+	Config
+	*manager
+	groups   *nodeGroups
+	reporter *problem.Reporter
+	bounds   map[string]pool.Bounds
+	reader   *observe.Reader
+	others   *observe.Others
+	catalog  *pool.Catalog
+}
+
+func newRefresher(c Config, shared *manager, groups *nodeGroups, reporter *problem.Reporter, bounds map[string]pool.Bounds) *refresher {
+	return &refresher{
+		Config: c, manager: shared, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(),
+		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds}),
+		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.Rival, ReportFor: c.RivalFor}),
+	}
+}
+
+func (r *refresher) refresh(ctx context.Context) error {
+	started := r.Clock.Now()
+	if r.reader.TooSoon(started) {
 		return nil
 	}
-	seen, err := p.observe(ctx, started)
+	found := problem.Set{}
+	seen, outdated, err := r.read(ctx, started, found)
 	if err != nil {
-		return p.refreshFailed(err)
+		return r.failed(ctx, err)
 	}
-	p.account(seen)
-	offerings := p.rebuild(seen)
-	p.Prices.SetOfferings(offerings)
-	p.reports.settle(seen.problems)
-	p.settleRefresh(seen.partial)
-	refreshSeconds.Observe(p.Clock.Since(started).Seconds())
-	lastRefresh.Set(float64(p.Clock.Now().UnixNano()) / 1e9)
+	for _, short := range r.ledger.Reconcile(seen) {
+		r.giveBack(ctx, short)
+	}
+	pools := r.buildPools(seen, found)
+	r.ledger.SetPools(pools, r.catalog.Types(), seen.At)
+	last := r.store.Last()
+	r.groups.update(last)
+	addIdle(last, found)
+	r.ledger.ExposePools()
+	r.Prices.SetOfferings(offeringsOf(pools))
+	r.reporter.Settle(found)
+	r.settleProblem(outdated)
+	refreshSeconds.Observe(r.Clock.Since(started).Seconds())
+	lastRefresh.Set(float64(r.Clock.Now().UnixNano()) / 1e9)
 	return nil
 }
 
-func (p *Provider) refreshFailed(err error) error {
+func (r *refresher) failed(ctx context.Context, err error) error {
 	refreshErrors.Inc()
-	p.settleRefresh(err)
-	if p.neverRefreshed() {
-		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", p.Region, err)
+	r.settleProblem(err)
+	if r.isFirst() {
+		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", r.Region, err)
 	}
-	klog.Errorf("Refresh failed, going on with the last snapshot: %v", err)
+	klog.FromContext(ctx).Error(err, "Refresh failed, going on with the last snapshot")
 	return nil
 }
 
-// settleRefresh enters whether the pools could be read.
-func (p *Provider) settleRefresh(err error) {
+// settleProblem tells the board whether the pools could be read.
+func (r *refresher) settleProblem(err error) {
 	if err == nil {
-		p.Problems.Settle(problems.Refresh)
+		r.Problems.Settle(problems.Refresh)
 		return
 	}
-	p.Problems.Settle(problems.Refresh, problems.Of(err))
+	r.Problems.Settle(problems.Refresh, problems.Of(err))
 }
 
-func (p *Provider) neverRefreshed() bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.refreshed.IsZero()
-}
+// isFirst says whether no refresh has succeeded yet.
+func (r *refresher) isFirst() bool { return r.store.Last().Refreshed.IsZero() }
 
-// observe makes ⌈G/50⌉ + ⌈N/100⌉ calls, and some for what is new or under way.
-func (p *Provider) observe(ctx context.Context, now time.Time) (*observation, error) {
-	seen := &observation{at: now, managed: sets.New[string](), problems: map[problem]string{}}
-	var err error
-	if seen.groups, err = p.listGroups(ctx, seen.problems); err != nil {
-		return nil, err
+// read makes ⌈G/50⌉ + ⌈N/100⌉ calls, and some for what is new or under way. It reads activities before instances, so that the
+// instances of an activity that has ended are all listed. In between it sends the purchases that wait: by then the activities
+// have shown whether an earlier attempt was carried out. outdated is why configurations, instance types or vSwitches could not
+// be read, so that those of an earlier refresh are used.
+func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) (seen ledger.Seen, outdated, err error) {
+	seen = ledger.Seen{At: now}
+	if seen.Groups, err = r.reader.Groups(ctx, found); err != nil {
+		return seen, nil, err
 	}
-	for _, group := range seen.groups {
-		seen.managed.Insert(group.ID)
+	managed := seen.Managed()
+	ids, unread := r.ledger.Unanswered(managed)
+	seen.Activities, seen.Recent = r.reader.Activities(ctx, ids, unread, now, found)
+	r.ledger.MatchActivities(seen.Recent)
+	r.buyer.SendQueued(ctx, managed, func(poolID string) bool { _, read := seen.Recent[poolID]; return read }, now)
+	if seen.Instances, err = r.reader.Instances(ctx, managed, r.store.Last()); err != nil {
+		return seen, nil, err
 	}
-	p.listActivities(ctx, seen)
-	p.adoptSeen(seen)
-	p.sendQueued(ctx, seen)
-	if seen.instances, err = p.listInstances(ctx, seen.managed); err != nil {
-		return nil, err
-	}
-	p.noteRivals(ctx, seen)
-	if err := p.facts.update(ctx, p.Cloud, now, seen.groups, seen.instances); err != nil {
-		if p.neverRefreshed() {
-			return nil, err
+	r.others.Check(ctx, seen, found)
+	if outdated = r.catalog.Update(ctx, r.Cloud, now, seen.Groups, seen.Instances); outdated != nil {
+		if r.isFirst() {
+			return seen, nil, outdated
 		}
-		klog.Warningf("Going on with what is known: %v", err)
-		seen.partial = err
+		klog.FromContext(ctx).Error(outdated, "Going on with what was read before")
 	}
-	return seen, nil
+	return seen, outdated, nil
 }
 
-// listGroups returns the pools: those that are tagged and those that are named, by id.
-func (p *Provider) listGroups(ctx context.Context, problems map[problem]string) ([]alicloud.ScalingGroup, error) {
-	found := map[string]alicloud.ScalingGroup{}
-	if p.ClusterName != "" {
-		tagged, err := p.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{api.TagEnabled: "true"}})
-		if err != nil {
-			return nil, fmt.Errorf("list the scaling groups tagged %s=true: %w", api.TagEnabled, err)
+// giveBack orders the removal of what an atomic purchase brought that came short. It does not wait; what fails is tried again
+// by the next refresh.
+func (r *refresher) giveBack(ctx context.Context, short ledger.GiveBack) {
+	if _, err := r.remover.Remove(short.PoolID, short.Instances, ledger.CameShort); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot give back instances of a purchase that came short", "instances", short.Instances)
+	}
+}
+
+// buildPools builds the pool of each scaling group, and enters what is wrong with them. A pool that is out of order stays as it
+// was when it last was in order, so that instances on their way count, and nothing is bought of it. One that never was in
+// order is left out.
+func (r *refresher) buildPools(seen ledger.Seen, found problem.Set) map[string]*pool.Pool {
+	inUse := r.ledger.InUse()
+	for _, instance := range seen.Instances {
+		if !snapshot.IsIncomplete(instance) {
+			inUse[instance.ScalingGroupID] = append(inUse[instance.ScalingGroupID], snapshot.OfferingOf(instance))
 		}
-		for _, group := range tagged {
-			if _, ours := group.Tags[api.TagCluster+p.ClusterName]; ours && group.Tags[api.TagEnabled] == "true" {
-				found[group.ID] = group
+	}
+	last := r.store.Last()
+	pools := make(map[string]*pool.Pool, len(seen.Groups))
+	for _, group := range seen.Groups {
+		source := pool.Source{Region: r.Region, Group: group, Whole: r.ledger.IgnoresTargeting(group.ID), InUse: inUse[group.ID]}
+		if bounds, named := r.bounds[group.ID]; named {
+			source.Bounds = &bounds
+		}
+		if r.Overrides != nil {
+			source.Overrides = r.Overrides(group.ID)
+		}
+		built, leftOut, broken := pool.Build(source, r.catalog)
+		if broken == nil {
+			r.check(built, leftOut, found)
+			pools[group.ID] = built
+			continue
+		}
+		found.Add(group.ID, broken.Reason, broken.Err.Error())
+		if former := last.Pools[group.ID]; former != nil {
+			pools[group.ID] = former.OutOfOrder(broken.Err.Error())
+		}
+	}
+	return pools
+}
+
+// check enters what is wrong with a pool that was built, and whether it can be bought from.
+func (r *refresher) check(built *pool.Pool, leftOut []error, found problem.Set) {
+	built.Unbuyable = r.ledger.Obstacle(built, found)
+	if len(leftOut) > 0 {
+		found.Add(built.ID, problem.LeftOut, errors.Join(leftOut...).Error())
+	}
+	for reason, cause := range built.Hazards() {
+		found.AddNew(built.ID, reason, cause)
+	}
+	if stale := built.StalePrices(r.Prices); stale != "" {
+		found.Add(built.ID, problem.StalePrice, stale)
+	}
+	r.reportReserve(built)
+}
+
+// reportReserve reports, once for each pair of maxima, that a pool at its maximum cannot replace what is being reclaimed: the
+// scaling group counts those instances until they are released.
+func (r *refresher) reportReserve(built *pool.Pool) {
+	own, group := built.MaxSize, built.Group.MaxSize
+	if !built.Spot || own < group {
+		return
+	}
+	r.reporter.Once(fmt.Sprintf("reserve/%s/%d/%d", built.ID, own, group), func() {
+		r.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
+			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
+			built.ID, own, group, api.Prefix)
+	})
+}
+
+// addIdle enters as problems the instances that are on standby or stopped.
+func addIdle(last *snapshot.Snapshot, found problem.Set) {
+	type state struct{ pool, lifecycle string }
+	idle := map[state][]string{}
+	for id, instance := range last.Instances {
+		if standing := last.StandingOf(instance); standing == snapshot.Standby || standing == snapshot.Stopped {
+			key := state{instance.ScalingGroupID, instance.LifecycleState}
+			idle[key] = append(idle[key], id)
+		}
+	}
+	reasons := map[string]problem.Reason{alicloud.LifecycleStandby: problem.Standby, alicloud.LifecycleStopped: problem.Stopped}
+	for key, ids := range idle {
+		if last.Pools[key.pool] == nil {
+			continue
+		}
+		slices.Sort(ids)
+		found.Add(key.pool, reasons[key.lifecycle], fmt.Sprintf("%d instances are %s in ESS: they hold room in the scaling group, and nothing is placed on them: %s",
+			len(ids), key.lifecycle, snapshot.Abbreviate(ids)))
+	}
+}
+
+// offeringsOf returns the offerings whose prices are wanted: those that the pools launch, and those of which instances are left.
+func offeringsOf(pools map[string]*pool.Pool) []pricing.Offering {
+	wanted := sets.New[pricing.Offering]()
+	for _, known := range pools {
+		wanted.Insert(priced(known.Offerings)...)
+		for _, offered := range known.NodeGroups {
+			if offered.Retired {
+				wanted.Insert(offered.Offering)
 			}
 		}
 	}
-	if len(p.specs) > 0 {
-		named, err := p.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{IDs: sets.List(sets.KeySet(p.specs))})
-		if err != nil {
-			return nil, fmt.Errorf("list the scaling groups of --nodes: %w", err)
-		}
-		for _, group := range named {
-			found[group.ID] = group
-		}
-		for id := range p.specs {
-			if _, exists := found[id]; !exists {
-				problems[problem{id, "not_found"}] = "the scaling group named in --nodes does not exist in " + p.Region
-			}
-		}
-	}
-	if len(found) == 0 {
-		problems[problem{"", "no_pools"}] = fmt.Sprintf("no scaling group of %s is tagged %s=true and %s%s, and none is named in --nodes",
-			p.Region, api.TagEnabled, api.TagCluster, p.ClusterName)
-	}
-	groups := make([]alicloud.ScalingGroup, 0, len(found))
-	for _, id := range sets.List(sets.KeySet(found)) {
-		groups = append(groups, found[id])
-		p.noteOtherClusters(found[id], problems)
-	}
-	return groups, nil
-}
-
-// listInstances lists the region's scaling instances and keeps ours. A page can shift while it is read: an instance that
-// went missing without a reason is asked for by name before it is believed gone.
-func (p *Provider) listInstances(ctx context.Context, managed sets.Set[string]) (map[string]alicloud.ScalingInstance, error) {
-	if managed.Len() == 0 {
-		return map[string]alicloud.ScalingInstance{}, nil
-	}
-	listed, err := p.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{})
-	if err != nil {
-		return nil, fmt.Errorf("list scaling instances: %w", err)
-	}
-	p.listed, p.listedAt = len(listed), p.Clock.Now()
-	instances := make(map[string]alicloud.ScalingInstance, len(listed))
-	for _, instance := range listed {
-		if managed.Has(instance.ScalingGroupID) {
-			instances[instance.ID] = instance
-		}
-	}
-	missing := p.missing(instances, managed)
-	if len(missing) == 0 {
-		return instances, nil
-	}
-	found, err := p.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{IDs: missing})
-	if err != nil {
-		return nil, fmt.Errorf("look for instances that were not listed any more: %w", err)
-	}
-	for _, instance := range found {
-		if managed.Has(instance.ScalingGroupID) {
-			instances[instance.ID] = instance
-		}
-	}
-	return instances, nil
-}
-
-func (p *Provider) missing(listed map[string]alicloud.ScalingInstance, managed sets.Set[string]) []string {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	var ids []string
-	for id, instance := range p.instances {
-		if _, ok := listed[id]; !ok && !p.isLeaving(instance) && !p.doomed.Has(id) && managed.Has(instance.ScalingGroupID) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	return wanted.UnsortedList()
 }

@@ -66,7 +66,7 @@ func TestARemovalThatIsSeenInProgressIsWaitedForAndNotAskedAgainst(t *testing.T)
 		for _, id := range ids {
 			go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
 		}
-		for range 9 { // as the loops of core look on
+		for range 9 { // as core loops meanwhile
 			time.Sleep(10 * time.Second)
 			f.loop(nodes...)
 		}

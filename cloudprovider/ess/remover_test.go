@@ -17,7 +17,7 @@ var (
 	errPending   = &alicloud.Error{Code: "IncorrectInstanceStatus.Initializing", Class: alicloud.Conflict}
 )
 
-// giveBack has scale-down delete all the nodes at once, one by one as core does, and waits for the answers.
+// giveBack deletes the nodes at the same time, each with a call of its own as core does, and waits for the answers.
 func (f *fixture) giveBack(ids ...string) (errs []error) {
 	answers := make(chan error, len(ids))
 	for _, id := range ids {
@@ -117,9 +117,9 @@ func TestRemovalDoesNotWaitForAnInstanceThatDoesNotStop(t *testing.T) {
 func TestRemovalThatDidNotRemove(t *testing.T) {
 	for name, test := range map[string]struct {
 		end     string
-		state   string        // of the instance that is left
-		stays   time.Duration // out of the count after the end
-		counts  int           // then
+		state   string        // of the instance that still exists
+		stays   time.Duration // how long it does not count after the end
+		counts  int           // after that
 		message string
 	}{
 		"ended as Warning":                      {alicloud.ActivityWarning, alicloud.LifecycleInService, 50 * time.Second, 1, "Warning"},

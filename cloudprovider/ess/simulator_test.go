@@ -53,8 +53,8 @@ func (s *told) Eventf(_, reason, format string, args ...any) {
 	s.said = append(s.said, reason+": "+fmt.Sprintf(format, args...))
 }
 
-// core buys what is wanted as Cluster Autoscaler does: the difference to the targets, of the first offering that it has not
-// backed off, for as long as it takes.
+// core buys as Cluster Autoscaler does: the difference to the targets, of the first offering that is not backed off, until all
+// is there.
 type core struct {
 	*testing.T
 	cloud    *alisim.Server
@@ -96,7 +96,7 @@ func newCore(t *testing.T, seed uint64, change func(*alisim.World)) *core {
 	return c
 }
 
-// restart has a new process lead.
+// restart replaces the provider, as a new leader does.
 func (c *core) restart() {
 	c.Helper()
 	if c.provider != nil {
@@ -170,7 +170,7 @@ func (c *core) loop(wanted int) {
 	c.clock.Step(step)
 }
 
-// there are the instances that are in the cloud to stay, and those that its activities under way will add.
+// there counts the instances that stay, and those that activities under way will add.
 func (c *core) there() (count int) {
 	for _, id := range []string{"asg-1", "asg-2"} {
 		view, known := c.cloud.Group(id)
@@ -240,9 +240,9 @@ func (c *core) setStock(stock func() int) {
 	}
 }
 
-// disturb changes what is in stock, and what goes wrong.
+// disturb changes the stock and the faults of the cloud.
 func (c *core) disturb(random *rand.Rand) {
-	// Where a purchase comes short in a group with a desired capacity ESS goes on to buy the rest: nobody can undo that.
+	// If a purchase comes short in a group with a desired capacity, ESS goes on to buy the rest, and nobody can undo that.
 	if group, _ := c.cloud.Group("asg-1"); random.IntN(10) == 0 && group.DesiredCapacity == nil {
 		c.setStock(func() int { return random.IntN(12) })
 	}

@@ -15,7 +15,7 @@ import (
 
 const wholeGroup = "asg-1/any/any/spot"
 
-// shapedCloud has other machines under the names of the types.
+// shapedCloud has other resources for the instance types.
 type shapedCloud struct {
 	*fakeCloud
 	shapes []alicloud.InstanceType

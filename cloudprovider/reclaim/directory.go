@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
 )
 
 // directoryAge is how old the directory may get. Within that time, requests share one list of Nodes.
@@ -143,7 +143,7 @@ func (d *directory) list(ctx context.Context) error {
 	entries := make(map[string]entry, len(list.Items))
 	for i := range list.Items {
 		node := &list.Items[i]
-		region, id, err := ess.InstanceIDFromProviderID(node.Spec.ProviderID)
+		region, id, err := providerid.Parse(node.Spec.ProviderID)
 		if err != nil || d.region != "" && region != d.region {
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
 )
 
 // Names of the indexes, distinct from those that others may add to the same informers.
@@ -211,7 +211,7 @@ func indexed[T any](informer cache.SharedIndexInformer, index, key string) []T {
 
 // instanceID is empty for a Node of another cloud or region and for one without a providerID.
 func (c *Controller) instanceID(node *corev1.Node) string {
-	region, id, err := ess.InstanceIDFromProviderID(node.Spec.ProviderID)
+	region, id, err := providerid.Parse(node.Spec.ProviderID)
 	if err != nil || c.Region != "" && region != c.Region {
 		return ""
 	}

@@ -8,7 +8,6 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess"
 )
 
 // On-demand instances are never reclaimed, so whoever says that one is errs or lies: no notice touches its Node. Where no
@@ -19,7 +18,7 @@ func isOnDemand(node *corev1.Node) bool {
 	if strategy := node.Labels[api.LabelSpotStrategy]; strategy != "" {
 		return strategy == alicloud.NoSpot
 	}
-	return node.Labels[api.LabelPurchaseOption] == string(ess.PurchaseOnDemand)
+	return node.Labels[api.LabelPurchaseOption] == api.PurchaseOnDemand
 }
 
 // isOnDemandInstance says whether a Node of the instance says that it is on-demand.

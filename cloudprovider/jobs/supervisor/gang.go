@@ -14,7 +14,7 @@ import (
 	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/template"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
@@ -137,7 +137,7 @@ func (m *gangMaker) room(pod *corev1.Pod) int {
 	}
 	requests, onAll := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}), 0
 	for _, node := range nodes {
-		onThis := ess.RoomOn(node, requests)
+		onThis := template.MaxPods(node, requests)
 		onAll += onThis
 		if !m.pools.Releasable(node) {
 			room += onThis

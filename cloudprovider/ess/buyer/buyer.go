@@ -1,0 +1,130 @@
+// Package buyer sends purchases to the cloud: each in the order that the ledger says, and again under the same ClientToken
+// until there is an answer. What the cloud answered is entered in the ledger, which decides what follows.
+package buyer
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+)
+
+const (
+	// sendTimeout bounds one attempt to buy, so that a cloud that does not answer holds up the other pools for moments only. A
+	// purchase without an answer is sent again in the next refresh.
+	sendTimeout = 15 * time.Second
+	// maxConcurrent is how many purchases are sent at the same time.
+	maxConcurrent = 8
+)
+
+// Cloud is what a Buyer asks of Alibaba Cloud. *client.Client of package alicloud/client implements it.
+type Cloud interface {
+	Scale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error)
+	PlanScale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error)
+	ActivitiesInProgress(ctx context.Context, groupID string) ([]alicloud.Activity, error)
+}
+
+// Buyer is safe for concurrent use.
+type Buyer struct {
+	cloud     Cloud
+	purchases *ledger.Purchases
+}
+
+// New returns a Buyer.
+func New(cloud Cloud, purchases *ledger.Purchases) *Buyer {
+	return &Buyer{cloud: cloud, purchases: purchases}
+}
+
+// Buy enters a purchase of delta instances of the node group, all or nothing if it is atomic, and sends it unless it has to
+// wait. The error says why nothing can be bought. A refusal by the cloud is no error: the ledger shows it as failed instances.
+func (b *Buyer) Buy(ctx context.Context, groupID string, delta int, atomic bool) error {
+	purchase, err := b.purchases.Enter(groupID, delta, atomic)
+	if err != nil {
+		return err
+	}
+	b.send(ctx, purchase)
+	return nil
+}
+
+// SendQueued sends the purchases that the cloud has not accepted yet. read says whether the recent activities of a pool were
+// read.
+func (b *Buyer) SendQueued(ctx context.Context, managed sets.Set[string], read func(poolID string) bool, now time.Time) {
+	var sending errgroup.Group
+	sending.SetLimit(maxConcurrent)
+	for _, line := range b.purchases.Due(managed, read, now) {
+		if line.InTurn {
+			sending.Go(func() error { b.sendInTurn(ctx, line.Purchases); return nil })
+			continue
+		}
+		for _, purchase := range line.Purchases {
+			sending.Go(func() error { b.send(ctx, purchase); return nil })
+		}
+	}
+	_ = sending.Wait() // errors are entered in the ledger
+}
+
+// sendInTurn sends the first purchase that the cloud does not reject.
+func (b *Buyer) sendInTurn(ctx context.Context, line []*ledger.Purchase) {
+	for _, purchase := range line {
+		b.send(ctx, purchase)
+		if !b.purchases.Rejected(purchase) {
+			return
+		}
+	}
+}
+
+// send sends the purchase if it is its turn. If the answer is lost, or the cloud is busy, the purchase stays in the ledger, and
+// a later refresh sends the same request again under the same token. So it cannot be bought twice.
+func (b *Buyer) send(ctx context.Context, purchase *ledger.Purchase) {
+	attempt, taken := b.purchases.Take(purchase)
+	if !taken {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	request := attempt.Request
+	if request.Sync && !b.isStable(ctx, request.ScalingGroupID) {
+		b.purchases.PutBack(purchase)
+		return
+	}
+	if attempt.Plan {
+		if request, taken = b.plan(ctx, purchase, request); !taken {
+			return
+		}
+	}
+	scaling, err := b.cloud.Scale(ctx, request)
+	if serial, dropped := b.purchases.DropParallel(purchase, err); dropped {
+		scaling, err = b.cloud.Scale(ctx, serial)
+	}
+	if err != nil {
+		b.purchases.Refused(purchase, err)
+		return
+	}
+	b.purchases.Accepted(purchase, scaling)
+}
+
+// plan asks ESS what the purchase would create. It returns the request to send then; false where none is to be sent.
+func (b *Buyer) plan(ctx context.Context, purchase *ledger.Purchase, request alicloud.ScaleRequest) (alicloud.ScaleRequest, bool) {
+	plan, err := b.cloud.PlanScale(ctx, request)
+	if serial, dropped := b.purchases.DropParallel(purchase, err); dropped {
+		plan, err = b.cloud.PlanScale(ctx, serial)
+	}
+	return b.purchases.Planned(purchase, plan, err)
+}
+
+// isStable says whether a scaling group with a desired capacity may be sent a purchase, because nothing in it is under way.
+func (b *Buyer) isStable(ctx context.Context, poolID string) bool {
+	if !b.purchases.NothingUnderWay(poolID) {
+		return false
+	}
+	underWay, err := b.cloud.ActivitiesInProgress(ctx, poolID)
+	if err != nil {
+		klog.FromContext(ctx).Info("Cannot tell whether the desired capacity is reached, so nothing is bought yet", "pool", poolID, "err", err)
+	}
+	return err == nil && len(underWay) == 0
+}

@@ -1,0 +1,104 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+// book holds the purchases of one pool, by client token.
+type book map[string]*Purchase
+
+func (b book) add(p *Purchase) { b[p.request.ClientToken] = p }
+
+// resign gives the purchase a new token.
+func (b book) resign(p *Purchase) {
+	delete(b, p.request.ClientToken)
+	p.sign()
+	b.add(p)
+}
+
+// split leaves one instance in the purchase and adds a purchase for the rest.
+func (b book) split(p *Purchase) {
+	rest := *p
+	rest.request.Delta, rest.delivery = p.request.Delta-1, newDelivery()
+	rest.sign()
+	b.add(&rest)
+	p.request.Delta = 1
+	b.resign(p)
+	p.rest = rest.request.ClientToken
+}
+
+// rejoin undoes split where neither purchase was sent.
+func (b book) rejoin(p *Purchase) {
+	if rest := b[p.rest]; rest != nil && rest.queued() && !rest.sending {
+		p.request.Delta += rest.outstanding()
+		delete(b, p.rest)
+	}
+	p.rest = ""
+}
+
+// filter returns the purchases for which the condition holds, oldest first.
+func (b book) filter(holds func(*Purchase) bool) []*Purchase {
+	var found []*Purchase
+	for _, p := range b {
+		if holds(p) {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, byAge)
+	return found
+}
+
+func byAge(a, b *Purchase) int {
+	return cmp.Or(a.requested.Compare(b.requested), strings.Compare(a.request.ClientToken, b.request.ClientToken))
+}
+
+// awaitsDelivery says whether the cloud accepted a purchase of which instances are still outstanding.
+func (b book) awaitsDelivery() bool {
+	for _, p := range b {
+		if !p.accepted.IsZero() && p.outstanding() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// owns says whether the activity is that of a purchase in the book.
+func (b book) owns(activity alicloud.Activity) bool {
+	if note, noted := NoteOf(activity); noted && b[note.Token] != nil {
+		return true
+	}
+	for _, p := range b {
+		if p.activityID == activity.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// instancesOfOthers returns the instances that arrived for other purchases than this one.
+func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets.Set[string] {
+	owned := sets.New[string]()
+	for _, other := range b {
+		if other != p {
+			owned = owned.Union(other.delivery.arrived).Insert(createdBy[other.activityID]...)
+		}
+	}
+	return owned
+}
+
+// releaseActivity takes the activity of this purchase, which the cloud named, from another purchase that it was attributed to
+// because it resembled it.
+func (b book) releaseActivity(p *Purchase) {
+	for _, other := range b {
+		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain {
+			other.activityID, other.accepted, other.delivery = "", time.Time{}, newDelivery()
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+)
+
+const (
+	// arrivalLag is how long after the end of an activity its instances may be missing from the list of instances. Whether the
+	// list is as recent as the activities is documented nowhere.
+	arrivalLag = 2 * time.Minute
+	// rollBackTime is how long after the end of an activity that came short an instance that never was in service may still
+	// be released again.
+	rollBackTime = 5 * time.Minute
+)
+
+// delivery is what came of a purchase that the cloud accepted.
+type delivery struct {
+	// activity is the purchase's activity as last read; its ID is empty until it was read.
+	activity alicloud.Activity
+	// endedAt is when the activity was first seen to have ended.
+	endedAt time.Time
+	// arrived are the instances that arrived, whether or not they still exist. served are those of them that were seen in
+	// service, or that left for another reason than the failure of their activity.
+	arrived, served sets.Set[string]
+	// unlisted are instances that the activity created and that are not in the list of instances, with the time of the first
+	// refresh that missed them.
+	unlisted map[string]time.Time
+	// rolledBack are instances that were created and that the cloud releases because the activity failed. They do not count as
+	// arrived.
+	rolledBack sets.Set[string]
+}
+
+func newDelivery() delivery {
+	return delivery{
+		arrived: sets.New[string](), served: sets.New[string](), rolledBack: sets.New[string](),
+		unlisted: map[string]time.Time{},
+	}
+}
+
+// ended says whether no more instances can come.
+func (d *delivery) ended() bool { return !d.endedAt.IsZero() }
+
+func (d *delivery) setActivity(activity alicloud.Activity, now time.Time) {
+	d.activity = activity
+	if activity.Done() && !d.ended() {
+		d.endedAt = now
+	}
+}
+
+// see accounts for an instance of the activity. listed says whether it is in the list of instances, served whether it is in
+// service.
+func (d *delivery) see(id string, listed, served bool, now time.Time) {
+	switch {
+	case slices.Contains(d.activity.FailedInstances, id):
+		d.rollBack(id)
+	case listed:
+		delete(d.unlisted, id)
+		d.rolledBack.Delete(id)
+		d.arrived.Insert(id)
+		if served {
+			d.served.Insert(id)
+		}
+	case d.arrived.Has(id), d.rolledBack.Has(id): // it was listed before
+	default:
+		if _, known := d.unlisted[id]; !known {
+			d.unlisted[id] = now
+		}
+	}
+}
+
+func (d *delivery) rollBack(id string) {
+	delete(d.unlisted, id)
+	d.arrived.Delete(id)
+	d.served.Delete(id)
+	d.rolledBack.Insert(id)
+}
+
+// checkMissing decides about instances that are not listed, or not any more. An instance that was in service arrived and left
+// again, and so did every instance of an activity that succeeded. An instance of an activity that came short, or is under
+// way, was rolled back: "when a scaling activity fails to add one or more ECS instances to a scaling group, the failed ECS
+// instances are rolled back" (Auto Scaling documentation, "Instance rollback resulting from a scaling activity failure").
+func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
+	succeeded := d.activity.Status == alicloud.ActivitySuccessful
+	for id := range d.arrived.Difference(d.served) {
+		switch {
+		case listed(id):
+		case succeeded:
+			d.served.Insert(id)
+		default:
+			d.rollBack(id)
+		}
+	}
+	for id, since := range d.unlisted {
+		switch {
+		case !d.ended():
+		case d.activity.Status == alicloud.ActivityFailed: // none was added, or all that were added are rolled back
+			d.rollBack(id)
+		case now.Sub(since) <= arrivalLag:
+		case succeeded:
+			delete(d.unlisted, id)
+			d.arrived.Insert(id)
+			d.served.Insert(id)
+		default:
+			d.rollBack(id)
+		}
+	}
+}
+
+// stillUnlisted returns how many of those outstanding after the end of the activity were created, or may have been, and are
+// not listed yet.
+func (d *delivery) stillUnlisted(outstanding int, now time.Time) int {
+	unlisted := len(d.unlisted)
+	added := d.activity.Status == alicloud.ActivitySuccessful || d.activity.Status == alicloud.ActivityWarning
+	if added && now.Sub(d.endedAt) <= arrivalLag {
+		switch created := d.activity.CreatedCapacity; {
+		case created > 0:
+			unlisted = max(unlisted, created-d.arrived.Len()-d.rolledBack.Len())
+		case len(d.activity.CreatedInstances) == 0: // the activity does not say what it created
+			unlisted = outstanding
+		}
+	}
+	return min(unlisted, outstanding)
+}
+
+// mayRollBack says whether the cloud may still take back an instance.
+func (d *delivery) mayRollBack(listed func(id string) bool, now time.Time) bool {
+	if d.activity.Status == alicloud.ActivitySuccessful || now.Sub(d.endedAt) > rollBackTime {
+		return false
+	}
+	return slices.ContainsFunc(d.arrived.Difference(d.served).Union(d.rolledBack).UnsortedList(), listed)
+}
+
+// failure says why the activity came short. The code is CameShort where the activity has none.
+func (d *delivery) failure() (class alicloud.Class, code, message string) {
+	a := d.activity
+	code, message = a.ErrorCode, a.ErrorMessage
+	class = alicloud.ClassOfCode(code)
+	if code == "" {
+		code = "CameShort"
+	}
+	if message == "" || !strings.Contains(a.StatusDetail, message) {
+		message = strings.TrimSpace(message + " " + a.StatusDetail)
+	} else {
+		message = a.StatusDetail
+	}
+	message = strings.TrimSpace(fmt.Sprintf("activity %s ended as %s: %s", a.ID, a.Status, message))
+	if d.rolledBack.Len() > 0 {
+		message += fmt.Sprintf(" (rolled back: %s)", snapshot.Abbreviate(sets.List(d.rolledBack)))
+	}
+	return class, code, message
+}

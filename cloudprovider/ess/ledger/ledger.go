@@ -1,0 +1,275 @@
+// Package ledger keeps account of what the provider buys and removes.
+//
+// The Ledger is the one owner of purchases and removals, and the only writer of the snapshot: each change is made under its
+// lock, and the snapshot that shows it is published before the lock is released. It calls the cloud never; package buyer sends
+// purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found out
+// by Reconcile, once per refresh, from the scaling activities and the list of instances.
+//
+//   - account.go: buying in one pool; purchase.go, book.go: its purchases; queue.go: how they may be sent;
+//   - target.go: whether the pool delivers what a request names;
+//   - reconcile.go, delivery.go: what was delivered;
+//   - unconfirmed.go: what became of a purchase whose answer was lost;
+//   - restore.go, note.go: purchases of former processes;
+//   - removals.go: instances on their way out.
+package ledger
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// unreadFor is how long nothing is bought of any pool because the activities of one pool cannot be read: the pods that are
+// pending now may be those that its last purchases were for. After that only the pool itself is not bought from.
+const unreadFor = 2 * time.Minute
+
+// Config is what a Ledger is made of. All fields but Owner are required.
+type Config struct {
+	Region   string
+	Clock    clock.PassiveClock
+	Events   problems.EventSink
+	Reporter *problem.Reporter
+	Prices   pool.Prices
+	Store    *snapshot.Store
+	// Owner names this installation in the notes of its purchases.
+	Owner string
+	// MaxProvisionTime is how long an accepted purchase may take.
+	MaxProvisionTime time.Duration
+	// Wake asks for a loop of core. It is called without the lock.
+	Wake func()
+}
+
+// Ledger is safe for concurrent use.
+type Ledger struct {
+	*state
+	// Purchases is what package buyer enters its work in, Removals is that of package remover.
+	Purchases *Purchases
+	Removals  *Removals
+}
+
+// state is what Ledger, Purchases and Removals share. Everything below the lock is guarded by it, accounts and purchases
+// included.
+type state struct {
+	Config
+
+	mu       sync.Mutex
+	facts    snapshot.Facts
+	last     *snapshot.Snapshot
+	accounts map[string]*account // by pool
+	// removals and failedRemovals are by instance.
+	removals       map[string]*removal
+	failedRemovals map[string]failedRemoval
+	// removed are instances that were removed and are gone while their Nodes still exist.
+	removed   sets.Set[string]
+	wakeAsked bool
+}
+
+// New returns an empty Ledger.
+func New(config Config) *Ledger {
+	s := &state{
+		Config: config, facts: snapshot.Facts{Region: config.Region}, accounts: map[string]*account{},
+		removals: map[string]*removal{}, failedRemovals: map[string]failedRemoval{}, removed: sets.New[string](),
+	}
+	s.publish()
+	return &Ledger{state: s, Purchases: &Purchases{s}, Removals: &Removals{s}}
+}
+
+// publish makes and publishes the snapshot of what the ledger has now.
+func (s *state) publish() {
+	var purchases []snapshot.Purchase
+	for _, a := range s.accounts {
+		for _, p := range a.book {
+			purchases = append(purchases, s.describe(p))
+		}
+	}
+	s.facts.Purchases, s.facts.Removing = purchases, sets.KeySet(s.removals)
+	s.last = snapshot.New(s.facts)
+	s.Store.Publish(s.last)
+}
+
+// describe returns the purchase as of a snapshot.
+func (s *state) describe(p *Purchase) snapshot.Purchase {
+	return snapshot.Purchase{
+		Token: p.request.ClientToken, PoolID: p.poolID, Offering: p.offering, Count: p.request.Delta, Outstanding: p.outstanding(),
+		Requested: p.requested, Accepted: p.accepted, ActivityID: p.activityID, Placeholders: p.placeholders, Failure: p.failure,
+		NoCapacity: s.noCapacity(p),
+	}
+}
+
+// commit publishes the snapshot of what was changed, releases the lock, and wakes core if that was asked for.
+func (s *state) commit() {
+	s.publish()
+	asked := s.wakeAsked
+	s.wakeAsked = false
+	s.mu.Unlock()
+	if asked {
+		s.Wake()
+	}
+}
+
+// wake has core woken when the lock is released.
+func (s *state) wake() { s.wakeAsked = true }
+
+func (s *state) account(poolID string) *account {
+	if s.accounts[poolID] == nil {
+		s.accounts[poolID] = newAccount(s, poolID)
+	}
+	return s.accounts[poolID]
+}
+
+// listed says whether the instance was listed in the last refresh.
+func (s *state) listed(instanceID string) bool {
+	_, exists := s.facts.Instances[instanceID]
+	return exists
+}
+
+// Unanswered returns the activities to read, and the pools of which all recent activities have to be read: those that are
+// new, that have an unconfirmed purchase, or that are congested.
+func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids, unread := sets.New[string](), sets.New[string]()
+	for poolID := range managed {
+		if a := l.accounts[poolID]; a == nil || !a.restored || a.queue.congested() {
+			unread.Insert(poolID)
+		}
+	}
+	for poolID, a := range l.accounts {
+		for _, p := range a.book {
+			if p.activityID != "" && !p.delivery.ended() {
+				ids.Insert(p.activityID)
+			}
+			if p.unconfirmed() && managed.Has(poolID) {
+				unread.Insert(poolID)
+			}
+		}
+	}
+	for _, leaving := range l.removals {
+		if leaving.activityID != "" && leaving.ended.IsZero() {
+			ids.Insert(leaving.activityID)
+		}
+	}
+	return sets.List(ids), sets.List(unread)
+}
+
+// MatchActivities attributes activities, by pool, to unconfirmed purchases. It is called before any purchase is sent again.
+func (l *Ledger) MatchActivities(activities map[string][]alicloud.Activity) {
+	if len(activities) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.commit()
+	for poolID, read := range activities {
+		l.account(poolID).matchActivities(read)
+	}
+}
+
+// InUse returns the offerings of which instances are being bought, by pool.
+func (l *Ledger) InUse() map[string][]pricing.Offering {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := map[string][]pricing.Offering{}
+	for poolID, a := range l.accounts {
+		for _, p := range a.book {
+			if p.targeting != pool.TargetWhole && p.offering.InstanceType != "" {
+				used[poolID] = append(used[poolID], p.offering)
+			}
+		}
+	}
+	return used
+}
+
+// IgnoresTargeting says whether the pool was found to deliver something else than requests name.
+func (l *Ledger) IgnoresTargeting(poolID string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.account(poolID).target.verdict == ignored
+}
+
+// Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds.
+func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.account(known.ID)
+	why := a.obstacle(known, found)
+	if !a.unreadSince.IsZero() {
+		why = "its activities have not been read" // a problem of its own
+	}
+	for poolID, other := range l.accounts {
+		if !other.unreadSince.IsZero() && l.Clock.Since(other.unreadSince) < unreadFor {
+			why = "what was bought before of pool " + poolID + " has not been read"
+		}
+	}
+	return why
+}
+
+// SetPools enters the pools that a refresh has built, and with them the end of the refresh.
+func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud.InstanceType, refreshed time.Time) {
+	l.mu.Lock()
+	defer l.commit()
+	groups := maps.Clone(l.facts.Groups)
+	if groups == nil {
+		groups = map[string]snapshot.Group{}
+	}
+	for _, known := range pools {
+		for id, offered := range known.NodeGroups {
+			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering}
+		}
+	}
+	l.facts.Pools, l.facts.Groups, l.facts.Types, l.facts.Refreshed = pools, groups, types, refreshed
+	for _, a := range l.accounts {
+		a.guessOfferings()
+	}
+}
+
+// Loop is what the nodes of the cluster say at the start of a loop. All sets are of instance ids.
+type Loop struct {
+	Reclaiming, Disputed sets.Set[string]
+	// Removed are those whose Node says that it was given back.
+	Removed     sets.Set[string]
+	ProviderIDs map[string]string
+}
+
+// BeginLoop enters what stays the same until the next loop.
+func (l *Ledger) BeginLoop(loop Loop) {
+	l.mu.Lock()
+	defer l.commit()
+	l.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
+	l.facts.Loop.OutOfService = l.outOfService(loop.Removed)
+}
+
+// outOfService returns the instances that are no capacity though they are not being reclaimed: those that are being removed,
+// or were removed, those on standby or stopped, and those that are given back because their purchase came short.
+func (l *Ledger) outOfService(removed sets.Set[string]) sets.Set[string] {
+	found := l.removed.Clone()
+	for id, instance := range l.facts.Instances {
+		switch l.facts.StandingOf(instance) {
+		case snapshot.Removing, snapshot.Standby, snapshot.Stopped:
+			found.Insert(id)
+		}
+	}
+	for _, a := range l.accounts {
+		for _, p := range a.book {
+			found = found.Union(l.noCapacity(p))
+		}
+	}
+	if l.facts.Refreshed.IsZero() {
+		return found // no instance is known to be gone
+	}
+	for id := range removed {
+		if !l.listed(id) {
+			found.Insert(id) // a former process gave it back
+		}
+	}
+	return found
+}

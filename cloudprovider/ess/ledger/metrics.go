@@ -1,0 +1,77 @@
+package ledger
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_targeting",
+		Help: "1 for the way in which the pool is targeted (single, request or whole), and for what decided it: one_offering, tag, plan, delivery, refusal, or none as long as nothing did.",
+	}, []string{"pool", "mode", "reason"})
+	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_instances",
+		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",
+	}, []string{"pool", "state"})
+	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchased_instances_total",
+		Help: "Instances asked for in purchases that the cloud accepted.",
+	}, []string{"pool", "purchase_option"})
+	queueLength = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_purchase_queue_length",
+		Help: "Purchases that the cloud has not accepted yet.",
+	}, []string{"pool"})
+	queueSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_purchase_queue_seconds",
+		Help:    "Seconds from a purchase to its acceptance by the cloud.",
+		Buckets: prometheus.ExponentialBuckets(0.1, 2, 12),
+	}, []string{"pool"})
+	givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_given_up_instances_total",
+		Help: "Instances that could not be asked for in time, because the scaling group took no purchase.",
+	}, []string{"pool"})
+	missedNotes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchase_notes_missing_total",
+		Help: "Activities of purchases that came back without the note that says what they are for.",
+	}, []string{"pool"})
+	purchaseFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_purchase_failures_total",
+		Help: "Instances that were asked for and did not come, by the cloud's error code.",
+	}, []string{"pool", "instance_type", "zone", "purchase_option", "code"})
+	compensatedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_compensated_instances_total",
+		Help: "Pay-as-you-go instances that came where spot was asked for.",
+	}, []string{"pool"})
+	failedRemovals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_removal_failures_total",
+		Help: "Instances that the cloud accepted to remove and did not, which count again.",
+	}, []string{"pool"})
+	removedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_removed_instances_total",
+		Help: "Instances that the cloud accepted to remove.",
+	}, []string{"pool"})
+)
+
+// RegisterMetrics registers the metrics of this package. It panics if they are registered already.
+func RegisterMetrics(r prometheus.Registerer) {
+	r.MustRegister(poolTargeting, poolInstances, purchasedInstances, queueLength, queueSeconds, givenUp, missedNotes,
+		purchaseFailures, compensatedInstances, failedRemovals, removedInstances)
+}
+
+// ExposePools sets the gauges of all pools.
+func (l *Ledger) ExposePools() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	poolTargeting.Reset()
+	poolInstances.Reset()
+	queueLength.Reset()
+	for id, known := range l.facts.Pools {
+		a, size := l.account(id), l.last.PoolSize(id)
+		poolTargeting.WithLabelValues(id, string(known.Targeting), string(a.target.basisOf(known))).Set(1)
+		for state, n := range map[string]int{
+			"live": size.Live, "outstanding": size.Outstanding, "reclaiming": size.Reclaiming, "removing": size.Removing,
+			"standby": size.Standby, "stopped": size.Stopped, "protected": size.Protected,
+		} {
+			poolInstances.WithLabelValues(id, state).Set(float64(n))
+		}
+		queueLength.WithLabelValues(id).Set(float64(len(a.waiting())))
+	}
+}

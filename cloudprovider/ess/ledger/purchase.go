@@ -1,0 +1,136 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// Purchase is one request for instances. It lasts from before the request is sent until every instance has arrived or failed.
+// The note in the metadata of its scaling activity lets it survive the process. Outside of this package it is a handle.
+type Purchase struct {
+	// request is what is sent. Once it may have been carried out it never changes: only the same request under the same token
+	// is sure to buy once.
+	request   alicloud.ScaleRequest
+	poolID    string
+	offering  pricing.Offering
+	targeting pool.Targeting
+	// atomic: all or nothing was asked for.
+	atomic bool
+	// configuration is the scaling configuration of the pool when it was bought, owner is Config.Owner of the buyer.
+	configuration string
+	owner         string
+	requested     time.Time
+	// plan: ESS is asked to plan the purchase before it is sent. rest is the token of the purchase that was split off for that.
+	plan bool
+	rest string
+
+	sending  bool
+	attempts attempts
+	// accepted is when the cloud accepted it; zero before that.
+	accepted time.Time
+	// activityID is empty until the purchase is accepted, and after that where the answer named no activity.
+	activityID string
+	delivery   delivery
+	// noteMissing: it was reported that the activity has no note.
+	noteMissing bool
+
+	// cancelled is how many instances core does not wait for any more, lost how many will not arrive.
+	cancelled, lost int
+	failure         *cloudprovider.InstanceErrorInfo
+	// placeholders stand for lost instances in the node group until core has deleted them.
+	placeholders []string
+	// restored is nil for a purchase of this process.
+	restored *restored
+}
+
+// attempts are the tries to send a purchase.
+type attempts struct {
+	last time.Time
+	// uncertain: an attempt got no answer, so it may have been carried out.
+	uncertain bool
+	// refusal is the answer to an attempt after an uncertain one. The scaling activities of the pool decide which of the two
+	// holds.
+	refusal error
+	// trouble is why the last attempt failed.
+	trouble error
+	// instancesBefore are the instances that the pool had before the first attempt.
+	instancesBefore sets.Set[string]
+}
+
+// outstanding is how many instances have not arrived in the list of instances and are still expected.
+func (p *Purchase) outstanding() int {
+	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.arrived.Len())
+}
+
+// queued says whether the cloud has yet to accept the purchase.
+func (p *Purchase) queued() bool { return p.accepted.IsZero() && p.outstanding() > 0 }
+
+// unconfirmed says whether only the pool's scaling activities can tell what became of the purchase: an attempt got no answer,
+// or the answer named no activity.
+func (p *Purchase) unconfirmed() bool {
+	return p.outstanding() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
+}
+
+// lose turns missing instances into failed ones, which core sees. An atomic purchase fails as a whole.
+func (p *Purchase) lose(missing int, failure cloudprovider.InstanceErrorInfo) {
+	if p.atomic {
+		missing = max(0, p.request.Delta-p.cancelled-p.lost)
+	}
+	p.failure = &failure
+	for n := range missing {
+		p.placeholders = append(p.placeholders, snapshot.Placeholder(p.request.ClientToken, p.lost+n))
+	}
+	p.lost += missing
+}
+
+// acknowledge drops the placeholders that core has deleted, and lowers the target size by that.
+func (p *Purchase) acknowledge(placeholders sets.Set[string]) {
+	kept := p.placeholders[:0:0]
+	for _, id := range p.placeholders {
+		if !placeholders.Has(id) {
+			kept = append(kept, id)
+		}
+	}
+	p.placeholders = kept
+}
+
+// broken says whether an atomic purchase came short, so that the instances that arrived have to be given back.
+func (p *Purchase) broken() bool { return p.atomic && p.failure != nil }
+
+// sign gives the request a new token and the note that describes the purchase.
+func (p *Purchase) sign() {
+	p.request.ClientToken = uuid.NewString()
+	p.request.Metadata = p.note().encode()
+}
+
+func (p *Purchase) note() Note {
+	return Note{
+		Token: p.request.ClientToken, InstanceType: p.offering.InstanceType, Zone: p.offering.Zone,
+		PurchaseOption: p.offering.PurchaseOption(), Targeting: p.targeting, Configuration: p.configuration, Owner: p.owner,
+		Count: p.request.Delta, Atomic: p.atomic,
+	}
+}
+
+// sendFor is how long attempts to send the purchase go on.
+func (p *Purchase) sendFor() time.Duration {
+	if alicloud.NeedsMending(p.attempts.trouble) {
+		return sendRefusedFor
+	}
+	return sendFor
+}
+
+// trouble says why the purchase could not be sent.
+func (p *Purchase) trouble() string {
+	if p.attempts.trouble != nil {
+		return p.attempts.trouble.Error()
+	}
+	return "the scaling group was not done with what it had to do before"
+}

@@ -1,0 +1,264 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+)
+
+// Seen is what a refresh read. The activities are older than the instances, so that the instances of an activity that has
+// ended are all listed, as far as the lists of ESS are as recent as its activities.
+type Seen struct {
+	At     time.Time
+	Groups []alicloud.ScalingGroup
+	// Activities are those under way that were asked for, by id.
+	Activities map[string]alicloud.Activity
+	// Recent are all recent activities of some pools: see Ledger.Unanswered.
+	Recent    map[string][]alicloud.Activity
+	Instances map[string]alicloud.ScalingInstance
+}
+
+// Managed returns the ids of the scaling groups.
+func (s *Seen) Managed() sets.Set[string] {
+	managed := sets.New[string]()
+	for _, group := range s.Groups {
+		managed.Insert(group.ID)
+	}
+	return managed
+}
+
+// GiveBack are instances of an atomic purchase that came short.
+type GiveBack struct {
+	PoolID    string
+	Instances []string
+}
+
+// Reconcile settles purchases and removals with what a refresh read, and returns the instances to give back. The snapshot
+// shows it after SetPools.
+func (l *Ledger) Reconcile(seen Seen) []GiveBack {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keepAccounts(seen)
+	l.setInstances(seen.Instances)
+	activities := maps.Clone(seen.Activities)
+	for _, recent := range seen.Recent {
+		for _, activity := range recent {
+			activities[activity.ID] = activity
+		}
+	}
+	createdBy := byActivity(seen.Instances)
+	var giveBacks []GiveBack
+	for poolID, a := range l.accounts {
+		r := &reconciliation{account: a, at: seen.At, activities: activities, createdBy: createdBy}
+		recent, read := seen.Recent[poolID]
+		giveBacks = append(giveBacks, r.run(recent, read)...)
+	}
+	l.settleRemovals(activities, seen.At)
+	return giveBacks
+}
+
+// keepAccounts keeps an account of each pool under management, and of no other.
+func (s *state) keepAccounts(seen Seen) {
+	managed := seen.Managed()
+	maps.DeleteFunc(s.accounts, func(poolID string, _ *account) bool { return !managed.Has(poolID) })
+	for _, group := range seen.Groups {
+		s.account(group.ID).target.reset(group.ActiveScalingConfigurationID)
+	}
+}
+
+// setInstances replaces the list of instances. It remembers those that are gone after they were removed: their Nodes may
+// stay, even Ready, until somebody notices. Instances that are gone for another reason may live on, as those of a scaling
+// group that is not under management any more.
+func (s *state) setInstances(instances map[string]alicloud.ScalingInstance) {
+	listed, withNode := sets.KeySet(instances), sets.KeySet(s.facts.Loop.ProviderIDs)
+	for id, instance := range s.facts.Instances {
+		if !listed.Has(id) && s.facts.IsLeaving(instance) {
+			s.removed.Insert(id)
+		}
+	}
+	s.removed = s.removed.Intersection(withNode).Difference(listed)
+	s.facts.Instances = instances
+	s.facts.Seen = s.facts.Seen.Intersection(withNode).Union(listed)
+}
+
+// byActivity returns the instances by the activity that created them.
+func byActivity(instances map[string]alicloud.ScalingInstance) map[string][]string {
+	created := map[string][]string{}
+	for id, instance := range instances {
+		if instance.ScalingActivityID != "" {
+			created[instance.ScalingActivityID] = append(created[instance.ScalingActivityID], id)
+		}
+	}
+	return created
+}
+
+// reconciliation settles the purchases of one pool, once.
+type reconciliation struct {
+	*account
+	at         time.Time
+	activities map[string]alicloud.Activity
+	// createdBy are the listed instances by activity.
+	createdBy map[string][]string
+}
+
+// run settles the purchases. read says whether the recent activities of the pool could be read.
+func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
+	if read {
+		if !r.restored {
+			r.restore(recent)
+		}
+		r.restored, r.unreadSince = true, time.Time{}
+		r.resolve(r.at)
+		r.queue.relieve(recent, r.at)
+		for _, activity := range recent {
+			if note, noted := NoteOf(activity); noted {
+				r.target.compare(note, activity.CreatedInstances)
+			}
+		}
+	}
+	if !r.restored && r.unreadSince.IsZero() {
+		r.unreadSince = r.at
+	}
+	r.expire(r.at)
+	r.target.noteBought()
+	giveBacks := r.settlePurchases()
+	r.target.expireCheck(r.at)
+	return giveBacks
+}
+
+func (r *reconciliation) settlePurchases() (giveBacks []GiveBack) {
+	for _, p := range r.book.filter(func(*Purchase) bool { return true }) {
+		if !p.accepted.IsZero() {
+			r.update(p)
+		}
+		left, instances := r.giveBack(p)
+		if len(instances) > 0 {
+			giveBacks = append(giveBacks, GiveBack{r.poolID, instances})
+		}
+		if !left && r.isOver(p) {
+			delete(r.book, p.request.ClientToken)
+		}
+	}
+	return giveBacks
+}
+
+// update finds out what came of an accepted purchase.
+func (r *reconciliation) update(p *Purchase) {
+	listed := r.createdBy[p.activityID]
+	var answer *alicloud.Activity
+	if p.activityID == "" {
+		listed = r.unattributed(p)
+	} else if activity, read := r.activities[p.activityID]; read {
+		answer = &activity
+	}
+	r.takeStock(p, answer, listed)
+	if !p.restored.isGuess() {
+		r.target.compare(p.note(), p.delivery.arrived.UnsortedList())
+	}
+	r.settle(p, r.at)
+}
+
+// takeStock updates the delivery of the purchase from its activity, nil where it was not read, and from its instances in the
+// list.
+func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, listed []string) {
+	d := &p.delivery
+	if activity != nil {
+		d.setActivity(*activity, r.at)
+		r.target.reportNote(p, *activity)
+	}
+	for _, id := range slices.Concat(listed, d.activity.CreatedInstances, d.activity.FailedInstances) {
+		if !p.restored.keeps(id) {
+			d.see(id, r.listed(id), r.hasServed(id), r.at)
+		}
+	}
+	if p.activityID != "" {
+		d.checkMissing(r.listed, r.at)
+	}
+}
+
+// hasServed says whether the instance is in service, or leaves for another reason than the failure of its activity.
+func (r *reconciliation) hasServed(id string) bool {
+	if r.removals[id] != nil || r.facts.Loop.Reclaiming.Has(id) {
+		return true
+	}
+	state := r.facts.Instances[id].LifecycleState
+	return state != "" && !strings.HasPrefix(state, alicloud.LifecyclePending) && !strings.HasPrefix(state, alicloud.LifecycleRemoving)
+}
+
+// giveBack returns the instances of an atomic purchase that came short and that have to be removed now, and says whether any
+// are left.
+func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
+	if !p.broken() {
+		return false, nil
+	}
+	if p.restored != nil && !p.restored.inspected {
+		return true, nil
+	}
+	for id := range r.returnable(p) {
+		left = true
+		if !r.facts.IsLeaving(r.facts.Instances[id]) {
+			instances = append(instances, id)
+		}
+	}
+	if len(instances) > 0 {
+		slices.Sort(instances)
+		r.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
+			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
+			pool.GroupID(p.poolID, p.offering))
+	}
+	return left, instances
+}
+
+// returnable returns the instances of the purchase that may be given back: those that exist, in its pool, and that nobody has
+// told ESS to keep.
+func (s *state) returnable(p *Purchase) sets.Set[string] {
+	found := sets.New[string]()
+	for id := range p.delivery.arrived {
+		if instance, exists := s.facts.Instances[id]; exists && instance.ScalingGroupID == p.poolID && !snapshot.IsKept(instance) {
+			found.Insert(id)
+		}
+	}
+	return found
+}
+
+// noCapacity returns the instances of the purchase on which nothing may be placed: those that are given back because an atomic
+// purchase came short, and those that the cloud rolls back.
+func (s *state) noCapacity(p *Purchase) sets.Set[string] {
+	if p.broken() {
+		return p.delivery.rolledBack.Union(s.returnable(p))
+	}
+	return p.delivery.rolledBack.Clone()
+}
+
+// isOver says whether nothing about the purchase is left to be found out or done.
+func (r *reconciliation) isOver(p *Purchase) bool {
+	switch {
+	case p.sending, p.outstanding() > 0, len(p.placeholders) > 0:
+		return false
+	case p.accepted.IsZero(): // cancelled or refused before the cloud accepted it
+		return true
+	case p.activityID == "":
+		return true
+	}
+	// A purchase that timed out is kept until its activity ends: instances of an atomic purchase that arrive late have to be
+	// given back, too.
+	return p.delivery.ended() && !p.delivery.mayRollBack(r.listed, r.at) && !r.explainsInstance(p)
+}
+
+// explainsInstance says whether the purchase is needed to tell the offering of an instance that is listed incompletely.
+func (r *reconciliation) explainsInstance(p *Purchase) bool {
+	for id := range p.delivery.arrived {
+		if instance, listed := r.facts.Instances[id]; listed && snapshot.IsIncomplete(instance) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+)
+
+var (
+	// ErrBelowMinimum is returned for an instance whose removal would take its pool below its minimum.
+	ErrBelowMinimum = errors.New("the pool is at its minimum")
+	// ErrKept is returned for an instance that somebody has told ESS to keep: it is protected from scale-in, on standby or
+	// stopped.
+	ErrKept = errors.New("its lifecycle state keeps it")
+	// errNotInPool is returned for an instance that is in no pool, or in another one.
+	errNotInPool = errors.New("it is not in the pool")
+)
+
+const (
+	// listingLag is how long after the end of a removal its instances may still be listed. How far DescribeScalingInstances
+	// lags behind the end of an activity is not documented.
+	listingLag = time.Minute
+	// removalTimeout is how long a removal may take from its acceptance: a minute to stop, the lifecycle hooks of the group,
+	// the activities before it in the group. An instance that is still listed then counts again.
+	removalTimeout = 15 * time.Minute
+	// maxRetries is how often a removal is asked for again that the cloud accepted and did not carry out.
+	maxRetries = 3
+)
+
+// RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the last counts.
+type RemovalReason int
+
+const (
+	// Unneeded: the pool keeps its minimum, and the instances that ESS was told to keep stay.
+	Unneeded RemovalReason = iota
+	// CameShort: the instance came of an atomic purchase that came short. The minimum does not matter.
+	CameShort
+	// Forced: neither matters.
+	Forced
+)
+
+// removal is an instance on its way out. It does not count any more, from before the cloud is asked until it is gone.
+type removal struct {
+	poolID string
+	reason RemovalReason
+	// activityID and accepted are empty until the cloud has accepted the removal.
+	activityID string
+	accepted   time.Time
+	// begun: the activity was seen in progress. ended is when the activity was seen to have ended, end is how.
+	begun bool
+	ended time.Time
+	end   alicloud.Activity
+}
+
+// failedRemoval is an instance whose removal the cloud accepted and did not carry out.
+type failedRemoval struct {
+	FailedRemoval
+	retries int
+	// due: it has to be asked for again.
+	due bool
+}
+
+// FailedRemoval is an instance whose removal has to be asked for again.
+type FailedRemoval struct {
+	PoolID string
+	Reason RemovalReason
+}
+
+// Removals is where package remover enters removals and the cloud's answers. It is safe for concurrent use.
+type Removals struct{ *state }
+
+// Admit marks the instances that may be removed as being removed, and returns them and an error for each that may not. It
+// ignores instances that are being removed already.
+func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitted []string, refused map[string]error) {
+	s.mu.Lock()
+	defer s.commit()
+	spare := 0
+	if known := s.facts.Pools[poolID]; known != nil {
+		spare = s.last.PoolSize(poolID).Live - known.MinSize
+	}
+	refused = map[string]error{}
+	for _, id := range sets.List(sets.KeySet(wanted)) {
+		instance, listed := s.facts.Instances[id]
+		switch reason := wanted[id]; {
+		case !listed || instance.ScalingGroupID != poolID:
+			refused[id] = errNotInPool
+			continue
+		case s.facts.IsLeaving(instance):
+			continue
+		case snapshot.IsKept(instance) && reason != Forced:
+			refused[id] = fmt.Errorf("%w: it is %s", ErrKept, instance.LifecycleState)
+			continue
+		case s.facts.StandingOf(instance) == snapshot.Serving:
+			if spare--; spare < 0 && reason == Unneeded {
+				refused[id] = ErrBelowMinimum
+				continue
+			}
+		}
+		s.removals[id] = &removal{poolID: poolID, reason: wanted[id]}
+		admitted = append(admitted, id)
+	}
+	return admitted, refused
+}
+
+// Accepted enters that the cloud removes the instances.
+func (s *Removals) Accepted(poolID, activityID string, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if leaving := s.removals[id]; leaving != nil {
+			leaving.activityID, leaving.accepted = activityID, s.Clock.Now()
+		}
+	}
+	s.account(poolID).queue.allow("RemoveInstances")
+	removedInstances.WithLabelValues(poolID).Add(float64(len(ids)))
+}
+
+// Refused enters that the cloud does not remove the instances. They count again.
+func (s *Removals) Refused(poolID string, ids []string, err error) {
+	s.mu.Lock()
+	defer s.commit()
+	s.account(poolID).queue.refuse(err, s.Clock.Now())
+	for _, id := range ids {
+		delete(s.removals, id)
+	}
+}
+
+// InProgress says whether a removal of the pool was seen in progress and not seen to have ended.
+func (s *Removals) InProgress(poolID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, leaving := range s.removals {
+		if leaving.poolID == poolID && leaving.begun && leaving.ended.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// PurchasesWait says whether purchases of the pool wait for their turn to be sent.
+func (s *Removals) PurchasesWait(poolID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.account(poolID)
+	return a.inTurn() && len(a.waiting()) > 0
+}
+
+// TakeDue returns the failed removals that have to be asked for again, by instance, and counts them as asked for.
+func (s *Removals) TakeDue() map[string]FailedRemoval {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := map[string]FailedRemoval{}
+	for id, failed := range s.failedRemovals {
+		if failed.due {
+			due[id] = failed.FailedRemoval
+			failed.due = false
+			failed.retries++
+			s.failedRemovals[id] = failed
+		}
+	}
+	return due
+}
+
+// settleRemovals forgets instances that are gone, and has those count again that the cloud did not remove.
+func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time.Time) {
+	maps.DeleteFunc(s.failedRemovals, func(id string, _ failedRemoval) bool { return !s.listed(id) })
+	for id, leaving := range s.removals {
+		if leaving.accepted.IsZero() {
+			continue // the cloud has not answered yet
+		}
+		instance, exists := s.facts.Instances[id]
+		if !exists {
+			delete(s.removals, id)
+			continue
+		}
+		switch activity, read := activities[leaving.activityID]; {
+		case read && activity.Done():
+			leaving.ended, leaving.end = now, activity
+		case read:
+			leaving.begun = true
+		}
+		rolledBack := leaving.end.Status == alicloud.ActivityFailed || leaving.end.Status == alicloud.ActivityRejected
+		stays := !leaving.ended.IsZero() && now.Sub(leaving.ended) >= listingLag
+		if rolledBack || stays || now.Sub(leaving.accepted) > removalTimeout {
+			delete(s.removals, id)
+			s.reportFailed(leaving, instance)
+			retries := s.failedRemovals[id].retries
+			s.failedRemovals[id] = failedRemoval{FailedRemoval{leaving.poolID, leaving.reason}, retries, retries < maxRetries}
+		}
+	}
+}
+
+// reportFailed reports an instance that still exists after its removal. It counts again, unless ESS goes on removing it.
+func (s *state) reportFailed(leaving *removal, instance alicloud.ScalingInstance) {
+	failedRemovals.WithLabelValues(leaving.poolID).Inc()
+	why := fmt.Sprintf("activity %s has not ended within %v", leaving.activityID, removalTimeout)
+	if !leaving.ended.IsZero() {
+		why = fmt.Sprintf("activity %s has ended as %s %s %s %s", leaving.activityID, leaving.end.Status, leaving.end.StatusDetail, leaving.end.ErrorCode, leaving.end.ErrorMessage)
+	}
+	klog.InfoS("An instance was not removed", "pool", leaving.poolID, "instance", instance.ID, "state", instance.LifecycleState, "reason", why)
+	s.Events.Eventf(apiv1.EventTypeWarning, "SpotRemovalFailed", "Pool %s still has instance %s (%s), which was to be removed: %s",
+		leaving.poolID, instance.ID, instance.LifecycleState, strings.TrimSpace(why))
+}

@@ -1,0 +1,177 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// restoreFor is how long after its end a purchase of a former process is still looked after. An atomic purchase that came
+// short longer ago keeps its nodes: they may run something else by now, and scale-down finds those that do not.
+const restoreFor = 10 * time.Minute
+
+// restored says how a purchase of a former process was found.
+type restored struct {
+	// guess: the activity has no note. Anybody may have bought, and the offering is a guess until the instances are listed.
+	guess bool
+	// inspected: the Nodes of the instances that have to be given back were looked at. kept are the instances that stay,
+	// because pods run there.
+	inspected bool
+	kept      sets.Set[string]
+}
+
+func (r *restored) isGuess() bool { return r != nil && r.guess }
+
+func (r *restored) keeps(id string) bool { return r != nil && r.kept.Has(id) }
+
+// restore enters the purchases of former processes from the activities of a pool that is new to this process: those under
+// way, and those that ended lately and are not settled.
+func (r *reconciliation) restore(activities []alicloud.Activity) {
+	for _, activity := range activities {
+		if r.owns(activity) || activity.Done() && !endedLately(activity, r.at) {
+			continue
+		}
+		note, noted := NoteOf(activity)
+		if !noted {
+			if activity.Adding == 0 {
+				continue
+			}
+			note = Note{Token: activity.ID, Count: activity.Adding}
+		}
+		if note.IsOfAnother(r.Owner) {
+			note.Atomic = false // another installation gives back what came of it
+		}
+		p := restoredPurchase(activity, note, !noted, r.at)
+		r.takeStock(p, &activity, r.createdBy[activity.ID])
+		r.writeOff(p)
+		if r.isOver(p) && !p.broken() {
+			continue
+		}
+		r.book[note.Token] = p
+		klog.InfoS("Restored a purchase of a former process", "token", note.Token, "instances", note.Count,
+			"pool", p.poolID, "activity", activity.ID, "status", activity.Status)
+	}
+}
+
+func restoredPurchase(activity alicloud.Activity, note Note, guess bool, now time.Time) *Purchase {
+	p := &Purchase{
+		poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
+		offering:  note.offering(),
+		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
+		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
+		restored: &restored{guess: guess, kept: sets.New[string]()},
+	}
+	if p.requested.IsZero() {
+		p.requested = now
+	}
+	p.accepted = p.requested
+	if !activity.Ended.IsZero() && activity.Done() {
+		p.delivery.endedAt = activity.Ended
+	}
+	return p
+}
+
+func endedLately(activity alicloud.Activity, now time.Time) bool {
+	at := activity.Ended
+	if at.IsZero() {
+		at = activity.Started
+	}
+	return now.Sub(at) <= restoreFor
+}
+
+// writeOff enters what an activity that has ended did not deliver. The former process has reported it to core and to the
+// operator.
+func (r *reconciliation) writeOff(p *Purchase) {
+	if !p.delivery.ended() {
+		return
+	}
+	missing := p.outstanding() - p.delivery.stillUnlisted(p.outstanding(), r.at)
+	if missing <= 0 {
+		return
+	}
+	p.lost += missing
+	if p.atomic {
+		_, code, message := p.delivery.failure()
+		p.lost = p.request.Delta
+		p.failure = &cloudprovider.InstanceErrorInfo{ErrorCode: code, ErrorMessage: message}
+	}
+}
+
+// Suspects returns the instances of former processes that will be given back unless pods are on their Nodes.
+func (l *Ledger) Suspects() sets.Set[string] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	suspects := sets.New[string]()
+	for _, a := range l.accounts {
+		for _, p := range a.book {
+			if p.restored != nil && p.broken() && !p.restored.inspected {
+				suspects = suspects.Union(p.delivery.arrived)
+			}
+		}
+	}
+	return suspects
+}
+
+// Inspected enters which of the suspects have pods on their Nodes. Those are not given back.
+func (l *Ledger) Inspected(occupied sets.Set[string]) {
+	l.mu.Lock()
+	defer l.commit()
+	for poolID, a := range l.accounts {
+		for _, p := range a.book {
+			if p.restored == nil || !p.broken() || p.restored.inspected {
+				continue
+			}
+			kept := p.delivery.arrived.Intersection(occupied)
+			p.restored.inspected, p.restored.kept = true, kept
+			p.delivery.arrived = p.delivery.arrived.Difference(kept)
+			if kept.Len() > 0 {
+				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))
+			}
+		}
+	}
+}
+
+// guessOfferings has purchases without a note count as the offering of their instances, else as the cheapest of the pool,
+// which is the most likely to have been bought.
+func (a *account) guessOfferings() {
+	known := a.pool()
+	if known == nil {
+		return
+	}
+	for _, p := range a.book {
+		if p.restored.isGuess() {
+			p.targeting, p.offering = known.Targeting, a.likeliest(p, known)
+		}
+	}
+}
+
+// likeliest returns the offering of the instances of the purchase, else the cheapest of the pool.
+func (s *state) likeliest(p *Purchase, known *pool.Pool) pricing.Offering {
+	for id := range p.delivery.arrived {
+		if instance, listed := s.facts.Instances[id]; listed && !snapshot.IsIncomplete(instance) {
+			return snapshot.OfferingOf(instance)
+		}
+	}
+	return slices.MinFunc(known.Offerings, func(one, other *pool.Offering) int {
+		priceOne, knownOne := s.Prices.Price(one.Offering)
+		priceOther, knownOther := s.Prices.Price(other.Offering)
+		switch {
+		case knownOne && knownOther:
+			return cmp.Compare(priceOne, priceOther)
+		case knownOne:
+			return -1
+		case knownOther:
+			return 1
+		}
+		return 0
+	}).Offering
+}

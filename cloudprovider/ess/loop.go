@@ -1,0 +1,146 @@
+package ess
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// BeginLoop reads the nodes of the cluster at the start of a loop of core. Until the next call it stays the same which
+// instances are being reclaimed or out of service, because core asks about nodes before Refresh and about instances after it,
+// and the two answers have to fit together. The prices of offerings that are being reclaimed rise before anything is bought.
+// BeginLoop also remembers in which form each Node has its providerID, because core compares those as strings.
+func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
+	loop := ledger.Loop{
+		Reclaiming: sets.New[string](), Removed: sets.New[string](), ProviderIDs: make(map[string]string, len(nodes)),
+	}
+	if p.Doomed != nil {
+		loop.Reclaiming = p.Doomed().Clone()
+	}
+	last := p.store.Last()
+	for _, node := range nodes {
+		id, err := last.InstanceOf(node)
+		if err != nil {
+			p.reportUnrecognized(node, err)
+			continue
+		}
+		loop.ProviderIDs[id] = node.Spec.ProviderID
+		if node.Labels[api.LabelReclaiming] == "true" {
+			loop.Reclaiming.Insert(id)
+		}
+		if node.Annotations[api.AnnotationRemoved] != "" {
+			loop.Removed.Insert(id)
+		}
+	}
+	loop.Disputed = p.disputed(nodes)
+	p.inspectSuspects(nodes)
+	p.retryRemovals(nodes, loop.Disputed)
+	p.manager.ledger.BeginLoop(loop)
+	p.penalty.Observe(reclaimingOfferings(p.store.Last()))
+}
+
+// reclaimingOfferings returns the offerings of the spot instances that are being reclaimed, by instance.
+func reclaimingOfferings(last *snapshot.Snapshot) map[string]pricing.Offering {
+	found := map[string]pricing.Offering{}
+	for id := range last.Loop.Reclaiming {
+		if instance, listed := last.Instances[id]; listed {
+			if offered := snapshot.OfferingOf(instance); offered.Spot {
+				found[id] = offered
+			}
+		}
+	}
+	return found
+}
+
+// reportUnrecognized reports, once for each Node, that it is left alone because its instance is not known.
+func (p *Provider) reportUnrecognized(node *apiv1.Node, err error) {
+	p.reporter.Once("node/"+node.Name+"/"+node.Spec.ProviderID, func() {
+		unrecognizedNodes.Inc()
+		p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
+	})
+}
+
+// disputed returns the instances that several Nodes claim to be, and reports each once. One of those Nodes is idle, and core
+// would remove the instance under the pods of the other.
+func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
+	last := p.store.Last()
+	claims := map[string][]string{}
+	for _, node := range nodes {
+		if id := last.InstanceID(node); id != "" {
+			claims[id] = append(claims[id], node.Name)
+		}
+	}
+	disputed := sets.New[string]()
+	for id, names := range claims {
+		if len(names) < 2 {
+			continue
+		}
+		disputed.Insert(id)
+		slices.Sort(names)
+		p.reporter.Once(fmt.Sprint("disputed/", id, names), func() {
+			p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeDisputed",
+				"Nodes %s all say that they are instance %s, which is not given back until only one does", strings.Join(names, ", "), id)
+		})
+	}
+	return disputed
+}
+
+// inspectSuspects keeps instances that a former process would have given back, if pods are on their Nodes.
+func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
+	suspects := p.manager.ledger.Suspects()
+	if suspects.Len() == 0 {
+		return
+	}
+	last := p.store.Last()
+	occupied := sets.New[string]()
+	for _, node := range nodes {
+		if id := last.InstanceID(node); suspects.Has(id) && (p.Occupied == nil || p.Occupied(node)) {
+			occupied.Insert(id)
+		}
+	}
+	p.manager.ledger.Inspected(occupied)
+}
+
+// retryRemovals orders removals again that the cloud accepted and did not carry out, while nobody uses the instance: its Node
+// takes no pods, because whoever gave it back left it so, and has none. Core itself would come back to such a Node only after
+// five minutes (MaxCloudProviderNodeDeletionTime in core/scaledown/actuation), and the instance costs money until then.
+func (p *Provider) retryRemovals(nodes []*apiv1.Node, disputed sets.Set[string]) {
+	due := p.manager.ledger.Removals.TakeDue()
+	if len(due) == 0 {
+		return
+	}
+	last := p.store.Last()
+	for _, node := range nodes {
+		id := last.InstanceID(node)
+		failed, isDue := due[id]
+		closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node)
+		if !isDue || !closed || disputed.Has(id) || p.Occupied == nil || p.Occupied(node) {
+			continue
+		}
+		if _, err := p.manager.remover.Remove(failed.PoolID, []string{id}, failed.Reason); err != nil {
+			klog.ErrorS(err, "Cannot give back an instance again", "instance", id)
+		}
+	}
+}
+
+// Release gives back the node's instance at once, though core has not found it unneeded for long enough. Releases of one pool
+// are gathered. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
+// already. The error wraps ErrBelowMinimum where the pool would fall below its minimum, and ErrKept or ErrDisputed where the
+// instance has to stay.
+func (p *Provider) Release(node *apiv1.Node) error {
+	id, ours := p.store.Last().GroupOf(node)
+	if !ours {
+		return fmt.Errorf("node %s (%s) is of no pool", node.Name, node.Spec.ProviderID)
+	}
+	return p.groups.get(id).DeleteNodes([]*apiv1.Node{node})
+}

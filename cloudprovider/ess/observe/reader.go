@@ -1,0 +1,198 @@
+// Package observe reads scaling groups, activities and instances from the cloud, and finds other autoscalers at work on them.
+package observe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+)
+
+const (
+	// maxConcurrent is how many calls are made at the same time.
+	maxConcurrent = 8
+	// historyAge is how far back the activities of a pool are read: further than anything that still has to be settled.
+	historyAge = time.Hour
+	// instancesPerPage is how many instances one call lists.
+	instancesPerPage = 100
+	// freePages may be listed in every refresh. Each further page delays the next listing by pageCost, which is how long the
+	// client needs to earn a call of its budget of 25 listing calls a second.
+	freePages = 10
+	pageCost  = time.Second / 25
+)
+
+// Cloud is what a Reader asks of Alibaba Cloud. *client.Client of package alicloud/client implements it.
+type Cloud interface {
+	ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error)
+	ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error)
+	Activities(ctx context.Context, ids []string) ([]alicloud.Activity, error)
+	GroupActivities(ctx context.Context, groupID string, since time.Time) ([]alicloud.Activity, error)
+}
+
+// ReaderConfig is what a Reader is made of.
+type ReaderConfig struct {
+	Cloud Cloud
+	Clock clock.PassiveClock
+	// ClusterName is that of the discovery tag; empty means that nothing is discovered.
+	ClusterName string
+	Region      string
+	// Named are the scaling groups of --nodes.
+	Named map[string]pool.Bounds
+}
+
+// Reader reads what a refresh needs. It is not safe for concurrent use.
+type Reader struct {
+	ReaderConfig
+	// listed is how many instances there were in the region at listedAt.
+	listed   int
+	listedAt time.Time
+}
+
+// NewReader returns a Reader.
+func NewReader(config ReaderConfig) *Reader { return &Reader{ReaderConfig: config} }
+
+// TooSoon says whether listing the instances again would use up the budget of calls, so that the last snapshot has to do.
+// While pods are pending, loops follow each other within a fraction of a second; listing ten thousand instances in each would
+// soon make every loop wait four seconds before it buys. Purchases and removals are in the snapshot all the same.
+func (r *Reader) TooSoon(now time.Time) bool {
+	pages := (r.listed + instancesPerPage - 1) / instancesPerPage
+	return now.Before(r.listedAt.Add(time.Duration(max(0, pages-freePages)) * pageCost))
+}
+
+// Groups returns the scaling groups under management, by id: those that are tagged and those that are named.
+func (r *Reader) Groups(ctx context.Context, found problem.Set) ([]alicloud.ScalingGroup, error) {
+	groups := map[string]alicloud.ScalingGroup{}
+	if r.ClusterName != "" {
+		tagged, err := r.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{api.TagEnabled: "true"}})
+		if err != nil {
+			return nil, fmt.Errorf("list the scaling groups tagged %s=true: %w", api.TagEnabled, err)
+		}
+		for _, group := range tagged {
+			if _, ours := group.Tags[api.TagCluster+r.ClusterName]; ours && group.Tags[api.TagEnabled] == "true" {
+				groups[group.ID] = group
+			}
+		}
+	}
+	if err := r.addNamed(ctx, groups, found); err != nil {
+		return nil, err
+	}
+	if len(groups) == 0 {
+		found.Add("", problem.NoPools, fmt.Sprintf("no scaling group of %s is tagged %s=true and %s%s, and none is named in --nodes",
+			r.Region, api.TagEnabled, api.TagCluster, r.ClusterName))
+	}
+	sorted := make([]alicloud.ScalingGroup, 0, len(groups))
+	for _, id := range sets.List(sets.KeySet(groups)) {
+		sorted = append(sorted, groups[id])
+		r.checkClusters(groups[id], found)
+	}
+	return sorted, nil
+}
+
+func (r *Reader) addNamed(ctx context.Context, groups map[string]alicloud.ScalingGroup, found problem.Set) error {
+	if len(r.Named) == 0 {
+		return nil
+	}
+	named, err := r.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{IDs: sets.List(sets.KeySet(r.Named))})
+	if err != nil {
+		return fmt.Errorf("list the scaling groups of --nodes: %w", err)
+	}
+	for _, group := range named {
+		groups[group.ID] = group
+	}
+	for id := range r.Named {
+		if _, exists := groups[id]; !exists {
+			found.Add(id, problem.NotFound, "the scaling group named in --nodes does not exist in "+r.Region)
+		}
+	}
+	return nil
+}
+
+// Activities reads the activities with these ids, and all recent activities of these pools. What cannot be read is missing
+// from the result; a pool whose activities cannot be read has a problem.
+func (r *Reader) Activities(ctx context.Context, ids, pools []string, now time.Time, found problem.Set) (
+	byID map[string]alicloud.Activity, recent map[string][]alicloud.Activity) {
+	byID, recent = map[string]alicloud.Activity{}, map[string][]alicloud.Activity{}
+	var mu sync.Mutex
+	var reading errgroup.Group
+	reading.SetLimit(maxConcurrent)
+	if len(ids) > 0 {
+		reading.Go(func() error {
+			activities, err := r.Cloud.Activities(ctx, ids)
+			if err != nil {
+				klog.FromContext(ctx).Info("Cannot read the scaling activities under way, asking again in the next loop", "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, activity := range activities {
+				byID[activity.ID] = activity
+			}
+			return nil
+		})
+	}
+	for _, poolID := range pools {
+		reading.Go(func() error {
+			activities, err := r.Cloud.GroupActivities(ctx, poolID, now.Add(-historyAge))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				found.Add(poolID, problem.Activities, fmt.Sprintf("cannot read what was bought before, so nothing is bought: %s", alicloud.Brief(err)))
+			} else {
+				recent[poolID] = activities
+			}
+			return nil
+		})
+	}
+	_ = reading.Wait() // errors are logged or entered as problems
+	return byID, recent
+}
+
+// Instances lists the instances of the managed scaling groups, by id. Pages may shift while they are read, so an instance of
+// the last snapshot that is missing without a reason is asked for by its id before it counts as gone.
+func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], last *snapshot.Snapshot) (map[string]alicloud.ScalingInstance, error) {
+	instances := map[string]alicloud.ScalingInstance{}
+	if managed.Len() == 0 {
+		return instances, nil
+	}
+	add := func(listed []alicloud.ScalingInstance) {
+		for _, instance := range listed {
+			if managed.Has(instance.ScalingGroupID) {
+				instances[instance.ID] = instance
+			}
+		}
+	}
+	listed, err := r.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{})
+	if err != nil {
+		return nil, fmt.Errorf("list scaling instances: %w", err)
+	}
+	r.listed, r.listedAt = len(listed), r.Clock.Now()
+	add(listed)
+	var missing []string
+	for id, instance := range last.Instances {
+		_, ok := instances[id]
+		if !ok && managed.Has(instance.ScalingGroupID) && !last.IsLeaving(instance) && !last.Loop.Reclaiming.Has(id) {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return instances, nil
+	}
+	slices.Sort(missing)
+	found, err := r.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{IDs: missing})
+	if err != nil {
+		return nil, fmt.Errorf("look for instances that were not listed any more: %w", err)
+	}
+	add(found)
+	return instances, nil
+}

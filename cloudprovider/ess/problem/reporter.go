@@ -1,0 +1,71 @@
+package problem
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/problems"
+)
+
+var (
+	standing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_problem",
+		Help: "1 while the pool has the problem.",
+	}, []string{"pool", "reason"})
+	appeared = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_pool_problems_total",
+		Help: "Problems of a pool that appeared or changed.",
+	}, []string{"pool", "reason"})
+)
+
+// RegisterMetrics registers the metrics of this package. It panics if they are registered already.
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(standing, appeared) }
+
+// Reporter keeps the metrics of pools' problems and passes the problems on to the board, which records the Events. It also
+// remembers what is to be reported only once. It is safe for concurrent use.
+type Reporter struct {
+	board *problems.Board
+
+	mu       sync.Mutex
+	reported Set
+	once     sets.Set[string]
+}
+
+// NewReporter returns a Reporter that passes problems on to the board.
+func NewReporter(board *problems.Board) *Reporter {
+	return &Reporter{board: board, reported: Set{}, once: sets.New[string]()}
+}
+
+// Settle takes all problems that stand now.
+func (r *Reporter) Settle(found Set) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []problems.Problem
+	for key, cause := range found {
+		all = append(all, problems.Problem{Pool: key.Pool, Reason: string(key.Reason), Cause: cause, Mend: key.Reason.Mend()})
+		if r.reported[key] == cause {
+			continue
+		}
+		appeared.WithLabelValues(key.Pool, string(key.Reason)).Inc()
+		standing.WithLabelValues(key.Pool, string(key.Reason)).Set(1)
+	}
+	for key := range r.reported {
+		if _, stands := found[key]; !stands {
+			standing.DeleteLabelValues(key.Pool, string(key.Reason))
+		}
+	}
+	r.reported = found
+	r.board.Settle(problems.Pools, all...)
+}
+
+// Once calls report the first time that it is called with the key.
+func (r *Reporter) Once(key string, report func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.once.Has(key) {
+		r.once.Insert(key)
+		report()
+	}
+}

@@ -1,0 +1,236 @@
+// Package remover gives instances back to the cloud. Core removes nodes one by one; the remover gathers those of one pool and
+// removes them with as few calls as possible.
+package remover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+)
+
+const (
+	// timeout bounds the removal of one batch. It is below the five minutes that core gives a deletion.
+	timeout = 4 * time.Minute
+	// firstTurn is how long a scaling group is assumed to be busy with a removal, until it is known to take longer.
+	firstTurn = 3 * time.Second
+	// stopTimeout is how long an instance is given to stop. Its pods are gone by then; a process that still runs is lost either
+	// way.
+	stopTimeout = time.Minute
+	// maxTurn bounds how long another removal is waited for that is in progress: instances are given stopTimeout, and then
+	// released.
+	maxTurn = 2 * stopTimeout
+	// purchasesFirst is how long a removal lets purchases of its pool go first.
+	purchasesFirst = time.Minute
+	// pollInterval is how often the ledger is looked at while waiting.
+	pollInterval = time.Second
+)
+
+// retries are the waits between attempts of a removal that cannot be carried out now.
+func retries() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.2, Steps: 1 << 20, Cap: 10 * time.Second}
+}
+
+// Cloud is what a Remover asks of Alibaba Cloud. *client.Client of package alicloud/client implements it.
+type Cloud interface {
+	Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error)
+}
+
+// Config is what a Remover is made of.
+type Config struct {
+	Cloud    Cloud
+	Clock    clock.Clock
+	Store    *snapshot.Store
+	Removals *ledger.Removals
+	// Window is how long removals of one pool are gathered.
+	Window time.Duration
+	// Removed is told which instances the cloud has accepted to remove. It must not block.
+	Removed func(instanceIDs []string)
+}
+
+// Remover is safe for concurrent use.
+type Remover struct {
+	Config
+	ctx     context.Context
+	batches *batcher
+}
+
+// New returns a Remover that works until the context ends.
+func New(ctx context.Context, config Config) *Remover {
+	r := &Remover{Config: config, ctx: ctx}
+	r.batches = &batcher{window: config.Window, clock: config.Clock, gathered: map[string]*batch{}, run: r.run}
+	return r
+}
+
+// Stop refuses new removals and waits for those under way.
+func (r *Remover) Stop() { r.batches.stop() }
+
+// ErrStopped is returned for removals after Stop.
+var ErrStopped = errors.New("the provider is shutting down")
+
+// Removal is an ordered removal of instances of one pool.
+type Removal struct {
+	batch     *batch
+	instances []string
+}
+
+// Remove orders the removal of the pool's instances. It does not wait. The error wraps ErrStopped.
+func (r *Remover) Remove(poolID string, instances []string, reason ledger.RemovalReason) (*Removal, error) {
+	joined := r.batches.add(r.ctx, poolID, instances, reason)
+	if joined == nil {
+		return nil, fmt.Errorf("pool %s: %w", poolID, ErrStopped)
+	}
+	return &Removal{joined, instances}, nil
+}
+
+// Wait waits until the cloud has accepted or refused the removal. It returns an error for each instance that is not removed.
+func (r *Removal) Wait() map[string]error {
+	<-r.batch.done
+	failed := map[string]error{}
+	for _, id := range r.instances {
+		if err := r.batch.failures[id]; err != nil {
+			failed[id] = err
+		}
+	}
+	return failed
+}
+
+func (r *Remover) run(ctx context.Context, b *batch) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	admitted, refused := r.Removals.Admit(b.poolID, b.wanted)
+	b.failures = refused
+	r.removeAll(ctx, b, admitted)
+}
+
+// removeAll sends as few calls as possible. A scaling group without a desired capacity does one thing at a time, so each call
+// but the first waits as long as the removals before it took. A call that is refused is divided, so that one instance that
+// cannot be removed does not keep the others. An instance that cannot be removed yet is tried again after the others.
+func (r *Remover) removeAll(ctx context.Context, b *batch, ids []string) {
+	parallel := r.inParallel(b.poolID)
+	queue := slices.Collect(slices.Chunk(ids, alicloud.MaxRemoveBatch))
+	var notYet [][]string
+	var turn, busy time.Duration
+	delays := retries()
+	for len(queue) > 0 {
+		chunk := queue[0]
+		queue = queue[1:]
+		if !parallel {
+			_ = sleep(ctx, r.Clock, busy) // if the context ends, the call says so
+		}
+		waited, err := r.removeChunk(ctx, b.poolID, chunk)
+		busy = 0
+		switch {
+		case err == nil:
+			if turn == 0 {
+				turn = firstTurn
+			} else {
+				turn += waited
+			}
+			busy = turn
+		case len(chunk) > 1 && mayConcernOne(err):
+			queue = append(divide(chunk, err), queue...)
+		case isNotYet(err) && ctx.Err() == nil:
+			notYet = append(notYet, chunk)
+		default:
+			r.refused(ctx, b, chunk, err)
+		}
+		if len(queue) == 0 && len(notYet) > 0 {
+			_ = sleep(ctx, r.Clock, delays.Step())
+			queue, notYet = notYet, nil
+		}
+	}
+}
+
+func (r *Remover) refused(ctx context.Context, b *batch, ids []string, err error) {
+	klog.FromContext(ctx).Error(err, "Cannot give back instances", "pool", b.poolID, "instances", ids)
+	r.Removals.Refused(b.poolID, ids, err)
+	for _, id := range ids {
+		b.failures[id] = err
+	}
+}
+
+// inParallel says whether the scaling group takes removals while it does something else.
+func (r *Remover) inParallel(poolID string) bool {
+	pool := r.Store.Last().Pools[poolID]
+	return pool != nil && pool.Group.DesiredCapacity != nil
+}
+
+// removeChunk sends one call, and the same again under the same token while the cloud is busy. It returns how long the cloud
+// was busy.
+func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) (waited time.Duration, err error) {
+	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
+	_ = r.waitWhile(ctx, purchasesFirst, func() bool { return r.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
+	began := r.Clock.Now()
+	activityID, err := r.Cloud.Remove(ctx, request)
+	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
+		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
+		if sleep(ctx, r.Clock, delays.Step()) != nil ||
+			r.waitWhile(ctx, maxTurn, func() bool { return r.Removals.InProgress(poolID) }) != nil {
+			break // the cloud's refusal says more than that the time is over
+		}
+		waited = r.Clock.Since(began)
+		activityID, err = r.Cloud.Remove(ctx, request)
+	}
+	if err != nil {
+		return waited, err
+	}
+	r.Removals.Accepted(poolID, activityID, ids)
+	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
+	r.Removed(ids)
+	return waited, nil
+}
+
+// waitWhile waits while the condition holds, for no longer than the duration. The error is that of the context.
+func (r *Remover) waitWhile(ctx context.Context, most time.Duration, holds func() bool) error {
+	for end := r.Clock.Now().Add(most); holds() && r.Clock.Now().Before(end); {
+		if err := sleep(ctx, r.Clock, pollInterval); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isNotYet says whether an instance is in a state in which it cannot be removed, such as Pending, and which it will leave.
+// Source: karpenter-provider-alibabacloud (cloudpilot-ai) does not try to remove a Pending instance because that is refused;
+// ECS documents IncorrectInstanceStatus, also with a state behind a dot.
+func isNotYet(err error) bool {
+	return strings.HasPrefix(alicloud.CodeOf(err), alicloud.CodeInstanceStatus)
+}
+
+// mayConcernOne says whether the refusal may concern only one of the instances.
+func mayConcernOne(err error) bool {
+	switch alicloud.ClassOf(err) {
+	case alicloud.Invalid, alicloud.NotFound, alicloud.Unknown:
+		return true
+	}
+	return isNotYet(err)
+}
+
+// divide separates the instances that the refusal names from the others. Where it names none or all, it halves them.
+func divide(ids []string, refusal error) [][]string {
+	var named, others []string
+	for _, id := range ids {
+		if strings.Contains(refusal.Error(), id) {
+			named = append(named, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	if len(named) == 0 || len(others) == 0 {
+		half := (len(ids) + 1) / 2
+		return [][]string{ids[:half], ids[half:]}
+	}
+	return [][]string{others, named}
+}

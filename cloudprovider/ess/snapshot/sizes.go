@@ -1,0 +1,160 @@
+package snapshot
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// GroupSize is how much there is of one node group.
+type GroupSize struct {
+	Live int
+	// Outstanding instances were bought, or are being bought, and have not arrived.
+	Outstanding int
+	// Failed instances did not arrive, and core has not deleted them yet.
+	Failed    int
+	Instances []cloudprovider.Instance
+}
+
+// Target is the target size. It counts failed instances too: core lowers it by deleting them, after it has backed off.
+func (s *GroupSize) Target() int { return s.Live + s.Outstanding + s.Failed }
+
+// PoolSize is how much there is of one pool. No instance counts twice, but Protected ones are Live too.
+type PoolSize struct {
+	Live, Outstanding, Reclaiming, Removing, Standby, Stopped int
+	// Protected are the live instances that ESS was told to keep.
+	Protected   int
+	LastScaleUp time.Time
+}
+
+// GroupSize returns the size of the node group; zero for an unknown one.
+func (s *Snapshot) GroupSize(groupID string) *GroupSize {
+	if size := s.groups[groupID]; size != nil {
+		return size
+	}
+	return &GroupSize{}
+}
+
+// PoolSize returns the size of the pool; zero for an unknown one.
+func (s *Snapshot) PoolSize(poolID string) *PoolSize {
+	if size := s.pools[poolID]; size != nil {
+		return size
+	}
+	return &PoolSize{}
+}
+
+// count derives the sizes from instances and purchases.
+func (s *Snapshot) count() {
+	s.groups, s.pools = map[string]*GroupSize{}, map[string]*PoolSize{}
+	for _, instance := range s.Instances {
+		s.countInstance(instance)
+	}
+	for i := range s.Purchases {
+		s.countPurchase(&s.Purchases[i])
+	}
+	for _, group := range s.groups {
+		slices.SortFunc(group.Instances, func(a, b cloudprovider.Instance) int { return strings.Compare(a.Id, b.Id) })
+	}
+}
+
+// sizesOf returns the sizes that count the offering of the pool, to be added to.
+func (s *Snapshot) sizesOf(poolID string, offering pricing.Offering) (*GroupSize, *PoolSize) {
+	groupID := s.GroupID(poolID, offering)
+	if s.groups[groupID] == nil {
+		s.groups[groupID] = &GroupSize{}
+	}
+	if s.pools[poolID] == nil {
+		s.pools[poolID] = &PoolSize{}
+	}
+	return s.groups[groupID], s.pools[poolID]
+}
+
+func (s *Snapshot) countInstance(instance alicloud.ScalingInstance) {
+	group, pool := s.sizesOf(instance.ScalingGroupID, s.OfferingOf(instance))
+	if instance.Created.After(pool.LastScaleUp) {
+		pool.LastScaleUp = instance.Created
+	}
+	s.countInPool(pool, instance)
+	state := cloudprovider.InstanceRunning
+	switch {
+	case s.noCapacity.Has(instance.ID), s.Loop.OutOfService.Has(instance.ID), s.Loop.Reclaiming.Has(instance.ID):
+		state = cloudprovider.InstanceDeleting // so that core does not wait for its Node
+	default:
+		group.Live++
+		if strings.HasPrefix(instance.LifecycleState, alicloud.LifecyclePending) {
+			state = cloudprovider.InstanceCreating
+		}
+	}
+	group.Instances = append(group.Instances, cloudprovider.Instance{
+		Id:     s.providerIDOf(instance.ID),
+		Status: &cloudprovider.InstanceStatus{State: state},
+	})
+}
+
+// countInPool counts the instance as what it is now, not as of the last BeginLoop: core does not look at pools, and the
+// bounds of a pool must not wait for the next loop.
+func (s *Snapshot) countInPool(pool *PoolSize, instance alicloud.ScalingInstance) {
+	standing := s.StandingOf(instance)
+	if s.noCapacity.Has(instance.ID) {
+		standing = Removing
+	}
+	switch standing {
+	case Removing:
+		pool.Removing++
+	case Reclaiming:
+		pool.Reclaiming++
+	case Standby:
+		pool.Standby++
+	case Stopped:
+		pool.Stopped++
+	default:
+		pool.Live++
+		if IsKept(instance) {
+			pool.Protected++
+		}
+	}
+}
+
+func (s *Snapshot) countPurchase(bought *Purchase) {
+	group, pool := s.sizesOf(bought.PoolID, bought.Offering)
+	if bought.Requested.After(pool.LastScaleUp) {
+		pool.LastScaleUp = bought.Requested
+	}
+	group.Outstanding += bought.Outstanding
+	pool.Outstanding += bought.Outstanding
+	group.Failed += len(bought.Placeholders)
+	for _, id := range bought.Placeholders {
+		group.Instances = append(group.Instances, cloudprovider.Instance{
+			Id:     id,
+			Status: &cloudprovider.InstanceStatus{State: cloudprovider.InstanceCreating, ErrorInfo: bought.Failure},
+		})
+	}
+}
+
+// providerIDOf returns the providerID in the form that the instance's Node has.
+func (s *Snapshot) providerIDOf(instanceID string) string {
+	if form, ok := s.Loop.ProviderIDs[instanceID]; ok {
+		return form
+	}
+	return providerid.Format(s.Region, instanceID)
+}
+
+// Headroom returns how many more instances of the node group may be bought. The node groups of a pool share it.
+func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
+	known, offered := s.PoolOf(groupID), s.Offering(groupID)
+	if known == nil || offered == nil || offered.Retired || known.Unbuyable != "" || !known.Affordable(offered, prices) {
+		return 0
+	}
+	size := s.PoolSize(known.ID)
+	own := known.MaxSize - size.Live - size.Outstanding
+	// The maximum of the scaling group counts every instance until it is gone.
+	group := known.Group.MaxSize - size.Live - size.Outstanding - size.Reclaiming - size.Removing - size.Standby - size.Stopped
+	return max(0, min(own, group))
+}

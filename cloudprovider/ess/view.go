@@ -1,0 +1,164 @@
+package ess
+
+import (
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/pricing"
+)
+
+// View answers from the last snapshot what core's interfaces do not ask, but its processors and the rest of the autoscaler do.
+// It is safe for concurrent use.
+type View struct {
+	store   *snapshot.Store
+	prices  Prices
+	penalty *interruptionPenalty
+}
+
+// IsDoomed says whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
+func (v *View) IsDoomed(node *apiv1.Node) bool {
+	last := v.store.Last()
+	return last.Loop.Reclaiming.Has(last.InstanceID(node))
+}
+
+// OutOfService says whether the node is no capacity though it is not being reclaimed: its instance is being removed, or was
+// removed, or is on standby or stopped. The answer does not change until the next BeginLoop, and neither do the targets and
+// instances of the node groups: core takes the difference between a target and the Nodes that it sees for what is still to
+// come, so an instance that counted on one side only would hide a purchase.
+func (v *View) OutOfService(node *apiv1.Node) bool {
+	last := v.store.Last()
+	return last.Loop.OutOfService.Has(last.InstanceID(node))
+}
+
+// Lists says whether the instance was in a pool at the last refresh. It is true for every instance before the first refresh.
+func (v *View) Lists(instanceID string) bool {
+	last := v.store.Last()
+	_, listed := last.Instances[instanceID]
+	return listed || last.Refreshed.IsZero()
+}
+
+// Releasable says whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
+// and no other Node claims to be the same instance.
+func (v *View) Releasable(node *apiv1.Node) bool {
+	last := v.store.Last()
+	id := last.InstanceID(node)
+	instance, listed := last.Instances[id]
+	_, ours := last.GroupOf(node)
+	return listed && ours && last.StandingOf(instance) == snapshot.Serving && !snapshot.IsKept(instance) && !last.Loop.Disputed.Has(id)
+}
+
+// PoolStatus is a pool as scale-down has to see it.
+type PoolStatus struct {
+	ID string
+	// Size counts the instances that serve. It leaves out those that are being reclaimed or removed, on standby or stopped, and
+	// those that were bought and have not arrived.
+	Size int
+	// MinSize is the size that scale-down must leave.
+	MinSize int
+	// Cooldown is how long after LastScaleUp the pool is not scaled down; nil where the pool sets none.
+	Cooldown    *time.Duration
+	LastScaleUp time.Time
+}
+
+// PoolOf returns the pool of the node; false for a node of no pool.
+func (v *View) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
+	last := v.store.Last()
+	id, ours := last.GroupOf(node)
+	if !ours {
+		return PoolStatus{}, false
+	}
+	known := last.PoolOf(id)
+	size := last.PoolSize(known.ID)
+	return PoolStatus{
+		ID: known.ID, Size: size.Live, MinSize: known.MinSize,
+		Cooldown: known.Settings.Cooldown, LastScaleUp: size.LastScaleUp,
+	}, true
+}
+
+// TemplateOf returns the node that the offering of the node promises; nil for a node of no offering. The caller must not
+// change it.
+func (v *View) TemplateOf(node *apiv1.Node) *apiv1.Node {
+	last := v.store.Last()
+	id, ours := last.GroupOf(node)
+	if !ours {
+		return nil
+	}
+	if offered := last.Offering(id); offered != nil {
+		return offered.Template
+	}
+	return nil
+}
+
+// TemplateVersion changes whenever the template of the node group changes. It is empty for a node group that is gone.
+func (v *View) TemplateVersion(groupID string) string {
+	if offered := v.store.Last().Offering(groupID); offered != nil {
+		return offered.TemplateVersion
+	}
+	return ""
+}
+
+// BuysForCPUPods says whether nodes of the group may be bought for pods that request no GPU.
+func (v *View) BuysForCPUPods(groupID string) bool {
+	last := v.store.Last()
+	known, offered := last.PoolOf(groupID), last.Offering(groupID)
+	return known != nil && offered != nil && known.BuysForCPUPods(offered)
+}
+
+// NodePrice returns the hourly price of one node of the group, for comparison with others: the market price, raised where
+// instances are being reclaimed. It is false while the price is unknown.
+func (v *View) NodePrice(groupID string) (float64, bool) {
+	last := v.store.Last()
+	known := last.PoolOf(groupID)
+	if known == nil {
+		return 0, false
+	}
+	return known.Price(last.Groups[groupID].Offering, v.prices, v.penalty.Of)
+}
+
+// Room returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with
+// the offering that holds most of them. It is an upper bound: it ignores other pods, and whether the pods may be placed there.
+func (v *View) Room(pod *apiv1.Pod) int {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	last := v.store.Last()
+	room := 0
+	for _, known := range last.Pools {
+		room += known.MaxPods(requests) * max(known.MaxSize, last.PoolSize(known.ID).Live)
+	}
+	return room
+}
+
+// Pools returns the pools in working order as of the last refresh and the last purchase, by id, and when that refresh was;
+// zero before the first.
+func (v *View) Pools() (pools []status.Pool, refreshed time.Time) {
+	last := v.store.Last()
+	return last.Status(v.prices), last.Refreshed
+}
+
+// shape tells the pricing model what an instance type consists of.
+func (v *View) shape(instanceType string) (pricing.Shape, bool) {
+	t, known := v.store.Last().Types[instanceType]
+	return pricing.Shape{VCPU: float64(t.VCPU), MemoryGiB: t.MemoryGiB, GPUs: float64(t.GPUs)}, known
+}
+
+// candidates tells the pricing model which offerings the template of a whole pool stands for.
+func (v *View) candidates(node *apiv1.Node) []pricing.Offering {
+	known := v.store.Last().Pools[node.Annotations[api.AnnotationWholePool]]
+	if known == nil {
+		return nil
+	}
+	return priced(known.Offerings)
+}
+
+func priced(offerings []*pool.Offering) []pricing.Offering {
+	var keys []pricing.Offering
+	for _, offered := range offerings {
+		keys = append(keys, offered.Offering)
+	}
+	return keys
+}
