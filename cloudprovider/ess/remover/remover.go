@@ -4,8 +4,8 @@ package remover
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/batch"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 )
@@ -62,63 +63,79 @@ type Config struct {
 // Remover is safe for concurrent use.
 type Remover struct {
 	Config
-	ctx     context.Context
-	batches *batcher
+	batches *batch.Batcher[string, request, error]
+}
+
+// request asks for the removal of one instance.
+type request struct {
+	instanceID string
+	reason     ledger.RemovalReason
 }
 
 // New returns a Remover that works until the context ends.
 func New(ctx context.Context, config Config) *Remover {
-	r := &Remover{Config: config, ctx: ctx}
-	r.batches = &batcher{window: config.Window, clock: config.Clock, gathered: map[string]*batch{}, run: r.run}
+	r := &Remover{Config: config}
+	r.batches = batch.New(ctx, config.Clock, config.Window, r.removeBatch)
 	return r
 }
 
 // Stop refuses new removals and waits for those under way.
-func (r *Remover) Stop() { r.batches.stop() }
-
-// ErrStopped is returned for removals after Stop.
-var ErrStopped = errors.New("the provider is shutting down")
+func (r *Remover) Stop() { r.batches.Stop() }
 
 // Removal is an ordered removal of instances of one pool.
 type Removal struct {
-	batch     *batch
 	instances []string
+	pending   *batch.Pending[request, error]
 }
 
-// Remove orders the removal of the pool's instances. It does not wait. The error wraps ErrStopped.
+// Remove orders the removal of the pool's instances. It does not wait. The error wraps batch.ErrStopped.
 func (r *Remover) Remove(poolID string, instances []string, reason ledger.RemovalReason) (*Removal, error) {
-	joined := r.batches.add(r.ctx, poolID, instances, reason)
-	if joined == nil {
-		return nil, fmt.Errorf("pool %s: %w", poolID, ErrStopped)
+	var requests []request
+	for _, id := range instances {
+		requests = append(requests, request{id, reason})
 	}
-	return &Removal{joined, instances}, nil
+	pending, err := r.batches.Add(poolID, requests...)
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", poolID, err)
+	}
+	return &Removal{instances, pending}, nil
 }
 
 // Wait waits until the cloud has accepted or refused the removal. It returns an error for each instance that is not removed.
 func (r *Removal) Wait() map[string]error {
-	<-r.batch.done
 	failed := map[string]error{}
-	for _, id := range r.instances {
-		if err := r.batch.failures[id]; err != nil {
-			failed[id] = err
+	for i, err := range r.pending.Wait() {
+		if err != nil {
+			failed[r.instances[i]] = err
 		}
 	}
 	return failed
 }
 
-func (r *Remover) run(ctx context.Context, b *batch) {
+// removeBatch removes the instances of one pool. The errors are by request.
+func (r *Remover) removeBatch(ctx context.Context, poolID string, requests []request) []error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	admitted, refused := r.Removals.Admit(b.poolID, b.wanted)
-	b.failures = refused
-	r.removeAll(ctx, b, admitted)
+	wanted := map[string]ledger.RemovalReason{}
+	for _, asked := range requests {
+		wanted[asked.instanceID] = max(asked.reason, wanted[asked.instanceID])
+	}
+	admitted, failed := r.Removals.Admit(poolID, wanted)
+	maps.Copy(failed, r.removeAll(ctx, poolID, admitted))
+	errs := make([]error, 0, len(requests))
+	for _, asked := range requests {
+		errs = append(errs, failed[asked.instanceID])
+	}
+	return errs
 }
 
 // removeAll sends as few calls as possible. A scaling group without a desired capacity does one thing at a time, so each call
 // but the first waits as long as the removals before it took. A call that is refused is divided, so that one instance that
-// cannot be removed does not keep the others. An instance that cannot be removed yet is tried again after the others.
-func (r *Remover) removeAll(ctx context.Context, b *batch, ids []string) {
-	parallel := r.inParallel(b.poolID)
+// cannot be removed does not keep the others. An instance that cannot be removed yet is tried again after the others. The errors
+// are by instance.
+func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) map[string]error {
+	failed := map[string]error{}
+	parallel := r.inParallel(poolID)
 	queue := slices.Collect(slices.Chunk(ids, alicloud.MaxRemoveBatch))
 	var notYet [][]string
 	var turn, busy time.Duration
@@ -129,7 +146,7 @@ func (r *Remover) removeAll(ctx context.Context, b *batch, ids []string) {
 		if !parallel {
 			_ = sleep(ctx, r.Clock, busy) // if the context ends, the call says so
 		}
-		waited, err := r.removeChunk(ctx, b.poolID, chunk)
+		waited, err := r.removeChunk(ctx, poolID, chunk)
 		busy = 0
 		switch {
 		case err == nil:
@@ -144,21 +161,18 @@ func (r *Remover) removeAll(ctx context.Context, b *batch, ids []string) {
 		case isNotYet(err) && ctx.Err() == nil:
 			notYet = append(notYet, chunk)
 		default:
-			r.refused(ctx, b, chunk, err)
+			klog.FromContext(ctx).Error(err, "Cannot give back instances", "pool", poolID, "instances", chunk)
+			r.Removals.Refused(poolID, chunk, err)
+			for _, id := range chunk {
+				failed[id] = err
+			}
 		}
 		if len(queue) == 0 && len(notYet) > 0 {
 			_ = sleep(ctx, r.Clock, delays.Step())
 			queue, notYet = notYet, nil
 		}
 	}
-}
-
-func (r *Remover) refused(ctx context.Context, b *batch, ids []string, err error) {
-	klog.FromContext(ctx).Error(err, "Cannot give back instances", "pool", b.poolID, "instances", ids)
-	r.Removals.Refused(b.poolID, ids, err)
-	for _, id := range ids {
-		b.failures[id] = err
-	}
+	return failed
 }
 
 // inParallel says whether the scaling group takes removals while it does something else.
@@ -190,6 +204,18 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
 	r.Removed(ids)
 	return waited, nil
+}
+
+// sleep waits for the duration; the error is that of the context, if it ends before.
+func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
+	timer := clk.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // waitWhile waits while the condition holds, for no longer than the duration. The error is that of the context.
