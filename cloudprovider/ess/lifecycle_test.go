@@ -210,14 +210,14 @@ func TestProtectedInstanceOfABrokenGangStays(t *testing.T) {
 // An instance under Recycling may be shown as Stopped already, as in Alibaba Cloud's own sample of DescribeInstances.
 func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing.T) {
 	reclaiming := sets.New[string]()
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Doomed = func() sets.Set[string] { return reclaiming } })
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Reclaiming = func() sets.Set[string] { return reclaiming } })
 	id := f.cloud.launch(1, "asg-1", "", a10, "zone-a")[0]
 	f.cloud.setState(alicloud.LifecycleStopped, id)
 	reclaiming.Insert(id)
 	f.provider.BeginLoop(nodesOf(id))
 	f.refresh()
 	assert.Empty(t, f.events.about("SpotPoolProblem"))
-	assert.True(t, f.provider.IsDoomed(nodeOf(id)))
+	assert.True(t, f.provider.IsReclaiming(nodeOf(id)))
 	exists, err := f.provider.HasInstance(nodeOf(id))
 	require.NoError(t, err)
 	assert.True(t, exists, "nor is it gone")

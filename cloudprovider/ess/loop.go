@@ -24,8 +24,8 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	loop := ledger.Loop{
 		Reclaiming: sets.New[string](), Removed: sets.New[string](), ProviderIDs: make(map[string]string, len(nodes)),
 	}
-	if p.Doomed != nil {
-		loop.Reclaiming = p.Doomed().Clone()
+	if p.Reclaiming != nil {
+		loop.Reclaiming = p.Reclaiming().Clone()
 	}
 	last := p.store.Last()
 	for _, node := range nodes {

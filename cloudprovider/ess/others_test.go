@@ -109,7 +109,7 @@ func TestAScalingGroupThatIsTaggedForTwoClustersIsTold(t *testing.T) {
 func TestWhatACKManagesTooIsTold(t *testing.T) {
 	managed := true
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
-		c.Rival = func(poolID string) string {
+		c.OtherAutoscaler = func(poolID string) string {
 			if managed {
 				return "ACK manages " + poolID
 			}

@@ -45,7 +45,7 @@ func TestOfferingUnderReclaimLosesToOneThatCostsLittleMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reclaiming := sets.New[string]()
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
-			c.Doomed = func() sets.Set[string] { return reclaiming }
+			c.Reclaiming = func() sets.Set[string] { return reclaiming }
 			c.Prices = fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: a10, Zone: "zone-b", Spot: true}: 4,
 				{InstanceType: v100, Zone: "zone-a", Spot: true}: 5}
 		})
@@ -113,7 +113,7 @@ func TestPenaltyIsOfTheMarketAndNotOfThePool(t *testing.T) {
 			instance.SpotStrategy = test.strategy
 			f.cloud.instances[id] = instance
 			f.refresh()
-			f.provider.Doomed = func() sets.Set[string] { return sets.New(id) }
+			f.provider.Reclaiming = func() sets.Set[string] { return sets.New(id) }
 			f.provider.BeginLoop(nil)
 			assert.Equal(t, test.want, f.price(test.group))
 		})
@@ -141,7 +141,7 @@ func TestReserveForReplacements(t *testing.T) {
 			}
 			f.refresh()
 			require.Zero(t, f.provider.store.Last().Headroom(a10InA, f.provider.Prices), "the pool is full")
-			f.provider.Doomed = func() sets.Set[string] { return sets.New(ids[0], ids[1]) }
+			f.provider.Reclaiming = func() sets.Set[string] { return sets.New(ids[0], ids[1]) }
 			f.provider.BeginLoop(nodesOf(ids...))
 			f.refresh()
 			assert.Equal(t, test.room, f.group(a10InA).MaxSize()-f.target(a10InA))

@@ -56,10 +56,10 @@ type Config struct {
 	// Owner distinguishes this installation from others that buy in the same scaling groups. It is written into the note of
 	// every purchase. Empty means that purchases of others cannot be recognized.
 	Owner string
-	// Rival says which other autoscaler is set up for the scaling group; empty for none. Optional.
-	Rival func(poolID string) string
-	// RivalFor is how long a purchase of another autoscaler is reported. Default 10 min.
-	RivalFor time.Duration
+	// OtherAutoscaler says which other autoscaler is set up for the scaling group; empty for none. Optional.
+	OtherAutoscaler func(poolID string) string
+	// ReportOthersFor is how long a purchase of another autoscaler is reported. Default 10 min.
+	ReportOthersFor time.Duration
 
 	// ClusterName is the <cluster-name> of the discovery tag k8s.io/cluster-autoscaler/<cluster-name>. Empty means that no
 	// scaling group is discovered.
@@ -69,8 +69,8 @@ type Config struct {
 	NodeGroupSpecs  []string
 	ResourceLimiter *cloudprovider.ResourceLimiter
 
-	// Doomed returns the instances that have a reclaim notice, whether or not their Nodes are marked. Optional.
-	Doomed func() sets.Set[string]
+	// Reclaiming returns the instances that have a reclaim notice, whether or not their Nodes are marked. Optional.
+	Reclaiming func() sets.Set[string]
 	// Overrides are tags of a pool from elsewhere (the annotations of its ConfigMap). They win. Optional.
 	Overrides func(poolID string) map[string]string
 	// Occupied says whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied, so
@@ -107,8 +107,8 @@ func (c *Config) setDefaults() {
 	if c.Problems == nil {
 		c.Problems = problems.NewBoard(c.Events, c.Clock)
 	}
-	if c.RivalFor <= 0 {
-		c.RivalFor = 10 * time.Minute
+	if c.ReportOthersFor <= 0 {
+		c.ReportOthersFor = 10 * time.Minute
 	}
 }
 

@@ -45,7 +45,7 @@ func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
 
 func TestReclaimingInstancesAreNoCapacity(t *testing.T) {
 	reclaiming := sets.New[string]()
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Doomed = func() sets.Set[string] { return reclaiming } })
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Reclaiming = func() sets.Set[string] { return reclaiming } })
 	ids := f.cloud.launch(3, "asg-1", "", a10, "zone-a")
 	f.refresh()
 	reclaiming.Insert(ids[0])
@@ -56,7 +56,7 @@ func TestReclaimingInstancesAreNoCapacity(t *testing.T) {
 	f.refresh()
 	assert.Equal(t, 1, f.target(a10InA))
 	assert.Equal(t, 1+7, f.group(a10InA).MaxSize(), "the scaling group's maximum of 10 counts those that are reclaimed too")
-	assert.True(t, f.provider.IsDoomed(marked))
+	assert.True(t, f.provider.IsReclaiming(marked))
 	instances, _ := f.group(a10InA).Nodes()
 	states := map[cloudprovider.InstanceState]int{}
 	for _, instance := range instances {

@@ -50,7 +50,7 @@ func newRefresher(c Config, shared *manager, groups *nodeGroups, reporter *probl
 	return &refresher{
 		Config: c, manager: shared, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(),
 		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds}),
-		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.Rival, ReportFor: c.RivalFor}),
+		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.OtherAutoscaler, ReportFor: c.ReportOthersFor}),
 	}
 }
 

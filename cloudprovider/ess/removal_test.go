@@ -157,7 +157,7 @@ func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
 		f := newFixture(t, newFakeCloud(group))
 		ids := f.cloud.launch(4, "asg-1", "", a10, "zone-a")
 		f.refresh()
-		f.provider.Doomed = func() sets.Set[string] { return sets.New(ids[3]) }
+		f.provider.Reclaiming = func() sets.Set[string] { return sets.New(ids[3]) }
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.False(t, f.provider.Releasable(nodeOf(ids[3])), "it is being reclaimed")
 		assert.False(t, f.provider.Releasable(nodeOf("i-foreign")))

@@ -21,8 +21,8 @@ type View struct {
 	penalty *interruptionPenalty
 }
 
-// IsDoomed says whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
-func (v *View) IsDoomed(node *apiv1.Node) bool {
+// IsReclaiming says whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
+func (v *View) IsReclaiming(node *apiv1.Node) bool {
 	last := v.store.Last()
 	return last.Loop.Reclaiming.Has(last.InstanceID(node))
 }

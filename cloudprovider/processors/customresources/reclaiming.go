@@ -13,8 +13,8 @@ import (
 type Provider interface {
 	// BeginLoop is called once at the start of each loop, with all nodes of the cluster.
 	BeginLoop(allNodes []*apiv1.Node)
-	// IsDoomed returns whether the node is being reclaimed. The answer does not change until the next BeginLoop.
-	IsDoomed(node *apiv1.Node) bool
+	// IsReclaiming returns whether the node is being reclaimed. The answer does not change until the next BeginLoop.
+	IsReclaiming(node *apiv1.Node) bool
 	// OutOfService returns whether the node's instance is being given back, is gone, stands by or is stopped. The answer
 	// does not change until the next BeginLoop.
 	OutOfService(node *apiv1.Node) bool
@@ -55,7 +55,7 @@ func (p *ReclaimingNodes) FilterOutNodesWithUnreadyResources(
 func (p *ReclaimingNodes) capacity(nodes []*apiv1.Node) []*apiv1.Node {
 	capacity := make([]*apiv1.Node, 0, len(nodes))
 	for _, node := range nodes {
-		if !p.provider.IsDoomed(node) && !p.provider.OutOfService(node) {
+		if !p.provider.IsReclaiming(node) && !p.provider.OutOfService(node) {
 			capacity = append(capacity, node)
 		}
 	}
@@ -66,7 +66,7 @@ func (p *ReclaimingNodes) updateMetrics(nodes []*apiv1.Node) {
 	reclaiming, outOfService := 0, 0
 	for _, node := range nodes {
 		switch {
-		case p.provider.IsDoomed(node):
+		case p.provider.IsReclaiming(node):
 			reclaiming++
 		case p.provider.OutOfService(node):
 			outOfService++

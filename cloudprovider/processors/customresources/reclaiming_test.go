@@ -16,8 +16,8 @@ type provider struct {
 	begun                    []string
 }
 
-func (p *provider) BeginLoop(nodes []*apiv1.Node)  { p.begun = testutil.NodeNames(nodes) }
-func (p *provider) IsDoomed(node *apiv1.Node) bool { return p.reclaiming[node.Name] }
+func (p *provider) BeginLoop(nodes []*apiv1.Node)      { p.begun = testutil.NodeNames(nodes) }
+func (p *provider) IsReclaiming(node *apiv1.Node) bool { return p.reclaiming[node.Name] }
 
 func (p *provider) OutOfService(node *apiv1.Node) bool { return p.outOfService[node.Name] }
 

@@ -217,10 +217,10 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	})
 	if p.provider, err = ess.New(ess.Config{
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Problems: p.problems, Clock: config.Clock,
-		Owner: owner(ctx, config), Rival: p.ack.manages, RivalFor: rivalsFor * config.Autoscaling.ScanInterval,
+		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: rivalsFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Doomed:          p.reclaimer.Doomed, Occupied: p.reclaimer.Occupied, Overrides: p.overrides.of, Wake: p.trigger.Notify,
+		Reclaiming:      p.reclaimer.Doomed, Occupied: p.reclaimer.Occupied, Overrides: p.overrides.of, Wake: p.trigger.Notify,
 		Removed:          p.reclaimer.Removed,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {

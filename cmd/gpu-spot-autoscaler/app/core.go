@@ -60,7 +60,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		})
 		flow.injectedPods = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
-	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsDoomed)
+	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming)
 	flow.hold = podlist.NewHold(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
