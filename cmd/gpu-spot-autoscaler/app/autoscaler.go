@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -24,16 +25,17 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
 )
 
 const (
-	// firstLists is how long the first lists of what the cluster holds may take.
+	// firstLists is how long the informers may take to list the objects of the cluster.
 	firstLists = 2 * time.Minute
-	// firstRefreshRetry is how long to wait before the cloud is asked again at start.
+	// firstRefreshRetry is how long to wait at start before the pools are read again.
 	firstRefreshRetry = 5 * time.Second
-	// firstPrices is how long the first loop waits for prices at most: to buy blindly is better than not to buy.
+	// firstPrices is how long the first loop waits for prices at most: buying without prices is better than not buying.
 	firstPrices = 10 * time.Second
 )
 
@@ -56,46 +58,61 @@ type parts struct {
 	provisioning *provisioning
 }
 
-// autoscale builds the parts and runs them until ctx ends or one of them fails. It returns nil when ctx ended, after
-// the loop under way.
-func autoscale(ctx context.Context, config *Config, health *metrics.HealthCheck, ready *readiness, snapshotter debuggingsnapshot.DebuggingSnapshotter, state *statusHandler) error {
+// autoscale builds the parts and runs them until ctx ends or one of them fails. If ctx ended, it returns nil after the loop under way.
+func autoscale(ctx context.Context, r *replica) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	p, err := build(ctx, config, snapshotter)
+	p, err := build(ctx, r.config, r.snapshotter)
 	if err != nil {
 		return err
 	}
-	health.StartMonitoring()
-	ready.lead(p.problems)
+	r.health.StartMonitoring()
+	r.readiness.Lead(p.problems)
 	group.Go(func() error { p.status.run(ctx); return nil })
 	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers} {
 		defer factory.Shutdown()
 		factory.Start(ctx.Done())
 		if err := listAll(ctx, factory); err != nil {
-			return notIfDone(ctx, err)
+			return unlessDone(ctx, err)
 		}
 	}
-	state.lead(ctx, p)
+	r.status.Lead(ctx, p)
 	group.Go(func() error { p.prices.Run(ctx); return nil })
-	group.Go(func() error { return notIfDone(ctx, p.jobs.Run(ctx)) })
-	group.Go(func() error { return notIfDone(ctx, p.reclaimer.Run(ctx)) })
+	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
+	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error {
-		if err := p.firstRefresh(ctx, health); err != nil {
-			return notIfDone(ctx, err)
+		if err := p.firstRefresh(ctx, r.health); err != nil {
+			return unlessDone(ctx, err)
 		}
-		group.Go(func() error { return notIfDone(ctx, p.supervisor.Run(ctx)) }) // there is room for no job in pools that are not known
-		return p.loop(ctx, config, health)
+		// Only now are the pools known in which there may be room for jobs.
+		group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
+		return p.loop(ctx, r.config, r.health)
 	})
 	return group.Wait()
 }
 
-// listAll waits until all is listed. Without the roles of its version a process would wait for ever, and lead meanwhile:
-// it ends instead, and says what it could not list.
+// Describe adds to the status what the leader knows.
+func (p *parts) Describe(to *status.Status) {
+	pools, refreshed := p.provider.Pools()
+	to.Pools = pools
+	if !refreshed.IsZero() {
+		to.Refreshed = ptr.To(refreshed.UTC())
+	}
+	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
+	for _, standing := range p.problems.Report().Problems {
+		to.Problems = append(to.Problems, status.Problem{
+			Source: string(standing.Source), Pool: standing.Pool, Reason: standing.Reason, Message: standing.Text(), Since: standing.Since.UTC(),
+		})
+	}
+}
+
+// listAll waits until the informers have listed everything. A process without the roles of its version would wait for ever, while it
+// leads: it returns an error instead that says what it could not list.
 func listAll(ctx context.Context, factory informers.SharedInformerFactory) error {
-	patient, cancel := context.WithTimeout(ctx, firstLists)
+	bounded, cancel := context.WithTimeout(ctx, firstLists)
 	defer cancel()
-	for kind, synced := range factory.WaitForCacheSync(patient.Done()) {
+	for kind, synced := range factory.WaitForCacheSync(bounded.Done()) {
 		if !synced {
 			return fmt.Errorf("list %v: not complete within %v; do the roles allow it?", kind, firstLists)
 		}
@@ -103,22 +120,22 @@ func listAll(ctx context.Context, factory informers.SharedInformerFactory) error
 	return nil
 }
 
-// notIfDone leaves out errors that come of the end.
-func notIfDone(ctx context.Context, err error) error {
+// unlessDone returns nil instead of an error that may only be due to the end of ctx.
+func unlessDone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// loop runs core's loop each time the trigger says so.
+// loop runs core's loop each time the trigger fires.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
 	}
 	defer p.cleanUp(config)
-	// Pods and ProvisioningRequests have turns: what bought nothing may do so in the turn after the next.
+	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the other.
 	var last, beforeLast time.Time
 	for productive := true; p.trigger.Wait(ctx, productive, p.pods.hold.NextWake()) == nil; {
 		beforeLast, last = last, time.Now()
@@ -132,31 +149,32 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 	return nil
 }
 
-// firstRefresh waits for the first look at the pools. Core begins its first loop with cleaning the taints that a killed
-// predecessor left on nodes of ours, once, and before it refreshes: without pools no node would be ours.
+// firstRefresh waits until the provider has read the pools. Core begins its first loop by removing the taints that a killed
+// predecessor left on our nodes. It does so once, and before it refreshes the provider: without pools no node would be ours.
 //
-// However long that takes, the process is as alive as it would be after another start: what is wrong is in /readyz.
+// The process counts as alive however long that takes, since a restart would not help: /readyz says what is wrong.
 func (p *parts) firstRefresh(ctx context.Context, health *metrics.HealthCheck) error {
-	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(context.Context) (bool, error) {
 		health.UpdateLastSuccessfulRun(time.Now())
 		err := p.provider.Refresh()
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Reading the pools for the first time failed; trying again", "delay", firstRefreshRetry)
+			klog.FromContext(ctx).Error(err, "Cannot read the pools yet, will try again", "after", firstRefreshRetry)
 		}
 		return err == nil, nil
 	})
 }
 
-// awaitPrices waits for the first look at the prices of the pools that the first refresh found.
+// awaitPrices waits until the prices of the pools that the first refresh found have been looked up.
 func (p *parts) awaitPrices(ctx context.Context) {
+	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, firstPrices)
 	defer cancel()
 	if err := p.prices.AwaitFirstLookup(ctx); err != nil {
-		klog.FromContext(ctx).Info("Starting without all prices", "err", err)
+		logger.Info("Starting without all prices", "err", err)
 	}
 }
 
-// productive says whether a loop since then bought, removed or provisioned something: there may be more to do.
+// productive returns whether a loop since then bought, removed or provisioned something: there may be more to do.
 func (p *parts) productive(since time.Time) bool {
 	if p.provisioning != nil && !p.provisioning.injector.LastProvisioningRequestProcessTime().Before(since) {
 		return true
@@ -164,18 +182,18 @@ func (p *parts) productive(since time.Time) bool {
 	return !p.core.LastScaleUpTime().Before(since) || !p.core.LastScaleDownDeleteTime().Before(since)
 }
 
-// cleanUp ends core. It cleans up the provider itself only where it writes a status ConfigMap.
+// cleanUp ends core. Core cleans up the provider only if it writes a status ConfigMap.
 func (p *parts) cleanUp(config *Config) {
 	p.core.ExitCleanUp()
 	if config.Autoscaling.WriteStatusConfigMap {
 		return
 	}
 	if err := p.provider.Cleanup(); err != nil {
-		klog.ErrorS(err, "Cleaning up the provider failed")
+		klog.ErrorS(err, "Cannot clean up the provider")
 	}
 }
 
-// build wires the parts. Nothing runs yet.
+// build constructs the parts. Nothing runs yet.
 func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
 	transform := trim.New()
 	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(transform))}

@@ -1,4 +1,12 @@
-// Package app is the autoscaler as a process: command line to configuration to running parts.
+// Package app is the autoscaler as a process, in three steps: options, config, run.
+//
+//   - Package options reads the command line.
+//   - [NewConfig] makes the clients that the options ask for.
+//   - [Run] serves HTTP (package serving), takes part in the leader election, and autoscales while it leads: autoscale constructs
+//     the parts and runs them until the lease is lost or the process is told to end.
+//
+// The parts are constructed in build (autoscaler.go), from the ones that need nothing to the ones that need others. newPodFlow and
+// buildCore (core.go) put our processors into the extension points of Cluster Autoscaler's core.
 package app
 
 import (
@@ -20,7 +28,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
-// NewCommand makes the command. It can be made and run once in a process: the flags of Cluster Autoscaler are global.
+// NewCommand returns the command. It can be made and run once in a process, since the flags of Cluster Autoscaler are global.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: options.Name,
@@ -63,8 +71,8 @@ func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) error
 	if err := utilerrors.NewAggregate(opts.Validate()); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("Starting", "name", options.Name, "clusterAutoscaler", version.ClusterAutoscalerVersion)
-	logSettings(flags, opts)
+	klog.FromContext(ctx).Info("Starting "+options.Name, "clusterAutoscaler", version.ClusterAutoscalerVersion)
+	logSettings(ctx, flags, opts)
 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -75,15 +83,14 @@ func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) error
 	return Run(ctx, config)
 }
 
-// logSettings tells, in one line, all flags that are not at Cluster Autoscaler's default, given or changed by us; in
-// more lines, at higher verbosity, the rest.
-func logSettings(flags *pflag.FlagSet, opts *options.Options) {
+// logSettings logs in one line all flags that are not at Cluster Autoscaler's default, and the others at a higher verbosity.
+func logSettings(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) {
 	var settings []any
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Changed || opts.Ours(f.Name) {
 			settings = append(settings, f.Name, f.Value.String())
 		}
 	})
-	klog.InfoS("Settings", settings...)
+	klog.FromContext(ctx).Info("Settings", settings...)
 	cliflag.PrintFlags(flags)
 }

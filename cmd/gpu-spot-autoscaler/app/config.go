@@ -17,21 +17,21 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
-// Config is what the autoscaler runs on: the options and the clients made of them.
+// Config is the options and the clients made of them.
 type Config struct {
 	*options.Options
-	// Kube reaches the cluster, with the budget of --kube-client-qps and -burst.
+	// Kube is limited by --kube-client-qps and --kube-client-burst.
 	Kube       kubernetes.Interface
 	KubeConfig *rest.Config
-	// ElectionClient is apart, so that the lease is renewed however busy Kube is.
+	// ElectionClient has a limit of its own, so that the lease is renewed however busy Kube is.
 	ElectionClient kubernetes.Interface
 	Cloud          *client.Client
 	Clock          clock.WithTicker
-	// Identity tells this process from other candidates for the lease.
+	// Identity distinguishes this process from other candidates for the lease.
 	Identity string
 }
 
-// NewConfig makes the clients. It speaks to nobody yet.
+// NewConfig makes the clients. It sends no requests.
 func NewConfig(opts *options.Options) (*Config, error) {
 	kubeConfig, err := kubeConfig(opts.Autoscaling.KubeClientOpts, opts.Autoscaling.UserAgent)
 	if err != nil {
@@ -57,8 +57,8 @@ func NewConfig(opts *options.Options) (*Config, error) {
 	return c, nil
 }
 
-// identity is the pod's name, of which only one container runs at a time, so that one that was killed goes on with its
-// own lease at once; outside a pod it is new for every process.
+// identity returns the name of the pod. Only one container of a pod runs at a time, so a container that was killed can go on with
+// its own lease at once. Outside of a pod, every process gets an identity of its own.
 func identity() (string, error) {
 	if pod := os.Getenv("POD_NAME"); pod != "" {
 		return pod, nil
@@ -67,7 +67,7 @@ func identity() (string, error) {
 	return host + "_" + uuid.NewString(), err
 }
 
-// kubeConfig follows --kubeconfig, --kubernetes or the service account, whichever is there first.
+// kubeConfig returns the configuration of --kubeconfig, else of --kubernetes, else of the service account.
 func kubeConfig(opts config.KubeClientOptions, userAgent string) (*rest.Config, error) {
 	kube, err := kubeConfigSource(opts)
 	if err != nil {

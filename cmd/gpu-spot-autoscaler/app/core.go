@@ -43,7 +43,7 @@ type podFlow struct {
 	injectedPods status.ScaleUpStatusProcessor
 }
 
-// newPodFlow wires the parts. The provisioning and the supervision may be nil.
+// newPodFlow constructs the parts. The provisioning and the supervision may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
 	flow := &podFlow{}
 	chain := podlist.NewDefault()
@@ -81,7 +81,7 @@ func searchConfig(config *Config, provider *ess.Provider) ourscaleup.SearchConfi
 	}
 }
 
-// buildCore makes Cluster Autoscaler of its own parts and ours.
+// buildCore returns Cluster Autoscaler's core with our processors.
 func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients, flow *podFlow,
 	best expander.Strategy, events templates.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
 	autoscaling := config.Autoscaling
@@ -124,8 +124,8 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 	return autoscaler, nil
 }
 
-// newProcessors puts ours in the places of core's. Not listed: the processor of --scale-down-delay-type-local, since
-// the cooldown is of a pool.
+// newProcessors returns core's processors, with ours in their places. The processor of --scale-down-delay-type-local is left out: the
+// cooldown belongs to a pool, and PoolLimits keeps it.
 func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events templates.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
 	all.CustomResourcesProcessor = customresources.NewReclaimingNodes(

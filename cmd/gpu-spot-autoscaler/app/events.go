@@ -18,19 +18,18 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
-// deploymentEvents records Events on our own Deployment: about pools, prices and everything else that is no object of
-// the cluster.
+// deploymentEvents records Events on our own Deployment, about everything that is not an object of the cluster, such as pools and
+// prices.
 type deploymentEvents struct {
 	recorder   record.EventRecorder
 	deployment *corev1.ObjectReference
 }
 
-// eventsInAWhile is how many Events of one reason are recorded one by one within ten minutes. Further ones are summed up
-// in the last.
+// eventsInAWhile is how many Events of one reason are recorded one by one within ten minutes. Further ones are aggregated into one.
 const eventsInAWhile = 100
 
-// newDeploymentRecorder returns a recorder that ends with ctx. Core's own keeps to one Event of a reason in five minutes
-// for each object, and all pools share the one Deployment.
+// newDeploymentRecorder returns a recorder that ends with ctx. Core's own recorder allows for one Event of a reason in five minutes per
+// object, and all pools share the one Deployment.
 func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) record.EventRecorder {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
 		MaxEvents: eventsInAWhile, BurstSize: eventsInAWhile, QPS: 1,
@@ -39,11 +38,11 @@ func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) rec
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: options.Name})
 }
 
-// lookUp is how often the Deployment is looked for while the API server has a bad moment, some seconds long.
+// lookUp bridges some seconds in which the API server does not answer.
 var lookUp = wait.Backoff{Steps: 5, Duration: 200 * time.Millisecond, Factor: 2}
 
-// newDeploymentEvents looks the Deployment up once, for its UID, by which kubectl describe finds Events. Without the
-// right to, or without a Deployment, Events are recorded all the same.
+// newDeploymentEvents gets the Deployment once, for its UID, by which kubectl describe finds Events. If the Deployment does not exist or
+// may not be read, Events are recorded without the UID.
 func newDeploymentEvents(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, namespace, name string) *deploymentEvents {
 	ref := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: name}
 	err := retry.OnError(lookUp, func(err error) bool {
@@ -57,7 +56,7 @@ func newDeploymentEvents(ctx context.Context, client kubernetes.Interface, recor
 			return err
 		})
 	if err != nil {
-		klog.FromContext(ctx).V(1).Info("Reading the Deployment failed; kubectl describe deployment will not show Events", "err", err)
+		klog.FromContext(ctx).V(1).Info("Events will not show in kubectl describe deployment", "deployment", klog.KRef(namespace, name), "err", err)
 	}
 	return &deploymentEvents{recorder: recorder, deployment: ref}
 }

@@ -15,7 +15,7 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// newExpander makes the chain of --expander out of Cluster Autoscaler's expanders and ours.
+// newExpander returns the chain of expanders that --expander names, of Cluster Autoscaler's expanders and ours.
 func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cacontext.AutoscalingKubeClients,
 	events templates.EventSink) (expander.Strategy, error) {
 	model, aErr := provider.Pricing()
@@ -35,14 +35,14 @@ func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cac
 	return strategy, nil
 }
 
-// explainTo tells the operator why an offering was chosen.
+// explainTo returns a function that records an Event and a log line with the reason why an offering was chosen.
 func explainTo(events templates.EventSink) func(pricing.Decision) {
 	return func(decision pricing.Decision) {
 		reason := "no other can do it for less"
 		if decision.RunnerUp != nil {
 			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
 		}
-		klog.InfoS("Chose an offering", "chosen", decision.Chosen, "reason", reason)
+		klog.InfoS("Chose an offering", "offering", decision.Chosen, "reason", reason)
 		events.Eventf(corev1.EventTypeNormal, "SpotOfferingChosen", "%s (%s)", decision.Chosen, reason)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
 )
 
-// Requests per second and burst to the objects of jobs: three for each job that a reclaim hits, of which there may be a
-// thousand at once. Who waits here for too long begins anew, so that less would be much less.
+// Requests per second and burst for the objects of jobs. Each affected job costs three requests, and a reclaim may affect a thousand
+// jobs at once. A request that waits for too long here fails and is repeated, so lower limits would slow down a reclaim a lot.
 const (
 	jobsQPS   = 200
 	jobsBurst = 1000

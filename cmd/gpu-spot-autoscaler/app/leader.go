@@ -12,12 +12,12 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
-// errLostLease says that another process may be the leader by now.
+// errLostLease is returned if another process may be the leader by now.
 var errLostLease = errors.New("lost the leader lease")
 
-// lead does the work while this process holds the lease, or right away where there is no election, and returns the
-// work's error. The lease is held until the work has ended, so that no two processes ever work at once, and then given
-// back. It returns errLostLease, without waiting for the work, when the lease could not be renewed.
+// lead does the work while this process holds the lease, or at once if leader election is disabled, and returns the work's error.
+// It holds the lease until the work has ended, so that two processes never work at the same time, and then releases it. If the lease
+// could not be renewed, lead returns errLostLease without waiting for the work.
 func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzAdaptor, work func(context.Context) error) error {
 	if !config.LeaderElection.LeaderElect {
 		return work(ctx)
@@ -31,8 +31,8 @@ func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzA
 	}
 
 	// The election outlives ctx until the work is done.
-	election, giveBack := context.WithCancel(context.WithoutCancel(ctx))
-	defer giveBack()
+	election, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
 	started, done := make(chan struct{}), make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: options.Name, Lock: lock, WatchDog: watchdog, ReleaseOnCancel: true,
@@ -44,10 +44,10 @@ func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzA
 				close(started)
 				held, cancel := context.WithCancel(held)
 				defer context.AfterFunc(ctx, cancel)()
-				defer giveBack()
+				defer release()
 				done <- work(held)
 			},
-			OnStoppedLeading: func() { klog.FromContext(ctx).Info("This replica does not lead") },
+			OnStoppedLeading: func() { klog.FromContext(ctx).Info("Stopped leading") },
 		},
 	})
 	if err != nil {
@@ -55,19 +55,19 @@ func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzA
 	}
 	watchdog.SetLeaderElection(elector)
 
-	// Who does not lead yet has nothing to finish.
+	// A process that does not lead yet has nothing to finish.
 	defer context.AfterFunc(ctx, func() {
 		select {
 		case <-started:
 		default:
-			giveBack()
+			release()
 		}
 	})()
 	elector.Run(election)
 	return outcome(election, started, done)
 }
 
-// outcome tells why the election ended.
+// outcome returns why the election ended.
 func outcome(election context.Context, started <-chan struct{}, done <-chan error) error {
 	if election.Err() == nil {
 		return errLostLease
@@ -78,9 +78,9 @@ func outcome(election context.Context, started <-chan struct{}, done <-chan erro
 	default:
 	}
 	select {
-	case <-started: // work began in the moment of the end
+	case <-started: // the work began just as ctx ended
 		return <-done
 	default:
-		return nil // told to end before it ever led
+		return nil // ctx ended before this process led
 	}
 }

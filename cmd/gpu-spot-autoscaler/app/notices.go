@@ -2,36 +2,28 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
-// serveNotices takes pushed reclaim notices until ctx ends, whether this process leads or not: a notice is written on its
-// Node before it is answered, where the leader finds it. The certificate is read again when its files change.
+// serveNotices takes pushed reclaim notices until ctx ends, whether this process leads or not: a notice is written on its Node, where
+// the leader finds it, before the sender gets an answer.
 func serveNotices(ctx context.Context, config *Config) error {
 	if config.Notices.Address == "" {
 		return nil
 	}
-	certificate, err := dynamiccertificates.NewDynamicServingContentFromFiles("notices", config.Notices.CertFile, config.Notices.KeyFile)
+	group, ctx := errgroup.WithContext(ctx)
+	secured, err := serving.CertificateFromFiles(ctx, group, "notices", config.Notices.CertFile, config.Notices.KeyFile)
 	if err != nil {
 		return fmt.Errorf("--notice-tls-cert-file: %w", err)
 	}
-	base := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
-	serving := dynamiccertificates.NewDynamicServingCertificateController(base, nil, certificate, nil, nil)
-	certificate.AddListener(serving)
-	if err := serving.RunOnce(); err != nil {
-		return fmt.Errorf("--notice-tls-cert-file: %w", err)
-	}
-	base.GetConfigForClient = serving.GetConfigForClient
-
 	marks, _, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
 	if err != nil {
 		return err
@@ -52,9 +44,6 @@ func serveNotices(ctx context.Context, config *Config) error {
 
 	routes := http.NewServeMux()
 	routes.Handle("/v1/notices", push)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { certificate.Run(ctx, 1); return nil })
-	group.Go(func() error { serving.Run(1, ctx.Done()); return nil })
-	group.Go(func() error { return serve(ctx, listener, base, writeTimeout, routes) })
+	group.Go(func() error { return serving.Serve(ctx, listener, secured, serving.WriteTimeout, routes) })
 	return group.Wait()
 }

@@ -14,13 +14,13 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
-// overrides are the settings of pools that ConfigMaps hold.
+// overrides are the settings of pools in ConfigMaps, which take precedence over tags.
 type overrides struct {
 	informers informers.SharedInformerFactory
 	byPool    cache.Indexer
 }
 
-// newOverrides watches the ConfigMaps of the namespace that carry the label, once its informers are started.
+// newOverrides returns overrides that watch the labelled ConfigMaps of the namespace once their informers are started.
 func newOverrides(client kubernetes.Interface, namespace string) (*overrides, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(trim.ManagedFields),
@@ -39,11 +39,12 @@ func newOverrides(client kubernetes.Interface, namespace string) (*overrides, er
 	return &overrides{informers: factory, byPool: informer.GetIndexer()}, nil
 }
 
-// of returns the annotations of the pool's ConfigMap, nil where it has none. Of several the first by name is taken.
+// of returns the annotations of the pool's ConfigMap, or nil if it has none. If there are several, it returns those of the first by
+// name.
 func (o *overrides) of(poolID string) map[string]string {
 	objects, err := o.byPool.ByIndex(api.LabelPool, poolID)
 	if err != nil {
-		klog.ErrorS(err, "Looking up the ConfigMap of a pool failed", "pool", poolID)
+		klog.ErrorS(err, "Cannot look up the ConfigMap of a pool", "pool", poolID)
 		return nil
 	}
 	var chosen *apiv1.ConfigMap
@@ -56,7 +57,7 @@ func (o *overrides) of(poolID string) map[string]string {
 		return nil
 	}
 	if len(objects) > 1 {
-		klog.InfoS("A pool has several ConfigMaps; using the first by name", "pool", poolID, "count", len(objects), "configMap", klog.KObj(chosen))
+		klog.InfoS("A pool has several ConfigMaps, taking the first by name", "pool", poolID, "configMaps", len(objects), "taken", klog.KObj(chosen))
 	}
 	return chosen.Annotations
 }

@@ -21,7 +21,7 @@ type provisioning struct {
 	orchestrator scaleup.Orchestrator
 }
 
-// provisioningProcessor both processes pods and is told of each loop's start.
+// provisioningProcessor is a PodListProcessor that is also called at the start of each loop.
 type provisioningProcessor interface {
 	pods.PodListProcessor
 	Refresh()
@@ -29,7 +29,7 @@ type provisioningProcessor interface {
 
 func newProvisioning(config *Config) (*provisioning, error) {
 	autoscaling := config.Autoscaling
-	// Custom resources are not to be had as protobuf, which the other clients speak.
+	// The API server does not serve custom resources as protobuf, which the other clients use.
 	kube := rest.CopyConfig(config.KubeConfig)
 	kube.ContentType = runtime.ContentTypeJSON
 	client, err := provreqclient.NewProvisioningRequestClient(kube)
@@ -57,7 +57,7 @@ func newProvisioning(config *Config) (*provisioning, error) {
 	}, nil
 }
 
-// extend adds to core's chain: pods that consume a request do not count, the pods of the request in turn do.
+// extend adds processors to core's chain that remove the pods that consume a request, and add the pods of the request in their turn.
 func (p *provisioning) extend(chain *pods.CombinedPodListProcessor) {
 	chain.AddProcessor(provreq.NewProvisioningRequestPodsFilter(provreq.NewDefautlEventManager()))
 	chain.AddProcessor(p.injector)

@@ -15,26 +15,27 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
-// ackMeta is the ConfigMap that says which scaling groups ACK's autoscaler manages: in its data is JSON, in which
-// "scaling_configurations" has them as keys. Cluster Autoscaler as ACK runs it and its successor GOATScaler have it.
+// ackMeta is the name of the ConfigMap that says which scaling groups ACK's autoscaler manages. Its data is JSON, in which the scaling
+// groups are the keys of "scaling_configurations". Both Cluster Autoscaler as ACK runs it and its successor GOATScaler use it.
 // Source: clusterAutoscalerMeta and autoscalerMeta in resource_alicloud_cs_kubernetes_autoscaler.go of
-// aliyun/terraform-provider-alicloud. No document has the form, so that any text that names a group counts.
+// aliyun/terraform-provider-alicloud. The form is not documented, so any text that names a scaling group counts.
 const ackMeta = "autoscaler-meta"
 
-// rivalsFor is for how many scan intervals a purchase of another autoscaler is told of.
+// rivalsFor is for how many scan intervals a purchase of another autoscaler is reported as a problem.
 const rivalsFor = 60
 
-// ackAutoscaler knows what ACK's own autoscaler is set up for.
+// ackAutoscaler knows which scaling groups ACK's own autoscaler manages.
 type ackAutoscaler struct {
 	informers informers.SharedInformerFactory
 	store     cache.Store
 }
 
-// newACKAutoscaler watches the ConfigMap, once its informers are started. It is in kube-system; from another namespace the
-// roles do not reach it, so that nothing is watched.
+// newACKAutoscaler watches the ConfigMap in kube-system once its informers are started. If this process runs in another namespace, its
+// roles do not cover the ConfigMap, and nothing is watched.
 func newACKAutoscaler(client kubernetes.Interface, namespace string) *ackAutoscaler {
 	if namespace != metav1.NamespaceSystem {
-		klog.InfoS("Not looking whether ACK's own autoscaler manages a pool too, because its ConfigMap is in another namespace", "namespace", namespace, "configMapNamespace", metav1.NamespaceSystem)
+		klog.InfoS("Not checking whether ACK's own autoscaler manages a pool too, its ConfigMap is in another namespace",
+			"namespace", namespace, "configMap", klog.KRef(metav1.NamespaceSystem, ackMeta))
 		return &ackAutoscaler{informers: informers.NewSharedInformerFactory(client, 0)}
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
@@ -43,7 +44,7 @@ func newACKAutoscaler(client kubernetes.Interface, namespace string) *ackAutosca
 	return &ackAutoscaler{informers: factory, store: factory.Core().V1().ConfigMaps().Informer().GetStore()}
 }
 
-// manages says that ACK's autoscaler is set up for the scaling group; it is empty where it is not.
+// manages returns a sentence for a problem if ACK's autoscaler manages the scaling group, and "" if it does not.
 func (a *ackAutoscaler) manages(poolID string) string {
 	if a.store == nil {
 		return ""
@@ -62,18 +63,18 @@ func (a *ackAutoscaler) manages(poolID string) string {
 	return ""
 }
 
-// owner tells this installation from all others: the cluster, by the UID of its namespace kube-system, which lives as long as
-// the cluster does, and the lease by which one of its replicas leads. It is empty where the cluster cannot be told.
+// owner returns a text that distinguishes this installation from all others. It consists of the UID of the namespace kube-system, which
+// exists as long as the cluster does, and the name of the lease. It is "" if the namespace cannot be read.
 func owner(ctx context.Context, config *Config) string {
 	namespaces, err := config.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 	if err == nil && len(namespaces.Items) != 1 {
 		err = fmt.Errorf("%d namespaces are %s", len(namespaces.Items), metav1.NamespaceSystem)
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Reading the UID of the cluster failed; purchases of other autoscalers in the same pools will not be noticed")
+		klog.FromContext(ctx).Error(err, "Cannot identify this cluster: purchases of other autoscalers in our pools will not be noticed")
 		return ""
 	}
-	const enough = 8 // of a UID's hexadecimal digits
+	const enough = 8 // hexadecimal digits of the UID
 	uid := string(namespaces.Items[0].UID)
 	return fmt.Sprintf("%s/%s/%s", uid[:min(len(uid), enough)], config.LeaderElection.ResourceNamespace, config.LeaderElection.ResourceName)
 }

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// statusSuffix follows the name of the Deployment in that of the ConfigMap.
+	// statusSuffix is appended to the name of the Deployment, for the name of the ConfigMap.
 	statusSuffix = "-status"
-	// statusKey is that of the ConfigMap's data, as of Cluster Autoscaler's own.
+	// statusKey is the key in the ConfigMap's data. Cluster Autoscaler's own status has the same.
 	statusKey = "status"
-	// statusPause is how often it is looked whether there is something new, statusAge how old the ConfigMap gets without.
+	// statusPause is how often the status is compared with what was written last. statusAge is after how long it is written again
+	// if it has not changed.
 	statusPause, statusAge = 2 * time.Second, 5 * time.Minute
-	// mostProblems are told of at once, each in no more than longestText bytes: an object holds 1 MiB.
+	// mostProblems limits the problems, and longestText their texts in bytes: an object holds 1 MiB.
 	mostProblems, longestText = 50, 1000
 )
 
-// statusWriter keeps the ConfigMap in which the leader says how it is. Unlike Cluster Autoscaler's it does not grow with the
-// number of node groups: it has problems only.
+// statusWriter keeps the ConfigMap with the status of the leader up to date. Unlike Cluster Autoscaler's status it contains problems
+// only, so it does not grow with the number of node groups.
 type statusWriter struct {
 	client    kubernetes.Interface
 	namespace string
@@ -38,17 +39,17 @@ type statusWriter struct {
 	clock     clock.WithTicker
 }
 
-// statusReport is what the ConfigMap says, as YAML.
+// statusReport is the content of the ConfigMap, as YAML.
 type statusReport struct {
-	// Time is when this was written, at most five minutes ago while the leader lives.
+	// Time is when the report was written: at most five minutes ago while there is a leader.
 	Time   metav1.Time `json:"time"`
 	Leader string      `json:"leader"`
 	Ready  bool        `json:"ready"`
-	// Refreshed and Polled are when the leader first read the pools and asked for notices; missing as long as it has not.
+	// Refreshed is when the leader first read the pools, and Polled when it first polled for notices. Each is missing before.
 	Refreshed *metav1.Time    `json:"refreshed,omitempty"`
 	Polled    *metav1.Time    `json:"polled,omitempty"`
 	Problems  []statusProblem `json:"problems"`
-	// LeftOut is how many problems there are beside those told.
+	// LeftOut is the number of further problems.
 	LeftOut int `json:"leftOut,omitempty"`
 }
 
@@ -61,7 +62,7 @@ type statusProblem struct {
 	Mend   string      `json:"mend,omitempty"`
 }
 
-// run writes what is new until ctx ends. What fails is tried again.
+// run writes the status whenever it has changed, until ctx ends. It retries after failures.
 func (s *statusWriter) run(ctx context.Context) {
 	ticker := s.clock.NewTicker(statusPause)
 	defer ticker.Stop()
@@ -73,7 +74,7 @@ func (s *statusWriter) run(ctx context.Context) {
 			if err := s.write(ctx, s.render(now)); err == nil {
 				last, written = text, now
 			} else if ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Writing the status failed", "configMap", klog.KRef(s.namespace, s.name))
+				klog.FromContext(ctx).Error(err, "Cannot write the status", "configMap", klog.KRef(s.namespace, s.name))
 			}
 		}
 		select {
@@ -84,26 +85,26 @@ func (s *statusWriter) run(ctx context.Context) {
 	}
 }
 
-// render is the same for the same time as long as nothing changes.
+// render returns the report as YAML. It returns the same text for the same time as long as nothing changes.
 func (s *statusWriter) render(now time.Time) string {
 	report := s.board.Report()
-	said := statusReport{Time: metav1.NewTime(now.UTC()), Leader: s.identity, Ready: report.Ready, Problems: []statusProblem{}}
-	for source, field := range map[problems.Source]**metav1.Time{problems.Refresh: &said.Refreshed, problems.Poll: &said.Polled} {
+	written := statusReport{Time: metav1.NewTime(now.UTC()), Leader: s.identity, Ready: report.Ready, Problems: []statusProblem{}}
+	for source, field := range map[problems.Source]**metav1.Time{problems.Refresh: &written.Refreshed, problems.Poll: &written.Polled} {
 		if at, done := report.Firsts[source]; done {
 			*field = &metav1.Time{Time: at.UTC()}
 		}
 	}
 	for i, standing := range report.Problems {
 		if i == mostProblems {
-			said.LeftOut = len(report.Problems) - mostProblems
+			written.LeftOut = len(report.Problems) - mostProblems
 			break
 		}
-		said.Problems = append(said.Problems, statusProblem{
+		written.Problems = append(written.Problems, statusProblem{
 			Source: string(standing.Source), Pool: standing.Pool, Reason: standing.Reason, Since: metav1.NewTime(standing.Since.UTC()),
 			Cause: cut(standing.Cause), Mend: cut(standing.Mend),
 		})
 	}
-	text, err := yaml.Marshal(said)
+	text, err := yaml.Marshal(written)
 	if err != nil {
 		return err.Error() // strings and times always marshal
 	}
@@ -117,7 +118,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:longestText], "") + "…"
 }
 
-// write replaces the ConfigMap, or makes it.
+// write updates the ConfigMap, or creates it.
 func (s *statusWriter) write(ctx context.Context, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,48 +22,15 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
-// unheard is where nobody listens.
-type unheard struct{}
+// discardedEvents discards Events.
+type discardedEvents struct{}
 
-func (unheard) Eventf(string, string, string, ...any) {}
-
-func askReadyz(r *readiness, target string) (int, string) {
-	response := httptest.NewRecorder()
-	r.ServeHTTP(response, httptest.NewRequest(http.MethodGet, target, nil))
-	return response.Code, response.Body.String()
-}
-
-func TestReadinessOfAReplica(t *testing.T) {
-	r := &readiness{}
-	code, text := askReadyz(r, "/readyz?verbose")
-	assert.Equal(t, 200, code, "a standby is ready, whatever it could do")
-	assert.Contains(t, text, "standby")
-	code, text = askReadyz(r, "/readyz")
-	assert.Equal(t, 200, code)
-	assert.Equal(t, "ok", text)
-
-	board := problems.NewBoard(unheard{}, clock.RealClock{})
-	r.lead(board)
-	board.Settle(problems.Poll)
-	board.Settle(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Mend: "Correct it."})
-	for _, target := range []string{"/readyz", "/readyz?verbose"} {
-		code, text = askReadyz(r, target)
-		assert.Equal(t, 500, code)
-		assert.Contains(t, text, "[-]refresh failed")
-		assert.Contains(t, text, "[+]poll ok")
-		assert.Contains(t, text, "\n[!]refresh wrong_secret: the secret is wrong. Correct it.\n", "a failure says why")
-	}
-	board.Settle(problems.Refresh)
-	board.Settle(problems.Pools, problems.Problem{Reason: "no_pools", Cause: "there are none"})
-	code, text = askReadyz(r, "/readyz?verbose")
-	assert.Equal(t, 200, code)
-	assert.Contains(t, text, "[!]pools no_pools: there are none\n", "what stands is told of one that is ready, too")
-}
+func (discardedEvents) Eventf(string, string, string, ...any) {}
 
 // reporter is a writer of a board, and its ConfigMap.
 func reporter(client *fake.Clientset) *statusWriter {
 	return &statusWriter{client: client, namespace: "kube-system", name: "a-status", identity: "a-0",
-		board: problems.NewBoard(unheard{}, clock.RealClock{}), clock: clock.RealClock{}}
+		board: problems.NewBoard(discardedEvents{}, clock.RealClock{}), clock: clock.RealClock{}}
 }
 
 func statusIn(t *testing.T, client *fake.Clientset) string {

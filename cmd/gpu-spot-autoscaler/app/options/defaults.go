@@ -8,30 +8,30 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// coreDefaults are the defaults of Cluster Autoscaler that do not suit GPU spot capacity. All can still be given.
+// coreDefaults returns our defaults of flags of Cluster Autoscaler whose own defaults do not suit GPU spot capacity.
 func coreDefaults() map[string]string {
 	defaults := map[string]string{
-		// Cluster Autoscaler's provider is ours whatever this says; manifests may go on saying alicloud.
+		// The provider is ours whatever this flag says. Existing manifests may keep alicloud.
 		"cloud-provider": "alicloud",
 		"expander":       pricing.LeastPriceName,
 
-		// A pool has its own cooldown, of which the delay is the default. As a global delay it would never end while
-		// reclaimed nodes are being replaced.
+		// The delay is the default of a pool's cooldown. A global delay would never end while reclaimed nodes are being
+		// replaced.
 		"scale-down-delay-type-local": "true",
 		"scale-down-delay-after-add":  "0s",
-		// Its clean-up at start would let pods back onto nodes under reclaim.
+		// Core's clean-up at start would uncordon reclaiming nodes.
 		"cordon-node-before-terminating": "false",
-		// Some 0.8 kB per offering in one object of 1 MiB at most, written in every loop.
+		// The ConfigMap would have some 0.8 kB per offering, of at most 1 MiB, and be written in every loop.
 		"write-status-configmap": "false",
 
-		// A reclaim or the end of a big job sets many nodes free at once. Core deletes nodes one by one; the provider
-		// gathers the calls into few. Drains are bounded by disruption budgets.
+		// A reclaim or the end of a big job frees many nodes at once. Core deletes nodes one by one, and the provider batches the
+		// calls. Drains are bounded by disruption budgets.
 		"max-scale-down-parallelism": "1000",
 		"max-drain-parallelism":      "20",
-		// What is always so here; see fixed.
+		// These cannot be changed; see fixed.
 		"frequent-loops-enabled": "true",
 		"force-ds":               "true",
-		// Deleting a node takes some three requests; the default of 5 a second would make that a minute for 100 nodes.
+		// Deleting a node takes about three requests. With core's default of 5 per second, 100 nodes would take a minute.
 		"kube-client-qps":   "100",
 		"kube-client-burst": "200",
 		"user-agent":        Name,
@@ -42,7 +42,7 @@ func coreDefaults() map[string]string {
 	return defaults
 }
 
-// setDefaults changes defaults of flags that are declared already, so that --help shows them.
+// setDefaults changes the defaults of declared flags, so that --help shows them.
 func setDefaults(defaults map[string]string) error {
 	for name, value := range defaults {
 		f := flag.Lookup(name)
@@ -57,7 +57,7 @@ func setDefaults(defaults map[string]string) error {
 	return nil
 }
 
-// Ours says whether the flag is one of ours, or of Cluster Autoscaler with another default.
+// Ours returns whether the flag is one of ours, or one of Cluster Autoscaler whose default we change.
 func (o *Options) Ours(name string) bool {
 	_, changed := coreDefaults()[name]
 	return changed || o.sections.FlagSet(sectionOurs).Lookup(name) != nil

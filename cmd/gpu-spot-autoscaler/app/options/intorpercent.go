@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// intOrPercent is a flag that holds a number or a share, such as 5 or 10%.
+// intOrPercent is a flag for a number or a share, such as 5 or 10%.
 type intOrPercent struct{ value *intstr.IntOrString }
 
 var _ pflag.Value = intOrPercent{}
 
-// intOrPercentVar declares such a flag. What the value points to is the default.
+// intOrPercentVar declares such a flag. The default is what the value points to.
 func intOrPercentVar(value *intstr.IntOrString, name, usage string, fs *pflag.FlagSet) {
 	fs.Var(intOrPercent{value}, name, usage)
 }
@@ -21,7 +21,7 @@ func (v intOrPercent) String() string { return v.value.String() }
 
 func (v intOrPercent) Type() string { return "intOrPercent" }
 
-// Set fails for what is neither, and for what is negative.
+// Set returns an error for a text that is neither, and for a negative one.
 func (v intOrPercent) Set(text string) error {
 	parsed := intstr.Parse(text)
 	number, err := intstr.GetScaledValueFromIntOrPercent(&parsed, 100, true)

@@ -8,16 +8,16 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 )
 
-// NoticeOptions say where and from whom pushed reclaim notices are taken.
+// NoticeOptions configure the port for pushed reclaim notices.
 type NoticeOptions struct {
-	// Address is the host:port to listen on; empty turns it off.
+	// Address is the host:port to listen on, or "" for none.
 	Address string
-	// TokenFile holds the bearer token of the sender; CertFile and KeyFile are PEM. All three are read again when they
+	// TokenFile contains the bearer token of the sender. CertFile and KeyFile are PEM files. All three are read again when they
 	// change.
 	TokenFile, CertFile, KeyFile string
-	// TokenInURL has the token taken from the URL too.
+	// TokenInURL allows for the token in the URL.
 	TokenInURL bool
-	// Signatures says what becomes of the signatures of EventBridge.
+	// Signatures is check, require or ignore: how the signatures of EventBridge are treated.
 	Signatures string
 }
 
@@ -34,7 +34,7 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
 }
 
-// validate names every flag that is missing.
+// validate returns an error for every flag that is missing or wrong.
 func (o *NoticeOptions) validate() (problems []error) {
 	if o.Address == "" {
 		return nil

@@ -45,45 +45,45 @@ const (
 // defaultPriceRefreshInterval: Alibaba publishes spot prices by the hour.
 const defaultPriceRefreshInterval = 5 * time.Minute
 
-// Options are the command line. They are complete after Complete.
+// Options are the flags of the command line. Those of Cluster Autoscaler are set by Complete.
 type Options struct {
 	Region      string
 	CloudScheme string
 	Endpoints   rpc.Endpoints
-	// CredentialsDir is the folder with the access key; empty means that the environment has the credentials.
+	// CredentialsDir is the folder with the access key. If it is "", the credentials come from the environment.
 	CredentialsDir string
 
 	// SettleWindow is how long no new GPU pod of a kind must have appeared before capacity is bought for it.
 	SettleWindow time.Duration
-	// ReclaimPollInterval is how often the cloud is asked for reclaim notices; ReclaimNoticePeriod is how long before
-	// the release they come.
+	// ReclaimPollInterval is the time between two polls for reclaim notices. ReclaimNoticePeriod is the time between a notice and
+	// the release of the instance.
 	ReclaimPollInterval, ReclaimNoticePeriod time.Duration
-	// ReclaimReplaceWait is how long at most a drain waits for its replacement to be bought.
+	// ReclaimReplaceWait is the longest time that a drain waits until the replacement is bought.
 	ReclaimReplaceWait time.Duration
-	// ReclaimMaxUnconfirmed is of how many nodes a pushed notice is acted upon that nothing has confirmed.
+	// ReclaimMaxUnconfirmed is the number of nodes whose pushed notices have an effect before another source confirms them.
 	ReclaimMaxUnconfirmed intstr.IntOrString
-	// ReclaimBudgets are the requests per second that marks and drains may each make.
+	// ReclaimBudgets limit the requests per second for marks and for drains.
 	ReclaimBudgets reclaim.Budgets
 	// Notices is where reclaim notices may be pushed to.
 	Notices NoticeOptions
-	// Secure is where metrics and status are served to whom Kubernetes allows it.
-	Secure               SecureOptions
+	// Secure is where metrics and the status are served to callers whom Kubernetes allows it.
+	Secure SecureOptions
+	// PriceRefreshInterval is the time between two lookups of a price.
 	PriceRefreshInterval time.Duration
-	// PriceMaxAge is how old a price may be for a cap to be held against it.
+	// PriceMaxAge is the greatest age of a price that is compared with a price cap.
 	PriceMaxAge time.Duration
-	// DeploymentName is the Deployment that this process is of. Events about no other object are recorded there.
+	// DeploymentName is the Deployment of this process, on which Events are recorded that concern no object of the cluster.
 	DeploymentName string
 
 	LeaderElection componentconfig.LeaderElectionConfiguration
 	Logs           *logsapi.LoggingConfiguration
-	// Autoscaling are the flags of Cluster Autoscaler, as of Complete.
+	// Autoscaling are the flags of Cluster Autoscaler. Complete sets them.
 	Autoscaling config.AutoscalingOptions
 
 	sections cliflag.NamedFlagSets
 }
 
-// New declares the flags. Those of Cluster Autoscaler are variables of the process, so there is only one useful
-// Options in a process.
+// New declares the flags. Those of Cluster Autoscaler are global variables, so a process can use one Options only.
 func New() (*Options, error) {
 	o := &Options{Logs: logsapi.NewLoggingConfiguration()}
 	o.addOurs(o.sections.FlagSet(sectionOurs))
@@ -149,8 +149,8 @@ func (o *Options) addElection(fs *pflag.FlagSet) {
 	componentoptions.BindLeaderElectionFlags(&o.LeaderElection, fs)
 }
 
-// addCore adopts the flags of Cluster Autoscaler and klog, which live in the flag set of the process: the code that
-// reads them looks there whether they were given. Some of them are as much ours, and listed so.
+// addCore adds the flags of Cluster Autoscaler and klog. They stay in the global flag set, where the code that reads them looks
+// whether they were given. Those that matter to us most are listed with our own.
 func (o *Options) addCore(fs *pflag.FlagSet) {
 	if flag.Lookup("logtostderr") == nil {
 		klog.InitFlags(nil)
@@ -181,20 +181,20 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 // Sections returns the flags by section, for parsing and for --help.
 func (o *Options) Sections() cliflag.NamedFlagSets { return o.sections }
 
-// Complete reads the flags of Cluster Autoscaler after the command line was parsed. It exits the process, as Cluster
-// Autoscaler does, where one of those flags cannot be read.
+// Complete reads the flags of Cluster Autoscaler after the command line was parsed. If one of those flags cannot be read, it exits
+// the process, as Cluster Autoscaler does.
 func (o *Options) Complete() error {
 	o.Autoscaling = flags.AutoscalingOptions()
 	if o.LeaderElection.ResourceNamespace == "" {
 		o.LeaderElection.ResourceNamespace = o.Autoscaling.ConfigNamespace
 	}
 	if !o.Autoscaling.ScaleDownDelayTypeLocal {
-		klog.InfoS("With --scale-down-delay-type-local=false every purchase in any pool delays every scale-down, in addition to the cooldown of each pool")
+		klog.InfoS("With --scale-down-delay-type-local=false every purchase delays every scale-down, in addition to the cooldown of each pool")
 	}
 	return o.enableDRA()
 }
 
-// enableDRA sets the feature gate that the scheduler's plugins go by to what the flag of Cluster Autoscaler says.
+// enableDRA enables the feature gate that the scheduler's plugins read if the flag of Cluster Autoscaler is set.
 func (o *Options) enableDRA() error {
 	gates := utilfeature.DefaultMutableFeatureGate
 	if !o.Autoscaling.DynamicResourceAllocationEnabled || gates.Enabled(features.DynamicResourceAllocation) {
@@ -206,7 +206,7 @@ func (o *Options) enableDRA() error {
 	return nil
 }
 
-// Validate names every flag that does not make sense, or would do nothing.
+// Validate returns an error for every flag that makes no sense or would have no effect.
 func (o *Options) Validate() []error {
 	problems := unsupported(pflag.CommandLine)
 	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }

@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// SecureOptions say where callers are answered that Kubernetes knows and allows it.
+// SecureOptions configure the port for callers whom Kubernetes knows and allows it.
 type SecureOptions struct {
-	// Address is the host:port to listen on; empty turns it off.
+	// Address is the host:port to listen on, or "" for none.
 	Address string
-	// CertFile and KeyFile are PEM, and read again when they change. Without them a certificate is made at start.
+	// CertFile and KeyFile are PEM files, which are read again when they change. Without them a certificate is made at start.
 	CertFile, KeyFile string
 }
 

@@ -8,7 +8,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Why flags of Cluster Autoscaler can have no other value than their default here.
+// Reasons why a flag of Cluster Autoscaler must keep its default.
 const (
 	otherCloud   = "it is for another cloud than Alibaba's"
 	noBalancing  = "purchases are not balanced: the offerings of a pool share one maximum, and --expander chooses between them"
@@ -17,8 +17,8 @@ const (
 	neverCreated = "scaling groups are the operator's: none is created"
 )
 
-// fixed are the flags of Cluster Autoscaler that can have no other value than their default here, and why. A flag that is
-// neither listed nor read by the autoscaler would do nothing, in silence; see TestEveryFlagIsServedOrRefused.
+// fixed are the flags of Cluster Autoscaler that must keep their default, with the reason. A flag that is neither listed nor read would
+// silently have no effect; see TestEveryFlagIsServedOrRefused.
 var fixed = map[string]string{
 	"cloud-provider":                          "this binary has one cloud provider, Alibaba Cloud's",
 	"cloud-config":                            noCloudFile,
@@ -49,14 +49,14 @@ var fixed = map[string]string{
 	"scale-down-candidates-pool-min-count":  notInCore,
 }
 
-// dependent are the flags that do nothing unless another has a certain value, which is not its default here.
+// dependent are the flags that have no effect unless another flag has a certain value, which is not its default.
 var dependent = map[string]struct{ on, value, because string }{
 	"scale-down-delay-after-delete":  {"scale-down-delay-type-local", "false", "a pool has no delay but its cooldown"},
 	"scale-down-delay-after-failure": {"scale-down-delay-type-local", "false", "a pool has no delay but its cooldown"},
 	"status-config-map-name":         {"write-status-configmap", "true", "that is off by default here"},
 }
 
-// unsupported names, in order, the flags that were given a value that would change nothing, and says why.
+// unsupported returns an error for each flag that was given a value without effect, in order.
 func unsupported(flags *pflag.FlagSet) []error {
 	var problems []error
 	flags.VisitAll(func(f *pflag.Flag) {

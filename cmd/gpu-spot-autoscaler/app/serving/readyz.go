@@ -1,4 +1,4 @@
-package app
+package serving
 
 import (
 	"fmt"
@@ -9,20 +9,20 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
-// readiness answers /readyz. A replica that does not lead is ready, since it takes pushed notices and waits for the lease. One
-// that leads is so once a refresh of the pools and a poll for notices have succeeded, and remains so: what stands in the way of
-// later ones is told, but no other replica would do better.
-type readiness struct {
+// Readiness answers /readyz. A replica that does not lead is ready: it takes pushed notices and waits for the lease. The leader is
+// ready once a refresh of the pools and a poll for notices have succeeded. It stays ready if later ones fail, because no other
+// replica would do better; the answer says what is wrong. Readiness is safe for concurrent use.
+type Readiness struct {
 	// board is nil until this process leads.
 	board atomic.Pointer[problems.Board]
 }
 
-// lead says that this process leads, with what it knows of its work.
-func (r *readiness) lead(board *problems.Board) { r.board.Store(board) }
+// Lead tells that this process leads from now on, and has its problems on the board.
+func (r *Readiness) Lead(board *problems.Board) { r.board.Store(board) }
 
-// ServeHTTP answers in the form of the API server's /readyz?verbose, except that it gives reasons. What stands without making
-// the replica unready is marked "[!]".
-func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+// ServeHTTP answers in the form of the API server's /readyz?verbose, except that it gives reasons. A problem
+// that does not make the replica unready is marked with "[!]".
+func (r *Readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	text, ready := r.text()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -34,8 +34,8 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	fmt.Fprint(w, text)
 }
 
-// serveBriefly says whether the replica is ready, and not why.
-func (r *readiness) serveBriefly(w http.ResponseWriter, _ *http.Request) {
+// serveBriefly answers whether the replica is ready, without reasons.
+func (r *Readiness) serveBriefly(w http.ResponseWriter, _ *http.Request) {
 	if _, ready := r.text(); !ready {
 		http.Error(w, "not ready", http.StatusInternalServerError)
 		return
@@ -43,7 +43,7 @@ func (r *readiness) serveBriefly(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, "ok")
 }
 
-func (r *readiness) text() (text string, ready bool) {
+func (r *Readiness) text() (text string, ready bool) {
 	board := r.board.Load()
 	if board == nil {
 		return "[+]leader ok: standby, another replica leads\nreadyz check passed\n", true

@@ -1,4 +1,4 @@
-package app
+package serving
 
 import (
 	"context"
@@ -13,20 +13,21 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tokenReviews asks the API server whose a token is. That of authenticatorfactory.DelegatingAuthenticatorConfig does not tell
-// a review that failed from one that says no: both are errors without a type, since the API server gives its reasons for a
-// no in status.error (AuthenticateToken in k8s.io/apiserver/plugin/pkg/authenticator/token/webhook).
+// tokenReviews asks the API server whose a token is. The authenticator of authenticatorfactory.DelegatingAuthenticatorConfig does
+// not distinguish a review that failed from a token that is not known: it returns errors without a type for both, since the API
+// server reports in status.error why a token is not known (AuthenticateToken in
+// k8s.io/apiserver/plugin/pkg/authenticator/token/webhook).
 type tokenReviews struct {
 	client authenticationclient.TokenReviewInterface
 }
 
-// unreviewed is why the API server did not say whose a token is.
-type unreviewed struct{ cause error }
+// unreviewedError is returned if the API server did not say whose a token is.
+type unreviewedError struct{ cause error }
 
-func (e *unreviewed) Error() string { return fmt.Sprintf("review a token: %v", e.cause) }
-func (e *unreviewed) Unwrap() error { return e.cause }
+func (e *unreviewedError) Error() string { return fmt.Sprintf("review a token: %v", e.cause) }
+func (e *unreviewedError) Unwrap() error { return e.cause }
 
-// AuthenticateToken returns false without an error where the API server does not know the token, and else *unreviewed.
+// AuthenticateToken returns false without an error if the API server does not know the token. Every error is an *unreviewedError.
 func (t *tokenReviews) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
@@ -37,8 +38,8 @@ func (t *tokenReviews) AuthenticateToken(ctx context.Context, token string) (*au
 		return err
 	}, webhook.DefaultShouldRetry)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Reviewing a token failed")
-		return nil, false, &unreviewed{err}
+		klog.FromContext(ctx).Error(err, "Cannot review a token")
+		return nil, false, &unreviewedError{err}
 	}
 	if !review.Status.Authenticated {
 		return nil, false, nil

@@ -1,4 +1,4 @@
-package app
+package serving
 
 import (
 	"context"
@@ -6,56 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	caconfig "k8s.io/autoscaler/cluster-autoscaler/config"
-	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
-	"k8s.io/autoscaler/cluster-autoscaler/metrics"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 	certutil "k8s.io/client-go/util/cert"
-
-	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
-	"gpu-spot-autoscaler/pricing"
 )
-
-func TestHandler(t *testing.T) {
-	registerMetrics(false)
-	registerMetrics(false) // as often as one likes
-	tests := map[string]struct {
-		autoscaling caconfig.AutoscalingOptions
-		path        string
-		status      int
-		body        string
-	}{
-		"health":                   {path: "/healthz", status: 200, body: "ok"},
-		"health of the lease":      {path: "/healthz/leaderElection", status: 200, body: "ok"},
-		"health of the loop":       {path: "/health-check", status: 200, body: "OK"},
-		"metrics of ours":          {path: "/metrics", status: 200, body: "gpu_spot_reclaiming_nodes"},
-		"metrics of core":          {path: "/metrics", status: 200, body: "cluster_autoscaler_"},
-		"no snapshot by default":   {path: "/snapshotz", status: 404},
-		"no profiles by default":   {path: "/debug/pprof/", status: 404},
-		"profiles where asked for": {autoscaling: caconfig.AutoscalingOptions{EnableProfiling: true}, path: "/debug/pprof/", status: 200},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			config := &Config{Options: &options.Options{Autoscaling: test.autoscaling}}
-			insight := newInsight(config, debuggingsnapshot.NewDebuggingSnapshotter(false))
-			served := handler(config, metrics.NewHealthCheck(time.Minute, time.Minute), &readiness{}, insight, watchdog())
-			response := httptest.NewRecorder()
-			served.ServeHTTP(response, httptest.NewRequest(http.MethodGet, test.path, nil))
-			assert.Equal(t, test.status, response.Code)
-			assert.Contains(t, response.Body.String(), test.body)
-		})
-	}
-}
 
 func TestServeEndsWithItsContext(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +24,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	mux.HandleFunc("/quick", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	asked := make(chan struct{})
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { close(asked); <-r.Context().Done() })
-	go func() { ended <- serve(ctx, listener, nil, writeTimeout, mux) }()
+	go func() { ended <- Serve(ctx, listener, nil, WriteTimeout, mux) }()
 	response, err := http.Get("http://" + listener.Addr().String() + "/quick")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
@@ -105,7 +63,7 @@ func TestCallersThatDawdleAreCutOff(t *testing.T) {
 				listener := make(pipes, 1)
 				listener <- server
 				go func() {
-					_ = serve(t.Context(), listener, nil, writeTimeout, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					_ = Serve(t.Context(), listener, nil, WriteTimeout, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}))
 				}()
@@ -127,7 +85,7 @@ func TestCallersThatDoNotReadTheAnswerAreCutOff(t *testing.T) {
 		listener <- server
 		ended := make(chan time.Time, 1)
 		go func() {
-			_ = serve(t.Context(), listener, nil, writeTimeout, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = Serve(t.Context(), listener, nil, WriteTimeout, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = w.Write(make([]byte, 1<<20))
 				ended <- time.Now()
 			}))
@@ -135,7 +93,7 @@ func TestCallersThatDoNotReadTheAnswerAreCutOff(t *testing.T) {
 		began := time.Now()
 		_, err := io.WriteString(client, "GET /metrics HTTP/1.1\r\nHost: us\r\n\r\n")
 		require.NoError(t, err)
-		assert.Equal(t, writeTimeout, (<-ended).Sub(began))
+		assert.Equal(t, WriteTimeout, (<-ended).Sub(began))
 		close(listener)
 		synctest.Wait()
 	})
@@ -151,7 +109,7 @@ func TestOneAddressCannotKeepMoreConnectionsThanItsShare(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- serve(ctx, listener, secured, writeTimeout, http.NotFoundHandler()) }()
+		go func() { ended <- Serve(ctx, listener, secured, WriteTimeout, http.NotFoundHandler()) }()
 		first, err := net.Dial("tcp", listener.Addr().String())
 		require.NoError(t, err)
 		for range maxConnectionsOfCaller {
@@ -179,33 +137,3 @@ func (p pipes) Accept() (net.Conn, error) {
 
 func (pipes) Close() error   { return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func TestEventsAreAboutOurDeployment(t *testing.T) {
-	client := fake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: options.Name, UID: "uid"}})
-	recorder := record.NewFakeRecorder(2)
-	recorder.IncludeObject = true
-	known := newDeploymentEvents(t.Context(), client, recorder, "kube-system", options.Name)
-	assert.Equal(t, "uid", string(known.deployment.UID))
-	unknown := newDeploymentEvents(t.Context(), client, recorder, "kube-system", "other")
-	assert.Empty(t, unknown.deployment.UID)
-
-	explainTo(unknown)(pricing.Decision{Chosen: pricing.Candidate{NodeGroup: "cheap", Nodes: 1, Pods: 2, GPUs: 2, Price: 4, Priced: true}})
-	event := <-recorder.Events
-	assert.Contains(t, event, "Normal SpotOfferingChosen cheap: 1 nodes for 2 pods")
-	assert.Contains(t, event, "no other can do it for less")
-	assert.Contains(t, event, "Deployment")
-}
-
-func TestIdentity(t *testing.T) {
-	t.Setenv("POD_NAME", "gpu-spot-autoscaler-0")
-	pod, err := identity()
-	require.NoError(t, err)
-	assert.Equal(t, "gpu-spot-autoscaler-0", pod, "a container takes up the lease of the one before it")
-
-	t.Setenv("POD_NAME", "")
-	one, err := identity()
-	require.NoError(t, err)
-	two, err := identity()
-	require.NoError(t, err)
-	assert.NotEqual(t, one, two, "two processes on one host are two candidates")
-}

@@ -1,0 +1,96 @@
+package serving
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	componentconfig "k8s.io/component-base/config"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/status"
+)
+
+// leaseTimeout bounds the request for the lease.
+const leaseTimeout = 5 * time.Second
+
+// Describer adds to a status what the leader knows. It has to be safe for concurrent use.
+type Describer interface {
+	Describe(*status.Status)
+}
+
+// StatusConfig configures a Status. Everything is required.
+type StatusConfig struct {
+	// Client reads the lease. It must not be the client that renews the lease, which must not wait for callers.
+	Client         kubernetes.Interface
+	LeaderElection componentconfig.LeaderElectionConfiguration
+	// Identity is this process as a candidate for the lease.
+	Identity string
+	Clock    clock.PassiveClock
+}
+
+// Status answers with a status.Status: with 200 while this process leads, and otherwise with 421 (Misdirected Request) and the name
+// of the leader. It is safe for concurrent use.
+type Status struct {
+	config StatusConfig
+	// leading is nil while this process does not lead, or has not yet listed the objects of the cluster.
+	leading atomic.Pointer[Describer]
+}
+
+// NewStatus returns a handler of a process that does not lead.
+func NewStatus(config StatusConfig) *Status { return &Status{config: config} }
+
+// Lead makes the handler ask the describer from now on until ctx ends.
+func (s *Status) Lead(ctx context.Context, describer Describer) {
+	s.leading.Store(&describer)
+	context.AfterFunc(ctx, func() { s.leading.Store(nil) })
+}
+
+func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := status.Status{
+		APIVersion: status.APIVersion, Kind: status.Kind, Time: s.config.Clock.Now().UTC().Truncate(time.Second), Replica: s.config.Identity,
+		Pools: []status.Pool{}, Reclaims: []status.Reclaim{}, Jobs: []status.JobReclaim{}, Problems: []status.Problem{},
+	}
+	code := http.StatusOK
+	if leading := s.leading.Load(); leading != nil {
+		answer.Leader = answer.Replica
+		(*leading).Describe(&answer)
+	} else {
+		code = http.StatusMisdirectedRequest
+		answer.Leader = s.leader(r.Context())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(answer); err != nil {
+		klog.FromContext(r.Context()).V(1).Info("The caller did not read the status to its end", "err", err)
+	}
+}
+
+// leader returns the identity of the leader, or "" if there is none or the lease cannot be read.
+func (s *Status) leader(ctx context.Context) string {
+	election := s.config.LeaderElection
+	if !election.LeaderElect {
+		return ""
+	}
+	logger := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	lease, err := s.config.Client.CoordinationV1().Leases(election.ResourceNamespace).Get(ctx, election.ResourceName, metav1.GetOptions{})
+	if err != nil {
+		logger.Error(err, "Cannot read the lease for the status", "lease", klog.KRef(election.ResourceNamespace, election.ResourceName))
+		return ""
+	}
+	renewed := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{})
+	if s.config.Clock.Since(renewed.Time) > time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second {
+		return ""
+	}
+	return ptr.Deref(lease.Spec.HolderIdentity, "")
+}
