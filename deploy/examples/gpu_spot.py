@@ -1,18 +1,18 @@
-"""What a training loop needs to lose no work to the reclaim of a spot node: about five minutes before the node goes, the loop
-is asked for a checkpoint, and answers when it is saved.
+"""Lets a training loop lose no work to the reclaim of a spot node: about five minutes before the node is released, the loop
+is asked for a checkpoint, and acknowledges it when it is saved.
 
     if gpu_spot.should_checkpoint():   # on any rank: agree on it, so that all ranks do it at the same step
         save(...)                      # returns when the checkpoint is safe, on every rank
-        gpu_spot.acknowledge()         # on every rank: those on nodes that stay are not listened to
+        gpu_spot.acknowledge()         # on every rank, whether its node is reclaimed or not
 
-It asks, in the background, so that the loop never waits:
+A thread in the background reads these, so that the loop never waits:
 
 * the downward-API files in /etc/podinfo (or $GPU_SPOT_DIR): reclaim-deadline and checkpoint-request, the annotations
   of the pod by these names;
-* the node-agent at http://$NODE_IP:8790 (or $GPU_SPOT_AGENT), where the pod has no such files, or they stay empty.
+* the node-agent at http://$NODE_IP:8790 (or $GPU_SPOT_AGENT), if the pod has no such files, or they stay empty.
 
-The answer goes through the node-agent. Python 3.7 or later, nothing but its standard library. Every function may be called
-from any thread.
+The acknowledgement goes to the node-agent. This needs Python 3.7 or later, and nothing but its standard library. Every function
+may be called from any thread.
 """
 
 import datetime
@@ -29,22 +29,22 @@ import urllib.request
 
 log = logging.getLogger("gpu_spot")
 
-POLL = 0.5  # seconds between looks at the files, and at what is to be repeated
-ASK = 2.0  # seconds between questions to the node-agent
-TIMEOUT = 3.0  # seconds for one request to it
-# A notice of the node-agent's own is taken for a request so many seconds later, where the pod has files in which the request
-# should appear. They carry its id, so that one checkpoint is enough.
+POLL = 0.5  # seconds between reads of the files, and between attempts to repeat an acknowledgement
+ASK = 2.0  # seconds between requests to the node-agent
+TIMEOUT = 3.0  # seconds for one of these requests
+# If the pod has the files, a notice of the node-agent counts as a request only after so many seconds, because the request should
+# appear in the files. There it has an id, so one checkpoint is enough.
 PATIENCE = 10.0
-# A word without an id counts only if it is later than the request, of which nothing is known then. So the checkpoint is
-# repeated after so many seconds, as long as the node is there.
+# An acknowledgement without an id counts only if it is later than the request, whose time is not known then. So the checkpoint is
+# repeated after so many seconds, as long as the node exists.
 REPEAT = 30.0
 
 _FAILURES = (OSError, ValueError, http.client.HTTPException)
-_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # no proxy is nearer than one's own node
+_OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # the node-agent is on the pod's own node
 
 
 class Spot:
-    """What is known about the reclaim of this pod's node, or of another one that its job is on."""
+    """What is known about the reclaim of this pod's node, or of another node of its job."""
 
     def __init__(self, folder=None, agent=None, pod_environment="/proc/1/environ"):
         environment = _environment(pod_environment)
@@ -57,37 +57,37 @@ class Spot:
         self._lock = threading.Lock()
         self._looked = threading.Event()
         self._thread = None
-        self._file = (None, None)  # deadline and id, as the files say
-        self._notice = (None, None)  # deadline as the node-agent says, and since when
-        self._answered = (None, None)  # id of the request last answered, and when
-        self._word = None  # what is still to be said
+        self._file = (None, None)  # deadline and id from the files
+        self._notice = (None, None)  # deadline from the node-agent, and when it was first seen
+        self._answered = (None, None)  # id of the last request that was acknowledged, and when
+        self._unsent = None  # the acknowledgement to be sent again
 
     def deadline(self):
-        """When the first of the job's nodes goes, in Unix seconds; None while none does."""
+        """When the first of the job's nodes is released, in Unix seconds; None while none is reclaimed."""
         self._watch()
         with self._lock:
             return self._file[0] or self._notice[0]
 
     def should_checkpoint(self):
-        """Whether a checkpoint is asked for that was not yet answered by acknowledge(). It costs the loop a microsecond."""
+        """Whether a checkpoint is requested that acknowledge() has not acknowledged yet. The call takes microseconds."""
         self._watch()
         with self._lock:
             return self._request(time.time()) is not None
 
     def acknowledge(self):
-        """Says that a checkpoint is saved. It returns whether anybody took note; if nobody could be reached, it is said
-        again in the background, until the node goes."""
+        """Acknowledges that a checkpoint is saved. It returns whether the node-agent accepted this. If the node-agent cannot be
+        reached, the acknowledgement is repeated in the background until the node is released."""
         self._watch()
         with self._lock:
             identity = self._file[1]
             self._answered = (identity, time.time())
-            word = {"id": identity} if identity else {"namespace": self.namespace, "pod": self.pod}
+            sent = {"id": identity} if identity else {"namespace": self.namespace, "pod": self.pod}
             if not identity and not self._notice[0]:
-                return False  # nobody asked, nobody waits
-        return self._say(word)
+                return False  # there is no request
+        return self._send(sent)
 
     def _request(self, now):
-        """What a checkpoint is asked for by: an id, or True where it has none."""
+        """The id of the request for a checkpoint, True if the request has none, None if there is no request."""
         answered, at = self._answered
         _, identity = self._file
         if identity:
@@ -99,15 +99,15 @@ class Spot:
             return None
         return True if at is None or at < since or now - at >= REPEAT else None
 
-    # Everything below runs in one thread of its own, but _say, which acknowledge() calls too.
+    # Everything below runs in the thread in the background, and _send in acknowledge(), too.
 
     def _watch(self):
         with self._lock:
-            if self._thread is None or not self._thread.is_alive():  # which it is not after a fork
+            if self._thread is None or not self._thread.is_alive():  # it is not after a fork
                 self._looked.clear()
                 self._thread = threading.Thread(target=self._run, name="gpu-spot", daemon=True)
                 self._thread.start()
-        self._looked.wait(TIMEOUT)  # the first call waits for the first look, no other does
+        self._looked.wait(TIMEOUT)  # only the first call waits, for the first read
 
     def _run(self):
         asked = 0.0
@@ -118,9 +118,9 @@ class Spot:
                 self._ask()
             self._looked.set()
             with self._lock:
-                word, self._word = self._word, None
-            if word:
-                self._say(word)
+                sent, self._unsent = self._unsent, None
+            if sent:
+                self._send(sent)
             time.sleep(POLL)
 
     def _look(self):
@@ -135,41 +135,41 @@ class Spot:
                 deadline = _unix(json.load(answer).get("deadline"))
         except _FAILURES as error:
             log.debug("the node-agent does not answer: %s", error)
-            return  # what is known stands
+            return  # the notice stays as it is
         with self._lock:
             if deadline != self._notice[0]:
                 self._notice = (deadline, self._notice[1] or time.time()) if deadline else (None, None)
 
-    def _say(self, word):
+    def _send(self, sent):
         if not self.agent:
-            log.warning("there is no node-agent to say it to: set NODE_IP")
+            log.warning("there is no node-agent to acknowledge to: set NODE_IP")
             return False
         request = urllib.request.Request(
-            self.agent + "/v1/checkpoint-acknowledged", json.dumps(word).encode(), {"Content-Type": "application/json"})
+            self.agent + "/v1/checkpoint-acknowledged", json.dumps(sent).encode(), {"Content-Type": "application/json"})
         try:
             with _OPEN(request, timeout=TIMEOUT):
                 return True
         except urllib.error.HTTPError as error:
             error.close()
-            if error.code == 409 and "id" not in word:  # said on a node that stays, or where nobody waits
+            if error.code == 409 and "id" not in sent:  # the node is not reclaimed, or the acknowledgement is not awaited
                 return False
-            if error.code < 500 and error.code not in (409, 429):  # 409: the agent was not told yet of who is asked
-                log.error("the node-agent refuses %s: %s", word, error)
+            if error.code < 500 and error.code not in (409, 429):  # 409: the request may not have reached the agent yet
+                log.error("the node-agent refuses %s: %s", sent, error)
                 return False
             problem = error
         except _FAILURES as error:
             problem = error
         log.log(logging.DEBUG if getattr(problem, "code", 0) == 409 else logging.WARNING,
-                "the node-agent does not take the acknowledgement, will repeat it: %s", problem)
+                "the node-agent did not accept the acknowledgement, trying again: %s", problem)
         with self._lock:
             if time.time() < (self._file[0] or self._notice[0] or 0):
-                self._word = word
+                self._unsent = sent
         return False
 
 
 def _environment(path):
-    """The environment of the pod. That of a rank which horovodrun or mpirun started is the launcher's, with the address
-    of the launcher's node in it; that of the first process in the container is not."""
+    """The environment of the pod. A rank that horovodrun or mpirun has started has the environment of the launcher, with the
+    address of the launcher's node. The first process of the container has its own."""
     merged = dict(os.environ)
     try:
         with open(path, "rb") as file:
@@ -177,7 +177,7 @@ def _environment(path):
             ours = ("NODE_IP", "POD_NAME", "POD_NAMESPACE", "HOSTNAME", "GPU_SPOT_DIR", "GPU_SPOT_AGENT")
             merged.update((key, value) for key, value in pairs if key in ours)
     except OSError:
-        pass  # not ours to read: this is no container, or its first process is somebody else's
+        pass  # not readable: this is no container, or its first process belongs to another user
     return merged
 
 
@@ -186,7 +186,7 @@ def _host(address):
 
 
 def _read(path):
-    """The content of a file, "" if there is none, or nothing in it."""
+    """The content of a file; "" if there is no such file."""
     try:
         with open(path) as file:
             return file.read().strip()
@@ -208,7 +208,7 @@ _spot_lock = threading.Lock()
 
 
 def spot():
-    """The Spot that the functions of this module speak for."""
+    """The Spot that the functions of this module use."""
     global _spot
     with _spot_lock:
         if _spot is None:

@@ -54,4 +54,4 @@ class Model:
         return flag
 
     def commit(self):
-        """There is nobody to hand the state to."""
+        """There is no other rank to pass the state to."""

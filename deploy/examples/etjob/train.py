@@ -1,4 +1,4 @@
-"""A training loop for Horovod Elastic that loses no step to a reclaim. What it takes is marked with «spot».
+"""A training loop for Horovod Elastic that loses no step to a reclaim. The lines for that are marked with «spot».
 
     horovodrun -np 8 --min-np 2 --host-discovery-script /etc/edl/discover_hosts.sh python train.py --checkpoint /checkpoints/model.pt
     python3 train.py --checkpoint model.json                  # without Horovod, with a model in plain Python
@@ -22,7 +22,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", required=True, help="file on storage that all nodes share")
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints that nobody asked for")
+    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints that were not requested")
     parser.add_argument("--step-time", type=float, default=0, help="seconds that a step takes longer than it has to")
     args = parser.parse_args()
 
@@ -45,7 +45,7 @@ def train(model, args):
             model.checkpoint(args.checkpoint)  # rank 0 writes, the others wait for it
             print("saved step %d in %.3f s" % (model.step, time.monotonic() - began), flush=True)
         if asked:
-            gpu_spot.acknowledge()  # «spot» training goes on until workers are taken away
+            gpu_spot.acknowledge()  # «spot» training continues until workers are removed
         model.commit()
 
 

@@ -1,5 +1,5 @@
-"""Stands in for kubeai.elastic of Alibaba Cloud's KubeAI SDK: put the folder that holds this package first in PYTHONPATH,
-and a script written for that one runs unchanged.
+"""Replaces kubeai.elastic of Alibaba Cloud's KubeAI SDK: put the folder of this package first in PYTHONPATH, and a script that
+was written for the SDK runs unchanged.
 
     elastic.init()
     for ...:
@@ -7,11 +7,12 @@ and a script written for that one runs unchanged.
             save(...)
             sys.exit(-1)
 
-Like the SDK's, check_alive() turns False on GET :9009/stop, which Elastic-Job-Supervisor sends. It also does on SIGTERM, and
-on rank 0 when a reclaim asks for a checkpoint. What such a script saves is safe when it exits, so that is when the word is
-given; the process then stays for HOLD seconds, so that the job is suspended before a rank is missed and a retry spent.
+Like that of the SDK, check_alive() becomes False on GET :9009/stop, which Elastic-Job-Supervisor sends. It also does on SIGTERM,
+and on rank 0 when a checkpoint is requested because of a reclaim. Such a script has saved its checkpoint when it exits, so the
+acknowledgement is sent at the exit. The process then stays for HOLD seconds, so that the job is suspended before its system notices
+a missing rank and counts a retry.
 
-Only rank 0 is told of the request, as it is the one that saves: were the others told too, one of them might leave it alone in
+Only rank 0 learns of the request, because it is the rank that saves. If the others learned of it, too, one of them might exit in
 the middle of a step.
 """
 
@@ -26,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import gpu_spot
 
 PORT = 9009
-HOLD = 30.0  # seconds between the word and the end of the process
+HOLD = 30.0  # seconds between the acknowledgement and the end of the process
 
 log = logging.getLogger("kubeai.elastic")
 
@@ -35,23 +36,23 @@ _asked = False
 
 
 def init():
-    """Begins to listen. Call it once, from the main thread if SIGTERM is to be heard too."""
+    """Starts to listen. Call it once, and from the main thread if SIGTERM is to be handled, too."""
     threading.Thread(target=_listen, name="kubeai", daemon=True).start()
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: _stopped.set())
-    atexit.register(_answer)
+    atexit.register(_acknowledge)
 
 
 def check_alive():
-    """Whether training is to go on. Once False, it stays so."""
+    """Whether training is to continue. Once it is False, it stays False."""
     global _asked
     if not _asked and _rank() == 0 and gpu_spot.should_checkpoint():
-        log.warning("a reclaim asks for a checkpoint")
+        log.warning("a checkpoint is requested because of a reclaim")
         _asked = True
     return not (_asked or _stopped.is_set())
 
 
-def _answer():
+def _acknowledge():
     if _asked:
         gpu_spot.acknowledge()
         _stopped.wait(HOLD)

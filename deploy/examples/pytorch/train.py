@@ -1,4 +1,4 @@
-"""An elastic training loop for torchrun that a reclaim costs no more than seconds. What it takes is marked with «spot».
+"""An elastic training loop for torchrun that loses no more than seconds to a reclaim. The lines for that are marked with «spot».
 
     torchrun train.py --checkpoint /checkpoints/model.pt      # as job.yaml does
     python3 train.py --checkpoint model.json                  # without torch, with a model in plain Python
@@ -19,7 +19,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", required=True, help="file on storage that all nodes share")
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints that nobody asked for")
+    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints that were not requested")
     parser.add_argument("--step-time", type=float, default=0, help="seconds that a step takes longer than it has to")
     args = parser.parse_args()
 
@@ -36,7 +36,7 @@ def main():
             model.checkpoint(args.checkpoint)  # rank 0 writes, the others wait for it
             print("saved step %d in %.3f s" % (model.step, time.monotonic() - began), flush=True)
         if asked:
-            gpu_spot.acknowledge()  # «spot» training goes on until the pod is told to end
+            gpu_spot.acknowledge()  # «spot» training continues until the pod is terminated
 
 
 if __name__ == "__main__":
