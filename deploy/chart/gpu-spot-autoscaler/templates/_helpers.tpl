@@ -17,7 +17,7 @@ app.kubernetes.io/component: node-agent
 app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- end }}
 
-{{/* Not the selector of the Deployment, which would take the agents for its own. */}}
+{{/* This differs from the selector of the Deployment, which must not match the agents. */}}
 {{- define "agentSelector" -}}
 app.kubernetes.io/name: gpu-spot-node-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -77,7 +77,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The annotations of the Service for notices. A public LoadBalancer that lets the whole world in is refused. Source:
+{{/* The annotations of the Service for notices. A public LoadBalancer without a limit of its callers is refused. Source:
    loadBalancerSourceRanges are read for Network Load Balancers alone, access control lists for Classic ones
    (pkg/controller/service/{nlbv2,clbv1}/loadbalancer.go and docs/usage.md of kubernetes/cloud-provider-alibaba-cloud). */}}
 {{- define "pushServiceAnnotations" -}}
@@ -116,13 +116,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The match condition of the admission policies for what the autoscaler does. */}}
+{{/* The match condition of admission policies for requests of the autoscaler. */}}
 {{- define "byAutoscaler" -}}
 - name: autoscaler
   expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}"
 {{- end }}
 
-{{/* The binding of the admission policy whose name is given, for all namespaces. */}}
+{{/* The binding of the admission policy with this name, for all namespaces. */}}
 {{- define "policyBinding" -}}
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -137,8 +137,8 @@ spec:
 {{- end }}
 
 {{/*
-Variables of an admission policy: labels and annotations before and after, and those of other writers that may be changed
-in passing.
+Variables of an admission policy: labels and annotations before and after the request, and the keys of webhooks, which may change in
+a request of the autoscaler.
 */}}
 {{- define "keyVariables" -}}
 - name: others
@@ -154,8 +154,8 @@ in passing.
 {{- end }}
 
 {{/*
-Whether nothing is changed of the labels or annotations, which .of names, but those of ours, those of .also and those of
-other writers. Those for which the expression .or holds may be added too.
+Whether only these labels or annotations (.of) change: the project's own, those in .also, and those of webhooks. Keys for which the
+expression .or is true may be added, too.
 */}}
 {{- define "ownKeysOnly" -}}
 {{- $own := printf "key.startsWith(\"gpu-spot.autoscaling/\") || key in variables.others" }}
@@ -165,13 +165,13 @@ other writers. Those for which the expression .or holds may be added too.
 {{ $before }}.all(key, {{ $own }} || key in {{ $after }})
 {{- end }}
 
-{{/* Whether the maps .before and .after are the same but for the fields of the list .fields. */}}
+{{/* Whether the maps .before and .after are equal except for the fields in the list .fields. */}}
 {{- define "sameBut" -}}
 {{ .after }}.all(field, field in {{ .fields }} || field in {{ .before }} && {{ .before }}[field] == {{ .after }}[field]) &&
 {{ .before }}.all(field, field in {{ .fields }} || field in {{ .after }})
 {{- end }}
 
-{{/* Whether nobody else's claim on the object is touched. */}}
+{{/* Whether finalizers and owners of the object stay the same. */}}
 {{- define "sameOwners" -}}
 object.metadata.?finalizers == oldObject.metadata.?finalizers &&
 object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
@@ -181,7 +181,7 @@ object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
 {{- if and .Values.secureServing.enabled .Values.secureServing.tlsSecretName }}true{{ end }}
 {{- end }}
 
-{{/* CEL: whether an object was made by KubeRay for a RayJob. Takes the variable's name. */}}
+{{/* CEL: whether KubeRay created an object for a RayJob. The argument is the name of the variable. */}}
 {{- define "ownedByRayJob" -}}
 {{ . }}.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false) && owner.kind == "RayJob" && owner.apiVersion.startsWith("ray.io/"))
 {{- end }}
