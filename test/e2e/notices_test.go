@@ -266,10 +266,9 @@ type noticeEndpoint struct {
 // newNoticeEndpoint chooses an address, a token and a certificate.
 func newNoticeEndpoint(s *suite) *noticeEndpoint {
 	s.t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := rig.FreePort(s.t.Context(), "127.0.0.1")
 	require.NoError(s.t, err)
-	address := listener.Addr().String()
-	require.NoError(s.t, listener.Close())
+	address := net.JoinHostPort("127.0.0.1", port)
 
 	certificate, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	require.NoError(s.t, err)

@@ -36,7 +36,9 @@ func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.InstallManifest(t, secureInstall)
 	address := ownAddress(s.t)
-	secure := net.JoinHostPort(address, freePort(s, address))
+	port, err := rig.FreePort(t.Context(), address)
+	require.NoError(t, err)
+	secure := net.JoinHostPort(address, port)
 	autoscaler := s.RunAutoscaler(t, "--secure-address="+secure)
 	base := "https://" + secure
 	allowed, other := tokenOf(s, rig.Namespace, viewer), tokenOf(s, metav1.NamespaceDefault, "default")
@@ -130,7 +132,8 @@ func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
 func runReplica(s *suite, name string) *corev1.Pod {
 	s.t.Helper()
 	address := ownAddress(s.t)
-	port := freePort(s, address)
+	port, err := rig.FreePort(s.t.Context(), address)
+	require.NoError(s.t, err)
 	s.RunAutoscalerWithEnv(s.t, []string{"POD_NAME=" + name}, "--leader-elect=true", "--secure-address="+net.JoinHostPort(address, port))
 	number, err := strconv.Atoi(port)
 	require.NoError(s.t, err)
@@ -249,15 +252,4 @@ func tokenOf(s *suite, namespace, name string) string {
 	token, err := s.Client.CoreV1().ServiceAccounts(namespace).CreateToken(s.t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
 	return token.Status.Token
-}
-
-// freePort was free a moment ago.
-func freePort(s *suite, address string) string {
-	s.t.Helper()
-	listener, err := new(net.ListenConfig).Listen(s.t.Context(), "tcp", net.JoinHostPort(address, "0"))
-	require.NoError(s.t, err)
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(s.t, err)
-	return port
 }

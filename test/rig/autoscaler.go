@@ -33,10 +33,11 @@ type Autoscaler struct {
 // StartAutoscaler starts the binary under the shipped ServiceAccount, with quick loops and without leader election;
 // further flags and environment variables win.
 func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string) (*Autoscaler, error) {
-	address, err := freeAddress(ctx)
+	port, err := FreePort(ctx, "127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
+	address := net.JoinHostPort("127.0.0.1", port)
 	log, err := os.CreateTemp(r.Dir, "autoscaler-*.log")
 	if err != nil {
 		return nil, err
@@ -184,16 +185,6 @@ func (a *Autoscaler) Metrics(ctx context.Context) (map[string]*dto.MetricFamily,
 		return nil, err
 	}
 	return new(expfmt.TextParser).TextToMetricFamilies(bytes.NewReader(body))
-}
-
-// freeAddress is one that was free a moment ago.
-func freeAddress(ctx context.Context) (string, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer listener.Close()
-	return listener.Addr().String(), nil
 }
 
 // buildPlain and buildRace build the binary once per process; go's cache does the work when nothing has changed.

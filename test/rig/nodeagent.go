@@ -84,11 +84,7 @@ func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, f
 	if a.Kubeconfig, err = r.Cluster.PodKubeconfig(t.Context(), a.Pod); err != nil {
 		t.Fatal(err)
 	}
-	address, err := freeAddress(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(address)
+	port, err := FreePort(t.Context(), nodeAddress)
 	if err != nil {
 		t.Fatal(err)
 	}
