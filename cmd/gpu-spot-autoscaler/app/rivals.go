@@ -1,12 +1,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -63,18 +66,34 @@ func (a *ackAutoscaler) manages(poolID string) string {
 	return ""
 }
 
+// ownerBackoff is how the UID is asked for again. A role that was made a moment before this process counts in the API server only once
+// its authorizer has seen it.
+var ownerBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 5}
+
 // owner returns a text that distinguishes this installation from all others. It consists of the UID of the namespace kube-system, which
-// exists as long as the cluster does, and the name of the lease. It is "" if the namespace cannot be read.
+// exists as long as the cluster does, and the name of the lease. It is "" if the namespace cannot be read within ownerBackoff.
 func owner(ctx context.Context, config *Config) string {
-	namespaces, err := config.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
-	if err == nil && len(namespaces.Items) != 1 {
-		err = fmt.Errorf("%d namespaces are %s", len(namespaces.Items), metav1.NamespaceSystem)
-	}
+	var uid string
+	var refused error
+	err := wait.ExponentialBackoffWithContext(ctx, ownerBackoff, func(ctx context.Context) (bool, error) {
+		uid, refused = clusterUID(ctx, config.Kube)
+		return refused == nil, nil
+	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot identify this cluster: purchases of other autoscalers in our pools will not be noticed")
+		klog.FromContext(ctx).Error(cmp.Or(refused, err), "Cannot identify this cluster: purchases of other autoscalers in our pools will not be noticed")
 		return ""
 	}
 	const enough = 8 // hexadecimal digits of the UID
-	uid := string(namespaces.Items[0].UID)
 	return fmt.Sprintf("%s/%s/%s", uid[:min(len(uid), enough)], config.LeaderElection.ResourceNamespace, config.LeaderElection.ResourceName)
+}
+
+func clusterUID(ctx context.Context, client kubernetes.Interface) (string, error) {
+	namespaces, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+	if err != nil {
+		return "", err
+	}
+	if len(namespaces.Items) != 1 {
+		return "", fmt.Errorf("%d namespaces are %s", len(namespaces.Items), metav1.NamespaceSystem)
+	}
+	return string(namespaces.Items[0].UID), nil
 }
