@@ -56,7 +56,7 @@ func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, penalty func(pri
 func penalized(o pricing.Offering, prices pricing.Prices, penalty func(pricing.Offering) float64) (float64, bool) {
 	price, known := prices.Price(o)
 	if penalty != nil {
-		price *= 1 + penalty(o)
+		price = pricing.WithPenalty(price, penalty(o))
 	}
 	return price, known
 }
