@@ -62,16 +62,19 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 	s.submit(tenants)
 	const (
 		marks = `labels: {gpu-spot.autoscaling/held: suspended}, annotations: {gpu-spot.autoscaling/held-replicas: "300000"}`
-		spec  = `spec: {headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: ray, image: ray}]}}}}`
+		spec  = `{headGroupSpec: {rayStartParams: {}, template: {spec: {containers: [{name: ray, image: ray}]}}}}`
 	)
 	cluster := func(name, metadata string) attempt {
 		return attempt{
 			of: standin.RayClusters, namespace: metav1.NamespaceDefault,
-			create: `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ` + name + `, ` + marks + metadata + `}, ` + spec + `}`,
+			create: `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ` + name + `, ` + marks + metadata + `}, spec: ` + spec + `}`,
 		}
 	}
+	s.submit(`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: train}, spec: {rayClusterSpec: ` + spec + `}}`)
+	owner, err := s.getObject(t.Context(), standin.RayJobs, "train") // the garbage collector takes what is of an owner that is not there
+	require.NoError(t, err)
 	ownedBy := func(version, kind string) string {
-		return `, ownerReferences: [{apiVersion: ` + version + `, kind: ` + kind + `, name: train, uid: "1", controller: true}]`
+		return `, ownerReferences: [{apiVersion: ` + version + `, kind: ` + kind + `, name: train, uid: ` + string(owner.GetUID()) + `, controller: true}]`
 	}
 	tenant := clientOf(s, "tenant")
 	assert.NoError(t, tryAttempt(s, tenant, cluster("copy", ownedBy("ray.io/v1", "RayJob"))))

@@ -197,10 +197,7 @@ func failures() map[string]failure {
 		"two autoscalers on one group": {
 			source: "pools", pool: "asg-1", reason: "other_autoscaler", words: []string{"kube-system/another", "Stop one of the two"}, serves: true,
 			breaks: func(f *failing) {
-				var err error
-				f.other, err = f.StartAutoscaler(f.t.Context(), nil, "--leader-elect-resource-name=another")
-				require.NoError(f.t, err)
-				f.t.Cleanup(f.other.Kill)
+				f.other = f.RunAutoscaler(f.t, "--leader-elect-resource-name=another")
 				pod := rig.GPUPod("theirs", 1)
 				f.Submit(f.t, pod)
 				f.awaitRunning(pod)
