@@ -27,7 +27,7 @@ func TestStartRefusesBadOptions(t *testing.T) {
 		"a grace period too short":     {Options{NodeGracePeriod: 1}, "NodeGracePeriod"},
 		"a version that is unknown":    {Options{Version: "1.0.0"}, `no control plane of Kubernetes "1.0.0", only of 1.33.13, 1.35.4, 1.36.1`},
 		"a binary that does not exist": {Options{Binary: filepath.Join(used, "none")}, "none"},
-		"a binary of something else":   {Options{Binary: "/bin/false"}, "etcd ended by itself"},
+		"a binary of something else":   {Options{Binary: "/bin/false"}, "ended by itself"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
