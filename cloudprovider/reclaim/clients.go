@@ -30,7 +30,7 @@ func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Inter
 			cmp.Or(budgets.DrainQPS, DefaultBudgets.DrainQPS), cmp.Or(budgets.DrainBurst, DefaultBudgets.DrainBurst))
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reclaim: making a client: %w", err)
+		return nil, nil, fmt.Errorf("reclaim: make a client: %w", err)
 	}
 	return marks, drains, nil
 }

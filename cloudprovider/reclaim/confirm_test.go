@@ -9,13 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/informers"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 var errAway = errors.New("ECS is away")
@@ -30,7 +33,7 @@ func (w *world) push(nodes ...string) {
 }
 
 // atOnce waits for no replacement.
-func atOnce(c *Config) { c.ReplaceWait = time.Millisecond }
+func atOnce(c *settings) { c.ReplaceWait = time.Millisecond }
 
 func TestAFalsePushedNoticeWarnsAndEvictsNobodyAndIsTakenBack(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
@@ -41,8 +44,8 @@ func TestAFalsePushedNoticeWarnsAndEvictsNobodyAndIsTakenBack(t *testing.T) {
 		f.start(atOnce)
 		w.push("train-worker-0")
 		w.pass(pushPatience / 2)
-		require.True(t, isMarked(w.node("train-worker-0")))
-		assert.EqualValues(t, 1, w.notices.Load(), "the replacement is bought")
+		require.True(t, cluster.IsMarked(w.node("train-worker-0")))
+		assert.EqualValues(t, 1, w.notified.Load(), "the replacement is bought")
 		assert.NotEmpty(t, w.request("train-worker-0"))
 		assert.NotEmpty(t, w.request("train-worker-1"), "all of the job are asked to save their work")
 		assert.NotEmpty(t, w.request("alone"))
@@ -76,12 +79,12 @@ func TestAPushedNoticeEvictsAsSoonAsItIsConfirmed(t *testing.T) {
 				f.start(atOnce)
 				w.push("train-worker-0")
 				w.pass(20 * time.Second)
-				require.True(t, isMarked(w.node("train-worker-0")))
+				require.True(t, cluster.IsMarked(w.node("train-worker-0")))
 				require.Empty(t, w.gone())
 				require.Empty(t, f.called())
 
 				confirm(w)
-				w.pass(DefaultPollInterval)
+				w.pass(poll.DefaultInterval)
 				assert.Equal(t, []string{"shrink train train-worker-0"}, f.called())
 				gone := w.gone()
 				slices.Sort(gone)
@@ -106,10 +109,10 @@ func TestWhereECSCannotBeAskedAPushedNoticeEvictsShortlyBeforeTheDeadline(t *tes
 				w.cloud.fail(errAway, errAway)
 				f.start(atOnce)
 				w.pass(time.Hour)
-				status := w.sender().push(interrupted("train-worker-0", time.Now().Add(tc.notice-DefaultNoticePeriod)))
+				status := w.sender().push(interrupted("train-worker-0", time.Now().Add(tc.notice-notice.DefaultPeriod)))
 				require.Equal(t, http.StatusOK, status)
 				w.pass(tc.notice - tc.before - 2*time.Second)
-				require.True(t, isMarked(w.node("train-worker-0")))
+				require.True(t, cluster.IsMarked(w.node("train-worker-0")))
 				require.Empty(t, w.gone())
 				require.Empty(t, f.called())
 
@@ -132,10 +135,10 @@ func TestAPushedNoticeThatECSContradictsEvictsNobodyHoweverNearItsDeadline(t *te
 				w.addPod("p", "a")
 				w.start(atOnce)
 				w.pass(time.Hour)
-				require.Equal(t, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(left-DefaultNoticePeriod))))
+				require.Equal(t, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(left-notice.DefaultPeriod))))
 				w.pass(time.Second)
-				require.True(t, isMarked(w.node("a")))
-				w.pass(left + releaseGrace + 10*time.Second)
+				require.True(t, cluster.IsMarked(w.node("a")))
+				w.pass(left + notice.ReleaseGrace + 10*time.Second)
 				requireUnmarked(t, w.node("a"))
 				assert.Empty(t, w.gone())
 			})
@@ -148,14 +151,14 @@ func TestANewLeaderDoubtsWhatTheLastOneDoubted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
-				w.start(func(c *Config) { c.Replaced, c.ReplaceWait = func(string) bool { return false }, time.Minute })
+				w.start(func(c *settings) { c.Replaced, c.ReplaceWait = func(string) bool { return false }, time.Minute })
 				w.addPod("p", "a")
 				w.push("a")
 				if confirmed {
 					w.cloud.reclaim("a")
 				}
 				w.poll()
-				require.True(t, isMarked(w.node("a")))
+				require.True(t, cluster.IsMarked(w.node("a")))
 				require.Empty(t, w.gone())
 				w.stop()
 
@@ -177,11 +180,11 @@ func TestALeaderThatComesAtTheEndAsksECSBeforeItEvicts(t *testing.T) {
 		w.start()
 		w.push("a")
 		w.pass(time.Second)
-		require.True(t, isMarked(w.node("a")))
+		require.True(t, cluster.IsMarked(w.node("a")))
 		w.stop()
-		w.pass(DefaultNoticePeriod - 20*time.Second)
+		w.pass(notice.DefaultPeriod - 20*time.Second)
 		w.start()
-		w.pass(DefaultNoticePeriod)
+		w.pass(notice.DefaultPeriod)
 		assert.Empty(t, w.gone())
 		requireUnmarked(t, w.node("a"))
 	})
@@ -215,13 +218,13 @@ func TestAJobWhoseLossIsDeniedAsItIsDecidedOnIsDecidedOnOnceItIsConfirmed(t *tes
 		w.cloud.fail(errAway, errAway)
 		f.start(atOnce)
 		w.push("train-worker-0")
-		w.pass(DefaultNoticePeriod - unconfirmedMargin - 5*time.Second)
+		w.pass(notice.DefaultPeriod - unconfirmedMargin - 5*time.Second)
 		f.mu.Lock()
 		f.fails["get"] = errors.New("away")
 		f.mu.Unlock()
 		w.pass(7 * time.Second)
 		require.Empty(t, f.called())
-		w.controller.deny("i-train-worker-0")
+		w.notices.Contradict("i-train-worker-0")
 		f.mu.Lock()
 		delete(f.fails, "get")
 		f.mu.Unlock()
@@ -250,7 +253,7 @@ func (w *world) crowd(n int) (names []string) {
 
 func (w *world) markedOf(names []string) (marked []string) {
 	for _, name := range names {
-		if isMarked(w.node(name)) {
+		if cluster.IsMarked(w.node(name)) {
 			marked = append(marked, name)
 		}
 	}
@@ -272,15 +275,15 @@ func TestAFloodOfPushedNoticesIsHeldUntilTheyAreConfirmed(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 18, held)
-		assert.EqualValues(t, 18, testutil.ToFloat64(heldNotices))
-		assert.EqualValues(t, 2, testutil.ToFloat64(unconfirmedNotices))
-		assert.Len(t, w.controller.Doomed(), 2)
+		assert.EqualValues(t, 18, value(t, "gpu_spot_reclaim_notices_held"))
+		assert.EqualValues(t, 2, value(t, "gpu_spot_reclaim_notices_unconfirmed"))
+		assert.Len(t, w.notices.Reclaiming(), 2)
 
 		w.cloud.reclaim("n10")
 		w.pass(5 * time.Second)
-		assert.True(t, isMarked(w.node("n10")))
+		assert.True(t, cluster.IsMarked(w.node("n10")))
 		assert.Equal(t, []string{"on-n10"}, w.gone(), "what is confirmed is held no more")
-		assert.EqualValues(t, 17, testutil.ToFloat64(heldNotices))
+		assert.EqualValues(t, 17, value(t, "gpu_spot_reclaim_notices_held"))
 
 		w.seen()
 		for range 12 {
@@ -290,13 +293,13 @@ func TestAFloodOfPushedNoticesIsHeldUntilTheyAreConfirmed(t *testing.T) {
 			w.pass(10 * time.Second)
 		}
 		for _, event := range w.seen() {
-			assert.NotContains(t, event, ReasonNotice, "no place that becomes free is taken by the next")
+			assert.NotContains(t, event, events.ReasonNotice, "no place that becomes free is taken by the next")
 		}
 		assert.Equal(t, []string{"n10"}, w.markedOf(nodes), "the others are taken back")
 		w.cloud.withdraw("n10")
-		w.pass(DefaultNoticePeriod)
+		w.pass(notice.DefaultPeriod)
 		assert.Equal(t, []string{"on-n10"}, w.gone())
-		assert.Zero(t, testutil.ToFloat64(heldNotices))
+		assert.Zero(t, value(t, "gpu_spot_reclaim_notices_held"))
 		for _, node := range nodes {
 			assert.NotContains(t, w.node(node).Annotations, api.AnnotationNoticePush, node)
 		}
@@ -310,7 +313,7 @@ func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 				nodes := w.crowd(10)
 				w.addNode("other", labelled(api.LabelPurchaseOption, "on-demand"))
 				limit := intstr.Parse(most)
-				w.start(func(c *Config) { c.MaxUnconfirmed = &limit })
+				w.start(func(c *settings) { c.MaxUnconfirmed = &limit })
 				w.push(nodes...)
 				w.pass(3 * time.Second)
 				assert.Len(t, w.markedOf(nodes), want)
@@ -320,7 +323,9 @@ func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 	for _, wrong := range []string{"-1", "many"} {
 		limit := intstr.Parse(wrong)
 		story(t, func(w *world) {
-			_, err := New(Config{Cloud: w.cloud, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, time.Hour), Recorder: recorder{w.events}, MaxUnconfirmed: &limit})
+			view, err := cluster.New(informers.NewSharedInformerFactory(w.client, time.Hour), "", soloJobs{})
+			require.NoError(t, err)
+			_, err = notice.NewStore(notice.Config{Cluster: view, MaxUnconfirmed: &limit})
 			assert.ErrorContains(t, err, "MaxUnconfirmed")
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,8 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 )
 
 // gang makes a Node for each of the pods "<job>-<role>-<i>", numbered from 0.
@@ -37,7 +38,7 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 	for name, tc := range map[string]struct {
 		least, replicas int
 		setUp           func(*world)
-		doomed          []string
+		leaving         []string
 		want            []string
 	}{
 		"enough survive": {
@@ -92,14 +93,14 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 			jobStory(t, func(w *world, f *fakeJobs) {
 				f.add("train", tc.least, tc.replicas)
 				tc.setUp(w)
-				w.cloud.reclaim(tc.doomed...)
+				w.cloud.reclaim(tc.leaving...)
 				f.start()
 				w.pass(suspendWait)
 				assert.Equal(t, tc.want, f.called())
 				gone := w.gone()
 				slices.Sort(gone)
-				slices.Sort(tc.doomed)
-				assert.Equal(t, tc.doomed, gone, "none but the doomed are evicted, once")
+				slices.Sort(tc.leaving)
+				assert.Equal(t, tc.leaving, gone, "none but the pods on reclaiming Nodes are evicted, once")
 			})
 		})
 	}
@@ -165,7 +166,7 @@ func TestASystemThatFailedToShrinkIsToldToLetItBe(t *testing.T) {
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-worker-0")
 		f.start()
-		w.pass(prepareFactor*askPatience + 2*askTimeout)
+		w.pass(prepareFactor*callPatience + 2*callTimeout)
 		require.Equal(t, []string{"train-worker-0"}, w.gone())
 		assert.Equal(t, []string{"train-worker-0"}, f.cancelled, "before it was evicted")
 	})
@@ -210,7 +211,7 @@ func TestAWorkerThatFollowsAShrinkThatHasBegunIsTakenOutAfterIt(t *testing.T) {
 		f.out, f.scales = nil, 0
 		f.mu.Unlock()
 		w.removePod("train-worker-0")
-		w.pass(retryMost + time.Second)
+		w.pass(slowestRetry + time.Second)
 		called := f.called()
 		assert.Equal(t, "shrink train train-worker-1", called[len(called)-1], "asked again when it was busy no more")
 		assert.Equal(t, []string{"train-worker-1"}, w.gone())
@@ -307,7 +308,7 @@ func TestTwoDecisionsAreNotCarriedOutAtOnce(t *testing.T) {
 		w.cloud.reclaim("train-worker-1")
 		w.poll()
 		require.Equal(t, []string{"shrink train train-worker-0"}, f.called(), "it is still waited for")
-		w.pass(askPatience + askTimeout)
+		w.pass(callPatience + callTimeout)
 		assert.Contains(t, f.called(), "suspend train")
 		w.pass(suspendWait)
 		assert.Len(t, w.gone(), 2)
@@ -344,15 +345,15 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 		by    time.Duration // after the notice
 		told  bool
 	}{
-		"the job cannot be read":            {map[string]error{"get": broken}, never, askPatience + prepareFactor*askPatience, true},
-		"reading hangs":                     {nil, map[string]bool{"get": true}, askPatience + prepareFactor*askPatience + 2*askTimeout, true},
-		"warning fails":                     {map[string]error{"warn": broken}, never, askPatience + suspendWait + time.Second, false},
-		"warning hangs":                     {nil, map[string]bool{"warn": true}, askPatience + askTimeout + suspendWait + time.Second, false},
-		"suspending fails":                  {map[string]error{"suspend": broken}, never, prepareFactor*askPatience + time.Second, true},
-		"suspending hangs":                  {nil, map[string]bool{"suspend": true}, prepareFactor*askPatience + askTimeout + time.Second, true},
+		"the job cannot be read":            {map[string]error{"get": broken}, never, callPatience + prepareFactor*callPatience, true},
+		"reading hangs":                     {nil, map[string]bool{"get": true}, callPatience + prepareFactor*callPatience + 2*callTimeout, true},
+		"warning fails":                     {map[string]error{"warn": broken}, never, callPatience + suspendWait + time.Second, false},
+		"warning hangs":                     {nil, map[string]bool{"warn": true}, callPatience + callTimeout + suspendWait + time.Second, false},
+		"suspending fails":                  {map[string]error{"suspend": broken}, never, prepareFactor*callPatience + time.Second, true},
+		"suspending hangs":                  {nil, map[string]bool{"suspend": true}, prepareFactor*callPatience + callTimeout + time.Second, true},
 		"suspending is not possible":        {map[string]error{"suspend": fmt.Errorf("Kueue does: %w", jobs.ErrUnsupported)}, never, time.Second, false},
 		"the job has no object":             {map[string]error{"get": jobs.ErrNoObject}, never, time.Second, false},
-		"everything fails":                  {map[string]error{"get": broken, "warn": broken, "suspend": broken}, never, askPatience + prepareFactor*askPatience, true},
+		"everything fails":                  {map[string]error{"get": broken, "warn": broken, "suspend": broken}, never, callPatience + prepareFactor*callPatience, true},
 		"the system answers after a while":  {nil, never, suspendWait + time.Second, false},
 		"the object goes before it is told": {map[string]error{"warn": jobs.ErrNoObject}, never, suspendWait + time.Second, false},
 	} {
@@ -366,9 +367,9 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 				w.pass(tc.by - time.Second)
 				assert.Equal(t, []string{"train-worker-0"}, w.gone())
 				assert.NotEmpty(t, w.request("train-worker-1")+w.node("train-worker-0").Annotations[api.AnnotationReclaimDrained])
-				events := w.seen()
-				told := slices.ContainsFunc(events, func(event string) bool { return strings.HasPrefix(event, ReasonUnprepared) })
-				assert.Equal(t, tc.told, told, "%v", events)
+				seen := w.seen()
+				told := slices.ContainsFunc(seen, func(event string) bool { return strings.HasPrefix(event, events.ReasonUnprepared) })
+				assert.Equal(t, tc.told, told, "%v", seen)
 			})
 		})
 	}
@@ -381,15 +382,15 @@ func TestASystemThatIsOverwhelmedIsWaitedFor(t *testing.T) {
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-worker-0")
 		f.start()
-		w.pass(2 * askPatience)
+		w.pass(2 * callPatience)
 		require.Empty(t, w.gone())
 		f.mu.Lock()
 		delete(f.fails, "suspend")
 		f.mu.Unlock()
-		w.pass(askPatience)
+		w.pass(callPatience)
 		assert.Empty(t, w.gone(), "the suspended job's pods are its system's to end")
 		assert.True(t, f.suspended("train"))
-		assert.NotContains(t, w.seen(), ReasonUnprepared+" train")
+		assert.NotContains(t, w.seen(), events.ReasonUnprepared+" train")
 	})
 }
 
@@ -397,8 +398,8 @@ func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		f.fails["suspend"] = errors.New("conflict")
-		failures := askFailures.WithLabelValues("fake", actionDecide)
-		before := testutil.ToFloat64(failures)
+		failures := func() float64 { return value(t, "gpu_spot_reclaim_job_failures_total", "fake", "decide") }
+		before := failures()
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-worker-0")
 		f.start()
@@ -408,7 +409,7 @@ func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
 		f.mu.Unlock()
 		w.pass(10 * time.Second)
 		require.True(t, f.jobs["train"].Suspended)
-		assert.Equal(t, float64(len(f.called())-1), testutil.ToFloat64(failures)-before)
+		assert.Equal(t, float64(len(f.called())-1), failures()-before)
 		assert.Less(t, len(f.called()), 10)
 	})
 }
@@ -423,16 +424,16 @@ func TestManyJobsOfASystemThatHangsAreDrainedAtTheSameTime(t *testing.T) {
 		}
 		w.cloud.reclaim("a")
 		f.start()
-		w.pass(askPatience + prepareFactor*askPatience + 2*askTimeout)
+		w.pass(callPatience + prepareFactor*callPatience + 2*callTimeout)
 		assert.Len(t, w.gone(), n)
 	})
 }
 
 func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
-	for name, change := range map[string]func(*Config){
+	for name, change := range map[string]func(*settings){
 		"and then at once":             nil,
-		"but no longer than is set":    func(c *Config) { c.ReplaceWait = 7 * time.Second },
-		"nor than is usual, otherwise": func(c *Config) {},
+		"but no longer than is set":    func(c *settings) { c.ReplaceWait = 7 * time.Second },
+		"nor than is usual, otherwise": func(c *settings) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			jobStory(t, func(w *world, f *fakeJobs) {
@@ -440,14 +441,14 @@ func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
 				f.add("train", 1, 2)
 				w.gang("train", "worker", 2)
 				w.cloud.reclaim("train-worker-0")
-				wait := DefaultReplaceWait
-				f.start(func(c *Config) {
+				wait := handshake.DefaultReplaceWait
+				f.start(func(c *settings) {
 					c.Replaced = func(node string) bool { return replaced.Load() && node == "train-worker-0" }
 					if change != nil {
 						change(c)
 						wait = max(c.ReplaceWait, 0)
 						if wait == 0 {
-							wait = DefaultReplaceWait
+							wait = handshake.DefaultReplaceWait
 						}
 					}
 				})

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -19,9 +18,12 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
-func TestADoomedNodeIsEmptiedOfWhatCanMove(t *testing.T) {
+func TestAReclaimingNodeIsEmptiedOfWhatCanMove(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
 		w.addNode("b")
@@ -50,7 +52,7 @@ func TestANodeIsOccupiedByPodsThatCouldMove(t *testing.T) {
 		w.start()
 
 		for node, want := range map[string]bool{"empty": false, "daemons": false, "done": false, "busy": true} {
-			assert.Equal(t, want, w.controller.Occupied(w.node(node)), node)
+			assert.Equal(t, want, w.cluster.Occupied(w.node(node)), node)
 		}
 	})
 }
@@ -103,7 +105,7 @@ func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
 		w.mu.Lock()
 		w.budget.Delete("guarded")
 		w.mu.Unlock()
-		w.pass(retryMost)
+		w.pass(slowestRetry)
 		assert.Empty(t, w.pods())
 	})
 }
@@ -144,8 +146,8 @@ func TestDeletionStartsInTimeForTheNotice(t *testing.T) {
 		"deadline over when heard: at once": {-time.Minute, -time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			notice := Notice{FirstSeen: noticed, Deadline: noticed.Add(tc.notice)}
-			assert.Equal(t, noticed.Add(tc.from), notice.DeleteFrom())
+			n := notice.Notice{FirstSeen: noticed, Deadline: noticed.Add(tc.notice)}
+			assert.Equal(t, noticed.Add(tc.from), n.DeleteFrom())
 		})
 	}
 }
@@ -163,7 +165,7 @@ func TestGraceIsCappedAtWhatIsLeft(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
-				w.start(func(c *Config) { c.PollInterval = time.Hour })
+				w.start(func(c *settings) { c.PollInterval = time.Hour })
 				w.pass(tc.noticed - time.Second)
 				w.addPod("p", "a", grace(tc.own))
 				w.pass(0)
@@ -253,10 +255,10 @@ func TestALeaderThatComesLateHearsTheJobsOutAllTheSame(t *testing.T) {
 				f.add("train", 2, 2)
 				w.gang("train", "worker", 2)
 				w.cloud.reclaim("train-worker-0")
-				f.start(func(c *Config) { c.Replaced = func(string) bool { return false } })
+				f.start(func(c *settings) { c.Replaced = func(string) bool { return false } })
 				require.Empty(t, f.called())
 				w.stop()
-				w.pass(DefaultNoticePeriod - tc.left - time.Second)
+				w.pass(notice.DefaultPeriod - tc.left - time.Second)
 				w.client.ClearActions()
 
 				f.start()
@@ -295,8 +297,8 @@ func TestWhatHadToBeDeletedIsCountedByTheNextLeader(t *testing.T) {
 	} {
 		t.Run(outcome, func(t *testing.T) {
 			story(t, func(w *world) {
-				counter := reclaims.WithLabelValues(string(SourcePoll), outcomeDeleted)
-				before := testutil.ToFloat64(counter)
+				counter := func() float64 { return value(t, "gpu_spot_reclaims_total", sourcePoll, mark.OutcomeDeleted) }
+				before := counter()
 				w.addNode("a")
 				w.addPod("guarded", "a")
 				w.protect("guarded")
@@ -306,9 +308,9 @@ func TestWhatHadToBeDeletedIsCountedByTheNextLeader(t *testing.T) {
 				require.Empty(t, w.pods())
 				changeLeader(w)
 				w.cloud.release("a")
-				w.pass(5 * DefaultPollInterval)
+				w.pass(5 * poll.DefaultInterval)
 				require.Nil(t, w.node("a"))
-				assert.Equal(t, before+1, testutil.ToFloat64(counter))
+				assert.Equal(t, before+1, counter())
 			})
 		})
 	}
@@ -323,7 +325,7 @@ func TestPodsOfAReleasedInstanceDoNotWaitForTheGarbageCollector(t *testing.T) {
 		w.cloud.reclaim("a")
 		w.start()
 		w.cloud.release("a")
-		w.pass(5 * DefaultPollInterval)
+		w.pass(5 * poll.DefaultInterval)
 		require.Nil(t, w.node("a"))
 		assert.Equal(t, []string{"driver"}, w.pods())
 		graces := w.graces()

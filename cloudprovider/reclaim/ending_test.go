@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -17,13 +21,13 @@ func TestTheNodeOfAReleasedInstanceIsRemoved(t *testing.T) {
 		w.cloud.reclaim("a")
 		w.start()
 		w.cloud.release("a")
-		w.pass(DefaultPollInterval / alertFactor)
+		w.pass(poll.DefaultInterval / busyFactor)
 		require.NotNil(t, w.node("a"), "one answer is not believed")
-		w.pass(DefaultPollInterval / alertFactor)
+		w.pass(poll.DefaultInterval / busyFactor)
 		assert.Nil(t, w.node("a"))
 		assert.Contains(t, w.seen(), "SpotReclaimReleased a")
 		w.poll()
-		assert.Empty(t, w.controller.Doomed())
+		assert.Empty(t, w.notices.Reclaiming())
 	})
 }
 
@@ -42,7 +46,7 @@ func TestANodeIsGivenBackAsItWas(t *testing.T) {
 				before := w.node("a")
 				w.cloud.reclaim("a")
 				w.start()
-				require.True(t, isMarked(w.node("a")))
+				require.True(t, cluster.IsMarked(w.node("a")))
 				w.seen()
 
 				w.cloud.withdraw("a")
@@ -54,7 +58,7 @@ func TestANodeIsGivenBackAsItWas(t *testing.T) {
 				assert.ElementsMatch(t, before.Spec.Taints, after.Spec.Taints)
 				assert.Equal(t, []string{"SpotReclaimCancelled a"}, w.seen())
 				w.poll()
-				assert.Empty(t, w.controller.Doomed())
+				assert.Empty(t, w.notices.Reclaiming())
 
 				w.addPod("p", "a")
 				w.pass(time.Minute)
@@ -62,7 +66,7 @@ func TestANodeIsGivenBackAsItWas(t *testing.T) {
 
 				w.cloud.reclaim("a")
 				w.poll()
-				assert.True(t, isMarked(w.node("a")), "and may be reclaimed again")
+				assert.True(t, cluster.IsMarked(w.node("a")), "and may be reclaimed again")
 			})
 		})
 	}
@@ -94,10 +98,10 @@ func TestAFailingCloudChangesNothing(t *testing.T) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start()
-				deadline := time.Now().Add(DefaultNoticePeriod - time.Second)
+				deadline := time.Now().Add(notice.DefaultPeriod - time.Second)
 				w.cloud.withdraw("a")
 				w.cloud.fail(fail[0], fail[1])
-				w.pass(20 * DefaultPollInterval)
+				w.pass(20 * poll.DefaultInterval)
 				requireMarked(t, w.node("a"), deadline)
 
 				w.cloud.fail(nil, nil)
@@ -127,8 +131,8 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 				w.start()
 				w.pass(tc.after - time.Second)
 				w.cloud.set("i-a", tc.status)
-				w.pass(5 * DefaultPollInterval)
-				assert.Equal(t, tc.marked, isMarked(w.node("a")))
+				w.pass(5 * poll.DefaultInterval)
+				assert.Equal(t, tc.marked, cluster.IsMarked(w.node("a")))
 			})
 		})
 	}
@@ -136,24 +140,24 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 
 func TestEveryEndIsCounted(t *testing.T) {
 	for outcome, tell := range map[string]func(w *world){
-		outcomeDrained:    func(w *world) { w.cloud.release("a") },
-		outcomeFalseAlarm: func(w *world) { w.cloud.withdraw("a") },
-		outcomeLate:       func(w *world) { w.cloud.release("a") },
+		mark.OutcomeDrained:   func(w *world) { w.cloud.release("a") },
+		mark.OutcomeCancelled: func(w *world) { w.cloud.withdraw("a") },
+		mark.OutcomeLate:      func(w *world) { w.cloud.release("a") },
 	} {
 		t.Run(outcome, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
-				if outcome == outcomeLate {
+				if outcome == mark.OutcomeLate {
 					w.addPod("guarded", "a")
 					w.protect("guarded")
 				}
-				before := testutil.ToFloat64(reclaims.WithLabelValues(string(SourcePoll), outcome))
+				before := value(t, "gpu_spot_reclaims_total", sourcePoll, outcome)
 				w.cloud.reclaim("a")
 				w.start()
 				tell(w)
 				w.poll()
 				w.poll()
-				assert.Equal(t, before+1, testutil.ToFloat64(reclaims.WithLabelValues(string(SourcePoll), outcome)))
+				assert.Equal(t, before+1, value(t, "gpu_spot_reclaims_total", sourcePoll, outcome))
 			})
 		})
 	}

@@ -14,6 +14,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
@@ -34,10 +38,10 @@ func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
 		assert.Less(t, len(w.client.Actions()), 50, "what cannot be reached is not hammered")
 
 		gone.Store(false)
-		w.pass(markRetryMost)
-		deadline := timeOf(w.node("a"), api.AnnotationReclaimDeadline)
+		w.pass(slowestNodeRetry)
+		deadline := cluster.TimeOf(w.node("a"), api.AnnotationReclaimDeadline)
 		requireMarked(t, w.node("a"), deadline)
-		assert.WithinDuration(t, noticed.Add(DefaultNoticePeriod), deadline, DefaultPollInterval, "time went on meanwhile")
+		assert.WithinDuration(t, noticed.Add(notice.DefaultPeriod), deadline, poll.DefaultInterval, "time went on meanwhile")
 		w.pass(time.Minute)
 		assert.Empty(t, w.pods())
 	})
@@ -54,8 +58,8 @@ func TestANodeThatCannotBeMarkedDoesNotHoldUpTheOthers(t *testing.T) {
 			w.addPod("pod-"+name, name)
 			w.cloud.reclaim(name)
 		}
-		w.start(func(c *Config) { c.ReplaceWait = time.Millisecond })
-		w.pass(marksPatience - 2*time.Second)
+		w.start(func(c *settings) { c.ReplaceWait = time.Millisecond })
+		w.pass(mark.Patience - 2*time.Second)
 		require.Equal(t, []string{"pod-a", "pod-b", "pod-stuck"}, w.pods())
 		w.pass(4 * time.Second)
 		assert.Equal(t, []string{"pod-stuck"}, w.pods())
@@ -78,9 +82,9 @@ func TestACordonThatComesWithTheNoticeStaysAfterIt(t *testing.T) {
 		})
 		w.cloud.reclaim("a")
 		w.start()
-		requireMarked(t, w.node("a"), time.Now().Add(DefaultNoticePeriod-time.Second))
+		requireMarked(t, w.node("a"), time.Now().Add(notice.DefaultPeriod-time.Second))
 		w.cloud.withdraw("a")
-		w.pass(2 * DefaultPollInterval)
+		w.pass(2 * poll.DefaultInterval)
 		requireUnmarked(t, w.node("a"))
 		assert.True(t, w.node("a").Spec.Unschedulable, "that was somebody else")
 	})

@@ -18,6 +18,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 )
 
 // fakeJobs is Jobs in memory. Its jobs do not end pods by themselves.
@@ -45,7 +46,7 @@ type fakeJobs struct {
 	reshrunk error
 }
 
-var _ Jobs = (*fakeJobs)(nil)
+var _ handshake.Jobs = (*fakeJobs)(nil)
 
 const (
 	labelJob   = "job"
@@ -61,9 +62,9 @@ func jobStory(t *testing.T, tell func(w *world, f *fakeJobs)) {
 	})
 }
 
-func (f *fakeJobs) start(change ...func(*Config)) {
+func (f *fakeJobs) start(change ...func(*settings)) {
 	f.world.Helper()
-	f.world.start(append(change, func(c *Config) { c.Jobs = f })...)
+	f.world.start(append(change, func(c *settings) { c.Jobs = f })...)
 }
 
 // add makes an elastic job of so many workers.

@@ -2,7 +2,6 @@ package reclaim
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -14,8 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/util/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 var spotTaint = corev1.Taint{Key: "spot", Value: "true", Effect: corev1.TaintEffectNoSchedule}
@@ -37,15 +40,20 @@ func requireMarked(t *testing.T, node *corev1.Node, deadline time.Time) {
 	})
 }
 
+var markAnnotations = []string{
+	api.AnnotationReclaimDeadline, api.AnnotationReclaimNoticed, api.AnnotationReclaimStated, api.AnnotationReclaimSource,
+	api.AnnotationReclaimConfirmed, api.AnnotationReclaimCordoned, api.AnnotationReclaimDrained, api.AnnotationReclaimForced,
+}
+
 // requireUnmarked checks that nothing of ours is left.
 func requireUnmarked(t *testing.T, node *corev1.Node) {
 	t.Helper()
 	require.NotNil(t, node)
-	for _, note := range notes {
+	for _, note := range markAnnotations {
 		require.NotContains(t, node.Annotations, note)
 	}
 	require.NotContains(t, node.Labels, api.LabelReclaiming)
-	require.False(t, slices.ContainsFunc(node.Spec.Taints, isOurs), "taints: %v", node.Spec.Taints)
+	require.False(t, taints.TaintKeyExists(node.Spec.Taints, api.TaintReclaim), "taints: %v", node.Spec.Taints)
 }
 
 func TestANoticeMarksTheNodeInOnePatch(t *testing.T) {
@@ -58,14 +66,14 @@ func TestANoticeMarksTheNodeInOnePatch(t *testing.T) {
 		noticed := time.Now().Add(time.Second) // start let a second pass since the last poll
 		w.poll()
 
-		requireMarked(t, w.node("a"), noticed.Add(DefaultNoticePeriod))
+		requireMarked(t, w.node("a"), noticed.Add(notice.DefaultPeriod))
 		assert.Contains(t, w.node("a").Spec.Taints, spotTaint, "other taints stay")
 		assert.Equal(t, "a", w.node("a").Labels["pool"], "other labels stay")
 		requireUnmarked(t, w.node("b"))
 		assert.Equal(t, []string{"patch nodes", "patch nodes"}, w.requests(), "one to mark, one to note that it is empty")
 		assert.Equal(t, []string{"SpotReclaimDrained a", "SpotReclaimNotice a"}, w.seen())
-		assert.EqualValues(t, 1, w.notices.Load())
-		assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
+		assert.EqualValues(t, 1, w.notified.Load())
+		assert.Equal(t, []string{"i-a"}, w.notices.Reclaiming().UnsortedList())
 	})
 }
 
@@ -85,7 +93,7 @@ func TestTheNodeIsMarkedWhateverTheFormOfItsProviderID(t *testing.T) {
 				w.addNode("a", func(node *corev1.Node) { node.Spec.ProviderID = tc.providerID })
 				w.cloud.reclaim("a")
 				w.start()
-				assert.Equal(t, tc.marked, isMarked(w.node("a")))
+				assert.Equal(t, tc.marked, cluster.IsMarked(w.node("a")))
 			})
 		})
 	}
@@ -96,15 +104,15 @@ func TestANoticeWaitsForItsNode(t *testing.T) {
 		w.cloud.reclaim("late")
 		w.start()
 		noticed := time.Now().Add(-time.Second)
-		require.Zero(t, w.notices.Load(), "nothing to replace yet")
-		require.True(t, w.controller.Doomed().Has("i-late"))
+		require.Zero(t, w.notified.Load(), "nothing to replace yet")
+		require.True(t, w.notices.Reclaiming().Has("i-late"))
 		w.pass(30 * time.Second)
 
 		w.addNode("late")
 		w.cloud.reclaim("late")
 		w.pass(0)
-		requireMarked(t, w.node("late"), noticed.Add(DefaultNoticePeriod))
-		assert.EqualValues(t, 1, w.notices.Load())
+		requireMarked(t, w.node("late"), noticed.Add(notice.DefaultPeriod))
+		assert.EqualValues(t, 1, w.notified.Load())
 	})
 }
 
@@ -112,10 +120,10 @@ func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
 	story(t, func(w *world) {
 		w.cloud.reclaim("foreign")
 		w.start()
-		require.True(t, w.controller.Doomed().Has("i-foreign"))
+		require.True(t, w.notices.Reclaiming().Has("i-foreign"))
 		w.cloud.release("foreign")
-		w.pass(idleFactor * DefaultPollInterval) // there is nothing of ours
-		assert.Empty(t, w.controller.Doomed())
+		w.pass(idleFactor * poll.DefaultInterval) // there is nothing of ours
+		assert.Empty(t, w.notices.Reclaiming())
 		assert.Empty(t, w.requests())
 	})
 }
@@ -141,7 +149,7 @@ func TestMarksThatSomebodyTakesOffArePutBack(t *testing.T) {
 				w.addNode("a", withTaint)
 				w.cloud.reclaim("a")
 				w.start()
-				deadline := time.Now().Add(DefaultNoticePeriod - time.Second)
+				deadline := time.Now().Add(notice.DefaultPeriod - time.Second)
 				requireMarked(t, w.node("a"), deadline)
 
 				w.updateNode("a", meddle)
@@ -170,19 +178,9 @@ func TestAMarkDoesNotUndoWhatOthersDidMeanwhile(t *testing.T) {
 		w.cloud.reclaim("a")
 		w.start()
 		require.True(t, overtaken.Load())
-		requireMarked(t, w.node("a"), time.Now().Add(DefaultNoticePeriod-time.Second))
+		requireMarked(t, w.node("a"), time.Now().Add(notice.DefaultPeriod-time.Second))
 		assert.Contains(t, w.node("a").Spec.Taints, spotTaint)
 	})
-}
-
-func TestEveryPatchNamesTheVersionItWasMadeFrom(t *testing.T) {
-	patch := nodePatch{}
-	patch.set(true, "spec", "unschedulable")
-	node := &corev1.Node{}
-	node.ResourceVersion = "42"
-	body, err := patch.against(node)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"metadata":{"resourceVersion":"42"},"spec":{"unschedulable":true}}`, string(body))
 }
 
 func TestAMarkIsTriedUntilItHolds(t *testing.T) {
@@ -198,7 +196,7 @@ func TestAMarkIsTriedUntilItHolds(t *testing.T) {
 		w.cloud.reclaim("a")
 		w.start()
 		w.pass(5 * time.Second)
-		requireMarked(t, w.node("a"), time.Now().Add(DefaultNoticePeriod-6*time.Second))
+		requireMarked(t, w.node("a"), time.Now().Add(notice.DefaultPeriod-6*time.Second))
 	})
 }
 
@@ -207,7 +205,7 @@ func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
-		deadline := time.Now().Add(DefaultNoticePeriod - time.Second)
+		deadline := time.Now().Add(notice.DefaultPeriod - time.Second)
 		w.stop()
 		w.seen()
 		w.pass(2 * time.Minute)
@@ -217,7 +215,7 @@ func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
 		requireMarked(t, w.node("a"), deadline)
 		assert.Equal(t, []string{"SpotReclaimEvicted p"}, w.seen(), "no second notice, no second word that it is drained")
 		assert.Empty(t, w.pods())
-		assert.True(t, w.controller.Doomed().Has("i-a"))
+		assert.True(t, w.notices.Reclaiming().Has("i-a"))
 	})
 }
 
@@ -242,10 +240,10 @@ func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
 		}
 		w.poll()
 		for i := range nodes {
-			requireMarked(t, w.node(fmt.Sprint(i)), time.Now().Add(DefaultNoticePeriod-3*time.Second))
+			requireMarked(t, w.node(fmt.Sprint(i)), time.Now().Add(notice.DefaultPeriod-3*time.Second))
 		}
 		assert.Empty(t, w.pods())
-		assert.EqualValues(t, 1, w.notices.Load(), "one wake-up for all")
+		assert.EqualValues(t, 1, w.notified.Load(), "one wake-up for all")
 	})
 }
 
@@ -255,7 +253,7 @@ func TestReplacementsAreLookedForOnceTheMarksAreMade(t *testing.T) {
 		after   time.Duration
 	}{
 		"all of them":                            {2500 * time.Millisecond, 2500 * time.Millisecond},
-		"but not much later where one cannot be": {time.Minute, noticePatience},
+		"but not much later where one cannot be": {time.Minute, notifyPatience},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
@@ -270,11 +268,11 @@ func TestReplacementsAreLookedForOnceTheMarksAreMade(t *testing.T) {
 				w.cloud.reclaim("a")
 				w.cloud.reclaim("b")
 				w.poll()
-				assert.Zero(t, w.notices.Load())
+				assert.Zero(t, w.notified.Load())
 				w.pass(tc.after - 3*time.Second/2)
-				assert.Zero(t, w.notices.Load())
-				w.pass(3*time.Second/2 + markRetryMost)
-				assert.EqualValues(t, 1, w.notices.Load())
+				assert.Zero(t, w.notified.Load())
+				w.pass(3*time.Second/2 + slowestNodeRetry)
+				assert.EqualValues(t, 1, w.notified.Load())
 			})
 		})
 	}
@@ -286,9 +284,9 @@ func TestTheCordonComesWithTheTaintThatFollowsFromIt(t *testing.T) {
 		w.start()
 		w.cloud.reclaim("a")
 		w.poll()
-		assert.Contains(t, w.node("a").Spec.Taints, cordonTaint)
+		assert.Contains(t, w.node("a").Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 		w.cloud.withdraw("a")
-		w.pass(confirmations * DefaultPollInterval)
+		w.pass(agreeingPolls * poll.DefaultInterval)
 		requireUnmarked(t, w.node("a"))
 		assert.Empty(t, w.node("a").Spec.Taints)
 		assert.False(t, w.node("a").Spec.Unschedulable)

@@ -5,30 +5,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
-
-// sample is the one thing that a histogram has seen.
-func sample(t *testing.T, histogram *prometheus.HistogramVec, label string) float64 {
-	t.Helper()
-	var metric dto.Metric
-	require.NoError(t, histogram.WithLabelValues(label).(prometheus.Metric).Write(&metric))
-	require.EqualValues(t, 1, metric.GetHistogram().GetSampleCount())
-	return metric.GetHistogram().GetSampleSum()
-}
 
 func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
-		for _, histogram := range []*prometheus.HistogramVec{noticeToMark, noticeToReplacement, noticeToWord, noticeToEmpty, leftWhenEmpty} {
-			histogram.Reset()
-		}
+		toMark := observe(t, "gpu_spot_reclaim_notice_to_mark_seconds", sourcePoll)
+		toReplacement := observe(t, "gpu_spot_reclaim_notice_to_replacement_seconds", sourcePoll)
+		toAcknowledgement := observe(t, "gpu_spot_reclaim_notice_to_acknowledgement_seconds", "fake")
+		toEmpty := observe(t, "gpu_spot_reclaim_notice_to_empty_seconds", sourcePoll)
+		left := observe(t, "gpu_spot_reclaim_left_when_empty_seconds", sourcePoll)
 		const replacedAfter, saidAfter, step = 5 * time.Second, 20 * time.Second, 2.1 // seconds
 		var replaced atomic.Bool
 		f.add("train", 1, 2)
@@ -38,8 +30,8 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting, never)
 		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting, never)
 		w.cloud.reclaim("a")
-		f.start(func(c *Config) { c.Replaced = func(string) bool { return replaced.Load() } })
-		require.True(t, isMarked(w.node("a")))
+		f.start(func(c *settings) { c.Replaced = func(string) bool { return replaced.Load() } })
+		require.True(t, cluster.IsMarked(w.node("a")))
 		w.pass(replacedAfter - time.Second)
 		replaced.Store(true) // while the word is still awaited
 		w.pass(saidAfter - replacedAfter)
@@ -47,18 +39,17 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		w.say("on-b")
 		w.pass(5 * time.Second)
 		require.Equal(t, []string{"on-a"}, w.gone())
-		assert.EqualValues(t, 1, testutil.ToFloat64(underWay))
+		assert.EqualValues(t, 1, value(t, "gpu_spot_reclaims_in_progress"))
 
-		poll := string(SourcePoll)
-		assert.InDelta(t, 0, sample(t, noticeToMark, poll), step)
-		assert.InDelta(t, replacedAfter.Seconds(), sample(t, noticeToReplacement, poll), step)
-		assert.InDelta(t, saidAfter.Seconds(), sample(t, noticeToWord, "fake"), step)
-		assert.InDelta(t, saidAfter.Seconds(), sample(t, noticeToEmpty, poll), step)
-		assert.InDelta(t, (DefaultNoticePeriod - saidAfter).Seconds(), sample(t, leftWhenEmpty, poll), step)
+		assert.InDelta(t, 0, toMark.one(), step)
+		assert.InDelta(t, replacedAfter.Seconds(), toReplacement.one(), step)
+		assert.InDelta(t, saidAfter.Seconds(), toAcknowledgement.one(), step)
+		assert.InDelta(t, saidAfter.Seconds(), toEmpty.one(), step)
+		assert.InDelta(t, (notice.DefaultPeriod - saidAfter).Seconds(), left.one(), step)
 
 		w.cloud.release("a")
 		w.poll()
 		w.poll()
-		assert.Zero(t, testutil.ToFloat64(underWay))
+		assert.Zero(t, value(t, "gpu_spot_reclaims_in_progress"))
 	})
 }

@@ -16,6 +16,9 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 // labelled is what agents and operators say of the Node.
@@ -24,18 +27,18 @@ func labelled(key, value string) func(*corev1.Node) {
 }
 
 // unreplaced has pods wait for a replacement.
-func unreplaced(c *Config) { c.Replaced = func(string) bool { return false } }
+func unreplaced(c *settings) { c.Replaced = func(string) bool { return false } }
 
 func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 	for kind, label := range map[string]func(*corev1.Node){
 		"ACK's label": labelled(api.LabelSpotStrategy, alicloud.NoSpot),
 		"our label":   labelled(api.LabelPurchaseOption, "on-demand"),
 	} {
-		for source, speak := range map[Source]func(w *world){
-			SourcePoll:      func(w *world) { w.cloud.reclaim("a") },
-			SourceAgent:     func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) },
-			SourceCondition: func(w *world) { w.updateNode("a", expired("True", time.Now())) },
-			SourcePush: func(w *world) {
+		for source, speak := range map[notice.Source]func(w *world){
+			notice.SourcePoll:      func(w *world) { w.cloud.reclaim("a") },
+			notice.SourceAgent:     func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) },
+			notice.SourceCondition: func(w *world) { w.updateNode("a", expired("True", time.Now())) },
+			notice.SourcePush: func(w *world) {
 				require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now())))
 				w.updateNode("a", annotated(api.AnnotationNoticePush, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
 			},
@@ -50,8 +53,8 @@ func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 					requireUnmarked(t, w.node("a"))
 					assert.False(t, w.node("a").Spec.Unschedulable)
 					assert.Equal(t, []string{"p"}, w.pods())
-					assert.Empty(t, w.controller.Doomed())
-					assert.Zero(t, w.notices.Load())
+					assert.Empty(t, w.notices.Reclaiming())
+					assert.Zero(t, w.notified.Load())
 					assert.Empty(t, w.seen())
 				})
 			})
@@ -65,7 +68,7 @@ func TestASpotNodeWithALabelIsReclaimed(t *testing.T) {
 		w.start()
 		w.cloud.reclaim("a")
 		w.poll()
-		assert.True(t, isMarked(w.node("a")), "ACK knows better")
+		assert.True(t, cluster.IsMarked(w.node("a")), "ACK knows better")
 	})
 }
 
@@ -73,15 +76,15 @@ func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
-		w.start(unreplaced, func(c *Config) { c.PollInterval = time.Hour })
+		w.start(unreplaced, func(c *settings) { c.PollInterval = time.Hour })
 		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
 		w.pass(time.Second)
-		require.True(t, isMarked(w.node("a")))
+		require.True(t, cluster.IsMarked(w.node("a")))
 		w.updateNode("a", labelled(api.LabelSpotStrategy, alicloud.NoSpot)) // ACK labels some time after the Node has joined
 		w.pass(time.Second)
 		requireUnmarked(t, w.node("a"))
 		assert.False(t, w.node("a").Spec.Unschedulable)
-		assert.Empty(t, w.controller.Doomed())
+		assert.Empty(t, w.notices.Reclaiming())
 		assert.Equal(t, []string{"p"}, w.pods())
 	})
 }
@@ -89,7 +92,7 @@ func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
 func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
-		w.start(func(c *Config) { c.PollInterval = time.Hour })
+		w.start(func(c *settings) { c.PollInterval = time.Hour })
 		var busy atomic.Bool
 		busy.Store(true)
 		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -97,12 +100,12 @@ func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
 		})
 		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
 		w.pass(time.Second)
-		require.NotEmpty(t, w.controller.Doomed())
+		require.NotEmpty(t, w.notices.Reclaiming())
 		w.updateNode("a", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
 		busy.Store(false)
 		w.pass(time.Minute)
 		requireUnmarked(t, w.node("a"))
-		assert.Empty(t, w.controller.Doomed(), "or core would take its instance for one that goes")
+		assert.Empty(t, w.notices.Reclaiming(), "or core would take its instance for one that goes")
 	})
 }
 
@@ -113,7 +116,7 @@ func TestANodeWithoutALabelIsGivenBackWhenECSSaysThatItIsOnDemand(t *testing.T) 
 		w.cloud.buyOnDemand("a")
 		w.start(unreplaced)
 		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
-		w.pass(2 * DefaultPollInterval)
+		w.pass(2 * poll.DefaultInterval)
 		requireUnmarked(t, w.node("a"))
 		assert.Equal(t, []string{"p"}, w.pods())
 	})

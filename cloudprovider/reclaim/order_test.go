@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 func TestWorkersGoFirstThenHostsThenLaunchers(t *testing.T) {
@@ -25,7 +26,7 @@ func TestWorkersGoFirstThenHostsThenLaunchers(t *testing.T) {
 
 		w.client.ClearActions()
 		w.unprotect("train-worker-1")
-		w.pass(retryMost + time.Second)
+		w.pass(slowestRetry + time.Second)
 		assert.Equal(t, []string{"train-worker-1", "train-host-0", "launcher"}, w.gone())
 	})
 }
@@ -78,7 +79,7 @@ func TestALauncherDoesNotWaitForAWorkerWhoseNodeIsGivenBack(t *testing.T) {
 		w.pass(10 * time.Second)
 		require.Len(t, w.pods(), 2)
 		w.cloud.withdraw("train-worker-0")
-		w.pass(5 * DefaultPollInterval)
+		w.pass(5 * poll.DefaultInterval)
 		assert.Equal(t, []string{"train-worker-0"}, w.pods())
 	})
 }

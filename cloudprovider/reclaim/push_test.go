@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,8 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
 )
 
 const token = "correct horse battery staple"
@@ -36,16 +37,16 @@ type sender struct {
 	tokenFile string
 }
 
-func (w *world) sender(change ...func(*PushConfig)) *sender {
+func (w *world) sender(change ...func(*push.Config)) *sender {
 	w.Helper()
 	s := &sender{world: w, tokenFile: filepath.Join(w.TempDir(), "token")}
 	s.writeToken(token + "\n")
-	config := PushConfig{Client: w.client, TokenFile: s.tokenFile, Region: "cn-beijing"}
+	config := push.Config{Client: w.client, TokenFile: s.tokenFile, Region: "cn-beijing"}
 	for _, f := range change {
 		f(&config)
 	}
 	var err error
-	s.handler, err = NewPushHandler(config)
+	s.handler, err = push.NewHandler(config)
 	require.NoError(w, err)
 	return s
 }
@@ -74,8 +75,9 @@ func interrupted(node string, at time.Time) string {
 		"content":{"instanceId":"i-%s","action":"delete"}}`, node, at.Format("20060102T150405.000-0700"), node)
 }
 
-func counted(outcome string) float64 {
-	return testutil.ToFloat64(pushedEvents.WithLabelValues(outcome))
+func counted(t *testing.T, outcome string) float64 {
+	t.Helper()
+	return value(t, "gpu_spot_reclaim_pushed_events_total", outcome)
 }
 
 func TestAPushedNoticeStandsOnItsNodeBeforeItIsAnswered(t *testing.T) {
@@ -87,13 +89,13 @@ func TestAPushedNoticeStandsOnItsNodeBeforeItIsAnswered(t *testing.T) {
 		at := time.Now().Add(-20 * time.Second)
 		require.Equal(t, http.StatusOK, s.push(interrupted("a", at)))
 
-		assert.Equal(t, at.Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
+		assert.Equal(t, at.Add(notice.DefaultPeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
 		assert.NotContains(t, w.node("b").Annotations, api.AnnotationNoticePush)
 		assert.Equal(t, []string{"patch nodes"}, w.requests()[2:], "the rest is the leader's")
 
 		w.pass(10 * time.Second)
 		w.start()
-		requireMarked(t, w.node("a"), at.Add(DefaultNoticePeriod))
+		requireMarked(t, w.node("a"), at.Add(notice.DefaultPeriod))
 		assert.Equal(t, "push", w.node("a").Annotations[api.AnnotationReclaimSource])
 		requireUnmarked(t, w.node("b"))
 	})
@@ -137,14 +139,14 @@ func TestEveryFormOfTheEventIsRead(t *testing.T) {
 func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 	now := time.Date(2000, 1, 1, 0, 10, 0, 0, time.UTC)
 	for name, tc := range map[string]struct{ body, outcome string }{
-		"another event":                   {`{"name":"Instance:StateChange","content":{"resourceId":"i-a"}}`, pushOther},
-		"no instance of ours":             {interrupted("stranger", now), pushUnknown},
-		"a Node of another region":        {interrupted("far", now), pushUnknown},
-		"an event of another region":      {strings.ReplaceAll(interrupted("a", now), "cn-beijing", "cn-shanghai"), pushForeign},
-		"sent again when all is over":     {interrupted("a", now.Add(-6*time.Minute)), pushStale},
-		"from the future":                 {interrupted("a", now.Add(2*time.Minute)), pushStale},
-		"an on-demand instance":           {interrupted("ours", now), pushOnDemand},
-		"from before the last withdrawal": {interrupted("back", now.Add(-2*time.Minute)), pushDuplicate},
+		"another event":                   {`{"name":"Instance:StateChange","content":{"resourceId":"i-a"}}`, "other"},
+		"no instance of ours":             {interrupted("stranger", now), "unknown"},
+		"a Node of another region":        {interrupted("far", now), "unknown"},
+		"an event of another region":      {strings.ReplaceAll(interrupted("a", now), "cn-beijing", "cn-shanghai"), "foreign"},
+		"sent again when all is over":     {interrupted("a", now.Add(-6*time.Minute)), "stale"},
+		"from the future":                 {interrupted("a", now.Add(2*time.Minute)), "stale"},
+		"an on-demand instance":           {interrupted("ours", now), "on-demand"},
+		"from before the last withdrawal": {interrupted("back", now.Add(-2*time.Minute)), "duplicate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
@@ -157,10 +159,10 @@ func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 				w.pass(time.Until(now))
 				s := w.sender()
 				w.client.ClearActions()
-				before := counted(tc.outcome)
+				before := counted(t, tc.outcome)
 				assert.Equal(t, http.StatusOK, s.push(tc.body))
 				assert.Empty(t, w.requests())
-				assert.Equal(t, before+1, counted(tc.outcome))
+				assert.Equal(t, before+1, counted(t, tc.outcome))
 			})
 		})
 	}
@@ -175,21 +177,21 @@ func TestANoticeThatIsPushedAgainIsWrittenOnce(t *testing.T) {
 		require.Equal(t, http.StatusOK, s.push(interrupted("a", at)))
 		w.client.ClearActions()
 
-		before := counted(pushDuplicate)
+		before := counted(t, "duplicate")
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", at)), "at once")
 		assert.Equal(t, http.StatusOK, other.push(interrupted("a", at)), "to another replica")
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", at.Add(time.Second))), "later word of the same")
 		w.pass(time.Minute)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", at)), "later")
 		assert.Empty(t, w.requests())
-		assert.Equal(t, before+4, counted(pushDuplicate))
+		assert.Equal(t, before+4, counted(t, "duplicate"))
 
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", at.Add(-10*time.Second))), "out of order: the earlier deadline counts")
-		assert.Equal(t, at.Add(DefaultNoticePeriod-10*time.Second).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
+		assert.Equal(t, at.Add(notice.DefaultPeriod-10*time.Second).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush])
 
 		w.pass(time.Hour)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", time.Now())))
-		assert.Equal(t, time.Now().Add(DefaultNoticePeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush], "another notice")
+		assert.Equal(t, time.Now().Add(notice.DefaultPeriod).UTC().Format(time.RFC3339), w.node("a").Annotations[api.AnnotationNoticePush], "another notice")
 	})
 }
 
@@ -212,17 +214,17 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 		"a number for one":        {`{"type":"ecs:Instance:PreemptibleInstanceInterruption","time":"2000-01-01T00:00:00Z","data":{"instanceId":7}}`, http.StatusBadRequest},
 		"no time":                 {`{"type":"ecs:Instance:PreemptibleInstanceInterruption","data":{"instanceId":"i-a"}}`, http.StatusBadRequest},
 		"a time that makes none":  {`{"type":"ecs:Instance:PreemptibleInstanceInterruption","time":"soon","data":{"instanceId":"i-a"}}`, http.StatusBadRequest},
-		"far too much":            {"[" + strings.Repeat(" ", maxPushed) + "]", http.StatusRequestEntityTooLarge},
+		"far too much":            {"[" + strings.Repeat(" ", maxBody) + "]", http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
 				s := w.sender()
 				w.client.ClearActions()
-				before := counted(pushMalformed)
+				before := counted(t, "malformed")
 				assert.Equal(t, tc.status, s.push(tc.body))
 				assert.Empty(t, w.client.Actions())
-				assert.Equal(t, before+1, counted(pushMalformed))
+				assert.Equal(t, before+1, counted(t, "malformed"))
 			})
 		})
 	}
@@ -274,7 +276,7 @@ func TestOnlySendersWithTheTokenAreHeard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
-				s := w.sender(func(c *PushConfig) { c.TokenInURL = tc.tokenInURL })
+				s := w.sender(func(c *push.Config) { c.TokenInURL = tc.tokenInURL })
 				w.client.ClearActions()
 				assert.Equal(t, tc.status, s.push(interrupted("a", time.Now()), tc.change))
 				assert.Equal(t, tc.status == http.StatusOK, len(w.client.Actions()) > 0)
@@ -308,7 +310,7 @@ func TestAHandlerWithoutATokenIsNotMade(t *testing.T) {
 		empty := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(empty, nil, 0o600))
 		for _, file := range []string{"", empty, filepath.Join(t.TempDir(), "missing")} {
-			_, err := NewPushHandler(PushConfig{Client: w.client, TokenFile: file})
+			_, err := push.NewHandler(push.Config{Client: w.client, TokenFile: file})
 			assert.Error(t, err, file)
 		}
 	})
@@ -388,9 +390,9 @@ func TestANoticeIsNotWrittenOnAnotherNodeOfTheSameName(t *testing.T) {
 		require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))
 		w.addNode("a", func(node *corev1.Node) { node.UID, node.Spec.ProviderID = "uid-another", "cn-beijing.i-another" })
 
-		before := counted(pushUnknown)
+		before := counted(t, "unknown")
 		assert.Equal(t, http.StatusOK, s.push(interrupted("a", time.Now())))
-		assert.Equal(t, before+1, counted(pushUnknown))
+		assert.Equal(t, before+1, counted(t, "unknown"))
 		assert.NotContains(t, w.node("a").Annotations, api.AnnotationNoticePush)
 		assert.Equal(t, http.StatusOK, s.push(interrupted("another", time.Now())))
 		assert.Contains(t, w.node("a").Annotations, api.AnnotationNoticePush)

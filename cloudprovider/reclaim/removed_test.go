@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *testing.T) {
@@ -22,8 +23,8 @@ func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *te
 		w.addNode("a")
 		w.addNode("other")
 		w.addPod("left", "a")
-		w.start(func(c *Config) { c.Lists = func(string) bool { return listed.Load() } })
-		w.controller.Removed([]string{"i-a"})
+		w.start(func(c *settings) { c.Lists = func(string) bool { return listed.Load() } })
+		w.removals.Note([]string{"i-a"})
 		w.pass(time.Second)
 		require.NotEmpty(t, w.node("a").Annotations[api.AnnotationRemoved], "for the next leader")
 		w.cloud.release("a")
@@ -46,8 +47,8 @@ func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *te
 		assert.NotNil(t, w.node("other"))
 		assert.Equal(t, []string{"SpotNodeRemoved a"}, w.seen())
 		w.pass(time.Minute)
-		assert.Empty(t, w.controller.removed)
-		assert.Empty(t, w.controller.endings)
+		assert.Empty(t, w.removals.All())
+		assert.Equal(t, notice.Pending, w.notices.VerdictOn("i-a"), "it is forgotten")
 	})
 }
 
@@ -56,7 +57,7 @@ func TestOneAnswerThatAnInstanceIsGoneIsNotBelieved(t *testing.T) {
 		w.addNode("a")
 		w.start()
 		w.cloud.release("a")
-		w.controller.Removed([]string{"i-a"})
+		w.removals.Note([]string{"i-a"})
 		w.poll()
 		w.cloud.set("i-a", "Stopping")
 		w.pass(time.Minute)
@@ -68,7 +69,7 @@ func TestANewLeaderDeletesTheNodesOfWhatTheLastOneGaveBack(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
 		w.start()
-		w.controller.Removed([]string{"i-a"})
+		w.removals.Note([]string{"i-a"})
 		w.pass(time.Second)
 		w.stop()
 		w.cloud.release("a")
@@ -82,7 +83,7 @@ func TestANodeThatJoinsAfterItsInstanceWasGivenBackGoesToo(t *testing.T) {
 	story(t, func(w *world) {
 		w.start()
 		w.cloud.set("i-a", "Running")
-		w.controller.Removed([]string{"i-a"})
+		w.removals.Note([]string{"i-a"})
 		w.pass(time.Minute)
 		w.addNode("a")
 		w.pass(time.Second)
@@ -111,7 +112,7 @@ func TestTheNodeThatTookTheNameIsNotDeleted(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a")
 		w.start()
-		w.controller.Removed([]string{"i-a"})
+		w.removals.Note([]string{"i-a"})
 		w.pass(time.Second)
 		old := w.node("a")
 		require.NoError(t, w.client.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}))

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
 // killer cuts the leader off after so many of its writes and calls; nothing of what it does after that arrives.
@@ -108,7 +109,7 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 	w.gang("train", "worker", 3, awaiting)
 	w.addPod("neighbour", "train-worker-1")
 	w.cloud.reclaim("train-worker-0", "train-worker-1")
-	leader := func() { w.start(func(c *Config) { c.Jobs = mortal{f, k} }) }
+	leader := func() { w.start(func(c *settings) { c.Jobs = mortal{f, k} }) }
 
 	k.set(true, writes)
 	leader()
@@ -140,13 +141,13 @@ func killAfter(w *world, f *fakeJobs, writes, least int, want []string) (lived b
 	speak()
 	w.pass(suspendWait + 5*time.Second)
 
-	assert.Equal(w, []string{"train-worker-2"}, w.pods(), "the doomed Nodes are empty, and nobody else is gone")
+	assert.Equal(w, []string{"train-worker-2"}, w.pods(), "the reclaiming Nodes are empty, and nobody else is gone")
 	assert.Equal(w, want, f.called(), "one decision")
 	assert.Len(w, ids, 1, "one request")
 	assert.Empty(w, w.request("train-worker-2"), "which is over")
 	assert.NotContains(w, w.seen(), "SpotReclaimUnprepared train")
 	for _, node := range []string{"train-worker-0", "train-worker-1"} {
-		assert.True(w, isDrained(w.node(node)))
+		assert.True(w, cluster.IsDrained(w.node(node)))
 	}
 	return lived
 }

@@ -21,11 +21,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
 )
 
 const certURL = "https://cn-beijing-eventbridge.oss-accelerate.aliyuncs.com/x509_public_certificate.pem"
@@ -112,27 +112,28 @@ func (b *bus) signs(t *testing.T, body, tail string, others map[string]string) f
 	}
 }
 
-func (w *world) signedSender(b *bus, policy Signatures) *sender {
-	return w.sender(func(c *PushConfig) { c.Transport, c.Signatures = b, policy })
+func (w *world) signedSender(b *bus, policy push.Signatures) *sender {
+	return w.sender(func(c *push.Config) { c.Transport, c.Signatures = b, policy })
 }
 
-func looked(outcome string) float64 {
-	return testutil.ToFloat64(pushSignatures.WithLabelValues(outcome))
+func looked(t *testing.T, outcome string) float64 {
+	t.Helper()
+	return value(t, "gpu_spot_reclaim_push_signatures_total", outcome)
 }
 
 func TestWhatEventBridgeSignedIsTaken(t *testing.T) {
 	for name, tail := range map[string]string{"as the page says": "", "as the SDK does": "\n"} {
-		for _, policy := range []Signatures{SignaturesChecked, SignaturesRequired} {
+		for _, policy := range []push.Signatures{push.SignaturesChecked, push.SignaturesRequired} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
 				story(t, func(w *world) {
 					w.addNode("a")
 					b := newBus(t)
 					s := w.signedSender(b, policy)
-					before := looked(signatureValid)
+					before := looked(t, "valid")
 					event := interrupted("a", time.Now())
 					assert.Equal(t, http.StatusOK, s.push(event, b.signs(t, event, tail, nil)))
 					assert.Contains(t, w.node("a").Annotations, api.AnnotationNoticePush)
-					assert.Equal(t, before+1, looked(signatureValid))
+					assert.Equal(t, before+1, looked(t, "valid"))
 					for range 5 {
 						assert.Equal(t, http.StatusOK, s.push(event, b.signs(t, event, tail, nil)))
 					}
@@ -162,8 +163,8 @@ func TestWhatIsSignedWronglyIsRefused(t *testing.T) {
 		"another body":                  {signed: interrupted("b", now)},
 		"another host":                  {signed: event, change: func(r *http.Request) { r.Host = "other.example.com" }},
 		"another path":                  {signed: event, change: func(r *http.Request) { r.URL.RawQuery = "x=1" }},
-		"a newer time":                  {signed: event, change: set(timestampHeader, fmt.Sprint(now.Add(time.Second).UnixMilli()))},
-		"no base64":                     {signed: event, change: set(signatureHeader, "%%%")},
+		"a newer time":                  {signed: event, change: set("X-Eventbridge-Signature-Timestamp", fmt.Sprint(now.Add(time.Second).UnixMilli()))},
+		"no base64":                     {signed: event, change: set("X-Eventbridge-Signature-V2", "%%%")},
 		"replayed after a minute":       {signed: event, headers: at(-61 * time.Second)},
 		"from the future":               {signed: event, headers: at(61 * time.Second)},
 		"a time that is none":           {signed: event, headers: map[string]string{"x-eventbridge-signature-timestamp": "now"}},
@@ -196,15 +197,15 @@ func TestWhatIsSignedWronglyIsRefused(t *testing.T) {
 					"https://cn-shanghai-eventbridge.oss-accelerate.aliyuncs.com/c.pem", "https://" + host + "@evil.example.com/c.pem"} {
 					b.files[url] = b.files[certURL]
 				}
-				before := looked(signatureWrong)
+				before := looked(t, "wrong")
 				change := tc.change
 				if change == nil {
 					change = func(*http.Request) {}
 				}
-				s := w.signedSender(b, SignaturesChecked)
+				s := w.signedSender(b, push.SignaturesChecked)
 				assert.Equal(t, http.StatusUnauthorized, s.push(event, b.signs(t, tc.signed, "", tc.headers), change))
 				assert.NotContains(t, w.node("a").Annotations, api.AnnotationNoticePush)
-				assert.Equal(t, before+1, looked(signatureWrong))
+				assert.Equal(t, before+1, looked(t, "wrong"))
 			})
 		})
 	}
@@ -215,15 +216,15 @@ func TestASignatureStandsForNoToken(t *testing.T) {
 		w.addNode("a")
 		b := newBus(t)
 		event := interrupted("a", time.Now())
-		status := w.signedSender(b, SignaturesChecked).push(event, b.signs(t, event, "", map[string]string{"x-eventbridge-signature-token": "mine"}))
+		status := w.signedSender(b, push.SignaturesChecked).push(event, b.signs(t, event, "", map[string]string{"x-eventbridge-signature-token": "mine"}))
 		assert.Equal(t, http.StatusUnauthorized, status, "anybody may have EventBridge send events here")
 		assert.Zero(t, b.fetched, "nobody without the token has us fetch anything")
 	})
 }
 
 func TestWithoutAWayOutSignaturesAreNotChecked(t *testing.T) {
-	for policy, status := range map[Signatures]int{
-		SignaturesChecked: http.StatusOK, SignaturesRequired: http.StatusServiceUnavailable, SignaturesIgnored: http.StatusOK,
+	for policy, status := range map[push.Signatures]int{
+		push.SignaturesChecked: http.StatusOK, push.SignaturesRequired: http.StatusServiceUnavailable, push.SignaturesIgnored: http.StatusOK,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			story(t, func(w *world) {
@@ -231,16 +232,16 @@ func TestWithoutAWayOutSignaturesAreNotChecked(t *testing.T) {
 				b := newBus(t)
 				b.setAway(true)
 				s := w.signedSender(b, policy)
-				before := looked(signatureUnchecked)
+				before := looked(t, "unchecked")
 				event := interrupted("a", time.Now())
 				for range 5 {
 					assert.Equal(t, status, s.push(event, b.signs(t, "another", "", nil)))
 				}
-				if policy == SignaturesIgnored {
+				if policy == push.SignaturesIgnored {
 					assert.Zero(t, b.fetched)
 					return
 				}
-				assert.Equal(t, before+5, looked(signatureUnchecked), "it is counted")
+				assert.Equal(t, before+5, looked(t, "unchecked"), "it is counted")
 				assert.Equal(t, 1, b.fetched, "no request waits for what the last one did not get")
 
 				b.setAway(false)
@@ -257,17 +258,17 @@ func TestWhatHasNoSignatureIsTakenUnlessOneIsRequired(t *testing.T) {
 		"a bearer": func(*http.Request) {},
 		"EventBridge without one": func(r *http.Request) {
 			r.Header.Del("Authorization")
-			r.Header.Set(tokenHeader, token)
+			r.Header.Set("X-Eventbridge-Signature-Token", token)
 		},
 		"EventBridge by its older way": func(r *http.Request) {
 			r.Header.Del("Authorization")
-			r.Header.Set(tokenHeader, token)
+			r.Header.Set("X-Eventbridge-Signature-Token", token)
 			r.Header.Set("x-eventbridge-signature", "c2lnbmF0dXJl")
 			r.Header.Set("x-eventbridge-signature-secret", "c2VjcmV0")
 		},
 	} {
-		for policy, status := range map[Signatures]int{
-			SignaturesChecked: http.StatusOK, SignaturesIgnored: http.StatusOK, SignaturesRequired: http.StatusUnauthorized,
+		for policy, status := range map[push.Signatures]int{
+			push.SignaturesChecked: http.StatusOK, push.SignaturesIgnored: http.StatusOK, push.SignaturesRequired: http.StatusUnauthorized,
 		} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
 				story(t, func(w *world) {

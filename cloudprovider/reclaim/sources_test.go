@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +18,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 // annotated has the source say so on the Node.
@@ -48,15 +49,15 @@ func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) 
 func heartbeat(node *corev1.Node) { node.Status.NodeInfo.KernelVersion += "." }
 
 func TestEverySourceMarksTheNode(t *testing.T) {
-	for source, tc := range map[Source]struct {
+	for source, tc := range map[notice.Source]struct {
 		speak  func(w *world)
 		notice time.Duration // until the deadline
 		stated bool
 	}{
-		SourcePoll:      {func(w *world) { w.cloud.reclaim("a"); w.poll() }, 5*time.Minute - DefaultPollInterval/2, false},
-		SourceAgent:     {func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) }, 4 * time.Minute, true},
-		SourceCondition: {func(w *world) { w.updateNode("a", expired("True", time.Now().Add(-time.Minute))) }, 4 * time.Minute, false},
-		SourcePush: {func(w *world) {
+		notice.SourcePoll:      {func(w *world) { w.cloud.reclaim("a"); w.poll() }, 5*time.Minute - poll.DefaultInterval/2, false},
+		notice.SourceAgent:     {func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) }, 4 * time.Minute, true},
+		notice.SourceCondition: {func(w *world) { w.updateNode("a", expired("True", time.Now().Add(-time.Minute))) }, 4 * time.Minute, false},
+		notice.SourcePush: {func(w *world) {
 			require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(-time.Minute))))
 		}, 4 * time.Minute, true},
 	} {
@@ -72,11 +73,11 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 				requireMarked(t, marked, time.Now().Add(tc.notice))
 				assert.Equal(t, string(source), marked.Annotations[api.AnnotationReclaimSource])
 				assert.Equal(t, tc.stated, marked.Annotations[api.AnnotationReclaimStated] == "true")
-				assert.EqualValues(t, 1, w.notices.Load(), "one wake-up")
-				assert.Equal(t, []string{"i-a"}, w.controller.Doomed().UnsortedList())
+				assert.EqualValues(t, 1, w.notified.Load(), "one wake-up")
+				assert.Equal(t, []string{"i-a"}, w.notices.Reclaiming().UnsortedList())
 				requireUnmarked(t, w.node("b"))
 				w.pass(2 * time.Minute)
-				assert.Equal(t, source == SourcePush, len(w.pods()) > 0, "nobody is evicted for what was only pushed")
+				assert.Equal(t, source == notice.SourcePush, len(w.pods()) > 0, "nobody is evicted for what was only pushed")
 			})
 		})
 	}
@@ -99,7 +100,7 @@ func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 				w.updateNode("a", heartbeat)
 				w.pass(time.Minute)
 				requireUnmarked(t, w.node("a"))
-				assert.Empty(t, w.controller.Doomed())
+				assert.Empty(t, w.notices.Reclaiming())
 			})
 		})
 	}
@@ -124,31 +125,31 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 	silence := func(*world) {}
 	for name, tc := range map[string]struct {
 		first, second func(*world)
-		source        Source
+		source        notice.Source
 		deadline      time.Time
 		corrected     bool
 	}{
-		"an estimate is corrected to earlier":      {poll, agent(at(4 * time.Minute)), SourcePoll, at(4 * time.Minute), true},
-		"an estimate is corrected to later":        {poll, agent(at(6 * time.Minute)), SourcePoll, at(6 * time.Minute), true},
-		"what is stated is not estimated after":    {agent(at(6 * time.Minute)), condition(at(0)), SourceAgent, at(6 * time.Minute), false},
-		"of two that state it the earlier":         {push(at(-10 * time.Second)), agent(at(4 * time.Minute)), SourcePush, at(4 * time.Minute), true},
-		"and not the later":                        {agent(at(4 * time.Minute)), push(at(-10 * time.Second)), SourceAgent, at(4 * time.Minute), false},
-		"of two estimates the earlier":             {poll, condition(at(-time.Minute)), SourcePoll, at(4 * time.Minute), true},
-		"a condition that has outlived its notice": {condition(at(-time.Hour)), silence, SourceCondition, at(5 * time.Minute), false},
-		"a deadline that cannot be read":           {said("soon"), silence, SourceAgent, at(5 * time.Minute), false},
-		"a deadline in a year":                     {said("2001-01-01T00:00:00Z"), silence, SourceAgent, at(5 * time.Minute), false},
-		"a deadline that moves up":                 {agent(at(4 * time.Minute)), agent(at(3 * time.Minute)), SourceAgent, at(3 * time.Minute), true},
-		"a deadline that moves back":               {agent(at(3 * time.Minute)), agent(at(4 * time.Minute)), SourceAgent, at(3 * time.Minute), false},
-		"a deadline that is over":                  {agent(at(-30 * time.Second)), silence, SourceAgent, at(-30 * time.Second), false},
+		"an estimate is corrected to earlier":      {poll, agent(at(4 * time.Minute)), notice.SourcePoll, at(4 * time.Minute), true},
+		"an estimate is corrected to later":        {poll, agent(at(6 * time.Minute)), notice.SourcePoll, at(6 * time.Minute), true},
+		"what is stated is not estimated after":    {agent(at(6 * time.Minute)), condition(at(0)), notice.SourceAgent, at(6 * time.Minute), false},
+		"of two that state it the earlier":         {push(at(-10 * time.Second)), agent(at(4 * time.Minute)), notice.SourcePush, at(4 * time.Minute), true},
+		"and not the later":                        {agent(at(4 * time.Minute)), push(at(-10 * time.Second)), notice.SourceAgent, at(4 * time.Minute), false},
+		"of two estimates the earlier":             {poll, condition(at(-time.Minute)), notice.SourcePoll, at(4 * time.Minute), true},
+		"a condition that has outlived its notice": {condition(at(-time.Hour)), silence, notice.SourceCondition, at(5 * time.Minute), false},
+		"a deadline that cannot be read":           {said("soon"), silence, notice.SourceAgent, at(5 * time.Minute), false},
+		"a deadline in a year":                     {said("2001-01-01T00:00:00Z"), silence, notice.SourceAgent, at(5 * time.Minute), false},
+		"a deadline that moves up":                 {agent(at(4 * time.Minute)), agent(at(3 * time.Minute)), notice.SourceAgent, at(3 * time.Minute), true},
+		"a deadline that moves back":               {agent(at(3 * time.Minute)), agent(at(4 * time.Minute)), notice.SourceAgent, at(3 * time.Minute), false},
+		"a deadline that is over":                  {agent(at(-30 * time.Second)), silence, notice.SourceAgent, at(-30 * time.Second), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
 				w.addNode("a")
 				w.pass(time.Until(at(0)))
 				tc.first(w)
-				w.start(func(c *Config) { c.PollInterval = time.Hour })
+				w.start(func(c *settings) { c.PollInterval = time.Hour })
 				first := w.node("a")
-				assert.True(t, isMarked(first))
+				assert.True(t, cluster.IsMarked(first))
 				w.client.ClearActions()
 				w.seen()
 
@@ -159,7 +160,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 				assert.Equal(t, first.Annotations[api.AnnotationReclaimNoticed], w.node("a").Annotations[api.AnnotationReclaimNoticed])
 				assert.Equal(t, tc.corrected, w.marks() == 1, "%d patches; all that is new in one", w.marks())
 				assert.NotContains(t, w.seen(), "SpotReclaimNotice a", "that was told")
-				assert.EqualValues(t, 1, w.notices.Load())
+				assert.EqualValues(t, 1, w.notified.Load())
 			})
 		})
 	}
@@ -175,27 +176,27 @@ func (w *world) marks() (marks int) {
 	return marks
 }
 
-func TestHeartbeatsOfADoomedNodeAreNoNews(t *testing.T) {
+func TestHeartbeatsOfAReclaimingNodeAreNoNews(t *testing.T) {
 	story(t, func(w *world) {
 		w.addNode("a", agentSays(time.Now().Add(5*time.Minute)), expired("True", time.Now()))
 		w.start()
-		require.True(t, isMarked(w.node("a")))
+		require.True(t, cluster.IsMarked(w.node("a")))
 		w.client.ClearActions()
 		for range 20 {
 			w.updateNode("a", heartbeat)
 			w.pass(10 * time.Second)
 		}
 		assert.Zero(t, w.marks())
-		assert.EqualValues(t, 1, w.notices.Load())
+		assert.EqualValues(t, 1, w.notified.Load())
 	})
 }
 
 func TestEverySourceHasItsOwnLatency(t *testing.T) {
 	story(t, func(w *world) {
-		for _, source := range []Source{SourcePoll, SourceAgent, SourceCondition} {
-			noticeToMark.DeleteLabelValues(string(source))
-			confirmationDelay.DeleteLabelValues(string(source))
-		}
+		const toMark, later = "gpu_spot_reclaim_notice_to_mark_seconds", "gpu_spot_reclaim_confirmation_delay_seconds"
+		conditionToMark, conditionLater := observe(t, toMark, string(notice.SourceCondition)), observe(t, later, string(notice.SourceCondition))
+		agentToMark, agentLater := observe(t, toMark, string(notice.SourceAgent)), observe(t, later, string(notice.SourceAgent))
+		pollToMark, pollLater := observe(t, toMark, sourcePoll), observe(t, later, sourcePoll)
 		w.addNode("a")
 		w.start()
 		w.breakPatches(true)
@@ -204,29 +205,21 @@ func TestEverySourceHasItsOwnLatency(t *testing.T) {
 		w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
 		w.pass(4 * time.Second)
 		w.breakPatches(false)
-		w.pass(markRetryMost)
-		require.True(t, isMarked(w.node("a")))
+		w.pass(slowestNodeRetry)
+		require.True(t, cluster.IsMarked(w.node("a")))
 		w.cloud.reclaim("a")
 		w.poll()
 
-		condition, agent := observed(t, noticeToMark, SourceCondition), observed(t, noticeToMark, SourceAgent)
-		assert.EqualValues(t, 1, condition.GetSampleCount())
-		assert.EqualValues(t, 1, agent.GetSampleCount())
-		assert.InDelta(t, 8, condition.GetSampleSum(), 1.1, "from its word to the mark")
-		assert.InDelta(t, 3, condition.GetSampleSum()-agent.GetSampleSum(), 0.01)
-		assert.Zero(t, observed(t, noticeToMark, SourcePoll).GetSampleCount(), "it came after the mark")
+		assert.InDelta(t, 8, conditionToMark.one(), 1.1, "from its announcement to the mark")
+		assert.InDelta(t, 3, conditionToMark.one()-agentToMark.one(), 0.01)
+		count, _ := pollToMark.since()
+		assert.Zero(t, count, "it came after the mark")
 
-		assert.Zero(t, observed(t, confirmationDelay, SourceCondition).GetSampleCount(), "it was the first")
-		assert.InDelta(t, 3, observed(t, confirmationDelay, SourceAgent).GetSampleSum(), 0.01)
-		assert.InDelta(t, 10, observed(t, confirmationDelay, SourcePoll).GetSampleSum(), 2)
+		count, _ = conditionLater.since()
+		assert.Zero(t, count, "it was the first")
+		assert.InDelta(t, 3, agentLater.one(), 0.01)
+		assert.InDelta(t, 10, pollLater.one(), 2)
 	})
-}
-
-func observed(t *testing.T, histogram *prometheus.HistogramVec, source Source) *dto.Histogram {
-	t.Helper()
-	var metric dto.Metric
-	require.NoError(t, histogram.WithLabelValues(string(source)).(prometheus.Metric).Write(&metric))
-	return metric.GetHistogram()
 }
 
 // breakPatches has the API server refuse every patch of a Node, or no longer.
@@ -253,10 +246,10 @@ func TestANodeOfAnotherRegionIsNotOurs(t *testing.T) {
 		w.cloud.release("theirs")
 		w.cloud.release("far")
 		w.addPod("p", "theirs")
-		w.start(func(c *Config) { c.Region = "cn-beijing" })
+		w.start(func(c *settings) { c.Region = "cn-beijing" })
 		w.pass(time.Minute)
-		assert.True(t, isMarked(w.node("near")))
-		assert.Equal(t, []string{"i-near"}, w.controller.Doomed().UnsortedList())
+		assert.True(t, cluster.IsMarked(w.node("near")))
+		assert.Equal(t, []string{"i-near"}, w.notices.Reclaiming().UnsortedList())
 		requireUnmarked(t, w.node("far"))
 		require.NotNil(t, w.node("theirs"))
 		assert.False(t, w.node("theirs").Spec.Unschedulable)
@@ -264,7 +257,7 @@ func TestANodeOfAnotherRegionIsNotOurs(t *testing.T) {
 	})
 }
 
-func TestANodeThatJoinsAnewIsStillDoomed(t *testing.T) {
+func TestANodeThatJoinsAgainIsStillReclaiming(t *testing.T) {
 	for name, tc := range map[string]struct{ node, uid string }{
 		"under its name":   {"a", "uid-anew"},
 		"under another":    {"b", "uid-b"},
@@ -289,7 +282,7 @@ func TestANodeThatJoinsAnewIsStillDoomed(t *testing.T) {
 				assert.Nil(t, w.node(tc.node))
 				assert.Nil(t, w.node("a"))
 				w.poll()
-				assert.Empty(t, w.controller.Doomed())
+				assert.Empty(t, w.notices.Reclaiming())
 			})
 		})
 	}

@@ -4,30 +4,30 @@ import (
 	"cmp"
 	"slices"
 
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
-// Reclaims are the Nodes with a notice, those of the earliest deadline first. It may be called once the informers have
-// synced.
+// Reclaims returns the Nodes that have a notice, those of the earliest deadline first. It may be called once the informers have synced.
 func (c *Controller) Reclaims() []status.Reclaim {
 	reclaims := []status.Reclaim{}
-	for instance := range c.Doomed() {
-		for _, node := range c.nodesOf(instance) {
-			notice, doomed := c.noticeOf(node)
-			if !doomed {
+	for instance := range c.notices.Reclaiming() {
+		for _, node := range c.cluster.NodesOf(instance) {
+			n, reclaiming := c.notices.Of(node)
+			if !reclaiming {
 				continue
 			}
-			pods := len(drainable(c.podsOn(node.Name)))
+			pods := len(cluster.Drainable(c.cluster.PodsOn(node.Name)))
 			phase := status.PhaseDraining
 			switch {
-			case !isMarked(node):
+			case !cluster.IsMarked(node):
 				phase = status.PhaseNoticed
 			case pods == 0:
 				phase = status.PhaseDrained
 			}
 			reclaims = append(reclaims, status.Reclaim{
-				Node: node.Name, Instance: instance, Phase: phase, Source: string(notice.Source), Noticed: notice.FirstSeen.UTC(),
-				Deadline: notice.Deadline, Stated: notice.Stated, DeletedFrom: notice.DeleteFrom(), Pods: pods,
+				Node: node.Name, Instance: instance, Phase: phase, Source: string(n.Source), Noticed: n.FirstSeen.UTC(),
+				Deadline: n.Deadline, Stated: n.Stated, DeletedFrom: n.DeleteFrom(), Pods: pods,
 			})
 		}
 	}
@@ -37,32 +37,5 @@ func (c *Controller) Reclaims() []status.Reclaim {
 	return reclaims
 }
 
-// JobReclaims are the jobs that lose Nodes, those of the earliest deadline first. The ids of their requests are not told.
-func (c *Controller) JobReclaims() []status.JobReclaim {
-	h := &c.handshakes
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	said := make([]status.JobReclaim, 0, len(h.rounds))
-	for ref, r := range h.rounds {
-		said = append(said, status.JobReclaim{
-			System: ref.System, Namespace: ref.Namespace, Name: ref.Name, Phase: r.phase(), Acknowledged: r.word,
-			Requested: r.requested.UTC(), Deadline: r.deadline.UTC(), Pods: r.doomed.Len(),
-		})
-	}
-	slices.SortFunc(said, func(a, b status.JobReclaim) int {
-		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.System, b.System))
-	})
-	return said
-}
-
-func (r *round) phase() string {
-	switch {
-	case r.decided:
-		return status.JobPhaseLeaving
-	case r.deciding:
-		return status.JobPhaseDeciding
-	case r.told:
-		return status.JobPhaseWaiting
-	}
-	return status.JobPhaseWarning
-}
+// JobReclaims returns the jobs that lose Nodes, those of the earliest deadline first.
+func (c *Controller) JobReclaims() []status.JobReclaim { return c.handshakes.Status() }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -28,9 +29,9 @@ func TestStatusTellsHowFarAReclaimHasGot(t *testing.T) {
 		w.pass(time.Second)
 		reclaims, said := w.controller.Reclaims(), w.controller.JobReclaims()
 		require.Len(t, reclaims, 1)
-		assert.WithinDuration(t, noticed.Add(DefaultNoticePeriod), reclaims[0].Deadline, 5*time.Second)
+		assert.WithinDuration(t, noticed.Add(notice.DefaultPeriod), reclaims[0].Deadline, 5*time.Second)
 		assert.Equal(t, status.Reclaim{
-			Node: "a", Instance: "i-a", Phase: status.PhaseDraining, Source: string(SourcePoll), Pods: 1,
+			Node: "a", Instance: "i-a", Phase: status.PhaseDraining, Source: string(notice.SourcePoll), Pods: 1,
 			Noticed: reclaims[0].Noticed, Deadline: reclaims[0].Deadline, DeletedFrom: reclaims[0].DeletedFrom,
 		}, reclaims[0])
 		assert.WithinDuration(t, reclaims[0].Deadline.Add(-time.Minute), reclaims[0].DeletedFrom, time.Second)

@@ -138,7 +138,7 @@ func TestAJobThatEndsAsItIsToldIsSuspendedThoughItsPodsAreGone(t *testing.T) {
 }
 
 func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T) {
-	for name, doomed := range map[string][]string{
+	for name, leaving := range map[string][]string{
 		"the launcher alone is lost": {"train-launcher-0"},
 		"the launcher and a worker":  {"train-launcher-0", "train-worker-0"},
 	} {
@@ -148,7 +148,7 @@ func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T
 				f.listens = true
 				w.gang("train", "worker", 3, submittedForSpot)
 				w.gang("train", "launcher", 1, submittedForSpot)
-				w.cloud.reclaim(doomed...)
+				w.cloud.reclaim(leaving...)
 				f.start()
 				w.pass(10 * time.Second)
 				require.Equal(t, []string{"stop train"}, f.called())

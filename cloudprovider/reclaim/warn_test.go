@@ -16,6 +16,8 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 func TestAllPodsOfAJobAreWarnedBeforeAnyIsEvicted(t *testing.T) {
@@ -60,7 +62,7 @@ func TestAPodThatIsNotWarnedIsNotEvicted(t *testing.T) {
 		w.pass(10 * time.Second)
 		require.Empty(t, w.gone())
 		failing.Store(false)
-		w.pass(retryMost)
+		w.pass(slowestRetry)
 		require.Equal(t, []string{"p"}, w.gone())
 	})
 }
@@ -76,7 +78,7 @@ func TestAPodThatCannotBeWarnedIsEvictedInTime(t *testing.T) {
 		w.start()
 		w.pass(warnPatience - time.Second)
 		assert.Empty(t, w.gone(), "it may only be a bad moment")
-		w.pass(time.Second + retryMost)
+		w.pass(time.Second + slowestRetry)
 		assert.Equal(t, []string{"p"}, w.gone())
 	})
 }
@@ -142,7 +144,7 @@ func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
 					pod.Annotations = map[string]string{api.AnnotationJob: tc.annotations[api.AnnotationJob], api.AnnotationAwaitCheckpoint: "true"}
 				})
 				w.cloud.reclaim("a")
-				w.start(func(c *Config) { c.Jobs = oneJob{} })
+				w.start(func(c *settings) { c.Jobs = oneJob{} })
 				assert.NotEmpty(t, w.request("p-0"))
 				assert.Equal(t, tc.warned, w.request("p-1") != "")
 			})
@@ -186,7 +188,7 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 	})
 }
 
-func TestSurvivorsAreWarnedEvenWhereTheWordComesBefore(t *testing.T) {
+func TestSurvivorsAreWarnedEvenIfTheAcknowledgementComesBefore(t *testing.T) {
 	for name, anew := range map[string]bool{"": false, "to the next leader": true} {
 		t.Run(strings.TrimSpace("the word comes "+name), func(t *testing.T) {
 			jobStory(t, func(w *world, f *fakeJobs) {
@@ -208,7 +210,7 @@ func TestSurvivorsAreWarnedEvenWhereTheWordComesBefore(t *testing.T) {
 					f.start()
 				}
 				failing.Store(false)
-				w.pass(retryMost)
+				w.pass(slowestRetry)
 				assert.Equal(t, w.request("train-worker-0"), w.request("train-worker-1"))
 				assert.Equal(t, []string{"suspend train"}, f.called())
 			})
@@ -216,7 +218,7 @@ func TestSurvivorsAreWarnedEvenWhereTheWordComesBefore(t *testing.T) {
 	}
 }
 
-func TestASuccessorThatComesAfterTheWordIsNotWarned(t *testing.T) {
+func TestASuccessorThatComesAfterTheAcknowledgementIsNotWarned(t *testing.T) {
 	jobStory(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.addNode("a")
@@ -262,10 +264,10 @@ func TestAWarningIsTakenBack(t *testing.T) {
 	t.Run("when the notice is withdrawn", func(t *testing.T) {
 		begin(t, func(w *world, _ *fakeJobs) {
 			w.cloud.withdraw("a")
-			w.pass(5 * DefaultPollInterval)
+			w.pass(5 * poll.DefaultInterval)
 			unwarned(t, w, "on-a")
 			unwarned(t, w, "on-b")
-			w.pass(DefaultNoticePeriod)
+			w.pass(notice.DefaultPeriod)
 			assert.Empty(t, w.gone())
 		})
 	})
@@ -274,7 +276,7 @@ func TestAWarningIsTakenBack(t *testing.T) {
 			w.stop()
 			w.cloud.withdraw("a")
 			f.start()
-			w.pass(5 * DefaultPollInterval)
+			w.pass(5 * poll.DefaultInterval)
 			unwarned(t, w, "on-a")
 			unwarned(t, w, "on-b")
 		})
@@ -285,7 +287,7 @@ func TestAWarningIsTakenBack(t *testing.T) {
 			w.cloud.reclaim("b")
 			w.poll()
 			w.cloud.withdraw("a")
-			w.pass(5 * DefaultPollInterval)
+			w.pass(5 * poll.DefaultInterval)
 			assert.Equal(t, id, w.request("on-a"), "the job still has something to lose")
 			w.say("on-a")
 			w.pass(suspendWait)
@@ -293,7 +295,7 @@ func TestAWarningIsTakenBack(t *testing.T) {
 			unwarned(t, w, "on-a")
 		})
 	})
-	t.Run("from the survivors, when the doomed are gone", func(t *testing.T) {
+	t.Run("from the survivors, when the others are gone", func(t *testing.T) {
 		begin(t, func(w *world, _ *fakeJobs) {
 			w.say("on-a")
 			w.pass(time.Second)
@@ -324,33 +326,4 @@ func TestAWarningThatSomebodyTakesOffIsPutBack(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnIdTellsWhenTheRequestWasMade(t *testing.T) {
-	now := time.Unix(1_800_000_000, 999)
-	first, second := newID(now), newID(now)
-	assert.NotEqual(t, first, second)
-	at, ok := requestedAt(first)
-	assert.True(t, ok)
-	assert.Equal(t, now.Unix(), at.Unix())
-	for _, id := range []string{"", "mine", "-", "x-y", "1800000000"} {
-		_, ok := requestedAt(id)
-		assert.False(t, ok, "%q", id)
-	}
-}
-
-func TestThousandsOfPodsAreNotThousandsOfEvents(t *testing.T) {
-	story(t, func(w *world) {
-		w.start()
-		pod := &corev1.Pod{}
-		for range 3 * podEventBurst {
-			w.controller.podEvent(pod, ReasonEvicted, "Evicted")
-		}
-		assert.Len(t, w.seen(), podEventBurst)
-		w.pass(time.Second)
-		for range 3 * podEventBurst {
-			w.controller.podEvent(pod, ReasonEvicted, "Evicted")
-		}
-		assert.Len(t, w.seen(), podEventQPS)
-	})
 }

@@ -5,12 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 // The instance runs, unlocked, in all of these: only the poll gives its word up for that.
@@ -37,7 +40,7 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 			func(w *world) {
 				w.updateNode("a", expired("False", time.Now()))
 				w.pass(10 * time.Second)
-				assert.True(w, isMarked(w.node("a")))
+				assert.True(w, cluster.IsMarked(w.node("a")))
 				w.updateNode("a", agentIsSilent)
 			},
 			time.Minute,
@@ -79,33 +82,33 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 				tc.speak(w)
 				w.pass(0)
 				source := w.node("a").Annotations[api.AnnotationReclaimSource]
-				require.True(t, isMarked(w.node("a")))
+				require.True(t, cluster.IsMarked(w.node("a")))
 				w.pass(tc.stands)
-				require.True(t, isMarked(w.node("a")), "while it stands")
+				require.True(t, cluster.IsMarked(w.node("a")), "while it stands")
 				w.seen()
-				before := testutil.ToFloat64(reclaims.WithLabelValues(source, outcomeFalseAlarm))
+				before := value(t, "gpu_spot_reclaims_total", source, mark.OutcomeCancelled)
 
 				tc.giveUp(w)
-				w.pass(2 * DefaultPollInterval)
+				w.pass(2 * poll.DefaultInterval)
 				after := w.node("a")
 				requireUnmarked(t, after)
 				assert.False(t, after.Spec.Unschedulable)
 				assert.Equal(t, []corev1.Taint{spotTaint}, after.Spec.Taints)
-				for _, word := range evidence {
+				for _, word := range notice.SourceAnnotations {
 					assert.NotContains(t, after.Annotations, word)
 				}
 				assert.Contains(t, w.seen(), "SpotReclaimCancelled a")
-				assert.Equal(t, before+1, testutil.ToFloat64(reclaims.WithLabelValues(source, outcomeFalseAlarm)))
+				assert.Equal(t, before+1, value(t, "gpu_spot_reclaims_total", source, mark.OutcomeCancelled))
 				w.pass(time.Minute)
 				requireUnmarked(t, w.node("a"))
-				assert.Empty(t, w.controller.Doomed())
+				assert.Empty(t, w.notices.Reclaiming())
 			})
 		})
 	}
 }
 
 func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *testing.T) {
-	notice := 5 * time.Minute
+	period := 5 * time.Minute
 	for name, tc := range map[string]struct {
 		// insist is what the source does every five seconds.
 		insist func(w *world, noticed time.Time)
@@ -116,12 +119,12 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 			func(w *world) { w.updateNode("a", expired("True", time.Now())) },
 		},
 		"a node-agent that writes the same again and again": {
-			func(w *world, noticed time.Time) { w.updateNode("a", agentSays(noticed.Add(notice))) },
-			func(w *world) { w.updateNode("a", agentSays(time.Now().Add(notice))) },
+			func(w *world, noticed time.Time) { w.updateNode("a", agentSays(noticed.Add(period))) },
+			func(w *world) { w.updateNode("a", agentSays(time.Now().Add(period))) },
 		},
 		"an event that is sent again and again": {
 			func(w *world, noticed time.Time) { w.sender().push(interrupted("a", noticed)) },
-			func(w *world) { w.pass(refutedHold); w.sender().push(interrupted("a", time.Now())) },
+			func(w *world) { w.pass(holdFor); w.sender().push(interrupted("a", time.Now())) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,8 +139,8 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 					}
 				}
 				insist(30 * time.Second)
-				require.True(t, isMarked(w.node("a")))
-				insist(notice + releaseGrace)
+				require.True(t, cluster.IsMarked(w.node("a")))
+				insist(period + notice.ReleaseGrace)
 				requireUnmarked(t, w.node("a"))
 				w.seen()
 				insist(10 * time.Minute)
@@ -146,7 +149,7 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 
 				tc.again(w)
 				w.pass(time.Second)
-				assert.True(t, isMarked(w.node("a")), "but the next notice counts")
+				assert.True(t, cluster.IsMarked(w.node("a")), "but the next notice counts")
 			})
 		})
 	}
@@ -158,7 +161,7 @@ func TestAnEventThatIsDeliveredAgainAfterTheWithdrawalIsNotANotice(t *testing.T)
 		w.start()
 		event := interrupted("a", time.Now())
 		require.Equal(t, http.StatusOK, w.sender().push(event))
-		w.pass(pushPatience + 2*DefaultPollInterval)
+		w.pass(pushPatience + 2*poll.DefaultInterval)
 		requireUnmarked(t, w.node("a"))
 		assert.Equal(t, http.StatusOK, w.sender().push(event), "another replica")
 		w.pass(time.Second)
@@ -180,11 +183,11 @@ func TestANewLeaderKnowsWhoseWordItHas(t *testing.T) {
 				w.start()
 				tc.speak(w)
 				w.pass(0)
-				require.True(t, isMarked(w.node("a")))
+				require.True(t, cluster.IsMarked(w.node("a")))
 				w.stop()
 				w.start()
 				w.pass(time.Minute)
-				assert.Equal(t, tc.marked, isMarked(w.node("a")))
+				assert.Equal(t, tc.marked, cluster.IsMarked(w.node("a")))
 			})
 		})
 	}

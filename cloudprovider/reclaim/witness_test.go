@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 func nodeReady(node *corev1.Node) {
@@ -19,7 +19,7 @@ func nodeReady(node *corev1.Node) {
 
 // noticedByAgent is a Node whose own agent has a notice.
 func noticedByAgent(node *corev1.Node) {
-	node.Annotations = map[string]string{api.AnnotationNoticeAgent: time.Now().Add(DefaultNoticePeriod).UTC().Format(time.RFC3339)}
+	node.Annotations = map[string]string{api.AnnotationNoticeAgent: time.Now().Add(notice.DefaultPeriod).UTC().Format(time.RFC3339)}
 }
 
 func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
@@ -36,12 +36,12 @@ func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
 				}
 				w.addPod("training", "a")
 				w.cloud.setHidden(true)
-				failures := testutil.ToFloat64(pollFailures)
-				w.start(func(c *Config) { c.Lists = func(id string) bool { return id != "i-a" || !gone.Load() } })
+				failures := value(t, "gpu_spot_reclaim_poll_failures_total")
+				w.start(func(c *settings) { c.Lists = func(id string) bool { return id != "i-a" || !gone.Load() } })
 				w.pass(time.Minute)
 				require.NotNil(t, w.node("a"), "it may live")
 				require.NotContains(t, w.seen(), "SpotReclaimReleased a")
-				assert.Equal(t, len(others) > 0, testutil.ToFloat64(pollFailures) > failures, "an alert watches that")
+				assert.Equal(t, len(others) > 0, value(t, "gpu_spot_reclaim_poll_failures_total") > failures, "an alert watches that")
 
 				w.cloud.setHidden(false)
 				w.cloud.release("a")

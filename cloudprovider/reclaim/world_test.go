@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
@@ -28,6 +30,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 func TestMain(m *testing.M) {
@@ -42,10 +49,13 @@ type world struct {
 	client *fake.Clientset
 	cloud  *fakeCloud
 	// events are "<reason> <object>".
-	events  chan string
-	notices atomic.Int32
+	events   chan string
+	notified atomic.Int32
 
 	controller *Controller
+	cluster    *cluster.Cluster
+	notices    *notice.Store
+	removals   *notice.Removals
 	stop       func()
 
 	mu sync.Mutex
@@ -74,18 +84,24 @@ func story(t *testing.T, tell func(w *world)) {
 }
 
 // start runs a new controller, as after winning the lease, and lets it see what there is.
-func (w *world) start(change ...func(*Config)) {
+func (w *world) start(change ...func(*settings)) {
 	w.Helper()
 	// A resync period, since without one client-go's reflectors wait on a channel from outside the bubble.
 	factory := informers.NewSharedInformerFactory(w.client, 24*time.Hour)
-	config := Config{
-		Cloud: w.cloud, Client: w.client, Informers: factory, Recorder: recorder{w.events},
-		OnNotice: func() { w.notices.Add(1) },
-	}
+	s := settings{Jobs: soloJobs{}, Config: Config{
+		Cloud: w.cloud, Client: w.client, Recorder: recorder{w.events}, OnNotice: func() { w.notified.Add(1) },
+	}}
 	for _, f := range change {
-		f(&config)
+		f(&s)
 	}
-	controller, err := New(config)
+	var err error
+	w.cluster, err = cluster.New(factory, s.Region, s.Jobs)
+	require.NoError(w, err)
+	w.notices, err = notice.NewStore(notice.Config{Cluster: w.cluster, Doubt: notice.DoubtFor(s.PollInterval), MaxUnconfirmed: s.MaxUnconfirmed})
+	require.NoError(w, err)
+	w.removals = notice.NewRemovals(w.cluster)
+	s.Config.Cluster, s.Config.Notices, s.Config.Removals, s.Config.Jobs = w.cluster, w.notices, w.removals, s.Jobs
+	controller, err := New(s.Config)
 	require.NoError(w, err)
 	ctx, cancel := context.WithCancel(w.Context())
 	factory.Start(ctx.Done())
@@ -103,6 +119,43 @@ func (w *world) start(change ...func(*Config)) {
 	w.pass(time.Second)
 }
 
+// settings are what a test may change.
+type settings struct {
+	Config
+	Region         string
+	MaxUnconfirmed *intstr.IntOrString
+	Jobs           interface {
+		cluster.Jobs
+		handshake.Jobs
+	}
+}
+
+// soloJobs is for clusters without job systems: every pod is on its own.
+type soloJobs struct{}
+
+func (soloJobs) Member(pod *corev1.Pod) jobs.Membership {
+	ref := jobs.Ref{System: jobs.SystemPod, NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
+	return jobs.Membership{Ref: ref, Role: jobs.RoleWorker}
+}
+
+func (soloJobs) Alone(*corev1.Pod) bool { return false } // its job is its own already
+
+func (soloJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
+	return jobs.Job{}, fmt.Errorf("%s: %w", ref, jobs.ErrNoObject)
+}
+
+func (soloJobs) Warn(context.Context, jobs.Job, jobs.Warning) error { return jobs.ErrUnsupported }
+
+func (soloJobs) Shrink(context.Context, jobs.Job, []string) error { return jobs.ErrUnsupported }
+
+func (soloJobs) Shrinking(context.Context, jobs.Ref, []string) ([]string, error) { return nil, nil }
+
+func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return nil }
+
+func (soloJobs) Stop(context.Context, jobs.Job) (int, error) { return 0, nil }
+
+func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
+
 // pass lets time go by; nothing in the bubble is left half done.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
@@ -110,7 +163,7 @@ func (w *world) pass(d time.Duration) {
 }
 
 // poll lets one poll go by.
-func (w *world) poll() { w.pass(DefaultPollInterval) }
+func (w *world) poll() { w.pass(poll.DefaultInterval) }
 
 // evict is what the API server does with an eviction.
 func (w *world) evict(action clienttesting.Action) (handled bool, ret runtime.Object, err error) {
@@ -261,6 +314,7 @@ func (r recorder) AnnotatedEventf(object runtime.Object, _ map[string]string, ki
 type fakeCloud struct {
 	mu        sync.Mutex
 	instances map[string]alicloud.Instance
+	lists     int
 	// listErr and askErr fail RecyclingInstances and Instances.
 	listErr, askErr error
 	// blind leaves RecyclingInstances without an answer, as a filter does that is misspelt; hidden shows nothing to anybody,
@@ -271,6 +325,7 @@ type fakeCloud struct {
 func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lists++
 	if c.listErr != nil {
 		return nil, c.listErr
 	}
@@ -296,6 +351,13 @@ func (c *fakeCloud) Instances(_ context.Context, ids []string) ([]alicloud.Insta
 		}
 	}
 	return found, nil
+}
+
+// polls returns how often the recycling instances were listed.
+func (c *fakeCloud) polls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lists
 }
 
 func (c *fakeCloud) set(id, status string, locks ...string) {

@@ -29,7 +29,7 @@ const (
 	keepOffInstall = "deploy/manifests/optional/keep-off-reclaiming.yaml"
 )
 
-func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheWordOfThePods(t *testing.T) {
+func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheAcknowledgementsOfThePods(t *testing.T) {
 	w := newWorld(spotPool("asg-1", 10))
 	w.RequireIMDSv2 = true
 	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything

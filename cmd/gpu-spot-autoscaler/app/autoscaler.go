@@ -13,8 +13,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/loop"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -25,6 +23,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
@@ -222,7 +222,14 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	drains, err := p.buildReclaim(config, kube.Recorder)
+	if p.jobs, err = newJobs(config, kube.Recorder); err != nil {
+		return nil, err
+	}
+	reclaims, err := newReclaimState(config, p.informers, p.jobs)
+	if err != nil {
+		return nil, err
+	}
+	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
 	if err != nil {
 		return nil, err
 	}
@@ -238,8 +245,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: rivalsFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Reclaiming:      p.reclaimer.Doomed, Occupied: p.reclaimer.Occupied, Overrides: p.overrides.of, Wake: p.trigger.Notify,
-		Removed:          p.reclaimer.Removed,
+		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
+		Overrides: p.overrides.of, Wake: p.trigger.Notify,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
@@ -251,6 +258,13 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, err
 	}
 	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor)
+	if p.reclaimer, err = reclaim.New(reclaim.Config{
+		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
+		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
+		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Problems: p.problems,
+	}); err != nil {
+		return nil, err
+	}
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {
 		return nil, err
@@ -259,21 +273,21 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	return p, err
 }
 
-// buildReclaim makes the job systems and the controller of reclaims, and returns the client with the budget for what is
-// done to pods.
-func (p *parts) buildReclaim(config *Config, recorder record.EventRecorder) (drains kubernetes.Interface, err error) {
-	if p.jobs, err = newJobs(config, recorder); err != nil {
-		return nil, err
-	}
-	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+// reclaimState is what the sources of notices write, and what the provider and the processors read.
+type reclaimState struct {
+	cluster  *cluster.Cluster
+	notices  *notice.Store
+	removals *notice.Removals
+}
+
+func newReclaimState(config *Config, factory informers.SharedInformerFactory, jobs *jobs.Registry) (*reclaimState, error) {
+	view, err := cluster.New(factory, config.Region, jobs)
 	if err != nil {
 		return nil, err
 	}
-	p.reclaimer, err = reclaim.New(reclaim.Config{
-		Cloud: config.Cloud, Client: drains, MarkClient: marks, Informers: p.informers, Recorder: recorder, Clock: config.Clock,
-		Region: config.Region, PollInterval: config.ReclaimPollInterval, NoticePeriod: config.ReclaimNoticePeriod,
-		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed, OnNotice: p.trigger.Notify, Lists: func(id string) bool { return p.provider.Lists(id) },
-		Problems: p.problems, Jobs: p.jobs, Replaced: func(node string) bool { return p.pods.reclaiming.AllPlaced(node) }, ReplaceWait: config.ReclaimReplaceWait,
+	notices, err := notice.NewStore(notice.Config{
+		Cluster: view, Clock: config.Clock, Period: config.ReclaimNoticePeriod, Doubt: notice.DoubtFor(config.ReclaimPollInterval),
+		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed,
 	})
-	return drains, err
+	return &reclaimState{cluster: view, notices: notices, removals: notice.NewRemovals(view)}, err
 }

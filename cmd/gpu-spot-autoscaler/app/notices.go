@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
@@ -28,9 +29,9 @@ func serveNotices(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	push, err := reclaim.NewPushHandler(reclaim.PushConfig{
+	handler, err := push.NewHandler(push.Config{
 		Client: marks, TokenFile: config.Notices.TokenFile, TokenInURL: config.Notices.TokenInURL, Region: config.Region,
-		Signatures:   reclaim.Signatures(config.Notices.Signatures),
+		Signatures:   push.Signatures(config.Notices.Signatures),
 		NoticePeriod: config.ReclaimNoticePeriod, Clock: config.Clock,
 	})
 	if err != nil {
@@ -43,7 +44,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 	klog.FromContext(ctx).Info("Taking notices", "address", listener.Addr())
 
 	routes := http.NewServeMux()
-	routes.Handle("/v1/notices", push)
+	routes.Handle("/v1/notices", handler)
 	group.Go(func() error { return serving.Serve(ctx, listener, secured, serving.WriteTimeout, routes) })
 	return group.Wait()
 }

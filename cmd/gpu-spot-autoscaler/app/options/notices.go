@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
 )
 
 // NoticeOptions configure the port for pushed reclaim notices.
@@ -28,7 +28,7 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 		"File with the token that the sender of notices gives as \"Authorization: Bearer\". Required with --notice-address.")
 	fs.BoolVar(&o.TokenInURL, "notice-token-in-url", false,
 		"Take the token from the URL (?token=) too, which is all that can be set in CloudMonitor. URLs are written into logs on their way.")
-	fs.StringVar(&o.Signatures, "notice-signature", string(reclaim.SignaturesChecked),
+	fs.StringVar(&o.Signatures, "notice-signature", string(push.SignaturesChecked),
 		"What becomes of EventBridge's signatures: check (refuse what is signed wrongly; what cannot be checked is taken by its token), require (take nothing else) or ignore.")
 	fs.StringVar(&o.CertFile, "notice-tls-cert-file", "", "File with the certificate of --notice-address, PEM. Required with it.")
 	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
@@ -39,8 +39,8 @@ func (o *NoticeOptions) validate() (problems []error) {
 	if o.Address == "" {
 		return nil
 	}
-	switch reclaim.Signatures(o.Signatures) {
-	case reclaim.SignaturesChecked, reclaim.SignaturesRequired, reclaim.SignaturesIgnored:
+	switch push.Signatures(o.Signatures) {
+	case push.SignaturesChecked, push.SignaturesRequired, push.SignaturesIgnored:
 	default:
 		problems = append(problems, fmt.Errorf("--notice-signature=%s is neither check, require nor ignore", o.Signatures))
 	}

@@ -27,6 +27,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -112,13 +115,13 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba's of the region.")
 	fs.DurationVar(&o.SettleWindow, "settle-window", podlist.DefaultSettleWindow,
 		"Buy for pending GPU pods when for so long no other of their kind has appeared, at the latest after five times that. Complete gangs do not wait. 0 turns it off.")
-	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", reclaim.DefaultPollInterval,
+	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", poll.DefaultInterval,
 		"How often to ask for instances that are about to be reclaimed. One request each.")
-	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", reclaim.DefaultNoticePeriod,
+	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", notice.DefaultPeriod,
 		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
-	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", reclaim.DefaultReplaceWait,
+	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", handshake.DefaultReplaceWait,
 		"How long at most the pods of a reclaiming node stay until their replacement is bought.")
-	o.ReclaimMaxUnconfirmed = reclaim.DefaultMaxUnconfirmed
+	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
 		"Of how many nodes a pushed notice is acted upon that neither ECS nor the instance has confirmed, as a number or as a share of the spot nodes. Further ones are held until they are confirmed.", fs)
 	o.ReclaimBudgets = reclaim.DefaultBudgets

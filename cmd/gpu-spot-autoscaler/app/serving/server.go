@@ -2,7 +2,7 @@
 //
 // A process has up to three listeners. That of --address is for kubelets and for whoever reaches it. That of --secure-address
 // lets through only callers that the API server knows and that RBAC allows the path; see [Access]. That of --notice-address
-// takes pushed reclaim notices, with the handler of package reclaim.
+// takes pushed reclaim notices, with the handler of package push.
 package serving
 
 import (

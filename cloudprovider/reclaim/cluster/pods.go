@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// Drainable returns the pods that a drain evicts: those that have not ended and do not belong to their Node.
+func Drainable(pods []*corev1.Pod) []*corev1.Pod {
+	var left []*corev1.Pod
+	for _, pod := range pods {
+		if !kubepod.IsPodTerminal(pod) && !BelongsToNode(pod) {
+			left = append(left, pod)
+		}
+	}
+	return left
+}
+
+// BelongsToNode returns whether the pod is the kubelet's own or a DaemonSet's: it goes with its Node, and is part of no job.
+func BelongsToNode(pod *corev1.Pod) bool {
+	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
+}
+
+// Party is the other side of a handshake: all pods of a job, or one pod of a job whose pods have only their controller in common. It is
+// comparable.
+type Party struct {
+	jobs.Ref
+	// Pod is the name of the one pod, empty for all pods of the job.
+	Pod string
+}
+
+// String returns that of the Ref, with the pod if it is only one.
+func (p Party) String() string {
+	if p.Pod == "" {
+		return p.Ref.String()
+	}
+	return p.Ref.String() + "/" + p.Pod
+}
+
+// Job returns the party of all pods of the job.
+func (p Party) Job() Party { return Party{Ref: p.Ref} }
+
+// PartyOf returns the party that the pod belongs to.
+func (c *Cluster) PartyOf(pod *corev1.Pod) Party {
+	p := Party{Ref: c.jobs.Member(pod).Ref}
+	if c.jobs.Alone(pod) {
+		p.Pod = pod.Name
+	}
+	return p
+}
+
+// RoleOf returns the role of the pod in its job.
+func (c *Cluster) RoleOf(pod *corev1.Pod) jobs.Role { return c.jobs.Member(pod).Role }
+
+// SystemOf returns the name of the system of the pod's job.
+func (c *Cluster) SystemOf(pod *corev1.Pod) string { return c.jobs.Member(pod).System }
+
+// partyKeys returns the index keys of the pod: that of its job, and that of its own if it is a party by itself. Pods that belong to their
+// Node have none.
+func (c *Cluster) partyKeys(pod *corev1.Pod) []string {
+	if BelongsToNode(pod) {
+		return nil
+	}
+	p := c.PartyOf(pod)
+	if p.Pod != "" {
+		return []string{p.Job().String(), p.String()}
+	}
+	return []string{p.String()}
+}

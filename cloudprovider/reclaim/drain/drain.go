@@ -1,0 +1,224 @@
+// Package drain empties reclaiming Nodes: it evicts pods as long as there is time, and deletes them after that. It asks the handshakes which pods may be
+// evicted.
+package drain
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// checkAfter is when to look again after pods were deleted: there may be new ones.
+	checkAfter = 5 * time.Second
+	// handshakeCheck is how soon to look again while pods are left that are to be deleted and whose job is asked first.
+	handshakeCheck = 500 * time.Millisecond
+	// lateGrace is how long a job is asked if its handshake began when its pods were to be deleted already, because there was no leader before; unless less
+	// than lateMargin is left.
+	lateGrace  = 5 * time.Second
+	lateMargin = 15 * time.Second
+)
+
+// Handshakes decide which pods may be evicted. They are implemented by *handshake.Controller.
+type Handshakes interface {
+	MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notice) handshake.Answer
+	LookAt(pod *corev1.Pod)
+}
+
+// Config is what a Drainer is made of. Everything is required.
+type Config struct {
+	Cluster    *cluster.Cluster
+	Notices    *notice.Store
+	Handshakes Handshakes
+	// Queue has the Nodes that are to be looked at.
+	Queue cluster.Queue[string]
+	// MarksWaiting returns whether Nodes are about to be marked. Nothing is evicted before they are, because it could be scheduled to one of them.
+	MarksWaiting func() bool
+	// Client evicts and deletes pods, and annotates Nodes.
+	Client   kubernetes.Interface
+	Requests *cluster.Requests
+	Events   *events.Recorder
+	Clock    clock.WithTicker
+}
+
+// Drainer is safe for concurrent use.
+type Drainer struct {
+	Config
+
+	mu sync.Mutex
+	// attempts are by Node.
+	attempts map[string]attempts
+}
+
+// New returns a Drainer that has not begun.
+func New(config Config) *Drainer {
+	return &Drainer{Config: config, attempts: map[string]attempts{}}
+}
+
+// Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at again when time alone changes
+// what may go. When a pod changes, or its job has got further, somebody else has to add the Node to the queue.
+func (d *Drainer) Sync(ctx context.Context, name string) error {
+	node := d.Cluster.Node(name)
+	if node == nil || !cluster.IsMarked(node) {
+		return nil
+	}
+	n, reclaiming := d.Notices.Of(node)
+	if !reclaiming || d.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+		return nil
+	}
+	if d.MarksWaiting() {
+		d.Queue.AddAfter(name, handshake.MarksRetry)
+		return nil
+	}
+	pods := cluster.Drainable(d.Cluster.PodsOn(name))
+	if len(pods) == 0 {
+		return d.noteDrained(ctx, node, n)
+	}
+	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.Clock.Now()}
+	next, doubtful := d.Notices.DoubtfulUntil(n)
+	switch {
+	case doubtful:
+		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
+	case s.now.Before(n.DeleteFrom()):
+		next = s.evictSome(ctx, pods)
+	default:
+		next = s.deleteAll(ctx, pods)
+	}
+	d.Queue.AddAfter(name, next.Sub(d.Clock.Now()))
+	return nil
+}
+
+// Forget forgets a Node that is gone, or whose notice was withdrawn.
+func (d *Drainer) Forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.attempts, name)
+}
+
+// noteDrained notes once that the Node is without pods. Pods that come back later are evicted again, and nothing is noted.
+func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.Notice) error {
+	now := d.Clock.Now()
+	changed, err := mark.Patch(ctx, d.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
+	if err != nil || !changed {
+		return err
+	}
+	left := n.Deadline.Sub(now)
+	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
+	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
+	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
+	d.Events.Eventf(node, events.ReasonDrained, "No pods are left on spot instance %s, %s before its release", n.InstanceID, left.Round(time.Second))
+	return nil
+}
+
+// Outcome returns how the reclaim of a Node ended that is gone now.
+func (d *Drainer) Outcome(node *corev1.Node) string {
+	switch {
+	case !cluster.IsDrained(node) || d.Cluster.Occupied(node):
+		return mark.OutcomeLate
+	case node.Annotations[api.AnnotationReclaimForced] != "":
+		return mark.OutcomeDeleted
+	}
+	return mark.OutcomeDrained
+}
+
+// step is one step with one Node.
+type step struct {
+	*Drainer
+	node     *corev1.Node
+	notice   notice.Notice
+	attempts attempts
+	now      time.Time
+}
+
+// evictSome evicts those of the pods that may be evicted, and returns when to look again at the latest.
+func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Time) {
+	next = s.notice.DeleteFrom()
+	var ready []*corev1.Pod
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue // it is terminating
+		}
+		answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+		if answer.Unknown {
+			s.Handshakes.LookAt(pod)
+		}
+		if again := s.attempts[pod.UID].next; answer.Reason == "" && again.After(s.now) {
+			answer.Reason, answer.From = "its eviction was requested", again
+		}
+		if answer.Reason == "" {
+			ready = append(ready, pod)
+			continue
+		}
+		klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", s.node.Name, "reason", answer.Reason)
+		if !answer.From.IsZero() {
+			next = notice.Earlier(next, answer.From)
+		}
+	}
+	return notice.Earlier(next, s.requestAll(ctx, ready, s.evict))
+}
+
+// deleteAll deletes the pods when there is no more time to evict them. It returns when to look again at the latest.
+func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Time) {
+	next = s.now.Add(checkAfter)
+	var ready []*corev1.Pod
+	for _, pod := range pods {
+		switch attempt := s.attempts[pod.UID]; {
+		case s.isAskedLate(pod):
+			next = s.now.Add(handshakeCheck)
+		case attempt.refusals == 0 && attempt.next.After(s.now): // it is terminating
+		default:
+			ready = append(ready, pod)
+		}
+	}
+	return notice.Earlier(next, s.requestAll(ctx, ready, s.delete))
+}
+
+// isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
+func (s *step) isAskedLate(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil || s.notice.Deadline.Sub(s.now) < lateMargin {
+		return false
+	}
+	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+	if answer.Reason == "" {
+		return false
+	}
+	if answer.Unknown {
+		s.Handshakes.LookAt(pod)
+	}
+	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < lateGrace
+}
+
+// requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later every time, so that a
+// PodDisruptionBudget is not asked without end, and one pod's refusal does not hold up the others.
+func (s *step) requestAll(ctx context.Context, pods []*corev1.Pod, request func(context.Context, *corev1.Pod) error) (next time.Time) {
+	next = s.notice.Deadline.Add(time.Hour)
+	var mu sync.Mutex
+	err := s.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+		err := request(ctx, pod)
+		mu.Lock()
+		defer mu.Unlock()
+		next = notice.Earlier(next, s.attempts.add(pod, s.Clock.Now(), err))
+		if errors.Is(err, errRefused) {
+			klog.FromContext(ctx).V(2).Info("Will request it again", "pod", klog.KObj(pod), "node", s.node.Name, "answer", err.Error())
+			return nil
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Could not move all pods, will try again", "node", klog.KObj(s.node))
+	}
+	return next
+}

@@ -1,0 +1,180 @@
+package handshake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// suspendWait is how long the system of a suspended job is left to end its pods by itself. Pods that are evicted before count as failed, and a few of
+	// them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to suspend at once.
+	suspendWait = 2 * time.Minute
+	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone nobody asks, so this is how late
+	// it is noticed that the system gave up.
+	shrinkCheck = 10 * time.Second
+	// lateGrace is how long a job is given at least, also if its handshake began when its pods were to be deleted already, because there was no leader
+	// before.
+	lateGrace = 5 * time.Second
+)
+
+// decide has the job's system prepare for the loss, once for each request, and sets when the pods may be evicted. It does not wait for that.
+func (c *Controller) decide(ctx context.Context, l loss, s state) {
+	if !c.table.beginDecision(l.party, s.id, func(s *state) { s.spared = uids(l.doubtful) }) {
+		return
+	}
+	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
+		checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
+		c.Events.Eventf(l.object(s), events.ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", s.id)
+	}
+	c.calls.Go(func() {
+		p, latest := c.prepareInTime(ctx, l, s)
+		c.settle(l, s, p, latest)
+		if len(p.shrinking) > 0 {
+			c.awaitShrink(ctx, l, s.id, p.shrinking, latest)
+		}
+	})
+}
+
+// prepareInTime has the job's system prepare, and goes on without if it does not. It returns until when the pods can be left to the system.
+func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
+	told := c.stop(ctx, l, s)
+	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.Clock.Now()), func(ctx context.Context) (err error) {
+		p, err = c.prepare(ctx, l.party, told)
+		return err
+	})
+	if isFailure(ctx, err) {
+		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)
+		c.Events.Eventf(l.object(s), events.ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
+	}
+	now := c.Clock.Now()
+	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(lateGrace))
+	if err != nil {
+		c.systems.cancelShrink(ctx, l.party, l.leavingWorkers(), notice.Earlier(latest, now.Add(callTimeout)))
+	}
+	return p, latest
+}
+
+// settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another request was made meanwhile, that
+// goes on.
+func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
+	release := notice.Earlier(c.Clock.Now().Add(p.leave), latest)
+	switch {
+	case p.doubtful:
+		c.table.enter(l.party, s.id, Waiting, nil)
+	case len(p.shrinking) > 0:
+		c.table.enter(l.party, s.id, Shrinking, nil)
+	default:
+		c.release(l, s.id, release)
+	}
+	c.table.endDecision(l.party)
+	c.queue.Add(l.party)
+}
+
+// release enters Leaving, and has the Nodes drained from that time.
+func (c *Controller) release(l loss, id string, from time.Time) {
+	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release = from }) {
+		return
+	}
+	current := c.losses.of(l.party)
+	for node := range l.nodes().Union(current.nodes()) {
+		c.Drains.AddAfter(node, from.Sub(c.Clock.Now()))
+	}
+}
+
+// preparation is what the job's system does for a job that loses pods.
+type preparation struct {
+	// leave is how long the system is busy ending pods.
+	leave time.Duration
+	// shrinking are the workers that it takes out of the job, in its own time. With an error, it does not take out all of them.
+	shrinking []string
+	// doubtful is true if nothing was decided, because nothing is lost for certain any more.
+	doubtful bool
+}
+
+// prepare shrinks the job if enough of it survives, and suspends it if not. A job that was told to stop is suspended whatever survives: its launcher, by which
+// the loss was known, has ended, and only what is held is resumed.
+func (c *Controller) prepare(ctx context.Context, party cluster.Party, told bool) (preparation, error) {
+	job, err := c.Jobs.Get(ctx, party.Ref)
+	if err != nil || job.Finished {
+		return preparation{}, err
+	}
+	if job.Suspended {
+		return preparation{leave: suspendWait}, nil
+	}
+	if told {
+		return c.suspend(ctx, job)
+	}
+	if party.Pod != "" && job.Min == 0 {
+		return preparation{}, nil // its job goes on without it
+	}
+	l := c.losses.of(party.Job())
+	if !l.until.IsZero() {
+		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
+	}
+	if l.isTooSmallFor(job) {
+		return c.suspend(ctx, job)
+	}
+	workers := l.leavingWorkers()
+	if len(workers) == 0 || party.Pod != "" {
+		return preparation{}, nil
+	}
+	return c.shrink(ctx, job, workers)
+}
+
+func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
+	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+		return preparation{}, err
+	}
+	return preparation{leave: suspendWait}, nil
+}
+
+func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {
+	err := c.Jobs.Shrink(ctx, job, workers)
+	busy := (*jobs.BusyError)(nil)
+	if err != nil && !errors.As(err, &busy) {
+		return preparation{}, err
+	}
+	leaving, asked := c.Jobs.Shrinking(ctx, job.Ref, workers) // with what an earlier leader asked for, if it is busy
+	if len(leaving) == 0 && asked == nil {
+		return preparation{}, err
+	}
+	if busy != nil && len(leaving) < len(workers) {
+		return preparation{shrinking: workers}, err // nobody takes out the others yet, so the system has to be asked again
+	}
+	return preparation{shrinking: workers}, nil // if it did not say, it will later
+}
+
+// awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more time. What it has not begun with
+// by then is taken back before the first of them is evicted.
+func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers []string, until time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Clock.After(min(shrinkCheck, until.Sub(c.Clock.Now()))):
+		}
+		if s, open := c.table.get(l.party); !open || s.id != id {
+			return // the workers are gone, or the next request looks after all of them
+		}
+		if !c.Clock.Now().Before(until) {
+			break
+		}
+		attempt, cancel := context.WithTimeout(ctx, callTimeout)
+		leaving, err := c.Jobs.Shrinking(attempt, l.party.Ref, workers)
+		cancel()
+		if err == nil && len(leaving) == 0 || errors.Is(err, jobs.ErrNoObject) {
+			break
+		}
+	}
+	c.systems.cancelShrink(ctx, l.party, workers, c.Clock.Now().Add(callTimeout))
+	c.release(l, id, c.Clock.Now())
+	c.queue.Add(l.party)
+}

@@ -1,0 +1,163 @@
+// Package handshake prepares training jobs for the loss of nodes. There is one handshake with each job, over all its Nodes that are reclaiming: its
+// pods are asked for a checkpoint, its system is warned, the acknowledgement is awaited, and the job is shrunk or suspended. Then its pods may
+// be evicted, in the order that the job needs.
+//
+// Phase names the steps, and transitions has what may follow what. What the next leader needs is written on the pods and on the job; it finds out
+// the rest again.
+package handshake
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// DefaultReplaceWait is how long pods stay until there is a place for them elsewhere.
+	DefaultReplaceWait = 30 * time.Second
+
+	workers      = 32
+	slowestRetry = 10 * time.Second
+	// lookDelay is for how long changes of a job's pods are gathered before the job is looked at. Otherwise each of a thousand pods would cost a
+	// look at all of them.
+	lookDelay = 50 * time.Millisecond
+)
+
+// Jobs is what handshakes ask of the job systems. It is implemented by *jobs.Registry, where it is explained.
+type Jobs interface {
+	// Get returns an error that wraps jobs.ErrNoObject if the job has no object.
+	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
+	Warn(ctx context.Context, job jobs.Job, warning jobs.Warning) error
+	// Stop has the job save its work and end, if it listens for that. It returns how many of its pods were told.
+	Stop(ctx context.Context, job jobs.Job) (told int, err error)
+	Shrink(ctx context.Context, job jobs.Job, pods []string) error
+	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) ([]string, error)
+	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
+	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
+}
+
+// Config is what a Controller is made of. Everything is required.
+type Config struct {
+	Cluster *cluster.Cluster
+	Notices *notice.Store
+	Jobs    Jobs
+	// Client annotates pods, NodeClient annotates Nodes.
+	Client, NodeClient kubernetes.Interface
+	Requests           *cluster.Requests
+	Events             *events.Recorder
+	Clock              clock.WithTicker
+	// MarksWaiting returns whether Nodes are about to be marked. No job is looked at before they are, because it may lose those Nodes too.
+	MarksWaiting func() bool
+	// Drains is told by name which Nodes have pods that may be evicted now, or later.
+	Drains interface {
+		AddAfter(node string, delay time.Duration)
+	}
+	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node. It must be cheap.
+	Replaced func(node string) bool
+	// ReplaceWait is for how long after its notice a Node's pods wait for that at most.
+	ReplaceWait time.Duration
+}
+
+// Controller takes handshakes from the first request to the end. It is safe for concurrent use.
+type Controller struct {
+	Config
+
+	queue        cluster.Queue[cluster.Party]
+	table        *table
+	losses       *losses
+	warner       *warner
+	systems      *systems
+	awaited      *awaitedWriter
+	replacements *replacements
+	// calls are those to job systems in progress.
+	calls sync.WaitGroup
+}
+
+// New returns a Controller that knows of no handshake yet.
+func New(config Config) *Controller {
+	table := newTable()
+	return &Controller{
+		Config:       config,
+		queue:        cluster.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry),
+		table:        table,
+		losses:       &losses{cluster: config.Cluster, notices: config.Notices, table: table},
+		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
+		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
+		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
+		replacements: newReplacements(config.Replaced, config.Clock),
+	}
+}
+
+// Run works until ctx ends, then waits for what it has begun.
+func (c *Controller) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() { c.queue.Work(ctx, c.sync) })
+	}
+	running.Go(func() { c.awaited.run(ctx) })
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+	c.calls.Wait()
+}
+
+// LookAt looks at the job of the pod soon.
+func (c *Controller) LookAt(pod *corev1.Pod) {
+	if !cluster.BelongsToNode(pod) {
+		c.queue.AddAfter(c.Cluster.PartyOf(pod), lookDelay)
+	}
+}
+
+// PodChanged looks at the pod's job if there is a handshake with it, or was under an earlier leader, or is to be.
+func (c *Controller) PodChanged(pod *corev1.Pod) {
+	node := c.Cluster.Node(pod.Spec.NodeName)
+	if node != nil {
+		c.awaited.follow(node)
+	}
+	_, asked := pod.Annotations[api.AnnotationCheckpointRequest]
+	switch {
+	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod), asked:
+		c.LookAt(pod)
+	case c.table.any() && !cluster.BelongsToNode(pod):
+		if party := c.Cluster.PartyOf(pod); c.table.has(party) {
+			c.queue.AddAfter(party, lookDelay)
+		}
+	}
+}
+
+// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed.
+func (c *Controller) NodeMarked(node *corev1.Node) {
+	for _, pod := range cluster.Drainable(c.Cluster.PodsOn(node.Name)) {
+		c.LookAt(pod)
+	}
+}
+
+// NodeChanged looks at the jobs on a Node on which an acknowledgement was written, whose marks were taken off, or that was deleted: then
+// node is nil.
+func (c *Controller) NodeChanged(old, node *corev1.Node) {
+	unmarked := cluster.IsMarked(old) && (node == nil || !cluster.IsMarked(node))
+	acknowledged := node != nil && old.Annotations[api.AnnotationCheckpointAcknowledged] != node.Annotations[api.AnnotationCheckpointAcknowledged]
+	if unmarked {
+		c.replacements.forget(old.Name)
+	}
+	if !unmarked && !acknowledged {
+		return
+	}
+	for _, pod := range c.Cluster.PodsOn(old.Name) {
+		c.PodChanged(pod)
+	}
+}
+
+// NodeAdded keeps up to date what an earlier leader wrote on the Node.
+func (c *Controller) NodeAdded(node *corev1.Node) { c.awaited.follow(node) }

@@ -1,0 +1,141 @@
+package handshake
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/status"
+)
+
+// Phase is how far a handshake has got.
+type Phase string
+
+const (
+	// Asking: its pods are being asked for a checkpoint.
+	Asking Phase = "Asking"
+	// Warning: the job's system is being warned, too.
+	Warning Phase = "Warning"
+	// Waiting: for the acknowledgement, for a confirmation of the notice, or for a place elsewhere.
+	Waiting Phase = "Waiting"
+	// Deciding: the job's system is being asked to stop, shrink or suspend the job.
+	Deciding Phase = "Deciding"
+	// Shrinking: the job's system is taking the reclaiming workers out of the job.
+	Shrinking Phase = "Shrinking"
+	// Leaving: the pods may be evicted, from the time of release.
+	Leaving Phase = "Leaving"
+)
+
+// transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose. Pods that come after the
+// acknowledgement or the decision were not asked: with them it begins again with another request, in Asking.
+var transitions = map[Phase][]Phase{
+	Asking:  {Warning},
+	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system
+	Waiting: {Deciding},
+	// Waiting when it turns out that nothing is lost for certain any more.
+	Deciding:  {Waiting, Shrinking, Leaving},
+	Shrinking: {Leaving},
+	Leaving:   {},
+}
+
+// MayFollow returns whether a handshake may go from one phase to the other.
+func (p Phase) MayFollow(from Phase) bool { return slices.Contains(transitions[from], p) }
+
+// isDecided returns whether it is settled what becomes of the job.
+func (p Phase) isDecided() bool { return p == Shrinking || p == Leaving }
+
+// reported returns the phase as the status has it.
+func (p Phase) reported() string {
+	switch p {
+	case Waiting:
+		return status.JobPhaseWaiting
+	case Deciding:
+		return status.JobPhaseDeciding
+	case Shrinking, Leaving:
+		return status.JobPhaseLeaving
+	}
+	return status.JobPhaseWarning
+}
+
+// state is what this process knows of one handshake. Only the table changes it; others have copies.
+type state struct {
+	phase Phase
+	// id is that of the request for a checkpoint.
+	id        string
+	requested time.Time
+	// begun is when this process began with it.
+	begun time.Time
+	// deadline is the first of those of the job's Nodes.
+	deadline time.Time
+	// leaving are the pods that lose their Node. The set is never changed, but replaced.
+	leaving sets.Set[types.UID]
+	// spared are the pods that the decision left out, because the notice of their Node was not confirmed.
+	spared sets.Set[types.UID]
+	// job is nil until its object was read, and for jobs without one.
+	job *jobs.Job
+	// acknowledged is true once the job has said that its work is saved.
+	acknowledged bool
+	// release is from when the pods may be evicted, once the phase is Leaving.
+	release time.Time
+	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
+	sent *sync.Map
+}
+
+func newState(now time.Time) state {
+	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+}
+
+// left returns how long before the release it is now.
+func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
+
+// isPast returns whether pods that come now are too late for this request.
+func (s *state) isPast() bool {
+	return s.acknowledged || s.phase == Deciding || s.phase.isDecided()
+}
+
+// has returns whether the pod was asked in this handshake.
+func (s *state) has(pod leavingPod) bool {
+	return !s.spared.Has(pod.UID) && (s.leaving.Has(pod.UID) || requestOn(pod) == s.id)
+}
+
+// take has the pods join. The deadline is that of the earliest of their Nodes; it is not put off because the pods of an earlier one are gone.
+func (s *state) take(l loss) {
+	leaving := uids(l.leaving)
+	if s.leaving != nil && leaving.IsSuperset(s.leaving) {
+		s.deadline = time.Time{}
+	}
+	for _, pod := range l.leaving {
+		s.limit(pod.notice.Deadline)
+	}
+	s.leaving = leaving
+}
+
+func (s *state) limit(deadline time.Time) {
+	if s.deadline.IsZero() || deadline.Before(s.deadline) {
+		s.deadline = deadline
+	}
+}
+
+// randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
+const randomLength = 20
+
+// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot be guessed, because a
+// pod on its node's network is known by nothing else.
+func newID(now time.Time) string {
+	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+}
+
+// requestedAt returns false for an id that newID did not make.
+func requestedAt(id string) (time.Time, bool) {
+	seconds, _, ok := strings.Cut(id, "-")
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	return time.Unix(unix, 0), ok && err == nil
+}

@@ -1,0 +1,100 @@
+package handshake
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+// stopWait is how long a job that was submitted with api.AnnotationSupervisorSpot has to save its work, if nobody on its port could be told to stop. A job that
+// was told is given all the time there is.
+const stopWait = 90 * time.Second
+
+// stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns when the job has ended, or has
+// acknowledged the request, or there is no more time. A job that has acknowledged already, or that goes on, is not told. The result is whether the job was
+// told, and so ends, whatever else becomes of its Nodes.
+func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
+	if s.acknowledged || s.job == nil || s.job.Suspended || s.job.Finished || !l.listensForStop() || !l.isTooSmallFor(*s.job) {
+		return false
+	}
+	began := c.Clock.Now()
+	launcher := c.losses.launcherOf(l)
+	var pods int
+	err := c.systems.call(ctx, l.party, actionStop, began.Add(l.patience()), func(ctx context.Context) (err error) {
+		pods, err = c.Jobs.Stop(ctx, *s.job)
+		return err
+	})
+	if isFailure(ctx, err) {
+		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
+	}
+	until := l.budget()
+	if pods == 0 {
+		until = notice.Earlier(until, began.Add(stopWait))
+		launcher = "" // if it ends, that has another reason
+	}
+	for c.Clock.Now().Before(until) {
+		if c.losses.hasAcknowledged(l.party, s) {
+			return pods > 0
+		}
+		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
+			checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
+			c.Events.Eventf(l.object(s), events.ReasonSaved, "The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return pods > 0
+		case <-c.Clock.After(replaceCheck):
+		}
+	}
+	checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
+	c.Events.Eventf(l.object(s), events.ReasonUnsaved, "The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
+	return pods > 0
+}
+
+// listensForStop returns whether one of the pods was submitted so that it can be told.
+func (l *loss) listensForStop() bool {
+	for _, pod := range l.pods {
+		if pod.Annotations[api.AnnotationSupervisorSpot] == "true" && pod.Status.Phase == corev1.PodRunning {
+			return true
+		}
+	}
+	return false
+}
+
+// launcherOf returns the launcher that runs, empty for none.
+func (f *losses) launcherOf(l loss) types.UID {
+	for _, pod := range l.pods {
+		if f.cluster.RoleOf(pod) == jobs.RoleLauncher && !kubepod.IsPodTerminal(pod) {
+			return pod.UID
+		}
+	}
+	return ""
+}
+
+// hasAcknowledged goes also by the request that was made since, when more Nodes followed.
+func (f *losses) hasAcknowledged(party cluster.Party, s state) bool {
+	l := f.of(party)
+	current, open := f.table.get(party)
+	return f.isAcknowledged(l, s) || open && f.isAcknowledged(l, current)
+}
+
+// hasEnded returns whether the pod is gone or has ended.
+func (f *losses) hasEnded(party cluster.Party, uid types.UID) bool {
+	for _, pod := range f.cluster.PodsOf(party) {
+		if pod.UID == uid && !kubepod.IsPodTerminal(pod) {
+			return false
+		}
+	}
+	return true
+}

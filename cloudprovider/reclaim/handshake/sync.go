@@ -1,0 +1,123 @@
+package handshake
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// MarksRetry is how soon something is looked at again that waits for marks.
+	MarksRetry = 100 * time.Millisecond
+	// replaceCheck is how often it is checked whether there is a place elsewhere, of which nothing is notified.
+	replaceCheck = 500 * time.Millisecond
+)
+
+// sync takes the next step with a job that loses Nodes. It goes by all Nodes that are reclaiming, never by one.
+func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
+	if c.MarksWaiting() {
+		c.queue.AddAfter(party, MarksRetry)
+		return nil
+	}
+	l := c.losses.of(party)
+	if len(l.leaving) == 0 {
+		return c.end(ctx, l)
+	}
+	s := c.table.open(l, c.Clock.Now(), func(s state) bool { return c.losses.isAcknowledged(l, s) })
+	unwarned := c.warner.warn(ctx, l, s)
+	c.awaited.syncJob(l, s)
+	if unwarned != nil && c.Clock.Since(s.begun) < l.warnPatience() {
+		return unwarned
+	}
+	c.warnSystem(ctx, l, s)
+	s = c.noteAcknowledgement(ctx, l, s)
+	c.replacements.checkAll(l)
+	if s, _ = c.table.get(party); s.phase.isDecided() {
+		c.drainLast(l, s)
+		return nil
+	}
+	if reason, until := c.waitsFor(l, s); reason != "" {
+		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)
+		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
+		return nil
+	}
+	c.decide(ctx, l, s)
+	return nil
+}
+
+// noteAcknowledgement notes that the acknowledgement has come.
+func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) state {
+	if s.acknowledged || !c.losses.isAcknowledged(l, s) {
+		return s
+	}
+	s, current := c.table.update(l.party, s.id, func(s *state) { s.acknowledged = true })
+	if !current {
+		return s
+	}
+	noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+	checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
+	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
+	c.Events.Eventf(l.object(s), events.ReasonSaved, "The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
+	return s
+}
+
+// waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.
+func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) {
+	now, budget := c.Clock.Now(), l.budget()
+	switch {
+	case !l.until.IsZero():
+		return "nothing has confirmed the notice", l.until
+	case !now.Before(budget):
+		return "", time.Time{}
+	case s.phase == Asking || s.phase == Warning:
+		return "the job's system is being warned", budget
+	case s.job != nil && (s.job.Suspended || s.job.Finished):
+		return "", time.Time{}
+	}
+	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
+		return "the acknowledgement that a checkpoint is saved has not come", until
+	}
+	if s.acknowledged && l.restartsInPlace() {
+		return "", time.Time{} // it has ended or will, and would begin again on a Node that is released
+	}
+	if c.replacements.haveAll(l.nodes()) {
+		return "", time.Time{}
+	}
+	if until := notice.Earlier(l.firstSeen().Add(c.ReplaceWait), budget); now.Before(until) {
+		return "there is no place elsewhere yet", notice.Earlier(now.Add(replaceCheck), until)
+	}
+	return "", time.Time{}
+}
+
+// drainLast has the Nodes drained whose pods may have waited for other pods of the job.
+func (c *Controller) drainLast(l loss, s state) {
+	if s.phase != Leaving {
+		return
+	}
+	for _, pod := range l.leaving {
+		if rank(pod.role) > 0 {
+			c.Drains.AddAfter(pod.Spec.NodeName, 0)
+		}
+	}
+}
+
+// end ends the handshake with a job that has nothing more to lose: its pods have left, or the notices of their Nodes were withdrawn. The warnings are taken
+// off the survivors, who go on as if nothing had happened.
+func (c *Controller) end(ctx context.Context, l loss) error {
+	c.table.forget(l.party)
+	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })
+}
+
+// CheckReplacements observes, for all Nodes that are being drained, when there was a place elsewhere, whether their pods wait for that or not.
+func (c *Controller) CheckReplacements() {
+	for _, node := range c.Cluster.MarkedNodes() {
+		if n, reclaiming := c.Notices.Of(node); reclaiming && c.Cluster.Occupied(node) {
+			c.replacements.check(node.Name, n)
+		}
+	}
+}

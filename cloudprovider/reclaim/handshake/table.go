@@ -1,0 +1,165 @@
+package handshake
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/status"
+)
+
+// table has the state of all handshakes. It is safe for concurrent use.
+type table struct {
+	mu     sync.Mutex
+	states map[cluster.Party]state
+	// deciding are the parties for which a decision is in progress, perhaps for an earlier request than that of the state.
+	deciding sets.Set[cluster.Party]
+}
+
+func newTable() *table {
+	return &table{states: map[cluster.Party]state{}, deciding: sets.New[cluster.Party]()}
+}
+
+// get returns a copy of the state of the handshake with the party, if there is one.
+func (t *table) get(party cluster.Party) (state, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.states[party]
+	return s, ok
+}
+
+func (t *table) has(party cluster.Party) bool {
+	_, ok := t.get(party)
+	return ok
+}
+
+func (t *table) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.states) > 0
+}
+
+// open returns the handshake in which the job loses these pods: the one that there is, in memory or on the pods, or a new one.
+func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.states[l.party]
+	if !ok {
+		s = recovered(l, now)
+		s.acknowledged = acknowledged(s)
+	}
+	if s.isPast() && l.hasNewcomers(s) {
+		s = newState(now)
+	}
+	s.take(l)
+	t.states[l.party] = s
+	return s
+}
+
+// recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its present instance. If there
+// is none, it returns a new one.
+func recovered(l loss, now time.Time) state {
+	s := newState(now)
+	found := false
+	for _, pod := range l.leaving {
+		id := requestOn(pod)
+		at, ok := requestedAt(id)
+		if !ok {
+			continue
+		}
+		if !found || at.After(s.requested) || at.Equal(s.requested) && id > s.id {
+			s.id, s.requested, found = id, at, true
+		}
+		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[api.AnnotationReclaimDeadline]); err == nil {
+			s.limit(deadline)
+		}
+	}
+	return s
+}
+
+// requestOn returns the id of the request that the pod has for its present instance.
+func requestOn(pod leavingPod) string {
+	if pod.Annotations[api.AnnotationReclaimInstance] != pod.notice.InstanceID {
+		return ""
+	}
+	return pod.Annotations[api.AnnotationCheckpointRequest]
+}
+
+// update changes the state unless another request was made meanwhile. It returns the state as it then is.
+func (t *table) update(party cluster.Party, id string, change func(*state)) (s state, current bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.states[party]
+	if !ok || s.id != id {
+		return state{}, false
+	}
+	change(&s)
+	t.states[party] = s
+	return s, true
+}
+
+// enter takes the handshake to the phase, and makes the other change. It returns false, and changes nothing, if another request was made meanwhile or if
+// the phase may not follow the present one.
+func (t *table) enter(party cluster.Party, id string, phase Phase, change func(*state)) (entered bool) {
+	t.update(party, id, func(s *state) {
+		if entered = phase.MayFollow(s.phase); !entered {
+			return
+		}
+		s.phase = phase
+		if change != nil {
+			change(s)
+		}
+	})
+	return entered
+}
+
+// beginDecision enters Deciding, and returns false also while the decision for an earlier request is in progress. The caller has to call
+// endDecision.
+func (t *table) beginDecision(party cluster.Party, id string, change func(*state)) (begun bool) {
+	t.mu.Lock()
+	if t.deciding.Has(party) {
+		t.mu.Unlock()
+		return false
+	}
+	t.deciding.Insert(party)
+	t.mu.Unlock()
+	if begun = t.enter(party, id, Deciding, change); !begun {
+		t.endDecision(party)
+	}
+	return begun
+}
+
+func (t *table) endDecision(party cluster.Party) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deciding.Delete(party)
+}
+
+func (t *table) forget(party cluster.Party) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.states, party)
+}
+
+// Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are left out, because they
+// are secret.
+func (c *Controller) Status() []status.JobReclaim {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	reclaims := make([]status.JobReclaim, 0, len(c.table.states))
+	for party, s := range c.table.states {
+		reclaims = append(reclaims, status.JobReclaim{
+			System: party.System, Namespace: party.Namespace, Name: party.Name, Phase: s.phase.reported(), Acknowledged: s.acknowledged,
+			Requested: s.requested.UTC(), Deadline: s.deadline.UTC(), Pods: s.leaving.Len(),
+		})
+	}
+	slices.SortFunc(reclaims, func(a, b status.JobReclaim) int {
+		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.System, b.System))
+	})
+	return reclaims
+}

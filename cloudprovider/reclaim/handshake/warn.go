@@ -1,0 +1,175 @@
+package handshake
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// warnPatience is for how long pods stay that could not be warned, and warnPatienceFraction the part of a short notice. In a reclaim of thousands
+	// their turn comes late.
+	warnPatience         = 2 * time.Minute
+	warnPatienceFraction = 2
+)
+
+func warnPatienceOf(n notice.Notice) time.Duration {
+	return min(warnPatience, n.Length()/warnPatienceFraction)
+}
+
+// warnPatience returns the least of those of the leaving pods.
+func (l *loss) warnPatience() time.Duration {
+	patience := warnPatience
+	for _, pod := range l.leaving {
+		patience = min(patience, warnPatienceOf(pod.notice))
+	}
+	return patience
+}
+
+// warner writes warnings on pods.
+type warner struct {
+	client   kubernetes.Interface
+	requests *cluster.Requests
+	events   *events.Recorder
+}
+
+// warn writes the request on the pods of the job that do not have it, on the leaving pods first: it is by them that the next leader knows it. Pods of no known
+// system are only warned of the loss of their own Node, unless their annotations make them one job: replicas of a service do not train together.
+func (w *warner) warn(ctx context.Context, l loss, s state) error {
+	instances := make(map[types.UID]string, len(l.leaving))
+	for _, pod := range l.leaving {
+		instances[pod.UID] = pod.notice.InstanceID
+	}
+	var leaving, survivors []*corev1.Pod
+	for _, pod := range l.pods {
+		instance, isLeaving := instances[pod.UID]
+		switch {
+		case pod.Spec.NodeName == "" || kubepod.IsPodTerminal(pod) || pod.DeletionTimestamp != nil || s.hasWarned(pod, instance):
+		case isLeaving:
+			leaving = append(leaving, pod)
+		case areOneJob(l.party.Ref, pod) && s.concerns(pod):
+			survivors = append(survivors, pod)
+		}
+	}
+	warn := func(ctx context.Context, pod *corev1.Pod) error {
+		return w.warnPod(ctx, l.party.Ref, pod, s, instances[pod.UID])
+	}
+	if err := w.requests.ForEach(ctx, leaving, warn); err != nil {
+		return err
+	}
+	return w.requests.ForEach(ctx, survivors, warn)
+}
+
+// concerns returns whether a pod that survives has to save its work: every pod that was there when that was asked for, even if the acknowledgement came before
+// it was warned. A pod that came later has nothing to save.
+func (s *state) concerns(pod *corev1.Pod) bool {
+	return !s.acknowledged && !s.phase.isDecided() || !pod.CreationTimestamp.After(s.requested)
+}
+
+// warnPod warns a pod. The instance is empty for survivors.
+func (w *warner) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod, s state, instance string) error {
+	if err := w.annotate(ctx, pod, s.warning(instance).missingOn(pod)); err != nil {
+		return fmt.Errorf("warn pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	s.sent.Store(pod.UID, s.warning(instance))
+	if pod.Annotations[api.AnnotationCheckpointRequest] == s.id {
+		return nil // only completed
+	}
+	warnedPods.WithLabelValues(job.System).Inc()
+	if instance != "" && areOneJob(job, pod) {
+		w.events.PodEventf(pod, events.ReasonWarned, "Spot instance %s of node %s will be released at %s; asked to save its work (request %s)",
+			instance, pod.Spec.NodeName, events.FormatTime(s.deadline), s.id)
+	}
+	return nil
+}
+
+func areOneJob(ref jobs.Ref, pod *corev1.Pod) bool {
+	return ref.System != jobs.SystemPod || pod.Annotations[api.AnnotationJob] != ""
+}
+
+// warning is what a pod is told in its annotations. The instance is empty for survivors.
+type warning struct{ deadline, id, instance string }
+
+func (s *state) warning(instance string) warning {
+	return warning{events.FormatTime(s.deadline), s.id, instance}
+}
+
+func (w warning) missingOn(pod *corev1.Pod) map[string]any {
+	missing := map[string]any{}
+	for key, value := range map[string]string{
+		api.AnnotationReclaimDeadline:   w.deadline,
+		api.AnnotationCheckpointRequest: w.id,
+		api.AnnotationReclaimInstance:   w.instance,
+	} {
+		if value != "" && pod.Annotations[key] != value {
+			missing[key] = value
+		}
+	}
+	return missing
+}
+
+// hasWarned returns whether the pod has the warning, or was sent it and the informer will show it. If it was seen and is missing now, somebody took it off.
+func (s *state) hasWarned(pod *corev1.Pod, instance string) bool {
+	w := s.warning(instance)
+	if len(w.missingOn(pod)) == 0 {
+		s.sent.Delete(pod.UID)
+		return true
+	}
+	sent, ok := s.sent.Load(pod.UID)
+	return ok && sent == w
+}
+
+// annotate merges the annotations; nil removes one. It does nothing if the pod is gone. If another pod has the name by now, it returns a conflict, and the next
+// look will show why.
+func (w *warner) annotate(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// takeBack takes the warnings off the pods of the job that are on Nodes of which lives returns true.
+func (w *warner) takeBack(ctx context.Context, l loss, lives func(node string) bool) error {
+	var warned []*corev1.Pod
+	for _, pod := range l.pods {
+		if len(warningOn(pod)) > 0 && !kubepod.IsPodTerminal(pod) && pod.DeletionTimestamp == nil && lives(pod.Spec.NodeName) {
+			warned = append(warned, pod)
+		}
+	}
+	return w.requests.ForEach(ctx, warned, func(ctx context.Context, pod *corev1.Pod) error {
+		if err := w.annotate(ctx, pod, warningOn(pod)); err != nil {
+			return fmt.Errorf("take the warning off pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		return nil
+	})
+}
+
+// warningOn returns what takes the pod's warning off.
+func warningOn(pod *corev1.Pod) map[string]any {
+	off := map[string]any{}
+	for _, key := range []string{api.AnnotationReclaimDeadline, api.AnnotationCheckpointRequest, api.AnnotationReclaimInstance} {
+		if _, ok := pod.Annotations[key]; ok {
+			off[key] = nil
+		}
+	}
+	return off
+}

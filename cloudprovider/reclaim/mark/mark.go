@@ -1,0 +1,202 @@
+// Package mark brings Nodes in line with the notices: it puts the marks on, takes them off when a notice is withdrawn, and deletes the Nodes of
+// instances that are gone.
+//
+// The marks are a taint, a cordon, a label and annotations, all in one patch. They are what the next leader starts from.
+package mark
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+// Timeout bounds one attempt to patch a Node, so that a connection that hangs does not hold up other marks, or the drains behind them.
+const Timeout = 5 * time.Second
+
+// Marker is safe for concurrent use. All fields are required.
+type Marker struct {
+	Cluster  *cluster.Cluster
+	Notices  *notice.Store
+	Removals *notice.Removals
+	Backlog  *Backlog
+	// Client patches Nodes. It should have a budget of its own, so that the marks of a mass reclaim do not wait behind evictions.
+	Client kubernetes.Interface
+	// Deleter deletes Nodes, and what is left of their pods.
+	Deleter  kubernetes.Interface
+	Requests *cluster.Requests
+	Events   *events.Recorder
+	Clock    clock.PassiveClock
+}
+
+// Sync brings the Node in line with what is known of its instance. It returns whether the Node is to be drained and was marked before, so that no
+// informer will report a change.
+func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	node := m.Cluster.Node(name)
+	if node == nil {
+		m.Backlog.Done(name)
+		return false, nil
+	}
+	if cluster.IsOnDemand(node) && cluster.IsMarked(node) {
+		return false, m.unmarkOnDemand(ctx, node)
+	}
+	n, reclaiming := m.Notices.Of(node)
+	if !reclaiming {
+		m.Backlog.Done(name)
+		return false, m.syncOther(ctx, node)
+	}
+	switch m.Notices.VerdictOn(n.InstanceID) {
+	case notice.Released:
+		m.Backlog.Done(name)
+		return false, m.deleteReleased(ctx, node, n)
+	case notice.Withdrawn:
+		return false, m.unmark(ctx, node, n)
+	}
+	changed, err := m.mark(ctx, node, n)
+	if err != nil {
+		return false, err
+	}
+	m.Backlog.Done(name)
+	return !changed, nil
+}
+
+// syncOther is for a Node without a notice.
+func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
+	if cluster.IsOnDemand(node) {
+		m.Notices.Withdraw(m.Cluster.InstanceID(node)) // it is from before the Node had its label
+	}
+	if notice.HasExpiredPush(node, m.Clock) {
+		if _, err := Patch(ctx, m.Client, node, func(node *corev1.Node) {
+			delete(node.Annotations, api.AnnotationNoticePush)
+			delete(node.Annotations, api.AnnotationNoticePushReceived)
+		}); err != nil {
+			return err
+		}
+	}
+	return m.syncRemoved(ctx, node)
+}
+
+// mark completes the marks. It writes an Event and observes the latency for the first mark only, not if somebody took a mark off.
+func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
+	var first bool
+	changed, err = Patch(ctx, m.Client, node, func(node *corev1.Node) {
+		first = !cluster.IsMarked(node)
+		apply(node, n)
+	})
+	if err != nil || !changed || !first {
+		return changed, err
+	}
+	for source, at := range m.Notices.Announced(n) {
+		noticeToMark.WithLabelValues(string(source)).Observe(m.Clock.Since(at).Seconds())
+	}
+	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", n.InstanceID, "deadline", n.Deadline)
+	next := "draining"
+	if !n.Confirmed {
+		next = "draining once ECS or the instance's metadata confirm it"
+	}
+	m.Events.Eventf(node, events.ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, %s",
+		n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
+	return true, nil
+}
+
+// unmark takes the marks off the Node of an instance that lives on.
+func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice) error {
+	changed, err := Patch(ctx, m.Client, node, func(node *corev1.Node) { remove(node, m.Clock.Now()) })
+	if err != nil {
+		return err
+	}
+	m.Backlog.Done(node.Name)
+	m.Notices.Withdraw(n.InstanceID)
+	if changed {
+		Reclaims.WithLabelValues(string(n.Source), OutcomeCancelled).Inc()
+		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
+		m.Events.Eventf(node, events.ReasonCancelled, "The notice for spot instance %s was withdrawn; the node is given back", n.InstanceID)
+	}
+	return nil
+}
+
+// unmarkOnDemand takes the marks off an on-demand Node, whose label came after them, or which somebody marked by hand.
+func (m *Marker) unmarkOnDemand(ctx context.Context, node *corev1.Node) error {
+	id := m.Cluster.InstanceID(node)
+	n, ok := notice.FromMarks(node, id)
+	if !ok {
+		n = notice.Notice{InstanceID: id, Source: notice.SourceUnknown}
+	}
+	return m.unmark(ctx, node, n)
+}
+
+// deleteReleased deletes the Node of an instance that was released.
+func (m *Marker) deleteReleased(ctx context.Context, node *corev1.Node, n notice.Notice) error {
+	deleted, err := m.delete(ctx, node)
+	if deleted {
+		klog.FromContext(ctx).Info("Deleted the node of a released instance", "node", klog.KObj(node), "instance", n.InstanceID)
+		m.Events.Eventf(node, events.ReasonReleased, "Spot instance %s was released; the node is removed", n.InstanceID)
+	}
+	return err
+}
+
+// syncRemoved notes on the Node that its instance is being given back, and deletes the Node once the instance is gone.
+func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
+	if !m.Removals.Has(node) {
+		return nil
+	}
+	id := m.Cluster.InstanceID(node)
+	if m.Notices.VerdictOn(id) != notice.Released {
+		now := m.Clock.Now().UTC().Format(time.RFC3339)
+		_, err := Patch(ctx, m.Client, node, func(node *corev1.Node) {
+			if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
+				node.Annotations[api.AnnotationRemoved] = now
+			}
+		})
+		return err
+	}
+	deleted, err := m.delete(ctx, node)
+	if deleted {
+		removedNodes.Inc()
+		klog.FromContext(ctx).Info("Deleted the node of an instance that was given back", "node", klog.KObj(node), "instance", id)
+		m.Events.Eventf(node, events.ReasonRemoved, "Instance %s was given back and is gone; the node is removed", id)
+	}
+	return err
+}
+
+// delete deletes the Node of an instance that is gone, and what is left of its pods. The cloud controller does so too; it does not matter which
+// is first.
+func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, err error) {
+	m.deletePods(ctx, node)
+	err = m.Deleter.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &node.UID},
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// deletePods deletes what is left of the pods of an instance that is gone. Nothing of them runs any more, and whoever creates them again, perhaps
+// under the same names, need not wait for the garbage collector.
+func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
+	pods := cluster.Drainable(m.Cluster.PodsOn(node.Name))
+	err := m.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+		err := m.Deleter.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Could not delete the pods of a released instance; they are left to the garbage collector", "node", klog.KObj(node))
+	}
+}

@@ -1,0 +1,146 @@
+package notice
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+)
+
+// Whoever has the token of a sender can push notices for all Nodes at once, and can choose the times of events, so that a false notice that was
+// withdrawn could be pushed again at once, or for the next Nodes. Pushed notices beyond a bound are held: nothing is done about them before
+// another source confirms them. What is known of former ones is on the Node (api.AnnotationReclaimCancelled), also for the next leader.
+
+const (
+	// holdAfterWithdrawal is for how long further pushed notices of an instance are held after ECS contradicted one.
+	holdAfterWithdrawal = 30 * time.Minute
+	// countAfterWithdrawal is for how long an instance counts as unconfirmed after that.
+	countAfterWithdrawal = 10 * time.Minute
+)
+
+// DefaultMaxUnconfirmed is how many pushed notices are acted upon that nothing has confirmed: a tenth of the spot Nodes.
+var DefaultMaxUnconfirmed = intstr.FromString("10%")
+
+// Hold returns whether the announcement is a pushed notice that is held. The reason is set when it is held for the first time. A held notice
+// stays so until another source announces the same or its deadline has passed, or else a flood of false notices would reach all Nodes in turn.
+func (s *Store) Hold(a Announcement) (held bool, reason string) {
+	if a.Source != SourcePush {
+		s.release(a.InstanceID)
+		return false, ""
+	}
+	s.mu.Lock()
+	_, acted := s.heard[a.InstanceID]
+	_, held = s.held[a.InstanceID]
+	s.mu.Unlock()
+	if held || acted {
+		return held, ""
+	}
+	n := newNotice(a, s.clock.Now(), s.period)
+	reason = s.reasonToHold(n)
+	if reason == "" {
+		return false, ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[n.InstanceID] = n.Deadline
+	heldNotices.Set(float64(len(s.held)))
+	return true, reason
+}
+
+// reasonToHold is empty for a pushed notice that is to be acted upon.
+func (s *Store) reasonToHold(n Notice) string {
+	nodes := s.cluster.NodesOf(n.InstanceID)
+	if slices.ContainsFunc(nodes, cluster.IsMarked) {
+		return "" // an earlier leader acts upon it
+	}
+	for _, node := range nodes {
+		if withdrawn := withdrawnAt(node); !withdrawn.IsZero() && n.FirstSeen.Sub(withdrawn) < holdAfterWithdrawal {
+			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
+		}
+	}
+	if others := s.Unconfirmed().Union(s.withdrawnLately()).Len(); others >= s.mostUnconfirmed() {
+		return fmt.Sprintf("%d others are unconfirmed or were contradicted in the last %v, and no more may be (--reclaim-max-unconfirmed)", others, countAfterWithdrawal)
+	}
+	return ""
+}
+
+// withdrawnAt returns when a notice of the Node was last withdrawn, zero for never.
+func withdrawnAt(node *corev1.Node) time.Time {
+	return cluster.TimeOf(node, api.AnnotationReclaimCancelled)
+}
+
+// withdrawnLately are the spot instances that had a notice which was withdrawn a short time ago.
+func (s *Store) withdrawnLately() sets.Set[string] {
+	ids := sets.New[string]()
+	for _, node := range s.cluster.CancelledNodes() {
+		if !cluster.IsOnDemand(node) && s.clock.Since(withdrawnAt(node)) < countAfterWithdrawal {
+			ids.Insert(s.cluster.InstanceID(node))
+		}
+	}
+	return ids
+}
+
+// Unconfirmed returns the instances of which there is nothing but a pushed notice that is acted upon.
+func (s *Store) Unconfirmed() sets.Set[string] {
+	ids := sets.New[string]()
+	for _, node := range s.cluster.MarkedNodes() {
+		if node.Annotations[api.AnnotationReclaimSource] == string(SourcePush) && node.Annotations[api.AnnotationReclaimConfirmed] == "" {
+			ids.Insert(s.cluster.InstanceID(node))
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range s.heard {
+		if r.notice.Confirmed {
+			ids.Delete(id)
+		} else {
+			ids.Insert(id)
+		}
+	}
+	return ids
+}
+
+// DropExpiredHeld forgets the held notices that came to nothing, and returns their instances.
+func (s *Store) DropExpiredHeld() (expired []string) {
+	s.mu.Lock()
+	for id, deadline := range s.held {
+		if isOver(deadline, s.clock) {
+			expired = append(expired, id)
+		}
+	}
+	s.mu.Unlock()
+	s.release(expired...)
+	return expired
+}
+
+func (s *Store) release(instanceIDs ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range instanceIDs {
+		delete(s.held, id)
+	}
+	heldNotices.Set(float64(len(s.held)))
+}
+
+// mostUnconfirmed is MaxUnconfirmed as a number. Shares are rounded up.
+func (s *Store) mostUnconfirmed() int {
+	most, err := intstr.GetScaledValueFromIntOrPercent(s.maxUnconfirmed, len(s.cluster.SpotNodes()), true)
+	if err != nil {
+		panic(err) // NewStore has checked it
+	}
+	return most
+}
+
+func checkMaxUnconfirmed(most *intstr.IntOrString) error {
+	number, err := intstr.GetScaledValueFromIntOrPercent(most, 100, true)
+	if err == nil && number < 0 {
+		err = fmt.Errorf("%s is negative", most)
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package notice
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+)
+
+// NodeSource reads what a source has written on Nodes. A new source of this kind is one type, and one line in nodeSources.
+type NodeSource interface {
+	// Announcement returns what the source says on the Node, and false if it says nothing. The instance is filled in by the caller.
+	Announcement(node *corev1.Node) (Announcement, bool)
+}
+
+// Announcements returns what stands on the Node, from all sources that write there.
+func (s *Store) Announcements(node *corev1.Node) (found []Announcement) {
+	id := s.cluster.InstanceID(node)
+	if id == "" {
+		return nil
+	}
+	for _, source := range s.nodeSources {
+		if a, ok := source.Announcement(node); ok {
+			a.InstanceID = id
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
+// nodeSources are in the order in which they are read. What is only pushed is last, because another source may confirm it.
+func nodeSources(clk clock.PassiveClock, period time.Duration) []NodeSource {
+	return []NodeSource{
+		agentSource{clk},
+		conditionSource{clk, period},
+		pushSource{clk},
+	}
+}
+
+// SourceAnnotations are the annotations by which sources announce on Nodes. They are removed from a Node whose notice was withdrawn.
+var SourceAnnotations = []string{api.AnnotationNoticeAgent, api.AnnotationNoticePush, api.AnnotationNoticePushReceived}
+
+// ReleaseGrace is how long after its deadline an instance may still be about to go.
+const ReleaseGrace = time.Minute
+
+// isOver returns whether the instance has outlived the deadline by so much that the announcement came to nothing.
+func isOver(deadline time.Time, clk clock.PassiveClock) bool {
+	return !deadline.IsZero() && clk.Since(deadline) >= ReleaseGrace
+}
+
+// agentSource is the annotation of the node-agent.
+type agentSource struct{ clock clock.PassiveClock }
+
+// Announcement goes by the annotation having a value, readable or not: that there is a notice counts for more than its deadline.
+func (s agentSource) Announcement(node *corev1.Node) (Announcement, bool) {
+	deadline := cluster.TimeOf(node, api.AnnotationNoticeAgent)
+	return Announcement{Source: SourceAgent, Deadline: deadline},
+		node.Annotations[api.AnnotationNoticeAgent] != "" && !isOver(deadline, s.clock)
+}
+
+// pushSource is the annotation that the handler of package push writes.
+type pushSource struct{ clock clock.PassiveClock }
+
+func (s pushSource) Announcement(node *corev1.Node) (Announcement, bool) {
+	deadline := cluster.TimeOf(node, api.AnnotationNoticePush)
+	return Announcement{Source: SourcePush, Deadline: deadline, At: cluster.TimeOf(node, api.AnnotationNoticePushReceived)},
+		node.Annotations[api.AnnotationNoticePush] != "" && !isOver(deadline, s.clock)
+}
+
+// HasExpiredPush returns whether a pushed notice stands on the Node that came to nothing.
+func HasExpiredPush(node *corev1.Node, clk clock.PassiveClock) bool {
+	return node.Annotations[api.AnnotationNoticePush] != "" && isOver(cluster.TimeOf(node, api.AnnotationNoticePush), clk)
+}
+
+// conditionSource is the condition that ACK's node-problem-detector sets.
+type conditionSource struct {
+	clock  clock.PassiveClock
+	period time.Duration
+}
+
+// Announcement leaves out a condition from before the last notice of the Node was withdrawn.
+func (s conditionSource) Announcement(node *corev1.Node) (Announcement, bool) {
+	at, expired := expiredSince(node)
+	withdrawn := cluster.TimeOf(node, api.AnnotationReclaimCancelled)
+	if !expired || !withdrawn.IsZero() && !at.After(withdrawn) {
+		return Announcement{}, false
+	}
+	if s.clock.Since(at) > s.period {
+		at = time.Time{} // the instance has outlived a deadline estimated from there
+	}
+	return Announcement{Source: SourceCondition, At: at}, true
+}
+
+func expiredSince(node *corev1.Node) (at time.Time, expired bool) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == api.ConditionInstanceExpired && condition.Status == corev1.ConditionTrue {
+			return condition.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,117 @@
+// Package notice has the notices: what each source has announced about an instance, kept in memory and read from the Node.
+//
+// The Store is passive. Sources write into it, and everybody else reads it, so packages below this one may ask it too: which instances are
+// reclaiming, and since when. Nothing happens in it by itself, and it calls nobody.
+package notice
+
+import (
+	"time"
+)
+
+// Source says where a notice came from.
+type Source string
+
+const (
+	// SourcePoll is the poll of DescribeInstances for instances that are locked as recycling. See package poll.
+	SourcePoll Source = "ecs-poll"
+	// SourcePush is an event of CloudMonitor or EventBridge. See package push and api.AnnotationNoticePush.
+	SourcePush Source = "push"
+	// SourceAgent is the node-agent, which reads the metadata of its instance. See api.AnnotationNoticeAgent.
+	SourceAgent Source = "node-agent"
+	// SourceCondition is ACK's node-problem-detector. See api.ConditionInstanceExpired.
+	SourceCondition Source = "condition"
+	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.
+	SourceUnknown Source = "unknown"
+)
+
+// DefaultPeriod is how long an instance lives from the first sight of its notice, if no source states the deadline. Alibaba Cloud releases a
+// spot instance five minutes after it enters Recycling.
+const DefaultPeriod = 5 * time.Minute
+
+// Announcement is what one source says about one instance.
+type Announcement struct {
+	InstanceID string
+	Source     Source
+	// Deadline is zero if the source does not state it.
+	Deadline time.Time
+	// At is when the source said so; zero means now.
+	At time.Time
+}
+
+// Notice is the announcement that an instance will be released, as all sources together have made it.
+type Notice struct {
+	InstanceID string
+	// Deadline is when the instance is released, in UTC and whole seconds, because that is what its Node can carry.
+	Deadline time.Time
+	// Stated is true if a source named the deadline. Otherwise it is an estimate.
+	Stated bool
+	// Confirmed is true if more than a pushed event speaks for it: ECS, the instance itself, or ACK's node-problem-detector.
+	Confirmed bool
+	// Source is the one that announced it first, FirstSeen is when it did.
+	Source    Source
+	FirstSeen time.Time
+}
+
+const (
+	deleteMargin = time.Minute
+	// deleteMarginFraction is the part of a short notice that is kept for deletions.
+	deleteMarginFraction = 5
+)
+
+// Length is how long the notice is, from the first announcement to the deadline. It is not negative.
+func (n Notice) Length() time.Duration { return max(n.Deadline.Sub(n.FirstSeen), 0) }
+
+// DeleteFrom is when evictions end and pods are deleted instead: a minute before the deadline, or the last fifth of a notice that is shorter
+// than five minutes.
+func (n Notice) DeleteFrom() time.Time {
+	return n.Deadline.Add(-min(deleteMargin, n.Length()/deleteMarginFraction))
+}
+
+// Merge returns the notice with what another source adds. A stated deadline is preferred to an estimated one, and of two of a kind the earlier
+// is taken.
+func (n Notice) Merge(other Notice) Notice {
+	if n.Source == SourceUnknown {
+		n.Source, n.FirstSeen = other.Source, other.FirstSeen
+	}
+	if other.Stated && !n.Stated || other.Stated == n.Stated && other.Deadline.Before(n.Deadline) {
+		n.Deadline, n.Stated = other.Deadline, other.Stated
+	}
+	n.Confirmed = n.Confirmed || other.Confirmed
+	return n
+}
+
+// maxAhead is how far ahead a deadline may be. Instances are announced minutes ahead.
+const maxAhead = time.Hour
+
+// newNotice returns the notice that the announcement alone makes. A deadline that cannot be right is estimated instead.
+func newNotice(a Announcement, now time.Time, period time.Duration) Notice {
+	now = now.UTC()
+	n := Notice{
+		InstanceID: a.InstanceID, Deadline: a.Deadline, Stated: true, Confirmed: a.Source != SourcePush,
+		Source: a.Source, FirstSeen: a.At,
+	}
+	if n.FirstSeen.IsZero() || n.FirstSeen.After(now) {
+		n.FirstSeen = now
+	}
+	if n.Deadline.IsZero() || n.Deadline.Sub(now) > maxAhead {
+		n.Deadline, n.Stated = n.FirstSeen.Add(period), false
+	}
+	n.Deadline = n.Deadline.UTC().Truncate(time.Second)
+	return n
+}
+
+// Earlier returns the earlier of two times.
+func Earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,169 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+const (
+	// pushPatience is how long a pushed notice stands that ECS does not know of.
+	pushPatience = time.Minute
+
+	statusRunning = "Running"
+	statusStopped = "Stopped"
+)
+
+// errNothingShown says that ECS does not show an instance that must exist.
+var errNothingShown = errors.New("ECS shows no instance; does the RAM policy allow ecs:DescribeInstances?")
+
+// judge asks ECS about the reclaiming instances that it does not list as recycling, and about those that are being given back and are no longer in
+// ESS. It returns about how many. That none exists is believed only if a witness is shown; if there is no witness, ESS must not list the
+// instance either.
+func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
+	reclaiming := p.Notices.Reclaiming()
+	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
+	unlisted := reclaiming.Difference(listed)
+	for id := range unlisted {
+		if p.Notices.OnlyPolled(id) {
+			p.forget(id)
+			unlisted.Delete(id)
+		}
+	}
+	unlisted = unlisted.Union(p.removedFromESS())
+	p.Notices.Keep(reclaiming, unlisted)
+	if unlisted.Len() == 0 {
+		return 0, nil
+	}
+	ids, witness := sets.List(unlisted), p.witness(unlisted)
+	if witness != "" {
+		ids = append(ids, witness)
+	}
+	instances, err := p.Cloud.Instances(ctx, ids)
+	if err == nil && len(instances) == 0 && witness != "" {
+		err = fmt.Errorf("%w, not even %s, whose Node is ready", errNothingShown, witness)
+	}
+	if err != nil {
+		return len(ids), fmt.Errorf("ask about %d instances on their way out: %w", unlisted.Len(), err)
+	}
+	existing := make(map[string]alicloud.Instance, len(instances))
+	for _, instance := range instances {
+		existing[instance.ID] = instance
+	}
+	for id := range unlisted {
+		instance, exists := existing[id]
+		if exists {
+			p.noteUnlisted(ctx, instance)
+			p.noteStopped(instance)
+			p.compare(ctx, instance)
+		}
+		p.conclude(id, p.verdictOn(id, instance, exists || witness == "" && p.Lists(id)))
+	}
+	return len(ids), nil
+}
+
+// removedFromESS returns the instances that are being given back and that ESS no longer lists. Their Nodes may still exist.
+func (p *Poller) removedFromESS() sets.Set[string] {
+	removed := p.Removals.All()
+	for id := range removed {
+		if p.Lists(id) {
+			removed.Delete(id)
+		}
+	}
+	return removed
+}
+
+// compare enters what ECS says about a reclaiming instance that its list of recycling instances left out.
+func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
+	switch n, reclaiming := p.Notices.Get(instance.ID); {
+	case !reclaiming:
+	case instance.Recycling() && !n.Confirmed:
+		p.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
+	case instance.Status == statusRunning && !instance.Recycling():
+		p.Notices.Contradict(instance.ID)
+	}
+}
+
+// verdictOn judges an instance that is not listed as recycling. One that is Stopped is not released: an instance under Recycling may be shown
+// so, and one whose SpotInterruptionBehavior is Stop stays so.
+func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) notice.Verdict {
+	if !exists {
+		return notice.Released
+	}
+	n, reclaiming := p.Notices.Get(id)
+	if reclaiming && instance.SpotStrategy == alicloud.NoSpot {
+		return notice.Withdrawn
+	}
+	if !reclaiming || instance.Status != statusRunning || instance.Recycling() {
+		return notice.Pending
+	}
+	late := p.Clock.Since(n.Deadline)
+	switch {
+	case late >= notice.ReleaseGrace:
+		return notice.Withdrawn // a false alarm, whoever still says otherwise
+	case late >= 0 || p.stands(n):
+		return notice.Pending
+	}
+	return notice.Withdrawn
+}
+
+// stands returns whether a source other than the poll still announces the notice: ECS may be behind the metadata service and the event bus. What is
+// written on the Node stands until it is removed. An event is never taken back, so it stands until ECS has caught up: it knew of the
+// notice, or had the time to.
+func (p *Poller) stands(n notice.Notice) bool {
+	for _, node := range p.Cluster.NodesOf(n.InstanceID) {
+		for _, a := range p.Notices.Announcements(node) {
+			if a.Source != notice.SourcePush {
+				return true
+			}
+		}
+	}
+	announced := p.Notices.Announced(n)
+	pushed, isPushed := announced[notice.SourcePush]
+	_, polled := announced[notice.SourcePoll]
+	return isPushed && !polled && p.Clock.Since(pushed) < pushPatience
+}
+
+// conclude enters the verdict, and has the Nodes dealt with once it counts.
+func (p *Poller) conclude(id string, v notice.Verdict) {
+	if p.Notices.Judge(id, v) == notice.Pending {
+		return
+	}
+	p.Listener.Judged(id)
+	if len(p.Cluster.NodesOf(id)) == 0 {
+		p.forget(id)
+	}
+}
+
+func (p *Poller) forget(id string) {
+	p.Notices.Forget(id)
+	p.Removals.Forget(id)
+}
+
+// witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, the oldest of all such. It is
+// empty if there is none.
+//
+// An empty answer alone does not say that an instance is gone. Until December 2025 DescribeInstances also gave it, without an error, to a RAM
+// user who may not call it; Forbidden.RAM has been announced in its place. Source: "Announcement of changes to the authentication mechanism
+// for Alibaba Cloud ECS query-type APIs", ECS documentation.
+func (p *Poller) witness(others sets.Set[string]) (instanceID string) {
+	var oldest *corev1.Node
+	for _, node := range p.Cluster.Nodes() {
+		id := p.Cluster.InstanceID(node)
+		if id == "" || others.Has(id) || !cluster.IsReady(node) || cluster.IsMarked(node) || p.Removals.Has(node) || !p.Lists(id) {
+			continue
+		}
+		if oldest == nil || node.CreationTimestamp.Before(&oldest.CreationTimestamp) {
+			oldest, instanceID = node, id
+		}
+	}
+	return instanceID
+}

@@ -1,0 +1,51 @@
+package poll
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+// unlistedPatience is how long ECS may leave out an instance of which another source has a notice.
+const unlistedPatience = time.Minute
+
+// noteUnlisted counts, once for each notice, that ECS does not list an instance as recycling although another source says that it is, and although
+// it was neither released nor kept. It counts at once if the instance's own lock says so too, because then the filter of the list does not
+// work, else after ECS has had the time to catch up.
+func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
+	n, reclaiming := p.Notices.Get(instance.ID)
+	announced := p.Notices.Announced(n)
+	_, polled := announced[notice.SourcePoll]
+	if !reclaiming || polled || p.toldUnlisted.Has(instance.ID) {
+		return
+	}
+	if !instance.Recycling() && p.Clock.Since(n.FirstSeen) < unlistedPatience {
+		return
+	}
+	p.toldUnlisted.Insert(instance.ID)
+	unlistedNotices.WithLabelValues(string(n.Source)).Inc()
+	klog.FromContext(ctx).Info("ECS does not list an instance as recycling that another source has a notice of", "instance", instance.ID,
+		"source", n.Source, "since", n.FirstSeen, "status", instance.Status, "locks", instance.LockReasons)
+}
+
+// noteStopped writes an Event, once for each instance, that it was stopped instead of released. It still holds room in its scaling group, and may
+// be started again. So its Node keeps its marks, and nothing takes the instance for gone.
+func (p *Poller) noteStopped(instance alicloud.Instance) {
+	if instance.Status != statusStopped || instance.InterruptionBehavior != alicloud.InterruptionStop {
+		return
+	}
+	for _, node := range p.Cluster.NodesOf(instance.ID) {
+		n, reclaiming := p.Notices.Of(node)
+		if !reclaiming || p.Clock.Since(n.Deadline) < notice.ReleaseGrace || p.toldStopped.Has(instance.ID) {
+			continue
+		}
+		p.toldStopped.Insert(instance.ID)
+		p.Events.Eventf(node, events.ReasonStopped, "Spot instance %s was stopped, not released: its SpotInterruptionBehavior is Stop. "+
+			"It holds room in its scaling group; start it to have the node back, or release it", instance.ID)
+	}
+}
