@@ -134,6 +134,10 @@ func TestRRSAFailures(t *testing.T) {
 		calls  int32
 	}{
 		{"a role that does not trust us is final", 400, "AuthenticationFail.NoPermission", alicloud.Unauthorized, 1},
+		{"a role that is not there is final", 404, "EntityNotExist.Role", alicloud.Unauthorized, 1},
+		{"a token that is refused is final", 400, "InvalidParameter.OIDCToken", alicloud.Unauthorized, 1},
+		{"a service that throttles by its code is tried again", 400, "Throttling.User", alicloud.Throttled, 3},
+		{"a service that throttles by its status is tried again", 429, "TooMany", alicloud.Throttled, 3},
 		{"a service that is down is tried again", 503, "ServiceUnavailable", alicloud.Unavailable, 3},
 	}
 	for _, test := range tests {

@@ -44,8 +44,8 @@ func NewCache(provider sdkcredentials.CredentialsProvider, clk clock.PassiveCloc
 	return &Cache{provider: provider, clock: clk}
 }
 
-// Get returns credentials to sign with, or an *alicloud.Error of class Unauthorized, or of class Unavailable where trying
-// again may help. Every caller gets an error of its own.
+// Get returns credentials to sign with, or an *alicloud.Error of class Unauthorized, or of class Throttled or Unavailable if
+// trying again may help. Every caller gets an error of its own.
 func (c *Cache) Get(ctx context.Context) (sdkcredentials.Credentials, error) {
 	if creds, age, ok := c.cached(); ok && age < freshFor {
 		return creds, nil
@@ -112,8 +112,8 @@ func errorOf(err error) *alicloud.Error {
 		if refused.ErrorCode() != "" {
 			e.Code = refused.ErrorCode()
 		}
-		if e.Status >= 500 {
-			e.Class = alicloud.Unavailable
+		if class := alicloud.ClassOfReply(e.Status, e.Code); class == alicloud.Throttled || class == alicloud.Unavailable {
+			e.Class = class
 		}
 	case errors.As(err, &file):
 	case errors.As(err, &network):
