@@ -50,7 +50,7 @@ const (
 	CodeNetwork = "Network"
 	// CodeTimeout: no reply came in time. The request may or may not have been carried out.
 	CodeTimeout = "Timeout"
-	// CodeCanceled: the caller's context ended first. The request may or may not have been carried out.
+	// CodeCanceled: the caller's context ended first. Error.Uncertain says whether the request may have been carried out.
 	CodeCanceled = "Canceled"
 	// CodeNotJSON: the reply is not JSON, such as one from a proxy in between.
 	CodeNotJSON = "NotJSON"
@@ -70,7 +70,7 @@ func InvalidRequest(service, action, format string, args ...any) *Error {
 		Message: fmt.Sprintf(format, args...), Class: Invalid}
 }
 
-// Canceled returns the error of a call whose caller gave up, for the cause. Whether the request was carried out is unknown.
+// Canceled returns the error of a call whose caller gave up, for the cause.
 func Canceled(service, action string, cause error) *Error {
 	return &Error{Service: service, Action: action, Code: CodeCanceled, Message: cause.Error(), Class: Unavailable, Err: cause}
 }
