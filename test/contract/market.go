@@ -12,7 +12,7 @@ func marketQuestions() []question {
 	return []question{{
 		name:    "spot-price-history",
 		asks:    "How far back, how often and in which order does DescribeSpotPriceHistory tell prices?",
-		matters: "The score of an offering is made of thirty days of hourly prices, and a price vouches for a cap only while it is fresh.",
+		matters: "The last spot price of each zone is used, and only a fresh one is compared with a cap.",
 		source:  metadata + ": StartTime up to 30 days before EndTime, times as yyyy-MM-ddTHH:mm:ssZ; spacing and order are not documented",
 		believed: facts{
 			"30 days back": "accepted", "31 days back": "refused", "without ZoneId": "every zone", "spacing": "an hour",
@@ -31,7 +31,7 @@ func marketQuestions() []question {
 	}, {
 		name:    "price",
 		asks:    "Does DescribePrice tell the price of an instance type by itself, without its disks, for an hour?",
-		matters: "The on-demand price is what a spot price is compared with and what the ledger calls the counterfactual.",
+		matters: "The on-demand price stands in for an unknown spot price.",
 		source:  "DescribePrice in " + goSDK,
 		believed: facts{
 			"pay-as-you-go": "accepted", "spot": "accepted", "TradePrice": "number", "instanceType in DetailInfos": "yes",
