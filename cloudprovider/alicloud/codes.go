@@ -126,6 +126,7 @@ var classOfCode = map[string]Class{
 	CodeTimeout:                 Unavailable,
 	CodeCanceled:                Unavailable,
 	CodeNotJSON:                 Unavailable,
+	CodeIncomplete:              Unavailable,
 	CodeHTTP:                    Unavailable,
 }
 

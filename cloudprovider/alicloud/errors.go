@@ -56,6 +56,8 @@ const (
 	CodeNotJSON = "NotJSON"
 	// CodeHTTP: the reply is an HTTP error without a code of Alibaba Cloud.
 	CodeHTTP = "HTTP"
+	// CodeIncomplete: the pages of a listing lack items.
+	CodeIncomplete = "Incomplete"
 	// CodeNoPrice: the reply to a request for a price has none.
 	CodeNoPrice = "NoPrice"
 	// CodeInvalidRequest: the client refused the request before sending it.

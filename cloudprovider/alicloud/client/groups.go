@@ -18,7 +18,8 @@ import (
 // ScalingGroups lists scaling groups, ordered by id, without those that do not exist.
 func (c *ESS) ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error) {
 	list := func(ctx context.Context, ids []string) ([]alicloud.ScalingGroup, error) {
-		return paging.Numbered(ctx, essPageSize, func(g alicloud.ScalingGroup) string { return g.ID },
+		call := paging.Call{Service: alicloud.ServiceESS, Action: "DescribeScalingGroups"}
+		return paging.Numbered(ctx, call, essPageSize, func(g alicloud.ScalingGroup) string { return g.ID },
 			func(ctx context.Context, number int) (paging.Page[alicloud.ScalingGroup], error) {
 				return c.scalingGroupsPage(ctx, ids, filter.Tags, number)
 			})

@@ -31,7 +31,8 @@ func (c *VPC) VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, 
 			return withIDs(p.Items, ids), err
 		})
 	}
-	all, err := paging.Numbered(ctx, vpcPageSize, func(v alicloud.VSwitch) string { return v.ID },
+	call := paging.Call{Service: alicloud.ServiceVPC, Action: "DescribeVSwitches"}
+	all, err := paging.Numbered(ctx, call, vpcPageSize, func(v alicloud.VSwitch) string { return v.ID },
 		func(ctx context.Context, number int) (paging.Page[alicloud.VSwitch], error) {
 			return c.vSwitchesPage(ctx, "", number)
 		})
