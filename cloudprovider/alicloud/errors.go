@@ -40,10 +40,6 @@ type Error struct {
 	Err error
 }
 
-// CodeInstanceStatus is Alibaba Cloud's code for an instance whose state does not allow the request, such as to remove an
-// instance that is Pending.
-const CodeInstanceStatus = "IncorrectInstanceStatus"
-
 // Codes of failures for which Alibaba Cloud has no code.
 const (
 	// CodeNetwork: no reply came. The request may or may not have been carried out.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
 func marketQuestions() []question {
@@ -212,26 +214,48 @@ func askStock(ctx context.Context, a *account) (facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := a.ecs(ctx, "DescribeAvailableResource", parameters{
-		"DestinationResource": "InstanceType", "IoOptimized": "optimized", "InstanceChargeType": "PostPaid",
-		"InstanceType": types[0], "SpotStrategy": "SpotAsPriceGo",
-	})
+	stock, err := a.stock(ctx, types[0], "", alicloud.SpotAsPriceGo)
 	word, err := verdict(err)
 	if err != nil {
 		return nil, err
 	}
 	found := facts{"as spot": word}
-	for _, zone := range body.list("AvailableZones") {
-		for _, resource := range zone.list("AvailableResources") {
+	for _, category := range stock {
+		category = known(category, "WithStock", "ClosedWithStock", "WithoutStock", "ClosedWithoutStock")
+		if found["StatusCategory"] == "" || category != "known" {
+			found["StatusCategory"] = category
+		}
+	}
+	return found, nil
+}
+
+// stock returns the words for the stock of an instance type in one zone or, if zone is "", in all zones.
+func (a *account) stock(ctx context.Context, instanceType, zone, spotStrategy string) ([]string, error) {
+	asked := parameters{
+		"DestinationResource": "InstanceType", "IoOptimized": "optimized", "InstanceChargeType": "PostPaid",
+		"InstanceType": instanceType, "SpotStrategy": spotStrategy,
+	}
+	if zone != "" {
+		asked = asked.with("ZoneId", zone)
+	}
+	body, err := a.ecs(ctx, "DescribeAvailableResource", asked)
+	if err != nil {
+		return nil, err
+	}
+	var categories []string
+	for _, in := range body.list("AvailableZones") {
+		if zone != "" && in.text("ZoneId") != zone {
+			continue
+		}
+		for _, resource := range in.list("AvailableResources") {
 			for _, s := range resource.list("SupportedResources") {
-				category := known(s.text("StatusCategory"), "WithStock", "ClosedWithStock", "WithoutStock", "ClosedWithoutStock")
-				if found["StatusCategory"] == "" || category != "known" {
-					found["StatusCategory"] = category
+				if s.text("Value") == instanceType {
+					categories = append(categories, s.text("StatusCategory"))
 				}
 			}
 		}
 	}
-	return found, nil
+	return categories, nil
 }
 
 func askElasticStrength(ctx context.Context, a *account) (facts, error) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/responses"
@@ -102,9 +101,8 @@ func scalingGroup(g *groupReply) alicloud.ScalingGroup {
 		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended,
 		SuspendedProcess:             g.SuspendedProcesses.SuspendedProcess,
 		ActiveScalingConfigurationID: g.ActiveScalingConfigurationId,
-		LaunchTemplateID:             g.LaunchTemplateId, LaunchTemplateVersion: g.LaunchTemplateVersion,
-		VSwitchIDs: g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
-		HealthCheckType: g.HealthCheckType, DefaultCooldown: time.Duration(g.DefaultCooldown) * time.Second,
+		LaunchTemplateID:             g.LaunchTemplateId,
+		VSwitchIDs:                   g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
 		Tags: tags(g.Tags.Tag),
 	}
 	g.purchaseOptions(&out)
@@ -114,9 +112,6 @@ func scalingGroup(g *groupReply) alicloud.ScalingGroup {
 	}
 	if len(out.VSwitchIDs) == 0 && g.VSwitchId != "" {
 		out.VSwitchIDs = []string{g.VSwitchId}
-	}
-	for _, o := range g.LaunchTemplateOverrides.LaunchTemplateOverride {
-		out.LaunchTemplateTypes = append(out.LaunchTemplateTypes, o.InstanceType)
 	}
 	return out
 }
