@@ -29,7 +29,8 @@ const maxReadings = 3
 // has just disappeared may be listed once too often. If fewer items were found than there were all the time, everything is read
 // again, and finally the error says so. Only a change that leaves the total as it was, as one item in place of another, may hide
 // an item.
-func Numbered[T any](ctx context.Context, call Call, size int, key func(T) string, fetch func(ctx context.Context, number int) (Page[T], error)) ([]T, error) {
+func Numbered[T any](ctx context.Context, call Call, size int, key func(T) string,
+	fetch func(ctx context.Context, number int) (Page[T], error)) ([]T, error) {
 	var l *listing[T]
 	for range maxReadings {
 		l = &listing[T]{fetch: fetch, key: key, found: map[string]T{}, totals: map[int]int{}}
