@@ -73,19 +73,19 @@ func NewBook(options BookOptions) *Book {
 	}
 }
 
-// SetOfferings sets the offerings whose prices are wanted from now on. Run looks up new ones soon, and SetOfferings does not wait
-// for that. Prices of offerings that are not wanted any more are kept, but not refreshed.
+// SetOfferings sets the offerings whose prices are wanted from now on. Run looks up soon those that are new, or that are wanted
+// again and due. SetOfferings does not wait for that. Prices of offerings that are not wanted any more are kept, but not refreshed.
 func (b *Book) SetOfferings(offerings []Offering) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	before := b.wanted
 	b.wanted = make(map[Offering]bool, len(offerings))
 	added := false
 	for _, o := range offerings {
 		b.wanted[o] = true
-		l := lookupFor(o)
-		if b.lookups[l] == nil {
+		added = added || !before[o]
+		if l := lookupFor(o); b.lookups[l] == nil {
 			b.lookups[l] = &schedule{}
-			added = true
 		}
 	}
 	if added {

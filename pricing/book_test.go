@@ -197,6 +197,14 @@ func TestNewOfferingsAreLookedUpAtOnce(t *testing.T) {
 		b.SetOfferings([]Offering{spotIn("a"), newcomer})
 		synctest.Wait()
 		assert.Empty(t, m.questions(), "coming back is not new")
+
+		b.SetOfferings([]Offering{spotIn("a")})
+		time.Sleep(18 * time.Minute)
+		synctest.Wait()
+		m.questions()
+		b.SetOfferings([]Offering{spotIn("a"), newcomer})
+		synctest.Wait()
+		assert.Contains(t, m.questions(), "spot "+a10, "a price that is old by now is asked for again")
 	})
 }
 

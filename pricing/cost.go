@@ -52,7 +52,8 @@ func DemandOfRequests(requests apiv1.ResourceList) Demand {
 		return quantity.AsApproximateFloat64()
 	}
 	return Demand{
-		GPUs:      amount(gpu.ResourceNvidiaGPU) + max(amount(api.ResourceGPUCount), amount(api.ResourceGPUMemory)/gpuMemoryGiB),
+		GPUs: amount(gpu.ResourceNvidiaGPU) + amount(api.ResourceTopologyGPU) +
+			max(amount(api.ResourceGPUCount), amount(api.ResourceGPUMemory)/gpuMemoryGiB),
 		CPUs:      amount(apiv1.ResourceCPU),
 		MemoryGiB: amount(apiv1.ResourceMemory) / (1 << 30),
 	}

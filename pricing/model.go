@@ -8,11 +8,9 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
-
-// noSpot is the value of api.LabelSpotStrategy on on-demand nodes.
-const noSpot = "NoSpot"
 
 // ErrNoPrice is returned for a node or a pod without a known price.
 var ErrNoPrice = errors.New("no price is known")
@@ -119,10 +117,10 @@ func offeringOf(node *apiv1.Node) Offering {
 	o := Offering{
 		InstanceType: labels[apiv1.LabelInstanceTypeStable],
 		Zone:         labels[apiv1.LabelTopologyZone],
-		Spot:         strategy != "" && strategy != noSpot,
+		Spot:         strategy != "" && strategy != alicloud.NoSpot,
 	}
 	if purchase := labels[api.LabelPurchaseOption]; purchase != "" {
-		o.Spot = purchase == purchaseSpot
+		o.Spot = purchase == api.PurchaseSpot
 	}
 	return o
 }

@@ -107,6 +107,7 @@ func TestPodPrice(t *testing.T) {
 	}{
 		{"a GPU on the cheapest per GPU", pod("p", "nvidia.com/gpu", "1", "cpu", "7"), 3},
 		{"several GPUs", pod("p", "nvidia.com/gpu", "8"), 24},
+		{"GPUs that ACK's scheduler assigns by their interconnect", pod("p", "aliyun.com/gpu", "2", "cpu", "7"), 6},
 		{"half a GPU by memory", pod("p", "aliyun.com/gpu-mem", "8"), 1.5},
 		{"CPU alone", pod("p", "cpu", "8"), 3},
 		{"memory is what counts", pod("p", "cpu", "1", "memory", "32Gi"), 4},

@@ -1,5 +1,7 @@
 package pricing
 
+import "gpu-spot-autoscaler/cloudprovider/api"
+
 // Offering is one way to buy an instance.
 type Offering struct {
 	InstanceType string
@@ -15,18 +17,12 @@ const (
 	AnyType = "any"
 )
 
-// The values of the purchase-option label, both on nodes and in metrics.
-const (
-	purchaseSpot     = "spot"
-	purchaseOnDemand = "on-demand"
-)
-
-// PurchaseOption returns "spot" or "on-demand".
+// PurchaseOption returns "spot" or "on-demand", as the label of a Node and metrics have it.
 func (o Offering) PurchaseOption() string {
 	if o.Spot {
-		return purchaseSpot
+		return api.PurchaseSpot
 	}
-	return purchaseOnDemand
+	return api.PurchaseOnDemand
 }
 
 func (o Offering) anyZone() bool { return o.Zone == "" || o.Zone == AnyZone }

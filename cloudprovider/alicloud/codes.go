@@ -37,6 +37,8 @@ const (
 	CodeActivityInProgress = "ScalingActivityInProgress"
 	// CodeNoChange: the scaling group is at its maximum, or at its minimum.
 	CodeNoChange = "IncorrectCapacity.NoChange"
+	// CodeInstanceStatus: the state of an instance does not allow the request, such as to remove one that is Pending.
+	CodeInstanceStatus = "IncorrectInstanceStatus"
 )
 
 // classOfCode has the codes that are documented for the calls and activities in use.
@@ -126,6 +128,7 @@ var classOfCode = map[string]Class{
 	CodeTimeout:                 Unavailable,
 	CodeCanceled:                Unavailable,
 	CodeNotJSON:                 Unavailable,
+	CodeIncomplete:              Unavailable,
 	CodeHTTP:                    Unavailable,
 }
 
@@ -142,8 +145,6 @@ var classOfPattern = []struct {
 	{strings.Contains, "notenoughresource", Stockout},
 	{strings.Contains, "zonenotsupport", Stockout},
 	{strings.Contains, "spotprice", PriceTooLow},
-	{strings.HasPrefix, "invalidspotpricelimit", PriceTooLow},
-	{strings.HasPrefix, "quotaexceed", Quota},
 	{strings.Contains, "quotaexceed", Quota},
 	{strings.Contains, "limitexceed", Quota},
 	{strings.Contains, "ipnotenough", Quota},

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Reason is why a call failed, as an operator tells causes apart: by what has to be mended.
+// Reason is why a call failed, as far as it decides what the operator has to do.
 type Reason string
 
 // The reasons why calls fail.

@@ -40,22 +40,20 @@ type Error struct {
 	Err error
 }
 
-// CodeInstanceStatus is Alibaba Cloud's code for an instance whose state does not allow the request, such as to remove an
-// instance that is Pending.
-const CodeInstanceStatus = "IncorrectInstanceStatus"
-
 // Codes of failures for which Alibaba Cloud has no code.
 const (
 	// CodeNetwork: no reply came. The request may or may not have been carried out.
 	CodeNetwork = "Network"
 	// CodeTimeout: no reply came in time. The request may or may not have been carried out.
 	CodeTimeout = "Timeout"
-	// CodeCanceled: the caller's context ended first. The request may or may not have been carried out.
+	// CodeCanceled: the caller's context ended first. Error.Uncertain says whether the request may have been carried out.
 	CodeCanceled = "Canceled"
 	// CodeNotJSON: the reply is not JSON, such as one from a proxy in between.
 	CodeNotJSON = "NotJSON"
 	// CodeHTTP: the reply is an HTTP error without a code of Alibaba Cloud.
 	CodeHTTP = "HTTP"
+	// CodeIncomplete: the pages of a listing lack items.
+	CodeIncomplete = "Incomplete"
 	// CodeNoPrice: the reply to a request for a price has none.
 	CodeNoPrice = "NoPrice"
 	// CodeInvalidRequest: the client refused the request before sending it.
@@ -70,7 +68,7 @@ func InvalidRequest(service, action, format string, args ...any) *Error {
 		Message: fmt.Sprintf(format, args...), Class: Invalid}
 }
 
-// Canceled returns the error of a call whose caller gave up, for the cause. Whether the request was carried out is unknown.
+// Canceled returns the error of a call whose caller gave up, for the cause.
 func Canceled(service, action string, cause error) *Error {
 	return &Error{Service: service, Action: action, Code: CodeCanceled, Message: cause.Error(), Class: Unavailable, Err: cause}
 }

@@ -31,18 +31,15 @@ type Instance struct {
 	SpotStrategy string
 	// LockReasons say why the instance is locked; see Recycling.
 	LockReasons []string
-	// InterruptionBehavior is what happens to a spot instance that is reclaimed: InterruptionTerminate or InterruptionStop.
+	// InterruptionBehavior is what happens to a spot instance that is reclaimed: "Terminate" or InterruptionStop.
 	// Scaling configurations allow only the first. An instance that was attached to a scaling group by hand may have either.
 	// Source: SpotInterruptionBehavior, ECS and ESS (aliyun-openapi-meta).
 	InterruptionBehavior string
 	Created              time.Time
 }
 
-// What happens to a spot instance that is reclaimed.
-const (
-	InterruptionTerminate = "Terminate"
-	InterruptionStop      = "Stop"
-)
+// InterruptionStop is the InterruptionBehavior of a spot instance that is only stopped when it is reclaimed.
+const InterruptionStop = "Stop"
 
 // LockRecycling is the lock reason of a spot instance from five minutes before its release.
 const LockRecycling = "Recycling"
@@ -57,7 +54,6 @@ func (i Instance) Recycling() bool {
 // VSwitch is a subnet. It determines the zone of the instances that are launched into it.
 // Source: VPC 2016-04-28, DescribeVSwitches.
 type VSwitch struct {
-	ID          string
-	ZoneID      string
-	AvailableIP int
+	ID     string
+	ZoneID string
 }

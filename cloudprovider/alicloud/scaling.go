@@ -68,9 +68,6 @@ type ScalingGroup struct {
 
 	ActiveScalingConfigurationID string
 	LaunchTemplateID             string
-	LaunchTemplateVersion        string
-	// LaunchTemplateTypes are the instance types that override the launch template's own.
-	LaunchTemplateTypes []string
 
 	VSwitchIDs    []string
 	MultiAZPolicy string
@@ -88,8 +85,6 @@ type ScalingGroup struct {
 	OnDemandBase, OnDemandPercentage int
 	// SpotAutoReplaceOnDemand lets ESS release pay-as-you-go instances and buy spot instances in their place.
 	SpotAutoReplaceOnDemand bool
-	HealthCheckType         string
-	DefaultCooldown         time.Duration
 
 	Tags map[string]string
 }
@@ -117,7 +112,6 @@ type ScalingInstance struct {
 	ScalingGroupID    string
 	ScalingActivityID string
 	LifecycleState    string
-	HealthStatus      string
 	InstanceType      string
 	ZoneID            string
 	SpotStrategy      string

@@ -66,6 +66,7 @@ const (
 	// LabelPurchaseOption is "spot" or "on-demand". Operators write it on Nodes that lack LabelSpotStrategy. The pricing model,
 	// the poll for notices and the affinity of the node-agent read it.
 	LabelPurchaseOption = "gpu-spot.autoscaling/purchase-option"
-	// PurchaseOnDemand is the value of LabelPurchaseOption on Nodes of on-demand instances.
+	// PurchaseSpot and PurchaseOnDemand are the values of LabelPurchaseOption.
+	PurchaseSpot     = "spot"
 	PurchaseOnDemand = "on-demand"
 )

@@ -3,7 +3,8 @@ package api
 // Tags of a scaling group that put it under management, the same as for Cluster Autoscaler on other clouds. Operators write
 // them, the provider reads them.
 const (
-	// TagEnabled is "true". The group also needs the tag TagCluster, followed by the name of the cluster, with any value.
+	// TagEnabled is "true". The group also needs the tag TagCluster, followed by the name of the cluster. Its value is "owned" with
+	// the shipped RAM policy, which allows writes to such groups only. The provider accepts any value.
 	TagEnabled = "k8s.io/cluster-autoscaler/enabled"
 	TagCluster = "k8s.io/cluster-autoscaler/"
 )

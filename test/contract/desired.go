@@ -12,7 +12,7 @@ func desiredQuestions() []question {
 	return []question{{
 		name:    "desired-without-sync",
 		asks:    "What does ScaleWithAdjustment answer in a group with a desired capacity, without SyncActivity?",
-		matters: "An answer without an activity must count once, not for ever and not never.",
+		matters: "A purchase that is answered without an activity must be counted exactly once.",
 		source:  metadata + " and " + docComment + ": it changes the desired capacity only, and says ActivityType=CapacityChange",
 		spends:  spends{instances: 1, desired: true},
 		rules:   []string{"expectation"},

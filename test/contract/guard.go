@@ -161,11 +161,11 @@ func listOffers(ctx context.Context, a *account, c alicloud.ScalingConfiguration
 	var offers []offer
 	for _, t := range c.InstanceTypes {
 		for _, v := range vswitches {
-			stock, err := a.client.Stock(ctx, t, v.ZoneID, c.SpotStrategy)
+			stock, err := a.stock(ctx, t, v.ZoneID, c.SpotStrategy)
 			if err != nil {
 				return nil, err
 			}
-			if !slices.ContainsFunc(stock, func(s alicloud.Stock) bool { return s.ZoneID == v.ZoneID && s.Category == "WithStock" }) {
+			if !slices.Contains(stock, "WithStock") {
 				continue
 			}
 			o := offer{instanceType: t, zone: v.ZoneID, vswitch: v.ID}

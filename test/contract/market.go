@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
 func marketQuestions() []question {
 	return []question{{
 		name:    "spot-price-history",
 		asks:    "How far back, how often and in which order does DescribeSpotPriceHistory tell prices?",
-		matters: "The score of an offering is made of thirty days of hourly prices, and a price vouches for a cap only while it is fresh.",
+		matters: "The last spot price of each zone is used, and only a fresh one is compared with a cap.",
 		source:  metadata + ": StartTime up to 30 days before EndTime, times as yyyy-MM-ddTHH:mm:ssZ; spacing and order are not documented",
 		believed: facts{
 			"30 days back": "accepted", "31 days back": "refused", "without ZoneId": "every zone", "spacing": "an hour",
@@ -31,7 +33,7 @@ func marketQuestions() []question {
 	}, {
 		name:    "price",
 		asks:    "Does DescribePrice tell the price of an instance type by itself, without its disks, for an hour?",
-		matters: "The on-demand price is what a spot price is compared with and what the ledger calls the counterfactual.",
+		matters: "The on-demand price stands in for an unknown spot price.",
 		source:  "DescribePrice in " + goSDK,
 		believed: facts{
 			"pay-as-you-go": "accepted", "spot": "accepted", "TradePrice": "number", "instanceType in DetailInfos": "yes",
@@ -212,26 +214,48 @@ func askStock(ctx context.Context, a *account) (facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	body, err := a.ecs(ctx, "DescribeAvailableResource", parameters{
-		"DestinationResource": "InstanceType", "IoOptimized": "optimized", "InstanceChargeType": "PostPaid",
-		"InstanceType": types[0], "SpotStrategy": "SpotAsPriceGo",
-	})
+	stock, err := a.stock(ctx, types[0], "", alicloud.SpotAsPriceGo)
 	word, err := verdict(err)
 	if err != nil {
 		return nil, err
 	}
 	found := facts{"as spot": word}
-	for _, zone := range body.list("AvailableZones") {
-		for _, resource := range zone.list("AvailableResources") {
+	for _, category := range stock {
+		category = known(category, "WithStock", "ClosedWithStock", "WithoutStock", "ClosedWithoutStock")
+		if found["StatusCategory"] == "" || category != "known" {
+			found["StatusCategory"] = category
+		}
+	}
+	return found, nil
+}
+
+// stock returns the words for the stock of an instance type in one zone or, if zone is "", in all zones.
+func (a *account) stock(ctx context.Context, instanceType, zone, spotStrategy string) ([]string, error) {
+	asked := parameters{
+		"DestinationResource": "InstanceType", "IoOptimized": "optimized", "InstanceChargeType": "PostPaid",
+		"InstanceType": instanceType, "SpotStrategy": spotStrategy,
+	}
+	if zone != "" {
+		asked = asked.with("ZoneId", zone)
+	}
+	body, err := a.ecs(ctx, "DescribeAvailableResource", asked)
+	if err != nil {
+		return nil, err
+	}
+	var categories []string
+	for _, in := range body.list("AvailableZones") {
+		if zone != "" && in.text("ZoneId") != zone {
+			continue
+		}
+		for _, resource := range in.list("AvailableResources") {
 			for _, s := range resource.list("SupportedResources") {
-				category := known(s.text("StatusCategory"), "WithStock", "ClosedWithStock", "WithoutStock", "ClosedWithoutStock")
-				if found["StatusCategory"] == "" || category != "known" {
-					found["StatusCategory"] = category
+				if s.text("Value") == instanceType {
+					categories = append(categories, s.text("StatusCategory"))
 				}
 			}
 		}
 	}
-	return found, nil
+	return categories, nil
 }
 
 func askElasticStrength(ctx context.Context, a *account) (facts, error) {

@@ -78,7 +78,7 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 	}
 	tenant := clientOf(s, "tenant")
 	assert.NoError(t, tryAttempt(s, tenant, cluster("copy", ownedBy("ray.io/v1", "RayJob"))))
-	const refused = "are set by the autoscaler alone"
+	const refused = "only the autoscaler, and users who may override"
 	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("free", "")), refused)
 	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("served", ownedBy("ray.io/v1", "RayService"))), refused)
 	assert.ErrorContains(t, tryAttempt(s, tenant, cluster("forged", ownedBy("example.org/v1", "RayJob"))), refused)
@@ -136,7 +136,7 @@ func TestMarksOfHeldJobsAreSetByNobodyButTheAutoscaler(t *testing.T) {
 		}
 		for what, a := range changes {
 			err := tryAttempt(s, clientOf(s, "tenant"), a)
-			assert.ErrorContains(t, err, "are set by the autoscaler alone, and by who may override", "%s: %s", of.Resource, what)
+			assert.ErrorContains(t, err, "only the autoscaler, and users who may override heldmarks.gpu-spot.autoscaling", "%s: %s", of.Resource, what)
 			assert.NoError(t, tryAttempt(s, clientOf(s, "restorer"), a), "%s: %s, by who may override", of.Resource, what)
 			assert.NoError(t, tryAttempt(s, s.objects, a), "%s: %s, by the administrator", of.Resource, what)
 		}

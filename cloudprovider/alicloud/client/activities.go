@@ -29,7 +29,8 @@ func (c *ESS) Activities(ctx context.Context, ids []string) ([]alicloud.Activity
 
 // ActivitiesInProgress returns all activities of a group that are in progress.
 func (c *ESS) ActivitiesInProgress(ctx context.Context, groupID string) ([]alicloud.Activity, error) {
-	return paging.Numbered(ctx, essPageSize, activityID, func(ctx context.Context, number int) (paging.Page[alicloud.Activity], error) {
+	call := paging.Call{Service: alicloud.ServiceESS, Action: "DescribeScalingActivities"}
+	return paging.Numbered(ctx, call, essPageSize, activityID, func(ctx context.Context, number int) (paging.Page[alicloud.Activity], error) {
 		return c.activitiesPage(ctx, number, func(q *essapi.DescribeScalingActivitiesRequest) {
 			q.ScalingGroupId, q.StatusCode = groupID, alicloud.ActivityInProgress
 		})

@@ -196,7 +196,7 @@ func TestVSwitches(t *testing.T) {
 	c := w.client()
 	got, err := c.VSwitches(t.Context(), []string{"vsw-007", "vsw-nowhere", "vsw-129"})
 	require.NoError(t, err)
-	assert.Equal(t, []alicloud.VSwitch{{ID: "vsw-007", ZoneID: "cn-test-1a", AvailableIP: 7}, {ID: "vsw-129", ZoneID: "cn-test-1a", AvailableIP: 129}}, got)
+	assert.Equal(t, []alicloud.VSwitch{{ID: "vsw-007", ZoneID: "cn-test-1a"}, {ID: "vsw-129", ZoneID: "cn-test-1a"}}, got)
 	assert.Len(t, w.seen("DescribeVSwitches"), 3)
 
 	var many []string
@@ -273,26 +273,4 @@ func TestOnDemandPrice(t *testing.T) {
 				w.seen("DescribePrice")[0])
 		})
 	}
-}
-
-func TestSpotAdvice(t *testing.T) {
-	w := newWire(t, func(url.Values) answer {
-		return raw(`{"RegionId":"cn-test-1","AvailableSpotZones":{"AvailableSpotZone":[{"ZoneId":"z-a","AvailableSpotResources":{"AvailableSpotResource":[
-			{"InstanceType":"ecs.a","InterruptRateDesc":"0-3","InterruptionRate":"1.5","AverageSpotDiscount":"15"}]}}]}}`)
-	})
-	got, err := w.client().SpotAdvice(t.Context(), []string{"ecs.a"})
-	require.NoError(t, err)
-	assert.Equal(t, []alicloud.SpotAdvice{{ZoneID: "z-a", InstanceType: "ecs.a", InterruptionRate: "0-3", Discount: .15}}, got)
-}
-
-func TestStock(t *testing.T) {
-	w := newWire(t, func(url.Values) answer {
-		return raw(`{"AvailableZones":{"AvailableZone":[{"ZoneId":"z-a","Status":"Available","StatusCategory":"WithStock","AvailableResources":{"AvailableResource":[
-			{"Type":"InstanceType","SupportedResources":{"SupportedResource":[{"Value":"ecs.a","Status":"SoldOut","StatusCategory":"WithoutStock"},{"Value":"ecs.other","StatusCategory":"WithStock"}]}}]}}]}}`)
-	})
-	got, err := w.client().Stock(t.Context(), "ecs.a", "z-a", alicloud.SpotAsPriceGo)
-	require.NoError(t, err)
-	assert.Equal(t, []alicloud.Stock{{ZoneID: "z-a", InstanceType: "ecs.a", Category: "WithoutStock"}}, got)
-	assertParameters(t, map[string]string{"DestinationResource": "InstanceType", "InstanceType": "ecs.a", "SpotStrategy": "SpotAsPriceGo",
-		"InstanceChargeType": "PostPaid", "IoOptimized": "optimized"}, w.seen("DescribeAvailableResource")[0])
 }

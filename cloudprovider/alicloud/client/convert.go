@@ -61,8 +61,8 @@ func scalingInstance(i *essapi.ScalingInstance) alicloud.ScalingInstance {
 	}
 	return alicloud.ScalingInstance{
 		ID: i.InstanceId, ScalingGroupID: i.ScalingGroupId, ScalingActivityID: i.ScalingActivityId,
-		LifecycleState: i.LifecycleState, HealthStatus: i.HealthStatus,
-		InstanceType: i.InstanceType, ZoneID: i.ZoneId, SpotStrategy: i.SpotStrategy,
+		LifecycleState: i.LifecycleState,
+		InstanceType:   i.InstanceType, ZoneID: i.ZoneId, SpotStrategy: i.SpotStrategy,
 		Created: parseTime(created),
 	}
 }

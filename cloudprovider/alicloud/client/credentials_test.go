@@ -116,13 +116,19 @@ func TestRRSA(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(tokenFile, []byte("jwt-2"), 0o600)) // the kubelet rotates it
 	clk.Step(30 * time.Second)                                          // after which credentials are read again
-	_, err := c.Scale(t.Context(), buy("later"))
+	_, err := c.Scale(t.Context(), buy("later"))                        // is signed with the old ones meanwhile
 	require.NoError(t, err)
-	assert.Equal(t, exchanged+1, s.assumed.Load())
+	require.Eventually(t, func() bool {
+		_, err := c.Scale(t.Context(), buy("again"))
+		sent := w.seen("ScaleWithAdjustment")
+		return err == nil && sent[len(sent)-1].Get("AccessKeyId") != fmt.Sprint("STS.", exchanged)
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.Greater(t, s.assumed.Load(), exchanged)
 	assert.Equal(t, "jwt-1", tokens[0])
 	assert.Equal(t, "jwt-2", tokens[len(tokens)-1], "the token is read anew")
 	sent := w.seen("ScaleWithAdjustment")
-	assert.Equal(t, fmt.Sprint("session-", exchanged+1), sent[len(sent)-1].Get("SecurityToken"))
+	last := sent[len(sent)-1]
+	assert.Equal(t, strings.Replace(last.Get("AccessKeyId"), "STS.", "session-", 1), last.Get("SecurityToken"))
 }
 
 func TestRRSAFailures(t *testing.T) {
@@ -134,6 +140,10 @@ func TestRRSAFailures(t *testing.T) {
 		calls  int32
 	}{
 		{"a role that does not trust us is final", 400, "AuthenticationFail.NoPermission", alicloud.Unauthorized, 1},
+		{"a role that is not there is final", 404, "EntityNotExist.Role", alicloud.Unauthorized, 1},
+		{"a token that is refused is final", 400, "InvalidParameter.OIDCToken", alicloud.Unauthorized, 1},
+		{"a service that throttles by its code is tried again", 400, "Throttling.User", alicloud.Throttled, 3},
+		{"a service that throttles by its status is tried again", 429, "TooMany", alicloud.Throttled, 3},
 		{"a service that is down is tried again", 503, "ServiceUnavailable", alicloud.Unavailable, 3},
 	}
 	for _, test := range tests {

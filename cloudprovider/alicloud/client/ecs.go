@@ -48,7 +48,8 @@ func (c *ECS) InstanceTypes(ctx context.Context, ids []string) ([]alicloud.Insta
 }
 
 func (c *ECS) instanceTypes(ctx context.Context, ids []string) ([]alicloud.InstanceType, error) {
-	return paging.Tokens(ctx, func(ctx context.Context, token string) ([]alicloud.InstanceType, string, error) {
+	call := paging.Call{Service: alicloud.ServiceECS, Action: "DescribeInstanceTypes"}
+	return paging.Tokens(ctx, call, func(ctx context.Context, token string) ([]alicloud.InstanceType, string, error) {
 		r, err := rpc.Send(ctx, c.caller, rpc.Request[*ecsapi.DescribeInstanceTypesResponse]{
 			Service: alicloud.ServiceECS, Action: "DescribeInstanceTypes", Response: ecsapi.CreateDescribeInstanceTypesResponse,
 			Build: func() requests.AcsRequest {
@@ -75,7 +76,8 @@ func (c *ECS) Instances(ctx context.Context, ids []string) ([]alicloud.Instance,
 }
 
 func (c *ECS) instances(ctx context.Context, narrow func(*ecsapi.DescribeInstancesRequest)) ([]alicloud.Instance, error) {
-	return paging.Tokens(ctx, func(ctx context.Context, token string) ([]alicloud.Instance, string, error) {
+	call := paging.Call{Service: alicloud.ServiceECS, Action: "DescribeInstances"}
+	return paging.Tokens(ctx, call, func(ctx context.Context, token string) ([]alicloud.Instance, string, error) {
 		r, err := rpc.Send(ctx, c.caller, rpc.Request[*ecsapi.DescribeInstancesResponse]{
 			Service: alicloud.ServiceECS, Action: "DescribeInstances", Response: ecsapi.CreateDescribeInstancesResponse,
 			Build: func() requests.AcsRequest {

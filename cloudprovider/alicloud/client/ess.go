@@ -27,7 +27,8 @@ type ESS struct{ caller *rpc.Caller }
 // ScalingInstances lists the instances of scaling groups, ordered by id. Pages are fetched concurrently.
 func (c *ESS) ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error) {
 	list := func(ctx context.Context, ids []string) ([]alicloud.ScalingInstance, error) {
-		return paging.Numbered(ctx, instancesPageSize, func(i alicloud.ScalingInstance) string { return i.ID },
+		call := paging.Call{Service: alicloud.ServiceESS, Action: "DescribeScalingInstances"}
+		return paging.Numbered(ctx, call, instancesPageSize, func(i alicloud.ScalingInstance) string { return i.ID },
 			func(ctx context.Context, number int) (paging.Page[alicloud.ScalingInstance], error) {
 				return c.scalingInstancesPage(ctx, filter.ScalingGroupID, ids, number)
 			})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/responses"
@@ -18,7 +17,8 @@ import (
 // ScalingGroups lists scaling groups, ordered by id, without those that do not exist.
 func (c *ESS) ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) ([]alicloud.ScalingGroup, error) {
 	list := func(ctx context.Context, ids []string) ([]alicloud.ScalingGroup, error) {
-		return paging.Numbered(ctx, essPageSize, func(g alicloud.ScalingGroup) string { return g.ID },
+		call := paging.Call{Service: alicloud.ServiceESS, Action: "DescribeScalingGroups"}
+		return paging.Numbered(ctx, call, essPageSize, func(g alicloud.ScalingGroup) string { return g.ID },
 			func(ctx context.Context, number int) (paging.Page[alicloud.ScalingGroup], error) {
 				return c.scalingGroupsPage(ctx, ids, filter.Tags, number)
 			})
@@ -101,9 +101,8 @@ func scalingGroup(g *groupReply) alicloud.ScalingGroup {
 		LifecycleState: g.LifecycleState, SystemSuspended: g.SystemSuspended,
 		SuspendedProcess:             g.SuspendedProcesses.SuspendedProcess,
 		ActiveScalingConfigurationID: g.ActiveScalingConfigurationId,
-		LaunchTemplateID:             g.LaunchTemplateId, LaunchTemplateVersion: g.LaunchTemplateVersion,
-		VSwitchIDs: g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
-		HealthCheckType: g.HealthCheckType, DefaultCooldown: time.Duration(g.DefaultCooldown) * time.Second,
+		LaunchTemplateID:             g.LaunchTemplateId,
+		VSwitchIDs:                   g.VSwitchIds.VSwitchId, MultiAZPolicy: g.MultiAZPolicy,
 		Tags: tags(g.Tags.Tag),
 	}
 	g.purchaseOptions(&out)
@@ -113,9 +112,6 @@ func scalingGroup(g *groupReply) alicloud.ScalingGroup {
 	}
 	if len(out.VSwitchIDs) == 0 && g.VSwitchId != "" {
 		out.VSwitchIDs = []string{g.VSwitchId}
-	}
-	for _, o := range g.LaunchTemplateOverrides.LaunchTemplateOverride {
-		out.LaunchTemplateTypes = append(out.LaunchTemplateTypes, o.InstanceType)
 	}
 	return out
 }

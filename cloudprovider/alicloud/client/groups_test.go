@@ -3,7 +3,6 @@ package client
 import (
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,9 +30,9 @@ func TestScalingGroups(t *testing.T) {
 		{ID: "asg-1", VSwitchIDs: []string{"vsw-c"}, Tags: map[string]string{"owner": "me", "empty": "x"}},
 		{ID: "asg-2", Name: "v100", RegionID: "cn-test-1", MaxSize: 10, DesiredCapacity: &desired, TotalCapacity: 4, LifecycleState: "Active",
 			SuspendedProcess: []string{"HealthCheck"}, ActiveScalingConfigurationID: "asc-1",
-			LaunchTemplateID: "lt-1", LaunchTemplateVersion: "Default", LaunchTemplateTypes: []string{"ecs.a", "ecs.b"},
-			VSwitchIDs: []string{"vsw-a", "vsw-b"}, MultiAZPolicy: "PRIORITY", CompensateWithOnDemand: true, SpotInstanceRemedy: true,
-			HealthCheckType: "ECS", DefaultCooldown: 5 * time.Minute, Tags: map[string]string{"owner": "me", "empty": ""}},
+			LaunchTemplateID: "lt-1",
+			VSwitchIDs:       []string{"vsw-a", "vsw-b"}, MultiAZPolicy: "PRIORITY", CompensateWithOnDemand: true, SpotInstanceRemedy: true,
+			Tags: map[string]string{"owner": "me", "empty": ""}},
 	}, groups, "what has not the tags is not ours, whatever the service says")
 
 	q := w.seen("DescribeScalingGroups")[0]

@@ -165,10 +165,6 @@ func TestBatches(t *testing.T) {
 			_, err := c.InstanceTypes(t.Context(), ids(45))
 			return err
 		}, none("InstanceTypes", "InstanceType")},
-		{"DescribeSpotAdvice", "InstanceTypes", 10, 5, func(c *Client) error {
-			_, err := c.SpotAdvice(t.Context(), ids(45))
-			return err
-		}, none("AvailableSpotZones", "AvailableSpotZone")},
 	}
 	for _, test := range tests {
 		t.Run(test.action, func(t *testing.T) {
@@ -198,7 +194,6 @@ func TestNoIDsMeanNoCall(t *testing.T) {
 		func() (int, error) { got, err := c.InstanceTypes(t.Context(), nil); return len(got), err },
 		func() (int, error) { got, err := c.Instances(t.Context(), nil); return len(got), err },
 		func() (int, error) { got, err := c.VSwitches(t.Context(), nil); return len(got), err },
-		func() (int, error) { got, err := c.SpotAdvice(t.Context(), nil); return len(got), err },
 	} {
 		n, err := call()
 		assert.NoError(t, err)

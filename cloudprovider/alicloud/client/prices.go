@@ -9,7 +9,6 @@ import (
 	ecsapi "github.com/aliyun/alibaba-cloud-sdk-go/services/ecs"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
-	"gpu-spot-autoscaler/cloudprovider/alicloud/paging"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 )
 
@@ -111,55 +110,4 @@ func (c *ECS) price(ctx context.Context, instanceType, zoneID, diskCategory stri
 	}
 	return 0, &alicloud.Error{Service: alicloud.ServiceECS, Action: action, Code: alicloud.CodeNoPrice, Class: alicloud.NotFound, Status: r.GetHttpStatus(),
 		RequestID: r.RequestId, Message: "the reply has no price of " + instanceType}
-}
-
-// SpotAdvice returns Alibaba Cloud's assessment of instance types, one for each zone.
-func (c *ECS) SpotAdvice(ctx context.Context, types []string) ([]alicloud.SpotAdvice, error) {
-	return paging.Batches(ctx, types, instanceTypesBatch, func(ctx context.Context, types []string) ([]alicloud.SpotAdvice, error) {
-		r, err := rpc.Send(ctx, c.caller, rpc.Request[*ecsapi.DescribeSpotAdviceResponse]{
-			Service: alicloud.ServiceECS, Action: "DescribeSpotAdvice", Response: ecsapi.CreateDescribeSpotAdviceResponse,
-			Build: func() requests.AcsRequest {
-				q := ecsapi.CreateDescribeSpotAdviceRequest()
-				q.InstanceTypes, q.NetworkType = listOf(types), "vpc"
-				return q
-			}})
-		if err != nil {
-			return nil, err
-		}
-		var advice []alicloud.SpotAdvice
-		for _, zone := range r.AvailableSpotZones.AvailableSpotZone {
-			for _, a := range zone.AvailableSpotResources.AvailableSpotResource {
-				advice = append(advice, alicloud.SpotAdvice{ZoneID: zone.ZoneId, InstanceType: a.InstanceType,
-					InterruptionRate: a.InterruptRateDesc, Discount: float64(a.AverageSpotDiscount) / 100})
-			}
-		}
-		return advice, nil
-	})
-}
-
-// Stock returns whether an instance type is available, in one zone or, where zoneID is "", in all zones. An empty strategy
-// means NoSpot.
-func (c *ECS) Stock(ctx context.Context, instanceType, zoneID, spotStrategy string) ([]alicloud.Stock, error) {
-	r, err := rpc.Send(ctx, c.caller, rpc.Request[*ecsapi.DescribeAvailableResourceResponse]{
-		Service: alicloud.ServiceECS, Action: "DescribeAvailableResource", Response: ecsapi.CreateDescribeAvailableResourceResponse,
-		Build: func() requests.AcsRequest {
-			q := ecsapi.CreateDescribeAvailableResourceRequest()
-			q.DestinationResource, q.IoOptimized, q.InstanceChargeType = "InstanceType", "optimized", "PostPaid"
-			q.InstanceType, q.ZoneId, q.SpotStrategy = instanceType, zoneID, spotStrategy
-			return q
-		}})
-	if err != nil {
-		return nil, err
-	}
-	var stock []alicloud.Stock
-	for _, zone := range r.AvailableZones.AvailableZone {
-		for _, resource := range zone.AvailableResources.AvailableResource {
-			for _, s := range resource.SupportedResources.SupportedResource {
-				if s.Value == instanceType {
-					stock = append(stock, alicloud.Stock{ZoneID: zone.ZoneId, InstanceType: s.Value, Category: s.StatusCategory})
-				}
-			}
-		}
-	}
-	return stock, nil
 }

@@ -31,7 +31,8 @@ func (c *VPC) VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, 
 			return withIDs(p.Items, ids), err
 		})
 	}
-	all, err := paging.Numbered(ctx, vpcPageSize, func(v alicloud.VSwitch) string { return v.ID },
+	call := paging.Call{Service: alicloud.ServiceVPC, Action: "DescribeVSwitches"}
+	all, err := paging.Numbered(ctx, call, vpcPageSize, func(v alicloud.VSwitch) string { return v.ID },
 		func(ctx context.Context, number int) (paging.Page[alicloud.VSwitch], error) {
 			return c.vSwitchesPage(ctx, "", number)
 		})
@@ -58,5 +59,5 @@ func (c *VPC) vSwitchesPage(ctx context.Context, id string, number int) (paging.
 }
 
 func vSwitch(v *vpcapi.VSwitch) alicloud.VSwitch {
-	return alicloud.VSwitch{ID: v.VSwitchId, ZoneID: v.ZoneId, AvailableIP: int(v.AvailableIpAddressCount)}
+	return alicloud.VSwitch{ID: v.VSwitchId, ZoneID: v.ZoneId}
 }

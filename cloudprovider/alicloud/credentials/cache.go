@@ -22,13 +22,14 @@ const (
 	// freshFor is how long credentials are used before the provider is asked again. The SDK's providers renew them 180 s
 	// before they expire, so expired credentials are never used.
 	freshFor = 30 * time.Second
-	// graceFor is how long the last good credentials are used while renewing fails. It is less than those 180 s.
+	// graceFor is how long the last good credentials are used while they are renewed, or while renewing fails. It is less than
+	// those 180 s.
 	graceFor = 120 * time.Second
 )
 
 // Cache makes a provider of the SDK safe for concurrent use. The SDK's providers have no locks, and they wait for the
-// network without a context. One renewal runs at a time, for all callers that wait. A caller whose context ends returns
-// at once; the renewal itself ends by the SDK's own timeout of 15 s.
+// network without a context. One renewal runs at a time, for all callers. A caller whose context ends returns at once; the
+// renewal itself ends by the SDK's own timeout of 15 s.
 type Cache struct {
 	provider sdkcredentials.CredentialsProvider
 	clock    clock.PassiveClock
@@ -44,22 +45,24 @@ func NewCache(provider sdkcredentials.CredentialsProvider, clk clock.PassiveCloc
 	return &Cache{provider: provider, clock: clk}
 }
 
-// Get returns credentials to sign with, or an *alicloud.Error of class Unauthorized, or of class Unavailable where trying
-// again may help. Every caller gets an error of its own.
+// Get returns credentials to sign with, or an *alicloud.Error of class Unauthorized, or of class Throttled or Unavailable if
+// trying again may help. Every caller gets an error of its own. Get waits for a renewal only if there are no credentials that
+// will be valid for some time. Otherwise it lets the renewal run in the background.
 func (c *Cache) Get(ctx context.Context) (sdkcredentials.Credentials, error) {
-	if creds, age, ok := c.cached(); ok && age < freshFor {
+	creds, age, ok := c.cached()
+	if ok && age < freshFor {
+		return creds, nil
+	}
+	renewal := c.renewals.DoChan("", func() (any, error) { return c.renew(klog.FromContext(ctx)) })
+	if ok && age < graceFor {
 		return creds, nil
 	}
 	select {
-	case r := <-c.renewals.DoChan("", c.renew):
-		if r.Err == nil {
-			return r.Val.(sdkcredentials.Credentials), nil
+	case r := <-renewal:
+		if r.Err != nil {
+			return sdkcredentials.Credentials{}, copyOf(r.Err)
 		}
-		if creds, age, ok := c.cached(); ok && age < graceFor {
-			klog.FromContext(ctx).Error(r.Err, "Renewing the credentials failed; using the last ones", "age", age)
-			return creds, nil
-		}
-		return sdkcredentials.Credentials{}, copyOf(r.Err)
+		return r.Val.(sdkcredentials.Credentials), nil
 	case <-ctx.Done():
 		return sdkcredentials.Credentials{}, alicloud.Canceled(alicloud.ServiceCredentials, action, ctx.Err())
 	}
@@ -81,13 +84,17 @@ func (c *Cache) cached() (creds sdkcredentials.Credentials, age time.Duration, o
 	return c.current, c.clock.Since(c.renewed), !c.renewed.IsZero()
 }
 
-func (c *Cache) renew() (any, error) {
+func (c *Cache) renew(logger klog.Logger) (any, error) {
 	got, err := c.provider.GetCredentials()
 	if err == nil && got == nil {
 		err = errors.New("the provider returned none")
 	}
 	if err != nil {
-		return nil, errorOf(err)
+		failure := errorOf(err)
+		if _, age, ok := c.cached(); ok && age < graceFor {
+			logger.Error(failure, "Renewing the credentials failed; using the last ones", "age", age)
+		}
+		return nil, failure
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,8 +119,8 @@ func errorOf(err error) *alicloud.Error {
 		if refused.ErrorCode() != "" {
 			e.Code = refused.ErrorCode()
 		}
-		if e.Status >= 500 {
-			e.Class = alicloud.Unavailable
+		if class := alicloud.ClassOfReply(e.Status, e.Code); class == alicloud.Throttled || class == alicloud.Unavailable {
+			e.Class = class
 		}
 	case errors.As(err, &file):
 	case errors.As(err, &network):

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdkcredentials "github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
@@ -31,26 +32,64 @@ func (s *scripted) GetCredentials() (*sdkcredentials.Credentials, error) {
 func (s *scripted) GetProviderName() string { return "scripted" }
 
 func TestCredentialsAreSharedAndRenewed(t *testing.T) {
-	clk := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-	p := &scripted{get: func(call int) (*sdkcredentials.Credentials, error) {
-		return &sdkcredentials.Credentials{AccessKeyId: fmt.Sprint("key-", call)}, nil
-	}}
-	cache := NewCache(p, clk)
-	get := func() string {
-		creds, err := cache.Get(t.Context())
-		assert.NoError(t, err)
-		return creds.AccessKeyId
-	}
-	var group sync.WaitGroup
-	for range 50 {
-		group.Go(func() { get() })
-	}
-	group.Wait()
-	first := get()
-	clk.Step(freshFor - time.Second)
-	assert.Equal(t, first, get())
-	clk.Step(time.Second)
-	assert.NotEqual(t, first, get(), "the provider is asked again")
+	synctest.Test(t, func(t *testing.T) {
+		clk := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+		p := &scripted{get: func(call int) (*sdkcredentials.Credentials, error) {
+			return &sdkcredentials.Credentials{AccessKeyId: fmt.Sprint("key-", call)}, nil
+		}}
+		cache := NewCache(p, clk)
+		get := func() string {
+			creds, err := cache.Get(t.Context())
+			assert.NoError(t, err)
+			return creds.AccessKeyId
+		}
+		var group sync.WaitGroup
+		for range 50 {
+			group.Go(func() { get() })
+		}
+		group.Wait()
+		first := get()
+		clk.Step(freshFor - time.Second)
+		assert.Equal(t, first, get())
+		clk.Step(time.Second)
+		get()
+		synctest.Wait() // for the renewal in the background
+		assert.NotEqual(t, first, get(), "the provider is asked again")
+		clk.Step(graceFor)
+		before := p.calls
+		assert.Equal(t, fmt.Sprint("key-", before+1), get(), "credentials that may expire soon are not used while they are renewed")
+	})
+}
+
+func TestNobodyWaitsForARenewalWhileTheLastCredentialsAreValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clk := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+		hang := 15 * time.Second // as long as the SDK lets it
+		p := &scripted{get: func(call int) (*sdkcredentials.Credentials, error) {
+			if call > 1 {
+				time.Sleep(hang)
+			}
+			return &sdkcredentials.Credentials{AccessKeyId: fmt.Sprint("key-", call)}, nil
+		}}
+		cache := NewCache(p, clk)
+		get := func() (key string, took time.Duration) {
+			began := time.Now()
+			creds, err := cache.Get(t.Context())
+			require.NoError(t, err)
+			return creds.AccessKeyId, time.Since(began)
+		}
+		get()
+		clk.Step(graceFor - time.Second)
+		for range 3 {
+			key, took := get()
+			assert.Equal(t, "key-1", key)
+			assert.Zero(t, took)
+		}
+		clk.Step(time.Second)
+		key, took := get()
+		assert.Equal(t, "key-2", key, "it waits for the renewal that is under way")
+		assert.Equal(t, hang, took)
+	})
 }
 
 func TestFailingRenewal(t *testing.T) {

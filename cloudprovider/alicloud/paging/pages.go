@@ -18,34 +18,30 @@ type Page[T any] struct {
 	Total int
 }
 
-// Numbered fetches all pages, the first alone and the others concurrently. It returns their items sorted by key and without
-// duplicates. Pages count from 1. size is the expected size of a page, for services that do not say.
+// maxReadings is how often a numbered listing is read before it counts as incomplete.
+const maxReadings = 3
+
+// Numbered fetches all pages of the call's listing, the first alone and the others concurrently. It returns their items sorted by
+// key and without duplicates. Pages count from 1. size is the expected size of a page, for services that do not say.
 //
-// A listing that changes meanwhile moves items from page to page, so that one could be missed. The pages that were made
-// before the change are therefore fetched once more, and the items of both rounds are returned. So an item that has just
-// disappeared may be listed once too often, but none that exists is missed.
-func Numbered[T any](ctx context.Context, size int, key func(T) string, fetch func(ctx context.Context, number int) (Page[T], error)) ([]T, error) {
-	l := &listing[T]{fetch: fetch, key: key, found: map[string]T{}, totals: map[int]int{}}
-	first, err := l.get(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	if first.Size > 0 {
-		size = first.Size
-	}
-	if err := l.getAll(ctx, l.stale(size)); err != nil {
-		return nil, err
-	}
-	if l.changed() {
-		// Replies may overtake each other. One more request tells which total is the newest.
-		if _, err := l.get(ctx, 1); err != nil {
+// A listing that changes meanwhile moves items from page to page, so that one could be missed. If the totals of the pages show
+// a change, the pages that were made before it are fetched once more, and the items of both rounds are returned. So an item that
+// has just disappeared may be listed once too often. If fewer items were found than there were all the time, everything is read
+// again, and finally the error says so. Only a change that leaves the total as it was, as one item in place of another, may hide
+// an item.
+func Numbered[T any](ctx context.Context, call Call, size int, key func(T) string,
+	fetch func(ctx context.Context, number int) (Page[T], error)) ([]T, error) {
+	var l *listing[T]
+	for range maxReadings {
+		l = &listing[T]{fetch: fetch, key: key, found: map[string]T{}, totals: map[int]int{}}
+		if err := l.read(ctx, size); err != nil {
 			return nil, err
 		}
-		if err := l.getAll(ctx, l.stale(size)); err != nil {
-			return nil, err
+		if len(l.found) >= l.least {
+			return l.items(), nil
 		}
 	}
-	return l.items(), nil
+	return nil, call.incomplete("the pages have %d items of %d", len(l.found), l.least)
 }
 
 // listing collects the pages of one listing. get and getAll are safe for concurrent use.
@@ -55,9 +51,32 @@ type listing[T any] struct {
 
 	mu    sync.Mutex
 	found map[string]T
-	// total is the Total of the page that was received last, totals that of each page.
+	// total is the Total of the page that was received last, totals that of each page, and least the smallest ever.
 	total  int
 	totals map[int]int
+	least  int
+}
+
+// read fetches all pages, and those again that were made before the listing changed.
+func (l *listing[T]) read(ctx context.Context, size int) error {
+	first, err := l.get(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if first.Size > 0 {
+		size = first.Size
+	}
+	if err := l.getAll(ctx, l.stale(size)); err != nil {
+		return err
+	}
+	if !l.changed() {
+		return nil
+	}
+	// Replies may overtake each other. One more request tells which total is the newest.
+	if _, err := l.get(ctx, 1); err != nil {
+		return err
+	}
+	return l.getAll(ctx, l.stale(size))
 }
 
 func (l *listing[T]) get(ctx context.Context, number int) (Page[T], error) {
@@ -69,6 +88,9 @@ func (l *listing[T]) get(ctx context.Context, number int) (Page[T], error) {
 	defer l.mu.Unlock()
 	for _, item := range p.Items {
 		l.found[l.key(item)] = item
+	}
+	if len(l.totals) == 0 || p.Total < l.least {
+		l.least = p.Total
 	}
 	l.total = p.Total
 	l.totals[number] = p.Total

@@ -68,13 +68,13 @@ func Send[R responses.AcsResponse](ctx context.Context, c *Caller, r Request[R])
 	delays, uncertain := c.options.Retry, false
 	for attempt := 1; ; attempt++ {
 		response := r.Response()
-		err := c.attempt(ctx, r.Service, r.Action, r.Build(), response)
+		sent, err := c.attempt(ctx, r.Service, r.Action, r.Build(), response)
 		if err == nil {
 			return response, nil
 		}
 		class := alicloud.ClassOf(err)
-		// An attempt without an answer may have been carried out. That a later attempt is refused does not undo it.
-		uncertain = uncertain || class == alicloud.Unavailable
+		// An attempt that was sent and not answered may have been carried out. That a later attempt is refused does not undo it.
+		uncertain = uncertain || sent && class == alicloud.Unavailable
 		markUncertain(err, uncertain)
 		if ctx.Err() != nil || (class != alicloud.Throttled && class != alicloud.Unavailable) || attempt >= c.options.Retry.Steps {
 			return response, err
@@ -87,18 +87,19 @@ func Send[R responses.AcsResponse](ctx context.Context, c *Caller, r Request[R])
 	}
 }
 
-// attempt sends a request once. Its error is an *alicloud.Error that no other call shares.
-func (c *Caller) attempt(ctx context.Context, service, action string, q requests.AcsRequest, response responses.AcsResponse) error {
+// attempt sends a request once. It returns whether the request may have been sent. Its error is an *alicloud.Error that no other
+// call shares.
+func (c *Caller) attempt(ctx context.Context, service, action string, q requests.AcsRequest, response responses.AcsResponse) (sent bool, err error) {
 	if err := c.limits.wait(ctx, service, action); err != nil {
-		return alicloud.Canceled(service, action, err)
+		return false, alicloud.Canceled(service, action, err)
 	}
 	creds, err := c.credentials.Get(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	conn, err := c.connections.take()
 	if err != nil {
-		return err
+		return false, alicloud.InvalidRequest(service, action, "make a connection: %v", err)
 	}
 	defer c.connections.put(conn)
 
@@ -112,7 +113,7 @@ func (c *Caller) attempt(ctx context.Context, service, action string, q requests
 	err = conn.outcome(ctx, service, action, conn.sdk.DoAction(q, response))
 	c.addSkew(err, conn.reply)
 	requestSeconds.WithLabelValues(service, action, codeLabel(err)).Observe(c.options.Clock.Since(began).Seconds())
-	return err
+	return true, err
 }
 
 // addSkew adds to the error how far the local clock is ahead of the date of the reply.

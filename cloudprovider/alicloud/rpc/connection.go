@@ -18,7 +18,7 @@ import (
 // maxReply bounds what is read of one reply, in bytes. A page of 50 scaling groups is about 200 kB.
 const maxReply = 32 << 20
 
-// pool has the connections that no request uses. There are as many as there ever were requests at once.
+// pool holds the idle connections. It grows to the largest number of concurrent requests.
 type pool struct {
 	make func() (*connection, error)
 

@@ -70,14 +70,19 @@ func autoscale(ctx context.Context, r *replica) error {
 	r.health.StartMonitoring()
 	r.readiness.Lead(p.problems)
 	group.Go(func() error { p.status.run(ctx); return nil })
-	for _, factory := range []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers} {
-		defer factory.Shutdown()
-		factory.Start(ctx.Done())
-		if err := listAll(ctx, factory); err != nil {
-			return unlessDone(ctx, err)
-		}
-	}
-	r.status.Lead(ctx, p)
+	group.Go(func() error {
+		factories := []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers}
+		return whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
+			r.status.Lead(ctx, p)
+			return p.run(ctx, r)
+		})
+	})
+	return group.Wait()
+}
+
+// run runs everything that needs the informers until ctx ends or a part of it fails.
+func (p *parts) run(ctx context.Context, r *replica) error {
+	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
@@ -107,14 +112,33 @@ func (p *parts) Describe(to *status.Status) {
 	}
 }
 
+// whileListed starts the informers of the factories, does the work once they have listed everything, and returns its error, or why
+// they could not list, after the informers have ended.
+func whileListed(ctx context.Context, timeout time.Duration, factories []informers.SharedInformerFactory, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel() // Shutdown waits for the informers, and only this ends them.
+		for _, factory := range factories {
+			factory.Shutdown()
+		}
+	}()
+	for _, factory := range factories {
+		factory.Start(ctx.Done())
+		if err := listAll(ctx, timeout, factory); err != nil {
+			return unlessDone(ctx, err)
+		}
+	}
+	return work(ctx)
+}
+
 // listAll waits until the informers have listed everything. A process without the roles of its version would wait for ever, while it
 // leads: it returns an error instead that says what it could not list.
-func listAll(ctx context.Context, factory informers.SharedInformerFactory) error {
-	bounded, cancel := context.WithTimeout(ctx, firstLists)
+func listAll(ctx context.Context, timeout time.Duration, factory informers.SharedInformerFactory) error {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for kind, synced := range factory.WaitForCacheSync(bounded.Done()) {
 		if !synced {
-			return fmt.Errorf("list %v: not complete within %v; do the roles allow it?", kind, firstLists)
+			return fmt.Errorf("list %v: not complete within %v; do the roles allow it?", kind, timeout)
 		}
 	}
 	return nil

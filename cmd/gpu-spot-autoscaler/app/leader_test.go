@@ -139,3 +139,15 @@ func TestWithoutElectionTheWorkIsDoneAtOnce(t *testing.T) {
 	broken := errors.New("broken")
 	assert.ErrorIs(t, lead(t.Context(), config, watchdog(), func(context.Context) error { return broken }), broken)
 }
+
+func TestNothingIsWaitedForAfterTheLeaseWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end := make(chan struct{})
+		wait := func() error { <-end; return errors.New("the servers have ended") }
+		lost := make(chan struct{})
+		close(lost)
+		assert.Equal(t, errLostLease, unlessLost(lost, wait))
+		close(end)
+		assert.ErrorContains(t, unlessLost(nil, wait), "the servers have ended")
+	})
+}

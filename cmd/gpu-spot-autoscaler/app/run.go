@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -34,7 +35,8 @@ import (
 )
 
 // Run serves health, metrics and the status, and autoscales the cluster while it is the leader. It returns nil if ctx ended and the
-// lease was released. After an error the process should end at once: some parts may still be running.
+// lease was released. After an error the process should end at once: some parts may still be running. After a lost lease they are
+// not even waited for, since another process may lead.
 func Run(ctx context.Context, config *Config) error {
 	registerMetrics(config.Autoscaling.EmitPerNodeGroupMetrics)
 	listener, err := net.Listen("tcp", config.Autoscaling.Address)
@@ -61,15 +63,33 @@ func Run(ctx context.Context, config *Config) error {
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return serving.Serve(ctx, listener, nil, r.diagnostics.WriteTimeout(), r.open().Handler())
+		open := r.open()
+		return serving.Serve(ctx, listener, nil, open.WriteTimeout(), open.Handler())
 	})
 	group.Go(func() error { return serveNotices(ctx, config) })
 	group.Go(func() error { return secure.Serve(ctx) })
+	lost := make(chan struct{})
 	group.Go(func() error {
 		defer cancel()
-		return lead(ctx, config, r.watchdog, func(ctx context.Context) error { return autoscale(ctx, r) })
+		err := lead(ctx, config, r.watchdog, func(ctx context.Context) error { return autoscale(ctx, r) })
+		if errors.Is(err, errLostLease) {
+			close(lost)
+		}
+		return err
 	})
-	return group.Wait()
+	return unlessLost(lost, group.Wait)
+}
+
+// unlessLost returns what wait returns, or errLostLease at once if lost is closed before.
+func unlessLost(lost <-chan struct{}, wait func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-lost:
+		return errLostLease
+	}
 }
 
 // replica is what a process has whether or not it leads.

@@ -61,6 +61,7 @@ func TestDiagnosticsAreServedSecurelyOrOpenlyButNotBoth(t *testing.T) {
 		config.Secure.Address = address
 		replica := newReplica(config, fake.NewClientset())
 		replica.readiness.Lead(problems.NewBoard(discardedEvents{}, testingclock.NewFakePassiveClock(time.Now())))
+		assert.Equal(t, address != "", replica.open().WriteTimeout() > 0, "only profiles and snapshots may take for as long as they like")
 		open := replica.open().Handler()
 		get := func(path string) *httptest.ResponseRecorder {
 			answer := httptest.NewRecorder()

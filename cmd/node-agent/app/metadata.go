@@ -40,8 +40,8 @@ type metadataClient struct {
 	client   *http.Client
 	now      func() time.Time
 
-	token   string
-	renewAt time.Time
+	token            string
+	renewAt, expires time.Time
 }
 
 func newMetadataClient(endpoint string, now func() time.Time) *metadataClient {
@@ -93,13 +93,16 @@ func (m *metadataClient) read(ctx context.Context, path string) (status int, bod
 	return m.do(ctx, http.MethodGet, path, headers)
 }
 
-// renewToken leaves the token empty where the service gives none, for whatever reason. A service that requires a token then
-// refuses the request.
+// renewToken keeps the last token if the service gives none, for whatever reason, and leaves the token empty once that has expired.
+// A service that requires a token then refuses the request.
 func (m *metadataClient) renewToken(ctx context.Context) {
-	m.token = ""
+	asked := m.now()
 	status, body, err := m.do(ctx, http.MethodPut, tokenPath, map[string]string{tokenTTLHeader: strconv.Itoa(int(tokenTTL.Seconds()))})
-	if err == nil && status == http.StatusOK && usableToken.MatchString(body) {
-		m.token, m.renewAt = body, m.now().Add(tokenTTL/2)
+	switch {
+	case err == nil && status == http.StatusOK && usableToken.MatchString(body):
+		m.token, m.renewAt, m.expires = body, asked.Add(tokenTTL/2), asked.Add(tokenTTL)
+	case !m.now().Before(m.expires):
+		m.token = ""
 	}
 }
 

@@ -99,6 +99,21 @@ func TestMetadataTokenIsKeptForHalfItsLife(t *testing.T) {
 	assert.Equal(t, []string{"token-1-3600", "token-1-3600", "token-1-3600", "token-2-3600", "token-2-3600"}, service.seen)
 }
 
+func TestMetadataTokenIsUsedUntilItExpiresWhileNoOtherIsToBeHad(t *testing.T) {
+	service := &tokens{}
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	now := morning
+	client := newMetadataClient(server.URL, func() time.Time { return now })
+	for _, minutes := range []int{0, 30, 59, 60} {
+		now = morning.Add(time.Duration(minutes) * time.Minute)
+		_, err := client.terminationTime(t.Context())
+		require.NoError(t, err)
+		service.put = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
+	}
+	assert.Equal(t, []string{"token-1-3600", "token-1-3600", "token-1-3600", ""}, service.seen)
+}
+
 func TestMetadataTokenThatWasForgottenIsRenewedAtOnce(t *testing.T) {
 	service := &tokens{}
 	server := httptest.NewServer(service)

@@ -193,22 +193,27 @@ func among(networks []netip.Prefix) guard {
 	}
 }
 
-// serve answers requests until ctx ends.
+// serve answers requests until ctx ends, and returns once those under way have ended, after shutdownGrace at the latest.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	connections := callers.BoundConnections(listener, maxConnections, maxConnectionsOfCaller)
 	server := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeaderBytes, ConnState: connections.Note,
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * recordTimeout, IdleTimeout: idleTimeout,
 	}
-	stopped := context.AfterFunc(ctx, func() {
+	shutDown := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(shutDown)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
 			_ = server.Close()
 		}
 	})
-	defer stopped()
-	if err := server.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
+	err := server.Serve(connections)
+	if !stop() {
+		<-shutDown // Serve returns as soon as Shutdown begins
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the pods of the node: %w", err)
 	}
 	return nil

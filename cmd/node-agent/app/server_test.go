@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -195,3 +198,47 @@ func TestOtherMethodsAndPathsAreRefused(t *testing.T) {
 	assert.Equal(t, 405, p.ask("127.0.0.1", "GET", "/v1/checkpoint-acknowledged", "").Code)
 	assert.Equal(t, 404, p.ask("127.0.0.1", "GET", "/v2/reclaim", "").Code)
 }
+
+func TestTheAgentWaitsForRequestsUnderWayWhenItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		listener := &pipeListener{accepted: make(chan net.Conn, 1)}
+		listener.accepted <- server
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, answer := make(chan error, 1), make(chan string, 1)
+		go func() {
+			ended <- serve(ctx, listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(shutdownGrace - time.Second) }))
+		}()
+		go func() {
+			_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: us\r\n\r\n")
+			text, _ := io.ReadAll(client)
+			answer <- string(text)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		cancel()
+		assert.NoError(t, <-ended)
+		assert.GreaterOrEqual(t, time.Since(began), shutdownGrace-time.Second)
+		assert.Contains(t, <-answer, "200 OK")
+	})
+}
+
+// pipeListener is a listener to which somebody connects for each connection in it.
+type pipeListener struct {
+	accepted chan net.Conn
+	once     sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	if conn, ok := <-l.accepted; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.accepted) })
+	return nil
+}
+
+func (*pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -29,7 +29,7 @@ func (o *NoticeOptions) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.TokenInURL, "notice-token-in-url", false,
 		"Take the token from the URL (?token=) too, which is all that can be set in CloudMonitor. URLs are written into logs on their way.")
 	fs.StringVar(&o.Signatures, "notice-signature", string(push.SignaturesChecked),
-		"What becomes of EventBridge's signatures: check (refuse what is signed wrongly; what cannot be checked is taken by its token), require (take nothing else) or ignore.")
+		"How to treat EventBridge's signatures: check (refuse wrong ones; accept requests that cannot be checked by their token), require (refuse requests without a valid signature) or ignore.")
 	fs.StringVar(&o.CertFile, "notice-tls-cert-file", "", "File with the certificate of --notice-address, PEM. Required with it.")
 	fs.StringVar(&o.KeyFile, "notice-tls-private-key-file", "", "File with the key of --notice-tls-cert-file, PEM. Required with --notice-address.")
 }

@@ -108,22 +108,22 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 		"Region of the scaling groups, such as cn-hangzhou. Required. Default: $ALIBABA_CLOUD_REGION_ID.")
 	fs.StringVar(&o.CloudScheme, "cloud-scheme", "https", "How to speak to Alibaba Cloud: https or http.")
 	fs.StringVar(&o.CredentialsDir, "credentials-dir", "",
-		"Folder with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read again when they change. Default: credentials come from the environment.")
+		"Folder with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read every 30 s. Default: credentials come from the environment.")
 	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba's of the region.")
 	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba's of the region.")
 	fs.DurationVar(&o.SettleWindow, "settle-window", podlist.DefaultSettleWindow,
-		"Buy for pending GPU pods when for so long no other of their kind has appeared, at the latest after five times that. Complete gangs do not wait. 0 turns it off.")
+		"Buy for pending GPU pods once no pod of the same kind has appeared for this time, at the latest after five times this time. Complete gangs do not wait. 0 turns it off.")
 	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", poll.DefaultInterval,
-		"How often to ask for instances that are about to be reclaimed. One request each.")
+		"How often to ask for instances that are about to be reclaimed. One request each; two until a spelling of the filter has found an instance.")
 	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", notice.DefaultPeriod,
-		"How long before its release an instance is announced to be reclaimed, where the announcement does not say.")
+		"Time between a notice and the release of the instance, if the notice does not state the deadline.")
 	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", handshake.DefaultReplaceWait,
-		"How long at most the pods of a reclaiming node stay until their replacement is bought.")
+		"Longest time to delay evictions from a reclaiming node until its replacement is bought.")
 	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
-		"Of how many nodes a pushed notice is acted upon that neither ECS nor the instance has confirmed, as a number or as a share of the spot nodes. Further ones are held until they are confirmed.", fs)
+		"Maximum number of nodes (or share of the spot nodes) on which pushed notices take effect before ECS or the instance confirms them. Further notices wait for confirmation.", fs)
 	o.ReclaimBudgets = reclaim.DefaultBudgets
 	fs.Float32Var(&o.ReclaimBudgets.MarkQPS, "reclaim-mark-qps", o.ReclaimBudgets.MarkQPS,
 		"Requests per second to the API server for marking reclaiming nodes, which wait for nothing else.")

@@ -60,6 +60,14 @@ type Open struct {
 	Diagnostics *Diagnostics
 }
 
+// WriteTimeout returns how long an answer may take, or 0 for no limit.
+func (o Open) WriteTimeout() time.Duration {
+	if o.Diagnostics == nil {
+		return WriteTimeout
+	}
+	return o.Diagnostics.WriteTimeout()
+}
+
 // Handler returns a handler of the paths that a kubelet requests, and of the diagnostics.
 func (o Open) Handler() http.Handler {
 	mux := mux.NewPathRecorderMux("gpu-spot-autoscaler")

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// shutdownGrace is how long requests under way may take when the process ends.
+	// shutdownGrace is how long requests under way may take when the process ends. Then their contexts end.
 	shutdownGrace = 5 * time.Second
 	// readTimeout is how long a caller may take to send a request, and idleTimeout how long it may keep a connection without one:
 	// notices come from outside of the cluster.
@@ -29,27 +29,34 @@ const (
 	maxConnections, maxConnectionsOfCaller = 512, 128
 )
 
-// Serve answers requests until ctx ends, and ends every request with it. It serves TLS if secured is not nil. An answer may take
-// for writeTimeout; 0 means without a limit.
+// Serve answers requests until ctx ends, and returns once those under way have ended, after shutdownGrace at the latest. It serves
+// TLS if secured is not nil. An answer may take for writeTimeout; 0 means without a limit.
 func Serve(ctx context.Context, listener net.Listener, secured *tls.Config, writeTimeout time.Duration, handler http.Handler) error {
 	connections := callers.BoundConnections(listener, maxConnections, maxConnectionsOfCaller)
 	listener = connections
 	if secured != nil {
 		listener = tls.NewListener(connections, secured)
 	}
+	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer endRequests()
 	server := &http.Server{
 		Handler: handler, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, ConnState: connections.Note,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return requests },
 	}
-	stopped := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	shutDown := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(shutDown)
+		grace, cancel := context.WithTimeout(requests, shutdownGrace)
 		defer cancel()
 		if err := server.Shutdown(grace); err != nil {
 			_ = server.Close()
 		}
 	})
-	defer stopped()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	err := server.Serve(listener)
+	if !stop() {
+		<-shutDown // Serve returns as soon as Shutdown begins
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,45 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		assert.NoError(t, err)
 	case <-time.After(10 * time.Second):
 		t.Fatal("still serves")
+	}
+}
+
+func TestRequestsUnderWayHaveSomeTimeToEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes, want time.Duration
+		answer      string
+	}{
+		"an answer in time":     {shutdownGrace - time.Second, shutdownGrace - time.Second, "200 OK"},
+		"one that takes longer": {time.Hour, shutdownGrace, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				listener := &closable{pipes: make(pipes, 1)}
+				listener.pipes <- server
+				ctx, cancel := context.WithCancel(t.Context())
+				ended, answer := make(chan error, 1), make(chan string, 1)
+				go func() {
+					ended <- Serve(ctx, listener, nil, 0, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						select {
+						case <-time.After(test.takes):
+						case <-r.Context().Done():
+						}
+					}))
+				}()
+				go func() {
+					_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: us\r\n\r\n")
+					text, _ := io.ReadAll(client)
+					answer <- string(text)
+				}()
+				synctest.Wait()
+				began := time.Now()
+				cancel()
+				assert.NoError(t, <-ended)
+				assert.InDelta(t, test.want.Seconds(), time.Since(began).Seconds(), 1) // Shutdown looks twice a second
+				assert.Contains(t, <-answer, test.answer)
+			})
+		})
 	}
 }
 
@@ -137,3 +177,14 @@ func (p pipes) Accept() (net.Conn, error) {
 
 func (pipes) Close() error   { return nil }
 func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// closable are pipes that the server may close.
+type closable struct {
+	pipes
+	once sync.Once
+}
+
+func (c *closable) Close() error {
+	c.once.Do(func() { close(c.pipes) })
+	return nil
+}
