@@ -23,10 +23,11 @@ const (
 )
 
 var (
-	errBusy     = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
-	errLost     = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
-	errRefused  = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
-	errNoAnswer = errors.New("no answer")
+	errBusy      = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
+	errLost      = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
+	errThrottled = &alicloud.Error{Code: "Throttling", Class: alicloud.Throttled}
+	errRefused   = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
+	errNoAnswer  = errors.New("no answer")
 	// errUncertainRefusal is what the client returns for an attempt without an answer and a refused one after it.
 	errUncertainRefusal = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized, Uncertain: true}
 )

@@ -122,10 +122,10 @@ func (a *account) waiting() []*Purchase {
 	return waiting
 }
 
-// take marks the purchase as being sent, if it is to be sent now. In a pool that is sent one purchase at a time it has to be
-// the first in line.
+// take marks the purchase as being sent, if it is to be sent now. It may have left the book since the caller got it from
+// Purchases.Due. In a pool that is sent one purchase at a time it has to be the first in line.
 func (a *account) take(p *Purchase) bool {
-	if p.sending || !p.queued() || a.target.holdsUp(p) {
+	if !a.book.has(p) || p.sending || !p.queued() || a.target.holdsUp(p) {
 		return false
 	}
 	if a.inTurn() {
