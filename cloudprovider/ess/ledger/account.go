@@ -167,7 +167,7 @@ func (a *account) dropParallel(p *Purchase, refusal error) bool {
 	klog.InfoS("Sending purchases one after the other, since ParallelTask is refused", "pool", a.poolID, "err", refusal)
 	a.queue.parallelRefused = true
 	p.request.Serial = true
-	a.book.resign(p)
+	a.target.resign(p)
 	return true
 }
 

@@ -138,8 +138,13 @@ func (t *target) planned(p *Purchase, plan alicloud.Plan) (send bool) {
 
 // renew turns a plan into a purchase. It gets a new token, because the cloud may remember the token of the plan.
 func (t *target) renew(p *Purchase) {
-	former := p.request.ClientToken
 	p.plan, p.attempts.uncertain, p.attempts.refusal = false, false, nil
+	t.resign(p)
+}
+
+// resign gives the purchase a new token. If it is the check, it stays so.
+func (t *target) resign(p *Purchase) {
+	former := p.request.ClientToken
 	t.book.resign(p)
 	if t.check == former {
 		t.check = p.request.ClientToken
