@@ -1,16 +1,17 @@
 // Package ledger keeps account of what the provider buys and removes.
 //
 // The Ledger is the one owner of purchases and removals, and the only writer of the snapshot: each change is made under its
-// lock, and the snapshot that shows it is published before the lock is released. It calls the cloud never; package buyer sends
-// purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found out
-// by Reconcile, once per refresh, from the scaling activities and the list of instances.
+// lock, and one that a snapshot shows is published before the lock is released. The Ledger never calls the cloud: package buyer
+// sends purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found
+// out by Reconcile, once per refresh, from the scaling activities and the list of instances.
 //
+//   - purchases.go: what package buyer enters;
 //   - account.go: buying in one pool; purchase.go, book.go: its purchases; queue.go: how they may be sent;
 //   - target.go: whether the pool delivers what a request names;
 //   - reconcile.go, delivery.go: what was delivered;
 //   - unconfirmed.go: what became of a purchase whose answer was lost;
 //   - restore.go, note.go: purchases of former processes;
-//   - removals.go: instances on their way out.
+//   - removals.go: instances on their way out, and what package remover enters.
 package ledger
 
 import (

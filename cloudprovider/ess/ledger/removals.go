@@ -36,7 +36,8 @@ const (
 	maxRetries = 3
 )
 
-// RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the last counts.
+// RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the strongest
+// counts, which is the one that is last here.
 type RemovalReason int
 
 const (
