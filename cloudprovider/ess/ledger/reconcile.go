@@ -46,7 +46,7 @@ type GiveBack struct {
 // admission has to count the instances that are there now.
 func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	l.mu.Lock()
-	defer l.commit()
+	defer l.publishAndUnlock()
 	l.keepAccounts(seen)
 	l.setInstances(seen.Instances)
 	activities := maps.Clone(seen.Activities)
@@ -211,7 +211,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	}
 	if len(instances) > 0 {
 		slices.Sort(instances)
-		r.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
+		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
 			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
 			pool.GroupID(p.poolID, p.offering))
 	}
