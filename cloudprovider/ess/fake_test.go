@@ -91,6 +91,9 @@ type fakeCloud struct {
 	removing bool
 	// hidden are left out of the list of all instances.
 	hidden []string
+	// beforeListing, if set, is called before each list of all instances. lookedFor are the instances asked for by their ids.
+	beforeListing func()
+	lookedFor     []string
 }
 
 func newFakeCloud(groups ...alicloud.ScalingGroup) *fakeCloud {
@@ -130,9 +133,13 @@ func (f *fakeCloud) ScalingGroups(_ context.Context, filter alicloud.GroupFilter
 }
 
 func (f *fakeCloud) ScalingInstances(_ context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error) {
+	if f.beforeListing != nil && len(filter.IDs) == 0 {
+		f.beforeListing()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
+	f.lookedFor = append(f.lookedFor, filter.IDs...)
 	var found []alicloud.ScalingInstance
 	for id, instance := range f.instances {
 		if len(filter.IDs) > 0 && !slices.Contains(filter.IDs, id) || len(filter.IDs) == 0 && slices.Contains(f.hidden, id) {

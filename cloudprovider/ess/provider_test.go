@@ -23,10 +23,11 @@ const (
 )
 
 var (
-	errBusy     = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
-	errLost     = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
-	errRefused  = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
-	errNoAnswer = errors.New("no answer")
+	errBusy      = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
+	errLost      = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
+	errThrottled = &alicloud.Error{Code: "Throttling", Class: alicloud.Throttled}
+	errRefused   = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized}
+	errNoAnswer  = errors.New("no answer")
 	// errUncertainRefusal is what the client returns for an attempt without an answer and a refused one after it.
 	errUncertainRefusal = &alicloud.Error{Code: "InvalidSpotAuthorized", Class: alicloud.Unauthorized, Uncertain: true}
 )
@@ -125,7 +126,22 @@ func TestInstanceMissingFromAShiftingPageIsNotTakenForGone(t *testing.T) {
 	f.refresh()
 	f.cloud.hidden = ids[:1]
 	f.refresh()
+	assert.Equal(t, ids[:1], f.cloud.lookedFor)
 	assert.Equal(t, 2, f.target(a10InA))
+}
+
+func TestInstanceRemovedWhileInstancesAreListedIsNotLookedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+		f.loop(nodesOf(ids...)...)
+		offered := f.group(a10InA)
+		f.cloud.beforeListing = func() { require.NoError(t, offered.DeleteNodes(nodesOf(ids[0]))) }
+		f.refresh()
+		assert.Empty(t, f.cloud.lookedFor)
+		assert.True(t, f.provider.Lists(ids[1]))
+		assert.False(t, f.provider.Lists(ids[0]))
+	})
 }
 
 func TestBrokenPoolStopsAloneAndSaysWhy(t *testing.T) {

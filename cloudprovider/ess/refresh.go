@@ -117,7 +117,7 @@ func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) 
 	seen.Activities, seen.Recent = r.reader.Activities(ctx, ids, unread, now, found)
 	r.ledger.MatchActivities(seen.Recent)
 	r.buyer.SendQueued(ctx, managed, func(poolID string) bool { _, read := seen.Recent[poolID]; return read }, now)
-	if seen.Instances, err = r.reader.Instances(ctx, managed, r.store.Last()); err != nil {
+	if seen.Instances, err = r.reader.Instances(ctx, managed, r.store); err != nil {
 		return seen, nil, err
 	}
 	r.others.Check(ctx, seen, found)

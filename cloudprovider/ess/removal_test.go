@@ -181,3 +181,54 @@ func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
 		assert.False(t, f.provider.Releasable(nodeOf(ids[0])), "it is on its way out")
 	})
 }
+
+// whileBuilding returns a change of a Config, after which the next refresh calls the function that do points to, once, after it
+// has entered what it read and while it builds the pools.
+func whileBuilding(do *func()) func(*Config) {
+	return func(c *Config) {
+		c.Overrides = func(string) map[string]string {
+			if call := *do; call != nil {
+				*do = nil
+				call()
+			}
+			return nil
+		}
+	}
+}
+
+func TestARemovalOrderedDuringARefreshCountsTheInstancesThatItFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		group := spotGroup("asg-1")
+		group.Tags["gpu-spot.autoscaling/min-size"] = "2"
+		var meanwhile func()
+		f := newFixture(t, newFakeCloud(group), whileBuilding(&meanwhile))
+		ids := f.cloud.launch(4, "asg-1", "", a10, "zone-a")
+		f.loop(nodesOf(ids...)...)
+		f.cloud.release(ids[:2]...)
+		offered := f.group(a10InA)
+		var err error
+		meanwhile = func() { err = offered.DeleteNodes(nodesOf(ids[2:]...)) }
+		f.refresh()
+		require.ErrorIs(t, err, ErrBelowMinimum)
+		assert.Len(t, f.cloud.instances, 2)
+	})
+}
+
+func TestARemovalOrderedDuringTheRefreshThatFindsItFailedIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var meanwhile func()
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), whileBuilding(&meanwhile))
+		f.cloud.removing = true
+		node := nodeOf(f.cloud.launch(1, "asg-1", "", a10, "zone-a")[0])
+		f.loop(node)
+		offered := f.group(a10InA)
+		require.NoError(t, offered.DeleteNodes([]*apiv1.Node{node}))
+		f.cloud.setState(alicloud.LifecycleInService, node.Name)
+		f.cloud.endAs("asa-remove-1", alicloud.ActivityFailed)
+		var err error
+		meanwhile = func() { err = offered.DeleteNodes([]*apiv1.Node{node}) }
+		f.refresh()
+		require.NoError(t, err)
+		assert.Len(t, f.cloud.removeCalls, 2)
+	})
+}

@@ -269,6 +269,30 @@ func TestCloudThatRefusesPlansIsAskedForOneInstanceInstead(t *testing.T) {
 	assert.Len(t, f.cloud.planCalls, 1)
 }
 
+func TestTheCheckStaysTheCheckWithoutParallelTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.cloud.buysPlans = true
+		f.cloud.refuses = func(request alicloud.ScaleRequest) error {
+			if !request.Serial {
+				return errNoParallel
+			}
+			return nil
+		}
+		f.refresh()
+		require.NoError(t, f.group(a10InA).IncreaseSize(5))
+		for range 3 {
+			time.Sleep(time.Second)
+			f.refresh()
+		}
+		assert.Equal(t, []int{1}, f.cloud.accepted(), "the others wait for what it tells")
+		f.cloud.end("asa-0", "", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-a")...)
+		f.refresh()
+		f.refresh()
+		assert.Equal(t, []int{1, 4}, f.cloud.accepted())
+	})
+}
+
 func TestNewConfigurationIsFoundOutAnew(t *testing.T) {
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	f.cloud.plans = func(alicloud.ScaleRequest) (alicloud.Plan, error) { return planFor(v100, "zone-b"), nil }

@@ -79,6 +79,35 @@ func TestTwoUncertainPurchasesAreNotTakenForOneActivity(t *testing.T) {
 	})
 }
 
+// The first purchase of a pool is split for the check. Its rest is released if something else shows what the pool delivers, and
+// may be bought before the cloud answers with a plan of the first part.
+func TestAnUncertainRestIsNotBoughtAgainWithThePurchaseThatItWasSplitFrom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		former := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		former.refresh()
+		require.NoError(t, former.group(a10InA).IncreaseSize(1)) // asa-0
+
+		f := newFixture(t, former.cloud)
+		f.refresh()
+		f.cloud.plans = func(alicloud.ScaleRequest) (alicloud.Plan, error) { return alicloud.Plan{}, errThrottled }
+		require.NoError(t, f.group(a10InA).IncreaseSize(5))
+		require.Equal(t, []int{1}, f.cloud.accepted(), "4 wait for the plan of 1")
+		f.cloud.end("asa-0", "", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-a")...)
+		time.Sleep(time.Second)
+		f.refresh()
+		f.cloud.scaleErrs, f.cloud.lost = []error{errLost}, true
+		time.Sleep(time.Second)
+		f.refresh()
+		require.Equal(t, []int{1, 4}, f.cloud.accepted(), "what asa-0 brought has released the 4")
+
+		f.cloud.plans, f.cloud.lost, f.cloud.activitiesErr = nil, false, errThrottled
+		time.Sleep(time.Second)
+		f.refresh()
+		assert.Equal(t, []int{1, 4, 1}, f.cloud.accepted())
+		assert.Equal(t, 1+5, f.target(a10InA))
+	})
+}
+
 func TestNoUncertainPurchaseIsSentAfterTenMinutes(t *testing.T) {
 	for name, test := range map[string]struct {
 		bought bool // the first attempt was carried out, and its activity is listed late

@@ -12,5 +12,7 @@
 //   - scaleup decides what to buy for those pods, gang by gang, and which offerings to evaluate;
 //   - scaledown decides which nodes may be removed.
 //
-// Core calls all of them from the goroutine of its loop. They are not safe for concurrent use unless they say so.
+// Core calls all of them from the goroutine of its loop, except for scaledown.TrainingPods: each batch of nodes to remove is
+// checked against it again by a goroutine of its own, (*Actuator).deleteNodesAsync. That is safe because it has no state. The
+// others are not safe for concurrent use unless they say so.
 package processors

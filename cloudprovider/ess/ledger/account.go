@@ -63,12 +63,12 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.verdict == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
-	if room := a.last.Headroom(groupID, a.Prices); delta > room {
+	if room := a.last.Headroom(groupID, a.config.Prices); delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, delta, room)
 	}
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: atomic,
-		configuration: known.Group.ActiveScalingConfigurationID, owner: a.Owner, requested: a.Clock.Now(), delivery: newDelivery(),
+		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
 	p.attempts.instancesBefore = a.instances()
@@ -81,10 +81,10 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 	a.book.add(p)
 	a.target.startCheck(p)
 	price := "an unknown price"
-	if perHour, ok := known.Price(p.offering, a.Prices, nil); ok {
-		price = pricing.Amount(perHour, a.Prices.Currency()) + " an hour"
+	if perHour, ok := known.Price(p.offering, a.config.Prices, nil); ok {
+		price = pricing.Amount(perHour, a.config.Prices.Currency()) + " an hour"
 	}
-	a.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
+	a.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
 	return p, nil
 }
 
@@ -102,7 +102,7 @@ func (a *account) instances() sets.Set[string] {
 // inTurn says whether the pool is sent one purchase at a time.
 func (a *account) inTurn() bool {
 	known := a.pool()
-	return a.queue.serial(a.Clock.Now()) || known != nil && known.Group.DesiredCapacity != nil
+	return a.queue.serial(a.config.Clock.Now()) || known != nil && known.Group.DesiredCapacity != nil
 }
 
 // waiting returns the purchases that have to be sent, in the order in which they are: first those that are overdue, then
@@ -111,7 +111,7 @@ func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
 		return p.queued() && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
-	now := a.Clock.Now()
+	now := a.config.Clock.Now()
 	rank := func(p *Purchase) int {
 		if now.Sub(p.requested) > overdue {
 			return math.MaxInt
@@ -122,10 +122,10 @@ func (a *account) waiting() []*Purchase {
 	return waiting
 }
 
-// take marks the purchase as being sent, if it is to be sent now. In a pool that is sent one purchase at a time it has to be
-// the first in line.
+// take marks the purchase as being sent, if it is to be sent now. It may have left the book since the caller got it from
+// Purchases.Due. In a pool that is sent one purchase at a time it has to be the first in line.
 func (a *account) take(p *Purchase) bool {
-	if p.sending || !p.queued() || a.target.holdsUp(p) {
+	if !a.book.has(p) || p.sending || !p.queued() || a.target.holdsUp(p) {
 		return false
 	}
 	if a.inTurn() {
@@ -134,7 +134,7 @@ func (a *account) take(p *Purchase) bool {
 			return false
 		}
 	}
-	p.sending, p.attempts.last = true, a.Clock.Now()
+	p.sending, p.attempts.last = true, a.config.Clock.Now()
 	return true
 }
 
@@ -167,13 +167,13 @@ func (a *account) dropParallel(p *Purchase, refusal error) bool {
 	klog.InfoS("Sending purchases one after the other, since ParallelTask is refused", "pool", a.poolID, "err", refusal)
 	a.queue.parallelRefused = true
 	p.request.Serial = true
-	a.book.resign(p)
+	a.target.resign(p)
 	return true
 }
 
 // accept enters that the cloud accepted the purchase.
 func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
-	now := a.Clock.Now()
+	now := a.config.Clock.Now()
 	p.accepted = now
 	p.activityID = scaling.ActivityID
 	a.book.releaseActivity(p)
@@ -194,11 +194,11 @@ func (a *account) refuse(p *Purchase, err error) {
 	class := alicloud.ClassOf(err)
 	p.attempts.uncertain = p.attempts.uncertain || alicloud.IsUncertain(err)
 	p.attempts.trouble = err
-	a.queue.refuse(err, a.Clock.Now())
+	a.queue.refuse(err, a.config.Clock.Now())
 	switch {
 	case MaySucceedLater(err) || alicloud.NeedsMending(err):
 		if alicloud.CodeOf(err) == alicloud.CodeActivityInProgress {
-			a.queue.serialUntil = a.Clock.Now().Add(serialFor)
+			a.queue.serialUntil = a.config.Clock.Now().Add(serialFor)
 		}
 		klog.InfoS("A purchase will be sent again under the same token", "pool", a.poolID, "instances", p.request.Delta, "err", err)
 	case p.attempts.uncertain:
@@ -221,7 +221,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
-	a.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s did not come: %s: %s",
+	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s did not come: %s: %s",
 		failed, p.request.Delta, pool.GroupID(a.poolID, p.offering), code, message)
 	a.wake()
 }
@@ -231,10 +231,10 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 func (a *account) giveUp(p *Purchase, why string) {
 	given := p.outstanding()
 	p.cancelled += given
-	a.queue.congest(a.Clock.Now(), why)
+	a.queue.congest(a.config.Clock.Now(), why)
 	givenUp.WithLabelValues(a.poolID).Add(float64(given))
-	a.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",
-		given, p.request.Delta, pool.GroupID(a.poolID, p.offering), a.Clock.Since(p.requested).Round(time.Second), why)
+	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",
+		given, p.request.Delta, pool.GroupID(a.poolID, p.offering), a.config.Clock.Since(p.requested).Round(time.Second), why)
 	a.wake()
 }
 
@@ -279,7 +279,7 @@ func (a *account) provisionTime() time.Duration {
 	if known := a.pool(); known != nil && known.Settings.MaxNodeProvisionTime != nil {
 		return *known.Settings.MaxNodeProvisionTime
 	}
-	return a.MaxProvisionTime
+	return a.config.MaxProvisionTime
 }
 
 // cancel stops waiting for up to n instances of the node group, the latest purchase first.
@@ -338,7 +338,7 @@ func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
 	if a.queue.congested() {
 		block(problem.Congested, a.queue.whyCongested())
 	}
-	a.queue.addRefusals(a.poolID, a.Clock.Now(), found)
+	a.queue.addRefusals(a.poolID, a.config.Clock.Now(), found)
 	return why
 }
 

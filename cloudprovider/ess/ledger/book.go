@@ -16,6 +16,9 @@ type book map[string]*Purchase
 
 func (b book) add(p *Purchase) { b[p.request.ClientToken] = p }
 
+// has says whether the purchase is in the book. It is not any more if it is over, or is part of another one again.
+func (b book) has(p *Purchase) bool { return b[p.request.ClientToken] == p }
+
 // resign gives the purchase a new token.
 func (b book) resign(p *Purchase) {
 	delete(b, p.request.ClientToken)
@@ -34,9 +37,9 @@ func (b book) split(p *Purchase) {
 	p.rest = rest.request.ClientToken
 }
 
-// rejoin undoes split where neither purchase was sent.
+// rejoin undoes split, unless the rest was sent: it may have been bought also if the answer was lost.
 func (b book) rejoin(p *Purchase) {
-	if rest := b[p.rest]; rest != nil && rest.queued() && !rest.sending {
+	if rest := b[p.rest]; rest != nil && rest.queued() && !rest.sending && !rest.attempts.uncertain {
 		p.request.Delta += rest.outstanding()
 		delete(b, p.rest)
 	}

@@ -1,13 +1,15 @@
 package ledger
 
 import (
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/apimachinery/pkg/util/sets"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 )
 
 func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
@@ -44,33 +46,53 @@ func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
 	}
 }
 
-func TestAPurchaseIsSplitAndRejoinedWithoutLosingAnInstance(t *testing.T) {
-	purchases := book{}
-	whole := &Purchase{request: alicloud.ScaleRequest{Delta: 5}, delivery: newDelivery()}
-	whole.sign()
-	purchases.add(whole)
-	tokens := sets.New(whole.request.ClientToken)
-
-	purchases.split(whole)
-	assert.Len(t, purchases, 2)
-	assert.Equal(t, 1, whole.outstanding())
-	assert.Equal(t, 4, purchases[whole.rest].outstanding())
-	tokens.Insert(whole.request.ClientToken, whole.rest)
-	assert.Len(t, tokens, 3, "each is a request of its own")
-
-	purchases.rejoin(whole)
-	assert.Len(t, purchases, 1)
-	assert.Equal(t, 5, whole.outstanding())
+// splitPurchase returns a book with a purchase of five instances that was split, and both its parts.
+func splitPurchase() (purchases book, one, rest *Purchase) {
+	purchases = book{}
+	one = &Purchase{poolID: "asg-1", request: alicloud.ScaleRequest{Delta: 5}, delivery: newDelivery()}
+	one.sign()
+	purchases.add(one)
+	purchases.split(one)
+	return purchases, one, purchases[one.rest]
 }
 
-func TestAPurchaseThatWasSentIsNotRejoined(t *testing.T) {
-	purchases := book{}
-	whole := &Purchase{request: alicloud.ScaleRequest{Delta: 5}, delivery: newDelivery()}
-	whole.sign()
-	purchases.add(whole)
-	purchases.split(whole)
-	purchases[whole.rest].sending = true
-	purchases.rejoin(whole)
+func TestAPurchaseIsSplitAndRejoinedWithoutLosingAnInstance(t *testing.T) {
+	purchases, one, rest := splitPurchase()
 	assert.Len(t, purchases, 2)
-	assert.Equal(t, 1, whole.outstanding())
+	assert.Equal(t, 1, one.outstanding())
+	assert.Equal(t, 4, rest.outstanding())
+	assert.NotEqual(t, one.request.ClientToken, rest.request.ClientToken, "each is a request of its own")
+
+	purchases.rejoin(one)
+	assert.Len(t, purchases, 1)
+	assert.Equal(t, 5, one.outstanding())
+}
+
+func TestARestThatMayHaveBeenBoughtIsNotRejoined(t *testing.T) {
+	for name, sent := range map[string]func(*Purchase){
+		"it is being sent":          func(rest *Purchase) { rest.sending = true },
+		"the answer to it was lost": func(rest *Purchase) { rest.attempts.uncertain = true },
+		"it was accepted":           func(rest *Purchase) { rest.accepted = time.Now() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			purchases, one, rest := splitPurchase()
+			sent(rest)
+			purchases.rejoin(one)
+			assert.Len(t, purchases, 2)
+			assert.Equal(t, 1, one.outstanding())
+		})
+	}
+}
+
+// A refresh sends purchases side by side: one may be answered with a plan while another waits for its goroutine.
+func TestARejoinedRestIsNotSentByWhoeverStillHoldsIt(t *testing.T) {
+	l := New(Config{Clock: clocktesting.NewFakePassiveClock(time.Now()), Store: &snapshot.Store{}})
+	purchases, one, rest := splitPurchase()
+	maps.Copy(l.account("asg-1").book, purchases)
+	l.account("asg-1").book.rejoin(one)
+	_, taken := l.Purchases.Take(rest)
+	assert.False(t, taken, "its instances would be bought twice")
+	attempt, taken := l.Purchases.Take(one)
+	assert.True(t, taken)
+	assert.Equal(t, 5, attempt.Request.Delta)
 }

@@ -1,16 +1,17 @@
 // Package ledger keeps account of what the provider buys and removes.
 //
 // The Ledger is the one owner of purchases and removals, and the only writer of the snapshot: each change is made under its
-// lock, and the snapshot that shows it is published before the lock is released. It calls the cloud never; package buyer sends
-// purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found out
-// by Reconcile, once per refresh, from the scaling activities and the list of instances.
+// lock, and one that a snapshot shows is published before the lock is released. The Ledger never calls the cloud: package buyer
+// sends purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found
+// out by Reconcile, once per refresh, from the scaling activities and the list of instances.
 //
+//   - purchases.go: what package buyer enters;
 //   - account.go: buying in one pool; purchase.go, book.go: its purchases; queue.go: how they may be sent;
 //   - target.go: whether the pool delivers what a request names;
 //   - reconcile.go, delivery.go: what was delivered;
 //   - unconfirmed.go: what became of a purchase whose answer was lost;
 //   - restore.go, note.go: purchases of former processes;
-//   - removals.go: instances on their way out.
+//   - removals.go: instances on their way out, and what package remover enters.
 package ledger
 
 import (
@@ -60,7 +61,7 @@ type Ledger struct {
 // state is what Ledger, Purchases and Removals share. Everything below the lock is guarded by it, accounts and purchases
 // included.
 type state struct {
-	Config
+	config Config
 
 	mu       sync.Mutex
 	facts    snapshot.Facts
@@ -77,7 +78,7 @@ type state struct {
 // New returns an empty Ledger.
 func New(config Config) *Ledger {
 	s := &state{
-		Config: config, facts: snapshot.Facts{Region: config.Region}, accounts: map[string]*account{},
+		config: config, facts: snapshot.Facts{Region: config.Region}, accounts: map[string]*account{},
 		removals: map[string]*removal{}, failedRemovals: map[string]failedRemoval{}, removed: sets.New[string](),
 	}
 	s.publish()
@@ -94,7 +95,7 @@ func (s *state) publish() {
 	}
 	s.facts.Purchases, s.facts.Removing = purchases, sets.KeySet(s.removals)
 	s.last = snapshot.New(s.facts)
-	s.Store.Publish(s.last)
+	s.config.Store.Publish(s.last)
 }
 
 // describe returns the purchase as of a snapshot.
@@ -106,14 +107,15 @@ func (s *state) describe(p *Purchase) snapshot.Purchase {
 	}
 }
 
-// commit publishes the snapshot of what was changed, releases the lock, and wakes core if that was asked for.
-func (s *state) commit() {
+// publishAndUnlock publishes the snapshot of what was changed, releases the lock, and wakes core if that was asked for. Methods
+// that only read, or that change what no snapshot shows, unlock without it.
+func (s *state) publishAndUnlock() {
 	s.publish()
 	asked := s.wakeAsked
 	s.wakeAsked = false
 	s.mu.Unlock()
 	if asked {
-		s.Wake()
+		s.config.Wake()
 	}
 }
 
@@ -168,7 +170,7 @@ func (l *Ledger) MatchActivities(activities map[string][]alicloud.Activity) {
 		return
 	}
 	l.mu.Lock()
-	defer l.commit()
+	defer l.publishAndUnlock()
 	for poolID, read := range activities {
 		l.account(poolID).matchActivities(read)
 	}
@@ -206,7 +208,7 @@ func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
 		why = "its activities have not been read" // a problem of its own
 	}
 	for poolID, other := range l.accounts {
-		if !other.unreadSince.IsZero() && l.Clock.Since(other.unreadSince) < unreadFor {
+		if !other.unreadSince.IsZero() && l.config.Clock.Since(other.unreadSince) < unreadFor {
 			why = "what was bought before of pool " + poolID + " has not been read"
 		}
 	}
@@ -216,7 +218,7 @@ func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
 // SetPools enters the pools that a refresh has built, and with them the end of the refresh.
 func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud.InstanceType, refreshed time.Time) {
 	l.mu.Lock()
-	defer l.commit()
+	defer l.publishAndUnlock()
 	groups := maps.Clone(l.facts.Groups)
 	if groups == nil {
 		groups = map[string]snapshot.Group{}
@@ -243,7 +245,7 @@ type Loop struct {
 // BeginLoop enters what stays the same until the next loop.
 func (l *Ledger) BeginLoop(loop Loop) {
 	l.mu.Lock()
-	defer l.commit()
+	defer l.publishAndUnlock()
 	l.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
 	l.facts.Loop.OutOfService = l.outOfService(loop.Removed)
 }

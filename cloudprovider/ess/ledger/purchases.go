@@ -30,7 +30,7 @@ type Line struct {
 // nothing can be bought.
 func (s *Purchases) Enter(groupID string, delta int, atomic bool) (*Purchase, error) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	group, known := s.facts.Groups[groupID]
 	if !known {
 		return nil, UnknownGroup(groupID)
@@ -60,7 +60,7 @@ func (s *Purchases) Due(managed sets.Set[string], read func(poolID string) bool,
 }
 
 // Take returns what has to be sent for the purchase, and marks it as being sent. It is false where nothing is to be sent now.
-// Whoever takes a purchase has to call PutBack, Planned, Accepted or Refused.
+// Whoever takes a purchase has to call PutBack, Planned, Accepted or Refused. No snapshot shows whether it is being sent.
 func (s *Purchases) Take(p *Purchase) (Attempt, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Purchases) PutBack(p *Purchase) {
 // Planned enters the answer to a request for a plan. It returns the request that has to be sent now; false where none has.
 func (s *Purchases) Planned(p *Purchase, plan alicloud.Plan, err error) (alicloud.ScaleRequest, bool) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	send := s.account(p.poolID).planned(p, plan, err)
 	return p.request, send
 }
@@ -91,7 +91,7 @@ func (s *Purchases) DropParallel(p *Purchase, refusal error) (alicloud.ScaleRequ
 		return alicloud.ScaleRequest{}, false
 	}
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	dropped := s.account(p.poolID).dropParallel(p, refusal)
 	return p.request, dropped
 }
@@ -99,7 +99,7 @@ func (s *Purchases) DropParallel(p *Purchase, refusal error) (alicloud.ScaleRequ
 // Accepted enters that the cloud accepted the purchase.
 func (s *Purchases) Accepted(p *Purchase, scaling alicloud.Scaling) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	p.sending = false
 	s.account(p.poolID).accept(p, scaling)
 }
@@ -107,7 +107,7 @@ func (s *Purchases) Accepted(p *Purchase, scaling alicloud.Scaling) {
 // Refused enters that an attempt to send the purchase failed.
 func (s *Purchases) Refused(p *Purchase, err error) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	p.sending = false
 	s.account(p.poolID).refuse(p, err)
 }
@@ -129,7 +129,7 @@ func (s *Purchases) NothingUnderWay(poolID string) bool {
 // Cancel stops waiting for up to n instances of the node group, the latest purchase first.
 func (s *Purchases) Cancel(groupID string, n int) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	if group, known := s.facts.Groups[groupID]; known {
 		s.account(group.PoolID).cancel(groupID, n)
 	}
@@ -138,7 +138,7 @@ func (s *Purchases) Cancel(groupID string, n int) {
 // Acknowledge drops failed instances that core has deleted, by their placeholders.
 func (s *Purchases) Acknowledge(placeholders sets.Set[string]) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	for id := range placeholders {
 		token, _ := snapshot.PlaceholderToken(id)
 		for _, a := range s.accounts {

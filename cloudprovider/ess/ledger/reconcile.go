@@ -41,11 +41,12 @@ type GiveBack struct {
 	Instances []string
 }
 
-// Reconcile settles purchases and removals with what a refresh read, and returns the instances to give back. The snapshot
-// shows it after SetPools.
+// Reconcile settles purchases and removals with what a refresh read, and returns the instances to give back. The snapshot that
+// it publishes has the pools of the refresh before: building them takes a while, in which core may order removals, and their
+// admission has to count the instances that are there now.
 func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.publishAndUnlock()
 	l.keepAccounts(seen)
 	l.setInstances(seen.Instances)
 	activities := maps.Clone(seen.Activities)
@@ -210,7 +211,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	}
 	if len(instances) > 0 {
 		slices.Sort(instances)
-		r.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
+		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
 			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
 			pool.GroupID(p.poolID, p.offering))
 	}

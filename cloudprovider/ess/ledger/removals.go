@@ -36,7 +36,8 @@ const (
 	maxRetries = 3
 )
 
-// RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the last counts.
+// RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the strongest
+// counts, which is the one that is last here.
 type RemovalReason int
 
 const (
@@ -82,7 +83,7 @@ type Removals struct{ *state }
 // ignores instances that are being removed already.
 func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitted []string, refused map[string]error) {
 	s.mu.Lock()
-	defer s.commit()
+	defer s.publishAndUnlock()
 	spare := 0
 	if known := s.facts.Pools[poolID]; known != nil {
 		spare = s.last.PoolSize(poolID).Live - known.MinSize
@@ -111,13 +112,13 @@ func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitt
 	return admitted, refused
 }
 
-// Accepted enters that the cloud removes the instances.
+// Accepted enters that the cloud removes the instances. The snapshot shows them as being removed since Admit.
 func (s *Removals) Accepted(poolID, activityID string, ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if leaving := s.removals[id]; leaving != nil {
-			leaving.activityID, leaving.accepted = activityID, s.Clock.Now()
+			leaving.activityID, leaving.accepted = activityID, s.config.Clock.Now()
 		}
 	}
 	s.account(poolID).queue.allow("RemoveInstances")
@@ -127,8 +128,8 @@ func (s *Removals) Accepted(poolID, activityID string, ids []string) {
 // Refused enters that the cloud does not remove the instances. They count again.
 func (s *Removals) Refused(poolID string, ids []string, err error) {
 	s.mu.Lock()
-	defer s.commit()
-	s.account(poolID).queue.refuse(err, s.Clock.Now())
+	defer s.publishAndUnlock()
+	s.account(poolID).queue.refuse(err, s.config.Clock.Now())
 	for _, id := range ids {
 		delete(s.removals, id)
 	}
@@ -207,6 +208,6 @@ func (s *state) reportFailed(leaving *removal, instance alicloud.ScalingInstance
 		why = fmt.Sprintf("activity %s has ended as %s %s %s %s", leaving.activityID, leaving.end.Status, leaving.end.StatusDetail, leaving.end.ErrorCode, leaving.end.ErrorMessage)
 	}
 	klog.InfoS("An instance was not removed", "pool", leaving.poolID, "instance", instance.ID, "state", instance.LifecycleState, "reason", why)
-	s.Events.Eventf(apiv1.EventTypeWarning, "SpotRemovalFailed", "Pool %s still has instance %s (%s), which was to be removed: %s",
+	s.config.Events.Eventf(apiv1.EventTypeWarning, "SpotRemovalFailed", "Pool %s still has instance %s (%s), which was to be removed: %s",
 		leaving.poolID, instance.ID, instance.LifecycleState, strings.TrimSpace(why))
 }

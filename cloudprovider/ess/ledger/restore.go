@@ -47,7 +47,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 			}
 			note = Note{Token: activity.ID, Count: activity.Adding}
 		}
-		if note.IsOfAnother(r.Owner) {
+		if note.IsOfAnother(r.config.Owner) {
 			note.Atomic = false // another installation gives back what came of it
 		}
 		p := restoredPurchase(activity, note, !noted, r.at)
@@ -124,7 +124,7 @@ func (l *Ledger) Suspects() sets.Set[string] {
 // Inspected enters which of the suspects have pods on their Nodes. Those are not given back.
 func (l *Ledger) Inspected(occupied sets.Set[string]) {
 	l.mu.Lock()
-	defer l.commit()
+	defer l.publishAndUnlock()
 	for poolID, a := range l.accounts {
 		for _, p := range a.book {
 			if p.restored == nil || !p.broken() || p.restored.inspected {
@@ -162,8 +162,8 @@ func (s *state) likeliest(p *Purchase, known *pool.Pool) pricing.Offering {
 		}
 	}
 	return slices.MinFunc(known.Offerings, func(one, other *pool.Offering) int {
-		priceOne, knownOne := s.Prices.Price(one.Offering)
-		priceOther, knownOther := s.Prices.Price(other.Offering)
+		priceOne, knownOne := s.config.Prices.Price(one.Offering)
+		priceOther, knownOther := s.config.Prices.Price(other.Offering)
 		switch {
 		case knownOne && knownOther:
 			return cmp.Compare(priceOne, priceOther)

@@ -138,8 +138,13 @@ func (t *target) planned(p *Purchase, plan alicloud.Plan) (send bool) {
 
 // renew turns a plan into a purchase. It gets a new token, because the cloud may remember the token of the plan.
 func (t *target) renew(p *Purchase) {
-	former := p.request.ClientToken
 	p.plan, p.attempts.uncertain, p.attempts.refusal = false, false, nil
+	t.resign(p)
+}
+
+// resign gives the purchase a new token. If it is the check, it stays so.
+func (t *target) resign(p *Purchase) {
+	former := p.request.ClientToken
 	t.book.resign(p)
 	if t.check == former {
 		t.check = p.request.ClientToken
@@ -153,11 +158,11 @@ func (t *target) conclude(found verdict, by basis, reason string) {
 	}
 	t.verdict, t.basis = found, by
 	if found == ignored {
-		t.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
+		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
 			"Pool %s %s: unless its tags say targeting=request, it is one node group from now on", t.poolID, reason)
 		t.cancelUnsent()
 	} else {
-		t.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s %s: type and zone are named in requests", t.poolID, reason)
+		t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s %s: type and zone are named in requests", t.poolID, reason)
 	}
 	t.endCheck()
 }
@@ -184,7 +189,7 @@ func (t *target) endCheck() {
 		return
 	}
 	for _, p := range waited {
-		p.requested = t.Clock.Now() // the time until now was not spent waiting for the cloud
+		p.requested = t.config.Clock.Now() // the time until now was not spent waiting for the cloud
 	}
 	t.startCheck(waited[0])
 	t.wake()
@@ -230,7 +235,7 @@ func (t *target) retract(p *Purchase, refusal error) {
 		return
 	}
 	t.verdict, t.basis = unproven, byNothing
-	t.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s refuses requests that name no type and zone just as well (%s): they are named again",
+	t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s refuses requests that name no type and zone just as well (%s): they are named again",
 		t.poolID, t.refusal)
 }
 
@@ -259,9 +264,9 @@ func (t *target) compare(asked Note, ids []string) {
 
 // reportOnDemand reports, once for each instance, that an on-demand instance was delivered in place of a spot instance.
 func (t *target) reportOnDemand(instance alicloud.ScalingInstance) {
-	t.Reporter.Once("compensated/"+instance.ID, func() {
+	t.config.Reporter.Once("compensated/"+instance.ID, func() {
 		compensatedInstances.WithLabelValues(instance.ScalingGroupID).Inc()
-		t.Events.Eventf(apiv1.EventTypeWarning, "SpotCompensatedWithOnDemand",
+		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotCompensatedWithOnDemand",
 			"Pool %s delivered pay-as-you-go instance %s where spot was asked for: turn off CompensateWithOnDemand",
 			instance.ScalingGroupID, instance.ID)
 	})
@@ -281,8 +286,8 @@ func (t *target) reportNote(p *Purchase, activity alicloud.Activity) {
 		return
 	}
 	klog.InfoS("An activity came back without its note", "activity", activity.ID, "pool", p.poolID, "metadata", activity.Metadata)
-	t.Reporter.Once("notes/"+p.poolID, func() {
-		t.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseNoteLost", "Activity %s of pool %s came back without the note that says what it is for: "+
+	t.config.Reporter.Once("notes/"+p.poolID, func() {
+		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseNoteLost", "Activity %s of pool %s came back without the note that says what it is for: "+
 			"after a restart purchases under way are told by their times, counts and instances", activity.ID, p.poolID)
 	})
 }

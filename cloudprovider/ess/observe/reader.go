@@ -159,8 +159,9 @@ func (r *Reader) Activities(ctx context.Context, ids, pools []string, now time.T
 }
 
 // Instances lists the instances of the managed scaling groups, by id. Pages may shift while they are read, so an instance of
-// the last snapshot that is missing without a reason is asked for by its id before it counts as gone.
-func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], last *snapshot.Snapshot) (map[string]alicloud.ScalingInstance, error) {
+// the last snapshot that is missing without a reason is asked for by its id before it counts as gone. The snapshot is taken
+// after the list was read, because it knows the removals that were ordered meanwhile.
+func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store *snapshot.Store) (map[string]alicloud.ScalingInstance, error) {
 	instances := map[string]alicloud.ScalingInstance{}
 	if managed.Len() == 0 {
 		return instances, nil
@@ -178,6 +179,7 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], last *
 	}
 	r.listed, r.listedAt = len(listed), r.Clock.Now()
 	add(listed)
+	last := store.Last()
 	var missing []string
 	for id, instance := range last.Instances {
 		_, ok := instances[id]

@@ -36,6 +36,7 @@ type PoolSize struct {
 
 // GroupSize returns the size of the node group; zero for an unknown one.
 func (s *Snapshot) GroupSize(groupID string) *GroupSize {
+	s.counting.Do(s.count)
 	if size := s.groups[groupID]; size != nil {
 		return size
 	}
@@ -44,6 +45,7 @@ func (s *Snapshot) GroupSize(groupID string) *GroupSize {
 
 // PoolSize returns the size of the pool; zero for an unknown one.
 func (s *Snapshot) PoolSize(poolID string) *PoolSize {
+	s.counting.Do(s.count)
 	if size := s.pools[poolID]; size != nil {
 		return size
 	}

@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,10 +86,14 @@ type Purchase struct {
 // Snapshot answers from its Facts. It is immutable, and so are the objects that it returns.
 type Snapshot struct {
 	Facts
-	groups     map[string]*GroupSize
-	pools      map[string]*PoolSize
 	purchases  map[string]*Purchase // by token
 	noCapacity sets.Set[string]
+
+	// counting makes the sizes when somebody first asks for one: the ledger publishes many more snapshots than are asked, and
+	// counting 10 000 instances takes about ten milliseconds.
+	counting sync.Once
+	groups   map[string]*GroupSize
+	pools    map[string]*PoolSize
 }
 
 // New returns the snapshot of these facts.
@@ -99,7 +104,6 @@ func New(facts Facts) *Snapshot {
 		s.purchases[bought.Token] = bought
 		s.noCapacity.Insert(bought.NoCapacity.UnsortedList()...)
 	}
-	s.count()
 	return s
 }
 

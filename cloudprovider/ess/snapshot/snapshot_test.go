@@ -1,6 +1,9 @@
 package snapshot
 
 import (
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +39,7 @@ func facts(states ...string) Facts {
 		Instances: map[string]alicloud.ScalingInstance{}, Removing: sets.New[string](),
 	}
 	for i, state := range states {
-		id := "i-" + string(rune('a'+i))
+		id := "i-" + strconv.Itoa(i)
 		f.Instances[id] = alicloud.ScalingInstance{
 			ID: id, ScalingGroupID: "asg-1", LifecycleState: state, InstanceType: a10, ZoneID: "zone-a", SpotStrategy: alicloud.SpotAsPriceGo,
 		}
@@ -47,8 +50,8 @@ func facts(states ...string) Facts {
 func TestAnInstanceCountsOnceInItsPool(t *testing.T) {
 	f := facts(alicloud.LifecycleInService, alicloud.LifecycleProtected, alicloud.LifecycleStandby, alicloud.LifecycleStopped,
 		alicloud.LifecycleRemoving, alicloud.LifecycleInService, alicloud.LifecycleInService)
-	f.Removing.Insert("i-f")
-	f.Loop.Reclaiming = sets.New("i-g")
+	f.Removing.Insert("i-5")
+	f.Loop.Reclaiming = sets.New("i-6")
 	s := New(f)
 	assert.Equal(t, PoolSize{Live: 2, Protected: 1, Standby: 1, Stopped: 1, Removing: 2, Reclaiming: 1}, *s.PoolSize("asg-1"))
 	assert.Equal(t, 10-2-1-1-2-1, s.Headroom(a10InA, noPrices{}), "the scaling group counts every instance until it is gone")
@@ -56,9 +59,9 @@ func TestAnInstanceCountsOnceInItsPool(t *testing.T) {
 
 func TestTheTargetStaysTheSameFromOneLoopToTheNext(t *testing.T) {
 	f := facts(alicloud.LifecycleInService, alicloud.LifecycleInService, alicloud.LifecyclePending)
-	f.Removing.Insert("i-a")
+	f.Removing.Insert("i-0")
 	assert.Equal(t, 3, New(f).GroupSize(a10InA).Target(), "core has seen its Node in this loop")
-	f.Loop.OutOfService = sets.New("i-a")
+	f.Loop.OutOfService = sets.New("i-0")
 	size := New(f).GroupSize(a10InA)
 	assert.Equal(t, 2, size.Target())
 	states := map[string]cloudprovider.InstanceState{}
@@ -66,7 +69,7 @@ func TestTheTargetStaysTheSameFromOneLoopToTheNext(t *testing.T) {
 		states[instance.Id] = instance.Status.State
 	}
 	assert.Equal(t, map[string]cloudprovider.InstanceState{
-		"cn-test.i-a": cloudprovider.InstanceDeleting, "cn-test.i-b": cloudprovider.InstanceRunning, "cn-test.i-c": cloudprovider.InstanceCreating,
+		"cn-test.i-0": cloudprovider.InstanceDeleting, "cn-test.i-1": cloudprovider.InstanceRunning, "cn-test.i-2": cloudprovider.InstanceCreating,
 	}, states)
 }
 
@@ -98,7 +101,7 @@ func TestNothingIsKnownOfAGroupThatIsNotManaged(t *testing.T) {
 	assert.Zero(t, s.Headroom(unknown, noPrices{}))
 	_, ours := s.GroupOf(&apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: "cn-test.i-foreign"}})
 	assert.False(t, ours)
-	_, err := s.InstanceOf(&apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: "cn-elsewhere.i-a"}})
+	_, err := s.InstanceOf(&apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: "cn-elsewhere.i-0"}})
 	assert.ErrorContains(t, err, "another region")
 }
 
@@ -108,4 +111,41 @@ func TestTheStoreIsEmptyBeforeTheFirstSnapshot(t *testing.T) {
 	published := New(facts(alicloud.LifecycleInService))
 	store.Publish(published)
 	assert.Same(t, published, store.Last())
+}
+
+// running returns facts with n instances in service.
+func running(n int) Facts {
+	return facts(slices.Repeat([]string{alicloud.LifecycleInService}, n)...)
+}
+
+func TestASnapshotOfManyInstancesIsMadeAsFastAsOneOfFew(t *testing.T) {
+	few, many := running(1), running(1000)
+	assert.Equal(t, testing.AllocsPerRun(10, func() { New(few) }), testing.AllocsPerRun(10, func() { New(many) }))
+}
+
+func TestTheSizesAreCountedOnceForAllWhoAsk(t *testing.T) {
+	s := New(running(100))
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			assert.Equal(t, 100, s.GroupSize(a10InA).Target())
+			assert.Equal(t, 100, s.PoolSize("asg-1").Live)
+		})
+	}
+	asking.Wait()
+	assert.Same(t, s.GroupSize(a10InA), s.GroupSize(a10InA))
+}
+
+func BenchmarkNew(b *testing.B) {
+	f := running(10_000)
+	for b.Loop() {
+		New(f)
+	}
+}
+
+func BenchmarkNewAndCount(b *testing.B) {
+	f := running(10_000)
+	for b.Loop() {
+		New(f).PoolSize("asg-1")
+	}
 }

@@ -27,6 +27,8 @@ type Jobs interface {
 //
 // Training pods are pods of jobs that request GPUs, and pods that their jobs cannot go on without, such as launchers. Pods
 // with the annotation cluster-autoscaler.kubernetes.io/safe-to-evict=true are moved as in any cluster.
+//
+// It has no state, and so is safe for concurrent use if its Jobs are. Core needs that: see package processors.
 type TrainingPods struct{ jobs Jobs }
 
 var _ rules.Rule = (*TrainingPods)(nil)

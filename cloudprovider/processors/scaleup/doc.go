@@ -1,4 +1,4 @@
-// Package scaleup decides what to buy for the pods of a loop. It implements five extension points of
+// Package scaleup decides what to buy for the pods of a loop. It implements four extension points of
 // k8s.io/autoscaler/cluster-autoscaler (1.33):
 //
 //   - [Enforcer] is the ScaleUpEnforcer. (*StaticAutoscaler).RunOnce in core/static_autoscaler.go asks it whether to skip core's

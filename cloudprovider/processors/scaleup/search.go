@@ -39,8 +39,9 @@ type SearchConfig struct {
 	// ByPrice evaluates the offerings in the order of their price, and stops when no other can be cheaper. That is right only if
 	// the first expander is least-price: any other chooses by something else, and needs all options.
 	ByPrice bool
-	// MaxBinpackingTime ends the evaluation of one scale-up with the options that there are by then. Core's own limit
-	// (processors/binpacking/time_limiter.go) is applied anew in each stage.
+	// MaxBinpackingTime ends the evaluation of one scale-up, all stages together, with the options that there are by then. The
+	// limiter of core that Search replaces (TimeLimiter in processors/binpacking/time_limiter.go) only logs that the time is over:
+	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration
 	Clock             clock.PassiveClock
 }
@@ -70,10 +71,10 @@ type Search struct {
 	config SearchConfig
 
 	autoscaling *cacontext.AutoscalingContext
-	// The following is the state of the current scale-up. began is when it began.
-	began time.Time
-	// Core gets the offerings at the indexes from to to-1 of the ranking. The ranking has ranked offerings.
-	from, to, ranked int
+	// The following is the state of the current scale-up. started is when it started.
+	started time.Time
+	// Core gets the offerings at the indexes begin to end-1 of the ranking. The ranking has ranked offerings.
+	begin, end, ranked int
 	// evaluation is that of the current stage.
 	evaluation *evaluation
 }
@@ -87,7 +88,7 @@ var (
 // NewSearch returns a search around core's orchestrator, or around the one that adds ProvisioningRequests to it. It has to be
 // installed as NodeGroupListProcessor and as BinpackingLimiter too.
 func NewSearch(inner scaleup.Orchestrator, config SearchConfig) *Search {
-	return &Search{inner: inner, config: config, to: math.MaxInt}
+	return &Search{inner: inner, config: config, end: math.MaxInt}
 }
 
 // Initialize initializes the inner orchestrator.
@@ -106,7 +107,7 @@ func (s *Search) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[st
 // ScaleUp calls the inner orchestrator stage by stage, until there is an option or an error.
 func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	s.began = s.config.Clock.Now()
+	s.started = s.config.Clock.Now()
 	result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
 		return s.inner.ScaleUp(unschedulable, nodes, daemonSets, nodeInfos, allOrNothing)
 	})
@@ -122,15 +123,15 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 	if !s.config.ByPrice {
 		return scaleUp()
 	}
-	defer func() { s.from, s.to = 0, math.MaxInt }()
+	defer func() { s.begin, s.end = 0, math.MaxInt }()
 	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
 	mode := s.autoscaling.ProvisioningRequestScaleUpMode
 	var rejected *status.ScaleUpStatus
-	for s.from, s.to = 0, firstStage; ; s.from, s.to = s.to, s.to*stageFactor {
+	for s.begin, s.end = 0, firstStage; ; s.begin, s.end = s.end, s.end*stageFactor {
 		s.ranked = 0
 		s.autoscaling.ProvisioningRequestScaleUpMode = mode
 		attempt, err := scaleUp()
-		more := s.ranked > s.to
+		more := s.ranked > s.end
 		switch {
 		case err != nil:
 			return attempt, err
@@ -158,7 +159,7 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 	demand := demandOf(unschedulable)
 	all := rank(groups, nodeInfos, demand, s.config.Offerings)
 	s.ranked = len(all)
-	stage := all[min(s.from, s.ranked):min(s.to, s.ranked)]
+	stage := all[min(s.begin, s.ranked):min(s.end, s.ranked)]
 	s.evaluation = newEvaluation(stage, demand, s.config.Offerings, s.config.Clock)
 	return stage.groups(), nodeInfos, nil
 }
@@ -182,7 +183,7 @@ func (s *Search) MarkProcessed(_ *cacontext.AutoscalingContext, groupID string) 
 
 // StopBinpacking implements BinpackingLimiter. It returns whether core should choose between the options that there are.
 func (s *Search) StopBinpacking(_ *cacontext.AutoscalingContext, options []expander.Option) bool {
-	if spent := s.config.Clock.Since(s.began); spent > s.config.MaxBinpackingTime {
+	if spent := s.config.Clock.Since(s.started); spent > s.config.MaxBinpackingTime {
 		klog.InfoS("Stopping bin packing after --max-binpacking-time, the other offerings are not evaluated", "options", len(options), "spent", spent)
 		return true
 	}

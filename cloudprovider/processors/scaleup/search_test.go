@@ -53,7 +53,7 @@ func (s shop) search(t *testing.T, clk *testingclock.FakePassiveClock, takes tim
 		infos[id] = framework.NewTestNodeInfo(testutil.NewNode(id, "cpu", "96", "memory", "400Gi", "pods", "64", api.ResourceGPU, gpus))
 	}
 	c := NewSearch(nil, SearchConfig{Offerings: s.prices, ByPrice: true, MaxBinpackingTime: time.Hour, Clock: clk})
-	c.began = clk.Now()
+	c.started = clk.Now()
 	groups, infos, err := c.Process(nil, groups, infos, pods)
 	require.NoError(t, err)
 	c.InitBinpacking(nil, groups)
