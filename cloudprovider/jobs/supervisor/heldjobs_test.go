@@ -98,6 +98,26 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 	}
 }
 
+func TestPodThatWasMadeAgainUnderItsNameIsNotCountedTwice(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.pod("train", "worker-0", "node")
+		again := newPod("train", "worker-0", jobs.RoleWorker)
+		again.UID, again.Spec.NodeName = "again", "other-node"
+		_, err := f.client.CoreV1().Pods("ml").Update(f.Context(), again, metav1.UpdateOptions{}) // as a relist shows it
+		require.NoError(t, err)
+		f.pass(time.Second)
+		own, others := f.supervisor.pods.onNode("node", ref("train").String())
+		assert.Zero(t, own+others)
+		assert.Equal(t, 1, f.supervisor.pods.count(ref("train")).total)
+
+		f.delete("worker-0")
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.pass(lookEvery)
+		assert.Equal(t, 4, f.loop(4, 0), "no pod is left that would hold it up")
+	})
+}
+
 func leavingSlowly(pod *corev1.Pod) {
 	pod.DeletionTimestamp, pod.Finalizers = ptr.To(metav1.Now()), []string{"test/slow"}
 }
