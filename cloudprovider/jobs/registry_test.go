@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
@@ -168,4 +170,34 @@ func TestMemberIsTotalAndDoesNotChangeThePod(t *testing.T) {
 	pod := &corev1.Pod{}
 	assert.Equal(t, jobs.Membership{Ref: jobs.Ref{System: jobs.SystemPod}, Role: jobs.RoleWorker}, f.Registry.Member(pod))
 	assert.Equal(t, &corev1.Pod{}, pod)
+}
+
+// countingSystem counts how often jobs are read.
+type countingSystem struct {
+	jobs.System
+	reads atomic.Int32
+}
+
+func (s *countingSystem) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	s.reads.Add(1)
+	return s.System.Read(object)
+}
+
+func TestHeldJobsAreReadAgainOnlyOnceTheyHaveChanged(t *testing.T) {
+	f := newFixture(t, held(jobstest.IndexedJob))
+	system := &countingSystem{System: f.System("job")}
+	config := f.Config
+	config.Systems = []jobs.System{system}
+	f.Renew(config)
+	f.Set(system.Resource(), "train", []any{map[string]any{"manager": "kubectl"}}, "metadata", "managedFields")
+	f.Run()
+	for range 3 {
+		require.Equal(t, []string{"job/ml/train"}, heldNames(f))
+	}
+	assert.EqualValues(t, 1, system.reads.Load())
+	assert.Empty(t, f.Registry.Held()[0].Object.GetManagedFields(), "which nobody looks at")
+
+	f.Set(system.Resource(), "train", int64(3), "spec", "parallelism")
+	f.Eventually(func() bool { return f.Registry.Held()[0].Replicas == 3 }, "the change is seen")
+	assert.EqualValues(t, 2, system.reads.Load())
 }
