@@ -174,7 +174,7 @@ func (j *heldJob) decideSuspended(v view) {
 	case v.pods.count(j.job.Refs()...).total > 0:
 		j.gang = nil
 	case j.gang == nil:
-		gang, err := v.gangs.all(j, v.now, v.all)
+		gang, err := v.gangs.all(j, v.now, v.offers)
 		if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
 			return // its system still ends its former pods: the next look asks again
 		}
@@ -197,7 +197,7 @@ func (j *heldJob) decideShrunk(v view) {
 			j.due = &action{actionRelease, j.wanted()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
-		gang, err := v.gangs.missing(j, missing, v.now, v.all)
+		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
 		j.offer(gang, err, "its missing workers cannot be simulated", v)
 	}
 }
