@@ -21,6 +21,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
@@ -54,6 +55,27 @@ func TestJobsLeaveHeldWhenTheirMarksDo(t *testing.T) {
 	eventuallyHeld(f, "job/ml/train")
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
 	eventuallyHeld(f)
+}
+
+func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	f.Writes()
+	f.Events()
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.Empty(t, f.Writes(), "it is to be resumed")
+
+	f.Set(f.Resource("job"), "train", []any{map[string]any{"type": "Failed", "status": "True"}}, "status", "conditions")
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	stored := f.Object(f.Resource("job"), "train")
+	assert.Empty(t, stored.GetLabels())
+	for key := range stored.GetAnnotations() {
+		assert.NotContains(t, key, api.LabelHeld)
+	}
+	assert.Empty(t, f.Events())
+	f.Writes()
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	assert.Empty(t, f.Writes(), "the same again")
 }
 
 func TestCallsAreBoundedInTime(t *testing.T) {

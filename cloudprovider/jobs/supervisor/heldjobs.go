@@ -88,7 +88,7 @@ func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, j := range h.byRef {
-		if j.reason() != string(jobs.ReasonMaxWait) {
+		if !j.job.Finished && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}
@@ -150,6 +150,8 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
+	case due.kind == actionRelease && j.job.Finished:
+		return h.jobs.Release(ctx, j.job)
 	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:

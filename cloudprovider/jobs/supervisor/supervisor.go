@@ -52,6 +52,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
+	Release(ctx context.Context, job jobs.Job) error
 }
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
