@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Reasons of the Events on jobs.
@@ -160,6 +162,21 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	})
 }
 
+// Release removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
+func (r *Registry) Release(ctx context.Context, job Job) error {
+	return r.act(ctx, job, action{
+		name: "release", readsAgain: true,
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			if !job.Finished || job.HeldAs() == "" {
+				return false, nil
+			}
+			patch := ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+			err := r.config.Cluster.PatchJob(ctx, system.Resource(), job, patch)
+			return err == nil, err
+		},
+	})
+}
+
 // Stop has a job save its work and end by itself, where it was submitted so as to be told, and returns how many of its pods
 // answered: none where it was not. The job is to be suspended once it has ended. Stop may be called more than once.
 func (r *Registry) Stop(ctx context.Context, job Job) (heard int, err error) {
@@ -189,7 +206,7 @@ func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
 	return system.(HostsRefresher).RefreshHosts(ctx, ref)
 }
 
-// action is one call to a system, and the Event that records it.
+// action is one call to a system, and the Event that records it, if it has one.
 type action struct {
 	name, event, message string
 	// isAlwaysRecorded says that there is an Event even where the system had nothing to do.
@@ -207,7 +224,7 @@ func (r *Registry) act(ctx context.Context, job Job, action action) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", action.name, job.Ref, err)
 	}
-	if job.Object != nil && (changed || action.isAlwaysRecorded) {
+	if action.event != "" && job.Object != nil && (changed || action.isAlwaysRecorded) {
 		r.config.Recorder.Event(job.Object, eventType(action.event), action.event, action.message)
 	}
 	return nil

@@ -230,6 +230,7 @@ func (in *installed) start(ctx context.Context, system System) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	informer := dynamicinformer.NewFilteredDynamicInformer(in.config.Cluster.Dynamic, system.Resource(), metav1.NamespaceAll, 0, cache.Indexers{},
 		func(options *metav1.ListOptions) { options.LabelSelector = api.LabelHeld }).Informer()
+	_ = informer.SetTransform(dropManagedFields) // fails only once the informer runs
 	watch := &watch{informer: informer, stop: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(watch.ended)
@@ -238,6 +239,14 @@ func (in *installed) start(ctx context.Context, system System) *watch {
 	systemsInstalled.WithLabelValues(system.Name()).Set(1)
 	klog.FromContext(ctx).Info("Job system is on", "system", system.Name())
 	return watch
+}
+
+// dropManagedFields drops what may be half of an object.
+func dropManagedFields(object any) (any, error) {
+	if object, ok := object.(*unstructured.Unstructured); ok {
+		object.SetManagedFields(nil)
+	}
+	return object, nil
 }
 
 func (in *installed) stopAll() {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +50,16 @@ type Registry struct {
 	kueue     kueue
 	installed *installed
 	hosts     *hostsQueue
-	malformed atomic.Pointer[map[types.UID]string] // the problems that Held found last, by job
+
+	heldMu sync.Mutex
+	held   map[types.UID]heldJob // as Held returned them last
+}
+
+// heldJob is a held job as it was read from the informer's object, which is another one once the job has changed.
+type heldJob struct {
+	object  *unstructured.Unstructured
+	job     Job
+	problem string // why it could not be read, empty if it could
 }
 
 // New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
@@ -203,35 +211,40 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 }
 
 // Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with no more
-// than its Ref, UID and Object, so that it neither holds up the others nor is forgotten.
+// than its Ref, UID and Object, so that it neither holds up the others nor is forgotten. A job is read again only once its
+// object has changed: Held is called every few seconds.
 func (r *Registry) Held() []Job {
-	var held []Job
-	malformed := map[types.UID]string{}
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	var jobs []Job
+	held := map[types.UID]heldJob{}
 	for system, objects := range r.installed.held() {
 		for _, object := range objects {
 			if _, _, ok := parentOf(system, object); ok {
 				continue // its label was copied from its parent's, and may be out of date
 			}
-			job, err := read(system, object)
-			if err != nil {
-				malformed[object.GetUID()] = err.Error()
-				job = Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object}
+			uid := object.GetUID()
+			if held[uid] = r.held[uid]; held[uid].object != object {
+				held[uid] = readHeld(system, object, held[uid].problem)
 			}
-			held = append(held, job)
+			jobs = append(jobs, held[uid].job)
 		}
 	}
-	r.logMalformed(malformed)
-	return held
+	r.held = held
+	return jobs
 }
 
-// logMalformed logs each problem once, as long as it stays the same.
-func (r *Registry) logMalformed(malformed map[types.UID]string) {
-	before := r.malformed.Swap(&malformed)
-	for uid, problem := range malformed {
-		if before == nil || (*before)[uid] != problem {
-			klog.ErrorS(nil, "Cannot read a held job, which stays held", "problem", problem)
-		}
+// readHeld reads a held job. It logs why it cannot, unless that was known.
+func readHeld(system System, object *unstructured.Unstructured, known string) heldJob {
+	job, err := read(system, object)
+	if err == nil {
+		return heldJob{object: object, job: job}
 	}
+	if err.Error() != known {
+		klog.ErrorS(nil, "Cannot read a held job, which stays held", "problem", err)
+	}
+	job = Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object}
+	return heldJob{object: object, job: job, problem: err.Error()}
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
@@ -52,6 +55,27 @@ func TestJobsLeaveHeldWhenTheirMarksDo(t *testing.T) {
 	eventuallyHeld(f, "job/ml/train")
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
 	eventuallyHeld(f)
+}
+
+func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	f.Writes()
+	f.Events()
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.Empty(t, f.Writes(), "it is to be resumed")
+
+	f.Set(f.Resource("job"), "train", []any{map[string]any{"type": "Failed", "status": "True"}}, "status", "conditions")
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	stored := f.Object(f.Resource("job"), "train")
+	assert.Empty(t, stored.GetLabels())
+	for key := range stored.GetAnnotations() {
+		assert.NotContains(t, key, api.LabelHeld)
+	}
+	assert.Empty(t, f.Events())
+	f.Writes()
+	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	assert.Empty(t, f.Writes(), "the same again")
 }
 
 func TestCallsAreBoundedInTime(t *testing.T) {
@@ -168,4 +192,34 @@ func TestMemberIsTotalAndDoesNotChangeThePod(t *testing.T) {
 	pod := &corev1.Pod{}
 	assert.Equal(t, jobs.Membership{Ref: jobs.Ref{System: jobs.SystemPod}, Role: jobs.RoleWorker}, f.Registry.Member(pod))
 	assert.Equal(t, &corev1.Pod{}, pod)
+}
+
+// countingSystem counts how often jobs are read.
+type countingSystem struct {
+	jobs.System
+	reads atomic.Int32
+}
+
+func (s *countingSystem) Read(object *unstructured.Unstructured) (jobs.Job, error) {
+	s.reads.Add(1)
+	return s.System.Read(object)
+}
+
+func TestHeldJobsAreReadAgainOnlyOnceTheyHaveChanged(t *testing.T) {
+	f := newFixture(t, held(jobstest.IndexedJob))
+	system := &countingSystem{System: f.System("job")}
+	config := f.Config
+	config.Systems = []jobs.System{system}
+	f.Renew(config)
+	f.Set(system.Resource(), "train", []any{map[string]any{"manager": "kubectl"}}, "metadata", "managedFields")
+	f.Run()
+	for range 3 {
+		require.Equal(t, []string{"job/ml/train"}, heldNames(f))
+	}
+	assert.EqualValues(t, 1, system.reads.Load())
+	assert.Empty(t, f.Registry.Held()[0].Object.GetManagedFields(), "which nobody looks at")
+
+	f.Set(system.Resource(), "train", int64(3), "spec", "parallelism")
+	f.Eventually(func() bool { return f.Registry.Held()[0].Replicas == 3 }, "the change is seen")
+	assert.EqualValues(t, 2, system.reads.Load())
 }

@@ -77,6 +77,8 @@ type trainingJobStatus struct {
 	TargetWorkers  []string `json:"targetWorkers,omitempty"`
 	CurrentWorkers []string `json:"currentWorkers,omitempty"`
 	CurrentScaler  string   `json:"currentScaler,omitempty"`
+	// CompletionTime is set at the first end only: it outlives restarts.
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 }
 
 // ETStatus is common to jobs and scalers. Their definitions refuse a status without conditions or replicaStatuses.
@@ -117,12 +119,14 @@ const (
 //
 // The workers come first, then the launcher with the hostfile of <job>-config, which is made only where there is none. A
 // worker that is lost comes again under a new index where its restart policy is Always. The launcher's end is the job's;
-// a failed job starts anew up to its backoff limit. One ScaleIn or ScaleOut at a time, the newest first; a ScaleOut that
-// is not done within its timeout is undone; the timeout counts from the condition Scaling, which is lost where the
-// scaler has an owner that the operator did not set. A ScaleIn whose pods are all gone when it is begun deletes all workers.
-// A job annotated job-suspended=true loses all its pods without grace, and stays suspended until its phase is reset.
+// a failed job starts anew up to its backoff limit, without its conditions but with the completionTime of its first end. One
+// ScaleIn or ScaleOut at a time, the newest first; a ScaleOut that is not done within its timeout is undone; the timeout
+// counts from the condition Scaling, which is lost where the scaler has an owner that the operator did not set. A ScaleIn
+// whose pods are all gone when it is begun deletes all workers. A job annotated job-suspended=true loses all its pods without
+// grace, and stays suspended until its phase is reset.
 //
-// What it does to scalers follows scalein.go, scaleout.go, scaler.go and scalein_controller.go of commit 96806fb.
+// What it does to scalers follows scalein.go, scaleout.go, scaler.go and scalein_controller.go of commit 96806fb, how a job ends
+// and is restarted launcher.go (syncLauncherState), status.go and trainingjob_controller.go (resetJobStatus).
 //
 // It has no services and no keys, runs nothing in the launcher (what the hostfile is rewritten to stands in the
 // annotation AnnotationHostfile of the launcher) and does not wait for processes.
@@ -240,13 +244,25 @@ func (s *trainingJobStatus) advance(job string, replicas int, restart bool, work
 func (s *trainingJobStatus) followLauncher(launcher *corev1.Pod) {
 	switch {
 	case launcher == nil || failed(launcher):
-		s.Phase = phaseFailed
+		s.end(phaseFailed, launcher)
 	case succeeded(launcher):
-		s.Phase = phaseSucceeded
+		s.end(phaseSucceeded, launcher)
 	case running(launcher) && s.Phase == phaseCreated:
 		s.Phase = phaseRunning
 	}
 	s.Conditions.set(phaseRunning, s.Phase == phaseRunning || s.Phase == phaseScaling)
+}
+
+// end notes how the job has ended, and when, of which a launcher that was evicted is no end.
+func (s *trainingJobStatus) end(as string, launcher *corev1.Pod) {
+	now := metav1.Now()
+	s.Phase = as
+	if !s.Conditions.has(as) {
+		s.Conditions = append(s.Conditions, condition{Type: as, Status: "True", LastTransitionTime: &now})
+	}
+	if isEvicted := launcher != nil && launcher.Status.Reason == "Evicted"; s.CompletionTime == nil && !isEvicted {
+		s.CompletionTime = &now
+	}
 }
 
 // replaceLost gives new names to the workers that have ended or are no more.
@@ -278,7 +294,10 @@ func (o *etOperator) restart(ctx context.Context, job *trainingJob, pods []*core
 		limit = *job.Spec.BackoffLimit
 	}
 	if job.Spec.RestartPolicy == restartOnFailure && job.Status.RestartCount < limit {
-		job.Status = trainingJobStatus{ETStatus: ETStatus{Phase: phaseCreated, RestartCount: job.Status.RestartCount + 1}}
+		job.Status = trainingJobStatus{
+			ETStatus:       ETStatus{Phase: phaseCreated, RestartCount: job.Status.RestartCount + 1},
+			CompletionTime: job.Status.CompletionTime,
+		}
 		job.Status.initialize()
 		return o.delete(ctx, noGrace, pods...)
 	}

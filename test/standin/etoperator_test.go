@@ -98,12 +98,21 @@ func TestETLauncherLostSpendsTheBackoffLimit(t *testing.T) {
 	w.lose("job-launcher")
 	w.round(1)
 	require.Equal(t, phaseFailed, w.at(TrainingJobs, "job", "status.phase"))
+	require.True(t, w.condition(TrainingJobs, "job", phaseFailed))
+	// Times are kept by the second: another one shows whether the first was kept.
+	const firstEnd = "2026-11-01T00:00:00Z"
+	require.NotEmpty(t, w.at(TrainingJobs, "job", "status.completionTime"))
+	w.patch(TrainingJobs, "job", `{"status":{"completionTime":"`+firstEnd+`"}}`)
 	w.round(4)
 	require.Equal(t, phaseRunning, w.at(TrainingJobs, "job", "status.phase"))
 	assert.EqualValues(t, 1, w.at(TrainingJobs, "job", "status.restartCount"))
+	assert.False(t, w.condition(TrainingJobs, "job", phaseFailed))
+	assert.Equal(t, firstEnd, w.at(TrainingJobs, "job", "status.completionTime"))
 	w.end("job-launcher", corev1.PodFailed, 1)
 	w.round(4)
 	assert.Equal(t, phaseFailed, w.at(TrainingJobs, "job", "status.phase"))
+	assert.True(t, w.condition(TrainingJobs, "job", phaseFailed))
+	assert.Equal(t, firstEnd, w.at(TrainingJobs, "job", "status.completionTime"), "as the operator keeps it")
 	assert.Equal(t, []string{"job-launcher"}, w.names())
 }
 

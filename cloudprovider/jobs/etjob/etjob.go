@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -84,8 +85,14 @@ type trainingJob struct {
 		TargetWorkers  []string   `json:"targetWorkers"`
 		CurrentWorkers []string   `json:"currentWorkers"`
 		RestartCount   jobs.Count `json:"restartCount"`
-		CompletionTime string     `json:"completionTime"`
+		// Conditions are emptied at each restart. completionTime is not: it stays that of the first end.
+		Conditions []condition `json:"conditions"`
 	} `json:"status"`
+}
+
+type condition struct {
+	jobs.Condition
+	LastTransitionTime string `json:"lastTransitionTime"`
 }
 
 type replicaSpec struct {
@@ -144,7 +151,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	}
 	read.Suspended = phase == phaseSuspended || annotations[api.AnnotationSupervisorSuspended] == "true"
 	read.StopRequested = annotations[api.AnnotationStopRequested] != ""
-	read.Stopped = phase == phaseFailed && job.endedAfter(annotations[api.AnnotationStopRequested])
+	read.Stopped = phase == phaseFailed && job.failedSince(annotations[api.AnnotationStopRequested])
 	read.Finished = phase == phaseSucceeded || (phase == phaseFailed && !job.willRestart() && !read.Stopped)
 	return read, nil
 }
@@ -159,15 +166,20 @@ func (j *trainingJob) lastingWorkers(otherwise int) int {
 	return len(intersection(j.Status.TargetWorkers, j.Status.CurrentWorkers))
 }
 
-// endedAfter says whether the job has ended since then. It is true where the operator does not say when the job ended, which it
-// does not for all failures, and false where the time is malformed or empty.
-func (j *trainingJob) endedAfter(text string) bool {
-	at, err := time.Parse(time.RFC3339, text)
+// failedSince says whether the job has failed since then. It is true if the status does not say when the job failed, and false
+// if the time that is asked about is malformed or empty.
+func (j *trainingJob) failedSince(text string) bool {
+	since, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return false
 	}
-	ended, err := time.Parse(time.RFC3339, j.Status.CompletionTime)
-	return err != nil || !ended.Before(at)
+	for _, c := range j.Status.Conditions {
+		if c.Type == phaseFailed && c.Status == metav1.ConditionTrue {
+			failed, err := time.Parse(time.RFC3339, c.LastTransitionTime)
+			return err != nil || !failed.Before(since)
+		}
+	}
+	return true
 }
 
 // willRestart says whether the operator will start a job that has failed once more.

@@ -114,9 +114,9 @@ func TestTrainingJobThatIsToldToStopHasNotFailed(t *testing.T) {
 	}, "metadata", "annotations")
 	f.Set(resource, "mnist", "Failed", "status", "phase")
 	f.Set(resource, "mnist", int64(3), "status", "restartCount")
-	f.Set(resource, "mnist", jobstest.Epoch.Add(-time.Minute).Format(time.RFC3339), "status", "completionTime")
+	failAt(f, jobstest.Epoch.Add(-time.Minute))
 	assert.True(t, f.Get("trainingjob", "mnist").Finished, "it had failed before")
-	f.Set(resource, "mnist", jobstest.Epoch.Add(time.Minute).Format(time.RFC3339), "status", "completionTime")
+	failAt(f, jobstest.Epoch.Add(time.Minute))
 	require.False(t, f.Get("trainingjob", "mnist").Finished)
 
 	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
@@ -129,6 +129,31 @@ func TestTrainingJobThatIsToldToStopHasNotFailed(t *testing.T) {
 	assert.NotContains(t, job.Object.GetAnnotations(), api.AnnotationStopRequested)
 	assert.NotContains(t, job.Object.GetAnnotations(), api.AnnotationHeldRestarts)
 	assert.Equal(t, jobs.HeldShrunk, job.HeldAs(), "the rest is for Grow")
+}
+
+// failAt has the operator note that the job has failed.
+func failAt(f *jobstest.Fixture, at time.Time) {
+	f.Set(resource, "mnist", "Failed", "status", "phase")
+	failed := map[string]any{"type": "Failed", "status": "True", "lastTransitionTime": at.UTC().Format(time.RFC3339)}
+	f.Set(resource, "mnist", []any{map[string]any{"type": "Created", "status": "True"}, failed}, "status", "conditions")
+}
+
+func TestTrainingJobThatHadFailedBeforeItWasToldToStopIsNotLost(t *testing.T) {
+	document := strings.Replace(jobstest.TrainingJob, "  backoffLimit: 3\n", "  restartPolicy: OnFailure\n  backoffLimit: 1\n", 1)
+	f := newFixture(t, strings.Replace(document, "restartCount: 0", "restartCount: 1", 1))
+	// The operator sets the time at the first failure, and keeps it when it restarts the job.
+	f.Set(resource, "mnist", jobstest.Epoch.Add(-time.Hour).Format(time.RFC3339), "status", "completionTime")
+	require.False(t, f.Get("trainingjob", "mnist").Finished)
+
+	f.Set(resource, "mnist", map[string]any{
+		"job-supervisor.kube-ai.io/spot-instance": "true", api.AnnotationStopRequested: jobstest.EpochText, api.AnnotationHeldRestarts: "1",
+	}, "metadata", "annotations")
+	failAt(f, jobstest.Epoch.Add(5*time.Second))
+	job := f.Get("trainingjob", "mnist")
+	assert.True(t, job.Stopped, "it has ended because it was asked to")
+	assert.False(t, job.Finished)
+	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.ReasonReclaim))
+	assert.NotEmpty(t, f.Writes(), "so that it is resumed later")
 }
 
 func TestOtherJobsAreNotToldToStop(t *testing.T) {

@@ -102,6 +102,7 @@ func elastic(minimum int) func(*jobs.Job)          { return func(j *jobs.Job) { 
 func waiting(limit time.Duration) func(*jobs.Job)  { return func(j *jobs.Job) { j.MaxWait = limit } }
 func recovering(how jobs.Recovery) func(*jobs.Job) { return func(j *jobs.Job) { j.Recovery = how } }
 func at(replicas int) func(*jobs.Job)              { return func(j *jobs.Job) { j.Replicas = replicas } }
+func ended(j *jobs.Job)                            { j.Finished = true }
 func resumed(j *jobs.Job)                          { j.Suspended = false }
 
 // madeOf has the pods of another name belong to the job, as those of a RayCluster do to its RayJob.
@@ -306,6 +307,8 @@ func (f *fakeJobs) Resume(_ context.Context, job jobs.Job, workers int) error {
 func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)
 }
+
+func (f *fakeJobs) Release(_ context.Context, job jobs.Job) error { return f.do("release", job, "") }
 
 // read returns how often a job was read.
 func (f *fakeJobs) read() int {

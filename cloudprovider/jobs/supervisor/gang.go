@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
-	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
-	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/ess/template"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -48,16 +45,16 @@ func (g *gang) isEnough(found podlist.Placement, now time.Time) (workers int, is
 // gangMaker makes gangs within what the pools could hold and what the quotas of namespaces let in. A job asks for what its
 // owner writes, be it 300,000 workers: pods of a held job do not exist, so that nothing else bounds them.
 type gangMaker struct {
-	jobs   Jobs
-	pools  Pools
-	nodes  corelisters.NodeLister
-	quotas corelisters.ResourceQuotaLister
-	clock  clock.Clock
+	jobs      Jobs
+	pools     Pools
+	nodes     corelisters.NodeLister
+	quotas    corelisters.ResourceQuotaLister
+	evaluator quota.Evaluator // counts what a pod uses of a quota
 }
 
 // all returns a gang of all pods of the job, or nil where it has none.
-func (m *gangMaker) all(j *heldJob, now time.Time, held heldSet) (*gang, error) {
-	pods, err := m.podsInQuota(j, held.gangPods(j.job.Namespace, j))
+func (m *gangMaker) all(j *heldJob, now time.Time, offers *offers) (*gang, error) {
+	pods, err := m.podsInQuota(j, offers)
 	if err != nil || len(pods) == 0 {
 		return nil, err
 	}
@@ -78,7 +75,7 @@ func (m *gangMaker) all(j *heldJob, now time.Time, held heldSet) (*gang, error) 
 }
 
 // missing returns a gang of the workers that a job lacks, or nil where there are none.
-func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, held heldSet) (*gang, error) {
+func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, offers *offers) (*gang, error) {
 	pods, possible, err := m.podsInRoom(j, j.wanted())
 	more := missing - (j.wanted() - possible)
 	workers := slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return m.jobs.Member(pod).Role != jobs.RoleWorker })
@@ -86,7 +83,7 @@ func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, held heldSet
 		return nil, err
 	}
 	workers = workers[len(workers)-more:]
-	fit, err := m.inQuota(j.job.Namespace, held.gangPods(j.job.Namespace, j), workers)
+	fit, err := m.inQuota(j, offers, workers)
 	if fit > 0 && j.isDynamic() {
 		workers, err = workers[:fit], nil
 	}
@@ -112,17 +109,17 @@ func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, pos
 }
 
 // podsInQuota returns the job's pods; for a dynamic job, with as many workers as there is room for and the quota lets in.
-func (m *gangMaker) podsInQuota(j *heldJob, offered []*corev1.Pod) ([]*corev1.Pod, error) {
+func (m *gangMaker) podsInQuota(j *heldJob, offers *offers) ([]*corev1.Pod, error) {
 	pods, workers, err := m.podsInRoom(j, j.wanted())
 	if err != nil {
 		return nil, err
 	}
-	fit, err := m.inQuota(j.job.Namespace, offered, pods)
+	fit, err := m.inQuota(j, offers, pods)
 	if workers -= len(pods) - fit; err == nil || !j.isDynamic() || workers < j.least() {
 		return pods, err
 	}
 	if pods, err = m.jobs.Gang(j.job, workers, m.room); err == nil {
-		_, err = m.inQuota(j.job.Namespace, offered, pods)
+		_, err = m.inQuota(j, offers, pods)
 	}
 	return pods, err
 }
@@ -144,61 +141,4 @@ func (m *gangMaker) room(pod *corev1.Pod) int {
 		}
 	}
 	return max(room, onAll)
-}
-
-// quotaError says that a namespace may not have all pods of a job.
-type quotaError struct {
-	quota, namespace string
-	fit, pods        int
-}
-
-func (e *quotaError) Error() string {
-	return fmt.Sprintf("ResourceQuota %s of namespace %s leaves room for %d of %d pods", e.quota, e.namespace, e.fit, e.pods)
-}
-
-// inQuota returns how many of the pods the ResourceQuotas of their namespace let in, one after the other, beside the pods that
-// exist and those that are offered to other jobs. The error is a quotaError where not all are let in. Pods are counted as the
-// API server would count them.
-func (m *gangMaker) inQuota(namespace string, offered, pods []*corev1.Pod) (fit int, err error) {
-	quotas, err := m.quotas.ResourceQuotas(namespace).List(labels.Everything())
-	if err != nil || len(quotas) == 0 {
-		return len(pods), err
-	}
-	fit = len(pods)
-	for _, quota := range quotas {
-		in, countErr := m.inOneQuota(quota, offered, pods)
-		if countErr != nil {
-			return 0, countErr
-		}
-		if in < fit {
-			fit, err = in, &quotaError{quota: quota.Name, namespace: quota.Namespace, fit: in, pods: len(pods)}
-		}
-	}
-	return fit, err
-}
-
-// inOneQuota returns how many of the pods the quota lets in after those that are offered.
-func (m *gangMaker) inOneQuota(bound *corev1.ResourceQuota, offered, pods []*corev1.Pod) (in int, err error) {
-	evaluator := quotacore.NewPodEvaluator(nil, m.clock)
-	used, limited := bound.Status.Used.DeepCopy(), quota.ResourceNames(bound.Status.Hard)
-	for i, pod := range slices.Concat(offered, pods) {
-		matches, err := evaluator.Matches(bound, pod)
-		if err != nil {
-			return 0, fmt.Errorf("ResourceQuota %s: %w", bound.Name, err)
-		}
-		usage, err := evaluator.Usage(pod)
-		if err != nil {
-			return 0, fmt.Errorf("ResourceQuota %s: %w", bound.Name, err)
-		}
-		usage = quota.RemoveZeros(quota.Mask(usage, limited))
-		if !matches || len(usage) == 0 {
-			continue
-		}
-		used = quota.Add(used, usage)
-		allowed, _ := quota.LessThanOrEqual(quota.Mask(used, quota.ResourceNames(usage)), bound.Status.Hard)
-		if !allowed && i >= len(offered) {
-			return i - len(offered), nil
-		}
-	}
-	return len(pods), nil
 }

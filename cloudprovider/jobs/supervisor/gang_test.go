@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	quota "k8s.io/apiserver/pkg/quota/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -146,6 +149,45 @@ func TestWhatIsTriedForJobsIsWithinTheQuotaOfTheirNamespace(t *testing.T) {
 				f.pass(settleTime + lookEvery)
 				assert.Equal(t, test.want, f.asked())
 				assert.Equal(t, test.events, f.eventCount(ReasonOverQuota))
+			})
+		})
+	}
+}
+
+// countingEvaluator counts the pods whose use of a quota is asked for.
+type countingEvaluator struct {
+	quota.Evaluator
+	pods int
+}
+
+func (e *countingEvaluator) Usage(item runtime.Object) (corev1.ResourceList, error) {
+	e.pods++
+	return e.Evaluator.Usage(item)
+}
+
+func TestALookCountsEachGangAFewTimesHoweverManyThereAre(t *testing.T) {
+	const count, pods = 50, 4
+	for name, test := range map[string]struct {
+		quota bool
+		most  int
+	}{
+		"with a quota": {quota: true, most: 3 * count * pods},
+		"without one":  {quota: false, most: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				if test.quota {
+					f.quota("1000", "0")
+				}
+				f.start()
+				evaluator := &countingEvaluator{Evaluator: f.supervisor.held.gangs.evaluator}
+				f.supervisor.held.gangs.evaluator = evaluator
+				for i := range count {
+					f.job(fmt.Sprint("train-", i), held(jobs.HeldSuspended, jobs.ReasonReclaim))
+				}
+				f.pass(lookEvery)
+				assert.Len(t, f.asked(), count)
+				assert.LessOrEqual(t, evaluator.pods, test.most)
 			})
 		})
 	}

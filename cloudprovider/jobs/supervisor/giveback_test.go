@@ -89,6 +89,18 @@ func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
 	}
 }
 
+func TestEmptyNodesGoBackThoughAJobThatHasEndedIsHeld(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("ended", held(jobs.HeldShrunk, jobs.ReasonReclaim), at(3), ended)
+		f.job("train", waiting(time.Minute))
+		f.pod("train", "worker-0", "")
+		f.node("bought")
+		f.pass(2 * time.Minute)
+		assert.Equal(t, []string{"bought"}, f.cordoned())
+	})
+}
+
 func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
 	for name, others := range map[string]func(f *fixture){
 		"a job that waits": func(f *fixture) {

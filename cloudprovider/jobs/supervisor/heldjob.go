@@ -45,7 +45,7 @@ type actionKind int
 const (
 	actionResume actionKind = iota
 	actionGrow
-	// actionRelease removes the held label of a job that somebody has resumed, or that has all its workers again.
+	// actionRelease removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
 	actionRelease
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
 	actionSuspend
@@ -140,7 +140,14 @@ func (j *heldJob) losesNodes(v view) bool {
 func (j *heldJob) decide(v view) {
 	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
 	switch {
-	case isPaused, j.job.Finished, j.wanted() == 0: // the last is true of a job that cannot be read
+	case isPaused:
+		j.gang = nil
+	case j.job.Finished:
+		j.gang = nil
+		if j.isSettled(v.now) {
+			j.due = &action{kind: actionRelease}
+		}
+	case j.wanted() == 0: // it is true of a job that cannot be read
 		j.gang = nil
 	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
 		j.gang = nil
@@ -174,7 +181,7 @@ func (j *heldJob) decideSuspended(v view) {
 	case v.pods.count(j.job.Refs()...).total > 0:
 		j.gang = nil
 	case j.gang == nil:
-		gang, err := v.gangs.all(j, v.now, v.all)
+		gang, err := v.gangs.all(j, v.now, v.offers)
 		if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
 			return // its system still ends its former pods: the next look asks again
 		}
@@ -197,7 +204,7 @@ func (j *heldJob) decideShrunk(v view) {
 			j.due = &action{actionRelease, j.wanted()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
-		gang, err := v.gangs.missing(j, missing, v.now, v.all)
+		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
 		j.offer(gang, err, "its missing workers cannot be simulated", v)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -35,16 +34,6 @@ type heldJobs struct {
 // heldSet is the held jobs by the String of their Ref.
 type heldSet map[string]*heldJob
 
-// gangPods returns the pods for which capacity is looked for, of jobs of the namespace other than this one.
-func (s heldSet) gangPods(namespace string, but *heldJob) (pods []*corev1.Pod) {
-	for _, other := range s {
-		if other != but && other.gang != nil && other.job.Namespace == namespace {
-			pods = append(pods, other.gang.pods...)
-		}
-	}
-	return pods
-}
-
 // look compares the jobs that are held with what is tried for them.
 func (h *heldJobs) look() {
 	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
@@ -56,13 +45,17 @@ func (h *heldJobs) look() {
 func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, all: h.byRef, recorder: h.recorder}
+	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder}
 	seen := map[string]bool{}
 	counts := map[[2]string]float64{}
 	for _, job := range held {
 		key := job.String()
 		seen[key] = true
 		j := h.byRef[key]
+		var before *gang
+		if j != nil {
+			before = j.gang
+		}
 		if j == nil || j.job.UID != job.UID {
 			j = &heldJob{}
 			h.byRef[key] = j
@@ -71,6 +64,7 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 		counts[[2]string{job.System, j.reason()}]++
 		hadGang := j.gang != nil
 		j.decide(view)
+		view.offers.replace(j, before)
 		hasNewGang = hasNewGang || !hadGang && j.gang != nil
 		if j.due != nil {
 			h.queue.Add(task{kind: taskRecover, ref: job.Ref})
@@ -94,7 +88,7 @@ func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, j := range h.byRef {
-		if j.reason() != string(jobs.ReasonMaxWait) {
+		if !j.job.Finished && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}
@@ -156,6 +150,8 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
+	case due.kind == actionRelease && j.job.Finished:
+		return h.jobs.Release(ctx, j.job)
 	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:
@@ -169,6 +165,6 @@ type view struct {
 	pods       *podIndex
 	reclaiming []string // the names of Nodes that are being reclaimed
 	gangs      *gangMaker
-	all        heldSet
+	offers     *offers
 	recorder   record.EventRecorder
 }

@@ -71,7 +71,6 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 		then func(f *fixture)
 	}{
 		"one whose maximum wait was over is its owner's":  {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonMaxWait)}},
-		"one that has ended":                              {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), func(j *jobs.Job) { j.Finished = true }}},
 		"one that cannot be read":                         {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), func(j *jobs.Job) { j.Min, j.Max, j.Replicas = 0, 0, 0; j.Object.SetAnnotations(nil) }}},
 		"one that was shrunk and that somebody suspended": {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.ReasonReclaim), at(2), func(j *jobs.Job) { j.Suspended = true }}},
 		"one of which pods are left that would count twice": {
@@ -93,6 +92,42 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 				f.pass(time.Minute)
 				assert.Zero(t, f.loop(5, 0))
 				assert.Empty(t, f.systems.done())
+			})
+		})
+	}
+}
+
+func TestPodThatWasMadeAgainUnderItsNameIsNotCountedTwice(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.pod("train", "worker-0", "node")
+		again := newPod("train", "worker-0", jobs.RoleWorker)
+		again.UID, again.Spec.NodeName = "again", "other-node"
+		_, err := f.client.CoreV1().Pods("ml").Update(f.Context(), again, metav1.UpdateOptions{}) // as a relist shows it
+		require.NoError(t, err)
+		f.pass(time.Second)
+		own, others := f.supervisor.pods.onNode("node", ref("train").String())
+		assert.Zero(t, own+others)
+		assert.Equal(t, 1, f.supervisor.pods.count(ref("train")).total)
+
+		f.delete("worker-0")
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.pass(lookEvery)
+		assert.Equal(t, 4, f.loop(4, 0), "no pod is left that would hold it up")
+	})
+}
+
+func TestHeldLabelIsRemovedFromAJobThatHasEnded(t *testing.T) {
+	for _, how := range []string{jobs.HeldSuspended, jobs.HeldShrunk} {
+		t.Run(how, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.start()
+				f.job("train", held(how, jobs.ReasonReclaim), at(2), ended)
+				f.pass(lookEvery)
+				assert.Empty(t, f.systems.done(), "its informer may be ahead of whoever holds it")
+				f.pass(settleTime)
+				assert.Equal(t, []string{"release train "}, f.systems.done())
+				assert.Zero(t, f.loop(4, 0))
 			})
 		})
 	}

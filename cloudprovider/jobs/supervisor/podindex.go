@@ -12,7 +12,8 @@ import (
 )
 
 // podIndex has the pods of the cluster that take up capacity or wait for it, by job and by node. Pods that have ended are left
-// out, and those that belong to their node: of DaemonSets, and static pods. It is safe for concurrent use.
+// out, and those that belong to their node: of DaemonSets, and static pods. It goes by names, as informers do: to them, a pod that
+// was made again under its name while their watch was broken is a pod that has changed. It is safe for concurrent use.
 type podIndex struct {
 	member func(*corev1.Pod) jobs.Membership
 	store  cache.Indexer // of indexedPods
@@ -29,8 +30,7 @@ const (
 )
 
 func newPodIndex(member func(*corev1.Pod) jobs.Membership) *podIndex {
-	key := func(object any) (string, error) { return string(object.(indexedPod).UID), nil }
-	return &podIndex{member: member, store: cache.NewIndexer(key, cache.Indexers{
+	return &podIndex{member: member, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
 		indexJob: func(object any) ([]string, error) { return []string{object.(indexedPod).member.Ref.String()}, nil },
 		indexNode: func(object any) ([]string, error) {
 			if node := object.(indexedPod).Spec.NodeName; node != "" {

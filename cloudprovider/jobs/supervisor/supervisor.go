@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -51,6 +52,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
+	Release(ctx context.Context, job jobs.Job) error
 }
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
@@ -109,7 +111,9 @@ func New(config Config) (*Supervisor, error) {
 	}
 	held := &heldJobs{
 		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, queue: queue, wake: config.Wake,
-		gangs: &gangMaker{jobs: config.Jobs, pools: config.Pools, nodes: nodes.Lister(), quotas: quotas.Lister(), clock: config.Clock},
+		gangs: &gangMaker{
+			jobs: config.Jobs, pools: config.Pools, nodes: nodes.Lister(), quotas: quotas.Lister(), evaluator: quotacore.NewPodEvaluator(nil, config.Clock),
+		},
 		byRef: heldSet{},
 	}
 	return &Supervisor{
