@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -426,13 +427,16 @@ type fixture struct {
 	cloud    *fakeCloud
 	events   *recordedEvents
 	provider *Provider
+	// reclaiming are the instances with a reclaim notice.
+	reclaiming sets.Set[string]
 }
 
 func newFixture(t *testing.T, cloud *fakeCloud, change ...func(*Config)) *fixture {
-	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}}
+	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}, reclaiming: sets.New[string]()}
 	config := Config{
 		Cloud: cloud, Events: f.events, Clock: clock.RealClock{}, ClusterName: "test", Region: "cn-test",
-		Prices: fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},
+		Prices:     fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},
+		Reclaiming: func() sets.Set[string] { return f.reclaiming },
 	}
 	for _, c := range change {
 		c(&config)
