@@ -142,7 +142,7 @@ func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []strin
 	defer l.mu.Unlock()
 	ids, unread := sets.New[string](), sets.New[string]()
 	for poolID := range managed {
-		if a := l.accounts[poolID]; a == nil || !a.restored || a.queue.congested() {
+		if a := l.accounts[poolID]; a == nil || !a.historyRead || a.queue.congested() {
 			unread.Insert(poolID)
 		}
 	}
