@@ -26,20 +26,8 @@ const (
 	v100 = "ecs.gn6v-c8g1.2xlarge"
 )
 
-// Times and numbers of the packages ledger and remover.
-const (
-	arrivalLag   = 2 * time.Minute
-	rollBackTime = 5 * time.Minute
-	checkTimeout = 2 * time.Minute
-	overdue      = time.Minute
-	congestedFor = time.Minute
-	unreadFor    = 2 * time.Minute
-	maxRetries   = 3
-
-	purchasesFirst = time.Minute
-)
-
-// basis is what a pool's targeting was decided by, as in the metric gpu_spot_pool_targeting.
+// basis is what a pool's targeting was decided by. Operators see these values in the metric gpu_spot_pool_targeting, so they are
+// written down here once more.
 type basis string
 
 const (

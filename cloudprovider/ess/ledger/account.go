@@ -29,8 +29,8 @@ const (
 	// sendRefusedFor is the same while the cloud refuses the request until somebody mends credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
-	// overdue is the age at which a waiting purchase goes before those that bring more GPUs.
-	overdue = time.Minute
+	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
+	Overdue = time.Minute
 )
 
 // account is what is known about buying in one pool.
@@ -113,7 +113,7 @@ func (a *account) waiting() []*Purchase {
 	})
 	now := a.config.Clock.Now()
 	rank := func(p *Purchase) int {
-		if now.Sub(p.requested) > overdue {
+		if now.Sub(p.requested) > Overdue {
 			return math.MaxInt
 		}
 		return p.outstanding() * max(1, a.facts.Types[p.offering.InstanceType].GPUs)

@@ -32,8 +32,8 @@ const (
 	// maxTurn bounds how long another removal is waited for that is in progress: instances are given stopTimeout, and then
 	// released.
 	maxTurn = 2 * stopTimeout
-	// purchasesFirst is how long a removal lets purchases of its pool go first.
-	purchasesFirst = time.Minute
+	// PurchasesFirst is how long a removal lets purchases of its pool go first.
+	PurchasesFirst = time.Minute
 	// pollInterval is how often the ledger is looked at while waiting.
 	pollInterval = time.Second
 )
@@ -185,7 +185,7 @@ func (r *Remover) inParallel(poolID string) bool {
 // was busy.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) (waited time.Duration, err error) {
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
-	_ = r.waitWhile(ctx, purchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
+	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
 	began := r.config.Clock.Now()
 	activityID, err := r.config.Cloud.Remove(ctx, request)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
