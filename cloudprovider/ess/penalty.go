@@ -48,7 +48,7 @@ func (p *interruptionPenalty) Observe(reclaiming map[string]pricing.Offering) {
 		}
 		if _, known := p.until[offering]; !known {
 			klog.InfoS("Instances are being reclaimed, so the price of their offering counts for more",
-				"instanceType", offering.InstanceType, "zone", offering.Zone, "factor", 1+penalty, "for", penaltyTime)
+				"instanceType", offering.InstanceType, "zone", offering.Zone, "factor", pricing.WithPenalty(1, penalty), "for", penaltyTime)
 		}
 		p.until[offering] = now.Add(penaltyTime)
 	}

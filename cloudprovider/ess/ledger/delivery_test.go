@@ -23,10 +23,10 @@ func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
 		arrived, rolledBack, unlisted bool
 	}{
 		"its activity goes on":                           {alicloud.ActivityInProgress, time.Hour, false, false, false, false, true},
-		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, arrivalLag, false, false, false, false, true},
-		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, arrivalLag + 1, false, false, true, false, false},
-		"its activity came short a moment ago":           {alicloud.ActivityWarning, arrivalLag, false, false, false, false, true},
-		"its activity came short long ago":               {alicloud.ActivityWarning, arrivalLag + 1, false, false, false, true, false},
+		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, ArrivalLag, false, false, false, false, true},
+		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, ArrivalLag + 1, false, false, true, false, false},
+		"its activity came short a moment ago":           {alicloud.ActivityWarning, ArrivalLag, false, false, false, false, true},
+		"its activity came short long ago":               {alicloud.ActivityWarning, ArrivalLag + 1, false, false, false, true, false},
 		"its activity failed":                            {alicloud.ActivityFailed, 0, false, false, false, true, false},
 		"it was listed, and its activity succeeded":      {alicloud.ActivitySuccessful, 0, true, false, true, false, false},
 		"it was listed, and its activity came short":     {alicloud.ActivityWarning, 0, true, false, false, true, false},
