@@ -46,6 +46,9 @@ func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 	assert.Zero(t, job.Replicas)
 	assert.EqualValues(t, "uid-train", job.UID)
 	assert.NotNil(t, job.Object)
+	field := (*jobs.FieldError)(nil)
+	require.ErrorAs(t, job.Problem, &field)
+	assert.Equal(t, "spec.parallelism", field.Path)
 }
 
 func TestJobsLeaveHeldWhenTheirMarksDo(t *testing.T) {

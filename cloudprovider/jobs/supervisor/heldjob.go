@@ -37,6 +37,8 @@ const (
 	ReasonTooLarge = "SpotJobTooLarge"
 	// ReasonOverQuota: its namespace may not have all its pods.
 	ReasonOverQuota = "SpotJobOverQuota"
+	// ReasonMalformed: it cannot be read.
+	ReasonMalformed = "SpotJobMalformed"
 )
 
 // actionKind is what is to be done to a job.
@@ -114,10 +116,7 @@ func (j *heldJob) wanted() int {
 	if err != nil || count <= 0 {
 		count = j.job.Replicas
 	}
-	if j.job.Max > 0 { // else the job could not be read
-		count = min(count, j.job.Max)
-	}
-	return count
+	return min(count, j.job.Max)
 }
 
 func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynamic }
@@ -140,6 +139,9 @@ func (j *heldJob) losesNodes(v view) bool {
 func (j *heldJob) decide(v view) {
 	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
 	switch {
+	case j.job.Problem != nil:
+		j.gang, j.due = nil, nil
+		j.explain(ReasonMalformed, j.job.Problem, v)
 	case isPaused:
 		j.gang = nil
 	case j.job.Finished:
@@ -147,7 +149,7 @@ func (j *heldJob) decide(v view) {
 		if j.isSettled(v.now) {
 			j.due = &action{kind: actionRelease}
 		}
-	case j.wanted() == 0: // it is true of a job that cannot be read
+	case j.wanted() == 0:
 		j.gang = nil
 	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
 		j.gang = nil
@@ -210,24 +212,28 @@ func (j *heldJob) decideShrunk(v view) {
 }
 
 // offer has the loop look for capacity for the gang. Where there is none, the job stays held, and an Event tells its owner of
-// a bound that the job is over, once for each time that it is held.
+// a bound that the job is over.
 func (j *heldJob) offer(gang *gang, err error, problem string, v view) {
 	if gang != nil && err == nil {
 		j.gang, j.noCapacitySince = gang, time.Time{}
 		return
 	}
 	j.pauseFor(v.now, problem, err)
-	reason := ""
 	if tooMany := (*jobs.TooManyPodsError)(nil); errors.As(err, &tooMany) {
-		reason = ReasonTooLarge
+		j.explain(ReasonTooLarge, err, v)
 	}
 	if over := (*quotaError)(nil); errors.As(err, &over) {
-		reason = ReasonOverQuota
+		j.explain(ReasonOverQuota, err, v)
 	}
-	if reason != "" && j.eventReason != reason {
-		j.eventReason = reason
-		v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
+}
+
+// explain tells the owner of the job why it stays held, once for each time that it is held.
+func (j *heldJob) explain(reason string, err error, v view) {
+	if j.eventReason == reason {
+		return
 	}
+	j.eventReason = reason
+	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
 }
 
 // pauseFor tries nothing for a while.

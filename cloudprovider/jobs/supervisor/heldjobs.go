@@ -88,7 +88,7 @@ func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, j := range h.byRef {
-		if !j.job.Finished && j.reason() != string(jobs.ReasonMaxWait) {
+		if !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}
