@@ -51,7 +51,7 @@ func (j Job) NeedsSuspend(reason Reason) bool {
 	return !j.Suspended || j.HeldAs() == HeldSuspended && j.HeldReason() != reason
 }
 
-// HoldPatch returns the patch that marks a job as held: HeldSuspended or HeldShrunk.
+// HoldPatch returns the patch that writes the held label and annotations: HeldSuspended or HeldShrunk.
 func (c Cluster) HoldPatch(job Job, how string, reason Reason) Patch {
 	patch := Patch{}.Set(how, "metadata", "labels", api.LabelHeld).
 		SetAnnotation(api.AnnotationHeldReason, string(reason)).

@@ -27,7 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
 
-func TestMarksOnTheClusterOfARayJobAreNotItsOwn(t *testing.T) {
+func TestHeldLabelOfTheClusterOfARayJobIsNotItsOwn(t *testing.T) {
 	heldCluster := func(metadata string) string {
 		return strings.Replace(jobstest.RayCluster, "{name: rc, uid: uid-rc}", "{labels: {gpu-spot.autoscaling/held: suspended}, "+metadata+"}", 1)
 	}
@@ -52,7 +52,7 @@ func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 	assert.Equal(t, "spec.parallelism", wrong.Path)
 }
 
-func TestJobsLeaveHeldWhenTheirMarksDo(t *testing.T) {
+func TestJobsLeaveHeldWhenTheirLabelDoes(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	f.Run()
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))

@@ -192,7 +192,7 @@ func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 		f.start()
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		f.pass(settleWithoutPodsTime + lookEvery)
-		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which takes the marks off")
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 	})
 }
 
@@ -205,9 +205,9 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 				f.pass(2 * time.Second)
 				f.pod("train", "worker-0", "")
 				f.pass(settleTime - 4*time.Second)
-				assert.Empty(t, f.systems.done(), "the mark may be older than what it tells of")
+				assert.Empty(t, f.systems.done(), "the label may be older than what it tells of")
 				f.pass(4 * time.Second)
-				assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which takes the marks off")
+				assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 				assert.Zero(t, f.loop(5, 0))
 			})
 		})
