@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,15 +109,6 @@ func (j *heldJob) reason() string {
 	return string(j.job.HeldReason())
 }
 
-// wanted returns how many workers the job had, or asks for, and no more than its maximum.
-func (j *heldJob) wanted() int {
-	count, err := strconv.Atoi(j.job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
-	if err != nil || count <= 0 {
-		count = j.job.Replicas
-	}
-	return min(count, j.job.Max)
-}
-
 func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynamic }
 
 // least returns with how many workers a dynamic job is resumed.
@@ -149,7 +139,7 @@ func (j *heldJob) decide(v view) {
 		if j.isSettled(v.now) {
 			j.due = &action{kind: actionRelease}
 		}
-	case j.wanted() == 0:
+	case j.job.FullReplicas() == 0:
 		j.gang = nil
 	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
 		j.gang = nil
@@ -173,7 +163,7 @@ func (j *heldJob) decideUnsuspended(v view) {
 		j.due = &action{kind: actionSuspend}
 	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
 	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
-		j.due = &action{actionRelease, j.wanted()}
+		j.due = &action{actionRelease, j.job.FullReplicas()}
 	}
 }
 
@@ -196,14 +186,14 @@ func (j *heldJob) decideSuspended(v view) {
 func (j *heldJob) decideShrunk(v view) {
 	counts := v.pods.count(j.job.Ref)
 	workers := counts.running + counts.pending
-	missing := j.wanted() - max(j.job.Replicas, workers)
+	missing := j.job.FullReplicas() - max(j.job.Replicas, workers)
 	switch {
 	case counts.terminating > 0 || j.losesNodes(v):
 		j.gang = nil
 	case missing <= 0:
 		j.gang = nil
-		if j.isSettled(v.now) && j.job.Replicas >= j.wanted() && workers >= j.wanted() {
-			j.due = &action{actionRelease, j.wanted()}
+		if j.isSettled(v.now) && j.job.Replicas >= j.job.FullReplicas() && workers >= j.job.FullReplicas() {
+			j.due = &action{actionRelease, j.job.FullReplicas()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
 		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
@@ -248,7 +238,7 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 	workers, isEnough := j.gang.isEnough(found, now)
 	switch {
 	case isEnough && j.gang.isGrowth:
-		j.due = &action{actionGrow, min(j.wanted(), j.job.Replicas+workers)}
+		j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
 	case isEnough:
 		j.due = &action{actionResume, workers}
 	case len(found.Ready)+len(found.Coming) >= j.gang.min:
