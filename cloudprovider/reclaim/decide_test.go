@@ -468,3 +468,21 @@ func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
 		})
 	}
 }
+
+func TestANodeWhoseNoticeComesAgainAfterTheDecisionIsDecidedOn(t *testing.T) {
+	jobStory(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 3)
+		w.gang("train", "worker", 3)
+		w.protect("train-worker-0")
+		w.cloud.reclaim("train-worker-0", "train-worker-1")
+		f.start(func(c *settings) { c.Replaced = func(string) bool { return false } })
+		w.pass(5 * time.Second)
+		w.cloud.withdraw("train-worker-1")
+		w.pass(40 * time.Second)
+		require.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+		w.cloud.reclaim("train-worker-1")
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"shrink train train-worker-0", "shrink train train-worker-0,train-worker-1"}, f.called())
+		assert.Equal(t, []string{"train-worker-0", "train-worker-2"}, w.pods())
+	})
+}

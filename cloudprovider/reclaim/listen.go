@@ -144,7 +144,7 @@ func (c *Controller) NodeDeleted(node *corev1.Node) {
 		return
 	}
 	n, _ := c.notices.Of(node)
-	mark.Reclaims.WithLabelValues(string(n.Source), c.drainer.Outcome(node)).Inc()
+	mark.CountOutcome(n.Source, c.drainer.Outcome(node))
 	c.forgetUnmarked(node, nil)
 	c.handshakes.NodeChanged(node, nil)
 	if c.notices.VerdictOn(n.InstanceID) == notice.Released && len(c.cluster.NodesOf(n.InstanceID)) == 0 {

@@ -1,13 +1,15 @@
 // Package reclaim carries a Node from the notice that its spot instance will be reclaimed to the deletion of the Node.
 //
-// The parts, each of which owns its state and one queue at most:
+// The parts, each with its own state. This package has the queues of marks and of drains, handshake those of jobs and of awaited acknowledgements:
 //
 //	poll, push            sources of notices: ECS is polled, events are pushed
 //	notice                the notices, and what stands about them on Nodes; passive, and also read by packages below
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
 //	handshake             prepares the jobs that lose Nodes
 //	drain                 evicts the pods that the handshakes let go
-//	cluster, events       Nodes and pods from the informers, and the Events
+//	cluster               Nodes and pods, from the informers
+//	nodepatch, events     patches of Nodes, and Events
+//	work                  queues, and a bound on requests for pods
 //
 // This package wires them. A notice takes this way:
 //
@@ -43,6 +45,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -71,7 +74,7 @@ type Config struct {
 	// PollInterval is how often ECS is polled on an ordinary day. It defaults to poll.DefaultInterval.
 	PollInterval time.Duration
 	// OnNotice is called when further instances with a Node have a notice, once all such Nodes are marked or some seconds have passed: then replacements
-	// are to be bought. It must not block. Optional.
+	// are to be bought. It may be called concurrently, and must not block. Optional.
 	OnNotice func()
 	// Lists returns whether an instance was in a scaling group when that was last read. Without it ECS is asked about each instance that is being given back,
 	// until it is gone.
@@ -99,7 +102,7 @@ type Controller struct {
 	onNotice   func()
 
 	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
-	marks, drains cluster.Queue[string]
+	marks, drains work.Queue[string]
 }
 
 // New returns a Controller that has not begun. The error names what is missing.
@@ -109,12 +112,12 @@ func New(config Config) (*Controller, error) {
 		return nil, errors.New("reclaim: Cluster, Notices, Removals, Cloud, Client, Recorder and Jobs are required")
 	}
 	config.setDefaults()
-	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), cluster.NewRequests()
+	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests()
 	backlog := mark.NewBacklog(config.Clock)
 	c := &Controller{
 		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, backlog: backlog, onNotice: config.OnNotice,
-		marks:  cluster.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry),
-		drains: cluster.NewQueue[string]("reclaim_drains", config.Clock, slowestDrainRetry),
+		marks:  work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry),
+		drains: work.NewQueue[string]("reclaim_drains", config.Clock, slowestDrainRetry),
 	}
 	c.marker = &mark.Marker{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Backlog: backlog, Client: config.MarkClient, Deleter: config.Client,
@@ -188,9 +191,9 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // syncMark brings a Node in line with the notices.
 func (c *Controller) syncMark(ctx context.Context, name string) error {
-	marked, err := c.marker.Sync(ctx, name)
+	drain, err := c.marker.Sync(ctx, name)
 	c.notify()
-	if node := c.cluster.Node(name); marked && node != nil {
+	if node := c.cluster.Node(name); drain && node != nil {
 		c.drain(node)
 	}
 	return err
@@ -217,7 +220,7 @@ func (c *Controller) markRemovals(ctx context.Context) {
 			return
 		case <-c.removals.Noted():
 		}
-		for id := range c.removals.All() {
+		for id := range c.removals.TakeNoted() {
 			c.syncMarks(id)
 		}
 	}

@@ -110,3 +110,22 @@ func TestAnInstanceThatIsStoppedInsteadOfReleased(t *testing.T) {
 		})
 	}
 }
+
+func TestANewLeaderDoesNotReportNoticesThatItOnlyFoundOnNodes(t *testing.T) {
+	story(t, func(w *world) {
+		w.addNode("a")
+		w.cloud.reclaim("a")
+		w.updateNode("a", agentSays(time.Now().Add(5*time.Minute)))
+		w.start()
+		w.pass(10 * time.Second)
+		w.cloud.set("i-a", "Stopped")
+		w.cloud.stopOnInterruption("a")
+		w.pass(10 * time.Minute)
+		before := value(t, "gpu_spot_reclaim_notices_unseen_by_poll_total", string(notice.SourceAgent))
+		w.stop()
+		w.start()
+		w.pass(5 * poll.DefaultInterval)
+		require.True(t, cluster.IsMarked(w.node("a")))
+		assert.Equal(t, before, value(t, "gpu_spot_reclaim_notices_unseen_by_poll_total", string(notice.SourceAgent)))
+	})
+}

@@ -18,13 +18,15 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
 	// checkAfter is when to look again after pods were deleted: there may be new ones.
 	checkAfter = 5 * time.Second
-	// handshakeCheck is how soon to look again while pods are left that are to be deleted and whose job is asked first.
+	// handshakeCheck is how soon to look again while there are pods whose job is to be looked at first.
 	handshakeCheck = 500 * time.Millisecond
 	// lateGrace is how long a job is asked if its handshake began when its pods were to be deleted already, because there was no leader before; unless less
 	// than lateMargin is left.
@@ -32,9 +34,10 @@ const (
 	lateMargin = 15 * time.Second
 )
 
-// Handshakes decide which pods may be evicted. They are implemented by *handshake.Controller.
+// Handshakes decide which pods may be evicted. They are implemented by *handshake.Controller, which adds Nodes to the queue of drains when pods may be evicted.
 type Handshakes interface {
 	MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notice) handshake.Answer
+	// LookAt has the pod's job looked at soon.
 	LookAt(pod *corev1.Pod)
 }
 
@@ -44,12 +47,12 @@ type Config struct {
 	Notices    *notice.Store
 	Handshakes Handshakes
 	// Queue has the Nodes that are to be looked at.
-	Queue cluster.Queue[string]
+	Queue work.Queue[string]
 	// MarksWaiting returns whether Nodes are about to be marked. Nothing is evicted before they are, because it could be scheduled to one of them.
 	MarksWaiting func() bool
 	// Client evicts and deletes pods, and annotates Nodes.
 	Client   kubernetes.Interface
-	Requests *cluster.Requests
+	Requests *work.Requests
 	Events   *events.Recorder
 	Clock    clock.WithTicker
 }
@@ -111,7 +114,7 @@ func (d *Drainer) Forget(name string) {
 // noteDrained notes once that the Node is without pods. Pods that come back later are evicted again, and nothing is noted.
 func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.Notice) error {
 	now := d.Clock.Now()
-	changed, err := mark.Patch(ctx, d.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
+	changed, err := nodepatch.Apply(ctx, d.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
 	if err != nil || !changed {
 		return err
 	}
@@ -154,6 +157,7 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
 		if answer.Unknown {
 			s.Handshakes.LookAt(pod)
+			answer.From = s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
 		}
 		if again := s.attempts[pod.UID].next; answer.Reason == "" && again.After(s.now) {
 			answer.Reason, answer.From = "its eviction was requested", again

@@ -13,9 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(s.notice.Deadline) {
 		return nil
 	}
-	if _, err := mark.Patch(ctx, s.Client, s.node, mark.Forced); err != nil {
+	if _, err := nodepatch.Apply(ctx, s.Client, s.node, mark.Forced); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not note on the node that pods are deleted", "node", klog.KObj(s.node))
 	}
 	err := s.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, s.deleteOptions(pod))
@@ -120,7 +121,7 @@ func (a attempts) add(pod *corev1.Pod, now time.Time, err error) (next time.Time
 		return next
 	}
 	refusals := a[pod.UID].refusals
-	next = now.Add(min(cluster.FirstRetry<<min(refusals, 10), slowestRetry))
+	next = now.Add(min(work.FirstRetry<<min(refusals, 10), slowestRetry))
 	a[pod.UID] = attempt{refusals + 1, next}
 	return next
 }

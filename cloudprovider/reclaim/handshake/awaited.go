@@ -16,7 +16,8 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -31,11 +32,11 @@ const (
 type awaitedWriter struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
-	queue   cluster.Queue[string]
+	queue   work.Queue[string]
 }
 
 func newAwaitedWriter(c *cluster.Cluster, client kubernetes.Interface, clk clock.WithTicker) *awaitedWriter {
-	return &awaitedWriter{cluster: c, client: client, queue: cluster.NewQueue[string]("reclaim_awaited", clk, awaitedSlowestRetry)}
+	return &awaitedWriter{cluster: c, client: client, queue: work.NewQueue[string]("reclaim_awaited", clk, awaitedSlowestRetry)}
 }
 
 // run works until ctx ends.
@@ -77,10 +78,10 @@ func (w *awaitedWriter) write(ctx context.Context, name string) error {
 	if node == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mark.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
 	defer cancel()
 	awaited := awaitedFrom(w.cluster.PodsOn(name))
-	_, err := mark.Patch(ctx, w.client, node, func(node *corev1.Node) {
+	_, err := nodepatch.Apply(ctx, w.client, node, func(node *corev1.Node) {
 		if awaited == "" {
 			delete(node.Annotations, api.AnnotationAwaitedAcknowledgements)
 		} else {

@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -54,12 +55,12 @@ type Config struct {
 	Jobs    Jobs
 	// Client annotates pods, NodeClient annotates Nodes.
 	Client, NodeClient kubernetes.Interface
-	Requests           *cluster.Requests
+	Requests           *work.Requests
 	Events             *events.Recorder
 	Clock              clock.WithTicker
 	// MarksWaiting returns whether Nodes are about to be marked. No job is looked at before they are, because it may lose those Nodes too.
 	MarksWaiting func() bool
-	// Drains is told by name which Nodes have pods that may be evicted now, or later.
+	// Drains is told by name which Nodes have pods that may be evicted now, or later. The drain of a Node in turn has the jobs of its pods looked at.
 	Drains interface {
 		AddAfter(node string, delay time.Duration)
 	}
@@ -73,7 +74,7 @@ type Config struct {
 type Controller struct {
 	Config
 
-	queue        cluster.Queue[cluster.Party]
+	queue        work.Queue[cluster.Party]
 	table        *table
 	losses       *losses
 	warner       *warner
@@ -89,7 +90,7 @@ func New(config Config) *Controller {
 	table := newTable()
 	return &Controller{
 		Config:       config,
-		queue:        cluster.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry),
+		queue:        work.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry),
 		table:        table,
 		losses:       &losses{cluster: config.Cluster, notices: config.Notices, table: table},
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
@@ -127,7 +128,7 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 	}
 	_, asked := pod.Annotations[api.AnnotationCheckpointRequest]
 	switch {
-	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod), asked:
+	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod) && !c.MarksWaiting(), asked:
 		c.LookAt(pod)
 	case c.table.any() && !cluster.BelongsToNode(pod):
 		if party := c.Cluster.PartyOf(pod); c.table.has(party) {
@@ -136,8 +137,12 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 	}
 }
 
-// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed.
+// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed. While other Nodes are about to be marked it leaves that to the drain of
+// the Node, which waits for them, too: otherwise each of many jobs would be looked at again and again until then.
 func (c *Controller) NodeMarked(node *corev1.Node) {
+	if c.MarksWaiting() {
+		return
+	}
 	for _, pod := range cluster.Drainable(c.Cluster.PodsOn(node.Name)) {
 		c.LookAt(pod)
 	}

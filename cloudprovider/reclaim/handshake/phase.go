@@ -35,7 +35,7 @@ const (
 )
 
 // transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose. Pods that come after the
-// acknowledgement or the decision were not asked: with them it begins again with another request, in Asking.
+// acknowledgement, or once the decision has begun, were not asked: with them it begins again with another request, in Asking.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
 	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system
@@ -101,9 +101,16 @@ func (s *state) isPast() bool {
 	return s.acknowledged || s.phase == Deciding || s.phase.isDecided()
 }
 
-// has returns whether the pod was asked in this handshake.
+// has returns whether the pod was asked in this handshake. Once the decision has begun, a pod counts only if the decision has counted it: a pod whose Node
+// got its notice again after that still has the request.
 func (s *state) has(pod leavingPod) bool {
-	return !s.spared.Has(pod.UID) && (s.leaving.Has(pod.UID) || requestOn(pod) == s.id)
+	switch {
+	case s.spared.Has(pod.UID):
+		return false
+	case s.leaving.Has(pod.UID):
+		return true
+	}
+	return s.phase != Deciding && !s.phase.isDecided() && requestOn(pod) == s.id
 }
 
 // take has the pods join. The deadline is that of the earliest of their Nodes; it is not put off because the pods of an earlier one are gone.

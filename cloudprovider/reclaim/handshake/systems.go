@@ -12,6 +12,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -48,7 +49,7 @@ type systems struct {
 
 // call calls the system of a job until it answers, says that it never will, or the time is over.
 func (y *systems) call(ctx context.Context, party cluster.Party, action string, until time.Time, call func(context.Context) error) error {
-	backoff := wait.Backoff{Duration: cluster.FirstRetry, Factor: 2, Steps: 10, Cap: slowestRetry}
+	backoff := wait.Backoff{Duration: work.FirstRetry, Factor: 2, Steps: 10, Cap: slowestRetry}
 	for {
 		attempt, cancel := context.WithTimeout(ctx, callTimeout)
 		err := call(attempt)

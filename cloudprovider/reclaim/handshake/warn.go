@@ -15,9 +15,9 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 const (
@@ -43,7 +43,7 @@ func (l *loss) warnPatience() time.Duration {
 // warner writes warnings on pods.
 type warner struct {
 	client   kubernetes.Interface
-	requests *cluster.Requests
+	requests *work.Requests
 	events   *events.Recorder
 }
 

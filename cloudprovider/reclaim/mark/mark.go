@@ -18,11 +18,10 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
-
-// Timeout bounds one attempt to patch a Node, so that a connection that hangs does not hold up other marks, or the drains behind them.
-const Timeout = 5 * time.Second
 
 // Marker is safe for concurrent use. All fields are required.
 type Marker struct {
@@ -34,15 +33,15 @@ type Marker struct {
 	Client kubernetes.Interface
 	// Deleter deletes Nodes, and what is left of their pods.
 	Deleter  kubernetes.Interface
-	Requests *cluster.Requests
+	Requests *work.Requests
 	Events   *events.Recorder
 	Clock    clock.PassiveClock
 }
 
-// Sync brings the Node in line with what is known of its instance. It returns whether the Node is to be drained and was marked before, so that no
-// informer will report a change.
+// Sync brings the Node in line with what is known of its instance. It returns true if the Node is to be drained and had all its marks: then no informer event will
+// start the drain.
 func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
 	defer cancel()
 	node := m.Cluster.Node(name)
 	if node == nil {
@@ -78,7 +77,7 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 		m.Notices.Withdraw(m.Cluster.InstanceID(node)) // it is from before the Node had its label
 	}
 	if notice.HasExpiredPush(node, m.Clock) {
-		if _, err := Patch(ctx, m.Client, node, func(node *corev1.Node) {
+		if _, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
 			delete(node.Annotations, api.AnnotationNoticePush)
 			delete(node.Annotations, api.AnnotationNoticePushReceived)
 		}); err != nil {
@@ -91,7 +90,7 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 // mark completes the marks. It writes an Event and observes the latency for the first mark only, not if somebody took a mark off.
 func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
 	var first bool
-	changed, err = Patch(ctx, m.Client, node, func(node *corev1.Node) {
+	changed, err = nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
 		first = !cluster.IsMarked(node)
 		apply(node, n)
 	})
@@ -113,14 +112,14 @@ func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (
 
 // unmark takes the marks off the Node of an instance that lives on.
 func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice) error {
-	changed, err := Patch(ctx, m.Client, node, func(node *corev1.Node) { remove(node, m.Clock.Now()) })
+	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { remove(node, m.Clock.Now()) })
 	if err != nil {
 		return err
 	}
 	m.Backlog.Done(node.Name)
 	m.Notices.Withdraw(n.InstanceID)
 	if changed {
-		Reclaims.WithLabelValues(string(n.Source), OutcomeCancelled).Inc()
+		CountOutcome(n.Source, OutcomeCancelled)
 		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
 		m.Events.Eventf(node, events.ReasonCancelled, "The notice for spot instance %s was withdrawn; the node is given back", n.InstanceID)
 	}
@@ -155,7 +154,7 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 	id := m.Cluster.InstanceID(node)
 	if m.Notices.VerdictOn(id) != notice.Released {
 		now := m.Clock.Now().UTC().Format(time.RFC3339)
-		_, err := Patch(ctx, m.Client, node, func(node *corev1.Node) {
+		_, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
 			if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
 				node.Annotations[api.AnnotationRemoved] = now
 			}

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/kubernetes/pkg/util/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
@@ -26,10 +26,7 @@ var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev
 
 // IsComplete returns whether the Node has all marks of the notice.
 func IsComplete(node *corev1.Node, n notice.Notice) bool {
-	marked := changeable(node)
-	before := changeable(node)
-	apply(marked, n)
-	return equality.Semantic.DeepEqual(before, marked)
+	return !nodepatch.Changes(node, func(node *corev1.Node) { apply(node, n) })
 }
 
 // apply puts the marks on the Node that are missing.

@@ -1,6 +1,10 @@
 package mark
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
 
 // Outcomes of a reclaim.
 const (
@@ -20,8 +24,7 @@ var (
 		Help:    "From the first sight of a notice to the taint on the Node.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 120, 300},
 	}, []string{"source"})
-	// Reclaims counts by the source of the notice and by outcome.
-	Reclaims = prometheus.NewCounterVec(prometheus.CounterOpts{
+	reclaims = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaims_total",
 		Help: "Reclaims that ended, by the source of the notice and by outcome: drained, deleted (empty, but not by evictions alone), late (pods were on the Node to the end), cancelled (the notice was withdrawn).",
 	}, []string{"source", "outcome"})
@@ -32,4 +35,9 @@ var (
 )
 
 // RegisterMetrics registers this package's metrics.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(noticeToMark, Reclaims, removedNodes) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(noticeToMark, reclaims, removedNodes) }
+
+// CountOutcome counts a reclaim that ended, by the source of its notice.
+func CountOutcome(source notice.Source, outcome string) {
+	reclaims.WithLabelValues(string(source), outcome).Inc()
+}

@@ -64,7 +64,7 @@ func (s *Store) reasonToHold(n Notice) string {
 			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
 		}
 	}
-	if others := s.Unconfirmed().Union(s.withdrawnLately()).Len(); others >= s.mostUnconfirmed() {
+	if others := s.Unconfirmed().Union(s.withdrawnLately()).Len(); others >= mostUnconfirmed(s.maxUnconfirmed, s.countSpotNodes()) {
 		return fmt.Sprintf("%d others are unconfirmed or were contradicted in the last %v, and no more may be (--reclaim-max-unconfirmed)", others, countAfterWithdrawal)
 	}
 	return ""
@@ -128,13 +128,23 @@ func (s *Store) release(instanceIDs ...string) {
 	heldNotices.Set(float64(len(s.held)))
 }
 
-// mostUnconfirmed is MaxUnconfirmed as a number. Shares are rounded up.
-func (s *Store) mostUnconfirmed() int {
-	most, err := intstr.GetScaledValueFromIntOrPercent(s.maxUnconfirmed, len(s.cluster.SpotNodes()), true)
+// mostUnconfirmed returns Config.MaxUnconfirmed as a number. Shares are rounded up.
+func mostUnconfirmed(most *intstr.IntOrString, spotNodes int) int {
+	number, err := intstr.GetScaledValueFromIntOrPercent(most, spotNodes, true)
 	if err != nil {
 		panic(err) // NewStore has checked it
 	}
-	return most
+	return number
+}
+
+// countSpotNodes counts them once a second: in a flood of pushed notices this is called for each.
+func (s *Store) countSpotNodes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.clock.Now(); now.Sub(s.spotsCounted) >= time.Second {
+		s.spotsCounted, s.spots = now, len(s.cluster.SpotNodes())
+	}
+	return s.spots
 }
 
 func checkMaxUnconfirmed(most *intstr.IntOrString) error {

@@ -1,7 +1,7 @@
 // Package notice has the notices: what each source has announced about an instance, kept in memory and read from the Node.
 //
-// The Store is passive. Sources write into it, and everybody else reads it, so packages below this one may ask it too: which instances are
-// reclaiming, and since when. Nothing happens in it by itself, and it calls nobody.
+// The Store is passive: nothing happens in it by itself, and it calls nobody. Package reclaim adds what sources announce, poll what ECS says of it, and mark what
+// was withdrawn. Everybody else reads it, so packages below reclaim may ask it too which instances are reclaiming.
 package notice
 
 import (

@@ -20,20 +20,22 @@ type Removals struct {
 	noted   chan struct{}
 
 	mu sync.Mutex
-	// ids are those that this process noted, until the instances are known to be gone with their Nodes.
-	ids sets.Set[string]
+	// ids are those that this process noted, until the instances are known to be gone with their Nodes. pending are those that TakeNoted has not
+	// returned.
+	ids, pending sets.Set[string]
 }
 
 // NewRemovals returns the Removals that are written on the Nodes.
 func NewRemovals(c *cluster.Cluster) *Removals {
-	return &Removals{cluster: c, noted: make(chan struct{}, 1), ids: sets.New[string]()}
+	return &Removals{cluster: c, noted: make(chan struct{}, 1), ids: sets.New[string](), pending: sets.New[string]()}
 }
 
-// Note notes the instances that ESS has accepted to remove. It does not block. Whoever receives from Noted writes it on the Nodes, for the next
+// Note notes the instances that ESS has accepted to remove. It does not block. Whoever calls TakeNoted writes it on the Nodes, for the next
 // leader.
 func (r *Removals) Note(instanceIDs []string) {
 	r.mu.Lock()
 	r.ids.Insert(instanceIDs...)
+	r.pending.Insert(instanceIDs...)
 	r.mu.Unlock()
 	select {
 	case r.noted <- struct{}{}:
@@ -43,6 +45,15 @@ func (r *Removals) Note(instanceIDs []string) {
 
 // Noted signals that Note was called since it was last received from.
 func (r *Removals) Noted() <-chan struct{} { return r.noted }
+
+// TakeNoted returns what was noted since it was last called.
+func (r *Removals) TakeNoted() sets.Set[string] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	noted := r.pending
+	r.pending = sets.New[string]()
+	return noted
+}
 
 // Has returns whether the Node's instance is being given back, by this leader or a former one.
 func (r *Removals) Has(node *corev1.Node) bool {

@@ -49,6 +49,9 @@ type Store struct {
 	held map[string]time.Time
 	// contradicted is when ECS last showed a reclaiming instance running and unlocked.
 	contradicted map[string]time.Time
+	// spots is how many spot Nodes there were at spotsCounted.
+	spots        int
+	spotsCounted time.Time
 	// verdicts are what the cloud says about instances that it no longer lists as recycling.
 	verdicts map[string]count
 }
@@ -133,6 +136,12 @@ func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	default:
 		return newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), cluster.IsMarked(node)
 	}
+}
+
+// Heard returns whether this process was told of the notice, and did not only find it on a Node.
+func (s *Store) Heard(instanceID string) bool {
+	_, heard := s.inMemory(instanceID)
+	return heard
 }
 
 func (s *Store) inMemory(instanceID string) (Notice, bool) {

@@ -63,7 +63,7 @@ type Config struct {
 // Poller is not safe for concurrent use: only one goroutine may run it.
 type Poller struct {
 	Config
-	// told are the instances of which it was already said that they were stopped, and of which that ECS does not list them.
+	// toldStopped and toldUnlisted are the instances for which that was already reported.
 	toldStopped, toldUnlisted sets.Set[string]
 }
 

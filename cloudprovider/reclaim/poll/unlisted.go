@@ -14,14 +14,14 @@ import (
 // unlistedPatience is how long ECS may leave out an instance of which another source has a notice.
 const unlistedPatience = time.Minute
 
-// noteUnlisted counts, once for each notice, that ECS does not list an instance as recycling although another source says that it is, and although
+// noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling although another source says that it is, and although
 // it was neither released nor kept. It counts at once if the instance's own lock says so too, because then the filter of the list does not
 // work, else after ECS has had the time to catch up.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.Notices.Get(instance.ID)
 	announced := p.Notices.Announced(n)
 	_, polled := announced[notice.SourcePoll]
-	if !reclaiming || polled || p.toldUnlisted.Has(instance.ID) {
+	if !reclaiming || !p.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
 		return
 	}
 	if !instance.Recycling() && p.Clock.Since(n.FirstSeen) < unlistedPatience {

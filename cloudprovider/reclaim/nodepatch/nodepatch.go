@@ -1,4 +1,5 @@
-package mark
+// Package nodepatch changes labels, annotations, taints and the cordon of Nodes.
+package nodepatch
 
 import (
 	"context"
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,12 +19,12 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Patch applies change to a copy of the Node, and patches the Node with the difference. It starts from the cached Node, and if that was overtaken,
+// Apply applies change to a copy of the Node, and patches the Node with the difference. It starts from the cached Node, and if that was overtaken,
 // from the live one. It returns whether there was a difference. A Node that is gone needs no change.
 //
 // The copy has only labels, annotations, taints and unschedulable: nothing else may be changed. The patch fails with a conflict, and is made again,
 // if the Node was changed since: it replaces the list of taints as a whole, so a taint that somebody else has added would be lost.
-func Patch(ctx context.Context, client kubernetes.Interface, node *corev1.Node, change func(*corev1.Node)) (changed bool, err error) {
+func Apply(ctx context.Context, client kubernetes.Interface, node *corev1.Node, change func(*corev1.Node)) (changed bool, err error) {
 	uid := node.UID
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		body, err := difference(node, change)
@@ -43,6 +45,16 @@ func Patch(ctx context.Context, client kubernetes.Interface, node *corev1.Node, 
 		return false, nil
 	}
 	return changed, err
+}
+
+// Timeout bounds one attempt to patch a Node, so that a connection that hangs does not hold up other Nodes.
+const Timeout = 5 * time.Second
+
+// Changes returns whether the change would change anything of the Node.
+func Changes(node *corev1.Node, change func(*corev1.Node)) bool {
+	before, after := changeable(node), changeable(node)
+	change(after)
+	return !equality.Semantic.DeepEqual(before, after)
 }
 
 // live returns the Node as it is now, and a NotFound error if another Node has the name.
@@ -73,7 +85,7 @@ func difference(node *corev1.Node, change func(*corev1.Node)) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(from, to, corev1.Node{})
 }
 
-// changeable returns a copy of the part of the Node that Patch may change. The maps are not nil.
+// changeable returns a copy of the part of the Node that Apply may change. The maps are not nil.
 func changeable(node *corev1.Node) *corev1.Node {
 	copied := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(node.Labels), Annotations: maps.Clone(node.Annotations)},

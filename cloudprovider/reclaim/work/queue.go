@@ -1,4 +1,5 @@
-package cluster
+// Package work has what all parts of a reclaim work with: queues with their workers, and a bound on requests for pods.
+package work
 
 import (
 	"context"
