@@ -56,7 +56,7 @@ func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheDocsNameTheVersionsOfKubernetesThatTheStoriesRunOn(t *testing.T) {
+func TestTheDocsNameTheVersionsOfKubernetesThatTheEndToEndTestsRunOn(t *testing.T) {
 	modules, err := filepath.Glob("../test/cluster/controlplane/*.mod")
 	require.NoError(t, err)
 	require.NotEmpty(t, modules)

@@ -186,7 +186,7 @@ func render(t *testing.T, values ...string) []runtime.Object {
 	return decode(t, "the chart", io.NopCloser(bytes.NewReader(text)))
 }
 
-// helm renders the chart for the newest Kubernetes that the stories run on.
+// helm renders the chart for the newest Kubernetes that the end-to-end tests run on.
 func helm(t *testing.T, values ...string) ([]byte, error) {
 	t.Helper()
 	return helmFor(t, "1.36.1", values...)

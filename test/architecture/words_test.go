@@ -1,10 +1,13 @@
 package architecture
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -21,6 +24,7 @@ var jargon = map[string]string{
 	"discreet": "what is not shown", "hearsay": "unconfirmed notice",
 	"bury": "delete", "buries": "delete", "buried": "deleted",
 	"fate": "outcome", "fates": "outcomes", "stake": "what would be lost", "stakes": "what would be lost",
+	"story": "end-to-end test", "stories": "end-to-end tests",
 	"frugal": "cheapest first", "lookalike": "equivalent", "lookalikes": "equivalent",
 }
 
@@ -31,7 +35,7 @@ var jargonIn = []string{
 
 func TestJargonIsNotUsed(t *testing.T) {
 	used := sets.New[string]()
-	for _, file := range sources(t, ".go", ".md") {
+	for _, file := range append(sources(t, ".go", ".md", ".py", ".yaml", ".tmpl", "Makefile"), scripts(t)...) {
 		found := sets.New[string]()
 		for _, word := range wordsOf(file.text) {
 			if jargon[word] != "" {
@@ -56,6 +60,23 @@ func TestJargonIsNotUsed(t *testing.T) {
 
 func TestWordsOfIdentifiers(t *testing.T) {
 	assert.Equal(t, []string{"the", "parse", "pods", "of", "http", "server", "two", "x"}, wordsOf("the parsePods_of HTTPServer, twoX1"))
+}
+
+// scripts returns the files of .ci, which sources leaves out.
+func scripts(t *testing.T) (files []source) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(root, ".ci"))
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, ".ci", entry.Name()))
+		require.NoError(t, err)
+		files = append(files, source{".ci/" + entry.Name(), string(text)})
+	}
+	require.NotEmpty(t, files)
+	return files
 }
 
 func folderWithJargon(path string) (folder string, ok bool) {

@@ -65,7 +65,7 @@ func recorded(folder string) (usage, error) {
 		err = fmt.Errorf("%s has no records", folder)
 	}
 	if err != nil {
-		return u, fmt.Errorf("what the stories used is not known; make test-stories records it: %w", err)
+		return u, fmt.Errorf("what the end-to-end tests used is not known; make test-e2e records it: %w", err)
 	}
 	return u, nil
 }

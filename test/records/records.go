@@ -9,7 +9,7 @@ import (
 
 // Variable names the environment variable with the folder; without it nothing is recorded. A new folder for each run makes
 // Go's test cache run the tests again that record, and no others: the value is part of what their result depends on.
-const Variable = "STORIES_RECORDS"
+const Variable = "E2E_RECORDS"
 
 // Kinds of records, as patterns of their files' names.
 const (
