@@ -27,7 +27,7 @@ const (
 
 // Times and numbers of the packages ledger and remover.
 const (
-	arrivalLag   = 2 * time.Minute
+	deliveryLag  = 2 * time.Minute
 	rollBackTime = 5 * time.Minute
 	checkTimeout = 2 * time.Minute
 	overdue      = time.Minute

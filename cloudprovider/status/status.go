@@ -49,7 +49,7 @@ type Pool struct {
 	// The following are numbers of instances. No instance counts twice.
 
 	Live       int `json:"live"`
-	Purchased  int `json:"purchased"` // and not arrived
+	Purchased  int `json:"purchased"` // and not delivered yet
 	Reclaiming int `json:"reclaiming"`
 	Removing   int `json:"removing"`
 	Standby    int `json:"standby"`
@@ -66,7 +66,7 @@ type Offering struct {
 	InstanceType   string `json:"instanceType"`
 	Zone           string `json:"zone"`
 	PurchaseOption string `json:"purchaseOption"` // spot or on-demand
-	// Live, Purchased and Failed add up to the target size of the node group. Failed instances did not arrive, and Cluster
+	// Live, Purchased and Failed add up to the target size of the node group. Failed instances were not delivered, and Cluster
 	// Autoscaler has not deleted them yet.
 	Live      int `json:"live"`
 	Purchased int `json:"purchased"`
@@ -87,11 +87,11 @@ const (
 	HindranceSize       = "size"         // the pool or the scaling group is at its maximum
 )
 
-// Purchase is a purchase of which instances have not arrived.
+// Purchase is a purchase of which instances are not delivered yet.
 type Purchase struct {
 	Offering string `json:"offering"`
 	Count    int    `json:"count"`
-	// Missing is how many of them have not arrived.
+	// Missing is how many of them are not delivered yet.
 	Missing   int       `json:"missing"`
 	Requested time.Time `json:"requested"`
 	// Accepted is when the scaling group accepted it; null while it waits for its turn.
@@ -106,7 +106,7 @@ type Reclaim struct {
 	Instance string `json:"instance"`
 	// Phase is how far it has got.
 	Phase string `json:"phase"`
-	// Source is the source of the first notice, Noticed is when it arrived.
+	// Source is the source of the first notice, Noticed is when it was made.
 	Source  string    `json:"source"`
 	Noticed time.Time `json:"noticed"`
 	// Deadline is when the instance is released. It is an estimate unless a source has Stated it.
