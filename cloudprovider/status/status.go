@@ -71,9 +71,9 @@ type Offering struct {
 	Live      int `json:"live"`
 	Purchased int `json:"purchased"`
 	Failed    int `json:"failed"`
-	// Room is how many more instances could be bought now. Hindrance says why none can; empty where some can.
+	// Room is how many more instances could be bought now. BlockedBy says why none can; empty if some can.
 	Room      int    `json:"room"`
-	Hindrance string `json:"hindrance,omitempty"`
+	BlockedBy string `json:"blockedBy,omitempty"`
 	// Price is null while it is unknown, PriceCap where there is none.
 	Price    *float64 `json:"price"`
 	PriceCap *float64 `json:"priceCap"`
@@ -81,10 +81,10 @@ type Offering struct {
 
 // Reasons why nothing can be bought of an offering.
 const (
-	HindranceOutOfOrder = "out-of-order" // the scaling group takes no purchases
-	HindranceRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
-	HindrancePrice      = "price"        // the price is above the cap, or too old to be compared with it
-	HindranceSize       = "size"         // the pool or the scaling group is at its maximum
+	BlockedOutOfOrder = "out-of-order" // the scaling group takes no purchases
+	BlockedRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
+	BlockedPrice      = "price"        // the price is above the cap, or too old to be compared with it
+	BlockedSize       = "size"         // the pool or the scaling group is at its maximum
 )
 
 // Purchase is a purchase of which instances are not delivered yet.
@@ -148,7 +148,7 @@ const (
 	JobPhaseLeaving  = "leaving"  // its pods leave
 )
 
-// Problem keeps the autoscaler from its work until somebody mends it, or until it passes.
+// Problem keeps the autoscaler from its work until somebody fixes it, or until it passes.
 type Problem struct {
 	// Source is the work in which the problem was found: refresh, poll or pools.
 	Source string `json:"source"`

@@ -26,7 +26,7 @@ const (
 	// pool. It is also far below the ten minutes for which ESS surely remembers a ClientToken, after which the same request
 	// might buy twice. (How long ESS remembers it is documented nowhere.)
 	sendFor = 2 * time.Minute
-	// sendRefusedFor is the same while the cloud refuses the request until somebody mends credentials or permissions: that may
+	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
 	// overdue is the age at which a waiting purchase goes before those that bring more GPUs.
@@ -196,7 +196,7 @@ func (a *account) refuse(p *Purchase, err error) {
 	p.attempts.trouble = err
 	a.queue.refuse(err, a.config.Clock.Now())
 	switch {
-	case MaySucceedLater(err) || alicloud.NeedsMending(err):
+	case MaySucceedLater(err) || alicloud.NeedsOperator(err):
 		if alicloud.CodeOf(err) == alicloud.CodeActivityInProgress {
 			a.queue.serialUntil = a.config.Clock.Now().Add(serialFor)
 		}
@@ -324,7 +324,7 @@ func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
 	}
 	desired := known.Group.DesiredCapacity
 	if desired == nil {
-		a.queue.capacityOnly = false // the operator has mended it
+		a.queue.capacityOnly = false // the operator has fixed it
 	}
 	if desired != nil && *desired > known.Group.TotalCapacity && !a.book.awaitsDelivery() {
 		block(problem.DesiredCapacity, fmt.Sprintf("its scaling group has a desired capacity of %d and %d instances: whenever it can it buys the rest by itself, "+

@@ -121,7 +121,7 @@ func (p *Purchase) note() Note {
 
 // sendFor is how long attempts to send the purchase go on.
 func (p *Purchase) sendFor() time.Duration {
-	if alicloud.NeedsMending(p.attempts.trouble) {
+	if alicloud.NeedsOperator(p.attempts.trouble) {
 		return sendRefusedFor
 	}
 	return sendFor

@@ -55,13 +55,13 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 	switch {
 	case result.Room > 0:
 	case known.Unbuyable != "":
-		result.Hindrance = status.HindranceOutOfOrder
+		result.BlockedBy = status.BlockedOutOfOrder
 	case offered.Retired:
-		result.Hindrance = status.HindranceRetired
+		result.BlockedBy = status.BlockedRetired
 	case !known.Affordable(offered, prices):
-		result.Hindrance = status.HindrancePrice
+		result.BlockedBy = status.BlockedPrice
 	default:
-		result.Hindrance = status.HindranceSize
+		result.BlockedBy = status.BlockedSize
 	}
 	return result
 }

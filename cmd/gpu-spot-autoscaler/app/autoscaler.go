@@ -105,9 +105,9 @@ func (p *parts) Describe(to *status.Status) {
 		to.Refreshed = ptr.To(refreshed.UTC())
 	}
 	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
-	for _, standing := range p.problems.Report().Problems {
+	for _, active := range p.problems.Report().Problems {
 		to.Problems = append(to.Problems, status.Problem{
-			Source: string(standing.Source), Pool: standing.Pool, Reason: standing.Reason, Message: standing.Text(), Since: standing.Since.UTC(),
+			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
 		})
 	}
 }
