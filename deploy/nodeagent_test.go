@@ -165,10 +165,10 @@ func TestTheChartRefusesAPushEndpointWithoutItsSecrets(t *testing.T) {
 }
 
 // assertFlags looks for each flag where the sources declare it.
-func assertFlags(t *testing.T, args []string, folder string) {
+func assertFlags(t *testing.T, args []string, directory string) {
 	t.Helper()
 	declared := map[string]bool{}
-	for _, match := range inSource(t, regexp.MustCompile(`Var\(&[\w.]+, "([a-z-]+)"`), folder) {
+	for _, match := range inSource(t, regexp.MustCompile(`Var\(&[\w.]+, "([a-z-]+)"`), directory) {
 		declared[match[1]] = true
 	}
 	require.NotEmpty(t, declared)

@@ -41,7 +41,7 @@ func (f *fixture) choice(groupIDs ...string) (groupID string, price float64) {
 	return choose.BestOption(options, templates).NodeGroup.Id(), price
 }
 
-func TestOfferingUnderReclaimLosesToOneThatCostsLittleMore(t *testing.T) {
+func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reclaiming := sets.New[string]()
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {

@@ -23,14 +23,14 @@ const root = "../.."
 // limits are how much a type, a file and a package may have. CONTRIBUTING.md has the exceptions.
 var limits = map[string]int{"methods": 25, "lines": 400, "files": 15}
 
-// subject is what is counted: the methods of a type ("folder.Type"), the lines of a file ("folder/file.go"), or the files of a
-// package ("folder").
+// subject is what is counted: the methods of a type ("directory.Type"), the lines of a file ("directory/file.go"), or the files of a
+// package ("directory").
 type subject struct{ name, unit string }
 
 func (s subject) String() string { return fmt.Sprintf("`%s`, %s", s.name, s.unit) }
 
-// folder returns the folder that the subject is in.
-func (s subject) folder() string {
+// directory returns the directory that the subject is in.
+func (s subject) directory() string {
 	switch s.unit {
 	case "lines":
 		return path.Dir(s.name)
@@ -43,7 +43,7 @@ func (s subject) folder() string {
 // exception is a line of CONTRIBUTING.md.
 type exception struct {
 	atMost int
-	// transient is an exception that is being worked on. Neither it nor anything else in its folder fails a test.
+	// transient is an exception that is being worked on. Neither it nor anything else in its directory fails a test.
 	transient bool
 }
 
@@ -74,7 +74,7 @@ func TestTypesFilesAndPackagesKeepWithinTheLimits(t *testing.T) {
 
 func inTransition(what subject, allowed map[subject]exception) bool {
 	for other, exception := range allowed {
-		if exception.transient && strings.HasPrefix(what.folder()+"/", other.folder()+"/") {
+		if exception.transient && strings.HasPrefix(what.directory()+"/", other.directory()+"/") {
 			return true
 		}
 	}
@@ -94,12 +94,12 @@ func count(t *testing.T) map[subject]int {
 		if ast.IsGenerated(parsed) {
 			continue
 		}
-		folder := path.Dir(file.path)
+		directory := path.Dir(file.path)
 		counts[subject{file.path, "lines"}] = strings.Count(file.text, "\n")
-		counts[subject{folder, "files"}]++
+		counts[subject{directory, "files"}]++
 		for _, declaration := range parsed.Decls {
 			if method, ok := declaration.(*ast.FuncDecl); ok && method.Recv != nil {
-				counts[subject{folder + "." + receiver(method.Recv.List[0].Type), "methods"}]++
+				counts[subject{directory + "." + receiver(method.Recv.List[0].Type), "methods"}]++
 			}
 		}
 	}

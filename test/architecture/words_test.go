@@ -28,7 +28,7 @@ var jargon = map[string]string{
 	"frugal": "cheapest first", "lookalike": "equivalent", "lookalikes": "equivalent",
 }
 
-// jargonIn are the folders in which such words are still in use.
+// jargonIn are the directories in which such words are still in use.
 var jargonIn = []string{
 	"test/architecture/", // this file
 }
@@ -42,18 +42,18 @@ func TestJargonIsNotUsed(t *testing.T) {
 				found.Insert(word)
 			}
 		}
-		folder, allowed := folderWithJargon(file.path)
+		directory, allowed := directoryWithJargon(file.path)
 		if found.Len() > 0 && allowed {
-			used.Insert(folder)
+			used.Insert(directory)
 			continue
 		}
 		for word := range found {
 			assert.Fail(t, "jargon", "%s says %q: say %q", file.path, word, jargon[word])
 		}
 	}
-	for _, folder := range jargonIn {
-		if !used.Has(folder) {
-			t.Logf("%s is in jargonIn and need not be any more", folder)
+	for _, directory := range jargonIn {
+		if !used.Has(directory) {
+			t.Logf("%s is in jargonIn and need not be any more", directory)
 		}
 	}
 }
@@ -79,10 +79,10 @@ func scripts(t *testing.T) (files []source) {
 	return files
 }
 
-func folderWithJargon(path string) (folder string, ok bool) {
-	for _, folder := range jargonIn {
-		if strings.HasPrefix(path, folder) {
-			return folder, true
+func directoryWithJargon(path string) (directory string, ok bool) {
+	for _, directory := range jargonIn {
+		if strings.HasPrefix(path, directory) {
+			return directory, true
 		}
 	}
 	return "", false

@@ -34,7 +34,7 @@ import (
 const longest = 4*time.Minute + 45*time.Second
 
 func main() {
-	out := flag.String("out", "out/demo", "folder for report.json, report.html and logs")
+	out := flag.String("out", "out/demo", "directory for report.json, report.html and logs")
 	binary := flag.String("binary", "out/bin/gpu-spot-autoscaler", "the autoscaler; make builds it")
 	flag.Parse()
 	klog.SetLogger(klog.Logger{}) // what client libraries and the simulator say is no part of the demonstration

@@ -49,7 +49,7 @@ const audit = `
 const refusal = `{"kind":"Event","verb":"list","user":{"username":"a"},"userAgent":"a/v1","objectRef":{"resource":"secrets"},"annotations":{"authorization.k8s.io/decision":"forbid","authorization.k8s.io/reason":""}}
 `
 
-// lay makes files below a new folder.
+// lay makes files below a new directory.
 func lay(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -98,8 +98,8 @@ func TestWhatHasAReasonIsExcusedAsLongAsItIsGranted(t *testing.T) {
 }
 
 func TestARefusalInAnEndToEndTestIsReported(t *testing.T) {
-	folder := lay(t, map[string]string{"rbac-1.log": audit + refusal, "ram-1.json": `[]`})
-	used, err := recorded(folder)
+	directory := lay(t, map[string]string{"rbac-1.log": audit + refusal, "ram-1.json": `[]`})
+	used, err := recorded(directory)
 	require.NoError(t, err)
 	var report strings.Builder
 	require.NoError(t, used.report(&report, []grant{{"Role a", "create pods/eviction"}, {"Role a", "delete pods"}}))

@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	root := flag.String("root", ".", "folder of the repository")
+	root := flag.String("root", ".", "directory of the repository")
 	records := flag.String("records", "out/records", "directory with what the end-to-end tests recorded")
 	report := flag.String("report", "out/grants.txt", "file for the list of all grants, with how often each was used")
 	flag.Parse()

@@ -26,7 +26,7 @@ func TestHowFarTheClockIsOffIsTold(t *testing.T) {
 	assert.Contains(t, alicloud.Diagnose(err).Cause, "the clock of the node is wrong by 20m0s")
 }
 
-func TestCredentialsOfAFolderAreReadAgain(t *testing.T) {
+func TestCredentialsOfADirectoryAreReadAgain(t *testing.T) {
 	noCredentials(t)
 	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "of-the-environment")
 	dir := t.TempDir()
