@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 )
 
 // hide removes instances from the list of instances. The function that it returns lists them again.
@@ -108,7 +109,7 @@ func TestInstancesThatAreRolledBackDidNotArrive(t *testing.T) {
 
 				require.NoError(t, f.group(a10InA).DeleteNodes(failed))
 				assert.Equal(t, 3-test.failed, f.target(a10InA))
-				time.Sleep(rollBackTime + time.Second)
+				time.Sleep(ledger.RollBackTime + time.Second)
 				f.refresh()
 				assert.Empty(t, f.purchases())
 			})
@@ -234,7 +235,7 @@ func TestInstanceThatCameAndWentIsNoFailure(t *testing.T) {
 				f.cloud.end("asa-0", "", came...)
 				f.cloud.hide(came[0])
 				f.refresh()
-				time.Sleep(deliveryLag + time.Second)
+				time.Sleep(ledger.DeliveryLag + time.Second)
 				f.refresh()
 				assert.Equal(t, 1, f.target(a10InA))
 				assert.Empty(t, f.failedNodes(a10InA))
@@ -253,7 +254,7 @@ func TestWhatNeverIsListedOfAnActivityThatCameShortFailsInTheEnd(t *testing.T) {
 		f.cloud.change("asa-0", func(a *alicloud.Activity) { a.Status = alicloud.ActivityWarning })
 		f.refresh()
 		assert.Len(t, f.failedNodes(a10InA), 2, "one may be listed yet")
-		time.Sleep(deliveryLag + time.Second)
+		time.Sleep(ledger.DeliveryLag + time.Second)
 		f.refresh()
 		assert.Len(t, f.failedNodes(a10InA), 3)
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -25,20 +26,8 @@ const (
 	v100 = "ecs.gn6v-c8g1.2xlarge"
 )
 
-// Times and numbers of the packages ledger and remover.
-const (
-	deliveryLag  = 2 * time.Minute
-	rollBackTime = 5 * time.Minute
-	checkTimeout = 2 * time.Minute
-	overdue      = time.Minute
-	congestedFor = time.Minute
-	unreadFor    = 2 * time.Minute
-	maxRetries   = 3
-
-	purchasesFirst = time.Minute
-)
-
-// basis is what a pool's targeting was decided by, as in the metric gpu_spot_pool_targeting.
+// basis is what a pool's targeting was decided by. Operators see these values in the metric gpu_spot_pool_targeting, so they are
+// written down here once more.
 type basis string
 
 const (
@@ -426,13 +415,16 @@ type fixture struct {
 	cloud    *fakeCloud
 	events   *recordedEvents
 	provider *Provider
+	// reclaiming are the instances with a reclaim notice.
+	reclaiming sets.Set[string]
 }
 
 func newFixture(t *testing.T, cloud *fakeCloud, change ...func(*Config)) *fixture {
-	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}}
+	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}, reclaiming: sets.New[string]()}
 	config := Config{
 		Cloud: cloud, Events: f.events, Clock: clock.RealClock{}, ClusterName: "test", Region: "cn-test",
-		Prices: fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},
+		Prices:     fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},
+		Reclaiming: func() sets.Set[string] { return f.reclaiming },
 	}
 	for _, c := range change {
 		c(&config)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate/utils"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
@@ -209,11 +208,10 @@ func TestProtectedInstanceOfABrokenGangStays(t *testing.T) {
 
 // An instance under Recycling may be shown as Stopped already, as in Alibaba Cloud's own sample of DescribeInstances.
 func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing.T) {
-	reclaiming := sets.New[string]()
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Reclaiming = func() sets.Set[string] { return reclaiming } })
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	id := f.cloud.launch(1, "asg-1", "", a10, "zone-a")[0]
 	f.cloud.setState(alicloud.LifecycleStopped, id)
-	reclaiming.Insert(id)
+	f.reclaiming.Insert(id)
 	f.provider.BeginLoop(nodesOf(id))
 	f.refresh()
 	assert.Empty(t, f.events.about("SpotPoolProblem"))
@@ -222,7 +220,7 @@ func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing
 	require.NoError(t, err)
 	assert.True(t, exists, "nor is it gone")
 
-	reclaiming.Delete(id) // it was stopped by hand
+	f.reclaiming.Delete(id) // it was stopped by hand
 	f.provider.BeginLoop(nodesOf(id))
 	f.refresh()
 	require.Len(t, f.events.about("SpotPoolProblem"), 1)

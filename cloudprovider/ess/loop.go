@@ -24,8 +24,8 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	loop := ledger.Loop{
 		Reclaiming: sets.New[string](), Removed: sets.New[string](), ProviderIDs: make(map[string]string, len(nodes)),
 	}
-	if p.Reclaiming != nil {
-		loop.Reclaiming = p.Reclaiming().Clone()
+	if p.config.Reclaiming != nil {
+		loop.Reclaiming = p.config.Reclaiming().Clone()
 	}
 	last := p.store.Last()
 	for _, node := range nodes {
@@ -66,7 +66,7 @@ func reclaimingOfferings(last *snapshot.Snapshot) map[string]pricing.Offering {
 func (p *Provider) reportUnrecognized(node *apiv1.Node, err error) {
 	p.reporter.Once("node/"+node.Name+"/"+node.Spec.ProviderID, func() {
 		unrecognizedNodes.Inc()
-		p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
+		p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
 	})
 }
 
@@ -88,7 +88,7 @@ func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 		disputed.Insert(id)
 		slices.Sort(names)
 		p.reporter.Once(fmt.Sprint("disputed/", id, names), func() {
-			p.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeDisputed",
+			p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeDisputed",
 				"Nodes %s all say that they are instance %s, which is not given back until only one does", strings.Join(names, ", "), id)
 		})
 	}
@@ -104,7 +104,7 @@ func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	last := p.store.Last()
 	occupied := sets.New[string]()
 	for _, node := range nodes {
-		if id := last.InstanceID(node); suspects.Has(id) && (p.Occupied == nil || p.Occupied(node)) {
+		if id := last.InstanceID(node); suspects.Has(id) && (p.config.Occupied == nil || p.config.Occupied(node)) {
 			occupied.Insert(id)
 		}
 	}
@@ -124,7 +124,7 @@ func (p *Provider) retryRemovals(nodes []*apiv1.Node, disputed sets.Set[string])
 		id := last.InstanceID(node)
 		failed, isDue := due[id]
 		closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node)
-		if !isDue || !closed || disputed.Has(id) || p.Occupied == nil || p.Occupied(node) {
+		if !isDue || !closed || disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
 			continue
 		}
 		if _, err := p.manager.remover.Remove(failed.PoolID, []string{id}, failed.Reason); err != nil {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -25,7 +24,7 @@ func TestWhatAPoolLacksOfItsMinimum(t *testing.T) {
 		}, 0},
 		"what is being reclaimed does not": {"2", func(f *fixture, _ *alicloud.ScalingGroup) {
 			ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
-			f.provider.Reclaiming = func() sets.Set[string] { return sets.New(ids[0]) }
+			f.reclaiming.Insert(ids[0])
 		}, 1},
 		"ESS itself buys up to the minimum of the scaling group": {"3", func(_ *fixture, g *alicloud.ScalingGroup) { g.MinSize = 2 }, 1},
 		"and all, where that is the pool's":                      {"2", func(_ *fixture, g *alicloud.ScalingGroup) { g.MinSize = 2 }, 0},

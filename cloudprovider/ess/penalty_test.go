@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 
@@ -37,15 +36,13 @@ func (f *fixture) choice(groupIDs ...string) (groupID string, price float64) {
 	}
 	model, err := f.provider.Pricing()
 	require.NoError(f, err)
-	choose := pricing.NewLeastPrice(model, f.provider.Clock, func(decision pricing.Decision) { price = decision.Chosen.Price })
+	choose := pricing.NewLeastPrice(model, f.provider.config.Clock, func(decision pricing.Decision) { price = decision.Chosen.Price })
 	return choose.BestOption(options, templates).NodeGroup.Id(), price
 }
 
 func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reclaiming := sets.New[string]()
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
-			c.Reclaiming = func() sets.Set[string] { return reclaiming }
 			c.Prices = fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: a10, Zone: "zone-b", Spot: true}: 4,
 				{InstanceType: v100, Zone: "zone-a", Spot: true}: 5}
 		})
@@ -56,7 +53,7 @@ func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 		require.Equal(t, a10InA, best)
 		assert.Equal(t, 3., told)
 
-		reclaiming.Insert(ids[0])
+		f.reclaiming.Insert(ids[0])
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.Equal(t, 4.5, f.price(a10InA), "known before the loop buys, and before it refreshes")
 		best, told = f.choice(a10InA, a10InB)
@@ -72,7 +69,7 @@ func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.Equal(t, 3., f.price(a10InA), "an old notice counts once, however long the instance takes to go")
-		reclaiming.Insert(ids[1])
+		f.reclaiming.Insert(ids[1])
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.Equal(t, 4.5, f.price(a10InA), "a further notice counts anew")
 	})
@@ -113,7 +110,7 @@ func TestPenaltyIsOfTheMarketAndNotOfThePool(t *testing.T) {
 			instance.SpotStrategy = test.strategy
 			f.cloud.instances[id] = instance
 			f.refresh()
-			f.provider.Reclaiming = func() sets.Set[string] { return sets.New(id) }
+			f.reclaiming.Insert(id)
 			f.provider.BeginLoop(nil)
 			assert.Equal(t, test.want, f.price(test.group))
 		})
@@ -140,8 +137,8 @@ func TestReserveForReplacements(t *testing.T) {
 				ids = append(ids, f.cloud.launch(2, "asg-1", "", a10, "zone-a")...)
 			}
 			f.refresh()
-			require.Zero(t, f.provider.store.Last().Headroom(a10InA, f.provider.Prices), "the pool is full")
-			f.provider.Reclaiming = func() sets.Set[string] { return sets.New(ids[0], ids[1]) }
+			require.Zero(t, f.provider.store.Last().Headroom(a10InA, f.provider.config.Prices), "the pool is full")
+			f.reclaiming.Insert(ids[0], ids[1])
 			f.provider.BeginLoop(nodesOf(ids...))
 			f.refresh()
 			assert.Equal(t, test.room, f.group(a10InA).MaxSize()-f.target(a10InA))

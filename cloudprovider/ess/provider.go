@@ -114,8 +114,8 @@ func (c *Config) setDefaults() {
 
 // Provider implements Cluster Autoscaler's CloudProvider over ESS scaling groups. It is safe for concurrent use.
 type Provider struct {
-	Config
 	*View
+	config   Config
 	manager  *manager
 	cancel   context.CancelFunc
 	model    *pricing.Model
@@ -139,19 +139,19 @@ func New(config Config) (*Provider, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store, reporter := &snapshot.Store{}, problem.NewReporter(config.Problems)
 	view := &View{store: store, prices: config.Prices, penalty: newInterruptionPenalty(config.Clock)}
-	book := ledger.New(ledger.Config{
+	accounts := ledger.New(ledger.Config{
 		Region: config.Region, Clock: config.Clock, Events: config.Events, Reporter: reporter, Prices: config.Prices, Store: store,
 		Owner: config.Owner, MaxProvisionTime: config.MaxProvisionTime, Wake: config.Wake,
 	})
 	shared := &manager{
-		ctx: ctx, store: store, prices: config.Prices, ledger: book, buyer: buyer.New(config.Cloud, book.Purchases),
+		ctx: ctx, store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),
 		remover: remover.New(ctx, remover.Config{
-			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: book.Removals, Window: config.DeleteWindow, Removed: config.Removed,
+			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow, Removed: config.Removed,
 		}),
 	}
 	groups := &nodeGroups{manager: shared, byID: map[string]*NodeGroup{}}
 	return &Provider{
-		Config: config, View: view, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
+		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
 		model: pricing.NewModel(pricing.ModelConfig{
 			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, InterruptionPenalty: view.penalty.Of,
@@ -209,7 +209,7 @@ func (p *Provider) NewNodeGroup(string, map[string]string, map[string]string, []
 
 // GetResourceLimiter returns the limits given by flags.
 func (p *Provider) GetResourceLimiter() (*cloudprovider.ResourceLimiter, error) {
-	return p.ResourceLimiter, nil
+	return p.config.ResourceLimiter, nil
 }
 
 // GPULabel returns the label with which ACK names the model of a node's GPUs.

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/ptr"
 
@@ -45,11 +44,10 @@ func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
 }
 
 func TestReclaimingInstancesAreNoCapacity(t *testing.T) {
-	reclaiming := sets.New[string]()
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Reclaiming = func() sets.Set[string] { return reclaiming } })
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	ids := f.cloud.launch(3, "asg-1", "", a10, "zone-a")
 	f.refresh()
-	reclaiming.Insert(ids[0])
+	f.reclaiming.Insert(ids[0])
 	assert.Equal(t, 3, f.target(a10InA), "frozen until the next loop")
 	marked := nodeOf(ids[1])
 	marked.Labels = map[string]string{api.LabelReclaiming: "true"}

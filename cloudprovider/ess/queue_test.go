@@ -13,6 +13,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+	"gpu-spot-autoscaler/cloudprovider/ess/remover"
 )
 
 const (
@@ -80,7 +81,7 @@ func TestWhatWaitedLongGoesBeforeWhatIsWorthMore(t *testing.T) {
 		f.refresh()
 		require.NoError(t, f.group(a10InA).IncreaseSize(3))
 		require.NoError(t, f.group(a10InB).IncreaseSize(1))
-		time.Sleep(overdue + time.Second)
+		time.Sleep(ledger.Overdue + time.Second)
 		require.NoError(t, f.group(v100InA).IncreaseSize(4))
 		f.cloud.end("asa-0", "")
 		f.refresh()
@@ -254,7 +255,7 @@ func TestPurchaseThatCouldNotBeSentIsGivenUpWithoutBackingItsOfferingOff(t *test
 		assert.Empty(t, f.purchases())
 
 		f.cloud.scaleErrs = nil
-		time.Sleep(congestedFor)
+		time.Sleep(ledger.CongestedFor)
 		f.refresh()
 		assert.Zero(t, f.group(a10InA).MaxSize(), "the group is still busy")
 		delete(f.cloud.activities, "asa-foreign")
@@ -291,7 +292,7 @@ func TestRemovalsLetPurchasesGoFirstButNotForEver(t *testing.T) {
 		after time.Duration // when the removal is sent at the latest
 	}{
 		"a purchase waits for a moment": {busy: 20 * time.Second, after: 35 * time.Second},
-		"a purchase waits for long":     {busy: 3 * time.Minute, after: purchasesFirst + 5*time.Second},
+		"a purchase waits for long":     {busy: 3 * time.Minute, after: remover.PurchasesFirst + 5*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -311,7 +312,7 @@ func TestRemovalsLetPurchasesGoFirstButNotForEver(t *testing.T) {
 					f.refresh()
 				}
 				waited := <-done
-				assert.Greater(t, waited, min(test.busy, purchasesFirst)-10*time.Second)
+				assert.Greater(t, waited, min(test.busy, remover.PurchasesFirst)-10*time.Second)
 				assert.Less(t, waited, test.after)
 			})
 		})

@@ -36,8 +36,8 @@ func (p *Provider) Refresh() error {
 
 // refresher makes snapshots. It is not safe for concurrent use.
 type refresher struct {
-	Config
 	*manager
+	config   Config
 	groups   *nodeGroups
 	reporter *problem.Reporter
 	bounds   map[string]pool.Bounds
@@ -48,14 +48,14 @@ type refresher struct {
 
 func newRefresher(c Config, shared *manager, groups *nodeGroups, reporter *problem.Reporter, bounds map[string]pool.Bounds) *refresher {
 	return &refresher{
-		Config: c, manager: shared, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(),
+		manager: shared, config: c, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(),
 		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds}),
 		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.OtherAutoscaler, ReportFor: c.ReportOthersFor}),
 	}
 }
 
 func (r *refresher) refresh(ctx context.Context) error {
-	started := r.Clock.Now()
+	started := r.config.Clock.Now()
 	if r.reader.TooSoon(started) {
 		return nil
 	}
@@ -73,11 +73,11 @@ func (r *refresher) refresh(ctx context.Context) error {
 	r.groups.update(last)
 	addIdle(last, found)
 	r.ledger.ExposePools()
-	r.Prices.SetOfferings(offeringsOf(pools))
+	r.config.Prices.SetOfferings(offeringsOf(pools))
 	r.reporter.Settle(found)
 	r.settleProblem(outdated)
-	refreshSeconds.Observe(r.Clock.Since(started).Seconds())
-	lastRefresh.Set(float64(r.Clock.Now().UnixNano()) / 1e9)
+	refreshSeconds.Observe(r.config.Clock.Since(started).Seconds())
+	lastRefresh.Set(float64(r.config.Clock.Now().UnixNano()) / 1e9)
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (r *refresher) failed(ctx context.Context, err error) error {
 	refreshErrors.Inc()
 	r.settleProblem(err)
 	if r.isFirst() {
-		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", r.Region, err)
+		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", r.config.Region, err)
 	}
 	klog.FromContext(ctx).Error(err, "Refresh failed, going on with the last snapshot")
 	return nil
@@ -94,10 +94,10 @@ func (r *refresher) failed(ctx context.Context, err error) error {
 // settleProblem tells the board whether the pools could be read.
 func (r *refresher) settleProblem(err error) {
 	if err == nil {
-		r.Problems.Settle(problems.Refresh)
+		r.config.Problems.Settle(problems.Refresh)
 		return
 	}
-	r.Problems.Settle(problems.Refresh, problems.Of(err))
+	r.config.Problems.Settle(problems.Refresh, problems.Of(err))
 }
 
 // isFirst says whether no refresh has succeeded yet.
@@ -121,7 +121,7 @@ func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) 
 		return seen, nil, err
 	}
 	r.others.Check(ctx, seen, found)
-	if outdated = r.catalog.Update(ctx, r.Cloud, now, seen.Groups, seen.Instances); outdated != nil {
+	if outdated = r.catalog.Update(ctx, r.config.Cloud, now, seen.Groups, seen.Instances); outdated != nil {
 		if r.isFirst() {
 			return seen, nil, outdated
 		}
@@ -151,12 +151,12 @@ func (r *refresher) buildPools(seen ledger.Seen, found problem.Set) map[string]*
 	last := r.store.Last()
 	pools := make(map[string]*pool.Pool, len(seen.Groups))
 	for _, group := range seen.Groups {
-		source := pool.Source{Region: r.Region, Group: group, Whole: r.ledger.IgnoresTargeting(group.ID), InUse: inUse[group.ID]}
+		source := pool.Source{Region: r.config.Region, Group: group, Whole: r.ledger.IgnoresTargeting(group.ID), InUse: inUse[group.ID]}
 		if bounds, named := r.bounds[group.ID]; named {
 			source.Bounds = &bounds
 		}
-		if r.Overrides != nil {
-			source.Overrides = r.Overrides(group.ID)
+		if r.config.Overrides != nil {
+			source.Overrides = r.config.Overrides(group.ID)
 		}
 		built, leftOut, broken := pool.Build(source, r.catalog)
 		if broken == nil {
@@ -181,7 +181,7 @@ func (r *refresher) check(built *pool.Pool, leftOut []error, found problem.Set) 
 	for reason, cause := range built.Hazards() {
 		found.AddNew(built.ID, reason, cause)
 	}
-	if stale := built.StalePrices(r.Prices); stale != "" {
+	if stale := built.StalePrices(r.config.Prices); stale != "" {
 		found.Add(built.ID, problem.StalePrice, stale)
 	}
 	r.reportReserve(built)
@@ -195,7 +195,7 @@ func (r *refresher) reportReserve(built *pool.Pool) {
 		return
 	}
 	r.reporter.Once(fmt.Sprintf("reserve/%s/%d/%d", built.ID, own, group), func() {
-		r.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
+		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
 			"at the maximum a reclaiming instance is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
 			built.ID, own, group, api.Prefix)
 	})

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/ptr"
 
@@ -157,7 +156,7 @@ func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
 		f := newFixture(t, newFakeCloud(group))
 		ids := f.cloud.launch(4, "asg-1", "", a10, "zone-a")
 		f.refresh()
-		f.provider.Reclaiming = func() sets.Set[string] { return sets.New(ids[3]) }
+		f.reclaiming.Insert(ids[3])
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.False(t, f.provider.Releasable(nodeOf(ids[3])), "it is being reclaimed")
 		assert.False(t, f.provider.Releasable(nodeOf("i-foreign")))

@@ -216,7 +216,7 @@ func TestActivitiesThatCannotBeReadKeepThePoolFromBuying(t *testing.T) {
 		said := f.events.about("SpotPoolProblem")
 		require.Len(t, said, 1)
 		assert.Contains(t, said[0], "asg-1 (activities)")
-		time.Sleep(unreadFor + time.Second)
+		time.Sleep(ledger.UnreadFor + time.Second)
 		f.refresh()
 		assert.Equal(t, 10, other.MaxSize(), "one pool does not stop the others for ever")
 		assert.Zero(t, f.group(a10InA).MaxSize())

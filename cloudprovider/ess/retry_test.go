@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 )
 
 func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *testing.T) {
@@ -21,8 +22,8 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 		occupied bool
 		asked    int
 	}{
-		"core has closed the Node":           {node: toBeDeleted, asked: 1 + maxRetries},
-		"somebody else has":                  {node: func(node *apiv1.Node) { node.Spec.Unschedulable = true }, asked: 1 + maxRetries},
+		"core has closed the Node":           {node: toBeDeleted, asked: 1 + ledger.MaxRetries},
+		"somebody else has":                  {node: func(node *apiv1.Node) { node.Spec.Unschedulable = true }, asked: 1 + ledger.MaxRetries},
 		"a pod has come that tolerates that": {node: toBeDeleted, occupied: true, asked: 1},
 		"it is open":                         {node: func(*apiv1.Node) {}, asked: 1},
 	} {
@@ -37,7 +38,7 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 				test.node(node)
 				f.loop(node)
 				require.Empty(t, f.giveBack(ids...))
-				for i := range 2 * maxRetries {
+				for i := range 2 * ledger.MaxRetries {
 					f.cloud.setState(alicloud.LifecycleInService, ids[0])
 					f.cloud.endAs(fmt.Sprintf("asa-remove-%d", i+1), alicloud.ActivityFailed)
 					f.loop(node)

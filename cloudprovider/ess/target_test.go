@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 )
 
@@ -147,7 +148,7 @@ func TestCloudThatBuysInsteadOfPlanning(t *testing.T) {
 	t.Run("it takes too long, and the others do not wait for ever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := buysPlans(t)
-			time.Sleep(checkTimeout - time.Second)
+			time.Sleep(ledger.CheckTimeout - time.Second)
 			f.refresh()
 			require.Equal(t, []int{1}, f.deltas())
 			assert.Empty(t, f.events.about("SpotPurchaseGivenUp"), "the time is not that of the queue")

@@ -203,7 +203,11 @@ func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	return system.(HostsRefresher).RefreshHosts(ctx, ref)
+	refresher, ok := system.(HostsRefresher)
+	if !ok {
+		return nil
+	}
+	return refresher.RefreshHosts(ctx, ref)
 }
 
 // action is one call to a system, and the Event that records it, if it has one.

@@ -3,7 +3,9 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,14 +26,14 @@ type Cluster struct {
 	Clock  clock.PassiveClock
 }
 
-// PatchJob sends one merge patch of the job's object. The error wraps ErrNoObject where another job has the name by now.
+// PatchJob sends one merge patch of the job's object. The error wraps ErrNoObject if another job has the name by now.
 func (c Cluster) PatchJob(ctx context.Context, resource schema.GroupVersionResource, job Job, patch Patch) error {
 	_, err := c.Patch(ctx, resource, job.NamespacedName, job.UID, patch)
 	return err
 }
 
-// Patch sends one merge patch of an object, and returns the object as it is then. The error wraps ErrNoObject where another
-// object has the name by now.
+// Patch sends one merge patch of an object, and returns the object as it is then. The error wraps ErrNoObject if another object
+// has the name by now.
 func (c Cluster) Patch(
 	ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName, uid types.UID, patch Patch, subresources ...string,
 ) (*unstructured.Unstructured, error) {
@@ -40,10 +42,21 @@ func (c Cluster) Patch(
 		return nil, err
 	}
 	object, err := c.Dynamic.Resource(resource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
-	if apierrors.IsConflict(err) { // the patch has no resourceVersion: it is the UID that differs
+	if isOfAnotherUID(err) {
 		return nil, fmt.Errorf("another job has its name by now: %w: %w", ErrNoObject, err)
 	}
 	return object, err
+}
+
+// isOfAnotherUID says whether the API server has refused a patch because the object has another UID. That is no conflict: the UID
+// is validated as a field that must not change (ValidateObjectMetaAccessorUpdate in k8s.io/apimachinery/pkg/api/validation).
+func isOfAnotherUID(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	isUID := func(cause metav1.StatusCause) bool { return cause.Field == "metadata.uid" }
+	return slices.ContainsFunc(status.Status().Details.Causes, isUID)
 }
 
 // Patch is a JSON merge patch of an object. A value of nil removes its field.

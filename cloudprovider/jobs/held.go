@@ -1,9 +1,12 @@
 package jobs
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -30,16 +33,22 @@ func (j Job) HeldReason() Reason {
 	return Reason(j.Object.GetAnnotations()[api.AnnotationHeldReason])
 }
 
-// FullReplicas returns how many workers the job asked for before it was held, or asks for where it is not held.
+// FullReplicas returns how many workers the job asked for before it was held, and no more than its maximum, or how many it asks
+// for if it is not held.
 func (j Job) FullReplicas() int {
 	if j.HeldAs() == "" {
 		return j.Replicas
 	}
-	replicas, err := strconv.Atoi(j.Object.GetAnnotations()[api.AnnotationHeldReplicas])
-	if err != nil || replicas < 0 {
-		return j.Replicas
+	return min(cmp.Or(HeldReplicas(j.Object), j.Replicas), j.Max)
+}
+
+// HeldReplicas returns how many workers the job asked for before it was held, zero if that is not written on it.
+func HeldReplicas(job *unstructured.Unstructured) int {
+	replicas, err := strconv.ParseInt(job.GetAnnotations()[api.AnnotationHeldReplicas], 10, 32)
+	if err != nil {
+		return 0
 	}
-	return replicas
+	return max(0, int(replicas))
 }
 
 // NeedsSuspend says whether Suspend has anything left to do. It does not where the job has ended, where this project
@@ -51,7 +60,7 @@ func (j Job) NeedsSuspend(reason Reason) bool {
 	return !j.Suspended || j.HeldAs() == HeldSuspended && j.HeldReason() != reason
 }
 
-// HoldPatch returns the patch that marks a job as held: HeldSuspended or HeldShrunk.
+// HoldPatch returns the patch that writes the held label and annotations: HeldSuspended or HeldShrunk.
 func (c Cluster) HoldPatch(job Job, how string, reason Reason) Patch {
 	patch := Patch{}.Set(how, "metadata", "labels", api.LabelHeld).
 		SetAnnotation(api.AnnotationHeldReason, string(reason)).

@@ -90,6 +90,9 @@ type Job struct {
 	Parts []Ref
 	// Object is the job's object and must not be changed. It is nil for pods that belong to no known system.
 	Object *unstructured.Unstructured
+	// Problem is why a held job cannot be read, nil for others. The job has no more than its Ref, UID and Object then, and is
+	// to be left as it is.
+	Problem error
 }
 
 // Refs returns the job's own Ref and those of its parts.

@@ -52,14 +52,7 @@ type Registry struct {
 	hosts     *hostsQueue
 
 	heldMu sync.Mutex
-	held   map[types.UID]heldJob // as Held returned them last
-}
-
-// heldJob is a held job as it was read from the informer's object, which is another one once the job has changed.
-type heldJob struct {
-	object  *unstructured.Unstructured
-	job     Job
-	problem string // why it could not be read, empty if it could
+	held   map[types.UID]Job // as Held returned them last
 }
 
 // New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
@@ -210,24 +203,25 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 	return job, nil
 }
 
-// Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with no more
-// than its Ref, UID and Object, so that it neither holds up the others nor is forgotten. A job is read again only once its
-// object has changed: Held is called every few seconds.
+// Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with a Problem, so
+// that it neither holds up the others nor is forgotten. A job is read again only once the informer has another object of it:
+// Held is called every few seconds.
 func (r *Registry) Held() []Job {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
 	var jobs []Job
-	held := map[types.UID]heldJob{}
+	held := map[types.UID]Job{}
 	for system, objects := range r.installed.held() {
 		for _, object := range objects {
 			if _, _, ok := parentOf(system, object); ok {
 				continue // its label was copied from its parent's, and may be out of date
 			}
-			uid := object.GetUID()
-			if held[uid] = r.held[uid]; held[uid].object != object {
-				held[uid] = readHeld(system, object, held[uid].problem)
+			job := r.held[object.GetUID()]
+			if job.Object != object {
+				job = readHeld(system, object, job.Problem)
 			}
-			jobs = append(jobs, held[uid].job)
+			held[job.UID] = job
+			jobs = append(jobs, job)
 		}
 	}
 	r.held = held
@@ -235,16 +229,15 @@ func (r *Registry) Held() []Job {
 }
 
 // readHeld reads a held job. It logs why it cannot, unless that was known.
-func readHeld(system System, object *unstructured.Unstructured, known string) heldJob {
+func readHeld(system System, object *unstructured.Unstructured, known error) Job {
 	job, err := read(system, object)
 	if err == nil {
-		return heldJob{object: object, job: job}
+		return job
 	}
-	if err.Error() != known {
-		klog.ErrorS(nil, "Cannot read a held job, which stays held", "problem", err)
+	if known == nil || err.Error() != known.Error() {
+		klog.ErrorS(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
 	}
-	job = Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object}
-	return heldJob{object: object, job: job, problem: err.Error()}
+	return Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object, Problem: err}
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no

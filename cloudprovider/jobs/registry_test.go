@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
@@ -26,7 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
 
-func TestMarksOnTheClusterOfARayJobAreNotItsOwn(t *testing.T) {
+func TestHeldLabelOfTheClusterOfARayJobIsNotItsOwn(t *testing.T) {
 	heldCluster := func(metadata string) string {
 		return strings.Replace(jobstest.RayCluster, "{name: rc, uid: uid-rc}", "{labels: {gpu-spot.autoscaling/held: suspended}, "+metadata+"}", 1)
 	}
@@ -46,9 +47,12 @@ func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 	assert.Zero(t, job.Replicas)
 	assert.EqualValues(t, "uid-train", job.UID)
 	assert.NotNil(t, job.Object)
+	wrong := (*jobs.FieldError)(nil)
+	require.ErrorAs(t, job.Problem, &wrong)
+	assert.Equal(t, "spec.parallelism", wrong.Path)
 }
 
-func TestJobsLeaveHeldWhenTheirMarksDo(t *testing.T) {
+func TestJobsLeaveHeldWhenTheirLabelDoes(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	f.Run()
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
@@ -135,6 +139,30 @@ func TestAJobThatWasMadeAnewIsNotTheOneThatWasMeant(t *testing.T) {
 	job.UID = "of-the-one-before"
 	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim), jobs.ErrNoObject)
 	assert.Empty(t, f.Writes())
+}
+
+func TestAPatchOfAJobThatWasMadeAnewMeanwhileIsToldFromOtherFailures(t *testing.T) {
+	kind, resource := schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
+	invalid := func(path ...string) error {
+		at := field.NewPath(path[0], path[1:]...)
+		return apierrors.NewInvalid(kind, "train", field.ErrorList{field.Invalid(at, "uid-train", "field is immutable")})
+	}
+	for name, test := range map[string]struct {
+		err    error
+		isGone bool
+	}{
+		"another has its name": {invalid("metadata", "uid"), true},
+		"a field is malformed": {invalid("spec", "suspend"), false},
+		"a conflict":           {apierrors.NewConflict(resource, "train", errors.New("the object has been modified")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, jobstest.IndexedJob)
+			f.Dynamic.PrependReactor("patch", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
+			err := f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim)
+			require.ErrorIs(t, err, test.err)
+			assert.Equal(t, test.isGone, errors.Is(err, jobs.ErrNoObject))
+		})
+	}
 }
 
 func TestJobsOfKueueAreLeftToIt(t *testing.T) {

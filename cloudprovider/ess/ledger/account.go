@@ -29,8 +29,8 @@ const (
 	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
-	// overdue is the age at which a waiting purchase goes before those that bring more GPUs.
-	overdue = time.Minute
+	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
+	Overdue = time.Minute
 )
 
 // account is what is known about buying in one pool.
@@ -40,8 +40,8 @@ type account struct {
 	book   book
 	queue  queue
 	target *target
-	// restored: the purchases of former processes were read from the activities.
-	restored bool
+	// historyRead: the activities were read, and the purchases of former processes restored from them.
+	historyRead bool
 	// unreadSince is since when the activities cannot be read; zero once they were.
 	unreadSince time.Time
 }
@@ -113,7 +113,7 @@ func (a *account) waiting() []*Purchase {
 	})
 	now := a.config.Clock.Now()
 	rank := func(p *Purchase) int {
-		if now.Sub(p.requested) > overdue {
+		if now.Sub(p.requested) > Overdue {
 			return math.MaxInt
 		}
 		return p.missing() * max(1, a.facts.Types[p.offering.InstanceType].GPUs)
@@ -222,7 +222,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
-		failed, p.request.Delta, pool.GroupID(a.poolID, p.offering), code, message)
+		failed, p.request.Delta, pool.OfferingID(a.poolID, p.offering), code, message)
 	a.wake()
 }
 
@@ -234,7 +234,7 @@ func (a *account) giveUp(p *Purchase, why string) {
 	a.queue.congest(a.config.Clock.Now(), why)
 	givenUp.WithLabelValues(a.poolID).Add(float64(given))
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",
-		given, p.request.Delta, pool.GroupID(a.poolID, p.offering), a.config.Clock.Since(p.requested).Round(time.Second), why)
+		given, p.request.Delta, pool.OfferingID(a.poolID, p.offering), a.config.Clock.Since(p.requested).Round(time.Second), why)
 	a.wake()
 }
 

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// deliveryLag is how long after the end of an activity its instances may be missing from the list of instances. Whether the
+	// DeliveryLag is how long after the end of an activity its instances may be missing from the list of instances. Whether the
 	// list is as recent as the activities is documented nowhere.
-	deliveryLag = 2 * time.Minute
-	// rollBackTime is how long after the end of an activity that came short an instance that never was in service may still
+	DeliveryLag = 2 * time.Minute
+	// RollBackTime is how long after the end of an activity that came short an instance that never was in service may still
 	// be released again.
-	rollBackTime = 5 * time.Minute
+	RollBackTime = 5 * time.Minute
 )
 
 // delivery is what came of a purchase that the cloud accepted.
@@ -103,7 +103,7 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 		case !d.ended():
 		case d.activity.Status == alicloud.ActivityFailed: // none was added, or all that were added are rolled back
 			d.rollBack(id)
-		case now.Sub(since) <= deliveryLag:
+		case now.Sub(since) <= DeliveryLag:
 		case succeeded:
 			delete(d.unlisted, id)
 			d.delivered.Insert(id)
@@ -119,7 +119,7 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 func (d *delivery) stillUnlisted(missing int, now time.Time) int {
 	unlisted := len(d.unlisted)
 	added := d.activity.Status == alicloud.ActivitySuccessful || d.activity.Status == alicloud.ActivityWarning
-	if added && now.Sub(d.endedAt) <= deliveryLag {
+	if added && now.Sub(d.endedAt) <= DeliveryLag {
 		switch created := d.activity.CreatedCapacity; {
 		case created > 0:
 			unlisted = max(unlisted, created-d.delivered.Len()-d.rolledBack.Len())
@@ -132,7 +132,7 @@ func (d *delivery) stillUnlisted(missing int, now time.Time) int {
 
 // mayRollBack says whether the cloud may still take back an instance.
 func (d *delivery) mayRollBack(listed func(id string) bool, now time.Time) bool {
-	if d.activity.Status == alicloud.ActivitySuccessful || now.Sub(d.endedAt) > rollBackTime {
+	if d.activity.Status == alicloud.ActivitySuccessful || now.Sub(d.endedAt) > RollBackTime {
 		return false
 	}
 	return slices.ContainsFunc(d.delivered.Difference(d.served).Union(d.rolledBack).UnsortedList(), listed)

@@ -23,10 +23,10 @@ func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
 		delivered, rolledBack, unlisted bool
 	}{
 		"its activity goes on":                           {alicloud.ActivityInProgress, time.Hour, false, false, false, false, true},
-		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, deliveryLag, false, false, false, false, true},
-		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, deliveryLag + 1, false, false, true, false, false},
-		"its activity came short a moment ago":           {alicloud.ActivityWarning, deliveryLag, false, false, false, false, true},
-		"its activity came short long ago":               {alicloud.ActivityWarning, deliveryLag + 1, false, false, false, true, false},
+		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, DeliveryLag, false, false, false, false, true},
+		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, DeliveryLag + 1, false, false, true, false, false},
+		"its activity came short a moment ago":           {alicloud.ActivityWarning, DeliveryLag, false, false, false, false, true},
+		"its activity came short long ago":               {alicloud.ActivityWarning, DeliveryLag + 1, false, false, false, true, false},
 		"its activity failed":                            {alicloud.ActivityFailed, 0, false, false, false, true, false},
 		"it was listed, and its activity succeeded":      {alicloud.ActivitySuccessful, 0, true, false, true, false, false},
 		"it was listed, and its activity came short":     {alicloud.ActivityWarning, 0, true, false, false, true, false},

@@ -30,9 +30,9 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// unreadFor is how long nothing is bought of any pool because the activities of one pool cannot be read: the pods that are
+// UnreadFor is how long nothing is bought of any pool because the activities of one pool cannot be read: the pods that are
 // pending now may be those that its last purchases were for. After that only the pool itself is not bought from.
-const unreadFor = 2 * time.Minute
+const UnreadFor = 2 * time.Minute
 
 // Config is what a Ledger is made of. All fields but Owner are required.
 type Config struct {
@@ -142,7 +142,7 @@ func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []strin
 	defer l.mu.Unlock()
 	ids, unread := sets.New[string](), sets.New[string]()
 	for poolID := range managed {
-		if a := l.accounts[poolID]; a == nil || !a.restored || a.queue.congested() {
+		if a := l.accounts[poolID]; a == nil || !a.historyRead || a.queue.congested() {
 			unread.Insert(poolID)
 		}
 	}
@@ -208,7 +208,7 @@ func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
 		why = "its activities have not been read" // a problem of its own
 	}
 	for poolID, other := range l.accounts {
-		if !other.unreadSince.IsZero() && l.config.Clock.Since(other.unreadSince) < unreadFor {
+		if !other.unreadSince.IsZero() && l.config.Clock.Since(other.unreadSince) < UnreadFor {
 			why = "what was bought before of pool " + poolID + " has not been read"
 		}
 	}

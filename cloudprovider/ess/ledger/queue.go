@@ -13,8 +13,8 @@ import (
 const (
 	// serialFor is how long purchases are sent one at a time after the scaling group was busy in spite of ParallelTask.
 	serialFor = 10 * time.Minute
-	// congestedFor is how long nothing is bought, at least, of a pool whose scaling group took no purchase.
-	congestedFor = time.Minute
+	// CongestedFor is how long nothing is bought, at least, of a pool whose scaling group took no purchase.
+	CongestedFor = time.Minute
 	// refusalStands is how long after the last attempt a refused action is reported as a problem. Whether it would still be
 	// refused only another attempt can show.
 	refusalStands = 10 * time.Minute
@@ -60,10 +60,10 @@ func (q *queue) congested() bool { return !q.congestedAt.IsZero() }
 // endCongestion ends it at once.
 func (q *queue) endCongestion() { q.congestedAt, q.congestion = time.Time{}, "" }
 
-// relieve ends the congestion after congestedFor, if none of the group's activities is in progress.
+// relieve ends the congestion after CongestedFor, if none of the group's activities is in progress.
 func (q *queue) relieve(activities []alicloud.Activity, now time.Time) {
 	inProgress := func(a alicloud.Activity) bool { return !a.Done() }
-	if q.congested() && now.Sub(q.congestedAt) >= congestedFor && !slices.ContainsFunc(activities, inProgress) {
+	if q.congested() && now.Sub(q.congestedAt) >= CongestedFor && !slices.ContainsFunc(activities, inProgress) {
 		q.endCongestion()
 	}
 }

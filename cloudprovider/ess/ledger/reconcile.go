@@ -113,10 +113,10 @@ type reconciliation struct {
 // run settles the purchases. read says whether the recent activities of the pool could be read.
 func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 	if read {
-		if !r.restored {
+		if !r.historyRead {
 			r.restore(recent)
 		}
-		r.restored, r.unreadSince = true, time.Time{}
+		r.historyRead, r.unreadSince = true, time.Time{}
 		r.resolve(r.at)
 		r.queue.relieve(recent, r.at)
 		for _, activity := range recent {
@@ -125,7 +125,7 @@ func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 			}
 		}
 	}
-	if !r.restored && r.unreadSince.IsZero() {
+	if !r.historyRead && r.unreadSince.IsZero() {
 		r.unreadSince = r.at
 	}
 	r.expire(r.at)
@@ -213,7 +213,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 		slices.Sort(instances)
 		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
 			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
-			pool.GroupID(p.poolID, p.offering))
+			pool.OfferingID(p.poolID, p.offering))
 	}
 	return left, instances
 }

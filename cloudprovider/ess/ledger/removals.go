@@ -32,8 +32,8 @@ const (
 	// removalTimeout is how long a removal may take from its acceptance: a minute to stop, the lifecycle hooks of the group,
 	// the activities before it in the group. An instance that is still listed then counts again.
 	removalTimeout = 15 * time.Minute
-	// maxRetries is how often a removal is asked for again that the cloud accepted and did not carry out.
-	maxRetries = 3
+	// MaxRetries is how often a removal is asked for again that the cloud accepted and did not carry out.
+	MaxRetries = 3
 )
 
 // RemovalReason is why an instance is removed. It decides what may keep the instance. Of several reasons the strongest
@@ -195,7 +195,7 @@ func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time
 			delete(s.removals, id)
 			s.reportFailed(leaving, instance)
 			retries := s.failedRemovals[id].retries
-			s.failedRemovals[id] = failedRemoval{FailedRemoval{leaving.poolID, leaving.reason}, retries, retries < maxRetries}
+			s.failedRemovals[id] = failedRemoval{FailedRemoval{leaving.poolID, leaving.reason}, retries, retries < MaxRetries}
 		}
 	}
 }

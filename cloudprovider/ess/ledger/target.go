@@ -14,8 +14,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 )
 
-// checkTimeout is how long after its acceptance a purchase is waited for that was sent to check what its pool delivers.
-const checkTimeout = 2 * time.Minute
+// CheckTimeout is how long after its acceptance a purchase is waited for that was sent to check what its pool delivers.
+const CheckTimeout = 2 * time.Minute
 
 // verdict says whether a scaling group delivers the instance type and zone that a request names.
 type verdict string
@@ -209,7 +209,7 @@ func (t *target) expireCheck(now time.Time) {
 	}
 	p := t.book[t.check]
 	switch {
-	case p != nil && (p.queued() || p.failure == nil && !p.accepted.IsZero() && now.Sub(p.accepted) < checkTimeout): // wait
+	case p != nil && (p.queued() || p.failure == nil && !p.accepted.IsZero() && now.Sub(p.accepted) < CheckTimeout): // wait
 	case t.checkBought:
 		t.conclude(unproven, byNothing, "has bought one instance to tell by, which was not delivered or does not tell")
 	default: // it was cancelled before it was sent, or refused

@@ -42,7 +42,7 @@ type OthersConfig struct {
 // purchase names its owner, and activities that created instances of unknown buyers are looked up, once each. It is not safe
 // for concurrent use.
 type Others struct {
-	OthersConfig
+	config OthersConfig
 	// judged are the activities whose buyer is known.
 	judged sets.Set[string]
 	// seen are the last purchases of others, by the problem that they are.
@@ -51,7 +51,7 @@ type Others struct {
 
 // NewOthers returns an Others that has seen nothing yet.
 func NewOthers(config OthersConfig) *Others {
-	return &Others{OthersConfig: config, judged: sets.New[string](), seen: map[problem.Key]sighting{}}
+	return &Others{config: config, judged: sets.New[string](), seen: map[problem.Key]sighting{}}
 }
 
 type sighting struct {
@@ -64,17 +64,17 @@ func (o *Others) Check(ctx context.Context, seen ledger.Seen, found problem.Set)
 	o.readUnknown(ctx, seen)
 	managed := seen.Managed()
 	for key, sighting := range o.seen {
-		if seen.At.Sub(sighting.at) > o.ReportFor || !managed.Has(key.Pool) {
+		if seen.At.Sub(sighting.at) > o.config.ReportFor || !managed.Has(key.Pool) {
 			delete(o.seen, key)
 			continue
 		}
 		found.Add(key.Pool, key.Reason, sighting.cause)
 	}
-	if o.Configured == nil {
+	if o.config.Configured == nil {
 		return
 	}
 	for poolID := range managed {
-		if who := o.Configured(poolID); who != "" {
+		if who := o.config.Configured(poolID); who != "" {
 			found.Add(poolID, problem.ACKAutoscaler, who)
 		}
 	}
@@ -104,7 +104,7 @@ func (o *Others) readUnknown(ctx context.Context, seen ledger.Seen) {
 		return
 	}
 	ids = ids[:min(len(ids), maxLookups)]
-	activities, err := o.Cloud.Activities(ctx, ids)
+	activities, err := o.config.Cloud.Activities(ctx, ids)
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("Cannot read activities of unknown buyers, asking again in the next loop", "activities", ids, "err", alicloud.Brief(err))
 		return
@@ -125,7 +125,7 @@ func (o *Others) judge(activity alicloud.Activity, now time.Time) {
 		return
 	}
 	o.judged.Insert(activity.ID)
-	if !activity.Started.IsZero() && now.Sub(activity.Started) > o.ReportFor {
+	if !activity.Started.IsZero() && now.Sub(activity.Started) > o.config.ReportFor {
 		return
 	}
 	reason, cause := o.buyerOf(activity)
@@ -139,8 +139,8 @@ func (o *Others) judge(activity alicloud.Activity, now time.Time) {
 // buyerOf says which other autoscaler bought; empty for this one, and where no autoscaler has left a note.
 func (o *Others) buyerOf(activity alicloud.Activity) (reason problem.Reason, cause string) {
 	if note, noted := ledger.NoteOf(activity); noted {
-		if note.IsOfAnother(o.Owner) {
-			return problem.OtherAutoscaler, fmt.Sprintf("the gpu-spot-autoscaler %s buys in the scaling group too; this one is %s", note.Owner, o.Owner)
+		if note.IsOfAnother(o.config.Owner) {
+			return problem.OtherAutoscaler, fmt.Sprintf("the gpu-spot-autoscaler %s buys in the scaling group too; this one is %s", note.Owner, o.config.Owner)
 		}
 		return "", ""
 	}
@@ -153,18 +153,18 @@ func (o *Others) buyerOf(activity alicloud.Activity) (reason problem.Reason, cau
 
 // checkClusters enters as a problem that a scaling group is tagged for several clusters.
 func (r *Reader) checkClusters(group alicloud.ScalingGroup, found problem.Set) {
-	if r.ClusterName == "" || group.Tags[api.TagEnabled] != "true" {
+	if r.config.ClusterName == "" || group.Tags[api.TagEnabled] != "true" {
 		return
 	}
 	others := sets.New[string]()
 	for tag := range group.Tags {
 		name, ok := strings.CutPrefix(tag, api.TagCluster)
-		if ok && tag != api.TagEnabled && name != r.ClusterName && !strings.Contains(name, "/") {
+		if ok && tag != api.TagEnabled && name != r.config.ClusterName && !strings.Contains(name, "/") {
 			others.Insert(name)
 		}
 	}
 	if others.Len() > 0 {
 		found.Add(group.ID, problem.OtherClusters, fmt.Sprintf("the scaling group is tagged for %s too, not for %s alone",
-			strings.Join(sets.List(others), ", "), r.ClusterName))
+			strings.Join(sets.List(others), ", "), r.config.ClusterName))
 	}
 }

@@ -54,14 +54,14 @@ type ReaderConfig struct {
 
 // Reader reads what a refresh needs. It is not safe for concurrent use.
 type Reader struct {
-	ReaderConfig
+	config ReaderConfig
 	// listed is how many instances there were in the region at listedAt.
 	listed   int
 	listedAt time.Time
 }
 
 // NewReader returns a Reader.
-func NewReader(config ReaderConfig) *Reader { return &Reader{ReaderConfig: config} }
+func NewReader(config ReaderConfig) *Reader { return &Reader{config: config} }
 
 // TooSoon says whether listing the instances again would use up the budget of calls, so that the last snapshot has to do.
 // While pods are pending, loops follow each other within a fraction of a second; listing ten thousand instances in each would
@@ -74,13 +74,13 @@ func (r *Reader) TooSoon(now time.Time) bool {
 // Groups returns the scaling groups under management, by id: those that are tagged and those that are named.
 func (r *Reader) Groups(ctx context.Context, found problem.Set) ([]alicloud.ScalingGroup, error) {
 	groups := map[string]alicloud.ScalingGroup{}
-	if r.ClusterName != "" {
-		tagged, err := r.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{api.TagEnabled: "true"}})
+	if r.config.ClusterName != "" {
+		tagged, err := r.config.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{Tags: map[string]string{api.TagEnabled: "true"}})
 		if err != nil {
 			return nil, fmt.Errorf("list the scaling groups tagged %s=true: %w", api.TagEnabled, err)
 		}
 		for _, group := range tagged {
-			if _, ours := group.Tags[api.TagCluster+r.ClusterName]; ours && group.Tags[api.TagEnabled] == "true" {
+			if _, ours := group.Tags[api.TagCluster+r.config.ClusterName]; ours && group.Tags[api.TagEnabled] == "true" {
 				groups[group.ID] = group
 			}
 		}
@@ -90,7 +90,7 @@ func (r *Reader) Groups(ctx context.Context, found problem.Set) ([]alicloud.Scal
 	}
 	if len(groups) == 0 {
 		found.Add("", problem.NoPools, fmt.Sprintf("no scaling group of %s is tagged %s=true and %s%s, and none is named in --nodes",
-			r.Region, api.TagEnabled, api.TagCluster, r.ClusterName))
+			r.config.Region, api.TagEnabled, api.TagCluster, r.config.ClusterName))
 	}
 	sorted := make([]alicloud.ScalingGroup, 0, len(groups))
 	for _, id := range sets.List(sets.KeySet(groups)) {
@@ -101,19 +101,19 @@ func (r *Reader) Groups(ctx context.Context, found problem.Set) ([]alicloud.Scal
 }
 
 func (r *Reader) addNamed(ctx context.Context, groups map[string]alicloud.ScalingGroup, found problem.Set) error {
-	if len(r.Named) == 0 {
+	if len(r.config.Named) == 0 {
 		return nil
 	}
-	named, err := r.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{IDs: sets.List(sets.KeySet(r.Named))})
+	named, err := r.config.Cloud.ScalingGroups(ctx, alicloud.GroupFilter{IDs: sets.List(sets.KeySet(r.config.Named))})
 	if err != nil {
 		return fmt.Errorf("list the scaling groups of --nodes: %w", err)
 	}
 	for _, group := range named {
 		groups[group.ID] = group
 	}
-	for id := range r.Named {
+	for id := range r.config.Named {
 		if _, exists := groups[id]; !exists {
-			found.Add(id, problem.NotFound, "the scaling group named in --nodes does not exist in "+r.Region)
+			found.Add(id, problem.NotFound, "the scaling group named in --nodes does not exist in "+r.config.Region)
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func (r *Reader) Activities(ctx context.Context, ids, pools []string, now time.T
 	reading.SetLimit(maxConcurrent)
 	if len(ids) > 0 {
 		reading.Go(func() error {
-			activities, err := r.Cloud.Activities(ctx, ids)
+			activities, err := r.config.Cloud.Activities(ctx, ids)
 			if err != nil {
 				klog.FromContext(ctx).Info("Cannot read the scaling activities under way, asking again in the next loop", "err", err)
 			}
@@ -143,7 +143,7 @@ func (r *Reader) Activities(ctx context.Context, ids, pools []string, now time.T
 	}
 	for _, poolID := range pools {
 		reading.Go(func() error {
-			activities, err := r.Cloud.GroupActivities(ctx, poolID, now.Add(-historyAge))
+			activities, err := r.config.Cloud.GroupActivities(ctx, poolID, now.Add(-historyAge))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -173,11 +173,11 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store 
 			}
 		}
 	}
-	listed, err := r.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{})
+	listed, err := r.config.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{})
 	if err != nil {
 		return nil, fmt.Errorf("list scaling instances: %w", err)
 	}
-	r.listed, r.listedAt = len(listed), r.Clock.Now()
+	r.listed, r.listedAt = len(listed), r.config.Clock.Now()
 	add(listed)
 	last := store.Last()
 	var missing []string
@@ -191,7 +191,7 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store 
 		return instances, nil
 	}
 	slices.Sort(missing)
-	found, err := r.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{IDs: missing})
+	found, err := r.config.Cloud.ScalingInstances(ctx, alicloud.InstanceFilter{IDs: missing})
 	if err != nil {
 		return nil, fmt.Errorf("look for instances that were not listed any more: %w", err)
 	}

@@ -148,14 +148,14 @@ func (b *builder) targeting() Targeting {
 func (b *builder) addNodeGroups() {
 	p := b.pool
 	if p.Targeting == TargetWhole {
-		p.NodeGroups[GroupID(p.ID, p.wholeOffering())] = p.whole()
+		p.NodeGroups[OfferingID(p.ID, p.wholeOffering())] = p.whole()
 		return
 	}
 	for _, offered := range p.Offerings {
-		p.NodeGroups[GroupID(p.ID, offered.Offering)] = offered
+		p.NodeGroups[OfferingID(p.ID, offered.Offering)] = offered
 	}
 	for _, used := range b.InUse {
-		id := GroupID(p.ID, used)
+		id := OfferingID(p.ID, used)
 		if p.NodeGroups[id] == nil {
 			p.NodeGroups[id] = b.retired(used)
 		}
@@ -181,6 +181,6 @@ func (b *builder) setTemplate(o *Offering) {
 	o.Template = template.Build(spec)
 	spec.Settings = settings.Settings{} // the tags stand for them
 	digest := fnv.New64a()
-	fmt.Fprintf(digest, "%s %+v %v", GroupID(b.pool.ID, o.Offering), spec, b.tags) // fmt prints maps sorted by key
+	fmt.Fprintf(digest, "%s %+v %v", OfferingID(b.pool.ID, o.Offering), spec, b.tags) // fmt prints maps sorted by key
 	o.TemplateVersion = strconv.FormatUint(digest.Sum64(), 36)
 }

@@ -127,7 +127,7 @@ func TestAnOfferingStaysWhileInstancesOfItAreLeft(t *testing.T) {
 	s.InUse = []pricing.Offering{gone, {InstanceType: a10, Zone: "zone-a", Spot: true}}
 	built, _, broken := Build(s, catalog())
 	require.Nil(t, broken)
-	retired := built.NodeGroups[GroupID("asg-1", gone)]
+	retired := built.NodeGroups[OfferingID("asg-1", gone)]
 	require.NotNil(t, retired)
 	assert.True(t, retired.Retired)
 	assert.Len(t, built.NodeGroups, 5)

@@ -50,8 +50,9 @@ func (o *Offering) HasGPUs() bool {
 	return o.Type.GPUs > 0 || template.OffersGPUs(o.Template)
 }
 
-// GroupID returns the id of the node group of the offering: <scaling-group-id>/<instance-type>/<zone>/<purchase option>.
-func GroupID(poolID string, o pricing.Offering) string {
+// OfferingID returns the id of the pool's offering: <scaling-group-id>/<instance-type>/<zone>/<purchase option>. It is that of
+// its node group too, unless the pool is one node group: see Pool.GroupID.
+func OfferingID(poolID string, o pricing.Offering) string {
 	return poolID + "/" + o.InstanceType + "/" + o.Zone + "/" + o.PurchaseOption()
 }
 
@@ -74,12 +75,12 @@ type Pool struct {
 	NodeGroups map[string]*Offering
 }
 
-// GroupID returns the id of the pool's node group that holds the offering.
+// GroupID returns the id of the pool's node group that holds the offering: that of the offering, or of the whole pool.
 func (p *Pool) GroupID(o pricing.Offering) string {
 	if p.Targeting == TargetWhole {
-		return GroupID(p.ID, p.wholeOffering())
+		return OfferingID(p.ID, p.wholeOffering())
 	}
-	return GroupID(p.ID, o)
+	return OfferingID(p.ID, o)
 }
 
 // wholeOffering stands for all offerings of a pool that cannot be targeted.

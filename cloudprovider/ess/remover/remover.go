@@ -32,8 +32,8 @@ const (
 	// maxTurn bounds how long another removal is waited for that is in progress: instances are given stopTimeout, and then
 	// released.
 	maxTurn = 2 * stopTimeout
-	// purchasesFirst is how long a removal lets purchases of its pool go first.
-	purchasesFirst = time.Minute
+	// PurchasesFirst is how long a removal lets purchases of its pool go first.
+	PurchasesFirst = time.Minute
 	// pollInterval is how often the ledger is looked at while waiting.
 	pollInterval = time.Second
 )
@@ -62,7 +62,7 @@ type Config struct {
 
 // Remover is safe for concurrent use.
 type Remover struct {
-	Config
+	config  Config
 	batches *batch.Batcher[string, request, error]
 }
 
@@ -74,7 +74,7 @@ type request struct {
 
 // New returns a Remover that works until the context ends.
 func New(ctx context.Context, config Config) *Remover {
-	r := &Remover{Config: config}
+	r := &Remover{config: config}
 	r.batches = batch.New(ctx, config.Clock, config.Window, r.removeBatch)
 	return r
 }
@@ -120,7 +120,7 @@ func (r *Remover) removeBatch(ctx context.Context, poolID string, requests []req
 	for _, asked := range requests {
 		wanted[asked.instanceID] = max(asked.reason, wanted[asked.instanceID])
 	}
-	admitted, failed := r.Removals.Admit(poolID, wanted)
+	admitted, failed := r.config.Removals.Admit(poolID, wanted)
 	maps.Copy(failed, r.removeAll(ctx, poolID, admitted))
 	errs := make([]error, 0, len(requests))
 	for _, asked := range requests {
@@ -144,7 +144,7 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 		chunk := queue[0]
 		queue = queue[1:]
 		if !parallel {
-			_ = sleep(ctx, r.Clock, busy) // if the context ends, the call says so
+			_ = sleep(ctx, r.config.Clock, busy) // if the context ends, the call says so
 		}
 		waited, err := r.removeChunk(ctx, poolID, chunk)
 		busy = 0
@@ -162,13 +162,13 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 			notYet = append(notYet, chunk)
 		default:
 			klog.FromContext(ctx).Error(err, "Cannot give back instances", "pool", poolID, "instances", chunk)
-			r.Removals.Refused(poolID, chunk, err)
+			r.config.Removals.Refused(poolID, chunk, err)
 			for _, id := range chunk {
 				failed[id] = err
 			}
 		}
 		if len(queue) == 0 && len(notYet) > 0 {
-			_ = sleep(ctx, r.Clock, delays.Step())
+			_ = sleep(ctx, r.config.Clock, delays.Step())
 			queue, notYet = notYet, nil
 		}
 	}
@@ -177,7 +177,7 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 
 // inParallel says whether the scaling group takes removals while it does something else.
 func (r *Remover) inParallel(poolID string) bool {
-	pool := r.Store.Last().Pools[poolID]
+	pool := r.config.Store.Last().Pools[poolID]
 	return pool != nil && pool.Group.DesiredCapacity != nil
 }
 
@@ -185,24 +185,24 @@ func (r *Remover) inParallel(poolID string) bool {
 // was busy.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) (waited time.Duration, err error) {
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
-	_ = r.waitWhile(ctx, purchasesFirst, func() bool { return r.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
-	began := r.Clock.Now()
-	activityID, err := r.Cloud.Remove(ctx, request)
+	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
+	began := r.config.Clock.Now()
+	activityID, err := r.config.Cloud.Remove(ctx, request)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
-		if sleep(ctx, r.Clock, delays.Step()) != nil ||
-			r.waitWhile(ctx, maxTurn, func() bool { return r.Removals.InProgress(poolID) }) != nil {
+		if sleep(ctx, r.config.Clock, delays.Step()) != nil ||
+			r.waitWhile(ctx, maxTurn, func() bool { return r.config.Removals.InProgress(poolID) }) != nil {
 			break // the cloud's refusal says more than that the time is over
 		}
-		waited = r.Clock.Since(began)
-		activityID, err = r.Cloud.Remove(ctx, request)
+		waited = r.config.Clock.Since(began)
+		activityID, err = r.config.Cloud.Remove(ctx, request)
 	}
 	if err != nil {
 		return waited, err
 	}
-	r.Removals.Accepted(poolID, activityID, ids)
+	r.config.Removals.Accepted(poolID, activityID, ids)
 	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
-	r.Removed(ids)
+	r.config.Removed(ids)
 	return waited, nil
 }
 
@@ -220,8 +220,8 @@ func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
 
 // waitWhile waits while the condition holds, for no longer than the duration. The error is that of the context.
 func (r *Remover) waitWhile(ctx context.Context, most time.Duration, holds func() bool) error {
-	for end := r.Clock.Now().Add(most); holds() && r.Clock.Now().Before(end); {
-		if err := sleep(ctx, r.Clock, pollInterval); err != nil {
+	for end := r.config.Clock.Now().Add(most); holds() && r.config.Clock.Now().Before(end); {
+		if err := sleep(ctx, r.config.Clock, pollInterval); err != nil {
 			return err
 		}
 	}

@@ -144,7 +144,7 @@ func (f *Facts) GroupID(poolID string, offering pricing.Offering) string {
 	if known := f.Pools[poolID]; known != nil {
 		return known.GroupID(offering)
 	}
-	return pool.GroupID(poolID, offering)
+	return pool.OfferingID(poolID, offering)
 }
 
 // GroupOf returns the id of the node group of the node's instance, or of the failed purchase that the node stands for. It is

@@ -140,6 +140,9 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		read.Replicas = targets
 	}
 	annotations := object.GetAnnotations()
+	if worker.MaxReplicas == nil { // a job that was resumed with fewer workers asks for fewer
+		read.Max = max(read.Max, jobs.HeldReplicas(object))
+	}
 	if object.GetLabels()[api.LabelHeld] == jobs.HeldShrunk {
 		read.Replicas = job.lastingWorkers(read.Replicas)
 	}

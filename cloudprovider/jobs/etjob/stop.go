@@ -36,7 +36,7 @@ const (
 )
 
 // Stop calls the workers of a job that was submitted with --spot-instance. Before, it notes on the job that its end is asked
-// for, and how often it was restarted by then: to end is a failure for the operator. The job is marked as suspended first, so
+// for, and how often it was restarted by then: to end is a failure for the operator. The held label is written first, so
 // that a leader that starts after its end finds it and does suspend it.
 func (s *System) Stop(ctx context.Context, job jobs.Job) (heard int, err error) {
 	if job.Object.GetAnnotations()[api.AnnotationSupervisorSpot] != "true" {

@@ -100,6 +100,15 @@ func TestTrainingJobResumedWithFewerWorkersIsLeftToGrow(t *testing.T) {
 	assert.Equal(t, "4", job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
 }
 
+func TestTrainingJobWithoutAMaximumGrowsToWhatItHad(t *testing.T) {
+	f := newFixture(t, strings.Replace(jobstest.TrainingJob, "      maxReplicas: 8\n", "", 1))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	f.Set(resource, "mnist", "Suspended", "status", "phase")
+	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("trainingjob", "mnist"), 3))
+	job := f.Get("trainingjob", "mnist")
+	assert.Equal(t, []int{3, 4, 4}, []int{job.Replicas, job.Max, job.FullReplicas()})
+}
+
 func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 	for _, reached := range []string{"annotation taken off", "status reset"} {
 		f := newFixture(t, jobstest.TrainingJob)

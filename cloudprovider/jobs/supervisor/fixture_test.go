@@ -207,6 +207,7 @@ type fakeJobs struct {
 	launchers int
 	err       error
 	reads     int
+	unsynced  bool
 	// readErr is the error of Get, gangErr that of Gang.
 	readErr, gangErr error
 	// calls are what was done, as "<verb> <job> <detail>".
@@ -251,6 +252,19 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 		}
 	}
 	return jobs.Job{}, fmt.Errorf("reading %s: %w", ref, jobs.ErrNoObject)
+}
+
+func (f *fakeJobs) HasSynced() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.unsynced
+}
+
+// sync has it known, or not, which jobs are held.
+func (f *fakeJobs) sync(isKnown bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unsynced = !isKnown
 }
 
 func (f *fakeJobs) Held() (held []jobs.Job) {

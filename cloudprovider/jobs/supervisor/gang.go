@@ -76,8 +76,8 @@ func (m *gangMaker) all(j *heldJob, now time.Time, offers *offers) (*gang, error
 
 // missing returns a gang of the workers that a job lacks, or nil where there are none.
 func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, offers *offers) (*gang, error) {
-	pods, possible, err := m.podsInRoom(j, j.wanted())
-	more := missing - (j.wanted() - possible)
+	pods, possible, err := m.podsInRoom(j, j.job.FullReplicas())
+	more := missing - (j.job.FullReplicas() - possible)
 	workers := slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return m.jobs.Member(pod).Role != jobs.RoleWorker })
 	if err != nil || more <= 0 || len(workers) < more {
 		return nil, err
@@ -110,7 +110,7 @@ func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, pos
 
 // podsInQuota returns the job's pods; for a dynamic job, with as many workers as there is room for and the quota lets in.
 func (m *gangMaker) podsInQuota(j *heldJob, offers *offers) ([]*corev1.Pod, error) {
-	pods, workers, err := m.podsInRoom(j, j.wanted())
+	pods, workers, err := m.podsInRoom(j, j.job.FullReplicas())
 	if err != nil {
 		return nil, err
 	}

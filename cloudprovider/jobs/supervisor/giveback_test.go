@@ -101,6 +101,22 @@ func TestEmptyNodesGoBackThoughAJobThatHasEndedIsHeld(t *testing.T) {
 	})
 }
 
+func TestEmptyNodesStayUntilItIsKnownWhichJobsAreHeld(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.systems.sync(false)
+		f.start()
+		f.job("train", waiting(time.Minute))
+		f.pod("train", "worker-0", "")
+		f.node("bought")
+		f.pass(2 * time.Minute)
+		require.Contains(t, f.systems.done(), "suspend train max-wait")
+		require.Empty(t, f.cordoned(), "it may have been bought for one")
+		f.systems.sync(true)
+		f.pass(recheckEvery + lookEvery)
+		assert.Equal(t, []string{"bought"}, f.cordoned())
+	})
+}
+
 func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
 	for name, others := range map[string]func(f *fixture){
 		"a job that waits": func(f *fixture) {

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +36,8 @@ const (
 	ReasonTooLarge = "SpotJobTooLarge"
 	// ReasonOverQuota: its namespace may not have all its pods.
 	ReasonOverQuota = "SpotJobOverQuota"
+	// ReasonMalformed: it cannot be read.
+	ReasonMalformed = "SpotJobMalformed"
 )
 
 // actionKind is what is to be done to a job.
@@ -108,18 +109,6 @@ func (j *heldJob) reason() string {
 	return string(j.job.HeldReason())
 }
 
-// wanted returns how many workers the job had, or asks for, and no more than its maximum.
-func (j *heldJob) wanted() int {
-	count, err := strconv.Atoi(j.job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
-	if err != nil || count <= 0 {
-		count = j.job.Replicas
-	}
-	if j.job.Max > 0 { // else the job could not be read
-		count = min(count, j.job.Max)
-	}
-	return count
-}
-
 func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynamic }
 
 // least returns with how many workers a dynamic job is resumed.
@@ -140,6 +129,9 @@ func (j *heldJob) losesNodes(v view) bool {
 func (j *heldJob) decide(v view) {
 	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
 	switch {
+	case j.job.Problem != nil:
+		j.gang, j.due = nil, nil
+		j.explain(ReasonMalformed, j.job.Problem, v)
 	case isPaused:
 		j.gang = nil
 	case j.job.Finished:
@@ -147,7 +139,7 @@ func (j *heldJob) decide(v view) {
 		if j.isSettled(v.now) {
 			j.due = &action{kind: actionRelease}
 		}
-	case j.wanted() == 0: // it is true of a job that cannot be read
+	case j.job.FullReplicas() == 0:
 		j.gang = nil
 	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
 		j.gang = nil
@@ -171,7 +163,7 @@ func (j *heldJob) decideUnsuspended(v view) {
 		j.due = &action{kind: actionSuspend}
 	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
 	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
-		j.due = &action{actionRelease, j.wanted()}
+		j.due = &action{actionRelease, j.job.FullReplicas()}
 	}
 }
 
@@ -194,14 +186,14 @@ func (j *heldJob) decideSuspended(v view) {
 func (j *heldJob) decideShrunk(v view) {
 	counts := v.pods.count(j.job.Ref)
 	workers := counts.running + counts.pending
-	missing := j.wanted() - max(j.job.Replicas, workers)
+	missing := j.job.FullReplicas() - max(j.job.Replicas, workers)
 	switch {
 	case counts.terminating > 0 || j.losesNodes(v):
 		j.gang = nil
 	case missing <= 0:
 		j.gang = nil
-		if j.isSettled(v.now) && j.job.Replicas >= j.wanted() && workers >= j.wanted() {
-			j.due = &action{actionRelease, j.wanted()}
+		if j.isSettled(v.now) && j.job.Replicas >= j.job.FullReplicas() && workers >= j.job.FullReplicas() {
+			j.due = &action{actionRelease, j.job.FullReplicas()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
 		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
@@ -210,24 +202,28 @@ func (j *heldJob) decideShrunk(v view) {
 }
 
 // offer has the loop look for capacity for the gang. Where there is none, the job stays held, and an Event tells its owner of
-// a bound that the job is over, once for each time that it is held.
+// a bound that the job is over.
 func (j *heldJob) offer(gang *gang, err error, problem string, v view) {
 	if gang != nil && err == nil {
 		j.gang, j.noCapacitySince = gang, time.Time{}
 		return
 	}
 	j.pauseFor(v.now, problem, err)
-	reason := ""
 	if tooMany := (*jobs.TooManyPodsError)(nil); errors.As(err, &tooMany) {
-		reason = ReasonTooLarge
+		j.explain(ReasonTooLarge, err, v)
 	}
 	if over := (*quotaError)(nil); errors.As(err, &over) {
-		reason = ReasonOverQuota
+		j.explain(ReasonOverQuota, err, v)
 	}
-	if reason != "" && j.eventReason != reason {
-		j.eventReason = reason
-		v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
+}
+
+// explain tells the owner of the job why it stays held, once for each time that it is held.
+func (j *heldJob) explain(reason string, err error, v view) {
+	if j.eventReason == reason {
+		return
 	}
+	j.eventReason = reason
+	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
 }
 
 // pauseFor tries nothing for a while.
@@ -242,7 +238,7 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 	workers, isEnough := j.gang.isEnough(found, now)
 	switch {
 	case isEnough && j.gang.isGrowth:
-		j.due = &action{actionGrow, min(j.wanted(), j.job.Replicas+workers)}
+		j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
 	case isEnough:
 		j.due = &action{actionResume, workers}
 	case len(found.Ready)+len(found.Coming) >= j.gang.min:

@@ -27,8 +27,9 @@ type heldJobs struct {
 	queue    taskQueue
 	wake     func()
 
-	mu    sync.Mutex
-	byRef heldSet
+	mu      sync.Mutex
+	isKnown bool // which jobs are held
+	byRef   heldSet
 }
 
 // heldSet is the held jobs by the String of their Ref.
@@ -36,9 +37,13 @@ type heldSet map[string]*heldJob
 
 // look compares the jobs that are held with what is tried for them.
 func (h *heldJobs) look() {
+	isKnown := h.jobs.HasSynced() // before they are read
 	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
 		h.wake()
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.isKnown = isKnown
 }
 
 // update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
@@ -83,12 +88,15 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 	return hasNewGang
 }
 
-// isAnyToReturn says whether there is a job that is to be resumed or grown.
+// isAnyToReturn says whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
 func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.isKnown {
+		return true
+	}
 	for _, j := range h.byRef {
-		if !j.job.Finished && j.reason() != string(jobs.ReasonMaxWait) {
+		if !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}

@@ -71,7 +71,8 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 		then func(f *fixture)
 	}{
 		"one whose maximum wait was over is its owner's":  {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonMaxWait)}},
-		"one that cannot be read":                         {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), func(j *jobs.Job) { j.Min, j.Max, j.Replicas = 0, 0, 0; j.Object.SetAnnotations(nil) }}},
+		"one that cannot be read":                         {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), malformed}},
+		"one that cannot be read and was shrunk":          {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.ReasonReclaim), malformed}},
 		"one that was shrunk and that somebody suspended": {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.ReasonReclaim), at(2), func(j *jobs.Job) { j.Suspended = true }}},
 		"one of which pods are left that would count twice": {
 			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim)},
@@ -91,6 +92,7 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 				f.job("train", test.job...)
 				f.pass(time.Minute)
 				assert.Zero(t, f.loop(5, 0))
+				f.pass(settleWithoutPodsTime)
 				assert.Empty(t, f.systems.done())
 			})
 		})
@@ -114,6 +116,28 @@ func TestPodThatWasMadeAgainUnderItsNameIsNotCountedTwice(t *testing.T) {
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 4, f.loop(4, 0), "no pod is left that would hold it up")
+	})
+}
+
+// malformed leaves of the job what Registry.Held returns of one that it cannot read.
+func malformed(j *jobs.Job) {
+	problem := &jobs.FieldError{Path: "spec.replicas", Problem: "is missing"}
+	*j = jobs.Job{Ref: j.Ref, UID: j.UID, Object: j.Object, Problem: problem}
+}
+
+func TestJobThatCannotBeReadIsReportedOnceAndTriedOnceItIsMended(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		suspended(f)
+		f.loop(5, 0)
+		f.systems.done()
+		f.pass(startTime)
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), malformed)
+		f.pass(time.Hour)
+		assert.Empty(t, f.systems.done())
+		assert.Equal(t, []string{ReasonMalformed + " train"}, f.events.recorded)
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.pass(lookEvery)
+		assert.Equal(t, 5, f.loop(5, 0))
 	})
 }
 
@@ -168,7 +192,7 @@ func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 		f.start()
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		f.pass(settleWithoutPodsTime + lookEvery)
-		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which takes the marks off")
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 	})
 }
 
@@ -181,9 +205,9 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 				f.pass(2 * time.Second)
 				f.pod("train", "worker-0", "")
 				f.pass(settleTime - 4*time.Second)
-				assert.Empty(t, f.systems.done(), "the mark may be older than what it tells of")
+				assert.Empty(t, f.systems.done(), "the label may be older than what it tells of")
 				f.pass(4 * time.Second)
-				assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which takes the marks off")
+				assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 				assert.Zero(t, f.loop(5, 0))
 			})
 		})

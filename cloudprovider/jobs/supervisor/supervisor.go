@@ -47,6 +47,7 @@ const (
 type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
+	HasSynced() bool
 	Held() []jobs.Job
 	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error

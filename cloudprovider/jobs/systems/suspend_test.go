@@ -86,7 +86,7 @@ func TestAJobThatItsOwnerSuspendedIsNotMarkedNorResumed(t *testing.T) {
 	assert.Empty(t, f.Events())
 }
 
-func TestAnOperatorThatDoesNotKnowSuspensionLeavesNoMarks(t *testing.T) {
+func TestAnOperatorThatDoesNotKnowSuspensionLeavesNoHeldLabel(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.ElasticPyTorchJob, "  runPolicy: {suspend: false}\n", "", 1))
 	resource := f.Resource("pytorchjob")
 	f.PruneOnPatch(resource, "spec", "runPolicy")
@@ -134,7 +134,7 @@ func TestJobsThatHealByThemselvesNeedNothingToShrinkOrGrow(t *testing.T) {
 }
 
 // What is held is resumed and bought for, so that nobody else may say of a job that it is, whatever its system.
-func TestTheMarksOfJobsOfEverySystemAreReserved(t *testing.T) {
+func TestTheHeldLabelOfJobsOfEverySystemIsReserved(t *testing.T) {
 	manifest, err := os.ReadFile("../../../deploy/manifests/policies.yaml")
 	require.NoError(t, err)
 	policy := &admissionv1.ValidatingAdmissionPolicy{}

@@ -181,7 +181,7 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 	return sets, nil
 }
 
-// Suspend marks the job as held, then has Volcano abort it.
+// Suspend writes the held label, then has Volcano abort it.
 func (s *System) Suspend(ctx context.Context, of jobs.Job, reason jobs.Reason) (changed bool, err error) {
 	if !of.NeedsSuspend(reason) {
 		return false, nil

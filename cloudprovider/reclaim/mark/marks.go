@@ -40,7 +40,7 @@ func apply(node *corev1.Node, n notice.Notice) {
 	if n.Stated {
 		node.Annotations[api.AnnotationReclaimStated] = "true"
 	}
-	if n.Confirmed && n.Source == notice.SourcePush {
+	if n.Confirmed && n.Source.NeedsConfirmation() {
 		node.Annotations[api.AnnotationReclaimConfirmed] = "true"
 	}
 	node.Labels[api.LabelReclaiming] = "true"

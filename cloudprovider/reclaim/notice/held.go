@@ -30,7 +30,7 @@ var DefaultMaxUnconfirmed = intstr.FromString("10%")
 // Hold returns whether the announcement is a pushed notice that is held. The reason is set when it is held for the first time. A held notice
 // stays so until another source announces the same or its deadline has passed, or else a flood of false notices would reach all Nodes in turn.
 func (s *Store) Hold(a Announcement) (held bool, reason string) {
-	if a.Source != SourcePush {
+	if !a.Source.NeedsConfirmation() {
 		s.release(a.InstanceID)
 		return false, ""
 	}
@@ -90,7 +90,7 @@ func (s *Store) withdrawnLately() sets.Set[string] {
 func (s *Store) Unconfirmed() sets.Set[string] {
 	ids := sets.New[string]()
 	for _, node := range s.cluster.MarkedNodes() {
-		if node.Annotations[api.AnnotationReclaimSource] == string(SourcePush) && node.Annotations[api.AnnotationReclaimConfirmed] == "" {
+		if Source(node.Annotations[api.AnnotationReclaimSource]).NeedsConfirmation() && node.Annotations[api.AnnotationReclaimConfirmed] == "" {
 			ids.Insert(s.cluster.InstanceID(node))
 		}
 	}

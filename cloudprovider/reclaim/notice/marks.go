@@ -24,7 +24,7 @@ func FromMarks(node *corev1.Node, instanceID string) (Notice, bool) {
 	if source := node.Annotations[api.AnnotationReclaimSource]; source != "" {
 		n.Source = Source(source)
 	}
-	n.Confirmed = n.Source != SourcePush || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
+	n.Confirmed = !n.Source.NeedsConfirmation() || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
 	if n.FirstSeen = cluster.TimeOf(node, api.AnnotationReclaimNoticed); n.FirstSeen.IsZero() {
 		n.FirstSeen = n.Deadline.Add(-DefaultPeriod)
 	}

@@ -24,6 +24,10 @@ const (
 	SourceUnknown Source = "unknown"
 )
 
+// NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same. Whoever has the token of a
+// sender can push events.
+func (s Source) NeedsConfirmation() bool { return s == SourcePush }
+
 // DefaultPeriod is how long an instance lives from the first sight of its notice, if no source states the deadline. Alibaba Cloud releases a
 // spot instance five minutes after it enters Recycling.
 const DefaultPeriod = 5 * time.Minute
@@ -87,14 +91,14 @@ const maxAhead = time.Hour
 func newNotice(a Announcement, now time.Time, period time.Duration) Notice {
 	now = now.UTC()
 	n := Notice{
-		InstanceID: a.InstanceID, Deadline: a.Deadline, Stated: true, Confirmed: a.Source != SourcePush,
-		Source: a.Source, FirstSeen: a.At,
+		InstanceID: a.InstanceID, Deadline: a.Deadline, Confirmed: !a.Source.NeedsConfirmation(), Source: a.Source, FirstSeen: a.At,
 	}
 	if n.FirstSeen.IsZero() || n.FirstSeen.After(now) {
 		n.FirstSeen = now
 	}
-	if n.Deadline.IsZero() || n.Deadline.Sub(now) > maxAhead {
-		n.Deadline, n.Stated = n.FirstSeen.Add(period), false
+	n.Stated = !n.Deadline.IsZero() && n.Deadline.Sub(now) <= maxAhead
+	if !n.Stated {
+		n.Deadline = n.FirstSeen.Add(period)
 	}
 	n.Deadline = n.Deadline.UTC().Truncate(time.Second)
 	return n

@@ -121,15 +121,21 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 func (p *Poller) stands(n notice.Notice) bool {
 	for _, node := range p.Cluster.NodesOf(n.InstanceID) {
 		for _, a := range p.Notices.Announcements(node) {
-			if a.Source != notice.SourcePush {
+			if !a.Source.NeedsConfirmation() {
 				return true
 			}
 		}
 	}
 	announced := p.Notices.Announced(n)
-	pushed, isPushed := announced[notice.SourcePush]
-	_, polled := announced[notice.SourcePoll]
-	return isPushed && !polled && p.Clock.Since(pushed) < pushPatience
+	if _, polled := announced[notice.SourcePoll]; polled {
+		return false
+	}
+	for source, at := range announced {
+		if source.NeedsConfirmation() && p.Clock.Since(at) < pushPatience {
+			return true
+		}
+	}
+	return false
 }
 
 // conclude enters the verdict, and has the Nodes dealt with once it counts.
