@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # Cluster Autoscaler's core imports every cloud provider unless a tag narrows it to one. Set here, once, for all.
 # Checks read what the compiler wrote for the race detector, which the tests need anyway: to compile it all takes minutes.
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -tags=externalgrpc)
-# Children started in other folders must not take this module for theirs.
+# Children started in other directories must not take this module for theirs.
 export GOWORK := off
 
 BIN := $(CURDIR)/out/bin
@@ -19,9 +19,9 @@ OPERATOR := test/trainingoperator/operator
 RECORDS := $(CURDIR)/out/records
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-# The unit tests and the stories are run apart: a story runs a whole cluster and is not to share the cores with a compiler.
+# The unit tests and the end-to-end tests are run apart: an end-to-end test runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
-STORIES = $$(go list ./test/...)
+E2E_PACKAGES = $$(go list ./test/...)
 TEST_TIMEOUT ?= 20m
 VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | sort -V)
 
@@ -31,10 +31,10 @@ VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | 
 help: ## Print this list.
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Show the whole story on this machine in five minutes, and plot it in out/demo/report.html.
+demo: ## Show all of it on this machine in five minutes, and plot it in out/demo/report.html.
 	@mkdir -p $(BIN)
 	go build -o $(BIN)/ ./cmd/gpu-spot-autoscaler
 	go run ./test/demo
@@ -51,25 +51,25 @@ clean: ## Remove out/ (Go's own caches stay).
 ##@ Check
 
 .PHONY: test
-test: lint test-unit test-stories test-grants ## Lint, then every test under the race detector, the stories on a real control plane included, and whether those used all rights that are shipped.
+test: lint test-unit test-e2e test-grants ## Lint, then every test under the race detector, the end-to-end tests included, and whether those used all rights that are shipped.
 
 .PHONY: test-unit
 test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 
-.PHONY: test-stories
-test-stories: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+.PHONY: test-e2e
+test-e2e: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
 	@rm -rf $(RECORDS)
-	STORIES_RECORDS=$(RECORDS)/$$(date +%s) \
-		go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(STORIES)
+	E2E_RECORDS=$(RECORDS)/$$(date +%s) \
+		go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(E2E_PACKAGES)
 
 .PHONY: test-grants
-test-grants: ## Check that the stories used all that the shipped roles and RAM policy grant, by what make test-stories recorded.
+test-grants: ## Check that the end-to-end tests used all that the shipped roles and RAM policy grant, by what make test-e2e recorded.
 	go run ./test/grants -records=$(RECORDS)
 
 .PHONY: test-versions
-test-versions: compiler ## Run the stories that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
+test-versions: compiler ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
 	.ci/test-versions $(VERSIONS)
 
 .PHONY: lint

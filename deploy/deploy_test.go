@@ -320,11 +320,11 @@ func TestTheAlertsWatchMetricsThatExist(t *testing.T) {
 	}
 }
 
-// inSource finds the pattern in the Go files below the folder that are not tests.
-func inSource(t *testing.T, pattern *regexp.Regexp, folder string) [][]string {
+// inSource finds the pattern in the Go files below the directory that are not tests.
+func inSource(t *testing.T, pattern *regexp.Regexp, directory string) [][]string {
 	t.Helper()
 	var found [][]string
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func TestTheDocsExplainEveryKeyThatExistsAndNoOther(t *testing.T) {
 	}
 }
 
-func TestTheDocsNameTheVersionsOfKubernetesThatTheStoriesRunOn(t *testing.T) {
+func TestTheDocsNameTheVersionsOfKubernetesThatTheEndToEndTestsRunOn(t *testing.T) {
 	modules, err := filepath.Glob("../test/cluster/controlplane/*.mod")
 	require.NoError(t, err)
 	require.NotEmpty(t, modules)
@@ -75,8 +75,8 @@ func TestTheDocsNameTheVersionsOfKubernetesThatTheStoriesRunOn(t *testing.T) {
 
 func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 	inCode := sets.New[string]()
-	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
-		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"(`+api.MetricPrefix+`\w+)"`), folder)))
+	for _, directory := range []string{"../cloudprovider", "../cmd", "../pricing"} {
+		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"(`+api.MetricPrefix+`\w+)"`), directory)))
 	}
 	explained := firstGroups(regexp.MustCompile(`\b(`+api.MetricPrefix+`\w+)`).FindAllStringSubmatch(docs(t), -1))
 	assert.Equal(t, sets.List(inCode), sets.List(explained))
@@ -85,8 +85,8 @@ func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
 	reason, other := regexp.MustCompile(`"(Spot[A-Z][A-Za-z]+)"`), regexp.MustCompile(`Eventf\([^"\n]*"([A-Z][A-Za-z]+)"`)
 	inCode := sets.New[string]()
-	for _, folder := range []string{"../cloudprovider", "../cmd", "../pricing"} {
-		inCode = inCode.Union(firstGroups(inSource(t, reason, folder))).Union(firstGroups(inSource(t, other, folder)))
+	for _, directory := range []string{"../cloudprovider", "../cmd", "../pricing"} {
+		inCode = inCode.Union(firstGroups(inSource(t, reason, directory))).Union(firstGroups(inSource(t, other, directory)))
 	}
 	// What Alibaba Cloud calls so, and what Volcano is told.
 	inCode.Delete("SpotAsPriceGo", "SpotWithPriceLimit", "SpotInstanceRemedy", "SpotDuration", "SpotReclaim")

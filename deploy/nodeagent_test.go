@@ -165,10 +165,10 @@ func TestTheChartRefusesAPushEndpointWithoutItsSecrets(t *testing.T) {
 }
 
 // assertFlags looks for each flag where the sources declare it.
-func assertFlags(t *testing.T, args []string, folder string) {
+func assertFlags(t *testing.T, args []string, directory string) {
 	t.Helper()
 	declared := map[string]bool{}
-	for _, match := range inSource(t, regexp.MustCompile(`Var\(&[\w.]+, "([a-z-]+)"`), folder) {
+	for _, match := range inSource(t, regexp.MustCompile(`Var\(&[\w.]+, "([a-z-]+)"`), directory) {
 		declared[match[1]] = true
 	}
 	require.NotEmpty(t, declared)
@@ -186,7 +186,7 @@ func render(t *testing.T, values ...string) []runtime.Object {
 	return decode(t, "the chart", io.NopCloser(bytes.NewReader(text)))
 }
 
-// helm renders the chart for the newest Kubernetes that the stories run on.
+// helm renders the chart for the newest Kubernetes that the end-to-end tests run on.
 func helm(t *testing.T, values ...string) ([]byte, error) {
 	t.Helper()
 	return helmFor(t, "1.36.1", values...)

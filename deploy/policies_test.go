@@ -12,7 +12,7 @@ import (
 )
 
 // The expressions are compiled as an API server does before it takes a policy, by the module's own Kubernetes, which is the
-// oldest that the stories run on.
+// oldest that the end-to-end tests run on.
 func TestThePoliciesAreTakenByTheOldestKubernetes(t *testing.T) {
 	taken := 0
 	for _, object := range manifests(t) {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestWhatIsMendedInTheSecretOfTheCredentialsNeedsNoRestart(t *testing.T) {
+func TestWhatIsFixedInTheSecretOfTheCredentialsNeedsNoRestart(t *testing.T) {
 	objects := render(t, "credentials.secretName=keys")
 	pod := named[*appsv1.Deployment](t, objects, "gpu-spot-autoscaler").Spec.Template.Spec
 	container := pod.Containers[0]

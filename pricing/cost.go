@@ -33,9 +33,6 @@ func Cost(price float64, demand Demand) float64 {
 	return price
 }
 
-// WithPenalty returns the price with an interruption penalty added. The penalty is a share of the price: 0.5 adds half of it.
-func WithPenalty(price, penalty float64) float64 { return price * (1 + penalty) }
-
 // DemandOf returns what the pods request together.
 func DemandOf(pods ...*apiv1.Pod) Demand {
 	var sum Demand

@@ -39,8 +39,8 @@ type Candidate struct {
 	Priced bool
 	// Currency is that of Price, or "" if it is not known.
 	Currency string
-	// InterruptionPenalty is the share of the price that is added to it in comparisons, because instances of the offering are
-	// being reclaimed.
+	// InterruptionPenalty is the factor on the price in comparisons, because instances of the offering are being reclaimed. It
+	// is 0 if there is none.
 	InterruptionPenalty float64
 }
 
@@ -48,7 +48,7 @@ type Candidate struct {
 func (c Candidate) Cost() float64 { return Cost(c.Price, Demand{GPUs: c.GPUs, CPUs: c.CPUs}) }
 
 // comparedCost returns the cost by which candidates are compared.
-func (c Candidate) comparedCost() float64 { return WithPenalty(c.Cost(), c.InterruptionPenalty) }
+func (c Candidate) comparedCost() float64 { return c.Cost() * max(1, c.InterruptionPenalty) }
 
 // String returns a line for logs and Events.
 func (c Candidate) String() string {
@@ -67,7 +67,7 @@ func (c Candidate) String() string {
 		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
 	if c.InterruptionPenalty > 0 {
-		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", WithPenalty(1, c.InterruptionPenalty))
+		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", c.InterruptionPenalty)
 	}
 	return line
 }
@@ -159,7 +159,10 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 	if model, ok := l.model.(marketPricer); ok {
 		c.Currency = model.Currency()
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
-			c.Price, c.InterruptionPenalty = market*float64(option.NodeCount), price/market-1
+			c.Price = market * float64(option.NodeCount)
+			if price > market {
+				c.InterruptionPenalty = price / market
+			}
 		}
 	}
 	return c

@@ -38,7 +38,7 @@ type ModelConfig struct {
 	// Candidates returns the offerings that a node may belong to which has no label for its instance type or its zone. Without
 	// it, or if it returns none, they are the known ones that match the node's labels.
 	Candidates func(*apiv1.Node) []Offering
-	// InterruptionPenalty returns the share of an offering's price to add to it, because its instances are likely to be
+	// InterruptionPenalty returns the factor on an offering's price, 1 or more, because its instances are likely to be
 	// reclaimed soon, which the market does not price. Optional.
 	InterruptionPenalty func(Offering) float64
 }
@@ -72,18 +72,18 @@ func (m *Model) MarketPrice(node *apiv1.Node) (float64, bool) { return m.perHour
 
 func (m *Model) perHour(node *apiv1.Node, penalty func(Offering) float64) (float64, bool) {
 	if penalty == nil {
-		penalty = func(Offering) float64 { return 0 }
+		penalty = func(Offering) float64 { return 1 }
 	}
 	o := offeringOf(node)
 	candidates := m.candidates(node, o)
 	if candidates == nil {
 		price, ok := m.config.Prices.Price(o)
-		return WithPenalty(price, penalty(o)), ok
+		return price * penalty(o), ok
 	}
 	var dearest float64
 	for _, candidate := range candidates {
 		if price, ok := m.config.Prices.Price(candidate); ok {
-			dearest = max(dearest, WithPenalty(price, penalty(candidate)))
+			dearest = max(dearest, price*penalty(candidate))
 		}
 	}
 	return dearest, dearest > 0

@@ -141,9 +141,9 @@ func TestTimeThatRunsBackwardsCostsNothing(t *testing.T) {
 func TestInterruptionPenalty(t *testing.T) {
 	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, InterruptionPenalty: func(o Offering) float64 {
 		if o.Zone == "a" && o.Spot {
-			return 1
+			return 2
 		}
-		return 0
+		return 1
 	}})
 	for name, test := range map[string]struct {
 		node             *apiv1.Node

@@ -185,7 +185,7 @@ func ClassOfCode(code string) Class {
 	return Unknown
 }
 
-// ClassOfReply returns the class of the code, or that of the HTTP status where the code is unknown or empty.
+// ClassOfReply returns the class of the code, or that of the HTTP status if the code is unknown or empty.
 func ClassOfReply(status int, code string) Class {
 	if class := ClassOfCode(code); class != Unknown && class != "" {
 		return class

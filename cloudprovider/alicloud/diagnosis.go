@@ -28,17 +28,17 @@ const (
 // Diagnosis explains a failed call to an operator.
 type Diagnosis struct {
 	Reason Reason
-	// Cause says what is wrong and which call failed. Mend is a sentence that says what to do. Neither has anything that
+	// Cause says what is wrong and which call failed. Fix is a sentence that says what to do. Neither has anything that
 	// differs from call to call, such as a request id.
-	Cause, Mend string
+	Cause, Fix string
 	// Transient says that the failure often passes by itself.
 	Transient bool
 }
 
 // Remedy is the text for a Reason.
 type Remedy struct {
-	// Cause is how Diagnosis.Cause begins. Mend is Diagnosis.Mend.
-	Cause, Mend string
+	// Cause is how Diagnosis.Cause begins. Fix is Diagnosis.Fix.
+	Cause, Fix string
 }
 
 // Remedies has a text for every reason. docs/operations.md repeats them, and a test compares the two.
@@ -71,11 +71,11 @@ var Remedies = map[Reason]Remedy{
 func Diagnose(err error) Diagnosis {
 	var e *Error
 	if !errors.As(err, &e) {
-		return Diagnosis{Reason: Refused, Cause: err.Error(), Mend: "See the log.", Transient: true}
+		return Diagnosis{Reason: Refused, Cause: err.Error(), Fix: "See the log.", Transient: true}
 	}
 	reason := reasonOf(e)
 	remedy := Remedies[reason]
-	d := Diagnosis{Reason: reason, Cause: remedy.Cause, Mend: remedy.Mend}
+	d := Diagnosis{Reason: reason, Cause: remedy.Cause, Fix: remedy.Fix}
 	shown := fmt.Sprintf("%s %s: %s", e.Service, e.Action, e.Code)
 	switch reason {
 	case Throttling, Unreachable, Refused:
@@ -161,9 +161,9 @@ func reasonOf(e *Error) Reason {
 	return Refused
 }
 
-// NeedsMending returns whether every such call will fail until an operator mends credentials, permissions, clock or region.
+// NeedsOperator returns whether every such call will fail until an operator corrects credentials, permissions, clock or region.
 // Then the offering that the call was about is not to blame.
-func NeedsMending(err error) bool {
+func NeedsOperator(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		return false

@@ -25,15 +25,15 @@ func TestEachFailureNamesItsCause(t *testing.T) {
 		d := Diagnose(err)
 		assert.Equal(t, want, d.Reason, code)
 		assert.Contains(t, d.Cause, Remedies[want].Cause, code)
-		assert.Equal(t, Remedies[want].Mend, d.Mend, code)
+		assert.Equal(t, Remedies[want].Fix, d.Fix, code)
 		assert.NotContains(t, d.Cause, "R-1", "it is the same at the next call")
 		passes := want == Throttling || want == Unreachable || want == Refused
 		assert.Equal(t, passes, d.Transient, code)
-		assert.Equal(t, !passes, NeedsMending(err), code)
+		assert.Equal(t, !passes, NeedsOperator(err), code)
 	}
 	for reason, remedy := range Remedies {
 		assert.NotEmpty(t, remedy.Cause, reason)
-		assert.NotEmpty(t, remedy.Mend, reason)
+		assert.NotEmpty(t, remedy.Fix, reason)
 	}
 }
 
@@ -44,9 +44,9 @@ func TestARoleThatCannotBeAssumedIsNoMissingPermissionOfACall(t *testing.T) {
 	}
 }
 
-func TestWhatTheAccountMayNotBuyIsNotMendedByPermissions(t *testing.T) {
-	assert.False(t, NeedsMending(&Error{Code: "InvalidInstanceType.ValueUnauthorized", Class: Unauthorized}))
-	assert.False(t, NeedsMending(&Error{Code: "Forbidden.UnknownToUs", Class: Unauthorized}), "it may be about what is bought")
-	assert.False(t, NeedsMending(errors.New("of other origin")))
-	assert.False(t, NeedsMending(nil))
+func TestWhatTheAccountMayNotBuyIsNotFixedByPermissions(t *testing.T) {
+	assert.False(t, NeedsOperator(&Error{Code: "InvalidInstanceType.ValueUnauthorized", Class: Unauthorized}))
+	assert.False(t, NeedsOperator(&Error{Code: "Forbidden.UnknownToUs", Class: Unauthorized}), "it may be about what is bought")
+	assert.False(t, NeedsOperator(errors.New("of other origin")))
+	assert.False(t, NeedsOperator(nil))
 }

@@ -22,21 +22,21 @@ type Error struct {
 	Service string
 	// Action is the name of the API call, such as "ScaleWithAdjustment".
 	Action string
-	// Code is Alibaba Cloud's error code, or one of the Code… constants where Alibaba Cloud did not answer with one.
+	// Code is Alibaba Cloud's error code, or one of the Code… constants if Alibaba Cloud did not answer with one.
 	Code    string
 	Message string
-	// RequestID is what Alibaba Cloud's support asks for; empty where the request did not arrive.
+	// RequestID is what Alibaba Cloud's support asks for; empty if the request did not arrive.
 	RequestID string
-	// Status is the HTTP status; 0 where there was no reply.
+	// Status is the HTTP status; 0 if there was no reply.
 	Status int
 	Class  Class
 	// Uncertain says that this attempt or an earlier one may have been carried out. For a purchase or a removal only the
 	// same request under the same ClientToken, or a listing of what exists, tells whether it was.
 	Uncertain bool
-	// Skew is how far the local clock is ahead of Alibaba Cloud's, by the Date of the reply. It is 0 where the clocks agree
-	// within a minute, and where the reply had no date.
+	// Skew is how far the local clock is ahead of Alibaba Cloud's, by the Date of the reply. It is 0 if the clocks agree
+	// within a minute, and if the reply had no date.
 	Skew time.Duration
-	// Err is the underlying error, such as context.DeadlineExceeded or a net.Error; nil where there is none.
+	// Err is the underlying error, such as context.DeadlineExceeded or a net.Error; nil if there is none.
 	Err error
 }
 

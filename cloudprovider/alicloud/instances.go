@@ -15,7 +15,7 @@ type InstanceType struct {
 	GPUs      int
 	// GPUModel is Alibaba Cloud's GPUSpec, such as "NVIDIA A10" or "NVIDIA V100".
 	GPUModel string
-	// GPUMemoryGiB is per GPU; 0 where unknown.
+	// GPUMemoryGiB is per GPU; 0 if unknown.
 	GPUMemoryGiB float64
 	// Arch is "amd64" or "arm64".
 	Arch string

@@ -57,7 +57,7 @@ type ScalingGroup struct {
 	RegionID string
 
 	MinSize, MaxSize int
-	// DesiredCapacity is nil where the group has no desired capacity.
+	// DesiredCapacity is nil if the group has no desired capacity.
 	DesiredCapacity *int
 	// TotalCapacity counts every instance in the group, whatever its state.
 	TotalCapacity int
@@ -72,14 +72,14 @@ type ScalingGroup struct {
 	VSwitchIDs    []string
 	MultiAZPolicy string
 
-	// CompensateWithOnDemand lets ESS buy pay-as-you-go instances where spot is sold out. Alibaba Cloud sets it by default. It
-	// takes effect, as SpotInstanceRemedy does, only where MultiAZPolicy is COST_OPTIMIZED.
+	// CompensateWithOnDemand lets ESS buy pay-as-you-go instances if spot is sold out. Alibaba Cloud sets it by default. It
+	// takes effect, as SpotInstanceRemedy does, only if MultiAZPolicy is COST_OPTIMIZED.
 	// Source: doc comments of CreateScalingGroup, ESS 2022-02-22 (alibabacloud-csharp-sdk).
 	CompensateWithOnDemand bool
 	// SpotInstanceRemedy lets ESS itself buy a replacement when a spot instance is reclaimed.
 	SpotInstanceRemedy bool
 	// OnDemandBase is how many pay-as-you-go instances ESS buys before anything else. OnDemandPercentage (0 to 100) is the
-	// share of the others that it buys pay-as-you-go, whatever the scaling configuration says. Where MultiAZPolicy is
+	// share of the others that it buys pay-as-you-go, whatever the scaling configuration says. If MultiAZPolicy is
 	// COMPOSABLE the default of the share is 100.
 	// Source: OnDemandBaseCapacity, OnDemandPercentageAboveBaseCapacity and CapacityOptions, as above.
 	OnDemandBase, OnDemandPercentage int
@@ -100,7 +100,7 @@ type ScalingConfiguration struct {
 	SpotDuration time.Duration
 	// SpotPriceLimits are per instance-hour in the account's currency, by instance type.
 	SpotPriceLimits map[string]float64
-	// SystemDiskGiB is 0 where the configuration does not say.
+	// SystemDiskGiB is 0 if the configuration does not say.
 	SystemDiskGiB int
 	Tags          map[string]string
 }
@@ -115,7 +115,7 @@ type ScalingInstance struct {
 	InstanceType      string
 	ZoneID            string
 	SpotStrategy      string
-	// Created is zero where ESS does not say.
+	// Created is zero if ESS does not say.
 	Created time.Time
 }
 
@@ -128,12 +128,12 @@ type Activity struct {
 	Status string
 	// StatusDetail is all text of ESS about the activity, without repetitions.
 	StatusDetail string
-	// ErrorCode is empty where neither a field nor the text has one.
+	// ErrorCode is empty if neither a field nor the text has one.
 	ErrorCode    string
 	ErrorMessage string
 	// Metadata is what the caller of ScaleWithAdjustment attached.
 	Metadata string
-	// Adding is how many instances the activity is to add, by its description; 0 where that has no number.
+	// Adding is how many instances the activity is to add, by its description; 0 if that has no number.
 	Adding int
 	// CreatedCapacity is how many instances were created, CreatedInstances their ids. ESS may leave out either.
 	CreatedCapacity  int
@@ -142,7 +142,7 @@ type Activity struct {
 	// Source: ErrorMessages[].FailedInstanceIds (SDK v1.63.107); "Instance rollback resulting from a scaling activity
 	// failure" in the Auto Scaling documentation.
 	FailedInstances []string
-	// Started and Ended are zero where unknown. ESS rounds them to the minute.
+	// Started and Ended are zero if unknown. ESS rounds them to the minute.
 	Started, Ended time.Time
 }
 
@@ -173,7 +173,7 @@ type ScaleRequest struct {
 
 // Scaling is the answer to an accepted ScaleRequest.
 type Scaling struct {
-	// ActivityID is the activity that creates the instances. It may be empty where CapacityChange is set.
+	// ActivityID is the activity that creates the instances. It may be empty if CapacityChange is set.
 	ActivityID string
 	// CapacityChange says that only the desired capacity of the group was raised. ESS adds the instances once it finds that
 	// they are missing.
@@ -191,11 +191,11 @@ type Allocation struct {
 
 // Plan is the answer to a request for the plan of a purchase.
 type Plan struct {
-	// Allocations are what ESS would buy, where Answered.
+	// Allocations are what ESS would buy, if Answered.
 	Allocations []Allocation
-	// Answered is false where the answer has no plan: the service does not know the mode, and has bought.
+	// Answered is false if the answer has no plan: the service does not know the mode, and has bought.
 	Answered bool
-	// Scaling is the purchase, where not Answered.
+	// Scaling is the purchase, if not Answered.
 	Scaling
 }
 
@@ -205,8 +205,8 @@ type RemoveRequest struct {
 	// InstanceIDs are 1 to MaxRemoveBatch ids.
 	InstanceIDs []string
 	ClientToken string
-	// StopTimeout is how long ESS waits for an instance to stop before it releases it regardless, 30 to 240 seconds. Where
-	// it is 0 the setting of the scaling group holds. Without that setting ESS waits until the instance stops, and where one
+	// StopTimeout is how long ESS waits for an instance to stop before it releases it regardless, 30 to 240 seconds. If
+	// it is 0 the setting of the scaling group holds. Without that setting ESS waits until the instance stops, and if one
 	// does not stop the whole activity is rolled back and fails.
 	// Source: doc comments of StopInstanceTimeout, RemoveInstances, ESS 2022-02-22 (alibabacloud-csharp-sdk).
 	StopTimeout time.Duration

@@ -20,18 +20,18 @@ import (
 
 const module = "gpu-spot-autoscaler/"
 
-// sources are the files of a folder and those below it, tests aside.
-func sources(t *testing.T, folder string) map[string]*ast.File {
+// sources are the files of a directory and those below it, tests aside.
+func sources(t *testing.T, directory string) map[string]*ast.File {
 	t.Helper()
 	files := map[string]*ast.File{}
-	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 		return err
 	}))
-	require.NotEmpty(t, files, folder)
+	require.NotEmpty(t, files, directory)
 	return files
 }
 
@@ -50,8 +50,8 @@ func TestKeysAreSpeltNowhereElse(t *testing.T) {
 		api.Prefix, api.TagCluster, api.TagNodeTemplateUnderscore, "cluster-autoscaler.kubernetes.io/", "job-supervisor.kube-ai.io/",
 		"ack.alibabacloud.com/", "node.alibabacloud.com/", api.LabelNodePool, "aliyun.accelerator/", api.ResourceGPUPrefixACK,
 	}
-	for _, folder := range []string{"..", "../../pricing", "../../cmd"} {
-		for path, file := range sources(t, folder) {
+	for _, directory := range []string{"..", "../../pricing", "../../cmd"} {
+		for path, file := range sources(t, directory) {
 			if filepath.Dir(path) == "../api" {
 				continue
 			}
@@ -104,8 +104,8 @@ func TestTheNodeAgentImportsNothingElseOfTheProject(t *testing.T) {
 // Names follow https://prometheus.io/docs/practices/naming/.
 func TestMetricsAreNamedByConvention(t *testing.T) {
 	seen := 0
-	for _, folder := range []string{"..", "../../pricing", "../../cmd"} {
-		for _, file := range sources(t, folder) {
+	for _, directory := range []string{"..", "../../pricing", "../../cmd"} {
+		for _, file := range sources(t, directory) {
 			ast.Inspect(file, func(node ast.Node) bool {
 				kind, name := metricOf(node)
 				if kind == "" {

@@ -17,7 +17,7 @@ const (
 	AnnotationMaxWait = "gpu-spot.autoscaling/max-wait"
 	// AnnotationRecovery is with how many workers a suspended job is resumed: full (default) or dynamic.
 	AnnotationRecovery = "gpu-spot.autoscaling/recovery"
-	// LabelKeepOffReclaiming, on pods or namespaces, is "true" where pods are to get a node affinity against LabelReclaiming.
+	// LabelKeepOffReclaiming, on pods or namespaces, is "true" if pods are to get a node affinity against LabelReclaiming.
 	// The admission policy of the chart reads it.
 	LabelKeepOffReclaiming = "gpu-spot.autoscaling/keep-off-reclaiming"
 )
@@ -82,7 +82,7 @@ const (
 	// AnnotationSupervisorMaxWait is AnnotationMaxWait in seconds. `arena submit etjob --max-wait-time` writes it, the jobs
 	// framework reads it on jobs of every system.
 	AnnotationSupervisorMaxWait = "job-supervisor.kube-ai.io/max-wait-time"
-	// AnnotationSupervisorSpot, on a job and its pods, is "true" where the job listens on a port for the request to save its work
+	// AnnotationSupervisorSpot, on a job and its pods, is "true" if the job listens on a port for the request to save its work
 	// and to stop, which it gets before it is suspended. `arena submit etjob --spot-instance` writes it; the jobs framework and
 	// the reclaim controller read it.
 	AnnotationSupervisorSpot = "job-supervisor.kube-ai.io/spot-instance"

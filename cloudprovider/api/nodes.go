@@ -4,7 +4,7 @@ package api
 // withdrawn.
 const (
 	// TaintReclaim keeps new pods off the Node. Its value is the deadline in Unix seconds, its effect NoSchedule. The scheduler
-	// reads it, and so does the reclaim controller where the annotation cannot be parsed.
+	// reads it, and so does the reclaim controller if the annotation cannot be parsed.
 	//
 	// Cluster Autoscaler strips taints with this prefix from the templates that it makes of Nodes (StatusTaintPrefix in
 	// its utils/taints). A taint with any other key would keep pods off the replacement as well.
@@ -23,17 +23,17 @@ const (
 const (
 	// AnnotationReclaimNoticed is when the notice was first seen.
 	AnnotationReclaimNoticed = "gpu-spot.autoscaling/reclaim-noticed"
-	// AnnotationReclaimStated is "true" where a source stated the deadline. Without it the deadline is an estimate.
+	// AnnotationReclaimStated is "true" if a source stated the deadline. Without it the deadline is an estimate.
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
 	// AnnotationReclaimSource is the source of the deadline: ecs-poll, node-agent, push or condition.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
-	// AnnotationReclaimConfirmed is "true" where another source has confirmed a notice that was pushed first.
+	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
-	// AnnotationReclaimCordoned is "true" where the controller made the Node unschedulable, and may undo that.
+	// AnnotationReclaimCordoned is "true" if the controller made the Node unschedulable, and may undo that.
 	AnnotationReclaimCordoned = "gpu-spot.autoscaling/reclaim-cordoned"
 	// AnnotationReclaimDrained is when the Node was first without pods.
 	AnnotationReclaimDrained = "gpu-spot.autoscaling/reclaim-drained"
-	// AnnotationReclaimForced is "true" where pods were deleted instead of evicted.
+	// AnnotationReclaimForced is "true" if pods were deleted instead of evicted.
 	AnnotationReclaimForced = "gpu-spot.autoscaling/reclaim-forced"
 	// AnnotationReclaimCancelled is when the last notice was withdrawn. Older notices are ignored, such as a condition that
 	// was not removed or an event that is delivered again. For a while, pushed notices are held until they are confirmed.

@@ -26,9 +26,9 @@ const (
 	TagCooldown = "gpu-spot.autoscaling/cooldown"
 	// TagTargeting is whether purchases name their instance type and zone: auto, request or whole.
 	TagTargeting = "gpu-spot.autoscaling/targeting"
-	// TagSharedGPU is "true" where the nodes offer GPU memory instead of whole GPUs.
+	// TagSharedGPU is "true" if the nodes offer GPU memory instead of whole GPUs.
 	TagSharedGPU = "gpu-spot.autoscaling/shared-gpu"
-	// TagBuyForCPUPods is "true" where nodes with GPUs may be bought for pods that ask for none.
+	// TagBuyForCPUPods is "true" if nodes with GPUs may be bought for pods that ask for none.
 	TagBuyForCPUPods = "gpu-spot.autoscaling/buy-for-cpu-pods"
 )
 
@@ -52,7 +52,7 @@ const (
 	TagNodeTemplateUnderscore = "k8s.io_cluster-autoscaler_node-template_"
 )
 
-// TagContract, on a scaling group, says that the group is for the questions of docs/contract.md. Where its value is
+// TagContract, on a scaling group, says that the group is for the questions of docs/contract.md. If its value is
 // TagContractMaySpend, they may buy in it. Operators write it, test/contract reads it. It is not a setting of a pool: the
 // provider takes a pool with this tag out of service.
 const (

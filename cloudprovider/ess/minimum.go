@@ -10,7 +10,7 @@ import (
 // Shortfall is how far a pool is below its minimum.
 type Shortfall struct {
 	PoolID string
-	// Missing is how many instances the pool has less than its minimum. Those that were bought and have not arrived count as
+	// Missing is how many instances the pool has less than its minimum. Those that were purchased and are not delivered yet count as
 	// there.
 	Missing int
 	// Offerings are the node groups that can be bought now, by id.
@@ -31,7 +31,7 @@ func (p *Provider) Shortfalls() []Shortfall {
 			continue
 		}
 		size := last.PoolSize(known.ID)
-		missing := known.MinSize - max(size.Live+size.Outstanding, known.Group.MinSize)
+		missing := known.MinSize - max(size.Live+size.Purchased, known.Group.MinSize)
 		if missing <= 0 || last.Headroom(group.Id(), p.config.Prices) == 0 {
 			continue
 		}

@@ -104,7 +104,7 @@ func (g *NodeGroup) Id() string { return g.id }
 // Debug describes the size of the node group in a line.
 func (g *NodeGroup) Debug() string {
 	size := g.snapshot().GroupSize(g.id)
-	return fmt.Sprintf("%s: %d live, %d bought and not yet there, %d failed", g.id, size.Live, size.Outstanding, size.Failed)
+	return fmt.Sprintf("%s: %d live, %d purchased, %d failed", g.id, size.Live, size.Purchased, size.Failed)
 }
 
 // MinSize is 0 except while a pool is bought up to its minimum: the minimum is that of the pool, and is enforced where nodes to
@@ -128,7 +128,7 @@ func (g *NodeGroup) IncreaseSize(delta int) error {
 	return g.buy(delta, false)
 }
 
-// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that arrived are given back.
+// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back.
 func (g *NodeGroup) AtomicIncreaseSize(delta int) error {
 	return g.buy(delta, true)
 }
@@ -204,7 +204,7 @@ func neverRegistered(nodes []*apiv1.Node) bool {
 	})
 }
 
-// DecreaseTargetSize cancels purchases that have not arrived; delta is negative. It does not cancel more than has not arrived,
+// DecreaseTargetSize cancels purchases that are not delivered yet; delta is negative. It does not cancel more than is not delivered,
 // and that is no error: core also counts instances here that exist but have not registered.
 func (g *NodeGroup) DecreaseTargetSize(delta int) error {
 	if delta >= 0 {

@@ -15,9 +15,9 @@ import (
 const (
 	// penaltyTime is how long after a reclaim notice the price of an offering is raised.
 	penaltyTime = 10 * time.Minute
-	// penalty is the fraction by which the price is raised: what is bought where instances are being reclaimed may not live
+	// penalty is the factor by which the price is raised: what is bought where instances are being reclaimed may not live
 	// long, so an offering that costs little more is the better choice.
-	penalty = .5
+	penalty = 1.5
 )
 
 // interruptionPenalty raises the price of offerings of which an instance got a reclaim notice lately. The instances of all
@@ -48,7 +48,7 @@ func (p *interruptionPenalty) Observe(reclaiming map[string]pricing.Offering) {
 		}
 		if _, known := p.until[offering]; !known {
 			klog.InfoS("Instances are being reclaimed, so the price of their offering counts for more",
-				"instanceType", offering.InstanceType, "zone", offering.Zone, "factor", pricing.WithPenalty(1, penalty), "for", penaltyTime)
+				"instanceType", offering.InstanceType, "zone", offering.Zone, "factor", penalty, "for", penaltyTime)
 		}
 		p.until[offering] = now.Add(penaltyTime)
 	}
@@ -57,12 +57,12 @@ func (p *interruptionPenalty) Observe(reclaiming map[string]pricing.Offering) {
 	penalizedOfferings.Set(float64(len(p.until)))
 }
 
-// Of returns the fraction by which the price of the offering is raised.
+// Of returns the interruption penalty of the offering, or 1 if it has none.
 func (p *interruptionPenalty) Of(offering pricing.Offering) float64 {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if _, penalized := p.until[offering]; penalized {
 		return penalty
 	}
-	return 0
+	return 1
 }

@@ -40,7 +40,7 @@ func (f *fixture) choice(groupIDs ...string) (groupID string, price float64) {
 	return choose.BestOption(options, templates).NodeGroup.Id(), price
 }
 
-func TestOfferingUnderReclaimLosesToOneThatCostsLittleMore(t *testing.T) {
+func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
 			c.Prices = fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: a10, Zone: "zone-b", Spot: true}: 4,

@@ -181,9 +181,9 @@ func TestPurchaseThatOnlyChangedTheCapacityCountsOnceAndIsTheLast(t *testing.T) 
 		assert.Equal(t, 3, f.group(a10InA).MaxSize(), "nothing more is bought of it")
 		said := f.events.about("SpotPoolProblem")
 		assert.Contains(t, said[len(said)-1], "DisableDesiredCapacity=true")
-		mended := f.cloud.groups["asg-1"]
-		mended.DesiredCapacity = nil
-		f.cloud.groups["asg-1"] = mended
+		fixed := f.cloud.groups["asg-1"]
+		fixed.DesiredCapacity = nil
+		f.cloud.groups["asg-1"] = fixed
 		f.refresh()
 		assert.Equal(t, 10, f.group(a10InA).MaxSize())
 	})

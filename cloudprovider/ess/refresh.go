@@ -196,7 +196,7 @@ func (r *refresher) reportReserve(built *pool.Pool) {
 	}
 	r.reporter.Once(fmt.Sprintf("reserve/%s/%d/%d", built.ID, own, group), func() {
 		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolWithoutReserve", "Pool %s may grow to %d, and its scaling group holds no more than %d: "+
-			"at the maximum an instance under reclaim is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
+			"at the maximum a reclaiming instance is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
 			built.ID, own, group, api.Prefix)
 	})
 }

@@ -43,7 +43,7 @@ func TestStatusTellsWhatIsThereWhatIsBoughtAndWhatMayBe(t *testing.T) {
 		Price: ptr.To(3.0), PriceCap: ptr.To(4.0),
 	}, offering(a10InA))
 	dear := offering("asg-1/" + v100 + "/zone-a/spot")
-	assert.Equal(t, []any{0, status.HindrancePrice, 5.0}, []any{dear.Room, dear.Hindrance, *dear.Price})
+	assert.Equal(t, []any{0, status.BlockedPrice, 5.0}, []any{dear.Room, dear.BlockedBy, *dear.Price})
 	assert.Nil(t, offering(a10InB).Price, "which is not known")
 	require.Len(t, said.Purchases, 1)
 	bought := said.Purchases[0]
@@ -53,17 +53,17 @@ func TestStatusTellsWhatIsThereWhatIsBoughtAndWhatMayBe(t *testing.T) {
 
 func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 	for want, change := range map[string]func(f *fakeCloud){
-		status.HindranceOutOfOrder: func(f *fakeCloud) {
+		status.BlockedOutOfOrder: func(f *fakeCloud) {
 			group := f.groups["asg-1"]
 			group.LifecycleState = "Inactive"
 			f.groups["asg-1"] = group
 		},
-		status.HindranceSize: func(f *fakeCloud) {
+		status.BlockedSize: func(f *fakeCloud) {
 			group := f.groups["asg-1"]
 			group.MaxSize = 1
 			f.groups["asg-1"] = group
 		},
-		status.HindranceRetired: func(f *fakeCloud) {
+		status.BlockedRetired: func(f *fakeCloud) {
 			configuration := f.configurations["two-types"]
 			configuration.InstanceTypes = []string{v100}
 			f.configurations["two-types"] = configuration
@@ -78,7 +78,7 @@ func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 		require.Len(t, pools, 1, want)
 		for _, offering := range pools[0].Offerings {
 			if offering.ID == a10InA {
-				assert.Equal(t, want, offering.Hindrance)
+				assert.Equal(t, want, offering.BlockedBy)
 				assert.Zero(t, offering.Room, want)
 			}
 		}

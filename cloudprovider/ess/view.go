@@ -57,7 +57,7 @@ func (v *View) Releasable(node *apiv1.Node) bool {
 type PoolStatus struct {
 	ID string
 	// Size counts the instances that serve. It leaves out those that are being reclaimed or removed, on standby or stopped, and
-	// those that were bought and have not arrived.
+	// those that were purchased and are not delivered yet.
 	Size int
 	// MinSize is the size that scale-down must leave.
 	MinSize int

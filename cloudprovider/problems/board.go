@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// repeatAfter is how often the Event of a problem is repeated while the problem stands. It is below the hour after which the
+	// repeatAfter is how often the Event of a problem is repeated while the problem is active. It is below the hour after which the
 	// API server deletes Events (--event-ttl of kube-apiserver).
 	repeatAfter = 55 * time.Minute
-	// transientFor is how long a transient problem has to stand before it is reported.
+	// transientFor is how long a transient problem has to be active before it is reported.
 	transientFor = 30 * time.Second
 )
 
@@ -23,15 +23,15 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Board has the problems that stand, as each source last settled them, and says whether the leader is ready: one refresh and
+// Board has the active problems, as each source last settled them, and says whether the leader is ready: one refresh and
 // one poll have succeeded. It is safe for concurrent use.
 type Board struct {
 	events EventSink
 	clock  clock.PassiveClock
 	began  time.Time
 
-	mu       sync.Mutex
-	standing map[key]*entry
+	mu     sync.Mutex
+	active map[key]*entry
 	// firsts are the times of the first success of Refresh and Poll.
 	firsts map[Source]time.Time
 }
@@ -42,14 +42,14 @@ type key struct {
 }
 
 type entry struct {
-	Standing
+	Active
 	// reported is the message of the last Event, empty before the first. reportedAt is when it was recorded.
 	reported   string
 	reportedAt time.Time
 }
 
-// Standing is a problem that stands.
-type Standing struct {
+// Active is a problem that is not over.
+type Active struct {
 	Problem
 	Source Source
 	Since  time.Time
@@ -60,10 +60,10 @@ func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 	for _, condition := range conditions {
 		leaderCondition.WithLabelValues(condition).Set(0)
 	}
-	return &Board{events: events, clock: clk, began: clk.Now(), standing: map[key]*entry{}, firsts: map[Source]time.Time{}}
+	return &Board{events: events, clock: clk, began: clk.Now(), active: map[key]*entry{}, firsts: map[Source]time.Time{}}
 }
 
-// Settle takes all problems of the source that stand now. None means that its work succeeded. Settle records an Event about
+// Settle takes all active problems of the source. None means that its work succeeded. Settle records an Event about
 // each problem that is new, that is over, or whose last Event is almost an hour old.
 func (b *Board) Settle(source Source, now ...Problem) {
 	b.mu.Lock()
@@ -72,21 +72,21 @@ func (b *Board) Settle(source Source, now ...Problem) {
 	for _, problem := range now {
 		k := key{source, problem.Pool, problem.Reason}
 		found[k] = true
-		if b.standing[k] == nil {
-			b.standing[k] = &entry{Standing: Standing{Source: source, Since: b.clock.Now()}}
+		if b.active[k] == nil {
+			b.active[k] = &entry{Active: Active{Source: source, Since: b.clock.Now()}}
 		}
-		b.standing[k].Problem = problem
+		b.active[k].Problem = problem
 	}
-	for k, e := range b.standing {
+	for k, e := range b.active {
 		if k.source == source && !found[k] {
-			delete(b.standing, k)
+			delete(b.active, k)
 			b.reportOver(e)
 		}
 	}
-	for _, e := range b.standing {
+	for _, e := range b.active {
 		b.report(e)
 	}
-	exposeStanding(b.standing)
+	exposeActive(b.active)
 	if len(now) == 0 {
 		b.succeeded(source)
 	}
@@ -143,8 +143,8 @@ type Report struct {
 	Ready bool
 	// Firsts are the times of their first success; a source that has not succeeded is missing.
 	Firsts map[Source]time.Time
-	// Problems are those that stand. Those without which nothing works come first.
-	Problems []Standing
+	// Problems are the active ones. Those without which nothing works come first.
+	Problems []Active
 }
 
 // Report returns the content of the board.
@@ -155,9 +155,9 @@ func (b *Board) Report() Report {
 	for source, at := range b.firsts {
 		report.Firsts[source] = at
 	}
-	for _, e := range b.standing {
-		report.Problems = append(report.Problems, e.Standing)
+	for _, e := range b.active {
+		report.Problems = append(report.Problems, e.Active)
 	}
-	slices.SortFunc(report.Problems, Standing.compare)
+	slices.SortFunc(report.Problems, Active.compare)
 	return report
 }

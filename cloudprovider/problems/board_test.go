@@ -32,7 +32,7 @@ func newBoard() (*Board, *told, *clocktesting.FakePassiveClock) {
 	return NewBoard(events, clk), events, clk
 }
 
-var badTag = Problem{Pool: "asg-1", Reason: "tags", Cause: "tag x does not parse", Mend: "Correct the tag."}
+var badTag = Problem{Pool: "asg-1", Reason: "tags", Cause: "tag x does not parse", Fix: "Correct the tag."}
 
 func TestAProblemIsToldOnceThenEveryHourAndThatItIsOver(t *testing.T) {
 	board, events, clk := newBoard()
@@ -44,11 +44,11 @@ func TestAProblemIsToldOnceThenEveryHourAndThatItIsOver(t *testing.T) {
 		clk.SetTime(clk.Now().Add(time.Minute))
 	}
 	assert.Equal(t, []string{text, text, text, text}, said, "before the API server forgets it")
-	assert.Equal(t, 1.0, testutil.ToFloat64(standingProblems.WithLabelValues("pools", "tags")))
+	assert.Equal(t, 1.0, testutil.ToFloat64(activeProblems.WithLabelValues("pools", "tags")))
 	board.Settle(Pools)
 	assert.Equal(t, []string{"SpotProblemOver: Over after 3h0m0s: Pool asg-1 (tags): tag x does not parse. Correct the tag."}, events.heard())
 	assert.Empty(t, board.Report().Problems)
-	assert.Zero(t, testutil.CollectAndCount(standingProblems))
+	assert.Zero(t, testutil.CollectAndCount(activeProblems))
 }
 
 func TestWhatIsWrongElsewhereStands(t *testing.T) {

@@ -10,19 +10,19 @@ var (
 		Name: "gpu_spot_leader_condition",
 		Help: "1 once the leader has read the pools (refreshed), and asked for reclaim notices (polled); 0 as long as it has not. Absent from replicas that do not lead.",
 	}, []string{"condition"})
-	standingProblems = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "gpu_spot_standing_problems",
-		Help: "Problems that stand, by what they were met in (refresh, poll, pools) and by reason.",
+	activeProblems = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_problems",
+		Help: "Active problems, by what they were met in (refresh, poll, pools) and by reason.",
 	}, []string{"source", "reason"})
 )
 
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(leaderCondition, standingProblems) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(leaderCondition, activeProblems) }
 
-// exposeStanding sets the gauge.
-func exposeStanding(standing map[key]*entry) {
-	standingProblems.Reset()
-	for k := range standing {
-		standingProblems.WithLabelValues(string(k.source), k.reason).Inc()
+// exposeActive sets the gauge.
+func exposeActive(active map[key]*entry) {
+	activeProblems.Reset()
+	for k := range active {
+		activeProblems.WithLabelValues(string(k.source), k.reason).Inc()
 	}
 }

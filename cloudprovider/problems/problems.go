@@ -20,24 +20,24 @@ const (
 	Pools Source = "pools"
 )
 
-// Problem is something that is wrong until somebody mends it, or until it passes.
+// Problem is something that is wrong until somebody fixes it, or until it passes.
 type Problem struct {
 	// Pool is the scaling group; empty for a problem of all.
 	Pool string
 	// Reason is the kind of the problem: a label of metrics, and the key under which docs/operations.md explains it.
 	Reason string
-	// Cause says what is wrong, without a full stop. Mend is a sentence that says what to do; it may be empty.
-	Cause, Mend string
+	// Cause says what is wrong, without a full stop. Fix is a sentence that says what to do; it may be empty.
+	Cause, Fix string
 	// Transient: the problem often passes by itself, so it is reported only after a while.
 	Transient bool
 }
 
 // Text returns the cause and what to do about it.
 func (p Problem) Text() string {
-	if p.Mend == "" {
+	if p.Fix == "" {
 		return p.Cause
 	}
-	return strings.TrimSuffix(p.Cause, ".") + ". " + p.Mend
+	return strings.TrimSuffix(p.Cause, ".") + ". " + p.Fix
 }
 
 // eventReasons are the reasons of Events about problems, by source.
@@ -66,7 +66,7 @@ func (p Problem) message(source Source) string {
 	return fmt.Sprintf("Pool %s (%s): %s", p.Pool, p.Reason, p.Text())
 }
 
-func (s Standing) compare(other Standing) int {
+func (s Active) compare(other Active) int {
 	return cmp.Or(cmp.Compare(s.Source.rank(), other.Source.rank()), cmp.Compare(s.Pool, other.Pool), cmp.Compare(s.Reason, other.Reason))
 }
 

@@ -7,7 +7,7 @@
 //   - trigger starts the loop: on an unschedulable pod, at the end of a settle window, on a reclaim notice;
 //   - customresources removes reclaiming nodes from the node lists, and decides whether a GPU node is ready;
 //   - templates builds the node template of each offering;
-//   - podlist decides which pods to buy for now: it holds back incomplete gangs, and adds the pods of reclaiming nodes and of
+//   - podlist decides which pods to buy for now: it defers incomplete gangs, and adds the pods of reclaiming nodes and of
 //     suspended jobs;
 //   - scaleup decides what to buy for those pods, gang by gang, and which offerings to evaluate;
 //   - scaledown decides which nodes may be removed.

@@ -25,9 +25,9 @@ func at(addresses ...string) func(*corev1.Pod) {
 }
 
 // begin reclaims the Node of one of three workers, which the job can do without, once it has given its word.
-func begin(t *testing.T, tell func(w *world, f *fakeJobs)) {
+func begin(t *testing.T, test func(w *world, f *fakeJobs)) {
 	t.Helper()
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
 		w.addNode("a")
 		w.addNode("b")
@@ -38,7 +38,7 @@ func begin(t *testing.T, tell func(w *world, f *fakeJobs)) {
 		f.start()
 		w.pass(10 * time.Second)
 		require.Empty(t, w.gone(), "its word is waited for")
-		tell(w, f)
+		test(w, f)
 	})
 }
 
@@ -134,7 +134,7 @@ func TestTheWaitForTheAcknowledgementIsBounded(t *testing.T) {
 		"by nothing, where the pod declares nothing":         {"", 30 * time.Second, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 0, 1)
 				w.addNode("a")
 				w.addPod("p", "a", of("train", jobs.RoleWorker), noted(api.AnnotationAwaitCheckpoint, tc.declared), grace(tc.grace))
@@ -161,7 +161,7 @@ func TestTheWaitForTheAcknowledgementIsBounded(t *testing.T) {
 }
 
 func TestAWordIsAwaitedOfWhatRunsOnly(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 0, 2)
 		w.addNode("a")
 		w.addPod("starting", "a", of("train", jobs.RoleWorker), awaiting, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending })
@@ -182,7 +182,7 @@ func TestTheAcknowledgementOfAJobThatRestartsInPlaceIsNotFollowedByAnotherWait(t
 		"restarted always":                             {corev1.RestartPolicyAlways, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 0, 1)
 				w.addNode("a")
 				w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = tc.policy })

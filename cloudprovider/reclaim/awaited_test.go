@@ -45,7 +45,7 @@ func TestNodesSayFromWhomAnAcknowledgementIsAwaited(t *testing.T) {
 }
 
 func TestNodesAreNotToldOfJobsThatDeclareNoAcknowledgement(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.addNode("a")
 		w.addPod("p", "a", of("train", jobs.RoleWorker), at("10.1.0.1"), noted(api.AnnotationAwaitCheckpoint, "false"))

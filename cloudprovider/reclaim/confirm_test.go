@@ -36,7 +36,7 @@ func (w *world) push(nodes ...string) {
 func atOnce(c *settings) { c.ReplaceWait = time.Millisecond }
 
 func TestAFalsePushedNoticeWarnsAndEvictsNobodyAndIsTakenBack(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		w.gang("train", "worker", 2)
 		w.addNode("b")
@@ -72,7 +72,7 @@ func TestAPushedNoticeEvictsAsSoonAsItIsConfirmed(t *testing.T) {
 		"the condition":                func(w *world) { w.updateNode("train-worker-0", expired("True", time.Now())) },
 	} {
 		t.Run(by, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 1, 2)
 				w.gang("train", "worker", 2)
 				w.addPod("alone", "train-worker-0")
@@ -102,7 +102,7 @@ func TestWhereECSCannotBeAskedAPushedNoticeEvictsShortlyBeforeTheDeadline(t *tes
 		"a short one":              {time.Minute, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				w.gang("train", "worker", 2)
 				w.addPod("alone", "train-worker-0")
@@ -130,7 +130,7 @@ func TestWhereECSCannotBeAskedAPushedNoticeEvictsShortlyBeforeTheDeadline(t *tes
 func TestAPushedNoticeThatECSContradictsEvictsNobodyHoweverNearItsDeadline(t *testing.T) {
 	for _, left := range []time.Duration{3 * time.Second, 61 * time.Second, 91 * time.Second, 2 * time.Minute} {
 		t.Run(left.String(), func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addPod("p", "a")
 				w.start(atOnce)
@@ -149,7 +149,7 @@ func TestAPushedNoticeThatECSContradictsEvictsNobodyHoweverNearItsDeadline(t *te
 func TestANewLeaderDoubtsWhatTheLastOneDoubted(t *testing.T) {
 	for name, confirmed := range map[string]bool{"it was confirmed": true, "nothing had confirmed it": false} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.start(func(c *settings) { c.Replaced, c.ReplaceWait = func(string) bool { return false }, time.Minute })
 				w.addPod("p", "a")
@@ -174,7 +174,7 @@ func TestANewLeaderDoubtsWhatTheLastOneDoubted(t *testing.T) {
 }
 
 func TestALeaderThatComesAtTheEndAsksECSBeforeItEvicts(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
 		w.start()
@@ -191,7 +191,7 @@ func TestALeaderThatComesAtTheEndAsksECSBeforeItEvicts(t *testing.T) {
 }
 
 func TestOnlyWhatIsLostForCertainIsTakenOutOfAJob(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 4)
 		w.gang("train", "worker", 4)
 		f.start(atOnce)
@@ -212,7 +212,7 @@ func TestOnlyWhatIsLostForCertainIsTakenOutOfAJob(t *testing.T) {
 }
 
 func TestAJobWhoseLossIsDeniedAsItIsDecidedOnIsDecidedOnOnceItIsConfirmed(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.gang("train", "worker", 2)
 		w.cloud.fail(errAway, errAway)
@@ -261,7 +261,7 @@ func (w *world) markedOf(names []string) (marked []string) {
 }
 
 func TestAFloodOfPushedNoticesIsHeldUntilTheyAreConfirmed(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		nodes := w.crowd(20)
 		w.start(atOnce)
 		w.seen()
@@ -309,7 +309,7 @@ func TestAFloodOfPushedNoticesIsHeldUntilTheyAreConfirmed(t *testing.T) {
 func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 	for most, want := range map[string]int{"0": 0, "3": 3, "100%": 10, "1%": 1, "25%": 3} {
 		t.Run(most, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				nodes := w.crowd(10)
 				w.addNode("other", labelled(api.LabelPurchaseOption, "on-demand"))
 				limit := intstr.Parse(most)
@@ -322,7 +322,7 @@ func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 	}
 	for _, wrong := range []string{"-1", "many"} {
 		limit := intstr.Parse(wrong)
-		story(t, func(w *world) {
+		inBubble(t, func(w *world) {
 			view, err := cluster.New(informers.NewSharedInformerFactory(w.client, time.Hour), "", soloJobs{})
 			require.NoError(t, err)
 			_, err = notice.NewStore(notice.Config{Cluster: view, MaxUnconfirmed: &limit})
@@ -332,7 +332,7 @@ func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 }
 
 func TestAPushedNoticeThatIsConfirmedCountsNoMore(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		nodes := w.crowd(10)
 		w.start()
 		for _, node := range nodes {
@@ -346,7 +346,7 @@ func TestAPushedNoticeThatIsConfirmedCountsNoMore(t *testing.T) {
 }
 
 func TestWhatIsPushedAndConfirmedAtTheSameTimeIsNotHeld(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		nodes := w.crowd(3)
 		for _, node := range nodes {
 			w.updateNode(node, agentSays(time.Now().Add(4*time.Minute)))

@@ -90,7 +90,7 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", tc.least, tc.replicas)
 				tc.setUp(w)
 				w.cloud.reclaim(tc.leaving...)
@@ -107,7 +107,7 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 }
 
 func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-worker-0")
@@ -134,7 +134,7 @@ func TestAJobThatIsShrunkByItsSystemIsLeftToItAsLongAsThereIsTime(t *testing.T) 
 		"which hangs when it is told to stop": {time.Hour, func(f *fakeJobs) { f.hangs["cancel"] = true }, 240 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.scales = tc.scales
 				f.add("train", 1, 2)
 				w.gang("train", "worker", 2)
@@ -160,7 +160,7 @@ func TestAJobThatIsShrunkByItsSystemIsLeftToItAsLongAsThereIsTime(t *testing.T) 
 }
 
 func TestASystemThatFailedToShrinkIsToldToLetItBe(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		f.hangs["shrink"] = true // and may have done it
 		w.gang("train", "worker", 2)
@@ -173,7 +173,7 @@ func TestASystemThatFailedToShrinkIsToldToLetItBe(t *testing.T) {
 }
 
 func TestNodesThatFollowAJobThatIsBeingShrunkAreDecidedOnWithout(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.scales = time.Hour
 		f.add("train", 1, 3)
 		w.gang("train", "worker", 3)
@@ -192,7 +192,7 @@ func TestNodesThatFollowAJobThatIsBeingShrunkAreDecidedOnWithout(t *testing.T) {
 }
 
 func TestAWorkerThatFollowsAShrinkThatHasBegunIsTakenOutAfterIt(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.scales = time.Hour
 		f.add("train", 1, 3)
 		w.gang("train", "worker", 3)
@@ -219,7 +219,7 @@ func TestAWorkerThatFollowsAShrinkThatHasBegunIsTakenOutAfterIt(t *testing.T) {
 }
 
 func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.scales = time.Hour
 		f.add("train", 1, 2)
 		w.gang("train", "worker", 2, awaiting)
@@ -235,7 +235,7 @@ func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
 }
 
 func TestTheWholeJobSavesItsWorkBeforeItIsSuspended(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		w.gang("train", "worker", 2, awaiting)
 		w.cloud.reclaim("train-worker-0")
@@ -255,7 +255,7 @@ func TestNothingIsAskedOfAJobThatIsSuspendedOrHasEnded(t *testing.T) {
 		"ended":     func(job *jobs.Job) { job.Finished = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				change(f.jobs["train"])
 				w.gang("train", "worker", 2, awaiting)
@@ -270,7 +270,7 @@ func TestNothingIsAskedOfAJobThatIsSuspendedOrHasEnded(t *testing.T) {
 }
 
 func TestOneDecisionForAllNodesOfAReclaim(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 3) // it can lose one, not two
 		w.gang("train", "worker", 3)
 		f.start()
@@ -283,7 +283,7 @@ func TestOneDecisionForAllNodesOfAReclaim(t *testing.T) {
 }
 
 func TestNodesThatFollowAreDecidedOnAnew(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 3)
 		w.gang("train", "worker", 3)
 		w.protect("train-worker-0") // so that it is still there when the other follows
@@ -299,7 +299,7 @@ func TestNodesThatFollowAreDecidedOnAnew(t *testing.T) {
 }
 
 func TestTwoDecisionsAreNotCarriedOutAtOnce(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 3)
 		f.hangs["shrink"] = true
 		w.gang("train", "worker", 3)
@@ -316,7 +316,7 @@ func TestTwoDecisionsAreNotCarriedOutAtOnce(t *testing.T) {
 }
 
 func TestAPodThatComesBackIsNotTalkedOver(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
 		w.gang("train", "worker", 3)
 		w.protect("train-worker-0") // the round stays open
@@ -358,7 +358,7 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 		"the object goes before it is told": {map[string]error{"warn": jobs.ErrNoObject}, never, suspendWait + time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				f.fails, f.hangs = tc.fails, tc.hangs
 				w.gang("train", "worker", 2)
@@ -376,7 +376,7 @@ func TestAJobSystemThatFailsDoesNotHoldUpTheDrain(t *testing.T) {
 }
 
 func TestASystemThatIsOverwhelmedIsWaitedFor(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		f.fails["suspend"] = errors.New("too many requests")
 		w.gang("train", "worker", 2)
@@ -395,7 +395,7 @@ func TestASystemThatIsOverwhelmedIsWaitedFor(t *testing.T) {
 }
 
 func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		f.fails["suspend"] = errors.New("conflict")
 		failures := func() float64 { return value(t, "gpu_spot_reclaim_job_failures_total", "fake", "decide") }
@@ -415,7 +415,7 @@ func TestFailuresOfJobSystemsAreCountedAndAskedAgain(t *testing.T) {
 }
 
 func TestManyJobsOfASystemThatHangsAreDrainedAtTheSameTime(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		const n = 40 // more than there are workers
 		f.hangs["get"] = true
 		w.addNode("a")
@@ -436,7 +436,7 @@ func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
 		"nor than is usual, otherwise": func(c *settings) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				var replaced atomic.Bool
 				f.add("train", 1, 2)
 				w.gang("train", "worker", 2)

@@ -24,7 +24,7 @@ import (
 )
 
 func TestAReclaimingNodeIsEmptiedOfWhatCanMove(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addNode("b")
 		w.addPod("worker", "a")
@@ -41,7 +41,7 @@ func TestAReclaimingNodeIsEmptiedOfWhatCanMove(t *testing.T) {
 }
 
 func TestANodeIsOccupiedByPodsThatCouldMove(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		for _, node := range []string{"empty", "daemons", "done", "busy"} {
 			w.addNode(node)
 		}
@@ -58,7 +58,7 @@ func TestANodeIsOccupiedByPodsThatCouldMove(t *testing.T) {
 }
 
 func TestAPodThatComesBackIsEvictedAgain(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
@@ -71,7 +71,7 @@ func TestAPodThatComesBackIsEvictedAgain(t *testing.T) {
 }
 
 func TestABudgetIsRespectedUntilTheLastMinute(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
 		w.addPod("free", "a")
@@ -93,7 +93,7 @@ func TestABudgetIsRespectedUntilTheLastMinute(t *testing.T) {
 }
 
 func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
 		w.protect("guarded")
@@ -120,7 +120,7 @@ func TestAnAnswerThatMayChangeIsWaitedFor(t *testing.T) {
 		"the answer makes no sense":     apierrors.NewForbidden(pods, "p", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				var answers atomic.Int32
 				w.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 					failing := action.GetSubresource() == "eviction" && answers.Add(1) <= 3
@@ -162,7 +162,7 @@ func TestGraceIsCappedAtWhatIsLeft(t *testing.T) {
 		"never zero, even past its time": {time.Hour, 10 * time.Minute, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start(func(c *settings) { c.PollInterval = time.Hour })
@@ -194,7 +194,7 @@ func (w *world) graces() []int64 {
 }
 
 func TestAPodWithABudgetDoesNotHoldUpTheOthers(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
 		w.protect("guarded")
@@ -220,7 +220,7 @@ func TestAPodThatWouldTakeTooLongIsHurried(t *testing.T) {
 		"it will be gone in good time": {4*time.Minute + 30*time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addPod("p", "a", grace(time.Hour), func(pod *corev1.Pod) {
 					pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(tc.takes)}
@@ -251,7 +251,7 @@ func TestALeaderThatComesLateHearsTheJobsOutAllTheSame(t *testing.T) {
 		"seconds are not":                     {10 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				w.gang("train", "worker", 2)
 				w.cloud.reclaim("train-worker-0")
@@ -274,7 +274,7 @@ func TestALeaderThatComesLateHearsTheJobsOutAllTheSame(t *testing.T) {
 }
 
 func TestADeadlineThatIsOverLeavesNoTimeToTalk(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		w.addNode("a", func(node *corev1.Node) {
 			node.Annotations = map[string]string{api.AnnotationReclaimDeadline: time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)}
@@ -296,7 +296,7 @@ func TestWhatHadToBeDeletedIsCountedByTheNextLeader(t *testing.T) {
 		},
 	} {
 		t.Run(outcome, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				counter := func() float64 { return value(t, "gpu_spot_reclaims_total", sourcePoll, mark.OutcomeDeleted) }
 				before := counter()
 				w.addNode("a")
@@ -317,7 +317,7 @@ func TestWhatHadToBeDeletedIsCountedByTheNextLeader(t *testing.T) {
 }
 
 func TestPodsOfAReleasedInstanceDoNotWaitForTheGarbageCollector(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
 		w.addPod("driver", "a", ownedByDaemonSet)

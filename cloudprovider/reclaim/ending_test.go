@@ -16,7 +16,7 @@ import (
 )
 
 func TestTheNodeOfAReleasedInstanceIsRemoved(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
@@ -41,7 +41,7 @@ func TestANodeIsGivenBackAsItWas(t *testing.T) {
 		"cordoned, where somebody had it": {cordoned, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", tc.before)
 				before := w.node("a")
 				w.cloud.reclaim("a")
@@ -73,7 +73,7 @@ func TestANodeIsGivenBackAsItWas(t *testing.T) {
 }
 
 func TestANewLeaderGivesBackWhatWasWithdrawnMeanwhile(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
@@ -94,7 +94,7 @@ func TestAFailingCloudChangesNothing(t *testing.T) {
 		"everything is broken": {broken, broken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start()
@@ -125,7 +125,7 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 		"it runs, unlocked, long before the time": {"Running", time.Minute, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start()
@@ -139,13 +139,13 @@ func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 }
 
 func TestEveryEndIsCounted(t *testing.T) {
-	for outcome, tell := range map[string]func(w *world){
+	for outcome, end := range map[string]func(w *world){
 		mark.OutcomeDrained:   func(w *world) { w.cloud.release("a") },
 		mark.OutcomeCancelled: func(w *world) { w.cloud.withdraw("a") },
 		mark.OutcomeLate:      func(w *world) { w.cloud.release("a") },
 	} {
 		t.Run(outcome, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				if outcome == mark.OutcomeLate {
 					w.addPod("guarded", "a")
@@ -154,7 +154,7 @@ func TestEveryEndIsCounted(t *testing.T) {
 				before := value(t, "gpu_spot_reclaims_total", sourcePoll, outcome)
 				w.cloud.reclaim("a")
 				w.start()
-				tell(w)
+				end(w)
 				w.poll()
 				w.poll()
 				assert.Equal(t, before+1, value(t, "gpu_spot_reclaims_total", sourcePoll, outcome))

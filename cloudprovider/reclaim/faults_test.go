@@ -22,7 +22,7 @@ import (
 
 func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
 	const away = 30 * time.Second
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		var gone atomic.Bool
 		w.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			return gone.Load() && action.GetVerb() != "watch", nil, apierrors.NewServiceUnavailable("connection refused")
@@ -48,7 +48,7 @@ func TestNoticesOutlastAnAPIServerThatIsAway(t *testing.T) {
 }
 
 func TestANodeThatCannotBeMarkedDoesNotHoldUpTheOthers(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			stuck := action.(clienttesting.PatchAction).GetName() == "stuck"
 			return stuck, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "stuck", errors.New("a webhook says no"))
@@ -67,7 +67,7 @@ func TestANodeThatCannotBeMarkedDoesNotHoldUpTheOthers(t *testing.T) {
 }
 
 func TestACordonThatComesWithTheNoticeStaysAfterIt(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		var overtaken atomic.Bool
 		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -91,7 +91,7 @@ func TestACordonThatComesWithTheNoticeStaysAfterIt(t *testing.T) {
 }
 
 func TestADeadlineThatIsOverLeavesNoTimeToAsk(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
 		w.protect("guarded")

@@ -33,7 +33,7 @@ func (w *world) refute(nodes ...string) {
 func TestAPushedNoticeAfterAFalseOneIsHeldUntilItIsConfirmed(t *testing.T) {
 	for name, after := range map[string]time.Duration{"at once": 0, "shortly before it counts again": holdFor - 2*time.Minute} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.crowd(10)
 				w.start(unlimited)
 				w.refute("n00")
@@ -55,7 +55,7 @@ func TestAPushedNoticeAfterAFalseOneIsHeldUntilItIsConfirmed(t *testing.T) {
 		})
 	}
 	t.Run("half an hour later", func(t *testing.T) {
-		story(t, func(w *world) {
+		inBubble(t, func(w *world) {
 			w.crowd(10)
 			w.start(unlimited)
 			w.refute("n00")
@@ -74,7 +74,7 @@ func TestANoticeOfAnotherSourceCountsAtOnceAfterAFalsePushedOne(t *testing.T) {
 		"the condition":  func(w *world) { w.updateNode("a", expired("True", time.Now())) },
 	} {
 		t.Run(source, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.start()
 				w.refute("a")
@@ -88,7 +88,7 @@ func TestANoticeOfAnotherSourceCountsAtOnceAfterAFalsePushedOne(t *testing.T) {
 }
 
 func TestFalsePushedNoticesDoNotGoOnToOtherNodes(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		nodes := w.crowd(20)
 		w.start()
 		w.refute(nodes[:2]...)

@@ -54,11 +54,11 @@ const (
 	labelAlone = "alone"
 )
 
-// jobStory is a story with jobs. The controller is started by f.start.
-func jobStory(t *testing.T, tell func(w *world, f *fakeJobs)) {
+// withJobs runs a test with jobs in a bubble of its own. The controller is started by f.start.
+func withJobs(t *testing.T, test func(w *world, f *fakeJobs)) {
 	t.Helper()
-	story(t, func(w *world) {
-		tell(w, &fakeJobs{world: w, jobs: map[string]*jobs.Job{}, fails: map[string]error{}, hangs: map[string]bool{}})
+	inBubble(t, func(w *world) {
+		test(w, &fakeJobs{world: w, jobs: map[string]*jobs.Job{}, fails: map[string]error{}, hangs: map[string]bool{}})
 	})
 }
 

@@ -57,7 +57,7 @@ func requireUnmarked(t *testing.T, node *corev1.Node) {
 }
 
 func TestANoticeMarksTheNodeInOnePatch(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a", withTaint)
 		w.addNode("b")
 		w.start()
@@ -89,7 +89,7 @@ func TestTheNodeIsMarkedWhateverTheFormOfItsProviderID(t *testing.T) {
 		"of a kwok or kind node": {"kind://docker/kind/i-a", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", func(node *corev1.Node) { node.Spec.ProviderID = tc.providerID })
 				w.cloud.reclaim("a")
 				w.start()
@@ -100,7 +100,7 @@ func TestTheNodeIsMarkedWhateverTheFormOfItsProviderID(t *testing.T) {
 }
 
 func TestANoticeWaitsForItsNode(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.cloud.reclaim("late")
 		w.start()
 		noticed := time.Now().Add(-time.Second)
@@ -117,7 +117,7 @@ func TestANoticeWaitsForItsNode(t *testing.T) {
 }
 
 func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.cloud.reclaim("foreign")
 		w.start()
 		require.True(t, w.notices.Reclaiming().Has("i-foreign"))
@@ -145,7 +145,7 @@ func TestMarksThatSomebodyTakesOffArePutBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", withTaint)
 				w.cloud.reclaim("a")
 				w.start()
@@ -162,7 +162,7 @@ func TestMarksThatSomebodyTakesOffArePutBack(t *testing.T) {
 }
 
 func TestAMarkDoesNotUndoWhatOthersDidMeanwhile(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		var overtaken atomic.Bool
 		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -184,7 +184,7 @@ func TestAMarkDoesNotUndoWhatOthersDidMeanwhile(t *testing.T) {
 }
 
 func TestAMarkIsTriedUntilItHolds(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		var failures atomic.Int32
 		w.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -201,7 +201,7 @@ func TestAMarkIsTriedUntilItHolds(t *testing.T) {
 }
 
 func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
@@ -221,7 +221,7 @@ func TestANewLeaderGoesOnWithTheDeadlineOnTheNode(t *testing.T) {
 
 func TestACorrelatedReclaimIsMarkedBeforeAnythingIsEvicted(t *testing.T) {
 	const nodes = 1000
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		for i := range nodes {
 			w.addNode(fmt.Sprint(i))
 			w.addPod(fmt.Sprintf("pod-%d", i), fmt.Sprint(i))
@@ -256,7 +256,7 @@ func TestReplacementsAreLookedForOnceTheMarksAreMade(t *testing.T) {
 		"but not much later where one cannot be": {time.Minute, notifyPatience},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("b")
 				w.start()
@@ -279,7 +279,7 @@ func TestReplacementsAreLookedForOnceTheMarksAreMade(t *testing.T) {
 }
 
 func TestTheCordonComesWithTheTaintThatFollowsFromIt(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start()
 		w.cloud.reclaim("a")

@@ -15,7 +15,7 @@ import (
 )
 
 func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		toMark := observe(t, "gpu_spot_reclaim_notice_to_mark_seconds", sourcePoll)
 		toReplacement := observe(t, "gpu_spot_reclaim_notice_to_replacement_seconds", sourcePoll)
 		toAcknowledgement := observe(t, "gpu_spot_reclaim_notice_to_acknowledgement_seconds", "fake")

@@ -44,7 +44,7 @@ func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 			},
 		} {
 			t.Run(kind+", "+string(source), func(t *testing.T) {
-				story(t, func(w *world) {
+				inBubble(t, func(w *world) {
 					w.addNode("a", label)
 					w.addPod("p", "a")
 					w.start()
@@ -63,7 +63,7 @@ func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 }
 
 func TestASpotNodeWithALabelIsReclaimed(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a", labelled(api.LabelSpotStrategy, alicloud.SpotAsPriceGo), labelled(api.LabelPurchaseOption, "on-demand"))
 		w.start()
 		w.cloud.reclaim("a")
@@ -73,7 +73,7 @@ func TestASpotNodeWithALabelIsReclaimed(t *testing.T) {
 }
 
 func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
 		w.start(unreplaced, func(c *settings) { c.PollInterval = time.Hour })
@@ -90,7 +90,7 @@ func TestMarksOnANodeThatIsOnDemandAfterAllAreTakenOff(t *testing.T) {
 }
 
 func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start(func(c *settings) { c.PollInterval = time.Hour })
 		var busy atomic.Bool
@@ -110,7 +110,7 @@ func TestWhatWasHeardOfANodeBeforeItsLabelCameIsForgotten(t *testing.T) {
 }
 
 func TestANodeWithoutALabelIsGivenBackWhenECSSaysThatItIsOnDemand(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
 		w.cloud.buyOnDemand("a")

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWorkersGoFirstThenHostsThenLaunchers(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		w.addNode("a")
 		w.addPod("launcher", "a", of("train", jobs.RoleLauncher))
 		w.gang("train", "host", 1)
@@ -32,7 +32,7 @@ func TestWorkersGoFirstThenHostsThenLaunchers(t *testing.T) {
 }
 
 func TestNobodyWaitsForWorkersThatStay(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		w.gang("train", "launcher", 1)
 		w.gang("train", "worker", 2)
 		w.cloud.reclaim("train-launcher-0")
@@ -42,7 +42,7 @@ func TestNobodyWaitsForWorkersThatStay(t *testing.T) {
 }
 
 func TestNobodyWaitsForWorkersThatHaveEnded(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		w.gang("train", "launcher", 1)
 		w.gang("train", "worker", 1)
 		w.protect("train-worker-0")
@@ -56,7 +56,7 @@ func TestNobodyWaitsForWorkersThatHaveEnded(t *testing.T) {
 }
 
 func TestInTheLastMinuteOrderCountsNoMore(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		w.gang("train", "launcher", 1)
 		w.gang("train", "worker", 1)
 		w.protect("train-worker-0")
@@ -70,7 +70,7 @@ func TestInTheLastMinuteOrderCountsNoMore(t *testing.T) {
 }
 
 func TestALauncherDoesNotWaitForAWorkerWhoseNodeIsGivenBack(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		w.gang("train", "launcher", 1)
 		w.gang("train", "worker", 1)
 		w.protect("train-worker-0")

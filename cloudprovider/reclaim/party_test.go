@@ -23,7 +23,7 @@ func TestTheAcknowledgementOfAPodThatIsOnItsOwnIsNoOther(t *testing.T) {
 		"by its name, on Node a": func(w *world) { w.updateNode("a", onNode(fmt.Sprintf("default/on-a@%d@10.1.0.1", time.Now().Unix()))) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("sweep", 0, 3)
 				for i, node := range []string{"a", "b", "c"} {
 					w.addNode(node)
@@ -51,7 +51,7 @@ func TestTheAcknowledgementOfAPodThatIsOnItsOwnIsNoOther(t *testing.T) {
 }
 
 func TestAPodThatIsOnItsOwnWaitsForNobodysGrace(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("sweep", 0, 2)
 		w.addNode("a")
 		w.addNode("b")
@@ -65,7 +65,7 @@ func TestAPodThatIsOnItsOwnWaitsForNobodysGrace(t *testing.T) {
 }
 
 func TestPodsThatAreOnTheirOwnAreSuspendedWhereTheirJobWantsMoreOfThem(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("sweep", 2, 3)
 		w.gang("sweep", jobs.RoleWorker, 3)
 		for _, pod := range []string{"sweep-worker-0", "sweep-worker-1", "sweep-worker-2"} {
@@ -83,7 +83,7 @@ func TestPodsThatAreOnTheirOwnAreSuspendedWhereTheirJobWantsMoreOfThem(t *testin
 }
 
 func TestAPodThatIsOnItsOwnIsGivenItsPeaceAgain(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("sweep", 0, 2)
 		w.addNode("a")
 		w.addPod("on-a", "a", of("sweep", jobs.RoleWorker), alone, awaiting)

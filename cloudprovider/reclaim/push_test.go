@@ -81,7 +81,7 @@ func counted(t *testing.T, outcome string) float64 {
 }
 
 func TestAPushedNoticeStandsOnItsNodeBeforeItIsAnswered(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addNode("b")
 		s := w.sender()
@@ -102,7 +102,7 @@ func TestAPushedNoticeStandsOnItsNodeBeforeItIsAnswered(t *testing.T) {
 }
 
 func TestEveryFormOfTheEventIsRead(t *testing.T) {
-	// The time of all is 2000-01-01T00:00:30Z; a story begins at midnight.
+	// The time of all is 2000-01-01T00:00:30Z; a bubble begins at midnight.
 	for name, body := range map[string]string{
 		"CloudMonitor, alert rule": `{"product":"ECS","resourceId":"acs:ecs:cn-beijing:1690:instance/i-a","level":"WARN","status":"Normal",
 			"eventType":"StatusNotification","name":"Instance:PreemptibleInstanceInterruption","eventTime":"20000101T080030.000+0800",
@@ -126,7 +126,7 @@ func TestEveryFormOfTheEventIsRead(t *testing.T) {
 			{"type":"oss:ObjectCreated:PutObject","data":[1]}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.pass(time.Minute)
 				require.Equal(t, http.StatusOK, w.sender().push(body))
@@ -149,7 +149,7 @@ func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 		"from before the last withdrawal": {interrupted("back", now.Add(-2*time.Minute)), "duplicate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("far", func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-far" })
 				w.addNode("ours", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
@@ -169,7 +169,7 @@ func TestAnEventThatIsNotForUsIsAcceptedAndChangesNothing(t *testing.T) {
 }
 
 func TestANoticeThatIsPushedAgainIsWrittenOnce(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.pass(time.Hour)
 		s, other := w.sender(), w.sender()
@@ -217,7 +217,7 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 		"far too much":            {"[" + strings.Repeat(" ", maxBody) + "]", http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				s := w.sender()
 				w.client.ClearActions()
@@ -231,7 +231,7 @@ func TestWhatIsNoEventIsRefused(t *testing.T) {
 }
 
 func TestOneEventThatCannotBeReadDoesNotKeepTheOthersBack(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		status := w.sender().push("[" + interrupted("a", time.Now()) + `,{"name":"Instance:PreemptibleInstanceInterruption"}]`)
 		assert.Equal(t, http.StatusBadRequest, status)
@@ -274,7 +274,7 @@ func TestOnlySendersWithTheTokenAreHeard(t *testing.T) {
 		"not a POST": {func(r *http.Request) { r.Method = http.MethodGet }, http.StatusMethodNotAllowed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				s := w.sender(func(c *push.Config) { c.TokenInURL = tc.tokenInURL })
 				w.client.ClearActions()
@@ -286,7 +286,7 @@ func TestOnlySendersWithTheTokenAreHeard(t *testing.T) {
 }
 
 func TestTheTokenCanBeReplaced(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		s := w.sender()
 		event := interrupted("a", time.Now())
@@ -306,7 +306,7 @@ func TestTheTokenCanBeReplaced(t *testing.T) {
 }
 
 func TestAHandlerWithoutATokenIsNotMade(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		empty := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(empty, nil, 0o600))
 		for _, file := range []string{"", empty, filepath.Join(t.TempDir(), "missing")} {
@@ -319,7 +319,7 @@ func TestAHandlerWithoutATokenIsNotMade(t *testing.T) {
 func TestANoticeThatCannotBeWrittenIsAskedForAgain(t *testing.T) {
 	for name, verb := range map[string]string{"nodes cannot be listed": "list", "the node cannot be patched": "patch"} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("b")
 				broken := true
@@ -347,7 +347,7 @@ func TestANoticeThatCannotBeWrittenIsAskedForAgain(t *testing.T) {
 
 func TestACrowdOfNoticesSharesOneList(t *testing.T) {
 	const nodes = 1000
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		for i := range nodes {
 			w.addNode(fmt.Sprint(i))
 		}
@@ -381,7 +381,7 @@ func TestACrowdOfNoticesSharesOneList(t *testing.T) {
 
 // Nodes are named after addresses, which the next instance gets.
 func TestANoticeIsNotWrittenOnAnotherNodeOfTheSameName(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.client.PrependReactor("patch", "nodes", w.refuseOtherUIDs)
 		w.addNode("a")
 		w.addNode("b")
@@ -417,7 +417,7 @@ func (w *world) refuseOtherUIDs(action clienttesting.Action) (handled bool, ret 
 }
 
 func TestOfTwoNodesOfAnInstanceTheNewerGetsTheNotice(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		for i, name := range []string{"old", "young", "older"} {
 			w.addNode(name, func(node *corev1.Node) {
 				node.Spec.ProviderID = "cn-beijing.i-a"

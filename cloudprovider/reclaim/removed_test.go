@@ -17,7 +17,7 @@ import (
 )
 
 func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		var listed atomic.Bool
 		listed.Store(true)
 		w.addNode("a")
@@ -53,7 +53,7 @@ func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *te
 }
 
 func TestOneAnswerThatAnInstanceIsGoneIsNotBelieved(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start()
 		w.cloud.release("a")
@@ -66,7 +66,7 @@ func TestOneAnswerThatAnInstanceIsGoneIsNotBelieved(t *testing.T) {
 }
 
 func TestANewLeaderDeletesTheNodesOfWhatTheLastOneGaveBack(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start()
 		w.removals.Note([]string{"i-a"})
@@ -80,7 +80,7 @@ func TestANewLeaderDeletesTheNodesOfWhatTheLastOneGaveBack(t *testing.T) {
 }
 
 func TestANodeThatJoinsAfterItsInstanceWasGivenBackGoesToo(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.start()
 		w.cloud.set("i-a", "Running")
 		w.removals.Note([]string{"i-a"})
@@ -95,7 +95,7 @@ func TestANodeThatJoinsAfterItsInstanceWasGivenBackGoesToo(t *testing.T) {
 }
 
 func TestNodesThatWereNotGivenBackAreLeftToTheCloudController(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.start()
@@ -109,7 +109,7 @@ func TestNodesThatWereNotGivenBackAreLeftToTheCloudController(t *testing.T) {
 }
 
 func TestTheNodeThatTookTheNameIsNotDeleted(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start()
 		w.removals.Note([]string{"i-a"})

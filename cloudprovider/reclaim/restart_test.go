@@ -66,7 +66,7 @@ func (m mortal) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) e
 	return m.call(func() error { return m.fakeJobs.Suspend(ctx, job, reason) })
 }
 
-// TestALeaderMayBeKilledBetweenAnyTwoSteps kills the leader after its first write, in another story after its second, and
+// TestALeaderMayBeKilledBetweenAnyTwoSteps kills the leader after its first write, in another bubble after its second, and
 // so on until it has nothing more to write.
 func TestALeaderMayBeKilledBetweenAnyTwoSteps(t *testing.T) {
 	shrunk := []string{"shrink train train-worker-0,train-worker-1"}
@@ -84,7 +84,7 @@ func TestALeaderMayBeKilledBetweenAnyTwoSteps(t *testing.T) {
 			for writes := 0; !finished; writes++ {
 				require.Less(t, writes, 60, "it never ends")
 				t.Run(fmt.Sprint(writes), func(t *testing.T) {
-					jobStory(t, func(w *world, f *fakeJobs) {
+					withJobs(t, func(w *world, f *fakeJobs) {
 						f.reshrunk = tc.reshrunk
 						finished = killAfter(w, f, writes, tc.least, tc.want)
 					})

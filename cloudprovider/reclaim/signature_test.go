@@ -125,7 +125,7 @@ func TestWhatEventBridgeSignedIsTaken(t *testing.T) {
 	for name, tail := range map[string]string{"as the page says": "", "as the SDK does": "\n"} {
 		for _, policy := range []push.Signatures{push.SignaturesChecked, push.SignaturesRequired} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
-				story(t, func(w *world) {
+				inBubble(t, func(w *world) {
 					w.addNode("a")
 					b := newBus(t)
 					s := w.signedSender(b, policy)
@@ -182,7 +182,7 @@ func TestWhatIsSignedWronglyIsRefused(t *testing.T) {
 		"of another key":                {signed: event, headers: from("https://" + host + "/other.pem")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				b := newBus(t)
 				curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -212,7 +212,7 @@ func TestWhatIsSignedWronglyIsRefused(t *testing.T) {
 }
 
 func TestASignatureStandsForNoToken(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		b := newBus(t)
 		event := interrupted("a", time.Now())
@@ -227,7 +227,7 @@ func TestWithoutAWayOutSignaturesAreNotChecked(t *testing.T) {
 		push.SignaturesChecked: http.StatusOK, push.SignaturesRequired: http.StatusServiceUnavailable, push.SignaturesIgnored: http.StatusOK,
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				b := newBus(t)
 				b.setAway(true)
@@ -271,7 +271,7 @@ func TestWhatHasNoSignatureIsTakenUnlessOneIsRequired(t *testing.T) {
 			push.SignaturesChecked: http.StatusOK, push.SignaturesIgnored: http.StatusOK, push.SignaturesRequired: http.StatusUnauthorized,
 		} {
 			t.Run(name+", "+string(policy), func(t *testing.T) {
-				story(t, func(w *world) {
+				inBubble(t, func(w *world) {
 					w.addNode("a")
 					assert.Equal(t, status, w.signedSender(newBus(t), policy).push(interrupted("a", time.Now()), change))
 				})

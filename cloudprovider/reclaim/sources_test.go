@@ -62,7 +62,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 		}, 4 * time.Minute, true},
 	} {
 		t.Run(string(source), func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("b")
 				w.addPod("p", "a")
@@ -94,7 +94,7 @@ func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", say)
 				w.start()
 				w.updateNode("a", heartbeat)
@@ -143,7 +143,7 @@ func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
 		"a deadline that is over":                  {agent(at(-30 * time.Second)), silence, notice.SourceAgent, at(-30 * time.Second), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.pass(time.Until(at(0)))
 				tc.first(w)
@@ -177,7 +177,7 @@ func (w *world) marks() (marks int) {
 }
 
 func TestHeartbeatsOfAReclaimingNodeAreNoNews(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a", agentSays(time.Now().Add(5*time.Minute)), expired("True", time.Now()))
 		w.start()
 		require.True(t, cluster.IsMarked(w.node("a")))
@@ -192,7 +192,7 @@ func TestHeartbeatsOfAReclaimingNodeAreNoNews(t *testing.T) {
 }
 
 func TestEverySourceHasItsOwnLatency(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		const toMark, later = "gpu_spot_reclaim_notice_to_mark_seconds", "gpu_spot_reclaim_confirmation_delay_seconds"
 		conditionToMark, conditionLater := observe(t, toMark, string(notice.SourceCondition)), observe(t, later, string(notice.SourceCondition))
 		agentToMark, agentLater := observe(t, toMark, string(notice.SourceAgent)), observe(t, later, string(notice.SourceAgent))
@@ -235,7 +235,7 @@ func (w *world) breakPatches(broken bool) {
 
 func TestANodeOfAnotherRegionIsNotOurs(t *testing.T) {
 	far := func(node *corev1.Node) { node.Spec.ProviderID = "cn-shanghai.i-far" }
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("near", agentSays(time.Now().Add(4*time.Minute)))
 		w.addNode("far", far, agentSays(time.Now().Add(4*time.Minute)), expired("True", time.Now()))
 		// Marked by somebody who is in charge there; here the instance cannot be found.
@@ -264,7 +264,7 @@ func TestANodeThatJoinsAgainIsStillReclaiming(t *testing.T) {
 		"beside the first": {"c", "uid-c"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", annotated(api.AnnotationNoticePush, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
 				deadline := time.Now().Add(4 * time.Minute)
 				w.start()

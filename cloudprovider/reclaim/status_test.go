@@ -13,7 +13,7 @@ import (
 )
 
 func TestStatusTellsHowFarAReclaimHasGot(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.addNode("a")
 		w.addNode("b")

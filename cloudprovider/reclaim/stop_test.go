@@ -46,7 +46,7 @@ func TestAJobSubmittedForSpotInstancesSavesItsWorkBeforeItIsSuspended(t *testing
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 3)
 				w.gang("train", "worker", 3, submittedForSpot)
 				w.gang("train", "launcher", 1, submittedForSpot)
@@ -83,7 +83,7 @@ func TestAJobIsNotToldToStopFor(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				setUp(w, f)
 				w.cloud.reclaim("train-worker-0")
 				f.start()
@@ -105,7 +105,7 @@ func TestAJobThatCannotBeToldToStopIsSuspendedAllTheSame(t *testing.T) {
 		"unsupported": func(f *fakeJobs) { f.fails["stop"] = jobs.ErrUnsupported },
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				change(f)
 				w.gang("train", "worker", 2, submittedForSpot)
@@ -119,7 +119,7 @@ func TestAJobThatCannotBeToldToStopIsSuspendedAllTheSame(t *testing.T) {
 }
 
 func TestAJobThatEndsAsItIsToldIsSuspendedThoughItsPodsAreGone(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)
 		f.listens = true
 		w.gang("train", "worker", 2, submittedForSpot)
@@ -143,7 +143,7 @@ func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T
 		"the launcher and a worker":  {"train-launcher-0", "train-worker-0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 1, 3)
 				f.listens = true
 				w.gang("train", "worker", 3, submittedForSpot)

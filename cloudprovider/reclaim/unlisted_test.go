@@ -15,7 +15,7 @@ import (
 
 func TestANoticeThatThePollIsSilentAboutIsCounted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		tell func(w *world)
+		happen func(w *world)
 		// counted so soon after the other source spoke, and not before; 0: never.
 		after time.Duration
 	}{
@@ -30,7 +30,7 @@ func TestANoticeThatThePollIsSilentAboutIsCounted(t *testing.T) {
 		"it is released before ECS was asked": {func(w *world) { w.cloud.release("a") }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				count := func() float64 {
 					return value(t, "gpu_spot_reclaim_notices_unseen_by_poll_total", string(notice.SourceAgent))
 				}
@@ -38,7 +38,7 @@ func TestANoticeThatThePollIsSilentAboutIsCounted(t *testing.T) {
 				w.cloud.set("i-a", "Running")
 				w.start()
 				before := count()
-				tc.tell(w)
+				tc.happen(w)
 				w.updateNode("a", agentSays(time.Now().Add(5*time.Minute)))
 				if tc.after > poll.DefaultInterval {
 					w.pass(tc.after - 2*poll.DefaultInterval)
@@ -63,7 +63,7 @@ func TestAnInstanceUnderRecyclingThatIsStoppedIsNotTakenForGone(t *testing.T) {
 		"not listed":    nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start()
@@ -85,7 +85,7 @@ func TestAnInstanceUnderRecyclingThatIsStoppedIsNotTakenForGone(t *testing.T) {
 func TestAnInstanceThatIsStoppedInsteadOfReleased(t *testing.T) {
 	for name, lock := range map[string][]string{"still locked": {alicloud.LockRecycling}, "unlocked": nil} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.cloud.reclaim("a")
 				w.start()

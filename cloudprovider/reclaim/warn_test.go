@@ -21,7 +21,7 @@ import (
 )
 
 func TestAllPodsOfAJobAreWarnedBeforeAnyIsEvicted(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
 		w.addNode("a")
 		w.addNode("b")
@@ -49,7 +49,7 @@ func TestAllPodsOfAJobAreWarnedBeforeAnyIsEvicted(t *testing.T) {
 }
 
 func TestAPodThatIsNotWarnedIsNotEvicted(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
 		var failing atomic.Bool
@@ -68,7 +68,7 @@ func TestAPodThatIsNotWarnedIsNotEvicted(t *testing.T) {
 }
 
 func TestAPodThatCannotBeWarnedIsEvictedInTime(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")
 		w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -94,7 +94,7 @@ func TestWarningsAreSentOnce(t *testing.T) {
 	}
 	for name, tc := range answers {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addPod("p", "a")
 				var patches atomic.Int32
@@ -134,7 +134,7 @@ func TestNeighboursOfAReplicaAreNotWarned(t *testing.T) {
 		"pods that their annotation makes one": {map[string]string{api.AnnotationJob: "mine"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.addNode("b")
 				for pod, node := range map[string]string{"p-0": "a", "p-1": "b"} {
@@ -162,7 +162,7 @@ func (oneJob) Member(pod *corev1.Pod) jobs.Membership {
 }
 
 func TestNodesOfOneReclaimShareARequest(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
 		for _, node := range []string{"a", "b", "c"} {
 			w.addNode(node)
@@ -191,7 +191,7 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 func TestSurvivorsAreWarnedEvenIfTheAcknowledgementComesBefore(t *testing.T) {
 	for name, anew := range map[string]bool{"": false, "to the next leader": true} {
 		t.Run(strings.TrimSpace("the word comes "+name), func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				w.gang("train", "worker", 2, awaiting)
 				var failing atomic.Bool
@@ -219,7 +219,7 @@ func TestSurvivorsAreWarnedEvenIfTheAcknowledgementComesBefore(t *testing.T) {
 }
 
 func TestASuccessorThatComesAfterTheAcknowledgementIsNotWarned(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.addNode("a")
 		w.addNode("b")
@@ -248,8 +248,8 @@ func TestAWarningIsTakenBack(t *testing.T) {
 			assert.NotContains(t, w.pod(pod).Annotations, key)
 		}
 	}
-	begin := func(t *testing.T, tell func(w *world, f *fakeJobs)) {
-		jobStory(t, func(w *world, f *fakeJobs) {
+	begin := func(t *testing.T, test func(w *world, f *fakeJobs)) {
+		withJobs(t, func(w *world, f *fakeJobs) {
 			f.add("train", 1, 2)
 			w.addNode("a")
 			w.addNode("b")
@@ -258,7 +258,7 @@ func TestAWarningIsTakenBack(t *testing.T) {
 			w.cloud.reclaim("a")
 			f.start()
 			require.NotEmpty(t, w.request("on-b"))
-			tell(w, f)
+			test(w, f)
 		})
 	}
 	t.Run("when the notice is withdrawn", func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestAWarningThatSomebodyTakesOffIsPutBack(t *testing.T) {
 		"all annotations": func(pod *corev1.Pod) { pod.Annotations = nil; awaiting(pod) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			jobStory(t, func(w *world, f *fakeJobs) {
+			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 0, 1)
 				w.addNode("a")
 				w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting)

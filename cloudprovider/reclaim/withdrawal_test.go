@@ -76,7 +76,7 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a", withTaint)
 				w.start()
 				tc.speak(w)
@@ -128,7 +128,7 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.start()
 				noticed := time.Now()
@@ -156,7 +156,7 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 }
 
 func TestAnEventThatIsDeliveredAgainAfterTheWithdrawalIsNotANotice(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.start()
 		event := interrupted("a", time.Now())
@@ -178,7 +178,7 @@ func TestANewLeaderKnowsWhoseWordItHas(t *testing.T) {
 		"the API no longer does":       {func(w *world) { w.cloud.reclaim("a"); w.poll(); w.cloud.withdraw("a") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				w.addNode("a")
 				w.start()
 				tc.speak(w)

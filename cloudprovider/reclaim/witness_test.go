@@ -28,7 +28,7 @@ func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
 		"there is no other to tell": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			story(t, func(w *world) {
+			inBubble(t, func(w *world) {
 				var gone atomic.Bool
 				w.addNode("a", noticedByAgent)
 				for _, other := range others {

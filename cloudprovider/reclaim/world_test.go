@@ -65,8 +65,8 @@ type world struct {
 	budget sets.Set[string]
 }
 
-// story runs a test in a bubble of its own. The controller is not started yet.
-func story(t *testing.T, tell func(w *world)) {
+// inBubble runs a test in a bubble of its own. The controller is not started yet.
+func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
@@ -79,7 +79,7 @@ func story(t *testing.T, tell func(w *world)) {
 		}
 		w.client.PrependReactor("create", "pods", w.evict)
 		defer func() { w.stop() }()
-		tell(w)
+		test(w)
 	})
 }
 

@@ -49,7 +49,7 @@ type Pool struct {
 	// The following are numbers of instances. No instance counts twice.
 
 	Live       int `json:"live"`
-	Purchased  int `json:"purchased"` // and not arrived
+	Purchased  int `json:"purchased"` // and not delivered yet
 	Reclaiming int `json:"reclaiming"`
 	Removing   int `json:"removing"`
 	Standby    int `json:"standby"`
@@ -66,14 +66,14 @@ type Offering struct {
 	InstanceType   string `json:"instanceType"`
 	Zone           string `json:"zone"`
 	PurchaseOption string `json:"purchaseOption"` // spot or on-demand
-	// Live, Purchased and Failed add up to the target size of the node group. Failed instances did not arrive, and Cluster
+	// Live, Purchased and Failed add up to the target size of the node group. Failed instances were not delivered, and Cluster
 	// Autoscaler has not deleted them yet.
 	Live      int `json:"live"`
 	Purchased int `json:"purchased"`
 	Failed    int `json:"failed"`
-	// Room is how many more instances could be bought now. Hindrance says why none can; empty where some can.
+	// Room is how many more instances could be bought now. BlockedBy says why none can; empty if some can.
 	Room      int    `json:"room"`
-	Hindrance string `json:"hindrance,omitempty"`
+	BlockedBy string `json:"blockedBy,omitempty"`
 	// Price is null while it is unknown, PriceCap where there is none.
 	Price    *float64 `json:"price"`
 	PriceCap *float64 `json:"priceCap"`
@@ -81,17 +81,17 @@ type Offering struct {
 
 // Reasons why nothing can be bought of an offering.
 const (
-	HindranceOutOfOrder = "out-of-order" // the scaling group takes no purchases
-	HindranceRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
-	HindrancePrice      = "price"        // the price is above the cap, or too old to be compared with it
-	HindranceSize       = "size"         // the pool or the scaling group is at its maximum
+	BlockedOutOfOrder = "out-of-order" // the scaling group takes no purchases
+	BlockedRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
+	BlockedPrice      = "price"        // the price is above the cap, or too old to be compared with it
+	BlockedSize       = "size"         // the pool or the scaling group is at its maximum
 )
 
-// Purchase is a purchase of which instances have not arrived.
+// Purchase is a purchase of which instances are not delivered yet.
 type Purchase struct {
 	Offering string `json:"offering"`
 	Count    int    `json:"count"`
-	// Missing is how many of them have not arrived.
+	// Missing is how many of them are not delivered yet.
 	Missing   int       `json:"missing"`
 	Requested time.Time `json:"requested"`
 	// Accepted is when the scaling group accepted it; null while it waits for its turn.
@@ -106,7 +106,7 @@ type Reclaim struct {
 	Instance string `json:"instance"`
 	// Phase is how far it has got.
 	Phase string `json:"phase"`
-	// Source is the source of the first notice, Noticed is when it arrived.
+	// Source is the source of the first notice, Noticed is when it was made.
 	Source  string    `json:"source"`
 	Noticed time.Time `json:"noticed"`
 	// Deadline is when the instance is released. It is an estimate unless a source has Stated it.
@@ -148,7 +148,7 @@ const (
 	JobPhaseLeaving  = "leaving"  // its pods leave
 )
 
-// Problem keeps the autoscaler from its work until somebody mends it, or until it passes.
+// Problem keeps the autoscaler from its work until somebody fixes it, or until it passes.
 type Problem struct {
 	// Source is the work in which the problem was found: refresh, poll or pools.
 	Source string `json:"source"`

@@ -34,7 +34,7 @@ func TestATrainingLoopLosesNothingToAReclaim(t *testing.T) {
 				t.Parallel()
 				whole := losses(t, script)
 				agent, info := newNodeAgent(t), newPodInfo(t)
-				environment := []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.folder}
+				environment := []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}
 				want := word{ID: "1700000000-abc"}
 				if source == "node-agent" {
 					environment[1] += "/none"
@@ -97,10 +97,10 @@ func stepOf(t *testing.T, checkpoint string) int {
 	return state.Step
 }
 
-// snippet is a script of the test's own; {} is the folder of the downward-API files.
+// snippet is a script of the test's own; {} is the directory of the downward-API files.
 func snippet(t *testing.T, agent *nodeAgent, info *podInfo, lines ...string) *process {
 	t.Helper()
-	return python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.folder}, "-c", strings.Join(lines, "\n"))
+	return python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", strings.Join(lines, "\n"))
 }
 
 const answerWhenAsked = `
@@ -130,7 +130,7 @@ func TestTheWordWithoutAnIDIsNotRepeatedWhereNobodyWaits(t *testing.T) {
 	t.Parallel()
 	agent, info := newNodeAgent(t, http.StatusConflict), newPodInfo(t)
 	agent.notice(time.Now().Add(time.Minute))
-	info.folder += "/none"
+	info.directory += "/none"
 	run := snippet(t, agent, info, answerWhenAsked)
 	run.until("not taken")
 	agent.next(t)
@@ -181,7 +181,7 @@ func TestAWordWithoutAnIDIsRepeatedWithAnotherCheckpoint(t *testing.T) {
 	t.Parallel()
 	agent, info := newNodeAgent(t), newPodInfo(t)
 	agent.notice(time.Now().Add(time.Minute))
-	info.folder += "/none"
+	info.directory += "/none"
 	run := snippet(t, agent, info, "import gpu_spot", "gpu_spot.REPEAT = 1.0", answerWhenAsked)
 	first, second := agent.next(t), agent.next(t)
 	assert.Equal(t, "job-worker-0", second.Pod)
@@ -260,7 +260,7 @@ func TestAScriptForKubeAIRunsUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
-			environment := append([]string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.folder}, test.environment...)
+			environment := append([]string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, test.environment...)
 			run := python(t, environment, "-c", fmt.Sprintf(kubeaiScript, number))
 			run.until("step 5")
 			test.stop(t, run, info, number)
@@ -295,7 +295,7 @@ func TestOtherRanksAreNotToldOfARequest(t *testing.T) {
 	t.Parallel()
 	agent, info := newNodeAgent(t), newPodInfo(t)
 	info.request("9-z", time.Now().Add(time.Minute))
-	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.folder, "HOROVOD_RANK=1"},
+	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory, "HOROVOD_RANK=1"},
 		"-c", "from kubeai import elastic; print('alive' if elastic.check_alive() else 'not alive')")
 	run.until("alive")
 	assert.Zero(t, run.ended())

@@ -46,9 +46,9 @@ _OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({})).open  # the
 class Spot:
     """What is known about the reclaim of this pod's node, or of another node of its job."""
 
-    def __init__(self, folder=None, agent=None, pod_environment="/proc/1/environ"):
+    def __init__(self, directory=None, agent=None, pod_environment="/proc/1/environ"):
         environment = _environment(pod_environment)
-        self.folder = folder or environment.get("GPU_SPOT_DIR", "/etc/podinfo")
+        self.directory = directory or environment.get("GPU_SPOT_DIR", "/etc/podinfo")
         node = environment.get("NODE_IP")
         self.agent = agent or environment.get("GPU_SPOT_AGENT") or ("http://%s:8790" % _host(node) if node else None)
         self.namespace = environment.get("POD_NAMESPACE") or _read("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -95,7 +95,7 @@ class Spot:
         deadline, since = self._notice
         if deadline is None or now >= deadline:
             return None
-        if os.path.isdir(self.folder) and now - since < PATIENCE:
+        if os.path.isdir(self.directory) and now - since < PATIENCE:
             return None
         return True if at is None or at < since or now - at >= REPEAT else None
 
@@ -124,8 +124,8 @@ class Spot:
             time.sleep(POLL)
 
     def _look(self):
-        deadline = _unix(_read(os.path.join(self.folder, "reclaim-deadline")))
-        identity = _read(os.path.join(self.folder, "checkpoint-request")) or None
+        deadline = _unix(_read(os.path.join(self.directory, "reclaim-deadline")))
+        identity = _read(os.path.join(self.directory, "checkpoint-request")) or None
         with self._lock:
             self._file = (deadline, identity)
 

@@ -66,7 +66,7 @@ func TestThePodsOfTheExamplesAreToldWhatTheLoopReads(t *testing.T) {
 			assert.Equal(t, "true", pod.Annotations[api.AnnotationAwaitCheckpoint])
 			container := pod.Spec.Containers[0]
 
-			mounts := map[string]string{} // volumes by folder
+			mounts := map[string]string{} // volumes by directory
 			for _, mount := range container.VolumeMounts {
 				mounts[mount.MountPath] = mount.Name
 				assert.Empty(t, mount.SubPath, "is never brought up to date")

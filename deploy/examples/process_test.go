@@ -106,16 +106,16 @@ func (a *nodeAgent) next(t *testing.T) word {
 
 // podInfo is a downward-API volume: like a kubelet, it changes all files at once by moving a link.
 type podInfo struct {
-	t       *testing.T
-	folder  string
-	version int
+	t         *testing.T
+	directory string
+	version   int
 }
 
 func newPodInfo(t *testing.T) *podInfo {
-	p := &podInfo{t: t, folder: t.TempDir()}
+	p := &podInfo{t: t, directory: t.TempDir()}
 	p.write("", "")
 	for _, file := range []string{"reclaim-deadline", "checkpoint-request"} {
-		require.NoError(t, os.Symlink(filepath.Join("..data", file), filepath.Join(p.folder, file)))
+		require.NoError(t, os.Symlink(filepath.Join("..data", file), filepath.Join(p.directory, file)))
 	}
 	return p
 }
@@ -124,11 +124,11 @@ func (p *podInfo) write(deadline, id string) {
 	p.t.Helper()
 	p.version++
 	version := fmt.Sprintf("..%d", p.version)
-	require.NoError(p.t, os.Mkdir(filepath.Join(p.folder, version), 0o755))
+	require.NoError(p.t, os.Mkdir(filepath.Join(p.directory, version), 0o755))
 	for file, content := range map[string]string{"reclaim-deadline": deadline, "checkpoint-request": id} {
-		require.NoError(p.t, os.WriteFile(filepath.Join(p.folder, version, file), []byte(content), 0o600))
+		require.NoError(p.t, os.WriteFile(filepath.Join(p.directory, version, file), []byte(content), 0o600))
 	}
-	link := filepath.Join(p.folder, "..data")
+	link := filepath.Join(p.directory, "..data")
 	require.NoError(p.t, os.Symlink(version, link+".tmp"))
 	require.NoError(p.t, os.Rename(link+".tmp", link))
 }

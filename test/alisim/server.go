@@ -33,7 +33,7 @@ type Options struct {
 	Clock clock.Clock
 	// Listen and ListenTLS are the addresses of the two endpoints; default a free port of 127.0.0.1.
 	Listen, ListenTLS string
-	// Dir is where the CA file goes; default a temporary folder, removed by Stop.
+	// Dir is where the CA file goes; default a temporary directory, removed by Stop.
 	Dir string
 }
 

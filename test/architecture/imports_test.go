@@ -34,7 +34,7 @@ func TestImportsAreThoseOfThePicture(t *testing.T) {
 	}
 }
 
-// picture is what docs/architecture.md says of imports. A room is a folder with all packages below it that are in no room of their
+// picture is what docs/architecture.md says of imports. A room is a directory with all packages below it that are in no room of their
 // own, or a package of another module.
 type picture struct {
 	rooms map[string]bool
@@ -165,7 +165,7 @@ func isTest(pkg string) bool { return pkg == "test" || strings.HasPrefix(pkg, "t
 
 func compare(a, b arrow) int { return strings.Compare(a.String(), b.String()) }
 
-// readImports returns the imports of each package of this module, in order. Packages of this module are named by their folder.
+// readImports returns the imports of each package of this module, in order. Packages of this module are named by their directory.
 func readImports(t *testing.T) map[string][]string {
 	t.Helper()
 	imports := map[string][]string{}

@@ -23,8 +23,8 @@ const root = "../.."
 // limits are how much a type, a file and a package may have. CONTRIBUTING.md has the exceptions.
 var limits = map[string]int{"methods": 25, "lines": 400, "files": 15}
 
-// subject is what is counted: the methods of a type ("folder.Type"), the lines of a file ("folder/file.go"), or the files of a
-// package ("folder").
+// subject is what is counted: the methods of a type ("directory.Type"), the lines of a file ("directory/file.go"), or the files of a
+// package ("directory").
 type subject struct{ name, unit string }
 
 func (s subject) String() string { return fmt.Sprintf("`%s`, %s", s.name, s.unit) }
@@ -62,12 +62,12 @@ func count(t *testing.T) map[subject]int {
 		if ast.IsGenerated(parsed) {
 			continue
 		}
-		folder := path.Dir(file.path)
+		directory := path.Dir(file.path)
 		counts[subject{file.path, "lines"}] = strings.Count(file.text, "\n")
-		counts[subject{folder, "files"}]++
+		counts[subject{directory, "files"}]++
 		for _, declaration := range parsed.Decls {
 			if method, ok := declaration.(*ast.FuncDecl); ok && method.Recv != nil {
-				counts[subject{folder + "." + receiver(method.Recv.List[0].Type), "methods"}]++
+				counts[subject{directory + "." + receiver(method.Recv.List[0].Type), "methods"}]++
 			}
 		}
 	}

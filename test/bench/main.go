@@ -1,7 +1,7 @@
 // Command bench measures what the autoscaler is meant to be good at, prints a table and writes one JSON file per
 // measurement, {"rows": [...]} and what is worth knowing beside the rows, to out/bench.
 //
-//	go run ./test/bench [-run scaleup,loop] [-quick] [-notices 50,1000] [-temper lenient] [-profile] [-out folder]
+//	go run ./test/bench [-run scaleup,loop] [-quick] [-notices 50,1000] [-temper lenient] [-profile] [-out directory]
 //
 // Every measurement uses real parts: the SDK speaks HTTP to a simulated cloud, and where the binary is measured it runs
 // as a process of its own, built without the race detector, against a real control plane. All of that shares the
@@ -89,7 +89,7 @@ func main() {
 		notices, err = numbers(text)
 		return err
 	})
-	out := flag.String("out", filepath.Join("out", "bench"), "folder for the files")
+	out := flag.String("out", filepath.Join("out", "bench"), "directory for the files")
 	tempered := flag.String("temper", "", "how hard the simulated cloud is, strict or lenient (default: the simulator's)")
 	profile := flag.Bool("profile", false, "also write CPU and heap profiles of the binary, which makes it slower")
 	flag.Parse()

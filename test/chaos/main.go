@@ -1,7 +1,7 @@
 // Command chaos has fifty of a cluster's eighty spot instances reclaimed in the same second, kills the leading autoscaler
 // with SIGKILL twenty times while it deals with that, and says what came of it: out/chaos/reclaim.json.
 //
-//	go run ./test/chaos [-seed n] [-kills n] [-out folder]
+//	go run ./test/chaos [-seed n] [-kills n] [-out directory]
 //
 // Two replicas stand for election. The moments of the kills are drawn from the seed, most of them early in the reclaim;
 // every fourth kill waits for the next thing to happen, and hits then. The jobs are real Indexed Jobs, ReplicaSets that
@@ -31,7 +31,7 @@ func main() {
 	defer stop()
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano())%1e6, "what the moments of the kills are drawn from")
 	kills := flag.Int("kills", 20, "how many times the leader is killed")
-	out := flag.String("out", filepath.Join("out", "chaos"), "folder for the report and the logs")
+	out := flag.String("out", filepath.Join("out", "chaos"), "directory for the report and the logs")
 	flag.Parse()
 	if err := run(ctx, os.Stdout, *out, *seed, *kills); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)

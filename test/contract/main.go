@@ -73,7 +73,7 @@ func parse(args []string, spend string, output io.Writer) (options, error) {
 	set.StringVar(&o.desired, "desired-group", "", "id of a second scaling group, with a desired capacity, for the questions about such; may be left out")
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "file for a cluster whose Nodes are looked at; may be left out")
 	set.StringVar(&o.endpoint, "endpoint", "", "host:port of a running simulator to be asked as if it were the account, over plain HTTP; loopback only")
-	set.StringVar(&o.out, "out", "out", "folder for contract.json")
+	set.StringVar(&o.out, "out", "out", "directory for contract.json")
 	set.StringVar(&o.only, "only", "", "names of the questions to ask, separated by commas; all where empty")
 	set.BoolVar(&o.giveBack, "give-back", false, "release what a run that was killed has left in the groups, and ask nothing")
 	set.BoolVar(&o.list, "list", false, "print the questions as docs/contract.md has them, and ask nothing")

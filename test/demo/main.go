@@ -5,7 +5,7 @@
 //	make demo
 //
 // What it tells it has from the API server and from the cloud, not from the autoscaler's log. It fails where a part of
-// the story does not happen, and says which.
+// the demonstration does not happen, and says which.
 package main
 
 import (
@@ -34,10 +34,10 @@ import (
 const longest = 4*time.Minute + 45*time.Second
 
 func main() {
-	out := flag.String("out", "out/demo", "folder for report.json, report.html and logs")
+	out := flag.String("out", "out/demo", "directory for report.json, report.html and logs")
 	binary := flag.String("binary", "out/bin/gpu-spot-autoscaler", "the autoscaler; make builds it")
 	flag.Parse()
-	klog.SetLogger(klog.Logger{}) // what client libraries and the simulator say is no part of the story
+	klog.SetLogger(klog.Logger{}) // what client libraries and the simulator say is no part of the demonstration
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -57,7 +57,7 @@ func exitOn(stop func(), err error) {
 	os.Exit(1)
 }
 
-// run tells the whole story, and writes the report whether it ends well or not.
+// run carries out the whole demonstration, and writes the report whether it ends well or not.
 func run(ctx context.Context, out, binary string) (err error) {
 	state := filepath.Join(out, "state")
 	if err := os.RemoveAll(state); err != nil {
@@ -89,7 +89,7 @@ func run(ctx context.Context, out, binary string) (err error) {
 	return err
 }
 
-// start starts what the story needs but the autoscaler.
+// start starts what the demonstration needs but the autoscaler.
 func start(ctx context.Context, state, binary string, t *terminal) (*rig.Rig, error) {
 	if _, err := os.Stat(binary); err != nil {
 		return nil, fmt.Errorf("no autoscaler, make build makes it: %w", err)

@@ -19,15 +19,15 @@ var pageTemplate = template.Must(template.New("report").Parse(pageText))
 // page is what the template shows.
 type page struct {
 	*report
-	When, Region                      string
-	HourSeconds                       float64
-	Style                             template.CSS
-	Figures                           []figure
-	Story, Nodes, GPUs, Prices, Spend template.HTML
-	Offerings                         []offeringKey
-	Colours                           map[string]string
-	Kinds                             []kindCount
-	Lines                             []line
+	When, Region                         string
+	HourSeconds                          float64
+	Style                                template.CSS
+	Figures                              []figure
+	Timeline, Nodes, GPUs, Prices, Spend template.HTML
+	Offerings                            []offeringKey
+	Colours                              map[string]string
+	Kinds                                []kindCount
+	Lines                                []line
 }
 
 // figure is a number and what it counts, in a few words and in full.
@@ -64,7 +64,7 @@ func (r *report) render() ([]byte, error) {
 		report: r, When: r.Began.Format("2 January 2006, 15:04"), Region: region, HourSeconds: 3600 / r.Speed,
 		Style: template.CSS(style), Figures: r.figures(), Colours: p.colours,
 		// Drawn from escaped text above.
-		Story: template.HTML(p.jobsAndInstances(1180)), Nodes: template.HTML(p.nodes(580, 250)), GPUs: template.HTML(p.gpus(580, 250)),
+		Timeline: template.HTML(p.jobsAndInstances(1180)), Nodes: template.HTML(p.nodes(580, 250)), GPUs: template.HTML(p.gpus(580, 250)),
 		Prices: template.HTML(p.prices(580, 250)), Spend: template.HTML(p.spend(580, 250)),
 	}
 	bought := p.bought()

@@ -8,7 +8,7 @@ import (
 
 const pictureWidth, pictureMargin = 1240., 30.
 
-// picture is the report in one SVG, for a README: figures, story and money, light or dark as the reader has it.
+// picture is the report in one SVG, for a README: figures, timeline and money, light or dark as the reader has it.
 func (r *report) picture() string {
 	p := newPlots(r)
 	inner := pictureWidth - 2*pictureMargin

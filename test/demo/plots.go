@@ -79,7 +79,7 @@ func (p *plots) jobsAndInstances(width float64) string {
 		y += row + gap
 	}
 	p.reclaims(c)
-	return c.SVG("story")
+	return c.SVG("timeline")
 }
 
 // byOffering orders the instances by offering, then by age.

@@ -167,8 +167,8 @@ func median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// write leaves report.json, report.html and demo.svg in the folder.
-func (r *report) write(folder string) error {
+// write leaves report.json, report.html and demo.svg in the directory.
+func (r *report) write(directory string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
@@ -178,8 +178,8 @@ func (r *report) write(folder string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(folder, "report.json"), append(text, '\n'), 0o644),
-		os.WriteFile(filepath.Join(folder, "report.html"), page, 0o644),
-		os.WriteFile(filepath.Join(folder, "demo.svg"), []byte(r.picture()), 0o644),
+		os.WriteFile(filepath.Join(directory, "report.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(directory, "report.html"), page, 0o644),
+		os.WriteFile(filepath.Join(directory, "demo.svg"), []byte(r.picture()), 0o644),
 	)
 }

@@ -86,7 +86,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	assert.EqualError(t, check(c), "did not happen: taint of node before its release")
 }
 
-// sampleReport is a report of a short story.
+// sampleReport is the report of a short run.
 func sampleReport() *report {
 	w, c := newFixture(), testTimeline()
 	l := &ledger{began: began, speed: 240, gpus: gpusOf()}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// lookEvery is how often the story looks at the world.
+	// lookEvery is how often the demonstration looks at the world.
 	lookEvery = 100 * time.Millisecond
 	// traceGrace is how long after all jobs run the trace may take to reclaim something of theirs.
 	traceGrace = 70 * time.Second
@@ -29,7 +29,7 @@ type demo struct {
 	latest snapshot
 }
 
-// step is a part of the story that has to become true.
+// step is a part of the demonstration that has to become true.
 type step struct {
 	// what is waited for, for the error.
 	what   string

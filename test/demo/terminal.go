@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// terminal tells the story to whoever watches: plain lines, or colours and a line of figures at the bottom where the
+// terminal tells whoever watches what happens: plain lines, or colours and a line of figures at the bottom where the
 // output is a terminal.
 type terminal struct {
 	out    io.Writer

@@ -12,7 +12,7 @@ import (
 // kind says what happened.
 type kind string
 
-// Kinds of events, in the order of the story.
+// Kinds of events, in the order in which they happen.
 const (
 	podsPending    kind = "pods_pending"
 	offeringChosen kind = "offering_chosen"

@@ -18,7 +18,7 @@ var (
 	cheap = offering{a10, zoneL}
 )
 
-// after is a moment of the story.
+// after is a moment of the run.
 func after(seconds float64) time.Time {
 	return began.Add(time.Duration(seconds * float64(time.Second)))
 }
@@ -82,7 +82,7 @@ func kinds(events []*event) (list []string) {
 	return list
 }
 
-func TestWholeStoryOfAJob(t *testing.T) {
+func TestWholeLifeOfAJob(t *testing.T) {
 	w, c := newFixture(), testTimeline()
 	triggered := "pod triggered scale-up: [{asg/" + a10 + "/" + zoneL + "/spot 0->2 (max: 30)}]"
 

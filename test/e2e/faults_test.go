@@ -66,7 +66,7 @@ func TestBrokenTagStopsOnlyItsOwnPool(t *testing.T) {
 	more := gpuPods("more", 11)
 	s.Submit(t, more...)
 	s.awaitRunning(more...)
-	assert.NotEmpty(t, s.instances("asg-broken"), "mended while it runs")
+	assert.NotEmpty(t, s.instances("asg-broken"), "fixed while it runs")
 }
 
 func TestPoolThatIsDeletedInUseDoesNotStopTheRest(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 // elsewhere is what the policy adds.
 var elsewhere = corev1.NodeSelectorRequirement{Key: "gpu-spot.autoscaling/reclaiming", Operator: corev1.NodeSelectorOpDoesNotExist}
 
-func TestPodThatToleratesEverythingStaysOffANodeUnderReclaimWhereItAsksForThat(t *testing.T) {
+func TestPodThatToleratesEverythingStaysOffAReclaimingNodeIfItAsksForThat(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	installKeepOffPolicy(s)
 	autoscaler := s.RunAutoscaler(t)

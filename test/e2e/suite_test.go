@@ -213,11 +213,11 @@ func oidcTokenFile(s *suite) string {
 // applyModuleManifest applies a manifest from the source of a Go module that go.mod requires.
 func applyModuleManifest(s *suite, module, path string) {
 	s.t.Helper()
-	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	directory, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	manifest, err := os.Open(filepath.Join(strings.TrimSpace(string(folder)), path))
+	manifest, err := os.Open(filepath.Join(strings.TrimSpace(string(directory)), path))
 	if err != nil {
 		s.t.Fatal(err)
 	}

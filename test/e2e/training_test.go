@@ -122,7 +122,7 @@ func runTrainingLoop(s *suite, interpreter string, l *loop) {
 
 // updateDownwardAPIFiles keeps the files of the pod in line with its annotations, as its kubelet would, until the test ends. Which
 // files those are is what the shipped manifest says.
-func updateDownwardAPIFiles(s *suite, pod, folder string) {
+func updateDownwardAPIFiles(s *suite, pod, directory string) {
 	s.t.Helper()
 	items := downwardAPIFiles(s, "pytorch/job.yaml")
 	require.Len(s.t, items, 2)
@@ -136,7 +136,7 @@ func updateDownwardAPIFiles(s *suite, pod, folder string) {
 				return
 			}
 			for file, annotation := range items {
-				path := filepath.Join(folder, file)
+				path := filepath.Join(directory, file)
 				if err := os.WriteFile(path+".tmp", []byte(now.Annotations[annotation]), 0o600); err == nil {
 					_ = os.Rename(path+".tmp", path) // a file that is not there is seen by the loop, and the test fails
 				}

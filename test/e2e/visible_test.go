@@ -36,16 +36,16 @@ const idleLimit = 20 * time.Second
 type failure struct {
 	// source, pool and reason are what /readyz names it by.
 	source, pool, reason string
-	// words are of the cause; the mend is checked by them, too.
+	// words are of the cause; the fix is checked by them, too.
 	words []string
 	// world defaults to one with a pool of three zones.
 	world *alisim.World
 	// flags are given beside --credentials-dir.
 	flags []string
 	env   func(f *failing) []string
-	// breaks is done before the start, mend while the autoscaler runs.
-	breaks, mend func(f *failing)
-	// restarted: it is a flag that is mended, so that a rollout ends the process.
+	// breaks is done before the start, fix while the autoscaler runs.
+	breaks, fix func(f *failing)
+	// restarted: it is a flag that is fixed, so that a rollout ends the process.
 	restarted bool
 	// needsPod: it shows once something is to be bought.
 	needsPod bool
@@ -64,7 +64,7 @@ type failing struct {
 	other      *rig.Autoscaler
 }
 
-func TestEachFailureNamesItsCauseAndMendAndIsOverOnceMended(t *testing.T) {
+func TestEachFailureNamesItsCauseAndFixAndIsOverOnceFixed(t *testing.T) {
 	for name, row := range failures() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(spotPool("asg-1", 10))
@@ -91,7 +91,7 @@ func TestEachFailureNamesItsCauseAndMendAndIsOverOnceMended(t *testing.T) {
 			}
 			f.alive()
 
-			row.mend(f)
+			row.fix(f)
 			f.over(row)
 			if !row.needsPod {
 				f.Submit(t, pod)
@@ -115,17 +115,17 @@ func failures() map[string]failure {
 		"no credentials": {
 			source: "refresh", reason: "no_credentials", words: []string{"ALIBABA_CLOUD_ACCESS_KEY_ID", "credentials.secretName"},
 			breaks: func(f *failing) { require.NoError(f.t, os.Remove(filepath.Join(f.dir, "ALIBABA_CLOUD_ACCESS_KEY_ID"))) },
-			mend:   rightKey, lasts: true,
+			fix:    rightKey, lasts: true,
 		},
 		"an access key that does not exist": {
 			source: "refresh", reason: "unknown_key", words: []string{"InvalidAccessKeyId.NotFound", "Put an access key"},
 			breaks: func(f *failing) { f.credentials("LTAInobody", "x", "") },
-			mend:   rightKey,
+			fix:    rightKey,
 		},
 		"a wrong secret": {
 			source: "refresh", reason: "wrong_secret", words: []string{"SignatureDoesNotMatch", "ALIBABA_CLOUD_ACCESS_KEY_SECRET"},
 			breaks: func(f *failing) { f.credentials(f.Cloud.AccessKey().ID, "wrong", "") },
-			mend:   rightKey,
+			fix:    rightKey,
 		},
 		"an expired token": {
 			source: "refresh", reason: "expired_token", words: []string{"InvalidSecurityToken.Expired", "ALIBABA_CLOUD_SECURITY_TOKEN"},
@@ -133,7 +133,7 @@ func failures() map[string]failure {
 				f.Cloud.AddKey("STS.old", "secret", "token", time.Now().Add(-time.Minute))
 				f.credentials("STS.old", "secret", "token")
 			},
-			mend: func(f *failing) {
+			fix: func(f *failing) {
 				f.Cloud.AddKey("STS.new", "secret", "token", time.Now().Add(time.Hour))
 				f.credentials("STS.new", "secret", "token")
 			},
@@ -151,39 +151,39 @@ func failures() map[string]failure {
 				}
 			},
 			breaks: func(f *failing) { f.write("oidc", webToken(time.Now().Add(-time.Minute))) },
-			mend:   func(f *failing) { f.write("oidc", webToken(time.Now().Add(time.Hour))) },
+			fix:    func(f *failing) { f.write("oidc", webToken(time.Now().Add(time.Hour))) },
 		},
 		"a wrong clock": {
 			source: "refresh", reason: "clock_skew", words: []string{"wrong by 20m", "InvalidTimeStamp.Expired", "Synchronize the clock"},
 			breaks: func(f *failing) { f.Cloud.Skew(20 * time.Minute) },
-			mend:   func(f *failing) { f.Cloud.Skew(0) },
+			fix:    func(f *failing) { f.Cloud.Skew(0) },
 		},
 		"a call refused that reads pools": {
 			source: "refresh", reason: "not_allowed", words: []string{"ess DescribeScalingInstances", "Forbidden.RAM", "deploy/ram-policy.json"},
-			breaks: forbidden("DescribeScalingInstances"), mend: clear,
+			breaks: forbidden("DescribeScalingInstances"), fix: clear,
 		},
 		"a call refused that asks for notices": {
 			source: "poll", reason: "not_allowed", words: []string{"ecs DescribeInstances", "Forbidden.RAM", "deploy/ram-policy.json"},
-			breaks: forbidden("DescribeInstances"), mend: clear,
+			breaks: forbidden("DescribeInstances"), fix: clear,
 		},
 		"a call refused that buys": {
 			source: "pools", pool: "asg-1", reason: "not_allowed", words: []string{"ess ScaleWithAdjustment", "Forbidden.RAM", "deploy/ram-policy.json"},
-			breaks: forbidden("ScaleWithAdjustment"), mend: clear, needsPod: true, serves: true,
+			breaks: forbidden("ScaleWithAdjustment"), fix: clear, needsPod: true, serves: true,
 		},
 		"a wrong region": {
 			source: "refresh", reason: "wrong_region", words: []string{"InvalidRegionId.NotFound", "Correct --region"},
 			flags: []string{"--region=cn-nowhere"}, restarted: true,
-			mend: func(f *failing) { f.restart() },
+			fix: func(f *failing) { f.restart() },
 		},
 		"no pool": {
 			source: "pools", reason: "no_pools", words: []string{"k8s.io/cluster-autoscaler/" + rig.ClusterName, "Tag a scaling group"},
 			world: &named, serves: true,
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
+			fix: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
 		},
 		"a pool named that does not exist": {
 			source: "pools", pool: "asg-1", reason: "not_found", words: []string{"does not exist", "Correct --nodes"},
 			world: &named, flags: []string{"--cluster-name=", "--nodes=0:10:asg-1"}, serves: true,
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
+			fix: func(f *failing) { require.NoError(f.t, f.Cloud.PutGroup(spotPool("asg-1", 10))) },
 		},
 		"a pool that is tagged for two clusters": {
 			source: "pools", pool: "asg-1", reason: "other_clusters", words: []string{"another", "one cluster only"}, serves: true,
@@ -192,7 +192,7 @@ func failures() map[string]failure {
 				tags["k8s.io/cluster-autoscaler/another"] = "owned"
 				require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", tags))
 			},
-			mend: func(f *failing) { require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", spotPool("asg-1", 10).Tags)) },
+			fix: func(f *failing) { require.NoError(f.t, f.Cloud.SetGroupTags("asg-1", spotPool("asg-1", 10).Tags)) },
 		},
 		"two autoscalers on one group": {
 			source: "pools", pool: "asg-1", reason: "other_autoscaler", words: []string{"kube-system/another", "Stop one of the two"}, serves: true,
@@ -202,7 +202,7 @@ func failures() map[string]failure {
 				f.Submit(f.t, pod)
 				f.awaitRunning(pod)
 			},
-			mend: func(f *failing) { require.NoError(f.t, f.other.Stop()) },
+			fix: func(f *failing) { require.NoError(f.t, f.other.Stop()) },
 		},
 		"ACK's own autoscaler on the same pool": {
 			source: "pools", pool: "asg-1", reason: "ack_autoscaler", words: []string{"kube-system/autoscaler-meta", "scaling mode"}, serves: true,
@@ -213,7 +213,7 @@ func failures() map[string]failure {
 				}, metav1.CreateOptions{})
 				require.NoError(f.t, err)
 			},
-			mend: func(f *failing) {
+			fix: func(f *failing) {
 				require.NoError(f.t, f.Client.CoreV1().ConfigMaps(rig.Namespace).Delete(f.t.Context(), "autoscaler-meta", metav1.DeleteOptions{}))
 			},
 		},
@@ -280,7 +280,7 @@ func (row failure) line() string {
 	return "[!]" + strings.Join(slices.DeleteFunc([]string{row.source, row.pool, row.reason}, func(s string) bool { return s == "" }), " ") + ": "
 }
 
-// named waits until the failure and its mend are in /readyz, in an Event on the Deployment, in the metrics and in the status.
+// named waits until the failure and its fix are in /readyz, in an Event on the Deployment, in the metrics and in the status.
 func (f *failing) named(row failure, deploymentUID string) {
 	f.t.Helper()
 	var text string
@@ -293,7 +293,7 @@ func (f *failing) named(row failure, deploymentUID string) {
 		assert.Contains(f.t, text, word)
 	}
 	if remedy, known := alicloud.Remedies[alicloud.Reason(row.reason)]; known {
-		assert.Contains(f.t, text, remedy.Mend)
+		assert.Contains(f.t, text, remedy.Fix)
 	}
 	said := strings.TrimPrefix(text, row.line())
 	rig.Eventually(f.t, tellWithin, "an Event on the Deployment that says: "+said, func(ctx context.Context) (bool, error) {
@@ -302,7 +302,7 @@ func (f *failing) named(row failure, deploymentUID string) {
 	})
 	rig.Eventually(f.t, tellWithin, row.reason+" in the metrics", func(ctx context.Context) (bool, error) {
 		metrics, err := f.autoscaler.Metrics(ctx)
-		for _, metric := range metrics["gpu_spot_standing_problems"].GetMetric() {
+		for _, metric := range metrics["gpu_spot_problems"].GetMetric() {
 			labels := metric.GetLabel()
 			if labels[0].GetValue() == row.reason && labels[1].GetValue() == row.source {
 				return metric.GetGauge().GetValue() == 1, err

@@ -49,7 +49,7 @@ const audit = `
 const refusal = `{"kind":"Event","verb":"list","user":{"username":"a"},"userAgent":"a/v1","objectRef":{"resource":"secrets"},"annotations":{"authorization.k8s.io/decision":"forbid","authorization.k8s.io/reason":""}}
 `
 
-// lay makes files below a new folder.
+// lay makes files below a new directory.
 func lay(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -69,7 +69,7 @@ func check(t *testing.T, excuses string, records map[string]string) error {
 	return run(root, lay(t, records), filepath.Join(root, "report"))
 }
 
-func TestWhatNoStoryUsedIsNamedAndNothingElse(t *testing.T) {
+func TestWhatNoEndToEndTestUsedIsNamedAndNothingElse(t *testing.T) {
 	err := check(t, "[]", map[string]string{"1/rbac-1.log": audit, "2/ram-1.json": `["ess:RemoveInstances"]`, "2/ram-2.json": `[]`})
 	for _, unused := range []string{
 		`"create pods" of Role a`, `"delete pods" of Role a`, `"delete pods/eviction" of Role a`,
@@ -97,9 +97,9 @@ func TestWhatHasAReasonIsExcusedAsLongAsItIsGranted(t *testing.T) {
 	assert.ErrorContains(t, check(t, "- {by: Role a, grant: create pods}", records), "no reason")
 }
 
-func TestARefusalInAStoryIsReported(t *testing.T) {
-	folder := lay(t, map[string]string{"rbac-1.log": audit + refusal, "ram-1.json": `[]`})
-	used, err := recorded(folder)
+func TestARefusalInAnEndToEndTestIsReported(t *testing.T) {
+	directory := lay(t, map[string]string{"rbac-1.log": audit + refusal, "ram-1.json": `[]`})
+	used, err := recorded(directory)
 	require.NoError(t, err)
 	var report strings.Builder
 	require.NoError(t, used.report(&report, []grant{{"Role a", "create pods/eviction"}, {"Role a", "delete pods"}}))
@@ -115,8 +115,8 @@ func TestMissingRecordsAreNoSuccess(t *testing.T) {
 		"none of an API server": {"ram-1.json": `[]`},
 		"none of a cloud":       {"rbac-1.log": audit},
 	} {
-		assert.ErrorContains(t, check(t, "[]", records), "make test-stories", name)
+		assert.ErrorContains(t, check(t, "[]", records), "make test-e2e", name)
 	}
 	root := lay(t, map[string]string{"deploy/ram-policy.json": policy, "test/grants/unused.yaml": "[]"})
-	assert.ErrorContains(t, run(root, filepath.Join(root, "nowhere"), filepath.Join(root, "report")), "make test-stories")
+	assert.ErrorContains(t, run(root, filepath.Join(root, "nowhere"), filepath.Join(root, "report")), "make test-e2e")
 }

@@ -1,7 +1,7 @@
 // Command grants fails where the shipped roles or the shipped RAM policy grant what no end-to-end test has used. It also
 // lists what the autoscaler or the node-agent of a test asked for and was refused, which is no failure: the test may have
 // wanted it.
-// `make test-stories` records all that (package records).
+// `make test-e2e` records all that (package records).
 //
 // What no end-to-end test can use stands in unused.yaml, with the reason.
 package main
@@ -20,8 +20,8 @@ import (
 )
 
 func main() {
-	root := flag.String("root", ".", "folder of the repository")
-	records := flag.String("records", "out/records", "folder with what the stories recorded")
+	root := flag.String("root", ".", "directory of the repository")
+	records := flag.String("records", "out/records", "directory with what the end-to-end tests recorded")
 	report := flag.String("report", "out/grants.txt", "file for the list of all grants, with how often each was used")
 	flag.Parse()
 	if err := run(*root, *records, *report); err != nil {
@@ -55,9 +55,9 @@ func run(root, records, report string) error {
 		return err
 	}
 	for _, request := range slices.Sorted(maps.Keys(used.refused)) {
-		fmt.Println("refused in a story:", request)
+		fmt.Println("refused in an end-to-end test:", request)
 	}
-	fmt.Printf("%d grants, %d of them excused: the stories used all others (%s)\n", len(granted), len(excused), report)
+	fmt.Printf("%d grants, %d of them excused: the end-to-end tests used all others (%s)\n", len(granted), len(excused), report)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func judge(granted []grant, used usage, excused []excuse) error {
 		}
 	}
 	return errors.Join(
-		complain("No story used what is granted here. Grant it no more, tell a story that needs it, or give the reason in test/grants/unused.yaml", unused),
+		complain("No end-to-end test used what is granted here. Grant it no more, add a test that needs it, or give the reason in test/grants/unused.yaml", unused),
 		complain("test/grants/unused.yaml excuses what is not granted", needless))
 }
 

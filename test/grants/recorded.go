@@ -40,11 +40,11 @@ func (u usage) report(out io.Writer, granted []grant) error {
 	return errors.Join(errs...)
 }
 
-// recorded reads all records below the folder.
-func recorded(folder string) (usage, error) {
+// recorded reads all records below the directory.
+func recorded(directory string) (usage, error) {
 	u := usage{count: map[grant]int{}, refused: map[string]bool{}}
 	logs, lists := 0, 0
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -62,10 +62,10 @@ func recorded(folder string) (usage, error) {
 		return nil
 	})
 	if err == nil && (logs == 0 || lists == 0) {
-		err = fmt.Errorf("%s has no records", folder)
+		err = fmt.Errorf("%s has no records", directory)
 	}
 	if err != nil {
-		return u, fmt.Errorf("what the stories used is not known; make test-stories records it: %w", err)
+		return u, fmt.Errorf("what the end-to-end tests used is not known; make test-e2e records it: %w", err)
 	}
 	return u, nil
 }

@@ -34,7 +34,7 @@ const (
 	anything = "anything"
 )
 
-// shipped lists what the folder's manifests grant to the ServiceAccounts of its pods, and what its RAM policy grants.
+// shipped lists what the directory's manifests grant to the ServiceAccounts of its pods, and what its RAM policy grants.
 func shipped(deploy string) (granted []grant, err error) {
 	paths, err := filepath.Glob(filepath.Join(deploy, "manifests", "*.yaml"))
 	if err != nil {

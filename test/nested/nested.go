@@ -29,9 +29,9 @@ const (
 type Command struct {
 	// Name is that of the binary, in out/bin.
 	Name string
-	// Source is the folder of its module, from the root of the main module.
+	// Source is the directory of its module, from the root of the main module.
 	Source string
-	// ModuleFile is the one in that folder which says what is linked; default go.mod.
+	// ModuleFile is the one in that directory which says what is linked; default go.mod.
 	ModuleFile string
 	// LinkerFlags are passed on, beside those that leave out the symbols.
 	LinkerFlags string
@@ -90,10 +90,10 @@ func (c Command) ModuleDir(ctx context.Context, module string) (string, error) {
 	return strings.TrimSpace(dir), nil
 }
 
-// run runs the go command in the folder, free of the flags of the caller's build, and returns its standard output.
-func run(ctx context.Context, folder string, arguments ...string) (string, error) {
+// run runs the go command in the directory, free of the flags of the caller's build, and returns its standard output.
+func run(ctx context.Context, directory string, arguments ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", arguments...)
-	cmd.Dir = folder
+	cmd.Dir = directory
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

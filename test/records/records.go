@@ -1,4 +1,4 @@
-// Package records names the folder in which the end-to-end tests record what they used: each process, control plane and
+// Package records names the directory in which the end-to-end tests record what they used: each process, control plane and
 // cloud writes files of its own there, and test/grants reads them all.
 package records
 
@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// Variable names the environment variable with the folder; without it nothing is recorded. A new folder for each run makes
+// Variable names the environment variable with the directory; without it nothing is recorded. A new directory for each run makes
 // Go's test cache run the tests again that record, and no others: the value is part of what their result depends on.
-const Variable = "STORIES_RECORDS"
+const Variable = "E2E_RECORDS"
 
 // Kinds of records, as patterns of their files' names.
 const (
@@ -19,15 +19,15 @@ const (
 	Permissions = "ram-*.json"
 )
 
-// Folder is where to record; empty for nowhere.
-func Folder() string { return os.Getenv(Variable) }
+// Directory is where to record; empty for nowhere.
+func Directory() string { return os.Getenv(Variable) }
 
-// Create makes a file of the kind in the folder.
-func Create(folder, kind string) (*os.File, error) {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+// Create makes a file of the kind in the directory.
+func Create(directory, kind string) (*os.File, error) {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return nil, fmt.Errorf("record what is used: %w", err)
 	}
-	file, err := os.CreateTemp(folder, kind)
+	file, err := os.CreateTemp(directory, kind)
 	if err != nil {
 		return nil, fmt.Errorf("record what is used: %w", err)
 	}

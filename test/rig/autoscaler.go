@@ -94,7 +94,7 @@ func (r *Rig) RunAutoscalerWithEnv(t *testing.T, env []string, flags ...string) 
 // lastWords is how many lines of a log are shown with a failure, which would not be found among more.
 const lastWords = 25
 
-// keepLog copies the log from the test's folder, which goes with the test, into out/test, and says where it is.
+// keepLog copies the log from the test's directory, which goes with the test, into out/test, and says where it is.
 func (a *Autoscaler) keepLog(t *testing.T) string {
 	t.Helper()
 	root, err := repositoryRoot()

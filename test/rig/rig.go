@@ -55,7 +55,7 @@ type Options struct {
 	OwnCluster bool
 
 	shared bool
-	// records is the folder in which the rig records what its autoscalers used of their rights; none where it is empty.
+	// records is the directory in which the rig records what its autoscalers used of their rights; none where it is empty.
 	records string
 }
 
@@ -236,7 +236,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // the first one builds
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
-	options.records = records.Folder()
+	options.records = records.Directory()
 	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0
 	r, err := New(ctx, options)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package standin plays the operators of job systems, for stories on a control plane without machines that run
+// Package standin plays the operators of job systems, for end-to-end tests on a control plane without machines that run
 // containers. Each does what a reclaim meets in the real one: the same resources, labels and names of pods, what
 // happens when pods are lost, how the job is suspended, and what is counted as a failure. What it leaves out is said
 // with each. None of the real code is in here.

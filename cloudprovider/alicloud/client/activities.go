@@ -111,7 +111,7 @@ func anySince(activities []alicloud.Activity, since time.Time) bool {
 
 func activityID(a alicloud.Activity) string { return a.ID }
 
-// activitiesReply is essapi.DescribeScalingActivitiesResponse with raw ErrorMessages, whose form is not documented. Where it
+// activitiesReply is essapi.DescribeScalingActivitiesResponse with raw ErrorMessages, whose form is not documented. If it
 // differs from what the SDK (v1.63.107) expects, the SDK would fail to decode the whole reply.
 type activitiesReply struct {
 	*responses.BaseResponse

@@ -56,7 +56,7 @@ func TestScale(t *testing.T) {
 			change: func(r *alicloud.ScaleRequest) { r.Sync = true },
 			reply:  object{"ScalingActivityId": "asa-1"}, sent: map[string]string{"SyncActivity": "true"}, want: alicloud.Scaling{ActivityID: "asa-1"},
 		},
-		"where only the desired capacity was changed": {
+		"if only the desired capacity was changed": {
 			change: func(r *alicloud.ScaleRequest) { r.Sync = true },
 			reply:  object{"ScalingActivityId": "", "ActivityType": "CapacityChange"}, want: alicloud.Scaling{CapacityChange: true},
 		},

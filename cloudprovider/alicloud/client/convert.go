@@ -18,7 +18,7 @@ func convert[From, To any](from []From, one func(*From) To) []To {
 	return to
 }
 
-// listOf returns the values as the SDK takes a list: nil where there are none.
+// listOf returns the values as the SDK takes a list: nil if there are none.
 func listOf(values []string) *[]string {
 	if len(values) == 0 {
 		return nil

@@ -26,7 +26,7 @@ func TestHowFarTheClockIsOffIsTold(t *testing.T) {
 	assert.Contains(t, alicloud.Diagnose(err).Cause, "the clock of the node is wrong by 20m0s")
 }
 
-func TestCredentialsOfAFolderAreReadAgain(t *testing.T) {
+func TestCredentialsOfADirectoryAreReadAgain(t *testing.T) {
 	noCredentials(t)
 	t.Setenv("ALIBABA_CLOUD_ACCESS_KEY_ID", "of-the-environment")
 	dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestCredentialsOfAFolderAreReadAgain(t *testing.T) {
 	assert.Contains(t, alicloud.Diagnose(err).Cause, "ALIBABA_CLOUD_ACCESS_KEY_SECRET is empty")
 	write("ALIBABA_CLOUD_ACCESS_KEY_SECRET", testSecret+"\n")
 	_, err = client.Scale(t.Context(), buy("t"))
-	require.NoError(t, err, "mended while it runs")
+	require.NoError(t, err, "fixed while it runs")
 	assert.Equal(t, testKey, w.seen("ScaleWithAdjustment")[0].Get("AccessKeyId"))
 	assert.Empty(t, w.seen("ScaleWithAdjustment")[0].Get("SecurityToken"))
 }

@@ -133,10 +133,10 @@ func joinTexts(texts ...string) string {
 // addedInstances matches the number in a description: Add "6" ECS instances (sample output of DescribeScalingActivities).
 var addedInstances = regexp.MustCompile(`(?i)^add\s+"?(\d+)"?`)
 
-// adding returns how many instances an activity is to add, 0 where its description does not say.
+// adding returns how many instances an activity is to add, 0 if its description does not say.
 func adding(description string) int {
 	if found := addedInstances.FindStringSubmatch(strings.TrimSpace(description)); found != nil {
-		n, _ := strconv.Atoi(found[1]) // 0 where there are too many digits
+		n, _ := strconv.Atoi(found[1]) // 0 if there are too many digits
 		return n
 	}
 	return 0

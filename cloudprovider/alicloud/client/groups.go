@@ -106,7 +106,7 @@ func scalingGroup(g *groupReply) alicloud.ScalingGroup {
 		Tags: tags(g.Tags.Tag),
 	}
 	g.purchaseOptions(&out)
-	// Where the reply lacks the switch, a desired capacity above 0 shows that the group has one.
+	// If the reply lacks the switch, a desired capacity above 0 shows that the group has one.
 	if on := g.EnableDesiredCapacity; on != nil && *on || on == nil && g.DesiredCapacity > 0 {
 		out.DesiredCapacity = &g.DesiredCapacity
 	}

@@ -19,7 +19,7 @@ const (
 	maxPricePages = 1000
 )
 
-// SpotPriceHistory returns the spot prices of an instance type since the given time, the oldest first, in one zone or, where
+// SpotPriceHistory returns the spot prices of an instance type since the given time, the oldest first, in one zone or, if
 // zoneID is "", in all zones. ECS has the prices of the last 30 days.
 func (c *ECS) SpotPriceHistory(ctx context.Context, instanceType, zoneID string, since time.Time) ([]alicloud.SpotPrice, error) {
 	if earliest := c.caller.Clock().Now().Add(-historyReach); since.Before(earliest) {

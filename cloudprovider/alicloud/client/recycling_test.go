@@ -11,7 +11,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// locked answers with an instance that is about to be released where the filter is asked in this spelling, and otherwise
+// locked answers with an instance that is about to be released if the filter is asked in this spelling, and otherwise
 // with nothing, or with the refusal.
 func locked(spelling, reason string, otherwise answer) func(url.Values) answer {
 	return func(q url.Values) answer {
@@ -36,11 +36,11 @@ func TestRecyclingInstancesAreAskedForInTheSpellingThatWorks(t *testing.T) {
 		answer func(url.Values) answer
 		asked  []string // by two calls
 	}{
-		"that of the API metadata":                     {locked("recycling", "recycling", nothing), []string{"recycling", "recycling"}},
-		"that of the Chinese pages":                    {locked("Recycling", "Recycling", nothing), []string{"recycling", "Recycling", "Recycling"}},
-		"asked in one, answered in the other":          {locked("recycling", "Recycling", nothing), []string{"recycling", "recycling"}},
-		"where the other is refused":                   {locked("Recycling", "Recycling", refuse(400, "InvalidLockReason")), []string{"recycling", "Recycling", "Recycling"}},
-		"where the other is refused in an unknown way": {locked("Recycling", "Recycling", refuse(400, "Surprise")), []string{"recycling", "Recycling", "Recycling"}},
+		"that of the API metadata":                  {locked("recycling", "recycling", nothing), []string{"recycling", "recycling"}},
+		"that of the Chinese pages":                 {locked("Recycling", "Recycling", nothing), []string{"recycling", "Recycling", "Recycling"}},
+		"asked in one, answered in the other":       {locked("recycling", "Recycling", nothing), []string{"recycling", "recycling"}},
+		"if the other is refused":                   {locked("Recycling", "Recycling", refuse(400, "InvalidLockReason")), []string{"recycling", "Recycling", "Recycling"}},
+		"if the other is refused in an unknown way": {locked("Recycling", "Recycling", refuse(400, "Surprise")), []string{"recycling", "Recycling", "Recycling"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWire(t, test.answer)

@@ -25,7 +25,7 @@ const (
 // Scale asks a group for more instances. ESS does not check stock, price and quota before it answers; for want of them the
 // activity fails.
 //
-// Where the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
+// If the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
 func (c *ESS) Scale(ctx context.Context, s alicloud.ScaleRequest) (alicloud.Scaling, error) {
 	r, err := c.adjust(ctx, s, nil)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *ESS) adjust(ctx context.Context, s alicloud.ScaleRequest, extra map[str
 // replace them. It returns the id of the activity. Instances that are not in the group are ignored; the activity then ends as
 // Warning. Protection from scale-in does not keep an instance (SetInstancesProtection speaks of activities of ESS itself).
 //
-// Where the request has no ClientToken one is generated, which covers this call and its retries only.
+// If the request has no ClientToken one is generated, which covers this call and its retries only.
 func (c *ESS) Remove(ctx context.Context, m alicloud.RemoveRequest) (activityID string, err error) {
 	const action = "RemoveInstances"
 	if m.ClientToken == "" {

@@ -7,7 +7,7 @@ import (
 )
 
 // Default returns the SDK's default chain of providers with two differences. The STS endpoint can be chosen; empty means
-// Alibaba Cloud's of the region. And where RRSA is configured nothing comes after it: the SDK's chain goes on to the next
+// Alibaba Cloud's of the region. And if RRSA is configured nothing comes after it: the SDK's chain goes on to the next
 // provider after one failed exchange and stays with that one, which on ACK is the RAM role of the node.
 func Default(region, stsEndpoint string) sdkcredentials.CredentialsProvider {
 	if os.Getenv("ALIBABA_CLOUD_ACCESS_KEY_ID") == "" {
@@ -18,7 +18,7 @@ func Default(region, stsEndpoint string) sdkcredentials.CredentialsProvider {
 	return &restartingChain{}
 }
 
-// oidcProvider fails where the environment lacks what RRSA needs.
+// oidcProvider fails if the environment lacks what RRSA needs.
 func oidcProvider(region, stsEndpoint string) (sdkcredentials.CredentialsProvider, error) {
 	builder := sdkcredentials.NewOIDCCredentialsProviderBuilder().
 		WithRoleSessionName("gpu-spot-autoscaler").

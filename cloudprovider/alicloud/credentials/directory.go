@@ -18,8 +18,8 @@ const (
 	fileSecurityToken   = "ALIBABA_CLOUD_SECURITY_TOKEN"
 )
 
-// dataLink is the link through which the kubelet shows the files of a volume. Each update makes a new folder, points the link to
-// it, and removes the old folder.
+// dataLink is the link through which the kubelet shows the files of a volume. Each update makes a new directory, points the link to
+// it, and removes the old directory.
 // Source: AtomicWriter in kubernetes/kubernetes, pkg/volume/util/atomic_writer.go.
 const dataLink = "..data"
 
@@ -39,41 +39,41 @@ func (d Directory) GetCredentials() (*sdkcredentials.Credentials, error) {
 	}
 	creds, err := d.read(version)
 	if now, changed := d.version(); changed == nil && now != version {
-		// The old folder may have been removed before all of its files were read.
+		// The old directory may have been removed before all of its files were read.
 		return d.read(now)
 	}
 	return creds, err
 }
 
-// version returns the folder with the current files.
+// version returns the directory with the current files.
 func (d Directory) version() (string, error) {
-	folder, err := filepath.EvalSymlinks(filepath.Join(string(d), dataLink))
+	directory, err := filepath.EvalSymlinks(filepath.Join(string(d), dataLink))
 	if errors.Is(err, fs.ErrNotExist) {
 		return string(d), nil // not a volume
 	}
-	return folder, err
+	return directory, err
 }
 
-func (d Directory) read(folder string) (*sdkcredentials.Credentials, error) {
-	id, err := d.readValue(folder, fileAccessKeyID)
+func (d Directory) read(directory string) (*sdkcredentials.Credentials, error) {
+	id, err := d.readValue(directory, fileAccessKeyID)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := d.readValue(folder, fileAccessKeySecret)
+	secret, err := d.readValue(directory, fileAccessKeySecret)
 	if err != nil {
 		return nil, err
 	}
-	token, err := d.readValue(folder, fileSecurityToken)
+	token, err := d.readValue(directory, fileSecurityToken)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return &sdkcredentials.Credentials{AccessKeyId: id, AccessKeySecret: secret, SecurityToken: token, ProviderName: d.GetProviderName()}, nil
 }
 
-// readValue reads a file of the folder. Its errors have the path below the directory, which does not change with each version.
-func (d Directory) readValue(folder, name string) (string, error) {
+// readValue reads a file of the directory. Its errors have the path below the directory, which does not change with each version.
+func (d Directory) readValue(directory, name string) (string, error) {
 	shown := filepath.Join(string(d), name)
-	text, err := os.ReadFile(filepath.Join(folder, name))
+	text, err := os.ReadFile(filepath.Join(directory, name))
 	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
 		return "", &fs.PathError{Op: failed.Op, Path: shown, Err: failed.Err}
 	}

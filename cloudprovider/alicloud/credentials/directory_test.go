@@ -26,20 +26,20 @@ func newSecretVolume(t *testing.T) *secretVolume {
 	return v
 }
 
-// write makes the folder of a version and returns its path.
+// write makes the directory of a version and returns its path.
 func (v *secretVolume) write(version string, names ...string) string {
-	folder := filepath.Join(v.root, "..v"+version)
-	require.NoError(v.t, os.Mkdir(folder, 0o700))
+	directory := filepath.Join(v.root, "..v"+version)
+	require.NoError(v.t, os.Mkdir(directory, 0o700))
 	for _, name := range names {
-		require.NoError(v.t, os.WriteFile(filepath.Join(folder, name), []byte(version), 0o600))
+		require.NoError(v.t, os.WriteFile(filepath.Join(directory, name), []byte(version), 0o600))
 	}
-	return folder
+	return directory
 }
 
-// show makes the folder the current one.
-func (v *secretVolume) show(folder string) {
+// show makes the directory the current one.
+func (v *secretVolume) show(directory string) {
 	next := filepath.Join(v.root, "..data_tmp")
-	require.NoError(v.t, os.Symlink(filepath.Base(folder), next))
+	require.NoError(v.t, os.Symlink(filepath.Base(directory), next))
 	require.NoError(v.t, os.Rename(next, filepath.Join(v.root, dataLink)))
 }
 

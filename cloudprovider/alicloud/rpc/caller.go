@@ -62,7 +62,7 @@ type Request[R responses.AcsResponse] struct {
 	Response func() R
 }
 
-// Send carries out a request within the rate limit, and repeats it as Options.Retry says where it was throttled or not
+// Send carries out a request within the rate limit, and repeats it as Options.Retry says if it was throttled or not
 // answered. Its error is an *alicloud.Error.
 func Send[R responses.AcsResponse](ctx context.Context, c *Caller, r Request[R]) (R, error) {
 	delays, uncertain := c.options.Retry, false

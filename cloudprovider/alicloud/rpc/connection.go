@@ -73,7 +73,7 @@ type connection struct {
 type reply struct {
 	status int
 	body   []byte
-	// date is the Date header; zero where there is none.
+	// date is the Date header; zero if there is none.
 	date time.Time
 	// err is why there is no reply. It is the transport's own error, which lacks the URL.
 	err error

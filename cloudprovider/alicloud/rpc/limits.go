@@ -62,7 +62,7 @@ func (l *limits) bucket(action string) *rate.Limiter {
 	return b
 }
 
-// wait returns once the action may be sent. Where ctx ends first it gives the token back and returns the context's error.
+// wait returns once the action may be sent. If ctx ends first it gives the token back and returns the context's error.
 func (l *limits) wait(ctx context.Context, service, action string) error {
 	began := l.clock.Now()
 	r := l.bucket(action).ReserveN(began, 1)

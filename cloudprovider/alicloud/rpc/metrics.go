@@ -9,7 +9,7 @@ import (
 var (
 	requestSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_cloud_request_duration_seconds",
-		Help:    "Time from sending a request to Alibaba Cloud to having its whole reply, by service, action and error code (OK where it succeeded). Every attempt counts.",
+		Help:    "Time from sending a request to Alibaba Cloud to having its whole reply, by service, action and error code (OK if it succeeded). Every attempt counts.",
 		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"service", "action", "code"})
 
@@ -20,7 +20,7 @@ var (
 	}, []string{"service", "action"})
 )
 
-// RegisterMetrics registers the metrics of this package. It panics where they are registered already, as MustRegister does.
+// RegisterMetrics registers the metrics of this package. It panics if they are registered already, as MustRegister does.
 func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(requestSeconds, throttleSeconds) }
 
 // codeLabel bounds the number of label values: "OK", the codes that package alicloud knows, and "Other".

@@ -36,7 +36,7 @@ type Options struct {
 	UserAgent string
 
 	// CredentialsDir is a directory with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for
-	// temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, which are read again every 30 s. Where it is set, no other source is used.
+	// temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, which are read again every 30 s. If it is set, no other source is used.
 	CredentialsDir string
 	// Credentials sign the requests. The default is CredentialsDir, else, in this order: ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET
 	// and _SECURITY_TOKEN of the environment; the OIDC token of a Kubernetes service account (RRSA:

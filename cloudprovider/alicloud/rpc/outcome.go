@@ -9,7 +9,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// outcome returns the error of an attempt, nil where it succeeded. It decides by the reply that the connection received: the
+// outcome returns the error of an attempt, nil if it succeeded. It decides by the reply that the connection received: the
 // SDK's error only says that there was one.
 func (c *connection) outcome(ctx context.Context, service, action string, sdkErr error) error {
 	r := c.reply

@@ -26,7 +26,7 @@ const (
 	// pool. It is also far below the ten minutes for which ESS surely remembers a ClientToken, after which the same request
 	// might buy twice. (How long ESS remembers it is documented nowhere.)
 	sendFor = 2 * time.Minute
-	// sendRefusedFor is the same while the cloud refuses the request until somebody mends credentials or permissions: that may
+	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
 	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
@@ -116,7 +116,7 @@ func (a *account) waiting() []*Purchase {
 		if now.Sub(p.requested) > Overdue {
 			return math.MaxInt
 		}
-		return p.outstanding() * max(1, a.facts.Types[p.offering.InstanceType].GPUs)
+		return p.missing() * max(1, a.facts.Types[p.offering.InstanceType].GPUs)
 	}
 	slices.SortStableFunc(waiting, func(a, b *Purchase) int { return cmp.Compare(rank(b), rank(a)) })
 	return waiting
@@ -149,7 +149,7 @@ func (a *account) planned(p *Purchase, plan alicloud.Plan, err error) (send bool
 		a.refuse(p, err)
 		return false
 	case !plan.Answered:
-		klog.InfoS("The pool makes no plans: it bought what it was asked to plan, and what arrives will show what it delivers", "pool", a.poolID)
+		klog.InfoS("The pool makes no plans: it bought what it was asked to plan, and the delivery will show what it delivers", "pool", a.poolID)
 		p.sending = false
 		a.accept(p, plan.Scaling)
 		return false
@@ -196,7 +196,7 @@ func (a *account) refuse(p *Purchase, err error) {
 	p.attempts.trouble = err
 	a.queue.refuse(err, a.config.Clock.Now())
 	switch {
-	case MaySucceedLater(err) || alicloud.NeedsMending(err):
+	case MaySucceedLater(err) || alicloud.NeedsOperator(err):
 		if alicloud.CodeOf(err) == alicloud.CodeActivityInProgress {
 			a.queue.serialUntil = a.config.Clock.Now().Add(serialFor)
 		}
@@ -211,7 +211,7 @@ func (a *account) refuse(p *Purchase, err error) {
 	case a.target.refuses(p, err):
 	default:
 		a.target.retract(p, err)
-		a.fail(p, p.outstanding(), class, codeOf(err), err.Error())
+		a.fail(p, p.missing(), class, codeOf(err), err.Error())
 	}
 }
 
@@ -221,7 +221,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
-	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s did not come: %s: %s",
+	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
 		failed, p.request.Delta, pool.OfferingID(a.poolID, p.offering), code, message)
 	a.wake()
 }
@@ -229,7 +229,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 // giveUp cancels a purchase that could not be sent, without a failure for which core would back its offering off: the offering
 // is not to blame. Nothing is bought of the pool for a while, so that core looks elsewhere.
 func (a *account) giveUp(p *Purchase, why string) {
-	given := p.outstanding()
+	given := p.missing()
 	p.cancelled += given
 	a.queue.congest(a.config.Clock.Now(), why)
 	givenUp.WithLabelValues(a.poolID).Add(float64(given))
@@ -254,13 +254,13 @@ func (a *account) expire(now time.Time) {
 	}
 }
 
-// settle fails the instances of an accepted purchase that will not arrive any more.
+// settle fails the instances of an accepted purchase that will not be delivered any more.
 func (a *account) settle(p *Purchase, now time.Time) {
-	if p.accepted.IsZero() || p.outstanding() == 0 {
+	if p.accepted.IsZero() || p.missing() == 0 {
 		return
 	}
 	if p.delivery.ended() {
-		missing := p.outstanding() - p.delivery.stillUnlisted(p.outstanding(), now)
+		missing := p.missing() - p.delivery.stillUnlisted(p.missing(), now)
 		if missing > 0 && p.restored.isGuess() {
 			p.lost += missing // nobody knows whose purchase it was, so no offering is backed off
 		} else if missing > 0 {
@@ -270,7 +270,7 @@ func (a *account) settle(p *Purchase, now time.Time) {
 		return
 	}
 	if timeout := a.provisionTime(); now.Sub(p.accepted) > timeout {
-		a.fail(p, p.outstanding(), alicloud.Unknown, "TimedOut", fmt.Sprintf("no word of it for %v", timeout))
+		a.fail(p, p.missing(), alicloud.Unknown, "TimedOut", fmt.Sprintf("no word of it for %v", timeout))
 	}
 }
 
@@ -285,10 +285,10 @@ func (a *account) provisionTime() time.Duration {
 // cancel stops waiting for up to n instances of the node group, the latest purchase first.
 func (a *account) cancel(groupID string, n int) {
 	purchases := a.book.filter(func(p *Purchase) bool {
-		return p.outstanding() > 0 && a.facts.GroupID(a.poolID, p.offering) == groupID
+		return p.missing() > 0 && a.facts.GroupID(a.poolID, p.offering) == groupID
 	})
 	for _, p := range slices.Backward(purchases) {
-		given := min(n, p.outstanding())
+		given := min(n, p.missing())
 		p.cancelled += given
 		n -= given
 	}
@@ -324,7 +324,7 @@ func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
 	}
 	desired := known.Group.DesiredCapacity
 	if desired == nil {
-		a.queue.capacityOnly = false // the operator has mended it
+		a.queue.capacityOnly = false // the operator has fixed it
 	}
 	if desired != nil && *desired > known.Group.TotalCapacity && !a.book.awaitsDelivery() {
 		block(problem.DesiredCapacity, fmt.Sprintf("its scaling group has a desired capacity of %d and %d instances: whenever it can it buys the rest by itself, "+

@@ -40,7 +40,7 @@ func (b book) split(p *Purchase) {
 // rejoin undoes split, unless the rest was sent: it may have been bought also if the answer was lost.
 func (b book) rejoin(p *Purchase) {
 	if rest := b[p.rest]; rest != nil && rest.queued() && !rest.sending && !rest.attempts.uncertain {
-		p.request.Delta += rest.outstanding()
+		p.request.Delta += rest.missing()
 		delete(b, p.rest)
 	}
 	p.rest = ""
@@ -62,10 +62,10 @@ func byAge(a, b *Purchase) int {
 	return cmp.Or(a.requested.Compare(b.requested), strings.Compare(a.request.ClientToken, b.request.ClientToken))
 }
 
-// awaitsDelivery says whether the cloud accepted a purchase of which instances are still outstanding.
+// awaitsDelivery says whether the cloud accepted a purchase of which instances are still missing.
 func (b book) awaitsDelivery() bool {
 	for _, p := range b {
-		if !p.accepted.IsZero() && p.outstanding() > 0 {
+		if !p.accepted.IsZero() && p.missing() > 0 {
 			return true
 		}
 	}
@@ -85,12 +85,12 @@ func (b book) owns(activity alicloud.Activity) bool {
 	return false
 }
 
-// instancesOfOthers returns the instances that arrived for other purchases than this one.
+// instancesOfOthers returns the instances that were delivered for other purchases than this one.
 func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets.Set[string] {
 	owned := sets.New[string]()
 	for _, other := range b {
 		if other != p {
-			owned = owned.Union(other.delivery.arrived).Insert(createdBy[other.activityID]...)
+			owned = owned.Union(other.delivery.delivered).Insert(createdBy[other.activityID]...)
 		}
 	}
 	return owned

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// ArrivalLag is how long after the end of an activity its instances may be missing from the list of instances. Whether the
+	// DeliveryLag is how long after the end of an activity its instances may be missing from the list of instances. Whether the
 	// list is as recent as the activities is documented nowhere.
-	ArrivalLag = 2 * time.Minute
+	DeliveryLag = 2 * time.Minute
 	// RollBackTime is how long after the end of an activity that came short an instance that never was in service may still
 	// be released again.
 	RollBackTime = 5 * time.Minute
@@ -27,20 +27,20 @@ type delivery struct {
 	activity alicloud.Activity
 	// endedAt is when the activity was first seen to have ended.
 	endedAt time.Time
-	// arrived are the instances that arrived, whether or not they still exist. served are those of them that were seen in
+	// delivered are the instances that were delivered, whether or not they still exist. served are those of them that were seen in
 	// service, or that left for another reason than the failure of their activity.
-	arrived, served sets.Set[string]
+	delivered, served sets.Set[string]
 	// unlisted are instances that the activity created and that are not in the list of instances, with the time of the first
 	// refresh that missed them.
 	unlisted map[string]time.Time
 	// rolledBack are instances that were created and that the cloud releases because the activity failed. They do not count as
-	// arrived.
+	// delivered.
 	rolledBack sets.Set[string]
 }
 
 func newDelivery() delivery {
 	return delivery{
-		arrived: sets.New[string](), served: sets.New[string](), rolledBack: sets.New[string](),
+		delivered: sets.New[string](), served: sets.New[string](), rolledBack: sets.New[string](),
 		unlisted: map[string]time.Time{},
 	}
 }
@@ -64,11 +64,11 @@ func (d *delivery) see(id string, listed, served bool, now time.Time) {
 	case listed:
 		delete(d.unlisted, id)
 		d.rolledBack.Delete(id)
-		d.arrived.Insert(id)
+		d.delivered.Insert(id)
 		if served {
 			d.served.Insert(id)
 		}
-	case d.arrived.Has(id), d.rolledBack.Has(id): // it was listed before
+	case d.delivered.Has(id), d.rolledBack.Has(id): // it was listed before
 	default:
 		if _, known := d.unlisted[id]; !known {
 			d.unlisted[id] = now
@@ -78,18 +78,18 @@ func (d *delivery) see(id string, listed, served bool, now time.Time) {
 
 func (d *delivery) rollBack(id string) {
 	delete(d.unlisted, id)
-	d.arrived.Delete(id)
+	d.delivered.Delete(id)
 	d.served.Delete(id)
 	d.rolledBack.Insert(id)
 }
 
-// checkMissing decides about instances that are not listed, or not any more. An instance that was in service arrived and left
+// checkMissing decides about instances that are not listed, or not any more. An instance that was in service was delivered and left
 // again, and so did every instance of an activity that succeeded. An instance of an activity that came short, or is under
 // way, was rolled back: "when a scaling activity fails to add one or more ECS instances to a scaling group, the failed ECS
 // instances are rolled back" (Auto Scaling documentation, "Instance rollback resulting from a scaling activity failure").
 func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 	succeeded := d.activity.Status == alicloud.ActivitySuccessful
-	for id := range d.arrived.Difference(d.served) {
+	for id := range d.delivered.Difference(d.served) {
 		switch {
 		case listed(id):
 		case succeeded:
@@ -103,10 +103,10 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 		case !d.ended():
 		case d.activity.Status == alicloud.ActivityFailed: // none was added, or all that were added are rolled back
 			d.rollBack(id)
-		case now.Sub(since) <= ArrivalLag:
+		case now.Sub(since) <= DeliveryLag:
 		case succeeded:
 			delete(d.unlisted, id)
-			d.arrived.Insert(id)
+			d.delivered.Insert(id)
 			d.served.Insert(id)
 		default:
 			d.rollBack(id)
@@ -114,20 +114,20 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 	}
 }
 
-// stillUnlisted returns how many of those outstanding after the end of the activity were created, or may have been, and are
+// stillUnlisted returns how many of those missing after the end of the activity were created, or may have been, and are
 // not listed yet.
-func (d *delivery) stillUnlisted(outstanding int, now time.Time) int {
+func (d *delivery) stillUnlisted(missing int, now time.Time) int {
 	unlisted := len(d.unlisted)
 	added := d.activity.Status == alicloud.ActivitySuccessful || d.activity.Status == alicloud.ActivityWarning
-	if added && now.Sub(d.endedAt) <= ArrivalLag {
+	if added && now.Sub(d.endedAt) <= DeliveryLag {
 		switch created := d.activity.CreatedCapacity; {
 		case created > 0:
-			unlisted = max(unlisted, created-d.arrived.Len()-d.rolledBack.Len())
+			unlisted = max(unlisted, created-d.delivered.Len()-d.rolledBack.Len())
 		case len(d.activity.CreatedInstances) == 0: // the activity does not say what it created
-			unlisted = outstanding
+			unlisted = missing
 		}
 	}
-	return min(unlisted, outstanding)
+	return min(unlisted, missing)
 }
 
 // mayRollBack says whether the cloud may still take back an instance.
@@ -135,7 +135,7 @@ func (d *delivery) mayRollBack(listed func(id string) bool, now time.Time) bool 
 	if d.activity.Status == alicloud.ActivitySuccessful || now.Sub(d.endedAt) > RollBackTime {
 		return false
 	}
-	return slices.ContainsFunc(d.arrived.Difference(d.served).Union(d.rolledBack).UnsortedList(), listed)
+	return slices.ContainsFunc(d.delivered.Difference(d.served).Union(d.rolledBack).UnsortedList(), listed)
 }
 
 // failure says why the activity came short. The code is CameShort where the activity has none.

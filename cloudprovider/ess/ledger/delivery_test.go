@@ -20,13 +20,13 @@ func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
 		// listed: it was listed before. served: it was in service.
 		listed, served bool
 
-		arrived, rolledBack, unlisted bool
+		delivered, rolledBack, unlisted bool
 	}{
 		"its activity goes on":                           {alicloud.ActivityInProgress, time.Hour, false, false, false, false, true},
-		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, ArrivalLag, false, false, false, false, true},
-		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, ArrivalLag + 1, false, false, true, false, false},
-		"its activity came short a moment ago":           {alicloud.ActivityWarning, ArrivalLag, false, false, false, false, true},
-		"its activity came short long ago":               {alicloud.ActivityWarning, ArrivalLag + 1, false, false, false, true, false},
+		"its activity succeeded a moment ago":            {alicloud.ActivitySuccessful, DeliveryLag, false, false, false, false, true},
+		"its activity succeeded long ago":                {alicloud.ActivitySuccessful, DeliveryLag + 1, false, false, true, false, false},
+		"its activity came short a moment ago":           {alicloud.ActivityWarning, DeliveryLag, false, false, false, false, true},
+		"its activity came short long ago":               {alicloud.ActivityWarning, DeliveryLag + 1, false, false, false, true, false},
 		"its activity failed":                            {alicloud.ActivityFailed, 0, false, false, false, true, false},
 		"it was listed, and its activity succeeded":      {alicloud.ActivitySuccessful, 0, true, false, true, false, false},
 		"it was listed, and its activity came short":     {alicloud.ActivityWarning, 0, true, false, false, true, false},
@@ -38,7 +38,7 @@ func TestWhatBecomesOfAnInstanceThatIsNotListed(t *testing.T) {
 			d.setActivity(alicloud.Activity{ID: "asa-1", Status: test.status}, now.Add(-test.ago))
 			d.see("i-1", test.listed, test.served, now.Add(-test.ago))
 			d.checkMissing(func(string) bool { return false }, now)
-			assert.Equal(t, test.arrived, d.arrived.Has("i-1"), "arrived")
+			assert.Equal(t, test.delivered, d.delivered.Has("i-1"), "delivered")
 			assert.Equal(t, test.rolledBack, d.rolledBack.Has("i-1"), "rolled back")
 			_, unlisted := d.unlisted["i-1"]
 			assert.Equal(t, test.unlisted, unlisted, "still unlisted")
@@ -59,13 +59,13 @@ func splitPurchase() (purchases book, one, rest *Purchase) {
 func TestAPurchaseIsSplitAndRejoinedWithoutLosingAnInstance(t *testing.T) {
 	purchases, one, rest := splitPurchase()
 	assert.Len(t, purchases, 2)
-	assert.Equal(t, 1, one.outstanding())
-	assert.Equal(t, 4, rest.outstanding())
+	assert.Equal(t, 1, one.missing())
+	assert.Equal(t, 4, rest.missing())
 	assert.NotEqual(t, one.request.ClientToken, rest.request.ClientToken, "each is a request of its own")
 
 	purchases.rejoin(one)
 	assert.Len(t, purchases, 1)
-	assert.Equal(t, 5, one.outstanding())
+	assert.Equal(t, 5, one.missing())
 }
 
 func TestARestThatMayHaveBeenBoughtIsNotRejoined(t *testing.T) {
@@ -79,7 +79,7 @@ func TestARestThatMayHaveBeenBoughtIsNotRejoined(t *testing.T) {
 			sent(rest)
 			purchases.rejoin(one)
 			assert.Len(t, purchases, 2)
-			assert.Equal(t, 1, one.outstanding())
+			assert.Equal(t, 1, one.missing())
 		})
 	}
 }

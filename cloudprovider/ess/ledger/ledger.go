@@ -101,7 +101,7 @@ func (s *state) publish() {
 // describe returns the purchase as of a snapshot.
 func (s *state) describe(p *Purchase) snapshot.Purchase {
 	return snapshot.Purchase{
-		Token: p.request.ClientToken, PoolID: p.poolID, Offering: p.offering, Count: p.request.Delta, Outstanding: p.outstanding(),
+		Token: p.request.ClientToken, PoolID: p.poolID, Offering: p.offering, Count: p.request.Delta, Missing: p.missing(),
 		Requested: p.requested, Accepted: p.accepted, ActivityID: p.activityID, Placeholders: p.placeholders, Failure: p.failure,
 		NoCapacity: s.noCapacity(p),
 	}

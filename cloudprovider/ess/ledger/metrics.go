@@ -9,7 +9,7 @@ var (
 	}, []string{"pool", "mode", "reason"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
-		Help: "Instances of the pool: live, outstanding (bought and not there), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",
+		Help: "Instances of the pool: live, purchased (and not delivered yet), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",
 	}, []string{"pool", "state"})
 	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchased_instances_total",
@@ -34,11 +34,11 @@ var (
 	}, []string{"pool"})
 	purchaseFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchase_failures_total",
-		Help: "Instances that were asked for and did not come, by the cloud's error code.",
+		Help: "Instances that were purchased and not delivered, by the cloud's error code.",
 	}, []string{"pool", "instance_type", "zone", "purchase_option", "code"})
 	compensatedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_compensated_instances_total",
-		Help: "Pay-as-you-go instances that came where spot was asked for.",
+		Help: "Pay-as-you-go instances that were delivered for spot purchases.",
 	}, []string{"pool"})
 	failedRemovals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_removal_failures_total",
@@ -67,7 +67,7 @@ func (l *Ledger) ExposePools() {
 		a, size := l.account(id), l.last.PoolSize(id)
 		poolTargeting.WithLabelValues(id, string(known.Targeting), string(a.target.basisOf(known))).Set(1)
 		for state, n := range map[string]int{
-			"live": size.Live, "outstanding": size.Outstanding, "reclaiming": size.Reclaiming, "removing": size.Removing,
+			"live": size.Live, "purchased": size.Purchased, "reclaiming": size.Reclaiming, "removing": size.Removing,
 			"standby": size.Standby, "stopped": size.Stopped, "protected": size.Protected,
 		} {
 			poolInstances.WithLabelValues(id, state).Set(float64(n))

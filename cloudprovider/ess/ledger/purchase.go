@@ -13,7 +13,7 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-// Purchase is one request for instances. It lasts from before the request is sent until every instance has arrived or failed.
+// Purchase is one request for instances. It lasts from before the request is sent until every instance is delivered or has failed.
 // The note in the metadata of its scaling activity lets it survive the process. Outside of this package it is a handle.
 type Purchase struct {
 	// request is what is sent. Once it may have been carried out it never changes: only the same request under the same token
@@ -42,7 +42,7 @@ type Purchase struct {
 	// noteMissing: it was reported that the activity has no note.
 	noteMissing bool
 
-	// cancelled is how many instances core does not wait for any more, lost how many will not arrive.
+	// cancelled is how many instances core does not wait for any more, lost how many will not be delivered.
 	cancelled, lost int
 	failure         *cloudprovider.InstanceErrorInfo
 	// placeholders stand for lost instances in the node group until core has deleted them.
@@ -65,18 +65,18 @@ type attempts struct {
 	instancesBefore sets.Set[string]
 }
 
-// outstanding is how many instances have not arrived in the list of instances and are still expected.
-func (p *Purchase) outstanding() int {
-	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.arrived.Len())
+// missing is how many instances are still expected and not delivered, that is not in the list of instances yet.
+func (p *Purchase) missing() int {
+	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.delivered.Len())
 }
 
 // queued says whether the cloud has yet to accept the purchase.
-func (p *Purchase) queued() bool { return p.accepted.IsZero() && p.outstanding() > 0 }
+func (p *Purchase) queued() bool { return p.accepted.IsZero() && p.missing() > 0 }
 
 // unconfirmed says whether only the pool's scaling activities can tell what became of the purchase: an attempt got no answer,
 // or the answer named no activity.
 func (p *Purchase) unconfirmed() bool {
-	return p.outstanding() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
+	return p.missing() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
 }
 
 // lose turns missing instances into failed ones, which core sees. An atomic purchase fails as a whole.
@@ -102,7 +102,7 @@ func (p *Purchase) acknowledge(placeholders sets.Set[string]) {
 	p.placeholders = kept
 }
 
-// broken says whether an atomic purchase came short, so that the instances that arrived have to be given back.
+// broken says whether an atomic purchase came short, so that the instances that were delivered have to be given back.
 func (p *Purchase) broken() bool { return p.atomic && p.failure != nil }
 
 // sign gives the request a new token and the note that describes the purchase.
@@ -121,7 +121,7 @@ func (p *Purchase) note() Note {
 
 // sendFor is how long attempts to send the purchase go on.
 func (p *Purchase) sendFor() time.Duration {
-	if alicloud.NeedsMending(p.attempts.trouble) {
+	if alicloud.NeedsOperator(p.attempts.trouble) {
 		return sendRefusedFor
 	}
 	return sendFor

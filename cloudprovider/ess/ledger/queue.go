@@ -73,9 +73,9 @@ func (q *queue) whyCongested() string {
 	return fmt.Sprintf("the scaling group took no purchase, so nothing is bought until it is done with what it does: %s", q.congestion)
 }
 
-// refuse remembers the refusal of an action that somebody has to mend, such as a missing permission. It ignores other errors.
+// refuse remembers the refusal of an action that somebody has to fix, such as a missing permission. It ignores other errors.
 func (q *queue) refuse(err error, now time.Time) {
-	if !alicloud.NeedsMending(err) {
+	if !alicloud.NeedsOperator(err) {
 		return
 	}
 	if q.refusals == nil {

@@ -162,7 +162,7 @@ func (r *reconciliation) update(p *Purchase) {
 	}
 	r.takeStock(p, answer, listed)
 	if !p.restored.isGuess() {
-		r.target.compare(p.note(), p.delivery.arrived.UnsortedList())
+		r.target.compare(p.note(), p.delivery.delivered.UnsortedList())
 	}
 	r.settle(p, r.at)
 }
@@ -222,7 +222,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 // told ESS to keep.
 func (s *state) returnable(p *Purchase) sets.Set[string] {
 	found := sets.New[string]()
-	for id := range p.delivery.arrived {
+	for id := range p.delivery.delivered {
 		if instance, exists := s.facts.Instances[id]; exists && instance.ScalingGroupID == p.poolID && !snapshot.IsKept(instance) {
 			found.Insert(id)
 		}
@@ -242,21 +242,21 @@ func (s *state) noCapacity(p *Purchase) sets.Set[string] {
 // isOver says whether nothing about the purchase is left to be found out or done.
 func (r *reconciliation) isOver(p *Purchase) bool {
 	switch {
-	case p.sending, p.outstanding() > 0, len(p.placeholders) > 0:
+	case p.sending, p.missing() > 0, len(p.placeholders) > 0:
 		return false
 	case p.accepted.IsZero(): // cancelled or refused before the cloud accepted it
 		return true
 	case p.activityID == "":
 		return true
 	}
-	// A purchase that timed out is kept until its activity ends: instances of an atomic purchase that arrive late have to be
+	// A purchase that timed out is kept until its activity ends: instances of an atomic purchase that are delivered late have to be
 	// given back, too.
 	return p.delivery.ended() && !p.delivery.mayRollBack(r.listed, r.at) && !r.explainsInstance(p)
 }
 
 // explainsInstance says whether the purchase is needed to tell the offering of an instance that is listed incompletely.
 func (r *reconciliation) explainsInstance(p *Purchase) bool {
-	for id := range p.delivery.arrived {
+	for id := range p.delivery.delivered {
 		if instance, listed := r.facts.Instances[id]; listed && snapshot.IsIncomplete(instance) {
 			return true
 		}

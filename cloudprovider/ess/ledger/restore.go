@@ -94,7 +94,7 @@ func (r *reconciliation) writeOff(p *Purchase) {
 	if !p.delivery.ended() {
 		return
 	}
-	missing := p.outstanding() - p.delivery.stillUnlisted(p.outstanding(), r.at)
+	missing := p.missing() - p.delivery.stillUnlisted(p.missing(), r.at)
 	if missing <= 0 {
 		return
 	}
@@ -114,7 +114,7 @@ func (l *Ledger) Suspects() sets.Set[string] {
 	for _, a := range l.accounts {
 		for _, p := range a.book {
 			if p.restored != nil && p.broken() && !p.restored.inspected {
-				suspects = suspects.Union(p.delivery.arrived)
+				suspects = suspects.Union(p.delivery.delivered)
 			}
 		}
 	}
@@ -130,9 +130,9 @@ func (l *Ledger) Inspected(occupied sets.Set[string]) {
 			if p.restored == nil || !p.broken() || p.restored.inspected {
 				continue
 			}
-			kept := p.delivery.arrived.Intersection(occupied)
+			kept := p.delivery.delivered.Intersection(occupied)
 			p.restored.inspected, p.restored.kept = true, kept
-			p.delivery.arrived = p.delivery.arrived.Difference(kept)
+			p.delivery.delivered = p.delivery.delivered.Difference(kept)
 			if kept.Len() > 0 {
 				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))
 			}
@@ -156,7 +156,7 @@ func (a *account) guessOfferings() {
 
 // likeliest returns the offering of the instances of the purchase, else the cheapest of the pool.
 func (s *state) likeliest(p *Purchase, known *pool.Pool) pricing.Offering {
-	for id := range p.delivery.arrived {
+	for id := range p.delivery.delivered {
 		if instance, listed := s.facts.Instances[id]; listed && !snapshot.IsIncomplete(instance) {
 			return snapshot.OfferingOf(instance)
 		}

@@ -175,7 +175,7 @@ func (t *target) cancelUnsent() {
 	}
 	for _, p := range t.book {
 		if p.targeting == pool.TargetRequest && p.queued() && !p.sending && !p.attempts.uncertain {
-			p.cancelled += p.outstanding()
+			p.cancelled += p.missing()
 		}
 	}
 	t.wake()
@@ -211,7 +211,7 @@ func (t *target) expireCheck(now time.Time) {
 	switch {
 	case p != nil && (p.queued() || p.failure == nil && !p.accepted.IsZero() && now.Sub(p.accepted) < CheckTimeout): // wait
 	case t.checkBought:
-		t.conclude(unproven, byNothing, "has bought one instance to tell by, which did not come or does not tell")
+		t.conclude(unproven, byNothing, "has bought one instance to tell by, which was not delivered or does not tell")
 	default: // it was cancelled before it was sent, or refused
 		t.endCheck()
 	}
@@ -246,16 +246,16 @@ func (t *target) compare(asked Note, ids []string) {
 		if !listed || snapshot.IsIncomplete(instance) {
 			continue
 		}
-		came := snapshot.OfferingOf(instance)
-		if asked.offering().Spot && !came.Spot {
+		delivered := snapshot.OfferingOf(instance)
+		if asked.offering().Spot && !delivered.Spot {
 			t.reportOnDemand(instance)
 		}
 		if asked.Targeting != pool.TargetRequest || asked.Configuration != "" && asked.Configuration != t.configuration {
 			continue
 		}
-		if came.InstanceType != asked.InstanceType || came.Zone != asked.Zone {
+		if delivered.InstanceType != asked.InstanceType || delivered.Zone != asked.Zone {
 			t.conclude(ignored, byDelivery, fmt.Sprintf("was asked for %s in %s and delivered %s in %s",
-				asked.InstanceType, asked.Zone, came.InstanceType, came.Zone))
+				asked.InstanceType, asked.Zone, delivered.InstanceType, delivered.Zone))
 		} else if t.verdict != honoured {
 			t.conclude(honoured, byDelivery, fmt.Sprintf("was asked for %s in %s and delivered it", asked.InstanceType, asked.Zone))
 		}

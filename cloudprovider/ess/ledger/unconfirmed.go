@@ -80,7 +80,7 @@ func (a *account) resolve(now time.Time) {
 		switch refusal := p.attempts.refusal; {
 		case refusal != nil:
 			p.attempts.refusal = nil
-			a.fail(p, p.outstanding(), alicloud.ClassOf(refusal), codeOf(refusal), refusal.Error())
+			a.fail(p, p.missing(), alicloud.ClassOf(refusal), codeOf(refusal), refusal.Error())
 		case now.Sub(p.requested) > sendFor:
 			a.giveUp(p, p.trouble())
 		}
@@ -91,8 +91,8 @@ func (a *account) resolve(now time.Time) {
 // activity of another purchase created, at most as many as it asked for.
 func (r *reconciliation) unattributed(p *Purchase) []string {
 	candidates := r.instances().Difference(p.attempts.instancesBefore).
-		Difference(r.book.instancesOfOthers(p, r.createdBy)).Difference(p.delivery.arrived)
-	found := p.delivery.arrived.UnsortedList()
+		Difference(r.book.instancesOfOthers(p, r.createdBy)).Difference(p.delivery.delivered)
+	found := p.delivery.delivered.UnsortedList()
 	for _, id := range sets.List(candidates) {
 		instance := r.facts.Instances[id]
 		fits := p.targeting != pool.TargetRequest || snapshot.IsIncomplete(instance) || snapshot.OfferingOf(instance) == p.offering

@@ -37,7 +37,7 @@ func (o *Offering) withinCap(prices Prices) bool {
 }
 
 // Price returns the price of the offering per instance-hour; for a whole pool, that of its dearest offering. Each price is
-// raised by the penalty, a fraction of it; nil is no penalty. It is false where a price is unknown.
+// multiplied by the interruption penalty; nil is no penalty. It is false if a price is unknown.
 func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, penalty func(pricing.Offering) float64) (float64, bool) {
 	if p.Targeting != TargetWhole {
 		return penalized(o, prices, penalty)
@@ -56,7 +56,7 @@ func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, penalty func(pri
 func penalized(o pricing.Offering, prices pricing.Prices, penalty func(pricing.Offering) float64) (float64, bool) {
 	price, known := prices.Price(o)
 	if penalty != nil {
-		price = pricing.WithPenalty(price, penalty(o))
+		price *= penalty(o)
 	}
 	return price, known
 }

@@ -58,13 +58,13 @@ const (
 	SpotAutoReplace        Reason = "spot_auto_replace"
 )
 
-// Mend says what to do about the problem. It is empty where the message of the problem says it.
-func (r Reason) Mend() string {
-	return cmp.Or(mends[r], alicloud.Remedies[alicloud.Reason(r)].Mend)
+// Fix says what to do about the problem. It is empty where the message of the problem says it.
+func (r Reason) Fix() string {
+	return cmp.Or(fixes[r], alicloud.Remedies[alicloud.Reason(r)].Fix)
 }
 
-// mends are in the words of docs/operations.md.
-var mends = map[Reason]string{
+// fixes are in the words of docs/operations.md.
+var fixes = map[Reason]string{
 	Tags:               "Correct the tag; it is read again in the next loop.",
 	Configuration:      "Give the scaling group an active scaling configuration; launch templates are not supported.",
 	InstanceType:       "Correct the instance types of the scaling configuration.",

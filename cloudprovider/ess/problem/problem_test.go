@@ -23,8 +23,8 @@ func TestTheManualExplainsEveryProblemOfAPoolInTheWordsOfTheEvents(t *testing.T)
 		}
 	}
 	delete(rows, "reason") // the head
-	for reason, mend := range mends {
-		assert.Contains(t, rows[string(reason)], mend, reason)
+	for reason, fix := range fixes {
+		assert.Contains(t, rows[string(reason)], fix, reason)
 	}
 	assert.Equal(t, sets.List(reasonsInSource(t)), sets.List(sets.KeySet(rows)))
 }

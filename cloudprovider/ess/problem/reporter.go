@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	standing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	active = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_problem",
 		Help: "1 while the pool has the problem.",
 	}, []string{"pool", "reason"})
@@ -21,7 +21,7 @@ var (
 )
 
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(standing, appeared) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(active, appeared) }
 
 // Reporter keeps the metrics of pools' problems and passes the problems on to the board, which records the Events. It also
 // remembers what is to be reported only once. It is safe for concurrent use.
@@ -38,22 +38,22 @@ func NewReporter(board *problems.Board) *Reporter {
 	return &Reporter{board: board, reported: Set{}, once: sets.New[string]()}
 }
 
-// Settle takes all problems that stand now.
+// Settle takes all active problems.
 func (r *Reporter) Settle(found Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []problems.Problem
 	for key, cause := range found {
-		all = append(all, problems.Problem{Pool: key.Pool, Reason: string(key.Reason), Cause: cause, Mend: key.Reason.Mend()})
+		all = append(all, problems.Problem{Pool: key.Pool, Reason: string(key.Reason), Cause: cause, Fix: key.Reason.Fix()})
 		if r.reported[key] == cause {
 			continue
 		}
 		appeared.WithLabelValues(key.Pool, string(key.Reason)).Inc()
-		standing.WithLabelValues(key.Pool, string(key.Reason)).Set(1)
+		active.WithLabelValues(key.Pool, string(key.Reason)).Set(1)
 	}
 	for key := range r.reported {
-		if _, stands := found[key]; !stands {
-			standing.DeleteLabelValues(key.Pool, string(key.Reason))
+		if _, still := found[key]; !still {
+			active.DeleteLabelValues(key.Pool, string(key.Reason))
 		}
 	}
 	r.reported = found

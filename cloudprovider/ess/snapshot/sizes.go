@@ -16,19 +16,19 @@ import (
 // GroupSize is how much there is of one node group.
 type GroupSize struct {
 	Live int
-	// Outstanding instances were bought, or are being bought, and have not arrived.
-	Outstanding int
-	// Failed instances did not arrive, and core has not deleted them yet.
+	// Purchased instances were bought, or are being bought, and are not delivered yet.
+	Purchased int
+	// Failed instances were not delivered, and core has not deleted them yet.
 	Failed    int
 	Instances []cloudprovider.Instance
 }
 
 // Target is the target size. It counts failed instances too: core lowers it by deleting them, after it has backed off.
-func (s *GroupSize) Target() int { return s.Live + s.Outstanding + s.Failed }
+func (s *GroupSize) Target() int { return s.Live + s.Purchased + s.Failed }
 
 // PoolSize is how much there is of one pool. No instance counts twice, but Protected ones are Live too.
 type PoolSize struct {
-	Live, Outstanding, Reclaiming, Removing, Standby, Stopped int
+	Live, Purchased, Reclaiming, Removing, Standby, Stopped int
 	// Protected are the live instances that ESS was told to keep.
 	Protected   int
 	LastScaleUp time.Time
@@ -129,8 +129,8 @@ func (s *Snapshot) countPurchase(bought *Purchase) {
 	if bought.Requested.After(pool.LastScaleUp) {
 		pool.LastScaleUp = bought.Requested
 	}
-	group.Outstanding += bought.Outstanding
-	pool.Outstanding += bought.Outstanding
+	group.Purchased += bought.Missing
+	pool.Purchased += bought.Missing
 	group.Failed += len(bought.Placeholders)
 	for _, id := range bought.Placeholders {
 		group.Instances = append(group.Instances, cloudprovider.Instance{
@@ -155,8 +155,8 @@ func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
 		return 0
 	}
 	size := s.PoolSize(known.ID)
-	own := known.MaxSize - size.Live - size.Outstanding
+	own := known.MaxSize - size.Live - size.Purchased
 	// The maximum of the scaling group counts every instance until it is gone.
-	group := known.Group.MaxSize - size.Live - size.Outstanding - size.Reclaiming - size.Removing - size.Standby - size.Stopped
+	group := known.Group.MaxSize - size.Live - size.Purchased - size.Reclaiming - size.Removing - size.Standby - size.Stopped
 	return max(0, min(own, group))
 }

@@ -69,9 +69,9 @@ type Group struct {
 type Purchase struct {
 	Token, PoolID string
 	Offering      pricing.Offering
-	// Count is how many were asked for, Outstanding how many of them are still expected.
-	Count, Outstanding int
-	Requested          time.Time
+	// Count is how many were asked for, Missing how many of them are not delivered yet.
+	Count, Missing int
+	Requested      time.Time
 	// Accepted is when the cloud accepted it; zero before that.
 	Accepted time.Time
 	// ActivityID is empty where the cloud named no activity.

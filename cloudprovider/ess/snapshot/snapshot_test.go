@@ -78,12 +78,12 @@ func TestAPurchaseCountsUntilItIsOver(t *testing.T) {
 	requested := time.Now()
 	failure := &cloudprovider.InstanceErrorInfo{ErrorCode: "NoStock"}
 	f.Purchases = []Purchase{{
-		Token: "t", PoolID: "asg-1", Offering: offering, Count: 4, Outstanding: 2, Requested: requested,
+		Token: "t", PoolID: "asg-1", Offering: offering, Count: 4, Missing: 2, Requested: requested,
 		Placeholders: []string{Placeholder("t", 0), Placeholder("t", 1)}, Failure: failure,
 	}}
 	s := New(f)
 	size := s.GroupSize(a10InA)
-	assert.Equal(t, []int{1, 2, 2, 5}, []int{size.Live, size.Outstanding, size.Failed, size.Target()})
+	assert.Equal(t, []int{1, 2, 2, 5}, []int{size.Live, size.Purchased, size.Failed, size.Target()})
 	assert.Equal(t, 8-1-2, s.Headroom(a10InA, noPrices{}), "failed instances take no room")
 	assert.Equal(t, requested, s.PoolSize("asg-1").LastScaleUp)
 

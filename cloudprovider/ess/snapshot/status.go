@@ -22,7 +22,7 @@ func (s *Snapshot) poolStatus(known *pool.Pool, prices pool.Prices) status.Pool 
 	size := s.PoolSize(known.ID)
 	result := status.Pool{
 		ID: known.ID, Targeting: string(known.Targeting), MinSize: known.MinSize, MaxSize: known.MaxSize,
-		Live: size.Live, Purchased: size.Outstanding, Reclaiming: size.Reclaiming, Removing: size.Removing,
+		Live: size.Live, Purchased: size.Purchased, Reclaiming: size.Reclaiming, Removing: size.Removing,
 		Standby: size.Standby, Stopped: size.Stopped,
 		Offerings: make([]status.Offering, 0, len(known.NodeGroups)), Purchases: []status.Purchase{},
 	}
@@ -30,7 +30,7 @@ func (s *Snapshot) poolStatus(known *pool.Pool, prices pool.Prices) status.Pool 
 		result.Offerings = append(result.Offerings, s.offeringStatus(known, id, prices))
 	}
 	for _, bought := range s.Purchases {
-		if bought.PoolID == known.ID && bought.Outstanding > 0 {
+		if bought.PoolID == known.ID && bought.Missing > 0 {
 			result.Purchases = append(result.Purchases, s.purchaseStatus(bought))
 		}
 	}
@@ -44,7 +44,7 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 	size, offered := s.GroupSize(id), known.NodeGroups[id]
 	result := status.Offering{
 		ID: id, InstanceType: offered.InstanceType, Zone: offered.Zone, PurchaseOption: offered.PurchaseOption(),
-		Live: size.Live, Purchased: size.Outstanding, Failed: size.Failed, Room: s.Headroom(id, prices),
+		Live: size.Live, Purchased: size.Purchased, Failed: size.Failed, Room: s.Headroom(id, prices),
 	}
 	if price, priced := known.Price(offered.Offering, prices, nil); priced {
 		result.Price = &price
@@ -55,20 +55,20 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 	switch {
 	case result.Room > 0:
 	case known.Unbuyable != "":
-		result.Hindrance = status.HindranceOutOfOrder
+		result.BlockedBy = status.BlockedOutOfOrder
 	case offered.Retired:
-		result.Hindrance = status.HindranceRetired
+		result.BlockedBy = status.BlockedRetired
 	case !known.Affordable(offered, prices):
-		result.Hindrance = status.HindrancePrice
+		result.BlockedBy = status.BlockedPrice
 	default:
-		result.Hindrance = status.HindranceSize
+		result.BlockedBy = status.BlockedSize
 	}
 	return result
 }
 
 func (s *Snapshot) purchaseStatus(bought Purchase) status.Purchase {
 	result := status.Purchase{
-		Offering: s.GroupID(bought.PoolID, bought.Offering), Count: bought.Count, Missing: bought.Outstanding,
+		Offering: s.GroupID(bought.PoolID, bought.Offering), Count: bought.Count, Missing: bought.Missing,
 		Requested: bought.Requested.UTC(), Activity: bought.ActivityID,
 	}
 	if !bought.Accepted.IsZero() {

@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	reclaimingNodes = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaiming_nodes",
-		Help: "Nodes under reclaim that the last loop did not count as capacity.",
+		Help: "Reclaiming Nodes that the last loop did not count as capacity.",
 	})
 	nodesOutOfService = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_nodes_out_of_service",

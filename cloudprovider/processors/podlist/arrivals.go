@@ -11,7 +11,7 @@ import (
 
 // Arrivals records the pods without a node, and when each was first seen. Creation timestamps would not do: they are cut to
 // the second and come from the clock of another machine. Arrivals is safe for concurrent use: an informer's handler writes
-// it, and [Hold] reads it.
+// it, and [Deferral] reads it.
 type Arrivals struct {
 	clock   clock.PassiveClock
 	mu      sync.Mutex

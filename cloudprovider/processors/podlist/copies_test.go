@@ -17,9 +17,9 @@ func TestLoopsChangeNoPodOfTheInformers(t *testing.T) {
 	pod.Spec.Containers[0].Env = []apiv1.EnvVar{{Name: "RANK", Value: "0"}}
 	before := pod.DeepCopy()
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
 	ctx, _, _ := testutil.NewContext(nil, nil)
-	released, err := hold.Process(ctx, []*apiv1.Pod{pod})
+	released, err := deferral.Process(ctx, []*apiv1.Pod{pod})
 	require.NoError(t, err)
 	require.Len(t, released, 1)
 	utils.PodSpecSemanticallyEqual(released[0].Spec, released[0].Spec)

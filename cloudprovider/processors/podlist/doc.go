@@ -7,7 +7,7 @@
 // Core needs it because it buys for each pod as soon as it sees it, which is too early for gangs and for jobs whose pods are
 // still being created, and too late for the pods of reclaiming nodes, which are not pending yet.
 //
-// The processors are chained. [Hold] is the outermost: it holds back pods for which it is too early to buy, and takes the
+// The processors are chained. [Deferral] is the outermost: it defers pods for which it is too early to buy, and takes the
 // suspended jobs of a [Supervision] into account. [ReclaimingPods] adds the pods of reclaiming nodes. [NewDefault] is core's
 // chain, which places pods on existing and upcoming nodes. [StatusFilter] is the ScaleUpStatusProcessor that belongs to them:
 // RunOnce calls it after each scale-up, and it hides the pods that this package added.

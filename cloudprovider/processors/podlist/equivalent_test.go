@@ -74,13 +74,13 @@ func TestBigJobIsReleasedInOnePieceThoughTheSchedulerIsSlow(t *testing.T) {
 		arrivals.Note(pod)
 	}
 	testutil.Unschedulable(job[0])
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: time.Second})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: time.Second})
 	ctx, _, _ := testutil.NewContext(nil, nil)
-	released, err := hold.Process(ctx, job[:1])
+	released, err := deferral.Process(ctx, job[:1])
 	require.NoError(t, err)
 	assert.Empty(t, released, "the last has only just come")
 	clk.SetTime(testutil.Epoch.Add(2 * time.Second))
-	released, err = hold.Process(ctx, job[:1])
+	released, err = deferral.Process(ctx, job[:1])
 	require.NoError(t, err)
 	assert.Len(t, released, 100)
 }

@@ -3,8 +3,8 @@ package podlist
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	heldPods = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "gpu_spot_held_pods",
+	deferredPods = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_deferred_pods",
 		Help: "Pending pods that no capacity was bought for in the last loop, by reason: settling (their job is still being created), gang (their gang is incomplete) or abandoned (their job has waited for as long as it may).",
 	}, []string{"reason"})
 	malformedGangs = prometheus.NewCounter(prometheus.CounterOpts{
@@ -14,4 +14,4 @@ var (
 )
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(heldPods, malformedGangs) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(deferredPods, malformedGangs) }

@@ -26,7 +26,7 @@ const (
 	burstShare = 5
 )
 
-// settling holds back GPU pods until no other pod with the same GPU demand has arrived for the settle window. The wait ends
+// settling defers GPU pods until no other pod with the same GPU demand has arrived for the settle window. The wait ends
 // after five windows at the latest. For a burst that arrives fast, a fifth of the window is enough.
 type settling struct {
 	arrivals *Arrivals
@@ -41,7 +41,7 @@ func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duratio
 	return &settling{arrivals: arrivals, clock: clk, window: window, arrived: map[types.UID]time.Time{}, settled: sets.New[types.UID]()}
 }
 
-// MustSettle returns whether [Hold] would hold back the pod until its settle window ends, as long as that is not zero.
+// MustSettle returns whether [Deferral] would defer the pod until its settle window ends, as long as that is not zero.
 func MustSettle(pod *apiv1.Pod) bool {
 	gang, _, _ := gangOf(pod)
 	return gang == "" && processors.GPUDemand(pod) != "" && !processors.IsProvisioningRequest(pod)
@@ -85,7 +85,7 @@ func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int, n
 			if next.IsZero() || due.Before(next) {
 				next = due
 			}
-			klog.V(2).InfoS("Holding back pods until their settle window ends", "pods", len(b.pods), "demand", demand, "wait", due.Sub(now))
+			klog.V(2).InfoS("Deferring pods until their settle window ends", "pods", len(b.pods), "demand", demand, "wait", due.Sub(now))
 			continue
 		}
 		for _, pod := range b.pods {

@@ -49,7 +49,7 @@ const (
 	returningAge = time.Hour
 )
 
-// IsReturning returns whether [Hold] added the pod for a suspended or shrunk job. It is safe for concurrent use.
+// IsReturning returns whether [Deferral] added the pod for a suspended or shrunk job. It is safe for concurrent use.
 func IsReturning(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), returningPrefix) }
 
 // suspendedJobs applies a Supervision to the pods of a loop.
@@ -96,7 +96,7 @@ func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.P
 			admitted = append(admitted, pod)
 		}
 	}
-	heldPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
+	deferredPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
 
 	s.gangs, s.members = s.returning(), map[types.UID]member{}
 	created := s.clock.Now().Add(-returningAge)

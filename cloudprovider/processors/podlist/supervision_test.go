@@ -40,16 +40,16 @@ func (s *supervisor) Fits(ref string, found Placement) {
 	s.found[ref] = found
 }
 
-// supervisedLoop is what a Hold is in the binary, over a simulation of the nodes.
-func supervisedLoop(t *testing.T, s *supervisor, nodes ...*apiv1.Node) (*Hold, *cacontext.AutoscalingContext) {
+// supervisedLoop is what a Deferral is in the binary, over a simulation of the nodes.
+func supervisedLoop(t *testing.T, s *supervisor, nodes ...*apiv1.Node) (*Deferral, *cacontext.AutoscalingContext) {
 	ctx, _, _ := testutil.NewContext(nil, nodes)
 	ctx.AutoscalingOptions = config.AutoscalingOptions{ExpendablePodsPriorityCutoff: -10}
 	ctx.ClusterSnapshot = testsnapshot.NewTestSnapshotOrDie(t)
 	ctx.DebuggingSnapshotter = debuggingsnapshot.NewDebuggingSnapshotter(false)
 	require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second, Supervision: s})
-	return hold, ctx
+	deferral := NewDeferral(Config{Inner: podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second, Supervision: s})
+	return deferral, ctx
 }
 
 // nodeFor has room for so many pods of one GPU.
@@ -132,12 +132,12 @@ func TestReturningGangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.gang.Ref = "job"
 			s := &supervisor{gangs: []ReturningGang{test.gang}}
-			hold, ctx := supervisedLoop(t, s, test.nodes...)
+			deferral, ctx := supervisedLoop(t, s, test.nodes...)
 			before := test.gang.Pods[0].DeepCopy()
 			_, _, recorder := testutil.NewContext(nil, nil)
 			ctx.Recorder = recorder
-			hold.BeginLoop()
-			left, err := hold.Process(ctx, test.pending)
+			deferral.BeginLoop()
+			left, err := deferral.Process(ctx, test.pending)
 			require.NoError(t, err)
 			assert.Empty(t, recorder.Events, "nobody complains about pods that do not exist")
 
@@ -146,7 +146,7 @@ func TestReturningGangs(t *testing.T) {
 			assert.Len(t, s.found["job"].Coming, test.coming)
 			assert.Len(t, left, test.bought)
 			for _, pod := range left {
-				_, together := hold.Missing(pod)
+				_, together := deferral.Missing(pod)
 				assert.Equal(t, test.together, together)
 			}
 			kept := 0
@@ -169,9 +169,9 @@ func TestGangsThatReturnAreToldApart(t *testing.T) {
 	s := &supervisor{gangs: []ReturningGang{
 		{Ref: "big", Pods: testutil.NewPods(3, "worker"), Min: 3}, {Ref: "small", Pods: testutil.NewPods(1, "worker"), Min: 1},
 	}}
-	hold, ctx := supervisedLoop(t, s, nodeFor("node", "1"), nodeFor("new", "3", upcoming))
-	hold.BeginLoop()
-	left, err := hold.Process(ctx, nil)
+	deferral, ctx := supervisedLoop(t, s, nodeFor("node", "1"), nodeFor("new", "3", upcoming))
+	deferral.BeginLoop()
+	left, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	for ref, pods := range map[string]int{"big": 3, "small": 1} {
@@ -181,43 +181,43 @@ func TestGangsThatReturnAreToldApart(t *testing.T) {
 
 func TestAGangReturnsInTheLoopAfterItsPodsHaveGone(t *testing.T) {
 	s := &supervisor{}
-	hold, ctx := supervisedLoop(t, s)
-	hold.BeginLoop() // and core lists the pods, those of the gang among them
+	deferral, ctx := supervisedLoop(t, s)
+	deferral.BeginLoop() // and core lists the pods, those of the gang among them
 	s.gangs = []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
-	left, err := hold.Process(ctx, nil)
+	left, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left, "they may have the place of those that return")
-	assert.NotZero(t, hold.NextWake(), "the next loop follows at once")
+	assert.NotZero(t, deferral.NextWake(), "the next loop follows at once")
 
-	hold.BeginLoop()
+	deferral.BeginLoop()
 	s.gangs = []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
-	left, err = hold.Process(ctx, nil)
+	left, err = deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left, "it had others in between")
 
-	hold.BeginLoop()
-	left, err = hold.Process(ctx, nil)
+	deferral.BeginLoop()
+	left, err = deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Len(t, left, 2)
-	assert.Zero(t, hold.NextWake())
+	assert.Zero(t, deferral.NextWake())
 }
 
 func TestAbandonedPodsAreNotBoughtFor(t *testing.T) {
 	s := &supervisor{abandoned: []string{"late-0", "late-1"}}
-	hold, ctx := supervisedLoop(t, s)
+	deferral, ctx := supervisedLoop(t, s)
 	late := testutil.NewPods(2, "late")
-	hold.arrivals.Note(late[1]) // like one that the scheduler has said it cannot place
-	hold.arrivals.Note(testutil.NewPod("other", testutil.InGang("other", 2)))
-	left, err := hold.Process(ctx, append(testutil.NewPods(2, "early", testutil.InGang("gang", 2)), late[0]))
+	deferral.arrivals.Note(late[1]) // like one that the scheduler has said it cannot place
+	deferral.arrivals.Note(testutil.NewPod("other", testutil.InGang("other", 2)))
+	left, err := deferral.Process(ctx, append(testutil.NewPods(2, "early", testutil.InGang("gang", 2)), late[0]))
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{"early-0", "early-1"}, testutil.Names(left))
 }
 
 func TestPodsThatReturnGetNoEvents(t *testing.T) {
 	s := &supervisor{gangs: []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}}
-	hold, ctx := supervisedLoop(t, s)
-	hold.BeginLoop()
-	left, err := hold.Process(ctx, nil)
+	deferral, ctx := supervisedLoop(t, s)
+	deferral.BeginLoop()
+	left, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, left, 2)
 	result := &status.ScaleUpStatus{Result: status.ScaleUpSuccessful, ScaleUpInfos: make([]nodegroupset.ScaleUpInfo, 1), PodsTriggeredScaleUp: left}

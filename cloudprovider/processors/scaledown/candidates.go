@@ -79,7 +79,7 @@ func (c *Candidates) GetScaleDownCandidates(ctx *cacontext.AutoscalingContext, a
 	}
 	found := len(candidates)
 	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return !c.releaser.Releasable(node) })
-	heldNodes.WithLabelValues("kept").Set(float64(found - len(candidates)))
+	keptNodes.WithLabelValues("kept").Set(float64(found - len(candidates)))
 	ranks := make(map[string]rank, len(candidates))
 	for _, node := range candidates {
 		ranks[node.Name] = c.rank(node)

@@ -2,10 +2,10 @@ package scaledown
 
 import "github.com/prometheus/client_golang/prometheus"
 
-var heldNodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Name: "gpu_spot_scale_down_held_nodes",
+var keptNodes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "gpu_spot_scale_down_kept_nodes",
 	Help: "Unneeded nodes that the last scale-down left alone, by reason: minimum (of their pool), cooldown, or kept (protected in ESS, or several Nodes say that they are the same instance; counted whether needed or not).",
 }, []string{"reason"})
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(heldNodes) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(keptNodes) }

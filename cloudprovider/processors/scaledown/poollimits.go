@@ -60,8 +60,8 @@ func (l *PoolLimits) FilterUnremovableNodes(ctx *cacontext.AutoscalingContext, s
 			remove = append(remove, candidate)
 		}
 	}
-	heldNodes.WithLabelValues("cooldown").Set(float64(cooling))
-	heldNodes.WithLabelValues("minimum").Set(float64(atMinimum))
+	keptNodes.WithLabelValues("cooldown").Set(float64(cooling))
+	keptNodes.WithLabelValues("minimum").Set(float64(atMinimum))
 
 	remove, more := l.next.FilterUnremovableNodes(ctx, scaleDown, remove)
 	return remove, append(keep, more...)

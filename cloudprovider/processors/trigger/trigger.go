@@ -33,7 +33,7 @@ type Config struct {
 // except that only one goroutine at a time may call Wait.
 type Trigger struct {
 	config Config
-	// events holds the reason for the next loop. settling holds an item if a pod came that will be held for a settle window.
+	// events holds the reason for the next loop. settling holds an item if a pod came that will be deferred for a settle window.
 	// Both have a capacity of 1.
 	events   chan string
 	settling chan struct{}
@@ -96,7 +96,7 @@ func (t *Trigger) drain() {
 
 // next waits for an event, the end of a settle window or the end of the interval, whichever comes first. While a settle
 // window is open, pods that have to settle do not start a loop: the loop at the end of the window takes them up, and it would
-// hold them until then anyway. A big job would start four loops a second otherwise.
+// defer them until then anyway. A big job would start four loops a second otherwise.
 func (t *Trigger) next(ctx context.Context, settled time.Time) (reason string, err error) {
 	wait, reason := t.config.Interval, "interval"
 	if !settled.IsZero() {

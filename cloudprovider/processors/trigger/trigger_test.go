@@ -111,7 +111,7 @@ func TestTriggerOnPods(t *testing.T) {
 	tests := map[string]struct {
 		old, pod *apiv1.Pod
 		wakes    bool
-		// urgent: it would not be held.
+		// urgent: it would not be deferred.
 		urgent  bool
 		arrived bool
 	}{

@@ -98,8 +98,8 @@ func (p *Poller) report(ctx context.Context, err error) {
 	case err == nil:
 		p.Problems.Settle(problems.Poll)
 	case errors.Is(err, errNothingShown):
-		mend := alicloud.Remedies[alicloud.NotAllowed].Mend
-		p.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Mend: mend, Transient: true})
+		fix := alicloud.Remedies[alicloud.NotAllowed].Fix
+		p.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
 	default:
 		p.Problems.Settle(problems.Poll, problems.Of(err))
 	}

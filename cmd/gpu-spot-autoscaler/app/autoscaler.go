@@ -105,9 +105,9 @@ func (p *parts) Describe(to *status.Status) {
 		to.Refreshed = ptr.To(refreshed.UTC())
 	}
 	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
-	for _, standing := range p.problems.Report().Problems {
+	for _, active := range p.problems.Report().Problems {
 		to.Problems = append(to.Problems, status.Problem{
-			Source: string(standing.Source), Pool: standing.Pool, Reason: standing.Reason, Message: standing.Text(), Since: standing.Since.UTC(),
+			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
 		})
 	}
 }
@@ -161,7 +161,7 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 	defer p.cleanUp(config)
 	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the other.
 	var last, beforeLast time.Time
-	for productive := true; p.trigger.Wait(ctx, productive, p.pods.hold.NextWake()) == nil; {
+	for productive := true; p.trigger.Wait(ctx, productive, p.pods.deferral.NextWake()) == nil; {
 		beforeLast, last = last, time.Now()
 		loop.RunAutoscalerOnce(p.core, health, last)
 		since := last

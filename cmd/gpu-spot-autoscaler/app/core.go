@@ -35,7 +35,7 @@ import (
 
 // podFlow is the parts that a pending pod passes on its way to a purchase.
 type podFlow struct {
-	hold         *podlist.Hold
+	deferral     *podlist.Deferral
 	reclaiming   *podlist.ReclaimingPods
 	search       *ourscaleup.Search
 	orchestrator scaleup.Orchestrator
@@ -61,11 +61,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		flow.injectedPods = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming)
-	flow.hold = podlist.NewHold(podlist.Config{
+	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider))
-	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.hold, config.Clock)
+	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.deferral, config.Clock)
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
 	}
@@ -129,9 +129,9 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events templates.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
 	all.CustomResourcesProcessor = customresources.NewReclaimingNodes(
-		provider, customresources.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.hold.BeginLoop)
+		provider, customresources.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.deferral.BeginLoop)
 	all.TemplateNodeInfoProvider = templates.New(provider, events)
-	all.PodListProcessor = flow.hold
+	all.PodListProcessor = flow.deferral
 	all.ScaleUpEnforcer = ourscaleup.Enforcer{}
 	all.NodeGroupListProcessor, all.BinpackingLimiter = flow.search, flow.search
 	all.ScaleDownSetProcessor = scaledown.NewPoolLimits(

@@ -54,8 +54,8 @@ func TestOperatorsCanReadUpWhyCallsFailInTheWordsOfTheEvents(t *testing.T) {
 	}
 	delete(rows, "reason") // the head
 	for reason, remedy := range alicloud.Remedies {
-		if row := rows[reason]; !strings.Contains(row, "| "+remedy.Cause+" |") || !strings.Contains(row, "| "+remedy.Mend) {
-			t.Errorf("docs/operations.md does not say of %s: %s. %s", reason, remedy.Cause, remedy.Mend)
+		if row := rows[reason]; !strings.Contains(row, "| "+remedy.Cause+" |") || !strings.Contains(row, "| "+remedy.Fix) {
+			t.Errorf("docs/operations.md does not say of %s: %s. %s", reason, remedy.Cause, remedy.Fix)
 		}
 		delete(rows, reason)
 	}

@@ -59,7 +59,7 @@ type statusProblem struct {
 	Reason string      `json:"reason"`
 	Since  metav1.Time `json:"since"`
 	Cause  string      `json:"cause"`
-	Mend   string      `json:"mend,omitempty"`
+	Fix    string      `json:"fix,omitempty"`
 }
 
 // run writes the status whenever it has changed, until ctx ends. It retries after failures.
@@ -94,14 +94,14 @@ func (s *statusWriter) render(now time.Time) string {
 			*field = &metav1.Time{Time: at.UTC()}
 		}
 	}
-	for i, standing := range report.Problems {
+	for i, active := range report.Problems {
 		if i == mostProblems {
 			written.LeftOut = len(report.Problems) - mostProblems
 			break
 		}
 		written.Problems = append(written.Problems, statusProblem{
-			Source: string(standing.Source), Pool: standing.Pool, Reason: standing.Reason, Since: metav1.NewTime(standing.Since.UTC()),
-			Cause: cut(standing.Cause), Mend: cut(standing.Mend),
+			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Since: metav1.NewTime(active.Since.UTC()),
+			Cause: cut(active.Cause), Fix: cut(active.Fix),
 		})
 	}
 	text, err := yaml.Marshal(written)

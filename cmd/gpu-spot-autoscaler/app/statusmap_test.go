@@ -59,7 +59,7 @@ func TestStatusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
 		assert.Contains(t, statusIn(t, client), "ready: false")
 
 		away.Store(true)
-		s.board.Settle(problems.Poll, problems.Problem{Reason: "clock_skew", Cause: "wrong", Mend: "Set it."})
+		s.board.Settle(problems.Poll, problems.Problem{Reason: "clock_skew", Cause: "wrong", Fix: "Set it."})
 		time.Sleep(time.Minute)
 		away.Store(false)
 		time.Sleep(2 * statusPause)

@@ -99,13 +99,13 @@ func TestAcknowledgementIsRecordedOnlyWhereItIsAwaitedFromItsCaller(t *testing.T
 		"an id that nobody asked for":             {byID, aPod, awaitedFrom("b", aPod), errNotAwaited},
 		"an id that another pod was asked for":    {byID, aPod, awaitedFrom("a", anotherPod), errNotAwaited},
 		"an id, from the node, asked of a pod":    {byID, api.CallerHost, awaitedFrom("a", aPod), errNotAwaited},
-		"an id where nobody was asked":            {byID, aPod, nil, errNotAwaited},
-		"an id where the list makes no sense":     {byID, aPod, map[string]string{api.AnnotationAwaitedAcknowledgements: ",10.1.2.7,=,"}, errNotAwaited},
+		"an id if nobody was asked":               {byID, aPod, nil, errNotAwaited},
+		"an id if the list makes no sense":        {byID, aPod, map[string]string{api.AnnotationAwaitedAcknowledgements: ",10.1.2.7,=,"}, errNotAwaited},
 		"a pod":                                   {byPod, aPod, awaitedFrom("a", aPod), nil},
 		"a pod, from another":                     {byPod, aPod, awaitedFrom("a", anotherPod), errNotAwaited},
 		"another pod, from one that was asked":    {acknowledgement{Namespace: "default", Pod: "train-1"}, aPod, awaitedFrom("a", aPod), errNotAwaited},
 		"a pod, from the node's network":          {byPod, api.CallerHost, awaitedFrom("a", api.CallerHost), errNeedsID},
-		"a pod where there is only a notice":      {byPod, aPod, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"}, errNotAwaited},
+		"a pod if there is only a notice":         {byPod, aPod, map[string]string{api.AnnotationReclaimDeadline: "2026-01-05T09:05:00Z"}, errNotAwaited},
 		"a pod, from one that is named as nobody": {byPod, "", awaitedFrom("a", aPod), errNotAwaited},
 	} {
 		n := newMemoryNode(time.Hour, c.annotations)

@@ -36,9 +36,9 @@ type metadata interface {
 
 // nodeClient reads and writes the own Node. Its errors are of package apierrors or of the connection.
 type nodeClient interface {
-	// get returns the Node, without Spec where only the metadata are asked for.
+	// get returns the Node, without Spec if only the metadata are asked for.
 	get(ctx context.Context, what part) (*node, error)
-	// annotate sets annotations, and removes those that are nil. Where a resource version is given and the Node has another,
+	// annotate sets annotations, and removes those that are nil. If a resource version is given and the Node has another,
 	// it returns a conflict.
 	annotate(ctx context.Context, annotations map[string]*string, version string) error
 }
@@ -193,7 +193,7 @@ func (a *agent) keepWritten(ctx context.Context) {
 	}
 }
 
-// write sets the annotation to the notice where it differs from what is written, or where again is set.
+// write sets the annotation to the notice if it differs from what is written, or if again is set.
 func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	a.mu.Lock()
 	polled, deadline := a.polled, a.deadline
@@ -213,7 +213,7 @@ func (a *agent) write(ctx context.Context, written *string, again bool) error {
 	return nil
 }
 
-// retry calls do until it succeeds. It returns false where ctx ends first. The first retries come fast, because a notice leaves
+// retry calls do until it succeeds. It returns false if ctx ends first. The first retries come fast, because a notice leaves
 // only minutes.
 func (a *agent) retry(ctx context.Context, do func() error) bool {
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 3 * time.Second}
@@ -233,7 +233,7 @@ func (a *agent) retry(ctx context.Context, do func() error) bool {
 	return false
 }
 
-// sleep waits for d. It returns false where ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func (a *agent) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -160,7 +160,7 @@ func TestNoticeIsWrittenAndTakenOffWhenItIsWithdrawn(t *testing.T) {
 		a := runAgent(t, n, i)
 		time.Sleep(time.Minute)
 		assert.Empty(t, n.notice())
-		assert.Zero(t, n.writes, "where there is nothing to tell nothing is written")
+		assert.Zero(t, n.writes, "if there is nothing to tell nothing is written")
 
 		deadline := time.Now().Add(5 * time.Minute).Truncate(time.Second)
 		i.say(deadline, nil)

@@ -41,7 +41,7 @@ func awaitedOn(n *node) awaited {
 	return callers
 }
 
-// refuse returns nil where the acknowledgement is awaited from the caller.
+// refuse returns nil if the acknowledgement is awaited from the caller.
 func (w awaited) refuse(k acknowledgement, caller string) error {
 	switch {
 	case k.ID == "" && caller == api.CallerHost:
@@ -74,7 +74,7 @@ func newAwaitedCache(node nodeClient, clk clock.PassiveClock) *awaitedCache {
 	return &awaitedCache{node: node, clock: clk, lock: make(chan struct{}, 1)}
 }
 
-// refuse returns nil where the acknowledgement is awaited from the caller. Before it refuses one it reads the Node again,
+// refuse returns nil if the acknowledgement is awaited from the caller. Before it refuses one it reads the Node again,
 // unless that was tried within awaitedMaxAge. Besides errNotAwaited and errNeedsID it returns the error of the last read.
 func (c *awaitedCache) refuse(ctx context.Context, k acknowledgement, caller string) error {
 	select {

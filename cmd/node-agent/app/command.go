@@ -32,7 +32,7 @@ func (o *options) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the Node that this runs on; default: the environment's NODE_NAME")
 	flags.StringVar(&o.address, "address", "127.0.0.1", "IP address at which pods are answered; give the node's own, so that its pods reach it")
 	flags.Uint16Var(&o.port, "port", 8790, "port of that address")
-	flags.StringSliceVar(&o.allowFrom, "allow-from", nil, "networks (CIDR) whose pods are answered; default: the pod networks of the Node or, where it has none, all")
+	flags.StringSliceVar(&o.allowFrom, "allow-from", nil, "networks (CIDR) whose pods are answered; default: the pod networks of the Node or, if it has none, all")
 	flags.StringVar(&o.metadataEndpoint, "metadata-endpoint", "http://100.100.100.200", "base URL of the instance metadata")
 	flags.DurationVar(&o.pace.usual, "poll-interval", 5*time.Second, "how often the metadata is polled")
 	flags.DurationVar(&o.pace.protected, "protected-poll-interval", time.Minute, "how often the metadata is polled in the protected period")

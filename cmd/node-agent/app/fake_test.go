@@ -60,7 +60,7 @@ type fakeAPI struct {
 	mu      sync.Mutex
 	object  metav1.PartialObjectMetadata
 	version int
-	// fail answers instead, where it is set.
+	// fail answers instead, if it is set.
 	fail http.HandlerFunc
 }
 
@@ -111,7 +111,7 @@ func images() (images []corev1.ContainerImage) {
 	return images
 }
 
-// patch is false where it has answered.
+// patch is false if it has answered.
 func (a *fakeAPI) patch(w http.ResponseWriter, r *http.Request) bool {
 	var patch struct {
 		Metadata struct {

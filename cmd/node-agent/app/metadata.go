@@ -81,7 +81,7 @@ func (m *metadataClient) terminationTime(ctx context.Context) (time.Time, error)
 	return deadline.UTC(), nil
 }
 
-// read requests the path with a token (IMDSv2) or, where the service gives none, without (IMDSv1).
+// read requests the path with a token (IMDSv2) or, if the service gives none, without (IMDSv1).
 func (m *metadataClient) read(ctx context.Context, path string) (status int, body string, err error) {
 	if m.token == "" || !m.now().Before(m.renewAt) {
 		m.renewToken(ctx)

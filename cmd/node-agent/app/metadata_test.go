@@ -62,7 +62,7 @@ func TestMetadataSaysWhenTheInstanceEndsOrNothing(t *testing.T) {
 // tokens is a service that hands them out, counts them, and takes only the last one.
 type tokens struct {
 	issued int
-	put    http.HandlerFunc // instead, where it is set
+	put    http.HandlerFunc // instead, if it is set
 	seen   []string
 }
 

@@ -68,11 +68,11 @@ func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(answer) // fails only where the caller has closed the connection
+	_ = json.NewEncoder(w).Encode(answer) // fails only if the caller has closed the connection
 }
 
-// serveAcknowledgement answers 204 once the acknowledgement is written on the Node, 409 where it is not awaited from the caller,
-// and 503 where it could not be written and has to be sent again.
+// serveAcknowledgement answers 204 once the acknowledgement is written on the Node, 409 if it is not awaited from the caller,
+// and 503 if it could not be written and has to be sent again.
 func (a *agent) serveAcknowledgement(w http.ResponseWriter, r *http.Request, caller string, limits *callers.Rates) {
 	sent, status, err := readAcknowledgement(w, r)
 	if err != nil {
@@ -162,7 +162,7 @@ func localAddress(r *http.Request) netip.Addr {
 }
 
 // podOfThisNode returns whether the caller is in the pod network of the Node. It returns true for every caller while that
-// network is unknown: until the Node was read, and where pods have addresses of the VPC, as with Terway.
+// network is unknown: until the Node was read, and if pods have addresses of the VPC, as with Terway.
 func (a *agent) podOfThisNode(caller netip.Addr) bool {
 	a.mu.Lock()
 	self := a.self

@@ -111,19 +111,19 @@ func TestOnlyPodsOfTheNodeAreAnsweredWhereThatCanBeTold(t *testing.T) {
 		unread   bool
 		want     int
 	}{
-		"a pod of the node":                   {from: "10.1.2.7", podCIDRs: flannel, want: 200},
-		"a pod of the node, by IPv6":          {from: "fd00::7", podCIDRs: flannel, want: 200},
-		"a pod of the node, mapped":           {from: "::ffff:10.1.2.7", podCIDRs: flannel, want: 200},
-		"a pod of another node":               {from: "10.1.3.7", podCIDRs: flannel, want: 403},
-		"another node":                        {from: "10.0.0.6", podCIDRs: flannel, want: 403},
-		"the node itself":                     {from: "10.0.0.5", podCIDRs: flannel, want: 200},
-		"an address that is no pod's":         {from: "127.0.0.1", podCIDRs: flannel, want: 403},
-		"anybody where nodes have no network": {from: "10.1.3.7", podCIDRs: terway, want: 200},
-		"anybody before the Node was read":    {from: "10.1.3.7", unread: true, want: 200},
-		"networks that cannot be read":        {from: "10.1.3.7", podCIDRs: []string{"?"}, want: 200},
-		"who is given":                        {from: "10.9.1.1", podCIDRs: flannel, allow: given, want: 200},
-		"who is not given":                    {from: "10.1.2.7", podCIDRs: flannel, allow: given, want: 403},
-		"the node itself, though not given":   {from: "10.0.0.5", allow: given, want: 200},
+		"a pod of the node":                 {from: "10.1.2.7", podCIDRs: flannel, want: 200},
+		"a pod of the node, by IPv6":        {from: "fd00::7", podCIDRs: flannel, want: 200},
+		"a pod of the node, mapped":         {from: "::ffff:10.1.2.7", podCIDRs: flannel, want: 200},
+		"a pod of another node":             {from: "10.1.3.7", podCIDRs: flannel, want: 403},
+		"another node":                      {from: "10.0.0.6", podCIDRs: flannel, want: 403},
+		"the node itself":                   {from: "10.0.0.5", podCIDRs: flannel, want: 200},
+		"an address that is no pod's":       {from: "127.0.0.1", podCIDRs: flannel, want: 403},
+		"anybody if nodes have no network":  {from: "10.1.3.7", podCIDRs: terway, want: 200},
+		"anybody before the Node was read":  {from: "10.1.3.7", unread: true, want: 200},
+		"networks that cannot be read":      {from: "10.1.3.7", podCIDRs: []string{"?"}, want: 200},
+		"who is given":                      {from: "10.9.1.1", podCIDRs: flannel, allow: given, want: 200},
+		"who is not given":                  {from: "10.1.2.7", podCIDRs: flannel, allow: given, want: 403},
+		"the node itself, though not given": {from: "10.0.0.5", allow: given, want: 200},
 	} {
 		p := newPods()
 		if caller, err := netip.ParseAddr(c.from); err == nil {

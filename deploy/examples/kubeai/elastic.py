@@ -1,4 +1,4 @@
-"""Replaces kubeai.elastic of Alibaba Cloud's KubeAI SDK: put the folder of this package first in PYTHONPATH, and a script that
+"""Replaces kubeai.elastic of Alibaba Cloud's KubeAI SDK: put the directory of this package first in PYTHONPATH, and a script that
 was written for the SDK runs unchanged.
 
     elastic.init()

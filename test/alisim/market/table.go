@@ -57,7 +57,7 @@ func (r row) text(column string) string { return r.table.text(r.record, column) 
 
 func (r row) number(column string) float64 { return must(r.table.number(r.record, column)) }
 
-// embedded iterates over a file of the data folder. It panics where the file is broken: it is part of the program.
+// embedded iterates over a file of the data directory. It panics where the file is broken: it is part of the program.
 func embedded(name string) iter.Seq[row] {
 	file := must(data.Open("data/" + name))
 	defer file.Close()

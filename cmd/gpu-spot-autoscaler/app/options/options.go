@@ -53,7 +53,7 @@ type Options struct {
 	Region      string
 	CloudScheme string
 	Endpoints   rpc.Endpoints
-	// CredentialsDir is the folder with the access key. If it is "", the credentials come from the environment.
+	// CredentialsDir is the directory with the access key. If it is "", the credentials come from the environment.
 	CredentialsDir string
 
 	// SettleWindow is how long no new GPU pod of a kind must have appeared before capacity is bought for it.
@@ -108,11 +108,11 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 		"Region of the scaling groups, such as cn-hangzhou. Required. Default: $ALIBABA_CLOUD_REGION_ID.")
 	fs.StringVar(&o.CloudScheme, "cloud-scheme", "https", "How to speak to Alibaba Cloud: https or http.")
 	fs.StringVar(&o.CredentialsDir, "credentials-dir", "",
-		"Folder with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read every 30 s. Default: credentials come from the environment.")
-	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba's of the region.")
-	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba's of the region.")
-	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba's of the region.")
-	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba's of the region.")
+		"Directory with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read every 30 s. Default: credentials come from the environment.")
+	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba Cloud's of the region.")
+	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba Cloud's of the region.")
+	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba Cloud's of the region.")
+	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba Cloud's of the region.")
 	fs.DurationVar(&o.SettleWindow, "settle-window", podlist.DefaultSettleWindow,
 		"Buy for pending GPU pods once no pod of the same kind has appeared for this time, at the latest after five times this time. Complete gangs do not wait. 0 turns it off.")
 	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", poll.DefaultInterval,

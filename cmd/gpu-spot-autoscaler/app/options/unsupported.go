@@ -10,7 +10,7 @@ import (
 
 // Reasons why a flag of Cluster Autoscaler must keep its default.
 const (
-	otherCloud   = "it is for another cloud than Alibaba's"
+	otherCloud   = "it is for another cloud than Alibaba Cloud's"
 	noBalancing  = "purchases are not balanced: the offerings of a pool share one maximum, and --expander chooses between them"
 	notInCore    = "Cluster Autoscaler 1.33 does not read it"
 	noCloudFile  = "there is no such file: see --region, and the environment for credentials"

@@ -247,19 +247,19 @@ func sourceOfCore(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join(filepath.Dir(fileOf(flags.AutoscalingOptions)), "..", "..")
 	var all strings.Builder
-	for _, folder := range []string{"clusterstate", "context", "core", "debuggingsnapshot", "estimator", "expander", "metrics",
+	for _, directory := range []string{"clusterstate", "context", "core", "debuggingsnapshot", "estimator", "expander", "metrics",
 		"observers", "processors", "provisioningrequest", "simulator"} {
-		all.WriteString(source(t, filepath.Join(root, folder)))
+		all.WriteString(source(t, filepath.Join(root, directory)))
 	}
 	all.WriteString(source(t, filepath.Join(root, "utils", "taints")))
 	return all.String()
 }
 
-// source is the Go source below the folder, without tests and without the declarations of this package.
-func source(t *testing.T, folder string) string {
+// source is the Go source below the directory, without tests and without the declarations of this package.
+func source(t *testing.T, directory string) string {
 	t.Helper()
 	var all strings.Builder
-	require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -270,7 +270,7 @@ func source(t *testing.T, folder string) string {
 		all.Write(content)
 		return err
 	}))
-	require.NotEmpty(t, all.String(), folder)
+	require.NotEmpty(t, all.String(), directory)
 	return all.String()
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Diagnostics are the metrics, profiles and snapshots of the process, at the paths of Cluster Autoscaler. The problems that stand
+// Diagnostics are the metrics, profiles and snapshots of the process, at the paths of Cluster Autoscaler. The active problems
 // are not among them: Kubernetes lets everybody have the path /readyz (ClusterRole system:public-info-viewer), so the status has
 // them.
 type Diagnostics struct {

@@ -57,8 +57,8 @@ func (r *Readiness) text() (text string, ready bool) {
 			fmt.Fprintf(&lines, "[-]%s failed: has not succeeded yet\n", source)
 		}
 	}
-	for _, standing := range report.Problems {
-		fmt.Fprintf(&lines, "[!]%s\n", standing.Line(standing.Source))
+	for _, active := range report.Problems {
+		fmt.Fprintf(&lines, "[!]%s\n", active.Line(active.Source))
 	}
 	outcome := "passed"
 	if !report.Ready {

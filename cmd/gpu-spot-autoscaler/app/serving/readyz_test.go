@@ -34,7 +34,7 @@ func TestReadinessOfAReplica(t *testing.T) {
 	board := problems.NewBoard(discardedEvents{}, clock.RealClock{})
 	r.Lead(board)
 	board.Settle(problems.Poll)
-	board.Settle(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Mend: "Correct it."})
+	board.Settle(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Fix: "Correct it."})
 	for _, target := range []string{"/readyz", "/readyz?verbose"} {
 		code, text = askReadyz(r, target)
 		assert.Equal(t, 500, code)
@@ -46,5 +46,5 @@ func TestReadinessOfAReplica(t *testing.T) {
 	board.Settle(problems.Pools, problems.Problem{Reason: "no_pools", Cause: "there are none"})
 	code, text = askReadyz(r, "/readyz?verbose")
 	assert.Equal(t, 200, code)
-	assert.Contains(t, text, "[!]pools no_pools: there are none\n", "what stands is told of one that is ready, too")
+	assert.Contains(t, text, "[!]pools no_pools: there are none\n", "what is active is told of one that is ready, too")
 }

@@ -57,7 +57,7 @@ func command() *cobra.Command {
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "a cluster in which booted instances register as Nodes; without it there are none")
 	flags.StringVar(&opts.Listen, "listen", "127.0.0.1:8600", "address of the HTTP endpoint")
 	flags.StringVar(&opts.ListenTLS, "listen-tls", "127.0.0.1:8601", "address of the TLS endpoint, for STS")
-	flags.StringVar(&opts.Dir, "dir", "", "folder for the certificate of the TLS endpoint's authority (default a temporary one)")
+	flags.StringVar(&opts.Dir, "dir", "", "directory for the certificate of the TLS endpoint's authority (default a temporary one)")
 	if err := cmd.MarkFlagRequired("world"); err != nil {
 		panic(err)
 	}

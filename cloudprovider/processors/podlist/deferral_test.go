@@ -81,7 +81,7 @@ func TestSettling(t *testing.T) {
 			arrivals: map[time.Duration]*apiv1.Pod{0: first, 600 * time.Millisecond: other},
 			loops:    []loop{{at: window, pending: []*apiv1.Pod{first, other}, released: []string{"first"}, wake: 1600 * time.Millisecond}},
 		},
-		"a settled pod is not held again by a later one": {
+		"a settled pod is not deferred again by a later one": {
 			arrivals: map[time.Duration]*apiv1.Pod{0: first, 1100 * time.Millisecond: second},
 			loops: []loop{
 				{at: window, pending: []*apiv1.Pod{first}, released: []string{"first"}},
@@ -102,7 +102,7 @@ func TestSettling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 			arrivals := NewArrivals(clk)
-			hold := NewHold(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
+			deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
 			for _, loop := range test.loops {
 				for after, pod := range test.arrivals {
 					if clk.SetTime(testutil.Epoch.Add(after)); after <= loop.at {
@@ -111,14 +111,14 @@ func TestSettling(t *testing.T) {
 				}
 				clk.SetTime(testutil.Epoch.Add(loop.at))
 				ctx, called, _ := testutil.NewContext(nil, nil)
-				released, err := hold.Process(ctx, loop.pending)
+				released, err := deferral.Process(ctx, loop.pending)
 				require.NoError(t, err)
 				assert.ElementsMatch(t, loop.released, testutil.Names(released), "released at %v", loop.at)
 				assert.False(t, called.ScaleDownDisabledForLoop)
 				if loop.wake == 0 {
-					assert.Zero(t, hold.NextWake())
+					assert.Zero(t, deferral.NextWake())
 				} else {
-					assert.Equal(t, testutil.Epoch.Add(loop.wake), hold.NextWake())
+					assert.Equal(t, testutil.Epoch.Add(loop.wake), deferral.NextWake())
 				}
 			}
 		})
@@ -141,7 +141,7 @@ func TestABurstSettlesAsFastAsItsPodsCome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 			arrivals := NewArrivals(clk)
-			hold := NewHold(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
+			deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
 			var pending []*apiv1.Pod
 			for i := range test.pods {
 				clk.SetTime(testutil.Epoch.Add(time.Duration(i) * test.gap))
@@ -150,11 +150,11 @@ func TestABurstSettlesAsFastAsItsPodsCome(t *testing.T) {
 			}
 			last := clk.Now()
 			ctx, _, _ := testutil.NewContext(nil, nil)
-			released, err := hold.Process(ctx, pending)
+			released, err := deferral.Process(ctx, pending)
 			require.NoError(t, err)
 			assert.Empty(t, released)
-			require.NotZero(t, hold.NextWake())
-			assert.Equal(t, test.want, hold.NextWake().Sub(last))
+			require.NotZero(t, deferral.NextWake())
+			assert.Equal(t, test.want, deferral.NextWake().Sub(last))
 		})
 	}
 }
@@ -163,13 +163,13 @@ func TestSteadyStreamDoesNotStarve(t *testing.T) {
 	const window = time.Second
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	arrivals := NewArrivals(clk)
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
 	stream := testutil.NewPods(20, "p")
 	for i := range stream {
 		clk.SetTime(testutil.Epoch.Add(time.Duration(i) * 500 * time.Millisecond))
 		arrivals.Note(stream[i])
 		ctx, _, _ := testutil.NewContext(nil, nil)
-		released, err := hold.Process(ctx, stream[:i+1])
+		released, err := deferral.Process(ctx, stream[:i+1])
 		require.NoError(t, err)
 		if i < 10 {
 			assert.Empty(t, released, "after %v", clk.Since(testutil.Epoch))
@@ -179,7 +179,7 @@ func TestSteadyStreamDoesNotStarve(t *testing.T) {
 	}
 }
 
-func TestGangsAreHeldUntilComplete(t *testing.T) {
+func TestGangsAreDeferredUntilComplete(t *testing.T) {
 	gang := testutil.NewPods(4, "g", testutil.InGang("g", 4))
 	tests := map[string]struct {
 		pending, running []*apiv1.Pod
@@ -187,7 +187,7 @@ func TestGangsAreHeldUntilComplete(t *testing.T) {
 		released         []string
 		missing          int
 	}{
-		"an incomplete gang is held": {
+		"an incomplete gang is deferred": {
 			pending: gang[:3], released: []string{},
 		},
 		"a complete gang is released without settling": {
@@ -209,21 +209,21 @@ func TestGangsAreHeldUntilComplete(t *testing.T) {
 		"members that fit existing nodes complete the gang and are not bought for": {
 			pending: gang, fits: []string{"g-0", "g-1"}, released: []string{"g-2", "g-3"}, missing: 2,
 		},
-		"an incomplete gang is held even where some of it fits": {
+		"an incomplete gang is deferred even where some of it fits": {
 			pending: gang[:3], fits: []string{"g-0"}, released: []string{},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-			hold := NewHold(Config{Inner: &chain{fits: test.fits}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
+			deferral := NewDeferral(Config{Inner: &chain{fits: test.fits}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
 			ctx, called, _ := testutil.NewContext(append(test.running, test.pending...), nil)
-			released, err := hold.Process(ctx, slices.Clone(test.pending))
+			released, err := deferral.Process(ctx, slices.Clone(test.pending))
 			require.NoError(t, err)
 			assert.ElementsMatch(t, test.released, testutil.Names(released))
 			assert.False(t, called.ScaleDownDisabledForLoop)
 			if test.missing > 0 {
-				gang, missing := hold.Missing(gang[0])
+				gang, missing := deferral.Missing(gang[0])
 				assert.Equal(t, "ml/g", gang)
 				assert.Equal(t, test.missing, missing)
 			}
@@ -264,8 +264,8 @@ func TestIncompleteGangKeepsNoIdleNodes(t *testing.T) {
 			ctx := newSimulation(t)
 			require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-			hold := NewHold(Config{Inner: NewDefault(), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
-			left, err := hold.Process(ctx, test.pods)
+			deferral := NewDeferral(Config{Inner: NewDefault(), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
+			left, err := deferral.Process(ctx, test.pods)
 			require.NoError(t, err)
 			assert.Empty(t, left)
 			infos, err := ctx.ClusterSnapshot.ListNodeInfos()
@@ -281,27 +281,27 @@ func TestIncompleteGangKeepsNoIdleNodes(t *testing.T) {
 
 func TestWhatAGangWantsBeyondItsMinimumSettlesLikeOtherPods(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
 	more := testutil.NewPods(2, "more", testutil.InGang("g", 2))
 	ctx, _, _ := testutil.NewContext(testutil.NewPods(2, "r", testutil.InGang("g", 2), testutil.OnNode("n")), nil)
-	released, err := hold.Process(ctx, more)
+	released, err := deferral.Process(ctx, more)
 	require.NoError(t, err)
 	assert.Empty(t, released)
 	clk.SetTime(testutil.Epoch.Add(time.Second))
-	released, err = hold.Process(ctx, more)
+	released, err = deferral.Process(ctx, more)
 	require.NoError(t, err)
 	assert.Len(t, released, 2)
-	gang, _ := hold.Missing(more[0])
+	gang, _ := deferral.Missing(more[0])
 	assert.Empty(t, gang)
 }
 
 func TestMalformedGangIsToldOnceAndTreatedAsOrdinary(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
 	pod := testutil.NewPod("p", testutil.Labelled("gpu-spot.autoscaling/gang-name", "g"))
 	ctx, _, recorder := testutil.NewContext(nil, nil)
 	for range 3 {
-		released, err := hold.Process(ctx, []*apiv1.Pod{pod})
+		released, err := deferral.Process(ctx, []*apiv1.Pod{pod})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"p"}, testutil.Names(released))
 	}
@@ -309,11 +309,11 @@ func TestMalformedGangIsToldOnceAndTreatedAsOrdinary(t *testing.T) {
 	assert.Contains(t, <-recorder.Events, "Warning SpotGangMalformed")
 }
 
-func TestPodsThatTheChainAddsAreNotHeld(t *testing.T) {
+func TestPodsThatTheChainAddsAreNotDeferred(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: &chain{adds: testutil.NewPods(1, "drained", testutil.InGang("g", 4))}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
+	deferral := NewDeferral(Config{Inner: &chain{adds: testutil.NewPods(1, "drained", testutil.InGang("g", 4))}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
 	ctx, _, _ := testutil.NewContext(nil, nil)
-	released, err := hold.Process(ctx, nil)
+	released, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"drained-0"}, testutil.Names(released))
 }
@@ -321,23 +321,23 @@ func TestPodsThatTheChainAddsAreNotHeld(t *testing.T) {
 func TestChainErrorIsPassedOn(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	broken := errors.New("broken")
-	hold := NewHold(Config{Inner: &chain{err: broken}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
+	deferral := NewDeferral(Config{Inner: &chain{err: broken}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
 	ctx, _, _ := testutil.NewContext(nil, nil)
-	_, err := hold.Process(ctx, testutil.NewPods(1, "p"))
+	_, err := deferral.Process(ctx, testutil.NewPods(1, "p"))
 	assert.ErrorIs(t, err, broken)
 }
 
 func TestHoldForgetsPodsThatAreGone(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-	hold := NewHold(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: time.Second})
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	for _, at := range []time.Duration{0, time.Second} {
 		clk.SetTime(testutil.Epoch.Add(at))
-		_, err := hold.Process(ctx, testutil.NewPods(3, "p"))
+		_, err := deferral.Process(ctx, testutil.NewPods(3, "p"))
 		require.NoError(t, err)
 	}
-	_, err := hold.Process(ctx, nil)
+	_, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
-	assert.Empty(t, hold.settling.arrived)
-	assert.Empty(t, hold.settling.settled)
+	assert.Empty(t, deferral.settling.arrived)
+	assert.Empty(t, deferral.settling.settled)
 }

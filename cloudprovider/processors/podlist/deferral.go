@@ -15,7 +15,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// Config configures a Hold. Inner, Arrivals and Clock are required.
+// Config configures a Deferral. Inner, Arrivals and Clock are required.
 type Config struct {
 	// Inner is the chain of processors that places pods on existing and upcoming nodes, normally core's.
 	Inner    pods.PodListProcessor
@@ -28,7 +28,7 @@ type Config struct {
 	SettleWindow time.Duration
 }
 
-// Hold holds back pods for which it is too early to buy:
+// Deferral defers pods for which it is too early to buy:
 //
 //   - GPU pods of a demand (equal GPU requests, equal node selector) of which another pod appeared within the settle window. A
 //     job of eight pods is created over some hundred milliseconds, and eight GPUs in one node are cheaper than one after the
@@ -38,9 +38,9 @@ type Config struct {
 //
 // The inner chain never sees the pods of an incomplete gang. It would place them on existing nodes in the snapshot, and
 // scale-down would take those nodes for used as long as the gang is incomplete. That may be for ever: the last pod exceeds a
-// quota, and the scheduler binds none of the others. All other pods pass through the chain before some of them are held, so
+// quota, and the scheduler binds none of the others. All other pods pass through the chain before some of them are deferred, so
 // scale-down keeps the nodes that settling pods will need.
-type Hold struct {
+type Deferral struct {
 	inner    pods.PodListProcessor
 	arrivals *Arrivals
 	gangs    *gangs
@@ -52,56 +52,56 @@ type Hold struct {
 	nextWake time.Time
 }
 
-var _ pods.PodListProcessor = (*Hold)(nil)
+var _ pods.PodListProcessor = (*Deferral)(nil)
 
-// NewHold returns a processor for the pods of all loops.
-func NewHold(config Config) *Hold {
-	h := &Hold{
+// NewDeferral returns a processor for the pods of all loops.
+func NewDeferral(config Config) *Deferral {
+	d := &Deferral{
 		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(),
 		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow),
 	}
 	if config.Supervision != nil {
-		h.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
+		d.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
 	}
-	return h
+	return d
 }
 
 // BeginLoop must be called at the start of each loop, before core lists the pods.
-func (h *Hold) BeginLoop() {
-	if h.suspended != nil {
-		h.suspended.beginLoop()
+func (d *Deferral) BeginLoop() {
+	if d.suspended != nil {
+		d.suspended.beginLoop()
 	}
 }
 
 // Process returns the pods to buy for now.
-func (h *Hold) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
-	unschedulable = copied(withEquivalent(unschedulable, h.arrivals.Waiting()))
-	if h.suspended != nil {
-		unschedulable = h.suspended.admit(ctx, unschedulable)
+func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	unschedulable = copied(withEquivalent(unschedulable, d.arrivals.Waiting()))
+	if d.suspended != nil {
+		unschedulable = d.suspended.admit(ctx, unschedulable)
 	}
 	// The UIDs are taken now, because the chain may reorder and reuse the slice.
 	pending := sets.New[types.UID]()
 	for _, pod := range unschedulable {
 		pending.Insert(pod.UID)
 	}
-	counts := h.gangs.countPending(ctx, unschedulable)
+	counts := d.gangs.countPending(ctx, unschedulable)
 	if err := counts.addRunning(ctx); err != nil {
 		// Without the running pods a gang is complete only if all of it is pending. To buy later is better than to buy in pieces.
-		klog.ErrorS(err, "Cannot list pods, holding back gangs that may have running pods")
+		klog.ErrorS(err, "Cannot list pods, deferring gangs that may have running pods")
 	}
-	h.gangs.forgetOthers(pending)
-	h.settling.forgetOthers(pending)
+	d.gangs.forgetOthers(pending)
+	d.settling.forgetOthers(pending)
 
-	left, err := h.inner.Process(ctx, withoutIncomplete(counts, unschedulable))
+	left, err := d.inner.Process(ctx, withoutIncomplete(counts, unschedulable))
 	if err != nil {
 		return nil, err
 	}
-	if h.suspended != nil {
-		left = h.suspended.report(ctx, left)
+	if d.suspended != nil {
+		left = d.suspended.report(ctx, left)
 	}
 	counts.addUnplaced(pending, left)
-	h.gangs.update(counts)
-	return h.release(counts, pending, left), nil
+	d.gangs.update(counts)
+	return d.release(counts, pending, left), nil
 }
 
 // withoutIncomplete returns the pods without those of gangs that are not complete.
@@ -109,17 +109,17 @@ func withoutIncomplete(counts gangCounts, pods []*apiv1.Pod) []*apiv1.Pod {
 	kept := make([]*apiv1.Pod, 0, len(pods))
 	for _, pod := range pods {
 		if gang := counts.of(pod); gang != nil && !gang.complete() && !processors.IsProvisioningRequest(pod) {
-			klog.V(2).InfoS("Holding back a pod until its gang is complete", "pod", klog.KObj(pod), "pods", gang.running+gang.pending, "size", gang.size)
+			klog.V(2).InfoS("Deferring a pod until its gang is complete", "pod", klog.KObj(pod), "pods", gang.running+gang.pending, "size", gang.size)
 			continue
 		}
 		kept = append(kept, pod)
 	}
-	heldPods.WithLabelValues("gang").Set(float64(len(pods) - len(kept)))
+	deferredPods.WithLabelValues("gang").Set(float64(len(pods) - len(kept)))
 	return kept
 }
 
-// release returns the pods to buy for now of those that are left without a place, and holds back the others.
-func (h *Hold) release(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
+// release returns the pods to buy for now of those that are left without a place, and defers the others.
+func (d *Deferral) release(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
 	var released, ordinary []*apiv1.Pod
 	for _, pod := range left {
 		gang := counts.of(pod)
@@ -132,28 +132,28 @@ func (h *Hold) release(counts gangCounts, pending sets.Set[types.UID], left []*a
 			released = append(released, pod)
 		}
 	}
-	settled, waiting, next := h.settling.split(ordinary)
-	heldPods.WithLabelValues("settling").Set(float64(waiting))
-	if h.suspended != nil && h.suspended.moreNextLoop {
-		next = h.settling.clock.Now()
+	settled, waiting, next := d.settling.split(ordinary)
+	deferredPods.WithLabelValues("settling").Set(float64(waiting))
+	if d.suspended != nil && d.suspended.moreNextLoop {
+		next = d.settling.clock.Now()
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.nextWake = next
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nextWake = next
 	return append(released, settled...)
 }
 
 // NextWake returns when the next loop is due on behalf of this processor: when the first of the settle windows ends, or at
 // once if a job can return in the next loop. It returns zero if nothing waits. It is safe for concurrent use.
-func (h *Hold) NextWake() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.nextWake
+func (d *Deferral) NextWake() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.nextWake
 }
 
 // Missing returns the gang of a pod and how many of its pods have to be bought for at once to let the gang run at its
 // minimum. The gang is "" for a pod that may be bought for alone: it belongs to no gang, or to one that has its minimum.
-func (h *Hold) Missing(pod *apiv1.Pod) (gang string, count int) { return h.gangs.missingFor(pod) }
+func (d *Deferral) Missing(pod *apiv1.Pod) (gang string, count int) { return d.gangs.missingFor(pod) }
 
 // CleanUp cleans up the inner chain.
-func (h *Hold) CleanUp() { h.inner.CleanUp() }
+func (d *Deferral) CleanUp() { d.inner.CleanUp() }
