@@ -470,7 +470,7 @@ func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
 }
 
 func TestANodeWhoseNoticeComesAgainAfterTheDecisionIsDecidedOn(t *testing.T) {
-	jobStory(t, func(w *world, f *fakeJobs) {
+	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 3)
 		w.gang("train", "worker", 3)
 		w.protect("train-worker-0")

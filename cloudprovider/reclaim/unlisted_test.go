@@ -112,7 +112,7 @@ func TestAnInstanceThatIsStoppedInsteadOfReleased(t *testing.T) {
 }
 
 func TestANewLeaderDoesNotReportNoticesThatItOnlyFoundOnNodes(t *testing.T) {
-	story(t, func(w *world) {
+	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.cloud.reclaim("a")
 		w.updateNode("a", agentSays(time.Now().Add(5*time.Minute)))
