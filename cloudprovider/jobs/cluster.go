@@ -23,7 +23,7 @@ type Cluster struct {
 	Dynamic dynamic.Interface
 	// Client finds pods.
 	Client kubernetes.Interface
-	Clock  clock.PassiveClock
+	Clock  clock.WithTicker
 }
 
 // PatchJob sends one merge patch of the job's object. The error wraps ErrNoObject if another job has the name by now.

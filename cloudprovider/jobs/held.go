@@ -11,18 +11,20 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Values of api.LabelHeld.
+// HeldAs is how a job is held: a value of api.LabelHeld, empty for jobs that are not held.
+type HeldAs string
+
 const (
-	HeldSuspended = "suspended"
-	HeldShrunk    = "shrunk"
+	HeldSuspended HeldAs = "suspended"
+	HeldShrunk    HeldAs = "shrunk"
 )
 
-// HeldAs returns the value of api.LabelHeld, empty for jobs that are not held.
-func (j Job) HeldAs() string {
+// HeldAs returns how the job is held.
+func (j Job) HeldAs() HeldAs {
 	if j.Object == nil {
 		return ""
 	}
-	return j.Object.GetLabels()[api.LabelHeld]
+	return HeldAs(j.Object.GetLabels()[api.LabelHeld])
 }
 
 // HeldReason returns the reason for which the job is held.
@@ -51,8 +53,8 @@ func HeldReplicas(job *unstructured.Unstructured) int {
 	return max(0, int(replicas))
 }
 
-// NeedsSuspend says whether Suspend has anything left to do. It does not where the job has ended, where this project
-// suspended it for the same reason, and where somebody else suspended it.
+// NeedsSuspend returns whether Suspend has anything left to do. It has not if the job has ended, if the autoscaler suspended it for the same reason, or if
+// somebody else suspended it.
 func (j Job) NeedsSuspend(reason Reason) bool {
 	if j.Finished {
 		return false
@@ -60,9 +62,9 @@ func (j Job) NeedsSuspend(reason Reason) bool {
 	return !j.Suspended || j.HeldAs() == HeldSuspended && j.HeldReason() != reason
 }
 
-// HoldPatch returns the patch that writes the held label and annotations: HeldSuspended or HeldShrunk.
-func (c Cluster) HoldPatch(job Job, how string, reason Reason) Patch {
-	patch := Patch{}.Set(how, "metadata", "labels", api.LabelHeld).
+// HoldPatch returns the patch that writes the held label and annotations.
+func (c Cluster) HoldPatch(job Job, how HeldAs, reason Reason) Patch {
+	patch := Patch{}.Set(string(how), "metadata", "labels", api.LabelHeld).
 		SetAnnotation(api.AnnotationHeldReason, string(reason)).
 		SetAnnotation(api.AnnotationHeldSince, c.heldSince(job, how)).
 		SetAnnotation(api.AnnotationHeldReplicas, strconv.Itoa(job.FullReplicas()))
@@ -73,7 +75,7 @@ func (c Cluster) HoldPatch(job Job, how string, reason Reason) Patch {
 }
 
 // heldSince returns when the job was first suspended, or now for one that is shrunk.
-func (c Cluster) heldSince(job Job, how string) string {
+func (c Cluster) heldSince(job Job, how HeldAs) string {
 	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how {
 		return since
 	}

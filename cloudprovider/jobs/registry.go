@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -37,8 +36,6 @@ type Config struct {
 	// Metadata watches the definitions of the systems' resources.
 	Metadata metadata.Interface
 	Recorder record.EventRecorder
-	// Clock is the real one where nil.
-	Clock clock.WithTicker
 	// Timeout bounds each call, whatever it takes of requests; DefaultTimeout where zero.
 	Timeout time.Duration
 }
@@ -60,14 +57,11 @@ func New(config Config) (*Registry, error) {
 	if config.Cluster.Dynamic == nil || config.Cluster.Client == nil || config.Cluster.Clock == nil || config.Metadata == nil || config.Recorder == nil {
 		return nil, errors.New("jobs: the registry needs a Cluster, a Metadata client and a Recorder")
 	}
-	if config.Clock == nil {
-		config.Clock = clock.RealClock{}
-	}
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
 	}
 	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config)}
-	r.hosts = &hostsQueue{clock: config.Clock, refresh: r.refreshHosts}
+	r.hosts = &hostsQueue{clock: config.Cluster.Clock, refresh: r.refreshHosts}
 	for _, system := range config.Systems {
 		if r.byName[system.Name()] != nil {
 			return nil, fmt.Errorf("jobs: two systems have the name %s", system.Name())
@@ -124,33 +118,33 @@ func genericMember(pod *corev1.Pod) Membership {
 	return Membership{Ref: NewRef(SystemPod, pod.Namespace, name), Role: RoleWorker}
 }
 
-// isGenericIndependent says whether the pod is one of a Deployment, or of a controller like it.
-func isGenericIndependent(pod *corev1.Pod) bool {
+// isOfReplicaSet returns whether the pod is one of a Deployment, or of a controller like it.
+func isOfReplicaSet(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner != nil && (owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController")
 }
 
-// Alone says whether the pod has nothing in common with others of its job but their controller: each has work of its own to
-// save, and is lost by itself. Pods of a ReplicaSet are alone, and those of a batch Job that gives them no index, unless
-// api.AnnotationJob makes them one job. Alone goes by the pod alone.
-func (r *Registry) Alone(pod *corev1.Pod) bool {
+// IsIndependent returns whether the pod has nothing in common with others of its job but their controller: it has work of its own to save, and is
+// lost without harm to the others. Pods of a ReplicaSet are independent, and those of a batch Job that gives them no index, unless
+// api.AnnotationJob makes them one job. It goes by the pod alone.
+func (r *Registry) IsIndependent(pod *corev1.Pod) bool {
 	if pod.Annotations[api.AnnotationJob] != "" {
 		return false
 	}
 	_, system := r.member(pod)
 	if system == nil {
-		return isGenericIndependent(pod)
+		return isOfReplicaSet(pod)
 	}
 	independent, ok := system.(Independent)
 	return ok && independent.IsIndependent(pod)
 }
 
-// PartOf says whether the pod is part of a job: of a known system, a batch Job among them, or one that its annotation names.
+// PartOf returns whether the pod is part of a job: of a known system, a batch Job among them, or one that its annotation names.
 // The pod is vital if the job cannot go on without it: the workers meet at it, or it launches them.
-func (r *Registry) PartOf(pod *corev1.Pod) (job, vital bool) {
+func (r *Registry) PartOf(pod *corev1.Pod) (ofJob, isVital bool) {
 	member := r.Member(pod)
-	job = member.System != SystemPod || pod.Annotations[api.AnnotationJob] != ""
-	return job, job && member.Role != RoleWorker
+	ofJob = member.System != SystemPod || pod.Annotations[api.AnnotationJob] != ""
+	return ofJob, ofJob && member.Role != RoleWorker
 }
 
 // Get reads the job's object from the API server. The job that it returns has another Ref where the object was made for a job

@@ -200,7 +200,7 @@ func TestLaunchersAreToldOnceWorkersHaveGone(t *testing.T) {
 	t.Cleanup(jobs.SetRefreshHostsAfter(delays...))
 	f := newFixture(t, jobstest.ElasticMPIJob, jobstest.MPILauncher)
 	config := f.Config
-	config.Clock = clock.RealClock{}
+	config.Cluster.Clock = clock.RealClock{}
 	f.Renew(config)
 	f.Serve("mpijob")
 	f.Define("mpijobs.kubeflow.org")

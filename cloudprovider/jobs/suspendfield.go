@@ -10,15 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// SuspendField implements Suspender for systems whose object has a field for it, such as spec.suspend.
+// SuspendField implements Suspender, and the Resource of a System, for systems whose object has a field for it, such as spec.suspend.
 type SuspendField struct {
-	Cluster Cluster
-	// GVR is the resource of the job's object, Path that of the field in it.
-	GVR  schema.GroupVersionResource
-	Path []string
+	Cluster  Cluster
+	resource schema.GroupVersionResource
+	path     []string
 }
 
 var _ Suspender = SuspendField{}
+
+// NewSuspendField returns the SuspendField for the field at the path in objects of the resource.
+func NewSuspendField(cluster Cluster, resource schema.GroupVersionResource, path ...string) SuspendField {
+	return SuspendField{Cluster: cluster, resource: resource, path: path}
+}
+
+// Resource returns the resource of the job's object.
+func (s SuspendField) Resource() schema.GroupVersionResource { return s.resource }
 
 // Suspend sets the field, the held label and its annotations in one patch. An operator that is too old does not know the
 // field, and the API server drops what the definition does not name: the label and the annotations are removed then.
@@ -26,17 +33,17 @@ func (s SuspendField) Suspend(ctx context.Context, job Job, reason Reason) (chan
 	if !job.NeedsSuspend(reason) {
 		return false, nil
 	}
-	patch := s.Cluster.HoldPatch(job, HeldSuspended, reason).Set(true, s.Path...)
-	object, err := s.Cluster.Patch(ctx, s.GVR, job.NamespacedName, job.UID, patch)
+	patch := s.Cluster.HoldPatch(job, HeldSuspended, reason).Set(true, s.path...)
+	object, err := s.Cluster.Patch(ctx, s.resource, job.NamespacedName, job.UID, patch)
 	if err != nil {
 		return false, err
 	}
-	if set, _, err := unstructured.NestedBool(object.Object, s.Path...); err == nil && set {
+	if set, _, err := unstructured.NestedBool(object.Object, s.path...); err == nil && set {
 		return true, nil
 	}
 	return false, errors.Join(
-		fmt.Errorf("%s is not known to the operator that is installed: %w", strings.Join(s.Path, "."), ErrUnsupported),
-		s.Cluster.PatchJob(ctx, s.GVR, job, ReleasePatch()),
+		fmt.Errorf("%s is not known to the operator that is installed: %w", strings.Join(s.path, "."), ErrUnsupported),
+		s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch()),
 	)
 }
 
@@ -45,7 +52,7 @@ func (s SuspendField) Resume(ctx context.Context, job Job, _ int) (changed bool,
 	if job.HeldAs() != HeldSuspended {
 		return false, nil
 	}
-	if err := s.Cluster.PatchJob(ctx, s.GVR, job, ReleasePatch().Set(false, s.Path...)); err != nil {
+	if err := s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch().Set(false, s.path...)); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -87,8 +87,8 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	return jobs.Membership{Ref: refOf(pod.Labels[labelJob]), Role: jobs.Role(pod.Labels[labelRole])}
 }
 
-// Alone is a pod that says so.
-func (f *fakeJobs) Alone(pod *corev1.Pod) bool { return pod.Labels[labelAlone] != "" }
+// IsIndependent is a pod that says so.
+func (f *fakeJobs) IsIndependent(pod *corev1.Pod) bool { return pod.Labels[labelAlone] != "" }
 
 func (f *fakeJobs) Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error) {
 	if err := f.answer(ctx, "get"); err != nil {

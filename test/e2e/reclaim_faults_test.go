@@ -283,7 +283,7 @@ spec:
 	s.awaitField(standin.TrainingJobs, "mourned", "status.phase", "Running")
 	job, err := s.getObject(t.Context(), standin.TrainingJobs, "mourned")
 	require.NoError(t, err)
-	require.Equal(t, jobs.HeldSuspended, job.GetLabels()[labelHeld], "the marks are what the next leader goes by")
+	require.Equal(t, string(jobs.HeldSuspended), job.GetLabels()[labelHeld], "the next leader goes by the label")
 	s.autoscaler.Kill()
 	policies := s.Client.AdmissionregistrationV1()
 	require.NoError(t, policies.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "keep-held", metav1.DeleteOptions{}))

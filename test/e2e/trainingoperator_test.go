@@ -191,7 +191,7 @@ func awaitSuspended(s *jobSuite, of schema.GroupVersionResource, name string) (s
 	s.t.Helper()
 	s.eventually(name+" is suspended", func(ctx context.Context) (bool, error) {
 		job, err := s.getObject(ctx, of, name)
-		if err != nil || job.GetLabels()[labelHeld] != jobs.HeldSuspended {
+		if err != nil || job.GetLabels()[labelHeld] != string(jobs.HeldSuspended) {
 			return false, err
 		}
 		since, err = time.Parse(time.RFC3339, job.GetAnnotations()[api.AnnotationHeldSince])

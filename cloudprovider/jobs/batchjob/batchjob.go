@@ -37,7 +37,7 @@ var (
 
 // New returns the system.
 func New(cluster jobs.Cluster) *System {
-	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: []string{"spec", "suspend"}}}
+	return &System{jobs.NewSuspendField(cluster, resource, "spec", "suspend")}
 }
 
 // job is what is read of a Job.
@@ -55,9 +55,7 @@ type job struct {
 	} `json:"status"`
 }
 
-func (*System) Name() string                          { return Name }
-func (*System) Resource() schema.GroupVersionResource { return resource }
-
+func (*System) Name() string { return Name }
 func (*System) Member(pod *corev1.Pod) (name string, role jobs.Role, ok bool) {
 	owner := jobs.ControllerOf(pod, batchv1.GroupName, "Job")
 	if owner == nil {

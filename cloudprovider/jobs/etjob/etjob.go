@@ -143,7 +143,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	if worker.MaxReplicas == nil { // a job that was resumed with fewer workers asks for fewer
 		read.Max = max(read.Max, jobs.HeldReplicas(object))
 	}
-	if object.GetLabels()[api.LabelHeld] == jobs.HeldShrunk {
+	if jobs.HeldAs(object.GetLabels()[api.LabelHeld]) == jobs.HeldShrunk {
 		read.Replicas = job.lastingWorkers(read.Replicas)
 	}
 	phase := job.Status.Phase

@@ -90,7 +90,7 @@ func TestTrainingJobThatLostAWorkerToTheReleaseIsShortOfIt(t *testing.T) {
 		f := newFixture(t, strings.Replace(jobstest.TrainingJob, "      restartPolicy: OnFailure", "      restartPolicy: "+policy, 1))
 		f.Set(resource, "mnist", []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}, "status", "currentWorkers")
 		assert.Equal(t, 4, f.Get("trainingjob", "mnist").Replicas, "it is not held: it may have lost one by itself")
-		f.Set(resource, "mnist", map[string]any{api.LabelHeld: jobs.HeldShrunk}, "metadata", "labels")
+		f.Set(resource, "mnist", map[string]any{api.LabelHeld: string(jobs.HeldShrunk)}, "metadata", "labels")
 		assert.Equal(t, want, f.Get("trainingjob", "mnist").Replicas, "policy %s", policy)
 		f.Set(resource, "mnist", "Scaling", "status", "phase")
 		assert.Equal(t, 4, f.Get("trainingjob", "mnist").Replicas, "nobody looks after them while it is scaled")

@@ -58,7 +58,7 @@ func TestTrainingJobGrowsByOneScaleOutAndIsThenWhole(t *testing.T) {
 	scaleIn := strings.Fields(f.Writes()[1])[2]
 	var busy *jobs.BusyError
 	require.ErrorAs(t, f.Registry.Grow(ctx, f.Get("trainingjob", "mnist"), 4), &busy, "it has all its workers, but the ScaleIn has yet to begin")
-	assert.Equal(t, jobs.HeldShrunk, f.Object(resource, "mnist").GetLabels()[api.LabelHeld])
+	assert.Equal(t, string(jobs.HeldShrunk), f.Object(resource, "mnist").GetLabels()[api.LabelHeld])
 	end(f, scaleIns, scaleIn, "ScaleSucceeded")
 	f.Set(resource, "mnist", []any{"mnist-worker-0", "mnist-worker-1"}, "status", "targetWorkers")
 	f.Events()

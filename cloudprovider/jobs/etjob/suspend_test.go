@@ -96,7 +96,7 @@ func TestTrainingJobResumedWithFewerWorkersIsLeftToGrow(t *testing.T) {
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 3))
 	job := f.Get("trainingjob", "mnist")
 	assert.Equal(t, 3, job.Replicas)
-	assert.Equal(t, jobs.HeldShrunk, job.Object.GetLabels()[api.LabelHeld])
+	assert.Equal(t, string(jobs.HeldShrunk), job.Object.GetLabels()[api.LabelHeld])
 	assert.Equal(t, "4", job.Object.GetAnnotations()[api.AnnotationHeldReplicas])
 }
 

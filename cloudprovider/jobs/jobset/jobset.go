@@ -47,7 +47,7 @@ var (
 
 // New returns the system.
 func New(cluster jobs.Cluster) *System {
-	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: []string{"spec", "suspend"}}}
+	return &System{jobs.NewSuspendField(cluster, resource, "spec", "suspend")}
 }
 
 // jobSet is what is read of a JobSet.
@@ -114,9 +114,7 @@ func decode(object *unstructured.Unstructured) (*jobSet, []remainingJob, error) 
 	return set, remaining, nil
 }
 
-func (*System) Name() string                          { return Name }
-func (*System) Resource() schema.GroupVersionResource { return resource }
-
+func (*System) Name() string { return Name }
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[labelJobSet]
 	switch {

@@ -65,7 +65,7 @@ func (s *System) checkNotQueued(ctx context.Context, job jobs.Job, trainJob *met
 
 func (s *System) setTrainJob(ctx context.Context, job jobs.Job, trainJob *metav1.OwnerReference, suspend bool) error {
 	name := types.NamespacedName{Namespace: job.Namespace, Name: trainJob.Name}
-	if _, err := s.Cluster.Patch(ctx, TrainJobs, name, trainJob.UID, jobs.Patch{}.Set(suspend, s.Path...)); err != nil {
+	if _, err := s.Cluster.Patch(ctx, TrainJobs, name, trainJob.UID, jobs.Patch{}.Set(suspend, "spec", "suspend")); err != nil {
 		return fmt.Errorf("TrainJob %s: %w", name, err)
 	}
 	return nil

@@ -79,7 +79,7 @@ func New(t *testing.T, systems func(jobs.Cluster) []jobs.System, documents ...st
 	}
 	f.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(systems(jobs.Cluster{})), untyped...)
 	cluster := jobs.Cluster{Dynamic: f.Dynamic, Client: f.Kube, Clock: f.Clock}
-	f.Config = jobs.Config{Cluster: cluster, Systems: systems(cluster), Metadata: f.Metadata, Recorder: f.Recorder, Clock: f.Clock}
+	f.Config = jobs.Config{Cluster: cluster, Systems: systems(cluster), Metadata: f.Metadata, Recorder: f.Recorder}
 	f.Renew(f.Config)
 	return f
 }

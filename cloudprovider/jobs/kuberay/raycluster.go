@@ -32,12 +32,10 @@ var (
 
 // NewRayCluster returns the system of RayClusters.
 func NewRayCluster(cluster jobs.Cluster) *RayCluster {
-	return &RayCluster{jobs.SuspendField{Cluster: cluster, GVR: rayClusters, Path: []string{"spec", "suspend"}}}
+	return &RayCluster{jobs.NewSuspendField(cluster, rayClusters, "spec", "suspend")}
 }
 
-func (*RayCluster) Name() string                          { return NameRayCluster }
-func (*RayCluster) Resource() schema.GroupVersionResource { return rayClusters }
-
+func (*RayCluster) Name() string { return NameRayCluster }
 func (*RayCluster) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[labelCluster]
 	if pod.Labels[labelType] == typeHead {

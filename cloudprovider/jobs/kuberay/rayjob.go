@@ -37,7 +37,7 @@ var (
 
 // NewRayJob returns the system of RayJobs.
 func NewRayJob(cluster jobs.Cluster) *RayJob {
-	return &RayJob{jobs.SuspendField{Cluster: cluster, GVR: rayJobs, Path: []string{"spec", "suspend"}}}
+	return &RayJob{jobs.NewSuspendField(cluster, rayJobs, "spec", "suspend")}
 }
 
 // rayJob is what is read of a RayJob.
@@ -65,8 +65,7 @@ func decodeRayJob(object *unstructured.Unstructured) (*rayJob, error) {
 	return job, nil
 }
 
-func (*RayJob) Name() string                          { return NameRayJob }
-func (*RayJob) Resource() schema.GroupVersionResource { return rayJobs }
+func (*RayJob) Name() string { return NameRayJob }
 
 // Member knows the pod that submits the program. The pods of the cluster only name the cluster.
 func (*RayJob) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {

@@ -69,7 +69,7 @@ func NewV1(cluster jobs.Cluster) *System {
 func newSystem(cluster jobs.Cluster, name, version, operator, labelRole string) *System {
 	resource := schema.GroupVersionResource{Group: kubeflow.Group, Version: version, Resource: "mpijobs"}
 	return &System{
-		SuspendField: jobs.SuspendField{Cluster: cluster, GVR: resource, Path: kubeflow.SuspendPath()},
+		SuspendField: jobs.NewSuspendField(cluster, resource, kubeflow.SuspendPath()...),
 		name:         name, operator: operator, labelRole: labelRole,
 	}
 }
@@ -84,9 +84,7 @@ type mpiJob struct {
 	Status kubeflow.Status `json:"status"`
 }
 
-func (s *System) Name() string                          { return s.name }
-func (s *System) Resource() schema.GroupVersionResource { return s.GVR }
-
+func (s *System) Name() string { return s.name }
 func (s *System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[kubeflow.LabelJob]
 	if pod.Labels[kubeflow.LabelOperator] != s.operator || job == "" {

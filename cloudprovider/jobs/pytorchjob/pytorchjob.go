@@ -37,7 +37,7 @@ var (
 
 // New returns the system.
 func New(cluster jobs.Cluster) *System {
-	return &System{jobs.SuspendField{Cluster: cluster, GVR: resource, Path: kubeflow.SuspendPath()}}
+	return &System{jobs.NewSuspendField(cluster, resource, kubeflow.SuspendPath()...)}
 }
 
 // pyTorchJob is what is read of a PyTorchJob.
@@ -66,9 +66,7 @@ func (p *elasticPolicy) bounds(workers int) (least, most int) {
 	return p.MinReplicas.Int(), p.MaxReplicas.Or(p.MinReplicas.Int())
 }
 
-func (*System) Name() string                          { return Name }
-func (*System) Resource() schema.GroupVersionResource { return resource }
-
+func (*System) Name() string { return Name }
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[kubeflow.LabelJob]
 	if pod.Labels[kubeflow.LabelOperator] != operator || job == "" {

@@ -110,10 +110,10 @@ func madeOf(part string) func(*jobs.Job) {
 	return func(j *jobs.Job) { j.Parts = append(j.Parts, ref(part)) }
 }
 
-func held(how string, reason jobs.Reason) func(*jobs.Job) {
+func held(how jobs.HeldAs, reason jobs.Reason) func(*jobs.Job) {
 	return func(j *jobs.Job) {
 		j.Suspended = how == jobs.HeldSuspended
-		j.Object.SetLabels(map[string]string{api.LabelHeld: how})
+		j.Object.SetLabels(map[string]string{api.LabelHeld: string(how)})
 		j.Object.SetAnnotations(map[string]string{
 			api.AnnotationHeldReason: string(reason), api.AnnotationHeldSince: time.Now().UTC().Format(time.RFC3339), api.AnnotationHeldReplicas: "4",
 		})

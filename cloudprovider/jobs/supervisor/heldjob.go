@@ -63,8 +63,9 @@ type heldJob struct {
 	job jobs.Job
 	// heldAs is the value of api.LabelHeld, sinceText that of api.AnnotationHeldSince, since the same as a time: when it was
 	// first seen where that is malformed.
-	heldAs, sinceText string
-	since             time.Time
+	heldAs    jobs.HeldAs
+	sinceText string
+	since     time.Time
 	// gang is the pods for which the loop looks for capacity; nil while nothing is tried.
 	gang *gang
 	// noCapacitySince is since when there is no capacity for the gang, zero while there is.
@@ -104,7 +105,7 @@ func (j *heldJob) observeEnd(now time.Time) {
 // reason returns why the job is suspended, or "shrunk".
 func (j *heldJob) reason() string {
 	if j.heldAs == jobs.HeldShrunk {
-		return jobs.HeldShrunk
+		return string(jobs.HeldShrunk)
 	}
 	return string(j.job.HeldReason())
 }

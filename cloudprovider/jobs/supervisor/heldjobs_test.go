@@ -142,8 +142,8 @@ func TestJobThatCannotBeReadIsReportedOnceAndTriedOnceItIsMended(t *testing.T) {
 }
 
 func TestHeldLabelIsRemovedFromAJobThatHasEnded(t *testing.T) {
-	for _, how := range []string{jobs.HeldSuspended, jobs.HeldShrunk} {
-		t.Run(how, func(t *testing.T) {
+	for _, how := range []jobs.HeldAs{jobs.HeldSuspended, jobs.HeldShrunk} {
+		t.Run(string(how), func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.start()
 				f.job("train", held(how, jobs.ReasonReclaim), at(2), ended)

@@ -119,6 +119,6 @@ metadata:
 		"of a JobSet, which makes Jobs": {owned("batch/v1", "Job", "labels: {jobset.sigs.k8s.io/jobset-name: sweep}"), false},
 		"of nobody":                     {"{apiVersion: v1, kind: Pod, metadata: {name: one}}", false},
 	} {
-		assert.Equal(t, tc.want, newFixture(t).Registry.Alone(jobstest.ParsePod(t, tc.pod)), name)
+		assert.Equal(t, tc.want, newFixture(t).Registry.IsIndependent(jobstest.ParsePod(t, tc.pod)), name)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // Jobs knows which pods belong to training jobs.
 type Jobs interface {
 	// PartOf returns whether the pod is part of a job, and whether the job cannot go on without this very pod.
-	PartOf(pod *apiv1.Pod) (job, vital bool)
+	PartOf(pod *apiv1.Pod) (ofJob, isVital bool)
 }
 
 // TrainingPods is a drainability rule that keeps scale-down from moving training pods in order to save a node. A pod of a

@@ -36,8 +36,8 @@ const (
 type Jobs interface {
 	// Member is called for every pod of the cluster whenever it changes. It goes by the pod alone.
 	Member(pod *corev1.Pod) jobs.Membership
-	// Alone returns whether the pod has only its controller in common with others of its job. It goes by the pod alone.
-	Alone(pod *corev1.Pod) bool
+	// IsIndependent returns whether the pod has only its controller in common with others of its job. It goes by the pod alone.
+	IsIndependent(pod *corev1.Pod) bool
 }
 
 // Cluster is safe for concurrent use.

@@ -46,7 +46,7 @@ func (p Party) Job() Party { return Party{Ref: p.Ref} }
 // PartyOf returns the party that the pod belongs to.
 func (c *Cluster) PartyOf(pod *corev1.Pod) Party {
 	p := Party{Ref: c.jobs.Member(pod).Ref}
-	if c.jobs.Alone(pod) {
+	if c.jobs.IsIndependent(pod) {
 		p.Pod = pod.Name
 	}
 	return p

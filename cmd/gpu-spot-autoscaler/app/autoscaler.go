@@ -266,7 +266,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	})
 	if p.provider, err = ess.New(ess.Config{
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Problems: p.problems, Clock: config.Clock,
-		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: rivalsFor * config.Autoscaling.ScanInterval,
+		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,

@@ -37,5 +37,5 @@ func newJobs(config *Config, recorder record.EventRecorder) (*jobs.Registry, err
 		return nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
 	cluster := jobs.Cluster{Dynamic: objects, Client: client, Clock: config.Clock}
-	return jobs.New(jobs.Config{Cluster: cluster, Systems: systems.All(cluster), Metadata: definitions, Recorder: recorder, Clock: config.Clock})
+	return jobs.New(jobs.Config{Cluster: cluster, Systems: systems.All(cluster), Metadata: definitions, Recorder: recorder})
 }

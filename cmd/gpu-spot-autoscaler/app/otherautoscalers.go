@@ -24,8 +24,8 @@ import (
 // aliyun/terraform-provider-alicloud. The form is not documented, so any text that names a scaling group counts.
 const ackMeta = "autoscaler-meta"
 
-// rivalsFor is for how many scan intervals a purchase of another autoscaler is reported as a problem.
-const rivalsFor = 60
+// reportOthersFor is for how many scan intervals a purchase of another autoscaler is reported as a problem.
+const reportOthersFor = 60
 
 // ackAutoscaler knows which scaling groups ACK's own autoscaler manages.
 type ackAutoscaler struct {

@@ -1,0 +1,64 @@
+package deploy_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
+)
+
+// TestEveryJobSystemIsGrantedBoundAndExplained holds the chart and the docs to the list of job systems.
+func TestEveryJobSystemIsGrantedBoundAndExplained(t *testing.T) {
+	objects := manifests(t)
+	text, err := os.ReadFile("../docs/jobs.md")
+	require.NoError(t, err)
+	for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
+		group, resource := system.Resource().Group, system.Resource().Resource
+		verbs := []string{"get", "list", "watch"}
+		_, suspends := system.(jobs.Suspender)
+		if suspends {
+			verbs = append(verbs, "patch")
+		}
+		for _, verb := range verbs {
+			assert.True(t, isGranted(objects, group, resource, verb), "no ClusterRole lets the autoscaler %s %s of %s", verb, resource, group)
+		}
+		if suspends {
+			assert.Positive(t, policiesOn(objects, group, resource), "no admission policy bounds what the autoscaler writes on %s of %s", resource, group)
+		}
+		assert.Contains(t, strings.ToLower(string(text)), "`"+strings.TrimSuffix(resource, "s"), "docs/jobs.md does not explain %s", resource)
+	}
+}
+
+func isGranted(objects []runtime.Object, group, resource, verb string) bool {
+	return slices.ContainsFunc(objects, func(object runtime.Object) bool {
+		role, ok := object.(*rbacv1.ClusterRole)
+		return ok && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.APIGroups, group) && slices.Contains(rule.Resources, resource) && slices.Contains(rule.Verbs, verb)
+		})
+	})
+}
+
+func policiesOn(objects []runtime.Object, group, resource string) (policies int) {
+	for _, object := range objects {
+		policy, ok := object.(*admissionv1.ValidatingAdmissionPolicy)
+		if !ok || policy.Spec.MatchConstraints == nil {
+			continue
+		}
+		if slices.ContainsFunc(policy.Spec.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
+			return slices.Contains(rule.APIGroups, group) && slices.Contains(rule.Resources, resource)
+		}) {
+			policies++
+		}
+	}
+	return policies
+}
