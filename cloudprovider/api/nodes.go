@@ -25,7 +25,7 @@ const (
 	AnnotationReclaimNoticed = "gpu-spot.autoscaling/reclaim-noticed"
 	// AnnotationReclaimStated is "true" if a source stated the deadline. Without it the deadline is an estimate.
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
-	// AnnotationReclaimSource is the source of the deadline: ecs-poll, node-agent, push or condition.
+	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, or unknown.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
 	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
@@ -58,13 +58,14 @@ const (
 	// and when the Node was cordoned. The job supervisor writes and reads it.
 	AnnotationGiveBack = "gpu-spot.autoscaling/give-back"
 	// AnnotationRemoved is when ESS accepted the request to remove the instance of the Node. The reclaim controller writes it, and
-	// deletes the Node once ECS no longer lists the instance. The provider reads it, and does not count such a Node.
+	// deletes the Node once neither ESS nor ECS lists the instance. The provider reads it, and does not count such a Node once ESS no longer
+	// lists the instance.
 	AnnotationRemoved = "gpu-spot.autoscaling/removed"
 	// AnnotationWholePool, on the node template of a pool that cannot be targeted, is the scaling group. The provider writes it,
 	// and reads it to price the template. It is never on a Node of the cluster.
 	AnnotationWholePool = "gpu-spot.autoscaling/whole-pool"
 	// LabelPurchaseOption is "spot" or "on-demand". Operators write it on Nodes that lack LabelSpotStrategy. The pricing model,
-	// the poll for notices and the affinity of the node-agent read it.
+	// all parts of the reclaim and the affinity of the node-agent read it.
 	LabelPurchaseOption = "gpu-spot.autoscaling/purchase-option"
 	// PurchaseSpot and PurchaseOnDemand are the values of LabelPurchaseOption.
 	PurchaseSpot     = "spot"

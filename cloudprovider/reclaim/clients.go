@@ -8,9 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Budgets are requests per second and bursts. Where one is zero its default holds.
+// Budgets are requests per second and bursts. If one is zero its default holds.
 type Budgets struct {
-	// MarkQPS and MarkBurst are for the marks: one request per Node, or two where a source corrects the deadline.
+	// MarkQPS and MarkBurst are for the marks: one request per Node, or two if a source corrects the deadline. Awaited
+	// acknowledgements are written with them.
 	MarkQPS   float32
 	MarkBurst int
 	// DrainQPS and DrainBurst are for everything else: two requests per pod and more.

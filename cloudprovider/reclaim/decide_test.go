@@ -19,6 +19,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 // gang makes a Node for each of the pods "<job>-<role>-<i>", numbered from 0.
@@ -484,5 +485,54 @@ func TestANodeWhoseNoticeComesAgainAfterTheDecisionIsDecidedOn(t *testing.T) {
 		w.pass(time.Minute)
 		assert.Equal(t, []string{"shrink train train-worker-0", "shrink train train-worker-0,train-worker-1"}, f.called())
 		assert.Equal(t, []string{"train-worker-0", "train-worker-2"}, w.pods())
+	})
+}
+
+func TestAShrinkThatTheSystemHasNotBegunIsTakenBackWhenItsWorkersAreGoneOrStay(t *testing.T) {
+	for name, end := range map[string]func(w *world){
+		"the instance is released": func(w *world) { w.cloud.release("train-worker-0") },
+		"the notice is withdrawn":  func(w *world) { w.cloud.withdraw("train-worker-0") },
+		"and another Node is to go": func(w *world) {
+			w.cloud.release("train-worker-0")
+			w.pass(poll.DefaultInterval / busyFactor) // it takes two polls
+			w.cloud.reclaim("train-worker-1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withJobs(t, func(w *world, f *fakeJobs) {
+				f.add("train", 1, 3)
+				f.scales = time.Hour
+				w.gang("train", "worker", 3)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.pass(5 * time.Second)
+				require.Equal(t, []string{"shrink train train-worker-0"}, f.called())
+				end(w)
+				w.pass(agreeingPolls*poll.DefaultInterval + 2*time.Second)
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				assert.Contains(t, f.cancelRequested, "train-worker-0")
+				assert.NotContains(t, f.cancelRequested, "train-worker-1")
+			})
+		})
+	}
+}
+
+func TestAJobWhoseNoticesAreWithdrawnAsItIsDecidedOnIsLeftAsItIs(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		f.fails["get"] = errors.New("away")
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start(atOnce)
+		w.pass(callPatience + 2*time.Second)
+		w.cloud.withdraw("train-worker-0")
+		w.pass(agreeingPolls * poll.DefaultInterval)
+		f.mu.Lock()
+		f.jobs["train"].Min = 3 // as if one of the others was missing
+		delete(f.fails, "get")
+		f.mu.Unlock()
+		w.pass(callPatience)
+		assert.Empty(t, f.called())
 	})
 }

@@ -40,8 +40,8 @@ type fakeJobs struct {
 	out []string
 	// listens says that the jobs hear that they are to stop.
 	listens bool
-	// cancelled are the pods that were not to be taken out any more.
-	cancelled []string
+	// cancelled are the pods that were not to be taken out any more, and still there. cancelRequested are all such pods.
+	cancelled, cancelRequested []string
 	// reshrunk is the answer to a Shrink of pods that the system is at work on already, which is no call.
 	reshrunk error
 }
@@ -148,6 +148,7 @@ func (f *fakeJobs) CancelShrink(ctx context.Context, _ jobs.Ref, pods []string) 
 	gone := f.world.gone()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.cancelRequested = append(f.cancelRequested, pods...)
 	for _, pod := range pods {
 		if !slices.Contains(gone, pod) { // too late, otherwise
 			f.cancelled = append(f.cancelled, pod)

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +19,7 @@ var (
 	_ cluster.Handler = (*Controller)(nil)
 )
 
-// Announce enters what sources announce, and has the Nodes marked. Sources of other kinds than the present ones call it, too.
+// Announce enters what sources announce, and has the Nodes marked. A source that is added later calls it, too.
 func (c *Controller) Announce(ctx context.Context, announcements ...notice.Announcement) {
 	c.announce(ctx, announcements)
 }
@@ -117,7 +118,7 @@ func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 	c.markSoon(node)
 }
 
-// NodeUpdated puts back a mark that somebody took off, and begins the drain once the informer shows the marks: a drain goes by nothing else. Heartbeats change
+// NodeUpdated puts back a mark that somebody took off, and begins the drain once the informer shows the marks: drain.Sync reads the marks from the informer. Heartbeats change
 // nothing.
 func (c *Controller) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 	c.forgetUnmarked(old, node)
@@ -144,7 +145,7 @@ func (c *Controller) NodeDeleted(node *corev1.Node) {
 		return
 	}
 	n, _ := c.notices.Of(node)
-	mark.CountOutcome(n.Source, c.drainer.Outcome(node))
+	mark.CountOutcome(cmp.Or(n.Source, notice.SourceUnknown), c.drainer.Outcome(node))
 	c.forgetUnmarked(node, nil)
 	c.handshakes.NodeChanged(node, nil)
 	if c.notices.VerdictOn(n.InstanceID) == notice.Released && len(c.cluster.NodesOf(n.InstanceID)) == 0 {

@@ -3,7 +3,7 @@
 // The parts, each with its own state. This package has the queues of marks and of drains, handshake those of jobs and of awaited acknowledgements:
 //
 //	poll, push            sources of notices: ECS is polled, events are pushed
-//	notice                the notices, and what stands about them on Nodes; passive, and also read by packages below
+//	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
 //	handshake             prepares the jobs that lose Nodes
 //	drain                 evicts the pods that the handshakes let go
@@ -11,7 +11,7 @@
 //	nodepatch, events     patches of Nodes, and Events
 //	work                  queues, and a bound on requests for pods
 //
-// This package wires them. A notice takes this way:
+// This package wires them, except push, which replicas that do not lead serve, too. A notice takes this way:
 //
 //	source → notice → (queue of marks) mark → Node → informer
 //	       → (queue of jobs) handshake → call to the job's system
@@ -64,9 +64,9 @@ type Config struct {
 	Removals *notice.Removals
 	Cloud    poll.Cloud
 	Jobs     handshake.Jobs
-	// Client evicts and deletes pods and deletes Nodes. See Clients for its budget.
+	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its budget.
 	Client kubernetes.Interface
-	// MarkClient patches Nodes. It has a budget of its own, so that the marks of a mass reclaim do not wait behind evictions. It defaults to Client.
+	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a budget of its own, so that the marks of a mass reclaim do not wait behind evictions. It defaults to Client.
 	MarkClient kubernetes.Interface
 	Recorder   record.EventRecorder
 	// Clock defaults to the real one.

@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -47,7 +46,7 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
 	told := c.stop(ctx, l, s)
 	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.Clock.Now()), func(ctx context.Context) (err error) {
-		p, err = c.prepare(ctx, l.party, told)
+		p, err = c.prepare(ctx, l, told)
 		return err
 	})
 	if isFailure(ctx, err) {
@@ -101,7 +100,8 @@ type preparation struct {
 
 // prepare shrinks the job if enough of it survives, and suspends it if not. A job that was told to stop is suspended whatever survives: its launcher, by which
 // the loss was known, has ended, and only what is held is resumed.
-func (c *Controller) prepare(ctx context.Context, party cluster.Party, told bool) (preparation, error) {
+func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (preparation, error) {
+	party := lost.party
 	job, err := c.Jobs.Get(ctx, party.Ref)
 	if err != nil || job.Finished {
 		return preparation{}, err
@@ -118,6 +118,9 @@ func (c *Controller) prepare(ctx context.Context, party cluster.Party, told bool
 	l := c.losses.of(party.Job())
 	if !l.until.IsZero() {
 		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
+	}
+	if len(l.leaving) == 0 && lost.stays(l) {
+		return preparation{}, nil // the notices were withdrawn meanwhile
 	}
 	if l.isTooSmallFor(job) {
 		return c.suspend(ctx, job)
@@ -153,20 +156,26 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 }
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more time. What it has not begun with
-// by then is taken back before the first of them is evicted.
+// by then is taken back before the first of them is evicted. So it is if the workers are gone already, or stay: et-operator deletes all workers of a job when it
+// begins with a ScaleIn that names none which exists.
 func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers []string, until time.Time) {
-	for {
+	for asked := c.Clock.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.Clock.After(min(shrinkCheck, until.Sub(c.Clock.Now()))):
+		case <-c.Clock.After(min(replaceCheck, until.Sub(c.Clock.Now()))):
 		}
-		if s, open := c.table.get(l.party); !open || s.id != id {
-			return // the workers are gone, or the next request looks after all of them
+		s, open := c.table.get(l.party)
+		if open && s.id != id {
+			workers = c.losses.gone(l.party, workers) // the next request looks after the others
 		}
-		if !c.Clock.Now().Before(until) {
+		if !open || s.id != id || !c.Clock.Now().Before(until) {
 			break
 		}
+		if c.Clock.Since(asked) < shrinkCheck {
+			continue
+		}
+		asked = c.Clock.Now()
 		attempt, cancel := context.WithTimeout(ctx, callTimeout)
 		leaving, err := c.Jobs.Shrinking(attempt, l.party.Ref, workers)
 		cancel()
@@ -174,7 +183,9 @@ func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers
 			break
 		}
 	}
-	c.systems.cancelShrink(ctx, l.party, workers, c.Clock.Now().Add(callTimeout))
+	if len(workers) > 0 {
+		c.systems.cancelShrink(ctx, l.party, workers, c.Clock.Now().Add(callTimeout))
+	}
 	c.release(l, id, c.Clock.Now())
 	c.queue.Add(l.party)
 }

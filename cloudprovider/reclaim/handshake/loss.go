@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,11 +91,17 @@ func uids(pods []leavingPod) sets.Set[types.UID] {
 // hasNewcomers returns whether there are pods that this handshake did not ask.
 func (l *loss) hasNewcomers(s state) bool {
 	for _, pod := range l.leaving {
-		if !s.has(pod) && pod.DeletionTimestamp == nil {
+		if !s.hasAsked(pod) && pod.DeletionTimestamp == nil {
 			return true
 		}
 	}
 	return false
+}
+
+// stays returns whether some of the leaving pods are still there now.
+func (l *loss) stays(now loss) bool {
+	leaving := uids(l.leaving)
+	return slices.ContainsFunc(now.pods, func(pod *corev1.Pod) bool { return leaving.Has(pod.UID) && !kubepod.IsPodTerminal(pod) })
 }
 
 // nodes returns the names of the Nodes of the leaving pods.
@@ -232,6 +239,17 @@ func (f *losses) of(party cluster.Party) loss {
 	}
 	l.settleDoubtful()
 	return l
+}
+
+// gone returns those of the pods of the party, by name, that do not exist any more or have ended.
+func (f *losses) gone(party cluster.Party, names []string) []string {
+	gone := sets.New(names...)
+	for _, pod := range f.cluster.PodsOf(party) {
+		if !kubepod.IsPodTerminal(pod) {
+			gone.Delete(pod.Name)
+		}
+	}
+	return sets.List(gone)
 }
 
 // outlookFor returns nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved. A Node counts as reclaiming from

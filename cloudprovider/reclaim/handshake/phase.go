@@ -96,14 +96,14 @@ func newState(now time.Time) state {
 // left returns how long before the release it is now.
 func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
 
-// isPast returns whether pods that come now are too late for this request.
-func (s *state) isPast() bool {
+// isClosedToNewcomers returns whether pods that come now are too late for this request.
+func (s *state) isClosedToNewcomers() bool {
 	return s.acknowledged || s.phase == Deciding || s.phase.isDecided()
 }
 
-// has returns whether the pod was asked in this handshake. Once the decision has begun, a pod counts only if the decision has counted it: a pod whose Node
+// hasAsked returns whether the pod was asked in this handshake. Once the decision has begun, a pod counts only if the decision has counted it: a pod whose Node
 // got its notice again after that still has the request.
-func (s *state) has(pod leavingPod) bool {
+func (s *state) hasAsked(pod leavingPod) bool {
 	switch {
 	case s.spared.Has(pod.UID):
 		return false

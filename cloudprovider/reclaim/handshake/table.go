@@ -53,7 +53,7 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 		s = recovered(l, now)
 		s.acknowledged = acknowledged(s)
 	}
-	if s.isPast() && l.hasNewcomers(s) {
+	if s.isClosedToNewcomers() && l.hasNewcomers(s) {
 		s = newState(now)
 	}
 	s.take(l)
@@ -118,7 +118,7 @@ func (t *table) enter(party cluster.Party, id string, phase Phase, change func(*
 	return entered
 }
 
-// beginDecision enters Deciding, and returns false also while the decision for an earlier request is in progress. The caller has to call
+// beginDecision enters Deciding, and returns false also while the decision for an earlier request is in progress. If it returns true, the caller has to call
 // endDecision.
 func (t *table) beginDecision(party cluster.Party, id string, change func(*state)) (begun bool) {
 	t.mu.Lock()

@@ -57,8 +57,8 @@ func (c count) agreed() Verdict {
 	return c.verdict
 }
 
-// Keep forgets what is only remembered of instances that are reclaiming, for all others, and the verdicts on all but the given ones.
-func (s *Store) Keep(reclaiming, judged sets.Set[string]) {
+// Prune forgets contradictions about instances that are not reclaiming, and verdicts on instances that are not judged.
+func (s *Store) Prune(reclaiming, judged sets.Set[string]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.contradicted {

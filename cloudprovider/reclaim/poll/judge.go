@@ -39,7 +39,7 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 		}
 	}
 	unlisted = unlisted.Union(p.removedFromESS())
-	p.Notices.Keep(reclaiming, unlisted)
+	p.Notices.Prune(reclaiming, unlisted)
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
