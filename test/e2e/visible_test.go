@@ -198,9 +198,9 @@ func failures() map[string]failure {
 			source: "pools", pool: "asg-1", reason: "other_autoscaler", words: []string{"kube-system/another", "Stop one of the two"}, serves: true,
 			breaks: func(f *failing) {
 				f.other = f.RunAutoscaler(f.t, "--leader-elect-resource-name=another")
-				pod := rig.GPUPod("theirs", 1)
-				f.Submit(f.t, pod)
-				f.awaitRunning(pod)
+				f.Submit(f.t, rig.GPUPod("theirs", 1))
+				// Not until the pod runs: the purchase is reported for a minute.
+				f.eventually("the other one has bought", func(context.Context) (bool, error) { return len(f.instances("asg-1")) > 0, nil })
 			},
 			fix: func(f *failing) { require.NoError(f.t, f.other.Stop()) },
 		},

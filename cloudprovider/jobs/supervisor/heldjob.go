@@ -182,14 +182,16 @@ func (j *heldJob) decideSuspended(v view) {
 	}
 }
 
-// decideShrunk looks for capacity for the workers that are missing, once those that leave are gone. A job that lacks none has
-// all its workers again only when it has settled, and when its pods exist: its system may be late to see that some are gone.
+// decideShrunk looks for capacity for the workers that are missing, once those that leave are gone, and those that it was resumed with
+// are there: until then they leave no trace in the loop, and the capacity that they are about to take would be found for others. A job
+// that lacks none has all its workers again only when it has settled, and when its pods exist: its system may be late to see that some
+// are gone.
 func (j *heldJob) decideShrunk(v view) {
 	counts := v.pods.count(j.job.Ref)
 	workers := counts.running + counts.pending
 	missing := j.job.FullReplicas() - max(j.job.Replicas, workers)
 	switch {
-	case counts.terminating > 0 || j.losesNodes(v):
+	case counts.terminating > 0 || j.losesNodes(v), workers < j.job.Replicas && !j.isSettled(v.now):
 		j.gang = nil
 	case missing <= 0:
 		j.gang = nil

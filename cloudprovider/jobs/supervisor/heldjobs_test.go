@@ -331,9 +331,24 @@ func TestGangOfABusyJobIsOfferedSoon(t *testing.T) {
 func TestMissingWorkersAreOfferedAtOnce(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
+		for _, node := range []string{"node-0", "node-1"} {
+			f.node(node)
+			f.pod("train", "on-"+node, node)
+		}
 		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 2, f.loop(0, 0), "or scale-down would take the nodes that wait for them")
+	})
+}
+
+func TestJobResumedWithFewerWorkersIsNotGrownBeforeTheyAreThere(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		f.pass(lookEvery)
+		assert.Zero(t, f.loop(2, 0), "the nodes are those that its workers are about to take")
+		f.pass(settleTime)
+		assert.Equal(t, 2, f.loop(2, 0), "its system may never make them again")
 	})
 }
 
