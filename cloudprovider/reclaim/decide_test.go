@@ -226,7 +226,7 @@ func TestAJobIsNotLeftToItsSystemUntilItIsTooLateToEvict(t *testing.T) {
 		w.gang("train", "worker", 2, awaiting)
 		w.cloud.reclaim("train-worker-0")
 		f.start()
-		w.pass(228 * time.Second) // the word did not come until 220
+		w.pass(228 * time.Second) // the acknowledgement did not come until 220
 		require.NotEmpty(t, f.called())
 		require.Empty(t, w.gone())
 		w.pass(2 * time.Second)

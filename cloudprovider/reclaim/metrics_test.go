@@ -33,7 +33,7 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		f.start(func(c *settings) { c.Replaced = func(string) bool { return replaced.Load() } })
 		require.True(t, cluster.IsMarked(w.node("a")))
 		w.pass(replacedAfter - time.Second)
-		replaced.Store(true) // while the word is still awaited
+		replaced.Store(true) // while the acknowledgement is still awaited
 		w.pass(saidAfter - replacedAfter)
 		require.Empty(t, w.gone())
 		w.say("on-b")

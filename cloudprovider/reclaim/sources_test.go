@@ -35,7 +35,7 @@ func agentSays(deadline time.Time) func(*corev1.Node) {
 
 func agentIsSilent(node *corev1.Node) { delete(node.Annotations, api.AnnotationNoticeAgent) }
 
-// expired is the word of the node-problem-detector, in the form in which it keeps all of its conditions on the Node.
+// expired has the condition on the Node as the node-problem-detector writes it.
 func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) {
 	return func(node *corev1.Node) {
 		node.Status.Conditions = []corev1.NodeCondition{

@@ -184,13 +184,13 @@ func TestNodesOfOneReclaimShareARequest(t *testing.T) {
 		w.cloud.reclaim("c")
 		w.protect("on-a")
 		w.poll()
-		assert.NotEqual(t, id, w.request("on-c"), "after the word a round begins anew")
+		assert.NotEqual(t, id, w.request("on-c"), "after the acknowledgement a handshake begins again")
 	})
 }
 
 func TestSurvivorsAreWarnedEvenIfTheAcknowledgementComesBefore(t *testing.T) {
 	for name, anew := range map[string]bool{"": false, "to the next leader": true} {
-		t.Run(strings.TrimSpace("the word comes "+name), func(t *testing.T) {
+		t.Run(strings.TrimSpace("the acknowledgement comes "+name), func(t *testing.T) {
 			withJobs(t, func(w *world, f *fakeJobs) {
 				f.add("train", 2, 2)
 				w.gang("train", "worker", 2, awaiting)

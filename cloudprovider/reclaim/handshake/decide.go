@@ -157,7 +157,7 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more time. What it has not begun with
 // by then is taken back before the first of them is evicted. So it is if the workers are gone already, or stay: et-operator deletes all workers of a job when it
-// begins with a ScaleIn that names none which exists.
+// begins with a ScaleIn that names none which exists. Source: executeScaleIn of et-operator, see scaler in package etjob.
 func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers []string, until time.Time) {
 	for asked := c.Clock.Now(); ; {
 		select {
