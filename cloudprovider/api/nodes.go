@@ -57,9 +57,9 @@ const (
 	// AnnotationGiveBack, on a Node that was cordoned to be given back, is "<ref>@<time>": the job for which the Node was bought,
 	// and when the Node was cordoned. The job supervisor writes and reads it.
 	AnnotationGiveBack = "gpu-spot.autoscaling/give-back"
-	// AnnotationRemoved is when ESS accepted the request to remove the instance of the Node. The reclaim controller writes it, and
-	// deletes the Node once neither ESS nor ECS lists the instance. The provider reads it, and does not count such a Node once ESS no longer
-	// lists the instance.
+	// AnnotationRemoved is when ESS accepted the request to remove the instance of the Node. The reclaim controller writes it,
+	// and deletes the Node once neither ESS nor ECS lists the instance. The provider reads it, and does not count such a Node
+	// once ESS no longer lists the instance.
 	AnnotationRemoved = "gpu-spot.autoscaling/removed"
 	// AnnotationWholePool, on the node template of a pool that cannot be targeted, is the scaling group. The provider writes it,
 	// and reads it to price the template. It is never on a Node of the cluster.

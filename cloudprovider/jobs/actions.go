@@ -86,6 +86,22 @@ func (r *Registry) Shrinking(ctx context.Context, ref Ref, pods []string) ([]str
 // CancelShrink withdraws what Shrink has asked for these pods, where the job's system has not begun with it. It is to be
 // called before pods are evicted all the same: a system that takes out pods that are gone may take out others.
 func (r *Registry) CancelShrink(ctx context.Context, ref Ref, pods []string) error {
+	return r.cancelShrinks(ctx, ref, func(ctx context.Context, resizer Resizer) error {
+		return resizer.CancelShrink(ctx, ref.NamespacedName, pods)
+	})
+}
+
+// CancelStaleShrinks withdraws what Shrink has asked for pods that are gone by now, where the job's system has not begun with
+// it. A former leader may have left it behind. Pods of the same names that were made since are others. The error is a BusyError if
+// that has to be looked at again, because some of the pods still exist.
+func (r *Registry) CancelStaleShrinks(ctx context.Context, ref Ref) error {
+	return r.cancelShrinks(ctx, ref, func(ctx context.Context, resizer Resizer) error {
+		return resizer.CancelStaleShrinks(ctx, ref.NamespacedName)
+	})
+}
+
+// cancelShrinks calls the job's system if it is one that has to be asked to shrink jobs.
+func (r *Registry) cancelShrinks(ctx context.Context, ref Ref, call func(context.Context, Resizer) error) error {
 	system, err := r.system(ref)
 	if err != nil {
 		return err
@@ -96,7 +112,7 @@ func (r *Registry) CancelShrink(ctx context.Context, ref Ref, pods []string) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
-	if err := resizer.CancelShrink(ctx, ref.NamespacedName, pods); err != nil {
+	if err := call(ctx, resizer); err != nil {
 		return fmt.Errorf("cancelling the shrink of %s: %w", ref, withErrNoObject(err))
 	}
 	return nil

@@ -53,8 +53,8 @@ func HeldReplicas(job *unstructured.Unstructured) int {
 	return max(0, int(replicas))
 }
 
-// NeedsSuspend returns whether Suspend has anything left to do. It has not if the job has ended, if the autoscaler suspended it for the same reason, or if
-// somebody else suspended it.
+// NeedsSuspend returns whether Suspend has anything left to do. It has not if the job has ended, if the autoscaler suspended it
+// for the same reason, or if somebody else suspended it.
 func (j Job) NeedsSuspend(reason Reason) bool {
 	if j.Finished {
 		return false

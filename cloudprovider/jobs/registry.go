@@ -124,9 +124,9 @@ func isOfReplicaSet(pod *corev1.Pod) bool {
 	return owner != nil && (owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController")
 }
 
-// IsIndependent returns whether the pod has nothing in common with others of its job but their controller: it has work of its own to save, and is
-// lost without harm to the others. Pods of a ReplicaSet are independent, and those of a batch Job that gives them no index, unless
-// api.AnnotationJob makes them one job. It goes by the pod alone.
+// IsIndependent returns whether the pod has nothing in common with others of its job but their controller: it has work of its own
+// to save, and is lost without harm to the others. Pods of a ReplicaSet are independent, and those of a batch Job that gives them
+// no index, unless api.AnnotationJob makes them one job. It goes by the pod alone.
 func (r *Registry) IsIndependent(pod *corev1.Pod) bool {
 	if pod.Annotations[api.AnnotationJob] != "" {
 		return false

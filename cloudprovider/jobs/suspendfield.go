@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// SuspendField implements Suspender, and the Resource of a System, for systems whose object has a field for it, such as spec.suspend.
+// SuspendField implements Suspender, and the Resource of a System, for systems whose object has a field for it, such as
+// spec.suspend.
 type SuspendField struct {
 	Cluster  Cluster
 	resource schema.GroupVersionResource

@@ -12,8 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -392,6 +395,46 @@ func TestASystemThatIsOverwhelmedIsWaitedFor(t *testing.T) {
 		assert.Empty(t, w.gone(), "the suspended job's pods are its system's to end")
 		assert.True(t, f.suspended("train"))
 		assert.NotContains(t, w.seen(), events.ReasonUnprepared+" train")
+	})
+}
+
+func TestADecisionThatCannotWaitForTheWarningIsMadeOnce(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		f.takes = map[string]time.Duration{"warn": time.Second, "suspend": 3 * time.Second}
+		w.gang("train", "worker", 2, awaiting)
+		missed := func() float64 { return value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "missed") }
+		before := missed()
+		w.cloud.reclaim("train-worker-0")
+		k := &killer{}
+		k.set(true, 1) // the first leader marks the Node
+		w.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return k.strike(), nil, apierrors.NewInternalError(errors.New("the leader is dead"))
+		})
+		f.start()
+		w.stop()
+		k.set(false, 0)
+		w.seen()
+		w.pass(4 * time.Minute) // nobody leads
+		f.start()
+		w.pass(10 * time.Second)
+		assert.Equal(t, []string{"suspend train"}, f.called())
+		assert.EqualValues(t, 1, missed()-before)
+		unsaved := slices.DeleteFunc(w.seen(), func(event string) bool { return !strings.HasPrefix(event, events.ReasonUnsaved) })
+		assert.Len(t, unsaved, 1)
+	})
+}
+
+func TestAJobOfWhichTooFewWorkersSurviveByTheCountOfItsSystemIsSuspended(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		f.fails["shrink"] = fmt.Errorf("0 of 1 workers would be left: %w", jobs.ErrUnsupported)
+		w.gang("train", "worker", 2)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"shrink train train-worker-0", "suspend train"}, f.called())
+		assert.Empty(t, w.gone(), "its system ends the pods")
 	})
 }
 

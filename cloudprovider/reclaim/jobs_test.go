@@ -33,6 +33,8 @@ type fakeJobs struct {
 	fails map[string]error
 	// hangs are actions that never answer.
 	hangs map[string]bool
+	// takes is how long actions take to answer.
+	takes map[string]time.Duration
 	// scales is for how long the system is at work on a Shrink.
 	scales   time.Duration
 	shrunkAt time.Time
@@ -187,8 +189,9 @@ func (f *fakeJobs) call(ctx context.Context, action, what string, done func(*job
 
 func (f *fakeJobs) answer(ctx context.Context, action string) error {
 	f.mu.Lock()
-	hangs, err := f.hangs[action], f.fails[action]
+	hangs, err, takes := f.hangs[action], f.fails[action], f.takes[action]
 	f.mu.Unlock()
+	time.Sleep(takes)
 	if hangs {
 		<-ctx.Done()
 		return ctx.Err()

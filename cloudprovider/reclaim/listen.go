@@ -118,8 +118,8 @@ func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 	c.markSoon(node)
 }
 
-// NodeUpdated puts back a mark that somebody took off, and begins the drain once the informer shows the marks: drain.Sync reads the marks from the informer. Heartbeats change
-// nothing.
+// NodeUpdated puts back a mark that somebody took off, and begins the drain once the informer shows the marks: drain.Sync reads
+// the marks from the informer. Heartbeats change nothing.
 func (c *Controller) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 	c.forgetUnmarked(old, node)
 	c.handshakes.NodeChanged(old, node)
@@ -139,15 +139,15 @@ func (c *Controller) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 	}
 }
 
-// NodeDeleted counts the outcome of a reclaim.
+// NodeDeleted has the jobs looked at that had pods there, and counts the outcome of a reclaim.
 func (c *Controller) NodeDeleted(node *corev1.Node) {
+	c.handshakes.NodeChanged(node, nil)
 	if !cluster.IsMarked(node) || c.cluster.InstanceID(node) == "" {
 		return
 	}
 	n, _ := c.notices.Of(node)
 	mark.CountOutcome(cmp.Or(n.Source, notice.SourceUnknown), c.drainer.Outcome(node))
 	c.forgetUnmarked(node, nil)
-	c.handshakes.NodeChanged(node, nil)
 	if c.notices.VerdictOn(n.InstanceID) == notice.Released && len(c.cluster.NodesOf(n.InstanceID)) == 0 {
 		c.notices.Forget(n.InstanceID)
 		c.removals.Forget(n.InstanceID)

@@ -1,6 +1,7 @@
 // Package reclaim carries a Node from the notice that its spot instance will be reclaimed to the deletion of the Node.
 //
-// The parts, each with its own state. This package has the queues of marks and of drains, handshake those of jobs and of awaited acknowledgements:
+// The parts, each with its own state. This package has the queues of marks and of drains, handshake those of jobs and of awaited
+// acknowledgements:
 //
 //	poll, push            sources of notices: ECS is polled, events are pushed
 //	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
@@ -17,11 +18,12 @@
 //	       → (queue of jobs) handshake → call to the job's system
 //	       → (queue of drains) drain → eviction
 //
-// Every step is idempotent and follows from what is written on Nodes and pods, so a new leader goes on where the last one was killed.
+// Every step is idempotent and follows from what is written on Nodes and pods, so a new leader goes on where the last one was
+// killed.
 //
-// All Nodes of this cluster and region are dealt with whose instance is reclaimed, whether they are in a pool or not: the instance is released in either case, and
-// its pods are better off warned. On-demand instances are never reclaimed, and never touched. Instances without a Node are only remembered, and dealt with when
-// their Node appears.
+// All Nodes of this cluster and region are dealt with whose instance is reclaimed, whether they are in a pool or not: the
+// instance is released in either case, and its pods are better off warned. On-demand instances are never reclaimed, and never
+// touched. Instances without a Node are only remembered, and dealt with when their Node appears.
 package reclaim
 
 import (
@@ -66,29 +68,32 @@ type Config struct {
 	Jobs     handshake.Jobs
 	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its budget.
 	Client kubernetes.Interface
-	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a budget of its own, so that the marks of a mass reclaim do not wait behind evictions. It defaults to Client.
+	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a budget of its own, so that the marks of
+	// a mass reclaim do not wait behind evictions. It defaults to Client.
 	MarkClient kubernetes.Interface
 	Recorder   record.EventRecorder
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// PollInterval is how often ECS is polled on an ordinary day. It defaults to poll.DefaultInterval.
 	PollInterval time.Duration
-	// OnNotice is called when further instances with a Node have a notice, once all such Nodes are marked or some seconds have passed: then replacements
-	// are to be bought. It may be called concurrently, and must not block. Optional.
+	// OnNotice is called when further instances with a Node have a notice, once all such Nodes are marked or some seconds have
+	// passed: then replacements are to be bought. It may be called concurrently, and must not block. Optional.
 	OnNotice func()
-	// Lists returns whether an instance was in a scaling group when that was last read. Without it ECS is asked about each instance that is being given back,
-	// until it is gone.
+	// Lists returns whether an instance was in a scaling group when that was last read. Without it ECS is asked about each
+	// instance that is being given back, until it is gone.
 	Lists func(instanceID string) bool
-	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node, so that the drain may begin. It must be cheap. Without
-	// it nothing is waited for.
+	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node, so that the drain may
+	// begin. It must be cheap. Without it nothing is waited for.
 	Replaced func(node string) bool
-	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to handshake.DefaultReplaceWait.
+	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
+	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
 	// Problems is told whether ECS can be polled. Optional.
 	Problems *problems.Board
 }
 
-// Controller takes reclaims from the notice to the end. Only the leader may run it. Its exported methods are safe for concurrent use.
+// Controller takes reclaims from the notice to the end. Only the leader may run it. Its exported methods are safe for concurrent
+// use.
 type Controller struct {
 	cluster    *cluster.Cluster
 	notices    *notice.Store

@@ -8,7 +8,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
-// Reclaims returns the Nodes that have a notice, those of the earliest deadline first. It may be called once the informers have synced.
+// Reclaims returns the Nodes that have a notice, those of the earliest deadline first. It may be called once the informers have
+// synced.
 func (c *Controller) Reclaims() []status.Reclaim {
 	reclaims := []status.Reclaim{}
 	for instance := range c.notices.Reclaiming() {

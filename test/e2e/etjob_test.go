@@ -163,6 +163,32 @@ func TestJobThatStopsAsItWasToldWhileNobodyLeadsComesBack(t *testing.T) {
 	awaitReturnAfterStop(s, "orphaned", reclaiming)
 }
 
+// TestScaleInOfWorkersThatWentWhileNobodyLedIsTakenBack: et-operator would delete all workers of the job when it comes to it.
+func TestScaleInOfWorkersThatWentWhileNobodyLedIsTakenBack(t *testing.T) {
+	s := newJobSuite(t, "unled")
+	workers := submitETJob(s, "unled", 1)
+	setOperatorBusy(s, "unled", true)
+	reclaiming := s.reclaimNodesOf(workers[0])
+	s.awaitJobEvent("TrainingJob", "unled", "SpotJobShrunk", 1)
+	s.autoscaler.Kill()
+	require.Len(t, scalersOf(s, standin.ScaleIns, "unled", true), 1)
+	require.NoError(t, s.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), workers[0].Name, *metav1.NewDeleteOptions(0)))
+	s.awaitGone(reclaiming)
+
+	s.runLeader()
+	s.eventually("the new leader takes back the ScaleIn", func(context.Context) (bool, error) {
+		return len(scalersOf(s, standin.ScaleIns, "unled", true)) == 0, nil
+	})
+	setOperatorBusy(s, "unled", false)
+	s.awaitNotHeld(standin.TrainingJobs, "unled")
+	now := s.awaitRunningPods(workersOfET("unled"), 4)
+	s.requireOtherNodes(reclaiming, now)
+	for _, survivor := range workers[1:] {
+		assert.True(t, has(now, survivor), "%s trained on", survivor.Name)
+	}
+	assert.EqualValues(t, 0, s.field(standin.TrainingJobs, "unled", "status.restartCount"))
+}
+
 // runDocumentedCommand submits what the command of the ACK documentation makes, with no retry, and returns its pods when it runs.
 func runDocumentedCommand(s *jobSuite, name string) (workers []corev1.Pod, launcher corev1.Pod) {
 	s.t.Helper()

@@ -2,6 +2,7 @@ package etjob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,13 +28,14 @@ func (s *System) Shrink(ctx context.Context, job jobs.Job, pods []string) (chang
 	if len(leaving) == 0 || job.Suspended || job.Finished {
 		return false, nil
 	}
-	if left := len(targets) - len(leaving); left < job.Min {
-		return false, fmt.Errorf("%d of %d workers would be left, fewer than the minimum of %d: %w", left, len(targets), job.Min, jobs.ErrUnsupported)
-	}
 	name := scalerName(job, "in", append([]string{strconv.Itoa(len(targets))}, leaving...)...)
 	next, err := s.nextScaler(ctx, job, name, leaving...)
 	if err != nil || next == "" {
 		return false, err
+	}
+	// The operator counts the workers of a ScaleOut only when it has ended, so that while one is at work the job is busy.
+	if left := len(targets) - len(leaving); left < job.Min {
+		return false, fmt.Errorf("%d of %d workers would be left, fewer than the minimum of %d: %w", left, len(targets), job.Min, jobs.ErrUnsupported)
 	}
 	if job, err = withReplicasToHold(job); err != nil {
 		return false, err
@@ -73,6 +75,38 @@ func (s *System) Shrinking(ctx context.Context, job jobs.Job, pods []string) ([]
 // CancelShrink deletes each ScaleIn of the pods that has yet to begin. One that has begun keeps to its pods.
 func (s *System) CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error {
 	return s.deleteScalers(ctx, job, func(scaler *scaler) bool { return !scaler.hasBegun() && len(scaler.namedOf(pods)) > 0 })
+}
+
+// CancelStaleShrinks deletes each ScaleIn that this project made, that has yet to begin and that names no worker which existed
+// when it was made and still does. If none of the names exists, the operator would delete all workers of the job; if a worker has
+// the name of a former one, it would delete that.
+func (s *System) CancelStaleShrinks(ctx context.Context, job types.NamespacedName) error {
+	isWaiting := func(scaler *scaler) bool {
+		return scaler.resource == scaleIns && scaler.isOurs() && !scaler.hasBegun() && !scaler.hasEnded()
+	}
+	scalers, err := s.scalersOf(ctx, job)
+	if err != nil || !slices.ContainsFunc(scalers, isWaiting) {
+		return err
+	}
+	workers, err := s.workersOf(ctx, job)
+	if err != nil {
+		return err
+	}
+	var busy error
+	var errs []error
+	for _, scaler := range scalers {
+		switch {
+		case !isWaiting(scaler):
+		case scaler.isAboutOneOf(workers):
+			busy = &jobs.BusyError{With: scaler.String()}
+		default:
+			errs = append(errs, s.deleteScaler(ctx, scaler))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return busy
 }
 
 // Grow makes one ScaleOut of the workers that are missing, and removes the held label once the job has all that it had.

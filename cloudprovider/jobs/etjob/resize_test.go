@@ -51,6 +51,15 @@ func TestTrainingJobIsNotShrunkBelowItsMinimum(t *testing.T) {
 	assert.Empty(t, f.Writes())
 }
 
+func TestTrainingJobThatIsBeingGrownIsShrunkAfterwards(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob, `{apiVersion: kai.alibabacloud.com/v1alpha1, kind: ScaleOut, metadata: {name: growth},
+		spec: {selector: {name: mnist}, toAdd: {count: 2}}, status: {addPods: [mnist-worker-4, mnist-worker-5]}}`)
+	var busy *jobs.BusyError
+	err := f.Registry.Shrink(context.Background(), f.Get("trainingjob", "mnist"), []string{"mnist-worker-1", "mnist-worker-2", "mnist-worker-3"})
+	require.ErrorAs(t, err, &busy, "the new workers are about to count")
+	assert.Empty(t, f.Writes())
+}
+
 func TestTrainingJobGrowsByOneScaleOutAndIsThenWhole(t *testing.T) {
 	f := newFixture(t, jobstest.TrainingJob)
 	ctx := context.Background()

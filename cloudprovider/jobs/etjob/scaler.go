@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,8 +37,8 @@ const (
 //     reconciles all TrainingJobs of the cluster comes to it. So a ScaleIn may wait for minutes, and outlive the workers that
 //     it names; a job that is restarted or resumed has workers of the same names.
 //   - Of the pods that a ScaleIn names, those that exist when it begins are noted in status.toDeletePods. Where none exists,
-//     *all* workers of the job are deleted without a grace period (executeScaleIn, DeleteWorkerPods of no names). From the note
-//     on, it keeps to these pods.
+//     *all* workers of the job are deleted without a grace period (executeScaleIn, DeleteWorkerPods of no names), and those of
+//     jobs of the same name in other namespaces (getWorkerPods has labels only). From the note on, it keeps to these pods.
 //   - The status is complete only where the operator sets the owner itself (setScalingOwner). Of a scaler that has an owner,
 //     the API server refuses the first status, for lack of the required replicaStatuses, and with it the condition from which
 //     the timeout of a ScaleOut counts: the job would stay in the phase Scaling for good.
@@ -67,6 +69,11 @@ func newScaler(resource schema.GroupVersionResource, object *unstructured.Unstru
 
 func (s *scaler) String() string { return s.object.GetKind() + " " + s.object.GetName() }
 
+// isOurs says whether this project made the scaler, by its name.
+func (s *scaler) isOurs() bool {
+	return strings.HasPrefix(s.object.GetName(), scalerPrefix(s.Spec.Selector.Name))
+}
+
 func (s *scaler) hasFailed() bool { return jobs.IsTrue(s.Status.Conditions, "ScaleFailed") }
 func (s *scaler) hasEnded() bool {
 	return jobs.IsTrue(s.Status.Conditions, "ScaleSucceeded", "ScaleFailed")
@@ -81,6 +88,13 @@ func (s *scaler) namedOf(pods []string) []string {
 		return nil
 	}
 	return intersection(s.Spec.ToDelete.PodNames, pods)
+}
+
+// isAboutOneOf says whether the scaler is a ScaleIn that names one of the pods, and the pod is no newer than the scaler.
+func (s *scaler) isAboutOneOf(pods []corev1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		return !pod.CreationTimestamp.After(s.object.GetCreationTimestamp().Time) && len(s.namedOf([]string{pod.Name})) > 0
+	})
 }
 
 // scalersOf returns all scalers of a job, also those that have ended.
@@ -155,11 +169,15 @@ func (s *System) createScaler(
 // scalerName returns the same name for the same change to the same workers of the same job.
 func scalerName(job jobs.Job, direction string, what ...string) string {
 	sum := sha256.Sum256([]byte(string(job.UID) + "\n" + strings.Join(what, "\n")))
-	name := job.Name
-	if len(name) > 40 { // so that the whole has no more than 63 characters, which is safe everywhere
-		name = name[:40]
+	return scalerPrefix(job.Name) + direction + "-" + hex.EncodeToString(sum[:5])
+}
+
+// scalerPrefix returns how the names of all scalers begin that this project makes for a job.
+func scalerPrefix(job string) string {
+	if len(job) > 40 { // so that the whole has no more than 63 characters, which is safe everywhere
+		job = job[:40]
 	}
-	return fmt.Sprintf("%s-spot-%s-%s", strings.TrimRight(name, "-."), direction, hex.EncodeToString(sum[:5]))
+	return strings.TrimRight(job, "-.") + "-spot-"
 }
 
 // isAny selects all scalers: those that were made for workers of one run of a job are not for those of the next.

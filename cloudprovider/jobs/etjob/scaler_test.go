@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -91,6 +92,50 @@ func TestTrainingJobScaleInIsTakenBackUnlessItHasBegun(t *testing.T) {
 
 	require.NoError(t, f.Registry.CancelShrink(ctx, jobstest.Ref("pytorchjob", "mnist"), reclaiming))
 	require.ErrorIs(t, f.Registry.CancelShrink(ctx, jobstest.Ref("pod", "mnist"), reclaiming), jobs.ErrNoObject)
+}
+
+const workerPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {group-name: kai.alibabacloud.com, training-job-name: mnist, training-job-role: worker}}
+`
+
+func TestTrainingJobScaleInOfWorkersThatAreGoneIsTakenBackUnlessItHasBegun(t *testing.T) {
+	ctx := context.Background()
+	theirs := fmt.Sprintf(foreignScaleIn, "mnist") // of a worker that does not exist either
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(workerPod, "mnist-worker-0"), fmt.Sprintf(workerPod, "mnist-worker-2"))
+	ref := jobstest.Ref("trainingjob", "mnist")
+	require.NoError(t, f.Registry.CancelStaleShrinks(ctx, ref), "there is none")
+	require.NoError(t, f.Registry.Shrink(ctx, f.Get("trainingjob", "mnist"), []string{"mnist-worker-2", "mnist-worker-3"}))
+	ours := scalers(f)[0]
+	_, err := f.Dynamic.Resource(scaleIns).Namespace("ml").Create(ctx, jobstest.Parse(t, theirs), metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	var busy *jobs.BusyError
+	require.ErrorAs(t, f.Registry.CancelStaleShrinks(ctx, ref), &busy, "worker 2 exists: the operator would take it out and no other")
+	require.NoError(t, f.Kube.CoreV1().Pods("ml").Delete(ctx, "mnist-worker-2", metav1.DeleteOptions{}))
+	begin(f, scaleIns, ours, "mnist-worker-2", "mnist-worker-3")
+	require.NoError(t, f.Registry.CancelStaleShrinks(ctx, ref))
+	assert.ElementsMatch(t, []string{ours, "theirs"}, scalers(f), "it keeps to its pods")
+	begin(f, scaleIns, ours)
+	keeps := []string{"theirs"}
+	for kind, conditions := range map[string]string{"ScaleOut": "[]", "ScaleIn": "[{type: ScaleFailed, status: 'True'}]"} {
+		keeps = append(keeps, "mnist-spot-"+strings.ToLower(kind))
+		other := jobstest.Parse(t, fmt.Sprintf(`{apiVersion: kai.alibabacloud.com/v1alpha1, kind: %s, metadata: {name: %s},
+			spec: {selector: {name: mnist}, toDelete: {podNames: [mnist-worker-2]}}, status: {conditions: %s}}`, kind, keeps[len(keeps)-1], conditions))
+		_, err := f.Dynamic.Resource(map[string]schema.GroupVersionResource{"ScaleOut": scaleOuts, "ScaleIn": scaleIns}[kind]).
+			Namespace("ml").Create(ctx, other, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	made := jobstest.ParsePod(t, fmt.Sprintf(workerPod, "mnist-worker-2"))
+	made.CreationTimestamp = metav1.NewTime(jobstest.Epoch.Add(time.Minute))
+	_, err = f.Kube.CoreV1().Pods("ml").Create(ctx, made, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, f.Registry.CancelStaleShrinks(ctx, ref))
+	assert.ElementsMatch(t, keeps, scalers(f), "it would be carried out on another worker 2, or on all")
+
+	require.NoError(t, f.Registry.CancelStaleShrinks(ctx, jobstest.Ref("pytorchjob", "mnist")))
+	require.ErrorIs(t, f.Registry.CancelStaleShrinks(ctx, jobstest.Ref("pod", "mnist")), jobs.ErrNoObject)
 }
 
 func TestTrainingJobThatBeganAnewIsNotShrinking(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -42,13 +43,11 @@ func (s *System) Stop(ctx context.Context, job jobs.Job) (heard int, err error) 
 	if job.Object.GetAnnotations()[api.AnnotationSupervisorSpot] != "true" {
 		return 0, nil
 	}
-	selector := labels.Set{labelGroup: group, labelJob: job.Name, labelRole: roleWorker}
-	// The informers do not have the addresses of pods.
-	pods, err := s.cluster.Client.CoreV1().Pods(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	workers, err := s.workersOf(ctx, job.NamespacedName)
 	if err != nil {
-		return 0, fmt.Errorf("finding its workers: %w", err)
+		return 0, err
 	}
-	urls := stopURLs(job.Object, pods.Items)
+	urls := stopURLs(job.Object, workers)
 	if len(urls) == 0 {
 		return 0, nil
 	}
@@ -68,6 +67,16 @@ func (s *System) Stop(ctx context.Context, job jobs.Job) (heard int, err error) 
 		return 0, err
 	}
 	return callAll(ctx, urls), nil
+}
+
+// workersOf asks the API server for the workers of a job: the informers do not have the addresses of pods.
+func (s *System) workersOf(ctx context.Context, job types.NamespacedName) ([]corev1.Pod, error) {
+	selector := labels.Set{labelGroup: group, labelJob: job.Name, labelRole: roleWorker}
+	pods, err := s.cluster.Client.CoreV1().Pods(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, fmt.Errorf("finding its workers: %w", err)
+	}
+	return pods.Items, nil
 }
 
 // stopURLs returns those of the pods that run as workers of this very job. Pods in the network of their node are left out:

@@ -208,8 +208,10 @@ type fakeJobs struct {
 	err       error
 	reads     int
 	unsynced  bool
-	// readErr is the error of Get, gangErr that of Gang.
-	readErr, gangErr error
+	// readErr is the error of Get, gangErr that of Gang, shrinkErr that of CancelStaleShrinks.
+	readErr, gangErr, shrinkErr error
+	// shrinkLooks counts the calls of CancelStaleShrinks.
+	shrinkLooks int
 	// calls are what was done, as "<verb> <job> <detail>".
 	calls []string
 	// onSuspend ends the pods of a job.
@@ -323,6 +325,22 @@ func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 }
 
 func (f *fakeJobs) Release(_ context.Context, job jobs.Job) error { return f.do("release", job, "") }
+
+func (f *fakeJobs) CancelStaleShrinks(context.Context, jobs.Ref) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shrinkLooks++
+	return f.shrinkErr
+}
+
+// looked returns how often CancelStaleShrinks was called since the last call, and has it return the error from now on.
+func (f *fakeJobs) looked(then error) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	looks := f.shrinkLooks
+	f.shrinkLooks, f.shrinkErr = 0, then
+	return looks
+}
 
 // read returns how often a job was read.
 func (f *fakeJobs) read() int {

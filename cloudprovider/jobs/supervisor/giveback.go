@@ -83,7 +83,7 @@ func (g *giveBack) boughtFor(ref jobs.Ref, pod *corev1.Pod, withEmpty bool) (bou
 
 // mayGo is false for nodes that somebody else has cordoned, and those that are going already.
 func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
-	job, _ := markOf(node)
+	job, _ := jobOf(node)
 	return g.isReleasable(node) && (!node.Spec.Unschedulable || job == ref.String())
 }
 
@@ -106,40 +106,40 @@ func suits(node *corev1.Node, pod *corev1.Pod) bool {
 	return hasExtendedResource && matches && err == nil
 }
 
-// markOf returns the job for which the node is to be given back, and when that was decided; empty for other nodes.
-func markOf(node *corev1.Node) (job string, since time.Time) {
-	mark := node.Annotations[api.AnnotationGiveBack]
-	at := strings.LastIndex(mark, "@")
+// jobOf returns the job for which the node is to be given back, and when that was decided; empty for other nodes.
+func jobOf(node *corev1.Node) (job string, since time.Time) {
+	written := node.Annotations[api.AnnotationGiveBack]
+	at := strings.LastIndex(written, "@")
 	if at < 0 {
-		return mark, time.Time{}
+		return written, time.Time{}
 	}
-	since, _ = time.Parse(time.RFC3339, mark[at+1:])
-	return mark[:at], since
+	since, _ = time.Parse(time.RFC3339, written[at+1:])
+	return written[:at], since
 }
 
-// mark cordons the nodes, so that no pod comes that would have to leave again, and returns those that are marked. The error is
-// about nodes that have changed meanwhile, for which it is to be called again. A node that cannot be marked for another reason
-// is left to scale-down.
-func (g *giveBack) mark(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (marked []string, err error) {
+// cordon cordons the nodes, so that no pod comes that would have to leave again, and writes on them that they are to be given
+// back. It returns the names of those that are. The error is about nodes that have changed meanwhile, for which it is to be called
+// again. A node that cannot be cordoned for another reason is left to scale-down.
+func (g *giveBack) cordon(ctx context.Context, ref jobs.Ref, nodes []*corev1.Node) (cordoned []string, err error) {
 	for _, node := range nodes {
-		if _, since := markOf(node); since.IsZero() {
-			mark := ref.String() + "@" + g.clock.Now().UTC().Format(time.RFC3339)
-			switch patchErr := g.patch(ctx, node, mark, true); {
+		if _, since := jobOf(node); since.IsZero() {
+			value := ref.String() + "@" + g.clock.Now().UTC().Format(time.RFC3339)
+			switch patchErr := g.patch(ctx, node, value, true); {
 			case apierrors.IsConflict(patchErr):
 				err = errors.Join(err, patchErr)
 				continue
 			case patchErr != nil:
-				klog.FromContext(ctx).Error(patchErr, "Could not mark a node to be given back", "node", klog.KObj(node))
+				klog.FromContext(ctx).Error(patchErr, "Could not cordon a node that is to be given back", "node", klog.KObj(node))
 				continue
 			}
 		}
-		marked = append(marked, node.Name)
+		cordoned = append(cordoned, node.Name)
 	}
-	return marked, err
+	return cordoned, err
 }
 
-// unmark keeps the named nodes, whose job cannot be suspended.
-func (g *giveBack) unmark(ctx context.Context, names []string) (err error) {
+// uncordon keeps the named nodes, whose job cannot be suspended.
+func (g *giveBack) uncordon(ctx context.Context, names []string) (err error) {
 	for _, name := range names {
 		node, getErr := g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // the informer may not have the annotation yet
 		if getErr == nil {
@@ -152,21 +152,22 @@ func (g *giveBack) unmark(ctx context.Context, names []string) (err error) {
 
 // keep keeps a node that was to be given back. A node that is being reclaimed stays cordoned.
 func (g *giveBack) keep(ctx context.Context, node *corev1.Node, reason string) error {
-	if _, isMarked := node.Annotations[api.AnnotationGiveBack]; !isMarked {
+	if job, _ := jobOf(node); job == "" {
 		return nil
 	}
 	klog.FromContext(ctx).Info("Keeping a node that was to be given back", "node", klog.KObj(node), "reason", reason)
 	return g.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
 }
 
-// patch is refused where the Node has changed since it was read: somebody else may have cordoned it.
-func (g *giveBack) patch(ctx context.Context, node *corev1.Node, mark any, cordon bool) error {
+// patch writes the annotation, or removes it where the value is nil. It is refused where the Node has changed since it was read:
+// somebody else may have cordoned it.
+func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCordoned bool) error {
 	var unschedulable any
-	if cordon {
+	if isCordoned {
 		unschedulable = true
 	}
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: mark}},
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: value}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	})
 	if err != nil {
@@ -174,7 +175,7 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, mark any, cordo
 	}
 	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("marking node %s to be given back: %w", node.Name, err)
+		return fmt.Errorf("patching node %s, which is to be given back or kept: %w", node.Name, err)
 	}
 	return nil
 }
@@ -183,7 +184,7 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, mark any, cordo
 func (g *giveBack) resume() error {
 	nodes, err := g.nodes.List(labels.Everything())
 	for _, node := range nodes {
-		if _, isMarked := node.Annotations[api.AnnotationGiveBack]; isMarked {
+		if job, _ := jobOf(node); job != "" {
 			g.enqueue([]string{node.Name})
 		}
 	}
@@ -197,17 +198,17 @@ func (g *giveBack) enqueue(names []string) {
 	}
 }
 
-// sync releases a marked node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
+// sync releases a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
 // and when its pool needs it.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
-	job, since := markOf(node)
+	job, since := jobOf(node)
 	if job == "" { // unless the informer does not have it yet
 		node, err = g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if job, since = markOf(node); job == "" || err != nil {
+		if job, since = jobOf(node); job == "" || err != nil {
 			return 0, ignoreNotFound(err)
 		}
 	}

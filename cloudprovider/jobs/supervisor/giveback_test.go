@@ -178,7 +178,7 @@ func TestWhatComesTooLateForAJobGoesBack(t *testing.T) {
 	}
 }
 
-// vacating has a node marked to be given back that still holds a pod of its job.
+// vacating has a node cordoned to be given back that still holds a pod of its job.
 func vacating(f *fixture) {
 	f.start()
 	f.job("train", waiting(time.Minute))

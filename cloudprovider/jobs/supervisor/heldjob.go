@@ -20,6 +20,8 @@ const (
 	settleTime, settleWithoutPodsTime = 15 * time.Second, 5 * time.Minute
 	// startTime is how long a job is left alone after it was resumed or grown, until its pods exist.
 	startTime = 15 * time.Second
+	// staleShrinkEvery is how often it is looked at a shrink that the job's system has not begun, whether its workers still exist.
+	staleShrinkEvery = 10 * time.Second
 	// searchTime is for how long capacity is looked for in vain; then there is a pause, which doubles from firstPause to
 	// lastPause as long as nothing changes.
 	searchTime = 30 * time.Second
@@ -74,23 +76,26 @@ type heldJob struct {
 	pausedUntil time.Time
 	pause       time.Duration
 	due         *action
+	// mayHaveStaleShrinks is true from when the job was shrunk until its system has begun with all that it was asked for.
+	mayHaveStaleShrinks bool
 	// eventReason is that of the last Event that said why the job stays held, empty before.
 	eventReason string
 }
 
 // update takes in what the job's object says now. Where the job is held anew, what was tried before is forgotten.
-func (j *heldJob) update(job jobs.Job, now time.Time) {
+func (j *heldJob) update(job jobs.Job, now time.Time) (isHeldAnew bool) {
 	heldAs, sinceText := job.HeldAs(), job.Object.GetAnnotations()[api.AnnotationHeldSince]
 	if heldAs != j.heldAs && j.heldAs != "" {
 		j.observeEnd(now)
 	}
-	if heldAs != j.heldAs || sinceText != j.sinceText {
-		*j = heldJob{heldAs: heldAs, sinceText: sinceText, since: now}
+	if isHeldAnew = heldAs != j.heldAs || sinceText != j.sinceText; isHeldAnew {
+		*j = heldJob{heldAs: heldAs, sinceText: sinceText, since: now, mayHaveStaleShrinks: heldAs == jobs.HeldShrunk}
 		if since, err := time.Parse(time.RFC3339, sinceText); err == nil {
 			j.since = since
 		}
 	}
 	j.job = job
+	return isHeldAnew
 }
 
 func (j *heldJob) isHeldAnewSince(was heldJob) bool {
@@ -182,10 +187,10 @@ func (j *heldJob) decideSuspended(v view) {
 	}
 }
 
-// decideShrunk looks for capacity for the workers that are missing, once those that leave are gone, and those that it was resumed with
-// are there: until then they leave no trace in the loop, and the capacity that they are about to take would be found for others. A job
-// that lacks none has all its workers again only when it has settled, and when its pods exist: its system may be late to see that some
-// are gone.
+// decideShrunk looks for capacity for the workers that are missing, once those that leave are gone, and those that it was resumed
+// with are there: until then they leave no trace in the loop, and the capacity that they are about to take would be found for
+// others. A job that lacks none has all its workers again only when it has settled, and when its pods exist: its system may be
+// late to see that some are gone.
 func (j *heldJob) decideShrunk(v view) {
 	counts := v.pods.count(j.job.Ref)
 	workers := counts.running + counts.pending

@@ -65,7 +65,9 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 			j = &heldJob{}
 			h.byRef[key] = j
 		}
-		j.update(job, view.now)
+		if j.update(job, view.now) && j.mayHaveStaleShrinks {
+			h.queue.Add(task{kind: taskCancelShrinks, ref: job.Ref})
+		}
 		counts[[2]string{job.System, j.reason()}]++
 		hadGang := j.gang != nil
 		j.decide(view)
@@ -164,6 +166,43 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)
+	}
+}
+
+// cancelStaleShrinks withdraws what the system of a shrunk job was asked for and has not begun, if all workers that it is about
+// are gone. Handshakes do the same, but there is none for a job whose workers went while nobody led.
+func (h *heldJobs) cancelStaleShrinks(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
+	h.mu.Lock()
+	j := h.byRef[ref.String()]
+	if j == nil || !j.mayHaveStaleShrinks {
+		h.mu.Unlock()
+		return 0, nil
+	}
+	was := *j
+	h.mu.Unlock()
+
+	err = h.jobs.CancelStaleShrinks(ctx, ref)
+	if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
+		return staleShrinkEvery, nil
+	}
+	if err != nil && !errors.Is(err, jobs.ErrNoObject) {
+		return 0, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !j.isHeldAnewSince(was) {
+		j.mayHaveStaleShrinks = false
+	}
+	return 0, nil
+}
+
+// podDeleted has it looked at once more what the system of a shrunk job was asked for: the pod may be the last that it is about,
+// and the system looks at the job now, too.
+func (h *heldJobs) podDeleted(ref jobs.Ref) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if j := h.byRef[ref.String()]; j != nil && j.mayHaveStaleShrinks {
+		h.queue.Add(task{kind: taskCancelShrinks, ref: ref})
 	}
 }
 

@@ -293,6 +293,42 @@ func TestShrunkJobIsGrownBack(t *testing.T) {
 	}
 }
 
+func TestShrinkOfAShrunkJobIsLookedAtUntilItsSystemHasBegunOrItIsWithdrawn(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		busy := &jobs.BusyError{With: "a ScaleIn of pods that exist"}
+		f.systems.looked(busy)
+		shrunk(f)
+		f.pod("train", "leaving", "node-0")
+		f.pod("other", "of-another-job", "node-0")
+		f.pass(staleShrinkEvery)
+		f.systems.looked(busy)
+		f.pass(3 * staleShrinkEvery)
+		require.Equal(t, 3, f.systems.looked(busy))
+		f.pass(staleShrinkEvery / 2)
+		f.systems.looked(busy)
+		f.delete("of-another-job")
+		require.Zero(t, f.systems.looked(busy))
+		f.delete("leaving")
+		f.pass(time.Second)
+		require.Equal(t, 1, f.systems.looked(errors.New("the API server is away")), "its system looks now, too")
+		f.pass(staleShrinkEvery)
+		require.Greater(t, f.systems.looked(nil), 1, "a failure is tried again sooner")
+		f.pass(time.Minute)
+		require.Equal(t, 1, f.systems.looked(nil))
+		f.delete("on-node-1")
+		f.pass(time.Minute)
+		require.Zero(t, f.systems.looked(nil), "it is settled")
+
+		f.stop()
+		f.start()
+		f.pass(lookEvery)
+		assert.Equal(t, 1, f.systems.looked(jobs.ErrNoObject), "a new leader looks: the workers may have gone while nobody led")
+		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		f.pass(time.Minute)
+		assert.Equal(t, 1, f.systems.looked(nil), "it was shrunk anew, and is gone")
+	})
+}
+
 func TestShrunkJobIsNotGrownTwice(t *testing.T) {
 	for name, then := range map[string]func(f *fixture){
 		"its new workers are pending": func(f *fixture) {

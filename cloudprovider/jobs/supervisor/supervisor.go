@@ -54,6 +54,7 @@ type Jobs interface {
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
 	Release(ctx context.Context, job jobs.Job) error
+	CancelStaleShrinks(ctx context.Context, ref jobs.Ref) error
 }
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
@@ -131,7 +132,8 @@ func New(config Config) (*Supervisor, error) {
 // taskQueue has the tasks that are due.
 type taskQueue = workqueue.TypedRateLimitingInterface[task]
 
-// task is something to look at: the wait of a job, a held job to be resumed or grown, or a node to be given back.
+// task is something to look at: the wait of a job, a held job to be resumed or grown, what a shrunk job's system was asked for,
+// or a node to be given back.
 type task struct {
 	kind taskKind
 	ref  jobs.Ref
@@ -143,6 +145,7 @@ type taskKind int
 const (
 	taskWait taskKind = iota
 	taskRecover
+	taskCancelShrinks
 	taskGiveBack
 )
 
@@ -183,6 +186,7 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
 				s.pods.remove(pod)
+				s.held.podDeleted(s.pods.member(pod).Ref)
 			}
 		},
 	})
@@ -236,6 +240,8 @@ func (s *Supervisor) do(ctx context.Context, due task) (again time.Duration, err
 	case taskRecover:
 		s.held.carryOut(ctx, due.ref)
 		return 0, nil
+	case taskCancelShrinks:
+		return s.held.cancelStaleShrinks(ctx, due.ref)
 	default:
 		return s.giveBack.sync(ctx, due.node)
 	}

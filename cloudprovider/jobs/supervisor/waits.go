@@ -182,7 +182,7 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 			fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counts.running, limit))
 		return nil
 	}
-	marked, err := w.giveBack.mark(ctx, ref, w.boughtFor(ref, counts))
+	cordoned, err := w.giveBack.cordon(ctx, ref, w.boughtFor(ref, counts))
 	if err != nil {
 		return err
 	}
@@ -190,18 +190,18 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 	case errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject):
 		w.recordEvent(ctx, ref, job, counts, jobs.ReasonTimedOut,
 			fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
-		return w.giveBack.unmark(ctx, marked) // its pods stay
+		return w.giveBack.uncordon(ctx, cordoned) // its pods stay
 	case err != nil:
 		return err
 	}
-	w.giveBack.enqueue(marked)
+	w.giveBack.enqueue(cordoned)
 	return nil
 }
 
 // giveBackLate gives back nodes that were still to come when the job was suspended.
 func (w *waits) giveBackLate(ctx context.Context, ref jobs.Ref, counts podCounts) error {
-	marked, err := w.giveBack.mark(ctx, ref, w.boughtFor(ref, counts))
-	w.giveBack.enqueue(marked)
+	cordoned, err := w.giveBack.cordon(ctx, ref, w.boughtFor(ref, counts))
+	w.giveBack.enqueue(cordoned)
 	return err
 }
 

@@ -47,8 +47,8 @@ type Cluster struct {
 	nodes, pods cache.SharedIndexInformer
 }
 
-// New adds the indexes to the informers, which must not have been started. Nodes of other regions than the given one are left out; an empty
-// region stands for all. The error names the index that could not be added.
+// New adds the indexes to the informers, which must not have been started. Nodes of other regions than the given one are left
+// out; an empty region stands for all. The error names the index that could not be added.
 func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cluster, error) {
 	core := factory.Core().V1()
 	c := &Cluster{region: region, jobs: jobs, nodes: core.Nodes().Informer(), pods: core.Pods().Informer()}
@@ -91,7 +91,8 @@ func (c *Cluster) statesOf(node *corev1.Node) (states []string) {
 	return states
 }
 
-// InstanceID returns the id of the Node's instance. It is empty for a Node of another cloud or region and for one without a providerID.
+// InstanceID returns the id of the Node's instance. It is empty for a Node of another cloud or region and for one without a
+// providerID.
 func (c *Cluster) InstanceID(node *corev1.Node) string {
 	region, id, err := providerid.Parse(node.Spec.ProviderID)
 	if err != nil || c.region != "" && region != c.region {

@@ -11,8 +11,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// IsOnDemand returns whether ACK's label or ours says that the Node's instance is pay-as-you-go. Such an instance is never reclaimed, so a
-// notice for it is an error or a lie, and no notice touches its Node.
+// IsOnDemand returns whether ACK's label or ours says that the Node's instance is pay-as-you-go. Such an instance is never
+// reclaimed, so a notice for it is an error or a lie, and no notice touches its Node.
 func IsOnDemand(node *corev1.Node) bool {
 	if strategy := node.Labels[api.LabelSpotStrategy]; strategy != "" {
 		return strategy == alicloud.NoSpot
@@ -20,7 +20,8 @@ func IsOnDemand(node *corev1.Node) bool {
 	return node.Labels[api.LabelPurchaseOption] == api.PurchaseOnDemand
 }
 
-// IsMarked returns whether anything on the Node says that it is reclaiming. The marks may be incomplete, because somebody took one off.
+// IsMarked returns whether anything on the Node says that it is reclaiming. The marks may be incomplete, because somebody took
+// one off.
 func IsMarked(node *corev1.Node) bool {
 	_, annotated := node.Annotations[api.AnnotationReclaimDeadline]
 	return annotated || taints.TaintKeyExists(node.Spec.Taints, api.TaintReclaim)

@@ -24,8 +24,8 @@ func BelongsToNode(pod *corev1.Pod) bool {
 	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
 }
 
-// Party is the other side of a handshake: all pods of a job, or one pod of a job whose pods have only their controller in common. It is
-// comparable.
+// Party is the other side of a handshake: all pods of a job, or one pod of a job whose pods have only their controller in common.
+// It is comparable.
 type Party struct {
 	jobs.Ref
 	// Pod is the name of the one pod, empty for all pods of the job.
@@ -58,8 +58,8 @@ func (c *Cluster) RoleOf(pod *corev1.Pod) jobs.Role { return c.jobs.Member(pod).
 // SystemOf returns the name of the system of the pod's job.
 func (c *Cluster) SystemOf(pod *corev1.Pod) string { return c.jobs.Member(pod).System }
 
-// partyKeys returns the index keys of the pod: that of its job, and that of its own if it is a party by itself. Pods that belong to their
-// Node have none.
+// partyKeys returns the index keys of the pod: that of its job, and that of its own if it is a party by itself. Pods that belong
+// to their Node have none.
 func (c *Cluster) partyKeys(pod *corev1.Pod) []string {
 	if BelongsToNode(pod) {
 		return nil

@@ -19,8 +19,8 @@ type Handler interface {
 	PodChanged(pod *corev1.Pod)
 }
 
-// Watch has the handler told of changes until the caller calls stop. It returns once the handler was told of everything that there is, or with
-// an error if ctx ends before.
+// Watch has the handler told of changes until the caller calls stop. It returns once the handler was told of everything that
+// there is, or with an error if ctx ends before.
 func (c *Cluster) Watch(ctx context.Context, handler Handler) (stop func(), err error) {
 	nodes, nodesErr := c.nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { handler.NodeAdded(ctx, obj.(*corev1.Node)) },

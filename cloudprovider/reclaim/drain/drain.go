@@ -1,5 +1,5 @@
-// Package drain empties reclaiming Nodes: it evicts pods as long as there is time, and deletes them after that. It asks the handshakes which pods may be
-// evicted.
+// Package drain empties reclaiming Nodes: it evicts pods as long as there is time, and deletes them after that. It asks the
+// handshakes which pods may be evicted.
 package drain
 
 import (
@@ -28,13 +28,12 @@ const (
 	checkAfter = 5 * time.Second
 	// handshakeCheck is how soon to look again while there are pods whose job is to be looked at first.
 	handshakeCheck = 500 * time.Millisecond
-	// lateGrace is how long a job is asked if its handshake began when its pods were to be deleted already, because there was no leader before; unless less
-	// than lateMargin is left.
-	lateGrace  = 5 * time.Second
+	// lateMargin is how much time must be left for a job to be given handshake.LateGrace.
 	lateMargin = 15 * time.Second
 )
 
-// Handshakes decide which pods may be evicted. They are implemented by *handshake.Controller, which adds Nodes to the queue of drains when pods may be evicted.
+// Handshakes decide which pods may be evicted. They are implemented by *handshake.Controller, which adds Nodes to the queue of
+// drains when pods may be evicted.
 type Handshakes interface {
 	MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notice) handshake.Answer
 	// LookAt has the pod's job looked at soon.
@@ -48,7 +47,8 @@ type Config struct {
 	Handshakes Handshakes
 	// Queue has the Nodes that are to be looked at.
 	Queue work.Queue[string]
-	// MarksWaiting returns whether Nodes are about to be marked. Nothing is evicted before they are, because it could be scheduled to one of them.
+	// MarksWaiting returns whether Nodes are about to be marked. Nothing is evicted before they are, because it could be
+	// scheduled to one of them.
 	MarksWaiting func() bool
 	// Client evicts and deletes pods, and annotates Nodes.
 	Client   kubernetes.Interface
@@ -71,8 +71,9 @@ func New(config Config) *Drainer {
 	return &Drainer{Config: config, attempts: map[string]attempts{}}
 }
 
-// Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at again when time alone changes
-// what may go. When a pod changes, or its job has got further, somebody else has to add the Node to the queue.
+// Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
+// again when time alone changes what may go. When a pod changes, or its job has got further, somebody else has to add the Node to
+// the queue.
 func (d *Drainer) Sync(ctx context.Context, name string) error {
 	node := d.Cluster.Node(name)
 	if node == nil || !cluster.IsMarked(node) {
@@ -202,11 +203,11 @@ func (s *step) isAskedLate(pod *corev1.Pod) bool {
 	if answer.Unknown {
 		s.Handshakes.LookAt(pod)
 	}
-	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < lateGrace
+	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace
 }
 
-// requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later every time, so that a
-// PodDisruptionBudget is not asked without end, and one pod's refusal does not hold up the others.
+// requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later
+// every time, so that a PodDisruptionBudget is not asked without end, and one pod's refusal does not hold up the others.
 func (s *step) requestAll(ctx context.Context, pods []*corev1.Pod, request func(context.Context, *corev1.Pod) error) (next time.Time) {
 	next = s.notice.Deadline.Add(time.Hour)
 	var mu sync.Mutex

@@ -79,8 +79,8 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// deleteOptions limit the pod's grace period to what is left until the deadline. It is never zero: that would remove the pod from the API while its containers
-// still run.
+// deleteOptions limit the pod's grace period to what is left until the deadline. It is never zero: that would remove the pod from
+// the API while its containers still run.
 func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	grace := int64(s.notice.Deadline.Sub(s.Clock.Now()).Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {

@@ -65,8 +65,8 @@ func (r *Recorder) Eventf(object runtime.Object, reason, format string, args ...
 	r.recorder.Eventf(object, kind, reason, format, args...)
 }
 
-// PodEventf is for what happens to each pod. It leaves the Event out if too much of that happens at once: the Events on Nodes and jobs say the
-// same.
+// PodEventf is for what happens to each pod. It leaves the Event out if too much of that happens at once: the Events on Nodes and
+// jobs say the same.
 func (r *Recorder) PodEventf(pod *corev1.Pod, reason, format string, args ...any) {
 	if r.pods.TryAccept() {
 		r.Eventf(pod, reason, format, args...)

@@ -14,8 +14,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
-// isAcknowledged returns whether the job has acknowledged that its work is saved: on one of its pods, or through the node-agent on the Node of one. The
-// acknowledgement of a pod that has ended counts.
+// isAcknowledged returns whether the job has acknowledged that its work is saved: on one of its pods, or through the node-agent
+// on the Node of one. The acknowledgement of a pod that has ended counts.
 func (f *losses) isAcknowledged(l loss, s state) bool {
 	pods := map[string][]*corev1.Pod{}
 	for _, pod := range l.pods {
@@ -45,8 +45,8 @@ func isAcknowledgedOn(node *corev1.Node, s state, pods []*corev1.Pod) bool {
 	return false
 }
 
-// acknowledgement is an entry of what the node-agent wrote: either the id of a request, or the pod, as "<namespace>/<name>", of a process that knows no id, and
-// when it acknowledged.
+// acknowledgement is an entry of what the node-agent wrote: either the id of a request, or the pod, as "<namespace>/<name>", of a
+// process that knows no id, and when it acknowledged.
 type acknowledgement struct {
 	id, pod string
 	at      time.Time
@@ -54,8 +54,8 @@ type acknowledgement struct {
 	caller string
 }
 
-// parseAcknowledgement returns false for an entry of another form, such as that of an agent that did not write the caller: anybody on the node may have made
-// that.
+// parseAcknowledgement returns false for an entry of another form, such as that of an agent that did not write the caller:
+// anybody on the node may have made that.
 func parseAcknowledgement(entry string) (a acknowledgement, ok bool) {
 	parts := strings.Split(strings.TrimSpace(entry), "@")
 	switch len(parts) {
@@ -73,8 +73,8 @@ func (a acknowledgement) answers(s state) bool {
 	return a.id == s.id || a.pod != "" && a.at.Unix() >= s.requested.Unix()
 }
 
-// isFrom returns whether the pod may have made it: it came from its address, and if it names a pod, that is its name. Pods on the node's network share an address,
-// and a name is no secret. So of these only the id counts, which is secret.
+// isFrom returns whether the pod may have made it: it came from its address, and if it names a pod, that is its name. Pods on the
+// node's network share an address, and a name is no secret. So of these only the id counts, which is secret.
 func (a acknowledgement) isFrom(pod *corev1.Pod) bool {
 	if a.pod != "" && (a.caller == api.CallerHost || a.pod != pod.Namespace+"/"+pod.Name) {
 		return false
@@ -95,7 +95,8 @@ func callersOf(pod *corev1.Pod) (callers []string) {
 	return callers
 }
 
-// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the budget. It is zero if no running pod has declared that one will come.
+// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the budget. It is zero if no running pod
+// has declared that one will come.
 func (l *loss) awaitsUntil(s state) (until time.Time) {
 	budget := l.budget()
 	for _, pod := range l.pods {

@@ -28,7 +28,8 @@ const (
 	digestLength        = 32
 )
 
-// awaitedWriter writes on Nodes from whom an acknowledgement is awaited, for the node-agent, which accepts no other. It is safe for concurrent use.
+// awaitedWriter writes on Nodes from whom an acknowledgement is awaited, for the node-agent, which accepts no other. It is safe
+// for concurrent use.
 type awaitedWriter struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
@@ -53,8 +54,8 @@ func (w *awaitedWriter) run(ctx context.Context) {
 // sync has the Node of that name brought up to date soon.
 func (w *awaitedWriter) sync(node string) { w.queue.AddAfter(node, awaitedDelay) }
 
-// syncJob has the Nodes of the job's pods brought up to date. If nobody waits for an acknowledgement nothing is written: in a reclaim of a thousand Nodes that
-// saves a thousand requests.
+// syncJob has the Nodes of the job's pods brought up to date. If nobody waits for an acknowledgement nothing is written: in a
+// reclaim of a thousand Nodes that saves a thousand requests.
 func (w *awaitedWriter) syncJob(l loss, s state) {
 	if l.awaitsUntil(s).IsZero() {
 		return
@@ -66,7 +67,8 @@ func (w *awaitedWriter) syncJob(l loss, s state) {
 	}
 }
 
-// follow keeps up to date what a Node says already: one of its pods may be gone, have got its address, or been told that its Node stays.
+// follow keeps up to date what a Node says already: one of its pods may be gone, have got its address, or been told that its Node
+// stays.
 func (w *awaitedWriter) follow(node *corev1.Node) {
 	if _, says := node.Annotations[api.AnnotationAwaitedAcknowledgements]; says {
 		w.sync(node.Name)

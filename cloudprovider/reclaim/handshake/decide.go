@@ -13,18 +13,20 @@ import (
 )
 
 const (
-	// suspendWait is how long the system of a suspended job is left to end its pods by itself. Pods that are evicted before count as failed, and a few of
-	// them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to suspend at once.
+	// suspendWait is how long the system of a suspended job is left to end its pods by itself. Pods that are evicted before count
+	// as failed, and a few of them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to
+	// suspend at once.
 	suspendWait = 2 * time.Minute
-	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone nobody asks, so this is how late
-	// it is noticed that the system gave up.
+	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
+	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
-	// lateGrace is how long a job is given at least, also if its handshake began when its pods were to be deleted already, because there was no leader
-	// before.
-	lateGrace = 5 * time.Second
+	// LateGrace is how long a job is given at least, also if its handshake began when its pods were to be deleted already,
+	// because there was no leader before.
+	LateGrace = 5 * time.Second
 )
 
-// decide has the job's system prepare for the loss, once for each request, and sets when the pods may be evicted. It does not wait for that.
+// decide has the job's system prepare for the loss, once for each request, and sets when the pods may be evicted. It does not
+// wait for that.
 func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	if !c.table.beginDecision(l.party, s.id, func(s *state) { s.spared = uids(l.doubtful) }) {
 		return
@@ -42,7 +44,8 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	})
 }
 
-// prepareInTime has the job's system prepare, and goes on without if it does not. It returns until when the pods can be left to the system.
+// prepareInTime has the job's system prepare, and goes on without if it does not. It returns until when the pods can be left to
+// the system.
 func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
 	told := c.stop(ctx, l, s)
 	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.Clock.Now()), func(ctx context.Context) (err error) {
@@ -54,15 +57,15 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 		c.Events.Eventf(l.object(s), events.ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 	}
 	now := c.Clock.Now()
-	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(lateGrace))
+	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(LateGrace))
 	if err != nil {
 		c.systems.cancelShrink(ctx, l.party, l.leavingWorkers(), notice.Earlier(latest, now.Add(callTimeout)))
 	}
 	return p, latest
 }
 
-// settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another request was made meanwhile, that
-// goes on.
+// settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
+// request was made meanwhile, that goes on.
 func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	release := notice.Earlier(c.Clock.Now().Add(p.leave), latest)
 	switch {
@@ -98,8 +101,8 @@ type preparation struct {
 	doubtful bool
 }
 
-// prepare shrinks the job if enough of it survives, and suspends it if not. A job that was told to stop is suspended whatever survives: its launcher, by which
-// the loss was known, has ended, and only what is held is resumed.
+// prepare shrinks the job if enough of it survives, and suspends it if not. A job that was told to stop is suspended whatever
+// survives: its launcher, by which the loss was known, has ended, and only what is held is resumed.
 func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (preparation, error) {
 	party := lost.party
 	job, err := c.Jobs.Get(ctx, party.Ref)
@@ -141,6 +144,9 @@ func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, er
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {
 	err := c.Jobs.Shrink(ctx, job, workers)
+	if errors.Is(err, jobs.ErrUnsupported) {
+		return c.suspend(ctx, job) // by its system's count, too few workers survive
+	}
 	busy := (*jobs.BusyError)(nil)
 	if err != nil && !errors.As(err, &busy) {
 		return preparation{}, err
@@ -155,9 +161,10 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 	return preparation{shrinking: workers}, nil // if it did not say, it will later
 }
 
-// awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more time. What it has not begun with
-// by then is taken back before the first of them is evicted. So it is if the workers are gone already, or stay: et-operator deletes all workers of a job when it
-// begins with a ScaleIn that names none which exists. Source: executeScaleIn of et-operator, see scaler in package etjob.
+// awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more
+// time. What the system has not begun with by then is taken back before the first worker is evicted. It is also taken back if the
+// handshake has ended, because the workers are gone or stay: et-operator deletes all workers of a job when it begins with a
+// ScaleIn that names none which exists. Source: executeScaleIn of et-operator, see scaler in package etjob.
 func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers []string, until time.Time) {
 	for asked := c.Clock.Now(); ; {
 		select {

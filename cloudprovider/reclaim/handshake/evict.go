@@ -54,8 +54,8 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 	return answer
 }
 
-// rank is the place in the order in which the pods of a job leave: the loss of the host ends the rendezvous of the workers, the loss of the launcher ends the
-// job.
+// rank is the place in the order in which the pods of a job leave: the loss of the host ends the rendezvous of the workers, the
+// loss of the launcher ends the job.
 func rank(role jobs.Role) int {
 	switch role {
 	case jobs.RoleLauncher:
@@ -66,8 +66,8 @@ func rank(role jobs.Role) int {
 	return 0
 }
 
-// isNext returns whether no pod is left that must leave before this one. Pods that were not part of the handshake do not count: they came back, and may do so
-// again and again.
+// isNext returns whether no pod is left that must leave before this one. Pods that were not part of the handshake do not count:
+// they came back, and may do so again and again.
 func (c *Controller) isNext(pod *corev1.Pod, s state) bool {
 	role := c.Cluster.RoleOf(pod)
 	if rank(role) == 0 {

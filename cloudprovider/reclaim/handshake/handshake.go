@@ -1,10 +1,10 @@
-// Package handshake prepares training jobs for the loss of nodes. There is one handshake with each job, or with one pod whose job goes on
-// without it (a party), over all Nodes that are reclaiming: its
-// pods are asked for a checkpoint, its system is warned, the acknowledgement is awaited, and the job is shrunk or suspended. Then its pods may
-// be evicted, in the order that the job needs.
+// Package handshake prepares training jobs for the loss of nodes. There is one handshake with each job, or with one pod whose job
+// goes on without it (a party), over all Nodes that are reclaiming: its pods are asked for a checkpoint, its system is warned,
+// the acknowledgement is awaited, and the job is shrunk or suspended. Then its pods may be evicted, in the order that the job
+// needs.
 //
-// Phase names the steps, and transitions has what may follow what. What the next leader needs is written on the pods and on the job; it finds out
-// the rest again.
+// Phase names the steps, and transitions has what may follow what. What the next leader needs is written on the pods and on the
+// job; it finds out the rest again.
 package handshake
 
 import (
@@ -31,8 +31,8 @@ const (
 
 	workers      = 32
 	slowestRetry = 10 * time.Second
-	// lookDelay is for how long changes of a job's pods are gathered before the job is looked at. Otherwise each of a thousand pods would cost a
-	// look at all of them.
+	// lookDelay is for how long changes of a job's pods are gathered before the job is looked at. Otherwise each of a thousand
+	// pods would cost a look at all of them.
 	lookDelay = 50 * time.Millisecond
 )
 
@@ -59,9 +59,11 @@ type Config struct {
 	Requests           *work.Requests
 	Events             *events.Recorder
 	Clock              clock.WithTicker
-	// MarksWaiting returns whether Nodes are about to be marked. No job is looked at before they are, because it may lose those Nodes too.
+	// MarksWaiting returns whether Nodes are about to be marked. No job is looked at before they are, because it may lose those
+	// Nodes too.
 	MarksWaiting func() bool
-	// Drains is told by name which Nodes have pods that may be evicted now, or later. The drain of a Node in turn has the jobs of its pods looked at.
+	// Drains is told by name which Nodes have pods that may be evicted now, or later. The drain of a Node in turn has the jobs of
+	// its pods looked at.
 	Drains interface {
 		AddAfter(node string, delay time.Duration)
 	}
@@ -138,8 +140,9 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 	}
 }
 
-// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed. While other Nodes are about to be marked it leaves that to the drain of
-// the Node, which waits for them, too: otherwise each of many jobs would be looked at again and again until then.
+// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed. While other Nodes are about to be marked
+// it leaves that to the drain of the Node, which waits for them, too: otherwise each of many jobs would be looked at again and
+// again until then.
 func (c *Controller) NodeMarked(node *corev1.Node) {
 	if c.MarksWaiting() {
 		return
@@ -149,13 +152,13 @@ func (c *Controller) NodeMarked(node *corev1.Node) {
 	}
 }
 
-// NodeChanged looks at the jobs on a Node on which an acknowledgement was written, whose marks were taken off, or that was deleted: then
-// node is nil.
+// NodeChanged looks at the jobs on a Node on which an acknowledgement was written, whose marks were taken off, or that was
+// deleted: then node is nil.
 func (c *Controller) NodeChanged(old, node *corev1.Node) {
-	unmarked := cluster.IsMarked(old) && (node == nil || !cluster.IsMarked(node))
+	unmarked := node == nil || cluster.IsMarked(old) && !cluster.IsMarked(node)
 	acknowledged := node != nil && old.Annotations[api.AnnotationCheckpointAcknowledged] != node.Annotations[api.AnnotationCheckpointAcknowledged]
 	if unmarked {
-		c.replacements.forget(old.Name)
+		c.replacements.forget(c.Cluster.InstanceID(old))
 	}
 	if !unmarked && !acknowledged {
 		return

@@ -30,8 +30,8 @@ type loss struct {
 	pods []*corev1.Pod
 	// leaving are the pods on reclaiming Nodes. They have not ended, but may be terminating.
 	leaving []leavingPod
-	// doubtful are those whose Node has a notice that nothing has confirmed. While others are leaving for certain, they count as survivors. If there
-	// are no others they are moved to leaving, and until is when to look again.
+	// doubtful are those whose Node has a notice that nothing has confirmed. While others are leaving for certain, they count as
+	// survivors. If there are no others they are moved to leaving, and until is when to look again.
 	doubtful []leavingPod
 	until    time.Time
 	// workers and hosts are how many survive.
@@ -113,6 +113,15 @@ func (l *loss) nodes() sets.Set[string] {
 	return names
 }
 
+// instances returns those that the leaving pods run on.
+func (l *loss) instances() sets.Set[string] {
+	ids := sets.New[string]()
+	for _, pod := range l.leaving {
+		ids.Insert(pod.notice.InstanceID)
+	}
+	return ids
+}
+
 // object returns what to write an Event on: the job, or else one of the pods that it loses.
 func (l *loss) object(s state) runtime.Object {
 	if s.job != nil && s.job.Object != nil {
@@ -141,7 +150,8 @@ func (l *loss) isTooSmallFor(job jobs.Job) bool {
 	return l.survivors(job) < job.Min
 }
 
-// survivors counts hosts only if they train. If there are more workers and hosts than the workers that the job asks for, they do not.
+// survivors counts hosts only if they train. If there are more workers and hosts than the workers that the job asks for, they do
+// not.
 func (l *loss) survivors(job jobs.Job) int {
 	if l.training > job.Replicas {
 		return l.workers
@@ -170,15 +180,15 @@ func (l *loss) firstSeen() (first time.Time) {
 }
 
 const (
-	// saveMargin is what is left for the decision and the drain when the wait for the acknowledgement ends, and saveMarginFraction the part of a
-	// short notice.
+	// saveMargin is what is left for the decision and the drain when the wait for the acknowledgement ends, and
+	// saveMarginFraction the part of a short notice.
 	saveMargin         = 20 * time.Second
 	saveMarginFraction = 10
 	defaultGrace       = 30 * time.Second
 )
 
-// budget returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system is asked before
-// evictions turn into deletions. Terminating pods count only if there are no others.
+// budget returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system
+// is asked before evictions turn into deletions. Terminating pods count only if there are no others.
 func (l *loss) budget() (until time.Time) {
 	for _, terminating := range []bool{false, true} {
 		for _, pod := range l.leaving {
@@ -252,8 +262,9 @@ func (f *losses) gone(party cluster.Party, names []string) []string {
 	return sets.List(gone)
 }
 
-// outlookFor returns nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved. A Node counts as reclaiming from
-// when its notice is known. Otherwise a job would be told of one Node of a reclaim and not of the next, whose marks are on their way.
+// outlookFor returns nil for a Node that is gone, or whose instance is: its pods neither survive nor can they be moved. A Node
+// counts as reclaiming from when its notice is known. Otherwise a job would be told of one Node of a reclaim and not of the next,
+// whose marks are on their way.
 func (f *losses) outlookFor(name string) *outlook {
 	node := f.cluster.Node(name)
 	if node == nil {
@@ -275,8 +286,8 @@ func (f *losses) outlookFor(name string) *outlook {
 	}
 }
 
-// cameBack returns whether the pod came to the Node after its job was done with it, because it tolerates everything. It needs no handshake, and is evicted
-// again.
+// cameBack returns whether the pod came to the Node after its job was done with it, because it tolerates everything. It needs no
+// handshake, and is evicted again.
 func cameBack(pod *corev1.Pod, node *outlook, s state, open bool) bool {
 	if open && s.phase.isDecided() {
 		return !s.leaving.Has(pod.UID) && pod.CreationTimestamp.After(node.notice.FirstSeen)

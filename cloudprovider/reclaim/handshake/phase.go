@@ -34,8 +34,9 @@ const (
 	Leaving Phase = "Leaving"
 )
 
-// transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose. Pods that come after the
-// acknowledgement, or once the decision has begun, were not asked: with them it begins again with another request, in Asking.
+// transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose.
+// Pods that come after the acknowledgement, or once the decision has begun, were not asked: with them it begins again with
+// another request, in Asking.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
 	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system
@@ -65,7 +66,8 @@ func (p Phase) reported() string {
 	return status.JobPhaseWarning
 }
 
-// state is what this process knows of one handshake. Only the table changes it; others have copies.
+// state is what this process knows of one handshake. Others than the table have copies, and change nothing but sent, which all
+// copies share.
 type state struct {
 	phase Phase
 	// id is that of the request for a checkpoint.
@@ -101,8 +103,8 @@ func (s *state) isClosedToNewcomers() bool {
 	return s.acknowledged || s.phase == Deciding || s.phase.isDecided()
 }
 
-// hasAsked returns whether the pod was asked in this handshake. Once the decision has begun, a pod counts only if the decision has counted it: a pod whose Node
-// got its notice again after that still has the request.
+// hasAsked returns whether the pod was asked in this handshake. Once the decision has begun, a pod counts only if the decision
+// has counted it: a pod whose Node got its notice again after that still has the request.
 func (s *state) hasAsked(pod leavingPod) bool {
 	switch {
 	case s.spared.Has(pod.UID):
@@ -113,7 +115,8 @@ func (s *state) hasAsked(pod leavingPod) bool {
 	return s.phase != Deciding && !s.phase.isDecided() && requestOn(pod) == s.id
 }
 
-// take has the pods join. The deadline is that of the earliest of their Nodes; it is not put off because the pods of an earlier one are gone.
+// take has the pods join. The deadline is that of the earliest of their Nodes; it is not put off because the pods of an earlier
+// one are gone.
 func (s *state) take(l loss) {
 	leaving := uids(l.leaving)
 	if s.leaving != nil && leaving.IsSuperset(s.leaving) {
@@ -134,8 +137,8 @@ func (s *state) limit(deadline time.Time) {
 // randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
 const randomLength = 20
 
-// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot be guessed, because a
-// pod on its node's network is known by nothing else.
+// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot
+// be guessed, because a pod on its node's network is known by nothing else.
 func newID(now time.Time) string {
 	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
 }

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
 func TestAnIdTellsWhenTheRequestWasMade(t *testing.T) {
@@ -55,6 +56,19 @@ func TestTheDocumentedTransitionsAreThoseOfTheCode(t *testing.T) {
 	for from := range documented {
 		assert.Contains(t, transitions, from)
 	}
+}
+
+func TestAWarningThatEndsLateLeavesTheDecisionAlone(t *testing.T) {
+	table, party := newTable(), cluster.Party{Pod: "p"}
+	l := loss{party: party, leaving: []leavingPod{{Pod: &corev1.Pod{}}}}
+	id := table.open(l, time.Unix(1_800_000_000, 0), func(state) bool { return false }).id
+	job := &jobs.Job{}
+	require.True(t, table.enter(party, id, Warning, nil))
+	require.True(t, table.beginDecision(party, id, nil))
+	table.warned(party, id, job)
+	s, _ := table.get(party)
+	assert.Equal(t, Deciding, s.phase)
+	assert.Same(t, job, s.job)
 }
 
 func TestAPhaseIsOnlyEnteredFromThoseBeforeIt(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
-// replacements knows for which Nodes there was a place elsewhere at some time. It is safe for concurrent use.
+// replacements knows for which instances there was a place elsewhere at some time. Names of Nodes are used again. It is safe for
+// concurrent use.
 type replacements struct {
 	replaced func(node string) bool
 	clock    clock.PassiveClock
@@ -24,12 +25,12 @@ func newReplacements(replaced func(node string) bool, clk clock.PassiveClock) *r
 
 // check observes whether there is a place for what is on the Node. A Node for which there was one is not checked again.
 func (r *replacements) check(node string, n notice.Notice) {
-	if r.haveAll(sets.New(node)) || !r.replaced(node) {
+	if r.haveAll(sets.New(n.InstanceID)) || !r.replaced(node) {
 		return
 	}
 	r.mu.Lock()
-	first := !r.found.Has(node)
-	r.found.Insert(node)
+	first := !r.found.Has(n.InstanceID)
+	r.found.Insert(n.InstanceID)
 	r.mu.Unlock()
 	if first {
 		noticeToReplacement.WithLabelValues(string(n.Source)).Observe(r.clock.Since(n.FirstSeen).Seconds())
@@ -47,16 +48,16 @@ func (r *replacements) checkAll(l loss) {
 	}
 }
 
-// haveAll returns whether there was a place for what is on each of the Nodes.
-func (r *replacements) haveAll(nodes sets.Set[string]) bool {
+// haveAll returns whether there was a place for what is on each of the instances.
+func (r *replacements) haveAll(instances sets.Set[string]) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.found.IsSuperset(nodes)
+	return r.found.IsSuperset(instances)
 }
 
-// forget is for a Node that is gone, or whose notice was withdrawn.
-func (r *replacements) forget(node string) {
+// forget is for an instance whose Node is gone, or whose notice was withdrawn.
+func (r *replacements) forget(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found.Delete(node)
+	r.found.Delete(instance)
 }

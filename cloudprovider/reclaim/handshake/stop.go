@@ -16,13 +16,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
-// stopWait is how long a job that was submitted with api.AnnotationSupervisorSpot has to save its work, if nobody on its port could be told to stop. A job that
-// was told is given all the time there is.
+// stopWait is how long a job that was submitted with api.AnnotationSupervisorSpot has to save its work, if nobody on its port
+// could be told to stop. A job that was told is given all the time there is.
 const stopWait = 90 * time.Second
 
-// stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns when the job has ended, or has
-// acknowledged the request, or there is no more time. A job that has acknowledged already, or that goes on, is not told. The result is whether the job was
-// told, and so ends, whatever else becomes of its Nodes.
+// stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns
+// when the job has ended, or has acknowledged the request, or there is no more time. A job that has acknowledged already, or that
+// goes on, is not told. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
 func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 	if s.acknowledged || s.job == nil || s.job.Suspended || s.job.Finished || !l.listensForStop() || !l.isTooSmallFor(*s.job) {
 		return false

@@ -35,7 +35,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		return unwarned
 	}
 	c.warnSystem(ctx, l, s)
-	s = c.noteAcknowledgement(ctx, l, s)
+	c.noteAcknowledgement(ctx, l, s)
 	c.replacements.checkAll(l)
 	if s, _ = c.table.get(party); s.phase.isDecided() {
 		c.drainLast(l, s)
@@ -44,26 +44,24 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	if reason, until := c.waitsFor(l, s); reason != "" {
 		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)
 		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
-		return nil
+		return unwarned
 	}
 	c.decide(ctx, l, s)
 	return nil
 }
 
 // noteAcknowledgement notes that the acknowledgement has come.
-func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) state {
+func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if s.acknowledged || !c.losses.isAcknowledged(l, s) {
-		return s
+		return
 	}
-	s, current := c.table.update(l.party, s.id, func(s *state) { s.acknowledged = true })
-	if !current {
-		return s
+	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged = true }) {
+		return
 	}
 	noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
 	checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.Events.Eventf(l.object(s), events.ReasonSaved, "The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
-	return s
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.
@@ -85,7 +83,7 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	if s.acknowledged && l.restartsInPlace() {
 		return "", time.Time{} // it has ended or will, and would begin again on a Node that is released
 	}
-	if c.replacements.haveAll(l.nodes()) {
+	if c.replacements.haveAll(l.instances()) {
 		return "", time.Time{}
 	}
 	if until := notice.Earlier(l.firstSeen().Add(c.ReplaceWait), budget); now.Before(until) {
@@ -106,14 +104,15 @@ func (c *Controller) drainLast(l loss, s state) {
 	}
 }
 
-// end ends the handshake with a job that has nothing more to lose: its pods have left, or the notices of their Nodes were withdrawn. The warnings are taken
-// off the survivors, who go on as if nothing had happened.
+// end ends the handshake with a job that has nothing more to lose: its pods have left, or the notices of their Nodes were
+// withdrawn. The warnings are taken off the survivors, who go on as if nothing had happened.
 func (c *Controller) end(ctx context.Context, l loss) error {
 	c.table.forget(l.party)
 	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })
 }
 
-// CheckReplacements observes, for all Nodes that are being drained, when there was a place elsewhere, whether their pods wait for that or not.
+// CheckReplacements observes, for all Nodes that are being drained, when there was a place elsewhere, whether their pods wait for
+// that or not.
 func (c *Controller) CheckReplacements() {
 	for _, node := range c.Cluster.MarkedNodes() {
 		if n, reclaiming := c.Notices.Of(node); reclaiming && c.Cluster.Occupied(node) {

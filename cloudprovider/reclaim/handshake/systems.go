@@ -18,12 +18,12 @@ import (
 const (
 	// callTimeout bounds one call to a job's system.
 	callTimeout = 5 * time.Second
-	// callPatience is how long a call that fails is made again, and callPatienceFraction the part of a short notice. After that the job's pods are drained
-	// like any others.
+	// callPatience is how long a call that fails is made again, and callPatienceFraction the part of a short notice. After that
+	// the job's pods are drained like any others.
 	callPatience         = 20 * time.Second
 	callPatienceFraction = 10
-	// prepareFactor is how many times as long the system is asked to shrink or suspend the job, if there is the time: a job that is not prepared may
-	// fail.
+	// prepareFactor is how many times as long the system is asked to shrink or suspend the job, if there is the time: a job that
+	// is not prepared may fail.
 	prepareFactor = 3
 )
 
@@ -116,8 +116,7 @@ func (c *Controller) warnSystem(ctx context.Context, l loss, s state) {
 	until := c.Clock.Now().Add(l.patience())
 	c.calls.Go(func() {
 		job := c.systems.warn(ctx, l.party, jobs.Warning{ID: s.id, Deadline: s.deadline}, until)
-		c.table.update(l.party, s.id, func(s *state) { s.job = job })
-		c.table.enter(l.party, s.id, Waiting, nil)
+		c.table.warned(l.party, s.id, job)
 		c.queue.Add(l.party)
 	})
 }

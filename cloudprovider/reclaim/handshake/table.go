@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
@@ -61,8 +62,8 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 	return s
 }
 
-// recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its present instance. If there
-// is none, it returns a new one.
+// recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its
+// present instance. If there is none, it returns a new one.
 func recovered(l loss, now time.Time) state {
 	s := newState(now)
 	found := false
@@ -90,21 +91,21 @@ func requestOn(pod leavingPod) string {
 	return pod.Annotations[api.AnnotationCheckpointRequest]
 }
 
-// update changes the state unless another request was made meanwhile. It returns the state as it then is.
-func (t *table) update(party cluster.Party, id string, change func(*state)) (s state, current bool) {
+// update changes the state. It returns false, and changes nothing, if another request was made meanwhile.
+func (t *table) update(party cluster.Party, id string, change func(*state)) (updated bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.states[party]
 	if !ok || s.id != id {
-		return state{}, false
+		return false
 	}
 	change(&s)
 	t.states[party] = s
-	return s, true
+	return true
 }
 
-// enter takes the handshake to the phase, and makes the other change. It returns false, and changes nothing, if another request was made meanwhile or if
-// the phase may not follow the present one.
+// enter takes the handshake to the phase, and makes the other change. It returns false, and changes nothing, if another request
+// was made meanwhile or if the phase may not follow the present one.
 func (t *table) enter(party cluster.Party, id string, phase Phase, change func(*state)) (entered bool) {
 	t.update(party, id, func(s *state) {
 		if entered = phase.MayFollow(s.phase); !entered {
@@ -118,8 +119,19 @@ func (t *table) enter(party cluster.Party, id string, phase Phase, change func(*
 	return entered
 }
 
-// beginDecision enters Deciding, and returns false also while the decision for an earlier request is in progress. If it returns true, the caller has to call
-// endDecision.
+// warned notes that the job's system has been warned, or could not be. The job is as it was read then, nil if it could not be. If
+// there was no more time to wait for the system, the decision is in progress or made, and the phase stays.
+func (t *table) warned(party cluster.Party, id string, job *jobs.Job) {
+	t.update(party, id, func(s *state) {
+		s.job = job
+		if s.phase == Warning {
+			s.phase = Waiting
+		}
+	})
+}
+
+// beginDecision enters Deciding, and returns false also while the decision for an earlier request is in progress. If it returns
+// true, the caller has to call endDecision.
 func (t *table) beginDecision(party cluster.Party, id string, change func(*state)) (begun bool) {
 	t.mu.Lock()
 	if t.deciding.Has(party) {
@@ -146,8 +158,8 @@ func (t *table) forget(party cluster.Party) {
 	delete(t.states, party)
 }
 
-// Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are left out, because they
-// are secret.
+// Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are
+// left out, because they are secret.
 func (c *Controller) Status() []status.JobReclaim {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()

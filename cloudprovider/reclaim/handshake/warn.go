@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// warnPatience is for how long pods stay that could not be warned, and warnPatienceFraction the part of a short notice. In a reclaim of thousands
-	// their turn comes late.
+	// warnPatience is for how long pods stay that could not be warned, and warnPatienceFraction the part of a short notice. In a
+	// reclaim of thousands their turn comes late.
 	warnPatience         = 2 * time.Minute
 	warnPatienceFraction = 2
 )
@@ -47,8 +47,9 @@ type warner struct {
 	events   *events.Recorder
 }
 
-// warn writes the request on the pods of the job that do not have it, on the leaving pods first: it is by them that the next leader knows it. Pods of no known
-// system are only warned of the loss of their own Node, unless their annotations make them one job: replicas of a service do not train together.
+// warn writes the request on the pods of the job that do not have it, on the leaving pods first: it is by them that the next
+// leader knows it. Pods of no known system are only warned of the loss of their own Node, unless their annotations make them one
+// job: replicas of a service do not train together.
 func (w *warner) warn(ctx context.Context, l loss, s state) error {
 	instances := make(map[types.UID]string, len(l.leaving))
 	for _, pod := range l.leaving {
@@ -58,7 +59,10 @@ func (w *warner) warn(ctx context.Context, l loss, s state) error {
 	for _, pod := range l.pods {
 		instance, isLeaving := instances[pod.UID]
 		switch {
-		case pod.Spec.NodeName == "" || kubepod.IsPodTerminal(pod) || pod.DeletionTimestamp != nil || s.hasWarned(pod, instance):
+		case pod.Spec.NodeName == "" || kubepod.IsPodTerminal(pod) || pod.DeletionTimestamp != nil:
+		case len(s.warning(instance).missingOn(pod)) == 0:
+			s.sent.Delete(pod.UID) // if it is missing later, somebody took it off
+		case s.wasSent(pod, instance):
 		case isLeaving:
 			leaving = append(leaving, pod)
 		case areOneJob(l.party.Ref, pod) && s.concerns(pod):
@@ -74,8 +78,8 @@ func (w *warner) warn(ctx context.Context, l loss, s state) error {
 	return w.requests.ForEach(ctx, survivors, warn)
 }
 
-// concerns returns whether a pod that survives has to save its work: every pod that was there when that was asked for, even if the acknowledgement came before
-// it was warned. A pod that came later has nothing to save.
+// concerns returns whether a pod that survives has to save its work: every pod that was there when that was asked for, even if
+// the acknowledgement came before it was warned. A pod that came later has nothing to save.
 func (s *state) concerns(pod *corev1.Pod) bool {
 	return !s.acknowledged && !s.phase.isDecided() || !pod.CreationTimestamp.After(s.requested)
 }
@@ -122,19 +126,14 @@ func (w warning) missingOn(pod *corev1.Pod) map[string]any {
 	return missing
 }
 
-// hasWarned returns whether the pod has the warning, or was sent it and the informer will show it. If it was seen and is missing now, somebody took it off.
-func (s *state) hasWarned(pod *corev1.Pod, instance string) bool {
-	w := s.warning(instance)
-	if len(w.missingOn(pod)) == 0 {
-		s.sent.Delete(pod.UID)
-		return true
-	}
+// wasSent returns whether the pod was sent the warning, and the informer has not shown it yet.
+func (s *state) wasSent(pod *corev1.Pod, instance string) bool {
 	sent, ok := s.sent.Load(pod.UID)
-	return ok && sent == w
+	return ok && sent == s.warning(instance)
 }
 
-// annotate merges the annotations; nil removes one. It does nothing if the pod is gone. If another pod has the name by now, it returns a conflict, and the next
-// look will show why.
+// annotate merges the annotations; nil removes one. It does nothing if the pod is gone. If another pod has the name by now, it
+// returns a conflict, and the next look will show why.
 func (w *warner) annotate(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// Patience is how long other work waits for a mark that is due. A Node that cannot be marked does not hold it up for longer. Until all Nodes
-	// of a correlated reclaim are marked, a pod that is evicted from one could be scheduled to the next.
+	// Patience is how long other work waits for a mark that is due. A Node that cannot be marked does not hold it up for longer.
+	// Until all Nodes of a correlated reclaim are marked, a pod that is evicted from one could be scheduled to the next.
 	Patience = 10 * time.Second
-	// notifyPatience is how long the purchase of replacements waits for it. That takes a whole core, which is better left to the API server while
-	// there are marks to be made.
+	// notifyPatience is how long the purchase of replacements waits for it. That takes a whole core, which is better left to the
+	// API server while there are marks to be made.
 	notifyPatience = 3 * time.Second
 )
 
@@ -88,8 +88,8 @@ func (b *Backlog) AddNews() {
 	b.news = true
 }
 
-// TakeNews returns whether somebody is to be notified now: there is news, and its Nodes are marked or have waited too long. It returns true
-// once for all news.
+// TakeNews returns whether somebody is to be notified now: there is news, and its Nodes are marked or have waited too long. It
+// returns true once for all news.
 func (b *Backlog) TakeNews() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

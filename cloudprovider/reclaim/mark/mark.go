@@ -1,5 +1,5 @@
-// Package mark brings Nodes in line with the notices: it puts the marks on, takes them off when a notice is withdrawn, and deletes the Nodes of
-// instances that are gone.
+// Package mark brings Nodes in line with the notices: it puts the marks on, takes them off when a notice is withdrawn, and
+// deletes the Nodes of instances that are gone.
 //
 // The marks are a taint, a cordon, a label and annotations, all in one patch. They are what the next leader starts from.
 package mark
@@ -38,8 +38,8 @@ type Marker struct {
 	Clock    clock.PassiveClock
 }
 
-// Sync brings the Node in line with what is known of its instance. It returns true if the Node is to be drained and had all its marks: then no informer event will
-// start the drain.
+// Sync brings the Node in line with what is known of its instance. It returns true if the Node is to be drained and had all its
+// marks: then no informer event will start the drain.
 func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
 	defer cancel()
@@ -170,8 +170,8 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 	return err
 }
 
-// delete deletes the Node of an instance that is gone, and what is left of its pods. The cloud controller does so too; it does not matter which
-// is first.
+// delete deletes the Node of an instance that is gone, and what is left of its pods. The cloud controller does so too; it does
+// not matter which is first.
 func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, err error) {
 	m.deletePods(ctx, node)
 	err = m.Deleter.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
@@ -183,8 +183,8 @@ func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, e
 	return err == nil, err
 }
 
-// deletePods deletes what is left of the pods of an instance that is gone. Nothing of them runs any more, and whoever creates them again, perhaps
-// under the same names, need not wait for the garbage collector.
+// deletePods deletes what is left of the pods of an instance that is gone. Nothing of them runs any more, and whoever creates
+// them again, perhaps under the same names, need not wait for the garbage collector.
 func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
 	pods := cluster.Drainable(m.Cluster.PodsOn(node.Name))
 	err := m.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {

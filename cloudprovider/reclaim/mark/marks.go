@@ -20,8 +20,8 @@ var annotations = []string{
 	api.AnnotationReclaimConfirmed, api.AnnotationReclaimCordoned, api.AnnotationReclaimDrained, api.AnnotationReclaimForced,
 }
 
-// cordonTaint is the taint that Kubernetes' node lifecycle controller puts on an unschedulable Node. It comes with the marks, so that a thousand
-// marks are not a thousand more changes by that controller.
+// cordonTaint is the taint that Kubernetes' node lifecycle controller puts on an unschedulable Node. It comes with the marks, so
+// that a thousand marks are not a thousand more changes by that controller.
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
 // IsComplete returns whether the Node has all marks of the notice.

@@ -19,11 +19,12 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// Apply applies change to a copy of the Node, and patches the Node with the difference. It starts from the cached Node, and if that was overtaken,
-// from the live one. It returns whether there was a difference. A Node that is gone needs no change.
+// Apply applies change to a copy of the Node, and patches the Node with the difference. It starts from the cached Node, and if
+// that was overtaken, from the live one. It returns whether there was a difference. A Node that is gone needs no change.
 //
-// The copy has only labels, annotations, taints and unschedulable: nothing else may be changed. The patch fails with a conflict, and is made again,
-// if the Node was changed since: it replaces the list of taints as a whole, so a taint that somebody else has added would be lost.
+// The copy has only labels, annotations, taints and unschedulable: nothing else may be changed. The patch fails with a conflict,
+// and is made again, if the Node was changed since: it replaces the list of taints as a whole, so a taint that somebody else has
+// added would be lost.
 func Apply(ctx context.Context, client kubernetes.Interface, node *corev1.Node, change func(*corev1.Node)) (changed bool, err error) {
 	uid := node.UID
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {

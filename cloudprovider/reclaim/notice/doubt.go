@@ -2,12 +2,12 @@ package notice
 
 import "time"
 
-// A pushed event is as good as the token of its sender. As long as neither ECS nor the instance itself says the same, its Node is marked, its
-// pods are warned and their replacement is bought, all of which can be taken back. But nothing is evicted.
+// A pushed event is as good as the token of its sender. As long as neither ECS nor the instance itself says the same, its Node is
+// marked, its pods are warned and their replacement is bought, all of which can be taken back. But nothing is evicted.
 
 const (
-	// unconfirmedMargin is how long before the deadline evictions begin if ECS cannot be asked and the instance does not say. Later, pods
-	// with the usual grace period would not be saved. Of a short notice it is half.
+	// unconfirmedMargin is how long before the deadline evictions begin if ECS cannot be asked and the instance does not say.
+	// Later, pods with the usual grace period would not be saved. Of a short notice it is half.
 	unconfirmedMargin         = 90 * time.Second
 	unconfirmedMarginFraction = 2
 
@@ -26,8 +26,8 @@ func (n Notice) evictUnconfirmedFrom() time.Time {
 	return n.Deadline.Add(-min(unconfirmedMargin, n.Length()/unconfirmedMarginFraction))
 }
 
-// DoubtfulUntil returns whether nothing may be evicted for the notice yet, and until when at most. ECS is always given the time to speak,
-// because whoever sends an event chooses its time, and with it the deadline.
+// DoubtfulUntil returns whether nothing may be evicted for the notice yet, and until when at most. ECS is always given the time
+// to speak, because whoever sends an event chooses its time, and with it the deadline.
 func (s *Store) DoubtfulUntil(n Notice) (until time.Time, doubtful bool) {
 	if n.Confirmed {
 		return time.Time{}, false

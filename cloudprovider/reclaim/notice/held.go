@@ -13,9 +13,10 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
-// Whoever has the token of a sender can push notices for all Nodes at once, and can choose the times of events, so that a false notice that was
-// withdrawn could be pushed again at once, or for the next Nodes. Pushed notices beyond a bound are held: nothing is done about them before
-// another source confirms them. What is known of former ones is on the Node (api.AnnotationReclaimCancelled), also for the next leader.
+// Whoever has the token of a sender can push notices for all Nodes at once, and can choose the times of events, so that a false
+// notice that was withdrawn could be pushed again at once, or for the next Nodes. Pushed notices beyond a bound are held: nothing
+// is done about them before another source confirms them. What is known of former ones is on the Node
+// (api.AnnotationReclaimCancelled), also for the next leader.
 
 const (
 	// holdAfterWithdrawal is for how long further pushed notices of an instance are held after ECS contradicted one.
@@ -27,8 +28,9 @@ const (
 // DefaultMaxUnconfirmed is how many pushed notices are acted upon that nothing has confirmed: a tenth of the spot Nodes.
 var DefaultMaxUnconfirmed = intstr.FromString("10%")
 
-// Hold returns whether the announcement is a pushed notice that is held. The reason is set when it is held for the first time. A held notice
-// stays so until another source announces the same or its deadline has passed, or else a flood of false notices would reach all Nodes in turn.
+// Hold returns whether the announcement is a pushed notice that is held. The reason is set when it is held for the first time. A
+// held notice stays so until another source announces the same or its deadline has passed, or else a flood of false notices would
+// reach all Nodes in turn.
 func (s *Store) Hold(a Announcement) (held bool, reason string) {
 	if !a.Source.NeedsConfirmation() {
 		s.release(a.InstanceID)
@@ -48,6 +50,9 @@ func (s *Store) Hold(a Announcement) (held bool, reason string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, acted := s.heard[a.InstanceID]; acted {
+		return false, "" // another source announced it meanwhile
+	}
 	s.held[n.InstanceID] = n.Deadline
 	heldNotices.Set(float64(len(s.held)))
 	return true, reason

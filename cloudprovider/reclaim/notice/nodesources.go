@@ -12,9 +12,10 @@ import (
 
 // NodeSource reads what a source has written on Nodes.
 //
-// What it announces stands until it is removed: it keeps a notice that ECS contradicts until a minute after the deadline. Then the marks are removed, and with
-// them SourceAnnotations. A source whose annotation or condition is not removed with them must not announce it again, or a false alarm would become a notice
-// again and again: it announces only a deadline that is ahead, or goes by api.AnnotationReclaimCancelled, as conditionSource does.
+// What it announces stands until it is removed: it keeps a notice that ECS contradicts until a minute after the deadline. Then
+// the marks are removed, and with them SourceAnnotations. A source whose annotation or condition is not removed with them must
+// not announce it again, or a false alarm would become a notice again and again: it announces only a deadline that is ahead, or
+// goes by api.AnnotationReclaimCancelled, as conditionSource does.
 type NodeSource interface {
 	// Announcement returns what the source says on the Node, and false if it says nothing. The instance is filled in by the caller.
 	Announcement(node *corev1.Node) (Announcement, bool)
@@ -44,8 +45,8 @@ func nodeSources(clk clock.PassiveClock, period time.Duration) []NodeSource {
 	}
 }
 
-// SourceAnnotations are the annotations by which sources announce on Nodes. They are removed from a Node whose notice was withdrawn. All have api.Prefix, because
-// the admission policies forbid the autoscaler to remove others.
+// SourceAnnotations are the annotations by which sources announce on Nodes. They are removed from a Node whose notice was
+// withdrawn. All have api.Prefix, because the admission policies forbid the autoscaler to remove others.
 var SourceAnnotations = []string{api.AnnotationNoticeAgent, api.AnnotationNoticePush, api.AnnotationNoticePushReceived}
 
 // ReleaseGrace is how long after its deadline an instance may still be about to go.

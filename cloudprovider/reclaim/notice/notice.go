@@ -1,7 +1,8 @@
 // Package notice has the notices: what each source has announced about an instance, kept in memory and read from the Node.
 //
-// The Store is passive: nothing happens in it by itself, and it calls nobody. Package reclaim adds what sources announce, poll what ECS says of it, and mark what
-// was withdrawn. Everybody else reads it, so packages below reclaim may ask it too which instances are reclaiming.
+// The Store is passive: nothing happens in it by itself, and it calls nobody. Package reclaim adds what sources announce, poll
+// what ECS says of it, and mark what was withdrawn. Everybody else reads it, so packages below reclaim may ask it too which
+// instances are reclaiming.
 package notice
 
 import (
@@ -24,12 +25,12 @@ const (
 	SourceUnknown Source = "unknown"
 )
 
-// NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same. Whoever has the token of a
-// sender can push events.
+// NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
+// Whoever has the token of a sender can push events.
 func (s Source) NeedsConfirmation() bool { return s == SourcePush }
 
-// DefaultPeriod is how long an instance lives from the first sight of its notice, if no source states the deadline. Alibaba Cloud releases a
-// spot instance five minutes after it enters Recycling.
+// DefaultPeriod is how long an instance lives from the first sight of its notice, if no source states the deadline. Alibaba Cloud
+// releases a spot instance five minutes after it enters Recycling.
 const DefaultPeriod = 5 * time.Minute
 
 // Announcement is what one source says about one instance.
@@ -65,14 +66,14 @@ const (
 // Length is how long the notice is, from the first announcement to the deadline. It is not negative.
 func (n Notice) Length() time.Duration { return max(n.Deadline.Sub(n.FirstSeen), 0) }
 
-// DeleteFrom is when evictions end and pods are deleted instead: a minute before the deadline, or the last fifth of a notice that is shorter
-// than five minutes.
+// DeleteFrom is when evictions end and pods are deleted instead: a minute before the deadline, or the last fifth of a notice that
+// is shorter than five minutes.
 func (n Notice) DeleteFrom() time.Time {
 	return n.Deadline.Add(-min(deleteMargin, n.Length()/deleteMarginFraction))
 }
 
-// Merge returns the notice with what another source adds. A stated deadline is preferred to an estimated one, and of two of a kind the earlier
-// is taken.
+// Merge returns the notice with what another source adds. A stated deadline is preferred to an estimated one, and of two of a
+// kind the earlier is taken.
 func (n Notice) Merge(other Notice) Notice {
 	if n.Source == SourceUnknown {
 		n.Source, n.FirstSeen = other.Source, other.FirstSeen

@@ -10,9 +10,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
-// Removals has the instances that are being given back. Each of their Nodes is deleted once neither ESS nor ECS lists the instance, and never
-// before. Left alone it would stay for minutes, even as a Ready one: the cloud controller looks at Nodes every five minutes, and deletes one only
-// if its Ready is Unknown by then. Removals is safe for concurrent use.
+// Removals has the instances that are being given back. Each of their Nodes is deleted once neither ESS nor ECS lists the
+// instance, and never before. Left alone it would stay for minutes, even as a Ready one: the cloud controller looks at Nodes
+// every five minutes, and deletes one only if its Ready is Unknown by then. Removals is safe for concurrent use.
 //
 // Source: node_controller.go of kubernetes/cloud-provider-alibaba-cloud.
 type Removals struct {
@@ -20,8 +20,8 @@ type Removals struct {
 	noted   chan struct{}
 
 	mu sync.Mutex
-	// ids are those that this process noted, until the instances are known to be gone with their Nodes. pending are those that TakeNoted has not
-	// returned.
+	// ids are those that this process noted, until the instances are known to be gone with their Nodes. pending are those that
+	// TakeNoted has not returned.
 	ids, pending sets.Set[string]
 }
 
@@ -30,8 +30,8 @@ func NewRemovals(c *cluster.Cluster) *Removals {
 	return &Removals{cluster: c, noted: make(chan struct{}, 1), ids: sets.New[string](), pending: sets.New[string]()}
 }
 
-// Note notes the instances that ESS has accepted to remove. It does not block. Whoever calls TakeNoted writes it on the Nodes, for the next
-// leader.
+// Note notes the instances that ESS has accepted to remove. It does not block. Whoever calls TakeNoted writes it on the Nodes,
+// for the next leader.
 func (r *Removals) Note(instanceIDs []string) {
 	r.mu.Lock()
 	r.ids.Insert(instanceIDs...)

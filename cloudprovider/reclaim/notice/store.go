@@ -23,16 +23,16 @@ type Config struct {
 	// Period is how long an instance lives from the first sight of its notice, if no source states the deadline. It defaults to
 	// DefaultPeriod.
 	Period time.Duration
-	// Doubt is for how long nothing is evicted after ECS showed an instance unlocked, and how long ECS is given to speak of a pushed notice
-	// that came late. It defaults to the least that DoubtFor returns.
+	// Doubt is for how long nothing is evicted after ECS showed an instance unlocked, and how long ECS is given to speak of a
+	// pushed notice that came late. It defaults to the least that DoubtFor returns.
 	Doubt time.Duration
-	// MaxUnconfirmed is of how many Nodes a pushed notice is acted upon that no other source has confirmed, as a number or as a share of the
-	// spot Nodes, rounded up. It defaults to DefaultMaxUnconfirmed.
+	// MaxUnconfirmed is of how many Nodes a pushed notice is acted upon that no other source has confirmed, as a number or as a
+	// share of the spot Nodes, rounded up. It defaults to DefaultMaxUnconfirmed.
 	MaxUnconfirmed *intstr.IntOrString
 }
 
-// Store has the notices of all instances: those that this process was told of, and those that stand on the Nodes. It is safe for concurrent
-// use.
+// Store has the notices of all instances: those that this process was told of, and those that stand on the Nodes. It is safe for
+// concurrent use.
 type Store struct {
 	cluster        *cluster.Cluster
 	clock          clock.PassiveClock
@@ -118,7 +118,8 @@ func (s *Store) Get(instanceID string) (Notice, bool) {
 	return s.inMemory(instanceID)
 }
 
-// Of returns the notice of the Node's instance: what its marks state, with what this process was told since. An on-demand Node has none.
+// Of returns the notice of the Node's instance: what its marks state, with what this process was told since. An on-demand Node
+// has none.
 func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	id := s.cluster.InstanceID(node)
 	if id == "" || cluster.IsOnDemand(node) {
@@ -209,8 +210,8 @@ func (s *Store) Announced(n Notice) map[Source]time.Time {
 	return map[Source]time.Time{n.Source: n.FirstSeen}
 }
 
-// OnlyPolled returns whether nothing but the poll ever announced a notice for the instance, which has no Node. The other sources speak of
-// Nodes, and a Node that is missing now may come back.
+// OnlyPolled returns whether nothing but the poll ever announced a notice for the instance, which has no Node. The other sources
+// speak of Nodes, and a Node that is missing now may come back.
 func (s *Store) OnlyPolled(instanceID string) bool {
 	if len(s.cluster.NodesOf(instanceID)) > 0 {
 		return false
@@ -222,8 +223,8 @@ func (s *Store) OnlyPolled(instanceID string) bool {
 	return polled && len(announced) == 1
 }
 
-// Withdraw forgets the notice, but not the verdict, which counts until the informer shows the Node without marks: nothing must act on the marks
-// in between.
+// Withdraw forgets the notice, but not the verdict, which counts until the informer shows the Node without marks: nothing must
+// act on the marks in between.
 func (s *Store) Withdraw(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

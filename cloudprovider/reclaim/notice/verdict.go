@@ -16,8 +16,8 @@ const (
 	Withdrawn Verdict = "withdrawn"
 )
 
-// agreeingPolls is how many polls in a row must agree before a Node is deleted or given back: two calls to the cloud may be answered by
-// replicas that differ for a moment.
+// agreeingPolls is how many polls in a row must agree before a Node is deleted or given back: two calls to the cloud may be
+// answered by replicas that differ for a moment.
 const agreeingPolls = 2
 
 // count is in how many polls in a row the verdict was the same.

@@ -25,9 +25,9 @@ const (
 // errNothingShown says that ECS does not show an instance that must exist.
 var errNothingShown = errors.New("ECS shows no instance; does the RAM policy allow ecs:DescribeInstances?")
 
-// judge asks ECS about the reclaiming instances that it does not list as recycling, and about those that are being given back and are no longer in
-// ESS. It returns about how many. That none exists is believed only if a witness is shown; if there is no witness, ESS must not list the
-// instance either.
+// judge asks ECS about the reclaiming instances that it does not list as recycling, and about those that are being given back and
+// are no longer in ESS. It returns about how many. That none exists is believed only if a witness is shown; if there is no
+// witness, ESS must not list the instance either.
 func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	reclaiming := p.Notices.Reclaiming()
 	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
@@ -92,8 +92,8 @@ func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
 	}
 }
 
-// verdictOn judges an instance that is not listed as recycling. One that is Stopped is not released: an instance under Recycling may be shown
-// so, and one whose SpotInterruptionBehavior is Stop stays so.
+// verdictOn judges an instance that is not listed as recycling. One that is Stopped is not released: an instance under Recycling
+// may be shown so, and one whose SpotInterruptionBehavior is Stop stays so.
 func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) notice.Verdict {
 	if !exists {
 		return notice.Released
@@ -115,9 +115,9 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 	return notice.Withdrawn
 }
 
-// stands returns whether a source other than the poll still announces the notice: ECS may be behind the metadata service and the event bus. What is
-// written on the Node stands until it is removed. An event is never taken back, so it stands until ECS has caught up: it knew of the
-// notice, or had the time to.
+// stands returns whether a source other than the poll still announces the notice: ECS may be behind the metadata service and the
+// event bus. What is written on the Node stands until it is removed. An event is never taken back, so it stands until ECS has
+// caught up: it knew of the notice, or had the time to.
 func (p *Poller) stands(n notice.Notice) bool {
 	for _, node := range p.Cluster.NodesOf(n.InstanceID) {
 		for _, a := range p.Notices.Announcements(node) {
@@ -154,12 +154,12 @@ func (p *Poller) forget(id string) {
 	p.Removals.Forget(id)
 }
 
-// witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, the oldest of all such. It is
-// empty if there is none.
+// witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, the oldest
+// of all such. It is empty if there is none.
 //
-// An empty answer alone does not say that an instance is gone. Until December 2025 DescribeInstances also gave it, without an error, to a RAM
-// user who may not call it; Forbidden.RAM has been announced in its place. Source: "Announcement of changes to the authentication mechanism
-// for Alibaba Cloud ECS query-type APIs", ECS documentation.
+// An empty answer alone does not say that an instance is gone. Until December 2025 DescribeInstances also gave it, without an
+// error, to a RAM user who may not call it; Forbidden.RAM has been announced in its place. Source: "Announcement of changes to
+// the authentication mechanism for Alibaba Cloud ECS query-type APIs", ECS documentation.
 func (p *Poller) witness(others sets.Set[string]) (instanceID string) {
 	var oldest *corev1.Node
 	for _, node := range p.Cluster.Nodes() {

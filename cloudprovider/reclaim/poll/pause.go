@@ -5,7 +5,8 @@ import (
 )
 
 const (
-	// idleFactor is how much rarer polls are while nothing can be reclaimed, busyFactor how much more frequent while reclaims are likely.
+	// idleFactor is how much rarer polls are while nothing can be reclaimed, busyFactor how much more frequent while reclaims are
+	// likely.
 	idleFactor, busyFactor = 5, 2
 	// pollBudget is how many requests per second polls make at most: less than half of what the API allows for DescribeInstances.
 	pollBudget = 5
@@ -15,8 +16,8 @@ const (
 	// overdue is how long after its deadline an instance that still exists is no longer a reason to poll more often.
 	overdue = 5 * time.Minute
 
-	// A spot instance is protected for its first hour, then checked every five minutes. In the first two checks, instances that were bought
-	// together are reclaimed together.
+	// A spot instance is protected for its first hour, then checked every five minutes. In the first two checks, instances that
+	// were bought together are reclaimed together.
 	protectedFor = time.Hour
 	likelyFor    = 10 * time.Minute
 )

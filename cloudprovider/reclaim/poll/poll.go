@@ -1,5 +1,5 @@
-// Package poll is the source of notices that asks ECS: it lists the instances that are locked as recycling, and looks after the reclaiming ones
-// that are no longer listed.
+// Package poll is the source of notices that asks ECS: it lists the instances that are locked as recycling, and looks after the
+// reclaiming ones that are no longer listed.
 package poll
 
 import (

@@ -14,9 +14,9 @@ import (
 // unlistedPatience is how long ECS may leave out an instance of which another source has a notice.
 const unlistedPatience = time.Minute
 
-// noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling although another source says that it is, and although
-// it was neither released nor kept. It counts at once if the instance's own lock says so too, because then the filter of the list does not
-// work, else after ECS has had the time to catch up.
+// noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling
+// although another source says that it is, and although it was neither released nor kept. It counts at once if the instance's own
+// lock says so too, because then the filter of the list does not work, else after ECS has had the time to catch up.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.Notices.Get(instance.ID)
 	announced := p.Notices.Announced(n)
@@ -33,8 +33,8 @@ func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 		"source", n.Source, "since", n.FirstSeen, "status", instance.Status, "locks", instance.LockReasons)
 }
 
-// noteStopped writes an Event, once for each instance, that it was stopped instead of released. It still holds room in its scaling group, and may
-// be started again. So its Node keeps its marks, and nothing takes the instance for gone.
+// noteStopped writes an Event, once for each instance, that it was stopped instead of released. It still holds room in its
+// scaling group, and may be started again. So its Node keeps its marks, and nothing takes the instance for gone.
 func (p *Poller) noteStopped(instance alicloud.Instance) {
 	if instance.Status != statusStopped || instance.InterruptionBehavior != alicloud.InterruptionStop {
 		return

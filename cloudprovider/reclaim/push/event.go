@@ -32,7 +32,8 @@ type event struct {
 	time               time.Time
 }
 
-// envelope is an event in any of the three forms in which it is sent. They share no field except "time", which is a number in one of them.
+// envelope is an event in any of the three forms in which it is sent. They share no field except "time", which is a number in one
+// of them.
 type envelope struct {
 	// CloudMonitor, by an alert rule.
 	Name       text            `json:"name"`
@@ -66,7 +67,8 @@ type details struct {
 	InstanceID text `json:"instanceId"`
 }
 
-// text is a string field that is empty if the value is not a string, because other events may have anything in that field, and are no error.
+// text is a string field that is empty if the value is not a string, because other events may have anything in that field, and
+// are no error.
 type text string
 
 // UnmarshalJSON never fails.

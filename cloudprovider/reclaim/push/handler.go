@@ -63,8 +63,8 @@ type Config struct {
 	Signatures Signatures
 	// Transport downloads EventBridge's certificate. It defaults to http.DefaultTransport.
 	Transport http.RoundTripper
-	// Region is that of our Nodes. Events of other regions are ignored. If it is empty, those of all regions are taken, and signatures
-	// cannot be checked.
+	// Region is that of our Nodes. Events of other regions are ignored. If it is empty, those of all regions are taken, and
+	// signatures cannot be checked.
 	Region string
 	// NoticePeriod is how long an instance lives from the time of the event. It defaults to notice.DefaultPeriod.
 	NoticePeriod time.Duration
@@ -78,15 +78,15 @@ type handler struct {
 	verifier *verifier
 }
 
-// NewHandler returns a handler for the events Instance:PreemptibleInstanceInterruption that CloudMonitor and EventBridge push. It writes
-// each notice on its Node (api.AnnotationNoticePush), where the leader finds it. So any replica can serve it.
+// NewHandler returns a handler for the events Instance:PreemptibleInstanceInterruption that CloudMonitor and EventBridge push. It
+// writes each notice on its Node (api.AnnotationNoticePush), where the leader finds it. So any replica can serve it.
 //
-// A request is a POST of one event or an array of them, in any form in which these two send it: see envelope. The token is a bearer token, or
-// what EventBridge sends as the token of an HTTP target, or in the URL if Config.TokenInURL is set.
+// A request is a POST of one event or an array of them, in any form in which these two send it: see envelope. The token is a
+// bearer token, or what EventBridge sends as the token of an HTTP target, or in the URL if Config.TokenInURL is set.
 //
-// The answer is 200 once every notice in the request that is for one of our Nodes is written there. Events for others, duplicates and events that
-// are too old are only counted, because it would be of no use to send them again. 400 and 413 mean that the request cannot be parsed, 401
-// that the token or the signature is wrong, 503 that it should be sent again.
+// The answer is 200 once every notice in the request that is for one of our Nodes is written there. Events for others, duplicates
+// and events that are too old are only counted, because it would be of no use to send them again. 400 and 413 mean that the
+// request cannot be parsed, 401 that the token or the signature is wrong, 503 that it should be sent again.
 //
 // The error of NewHandler names what is missing, or says why the token cannot be read.
 func NewHandler(config Config) (http.Handler, error) {
@@ -169,7 +169,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// shows returns whether the request presents the token. It compares in constant time, so that the time tells nothing about the token or its length.
+// shows returns whether the request presents the token. It compares in constant time, so that the time tells nothing about the
+// token or its length.
 func (h *handler) shows(r *http.Request, token string) bool {
 	shown := r.Header.Get(tokenHeader)
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {

@@ -22,8 +22,8 @@ import (
 // directoryAge is how old the directory may be. Within that time, requests share one list of Nodes.
 const directoryAge = time.Second
 
-// directory finds the Node of an instance without an informer, for which a replica that does not lead has no other use. It is safe for
-// concurrent use.
+// directory finds the Node of an instance without an informer, for which a replica that does not lead has no other use. It is
+// safe for concurrent use.
 type directory struct {
 	client kubernetes.Interface
 	region string
@@ -47,8 +47,8 @@ type entry struct {
 	deadline, withdrawn time.Time
 }
 
-// covers returns whether an event of that time, with that deadline, adds nothing: its notice stands on the Node, or was withdrawn. If the
-// instance had survived the deadline on the Node by then, that is of another notice.
+// covers returns whether an event of that time, with that deadline, adds nothing: its notice stands on the Node, or was
+// withdrawn. If the instance had survived the deadline on the Node by then, that is of another notice.
 func (e entry) covers(at, deadline time.Time) bool {
 	return e.deadline.After(at) && !deadline.Before(e.deadline) || !at.After(e.withdrawn)
 }

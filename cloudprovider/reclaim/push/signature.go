@@ -30,8 +30,8 @@ const (
 	// SignaturesChecked refuses a request of EventBridge whose signature is wrong. If it has none, or if the certificate cannot be
 	// downloaded, the token decides. It is the default.
 	SignaturesChecked Signatures = "check"
-	// SignaturesRequired refuses everything that EventBridge has not signed. While the certificate cannot be downloaded, requests have to be
-	// sent again.
+	// SignaturesRequired refuses everything that EventBridge has not signed. While the certificate cannot be downloaded, requests
+	// have to be sent again.
 	SignaturesRequired Signatures = "require"
 	// SignaturesIgnored decides by the token alone.
 	SignaturesIgnored Signatures = "ignore"
@@ -42,8 +42,8 @@ const (
 // the certificate. The receiver refuses what is older than 60 s, and certificates of other hosts than
 // https://[RegionId]-eventbridge.oss-accelerate.aliyuncs.com.
 //
-// The older scheme of the same page (x-eventbridge-signature-secret, HMAC-SHA1) proves nothing: its secret is "encrypted" with the private
-// key, so whoever has received a request of EventBridge can decrypt it with the public certificate, and sign with it.
+// The older scheme of the same page (x-eventbridge-signature-secret, HMAC-SHA1) proves nothing: its secret is "encrypted" with
+// the private key, so whoever has received a request of EventBridge can decrypt it with the public certificate, and sign with it.
 const (
 	signatureHeader  = "X-Eventbridge-Signature-V2"
 	timestampHeader  = "X-Eventbridge-Signature-Timestamp"
@@ -105,7 +105,8 @@ func newVerifier(region string, transport http.RoundTripper, clk clock.PassiveCl
 	}
 }
 
-// check returns nil for a request that EventBridge signed less than a minute ago. Its errors wrap errSignature, errUnsigned or errCertificate.
+// check returns nil for a request that EventBridge signed less than a minute ago. Its errors wrap errSignature, errUnsigned or
+// errCertificate.
 func (v *verifier) check(ctx context.Context, r *http.Request, body []byte) error {
 	encoded := r.Header.Get(signatureHeader)
 	if encoded == "" {
@@ -129,8 +130,8 @@ func (v *verifier) check(ctx context.Context, r *http.Request, body []byte) erro
 	if err != nil {
 		return err
 	}
-	// By the page, the string ends with the body. Alibaba Cloud's Java SDK (StringToSignBuilder of com.aliyun.eventbridge.signature) adds a line
-	// feed.
+	// By the page, the string ends with the body. Alibaba Cloud's Java SDK (StringToSignBuilder of
+	// com.aliyun.eventbridge.signature) adds a line feed.
 	signed := stringToSign(r, body)
 	for _, text := range [][]byte{signed, append(signed[:len(signed):len(signed)], '\n')} {
 		hash := sha256.Sum256(text)
@@ -236,8 +237,8 @@ const (
 	signatureUnchecked = "unchecked"
 )
 
-// verify returns an error if the request is to be refused for its signature. A request without EventBridge's headers needs none, unless
-// signatures are required.
+// verify returns an error if the request is to be refused for its signature. A request without EventBridge's headers needs none,
+// unless signatures are required.
 func (h *handler) verify(ctx context.Context, r *http.Request, body []byte) error {
 	claims := r.Header.Get(tokenHeader) != "" || r.Header.Get(signatureHeader) != ""
 	if h.Signatures == SignaturesIgnored || h.Signatures == SignaturesChecked && !claims {

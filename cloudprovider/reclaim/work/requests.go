@@ -14,8 +14,8 @@ import (
 const (
 	// podWorkers is how many requests are made at once for the pods of one Node or job.
 	podWorkers = 8
-	// podsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well within
-	// podTimeout. Requests that time out are made again while the server is still busy with the first.
+	// podsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well
+	// within podTimeout. Requests that time out are made again while the server is still busy with the first.
 	podsInFlight = 64
 	// podTimeout bounds one request. Some refusals name a time to wait, and client-go waits inside of the call.
 	podTimeout = 5 * time.Second
@@ -27,8 +27,8 @@ type Requests struct{ inFlight *semaphore.Weighted }
 // NewRequests returns a bound that is to be shared by all who change pods.
 func NewRequests() *Requests { return &Requests{inFlight: semaphore.NewWeighted(podsInFlight)} }
 
-// ForEach calls do for each of the pods, several at a time, and returns the errors. The context of each call ends after some seconds,
-// counted from when the call may begin.
+// ForEach calls do for each of the pods, several at a time, and returns the errors. The context of each call ends after some
+// seconds, counted from when the call may begin.
 func (r *Requests) ForEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {
 	var mu sync.Mutex
 	var errs []error

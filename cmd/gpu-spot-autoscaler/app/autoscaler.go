@@ -58,7 +58,8 @@ type parts struct {
 	provisioning *provisioning
 }
 
-// autoscale builds the parts and runs them until ctx ends or one of them fails. If ctx ended, it returns nil after the loop under way.
+// autoscale builds the parts and runs them until ctx ends or one of them fails. If ctx ended, it returns nil after the loop under
+// way.
 func autoscale(ctx context.Context, r *replica) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,7 +160,8 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 		return fmt.Errorf("start cluster autoscaler: %w", err)
 	}
 	defer p.cleanUp(config)
-	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the other.
+	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the
+	// other.
 	var last, beforeLast time.Time
 	for productive := true; p.trigger.Wait(ctx, productive, p.pods.deferral.NextWake()) == nil; {
 		beforeLast, last = last, time.Now()

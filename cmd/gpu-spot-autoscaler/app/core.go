@@ -124,8 +124,8 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 	return autoscaler, nil
 }
 
-// newProcessors returns core's processors, with ours in their places. The processor of --scale-down-delay-type-local is left out: the
-// cooldown belongs to a pool, and PoolLimits keeps it.
+// newProcessors returns core's processors, with ours in their places. The processor of --scale-down-delay-type-local is left out:
+// the cooldown belongs to a pool, and PoolLimits keeps it.
 func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events templates.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
 	all.CustomResourcesProcessor = customresources.NewReclaimingNodes(

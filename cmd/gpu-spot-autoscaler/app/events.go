@@ -28,8 +28,8 @@ type deploymentEvents struct {
 // eventsInAWhile is how many Events of one reason are recorded one by one within ten minutes. Further ones are aggregated into one.
 const eventsInAWhile = 100
 
-// newDeploymentRecorder returns a recorder that ends with ctx. Core's own recorder allows for one Event of a reason in five minutes per
-// object, and all pools share the one Deployment.
+// newDeploymentRecorder returns a recorder that ends with ctx. Core's own recorder allows for one Event of a reason in five
+// minutes per object, and all pools share the one Deployment.
 func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) record.EventRecorder {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
 		MaxEvents: eventsInAWhile, BurstSize: eventsInAWhile, QPS: 1,
@@ -41,8 +41,8 @@ func newDeploymentRecorder(ctx context.Context, client kubernetes.Interface) rec
 // lookUp bridges some seconds in which the API server does not answer.
 var lookUp = wait.Backoff{Steps: 5, Duration: 200 * time.Millisecond, Factor: 2}
 
-// newDeploymentEvents gets the Deployment once, for its UID, by which kubectl describe finds Events. If the Deployment does not exist or
-// may not be read, Events are recorded without the UID.
+// newDeploymentEvents gets the Deployment once, for its UID, by which kubectl describe finds Events. If the Deployment does not
+// exist or may not be read, Events are recorded without the UID.
 func newDeploymentEvents(ctx context.Context, client kubernetes.Interface, recorder record.EventRecorder, namespace, name string) *deploymentEvents {
 	ref := &corev1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: namespace, Name: name}
 	err := retry.OnError(lookUp, func(err error) bool {

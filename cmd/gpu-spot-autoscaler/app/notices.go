@@ -14,8 +14,8 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
-// serveNotices takes pushed reclaim notices until ctx ends, whether this process leads or not: a notice is written on its Node, where
-// the leader finds it, before the sender gets an answer.
+// serveNotices takes pushed reclaim notices until ctx ends, whether this process leads or not: a notice is written on its Node,
+// where the leader finds it, before the sender gets an answer.
 func serveNotices(ctx context.Context, config *Config) error {
 	if config.Notices.Address == "" {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
-// ackMeta is the name of the ConfigMap that says which scaling groups ACK's autoscaler manages. Its data is JSON, in which the scaling
-// groups are the keys of "scaling_configurations". Both Cluster Autoscaler as ACK runs it and its successor GOATScaler use it.
-// Source: clusterAutoscalerMeta and autoscalerMeta in resource_alicloud_cs_kubernetes_autoscaler.go of
+// ackMeta is the name of the ConfigMap that says which scaling groups ACK's autoscaler manages. Its data is JSON, in which the
+// scaling groups are the keys of "scaling_configurations". Both Cluster Autoscaler as ACK runs it and its successor GOATScaler
+// use it. Source: clusterAutoscalerMeta and autoscalerMeta in resource_alicloud_cs_kubernetes_autoscaler.go of
 // aliyun/terraform-provider-alicloud. The form is not documented, so any text that names a scaling group counts.
 const ackMeta = "autoscaler-meta"
 
@@ -33,8 +33,8 @@ type ackAutoscaler struct {
 	store     cache.Store
 }
 
-// newACKAutoscaler watches the ConfigMap in kube-system once its informers are started. If this process runs in another namespace, its
-// roles do not cover the ConfigMap, and nothing is watched.
+// newACKAutoscaler watches the ConfigMap in kube-system once its informers are started. If this process runs in another
+// namespace, its roles do not cover the ConfigMap, and nothing is watched.
 func newACKAutoscaler(client kubernetes.Interface, namespace string) *ackAutoscaler {
 	if namespace != metav1.NamespaceSystem {
 		klog.InfoS("Not checking whether ACK's own autoscaler manages a pool too, its ConfigMap is in another namespace",
@@ -66,12 +66,13 @@ func (a *ackAutoscaler) manages(poolID string) string {
 	return ""
 }
 
-// ownerBackoff is how the UID is asked for again. A role that was made a moment before this process counts in the API server only once
-// its authorizer has seen it.
+// ownerBackoff is how the UID is asked for again. A role that was made a moment before this process counts in the API server only
+// once its authorizer has seen it.
 var ownerBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 5}
 
-// owner returns a text that distinguishes this installation from all others. It consists of the UID of the namespace kube-system, which
-// exists as long as the cluster does, and the name of the lease. It is "" if the namespace cannot be read within ownerBackoff.
+// owner returns a text that distinguishes this installation from all others. It consists of the UID of the namespace kube-system,
+// which exists as long as the cluster does, and the name of the lease. It is "" if the namespace cannot be read within
+// ownerBackoff.
 func owner(ctx context.Context, config *Config) string {
 	var uid string
 	var refused error

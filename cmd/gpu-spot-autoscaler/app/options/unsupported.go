@@ -17,8 +17,8 @@ const (
 	neverCreated = "scaling groups are the operator's: none is created"
 )
 
-// fixed are the flags of Cluster Autoscaler that must keep their default, with the reason. A flag that is neither listed nor read would
-// silently have no effect; see TestEveryFlagIsServedOrRefused.
+// fixed are the flags of Cluster Autoscaler that must keep their default, with the reason. A flag that is neither listed nor read
+// would silently have no effect; see TestEveryFlagIsServedOrRefused.
 var fixed = map[string]string{
 	"cloud-provider":                          "this binary has one cloud provider, Alibaba Cloud's",
 	"cloud-config":                            noCloudFile,
