@@ -113,6 +113,29 @@ func TestAFailingCloudChangesNothing(t *testing.T) {
 	}
 }
 
+func TestANoticeAfterAWithdrawnOneCountsWhileECSIsAway(t *testing.T) {
+	broken := errors.New("ServiceUnavailable")
+	for name, fail := range map[string][2]error{"the listing fails": {broken, broken}, "the asking fails": {nil, broken}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.addNode("a")
+				w.cloud.reclaim("a")
+				w.start()
+				w.cloud.withdraw("a")
+				for cluster.IsMarked(w.node("a")) {
+					w.pass(poll.DefaultInterval / busyFactor / 10)
+				}
+				w.cloud.fail(fail[0], fail[1]) // at once
+				w.seen()
+				w.updateNode("a", agentSays(time.Now().Add(4*time.Minute)))
+				w.pass(time.Minute)
+				assert.True(t, cluster.IsMarked(w.node("a")))
+				assert.NotContains(t, w.seen(), "SpotReclaimCancelled a")
+			})
+		})
+	}
+}
+
 func TestAnInstanceOnItsWayOutIsNotGivenBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status string

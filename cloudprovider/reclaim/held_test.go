@@ -1,16 +1,18 @@
 package reclaim
 
 import (
+	"errors"
 	"net/http"
 	"testing"
 	"time"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 )
 
 // unlimited acts upon all pushed notices, however many are unconfirmed.
@@ -54,6 +56,22 @@ func TestAPushedNoticeAfterAFalseOneIsHeldUntilItIsConfirmed(t *testing.T) {
 			})
 		})
 	}
+	t.Run("after it came to nothing while ECS was away", func(t *testing.T) {
+		inBubble(t, func(w *world) {
+			w.crowd(10)
+			w.start(unlimited)
+			w.refute("n00")
+			w.push("n00")
+			w.pass(time.Second)
+			requireUnmarked(t, w.node("n00"))
+			broken := errors.New("ServiceUnavailable")
+			w.cloud.fail(broken, broken)
+			w.pass(holdFor)
+			w.push("n00")
+			w.pass(time.Second)
+			assert.True(t, cluster.IsMarked(w.node("n00")), "it is another notice")
+		})
+	})
 	t.Run("half an hour later", func(t *testing.T) {
 		inBubble(t, func(w *world) {
 			w.crowd(10)
@@ -111,4 +129,19 @@ func TestFalsePushedNoticesDoNotGoOnToOtherNodes(t *testing.T) {
 		w.pass(time.Second)
 		assert.True(t, cluster.IsMarked(w.node(nodes[11])), "acted upon again")
 	})
+}
+
+func TestTheNextLeaderRemovesAPushedNoticeThatStandsForNothing(t *testing.T) {
+	for name, value := range map[string]string{"it is long over": "1999-12-31T23:00:00Z", "it cannot be read": "soon"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.addNode("a", annotated(api.AnnotationNoticePush, value))
+				w.start()
+				w.pass(time.Second)
+				assert.NotContains(t, w.node("a").Annotations, api.AnnotationNoticePush)
+				requireUnmarked(t, w.node("a"))
+				assert.Empty(t, w.seen())
+			})
+		})
+	}
 }

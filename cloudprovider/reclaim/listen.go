@@ -26,9 +26,11 @@ func (c *Controller) Announce(ctx context.Context, announcements ...notice.Annou
 
 // announce returns whether a Node is reclaiming that was not before, and whether Nodes were queued to be marked.
 func (c *Controller) announce(ctx context.Context, announcements []notice.Announcement) (news, queued bool) {
-	done := c.backlog.Announcing()
 	defer c.notify()
-	defer done()
+	if len(announcements) == 0 {
+		return false, false
+	}
+	defer c.backlog.Announcing()()
 	for _, a := range announcements {
 		if c.isOnDemand(a.InstanceID) {
 			klog.FromContext(ctx).V(2).Info("Ignored a notice for an on-demand instance", "instance", a.InstanceID, "source", a.Source)
@@ -107,7 +109,7 @@ func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 		return
 	}
 	if _, reclaiming := c.notices.Of(node); !reclaiming {
-		if c.removals.Has(node) || cluster.IsMarked(node) {
+		if c.removals.Has(node) || cluster.IsMarked(node) || notice.HasExpiredPush(node, c.marker.Clock) {
 			c.marks.Add(node.Name)
 		}
 		return
@@ -122,6 +124,9 @@ func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 // the marks from the informer. Heartbeats change nothing.
 func (c *Controller) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 	c.forgetUnmarked(old, node)
+	if cluster.IsMarked(old) && !cluster.IsMarked(node) {
+		c.notices.Unmarked(c.cluster.InstanceID(node))
+	}
 	c.handshakes.NodeChanged(old, node)
 	_, queued := c.announce(ctx, c.notices.Announcements(node))
 	n, reclaiming := c.notices.Of(node)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -122,5 +123,28 @@ func TestTheNodeThatTookTheNameIsNotDeleted(t *testing.T) {
 		w.pass(time.Minute)
 		require.NotNil(t, w.node("a"))
 		assert.NotEqual(t, old.UID, w.node("a").UID)
+	})
+}
+
+func TestOnlyTheNodeAndThePodsThatWereSeenAreDeleted(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a")
+		w.addPod("p", "a")
+		w.protect("p")
+		w.cloud.reclaim("a")
+		w.start()
+		uids := map[string]types.UID{"nodes": w.node("a").UID, "pods": w.pod("p").UID}
+		w.cloud.release("a")
+		w.pass(time.Minute)
+		deleted := 0
+		for _, action := range w.client.Actions() {
+			if deletion, ok := action.(clienttesting.DeleteActionImpl); ok {
+				deleted++
+				preconditions := deletion.DeleteOptions.Preconditions
+				require.NotNil(t, preconditions, "%s %s", deletion.Resource.Resource, deletion.Name)
+				assert.Equal(t, uids[deletion.Resource.Resource], *preconditions.UID, "another may have its name by now")
+			}
+		}
+		assert.GreaterOrEqual(t, deleted, 2)
 	})
 }

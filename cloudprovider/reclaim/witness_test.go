@@ -53,3 +53,43 @@ func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestANodeIsNotTakenForGoneBecauseECSShowsOnlySome(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a", noticedByAgent)
+		w.addNode("shown", noticedByAgent)
+		w.addNode("witness", nodeReady)
+		w.cloud.showOnly("i-shown")
+		failures := value(t, "gpu_spot_reclaim_poll_failures_total")
+		w.start(func(c *settings) { c.Lists = func(id string) bool { return id == "i-witness" } })
+		w.pass(time.Minute)
+		assert.NotNil(t, w.node("a"))
+		assert.Greater(t, value(t, "gpu_spot_reclaim_poll_failures_total"), failures)
+	})
+}
+
+func TestAReadyNodeOutsideOfThePoolsIsNotTakenForGoneWithoutAWitness(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a", noticedByAgent, nodeReady)
+		w.cloud.setHidden(true)
+		w.start(func(c *settings) { c.Lists = func(string) bool { return false } })
+		w.pass(time.Minute)
+		require.NotNil(t, w.node("a"))
+		w.updateNode("a", func(node *corev1.Node) { node.Status.Conditions = nil })
+		w.pass(time.Minute)
+		assert.Nil(t, w.node("a"), "its kubelet is silent, too")
+	})
+}
+
+func TestAReadyNodeThatLeftESSIsGoneIfECSDoesNotShowIt(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var left atomic.Bool
+		w.addNode("a", noticedByAgent, nodeReady)
+		w.start(func(c *settings) { c.Lists = func(string) bool { return !left.Load() } })
+		w.pass(time.Minute)
+		left.Store(true)
+		w.cloud.release("a")
+		w.pass(10 * time.Second)
+		assert.Nil(t, w.node("a"))
+	})
+}

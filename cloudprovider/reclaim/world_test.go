@@ -320,6 +320,8 @@ type fakeCloud struct {
 	// blind leaves RecyclingInstances without an answer, as a filter does that is misspelt; hidden shows nothing to anybody,
 	// as without permission.
 	blind, hidden bool
+	// only are the instances that Instances shows, nil for all.
+	only []string
 }
 
 func (c *fakeCloud) RecyclingInstances(context.Context) ([]alicloud.Instance, error) {
@@ -346,7 +348,7 @@ func (c *fakeCloud) Instances(_ context.Context, ids []string) ([]alicloud.Insta
 	}
 	var found []alicloud.Instance
 	for _, id := range ids {
-		if instance, ok := c.instances[id]; ok && !c.hidden {
+		if instance, ok := c.instances[id]; ok && !c.hidden && (c.only == nil || slices.Contains(c.only, id)) {
 			found = append(found, instance)
 		}
 	}
@@ -370,6 +372,12 @@ func (c *fakeCloud) setBlind(blind bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.blind = blind
+}
+
+func (c *fakeCloud) showOnly(ids ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.only = ids
 }
 
 func (c *fakeCloud) setHidden(hidden bool) {

@@ -64,7 +64,12 @@ func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cl
 		return nil, fmt.Errorf("index nodes: %w", err)
 	}
 	if err := c.pods.AddIndexers(cache.Indexers{
-		byNode:  func(obj any) ([]string, error) { return []string{obj.(*corev1.Pod).Spec.NodeName}, nil },
+		byNode: func(obj any) ([]string, error) {
+			if node := obj.(*corev1.Pod).Spec.NodeName; node != "" {
+				return []string{node}, nil
+			}
+			return nil, nil
+		},
 		byParty: func(obj any) ([]string, error) { return c.partyKeys(obj.(*corev1.Pod)), nil },
 	}); err != nil {
 		return nil, fmt.Errorf("index pods: %w", err)

@@ -24,3 +24,15 @@ func TestThousandsOfPodsAreNotThousandsOfEvents(t *testing.T) {
 	}
 	assert.Len(t, written.Events, podBurst+podQPS)
 }
+
+func TestAnEventIsAWarningIfSomebodyLosesSomething(t *testing.T) {
+	for reason, kind := range map[string]string{
+		ReasonNotice: "Warning", ReasonHeld: "Warning", ReasonWarned: "Warning", ReasonUnsaved: "Warning", ReasonUnprepared: "Warning",
+		ReasonDeleted: "Warning", ReasonStopped: "Warning", ReasonSaved: "Normal", ReasonEvicted: "Normal", ReasonDrained: "Normal",
+		ReasonCancelled: "Normal", ReasonRemoved: "Normal", ReasonReleased: "Normal",
+	} {
+		written := record.NewFakeRecorder(1)
+		NewRecorder(written, clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))).Eventf(&corev1.Pod{}, reason, "what happened")
+		assert.Equal(t, kind+" "+reason+" what happened", <-written.Events)
+	}
+}

@@ -6,6 +6,7 @@ package mark
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
-// Marker is safe for concurrent use. All fields are required.
+// Marker is safe for concurrent use. All fields are required. It has no state of its own.
 type Marker struct {
 	Cluster  *cluster.Cluster
 	Notices  *notice.Store
@@ -87,7 +88,8 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 	return m.syncRemoved(ctx, node)
 }
 
-// mark completes the marks. It writes an Event and observes the latency for the first mark only, not if somebody took a mark off.
+// mark completes the marks. It writes an Event and observes the latency once at most, for the first mark, and not if somebody took
+// a mark off.
 func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
 	var first bool
 	changed, err = nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
@@ -117,7 +119,11 @@ func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice)
 		return err
 	}
 	m.Backlog.Done(node.Name)
-	m.Notices.Withdraw(n.InstanceID)
+	if cluster.IsMarked(node) {
+		m.Notices.Withdraw(n.InstanceID)
+	} else { // it was never marked, so that the informer will not show the end of the marks
+		m.Notices.Forget(n.InstanceID)
+	}
 	if changed {
 		CountOutcome(n.Source, OutcomeCancelled)
 		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
@@ -171,9 +177,11 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 }
 
 // delete deletes the Node of an instance that is gone, and what is left of its pods. The cloud controller does so too; it does
-// not matter which is first.
+// not matter which is first. Pods that cannot be deleted do not keep the Node.
 func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, err error) {
-	m.deletePods(ctx, node)
+	podsCtx, cancel := context.WithTimeout(ctx, nodepatch.Timeout/2)
+	m.deletePods(podsCtx, node)
+	cancel()
 	err = m.Deleter.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &node.UID},
 	})
@@ -195,7 +203,7 @@ func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
 		}
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		klog.FromContext(ctx).Error(err, "Could not delete the pods of a released instance; they are left to the garbage collector", "node", klog.KObj(node))
 	}
 }

@@ -6,6 +6,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestAPatchNamesTheVersionItWasMadeFromAndNothingThatDidNotChange(t *testing.T) {
@@ -32,4 +37,18 @@ func TestAPatchHasAllTaintsIfOneChanges(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"metadata":{"resourceVersion":"42"},"spec":{"taints":[{"key":"theirs","effect":"NoExecute"},{"key":"ours","effect":"NoSchedule"}]}}`, string(body))
+}
+
+func TestAnotherNodeOfTheNameIsNotPatched(t *testing.T) {
+	stale := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old", ResourceVersion: "1"}}
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "new", ResourceVersion: "2"}})
+	patches := 0
+	client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		patches++
+		return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "a", nil)
+	})
+	changed, err := Apply(t.Context(), client, stale, func(node *corev1.Node) { node.Spec.Unschedulable = true })
+	require.NoError(t, err)
+	assert.False(t, changed)
+	assert.Equal(t, 1, patches)
 }

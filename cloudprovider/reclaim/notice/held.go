@@ -33,12 +33,12 @@ var DefaultMaxUnconfirmed = intstr.FromString("10%")
 // reach all Nodes in turn.
 func (s *Store) Hold(a Announcement) (held bool, reason string) {
 	if !a.Source.NeedsConfirmation() {
-		s.release(a.InstanceID)
 		return false, ""
 	}
 	s.mu.Lock()
 	_, acted := s.heard[a.InstanceID]
-	_, held = s.held[a.InstanceID]
+	deadline, held := s.held[a.InstanceID]
+	held = held && !isOver(deadline, s.clock)
 	s.mu.Unlock()
 	if held || acted {
 		return held, ""
@@ -114,23 +114,15 @@ func (s *Store) Unconfirmed() sets.Set[string] {
 // DropExpiredHeld forgets the held notices that came to nothing, and returns their instances.
 func (s *Store) DropExpiredHeld() (expired []string) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for id, deadline := range s.held {
 		if isOver(deadline, s.clock) {
 			expired = append(expired, id)
+			delete(s.held, id)
 		}
 	}
-	s.mu.Unlock()
-	s.release(expired...)
-	return expired
-}
-
-func (s *Store) release(instanceIDs ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range instanceIDs {
-		delete(s.held, id)
-	}
 	heldNotices.Set(float64(len(s.held)))
+	return expired
 }
 
 // mostUnconfirmed returns Config.MaxUnconfirmed as a number. Shares are rounded up.

@@ -21,8 +21,8 @@ func FromMarks(node *corev1.Node, instanceID string) (Notice, bool) {
 		InstanceID: instanceID, Deadline: deadline.UTC(), Source: SourceUnknown,
 		Stated: node.Annotations[api.AnnotationReclaimStated] == "true",
 	}
-	if source := node.Annotations[api.AnnotationReclaimSource]; source != "" {
-		n.Source = Source(source)
+	if source := Source(node.Annotations[api.AnnotationReclaimSource]); slices.Contains(sources, source) {
+		n.Source = source
 	}
 	n.Confirmed = !n.Source.NeedsConfirmation() || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
 	if n.FirstSeen = cluster.TimeOf(node, api.AnnotationReclaimNoticed); n.FirstSeen.IsZero() {

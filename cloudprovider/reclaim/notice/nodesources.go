@@ -70,15 +70,17 @@ func (s agentSource) Announcement(node *corev1.Node) (Announcement, bool) {
 // pushSource is the annotation that the handler of package push writes.
 type pushSource struct{ clock clock.PassiveClock }
 
+// Announcement leaves out what the handler cannot have written.
 func (s pushSource) Announcement(node *corev1.Node) (Announcement, bool) {
 	deadline := cluster.TimeOf(node, api.AnnotationNoticePush)
 	return Announcement{Source: SourcePush, Deadline: deadline, At: cluster.TimeOf(node, api.AnnotationNoticePushReceived)},
-		node.Annotations[api.AnnotationNoticePush] != "" && !isOver(deadline, s.clock)
+		!deadline.IsZero() && !isOver(deadline, s.clock)
 }
 
-// HasExpiredPush returns whether a pushed notice stands on the Node that came to nothing.
+// HasExpiredPush returns whether a pushed notice stands on the Node that came to nothing, or that cannot be read.
 func HasExpiredPush(node *corev1.Node, clk clock.PassiveClock) bool {
-	return node.Annotations[api.AnnotationNoticePush] != "" && isOver(cluster.TimeOf(node, api.AnnotationNoticePush), clk)
+	_, stands := pushSource{clk}.Announcement(node)
+	return node.Annotations[api.AnnotationNoticePush] != "" && !stands
 }
 
 // conditionSource is the condition that ACK's node-problem-detector sets.

@@ -25,6 +25,9 @@ const (
 	SourceUnknown Source = "unknown"
 )
 
+// sources are those that a mark may name.
+var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition}
+
 // NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
 // Whoever has the token of a sender can push events.
 func (s Source) NeedsConfirmation() bool { return s == SourcePush }
@@ -58,8 +61,8 @@ type Notice struct {
 }
 
 const (
-	deleteMargin = time.Minute
-	// deleteMarginFraction is the part of a short notice that is kept for deletions.
+	// deleteMargin is how much of a notice is kept for deletions, and deleteMarginFraction the part of a short one.
+	deleteMargin         = time.Minute
 	deleteMarginFraction = 5
 )
 

@@ -53,7 +53,7 @@ type Store struct {
 	spots        int
 	spotsCounted time.Time
 	// verdicts are what the cloud says about instances that it no longer lists as recycling.
-	verdicts map[string]count
+	verdicts map[string]streak
 }
 
 // record is what this process was told about an instance.
@@ -86,7 +86,7 @@ func NewStore(config Config) (*Store, error) {
 	return &Store{
 		cluster: config.Cluster, clock: config.Clock, period: config.Period, doubt: config.Doubt, maxUnconfirmed: config.MaxUnconfirmed,
 		nodeSources: nodeSources(config.Clock, config.Period),
-		heard:       map[string]record{}, held: map[string]time.Time{}, contradicted: map[string]time.Time{}, verdicts: map[string]count{},
+		heard:       map[string]record{}, held: map[string]time.Time{}, contradicted: map[string]time.Time{}, verdicts: map[string]streak{},
 	}, nil
 }
 
@@ -112,8 +112,10 @@ func (s *Store) Reclaiming() sets.Set[string] {
 
 // Get returns the notice of the instance, whether it has a Node or not.
 func (s *Store) Get(instanceID string) (Notice, bool) {
-	if nodes := s.cluster.NodesOf(instanceID); len(nodes) > 0 {
-		return s.Of(nodes[0])
+	for _, node := range s.cluster.NodesOf(instanceID) { // of two, only one may have marks
+		if n, reclaiming := s.Of(node); reclaiming || cluster.IsOnDemand(node) {
+			return n, reclaiming
+		}
 	}
 	return s.inMemory(instanceID)
 }
@@ -162,27 +164,30 @@ type Change struct {
 
 // Add enters an announcement. The first one about an instance makes the notice. Later ones confirm it, and may correct its deadline.
 func (s *Store) Add(a Announcement) (change Change) {
-	notice := newNotice(a, s.clock.Now(), s.period)
+	said := newNotice(a, s.clock.Now(), s.period)
 	marked, isMarked := s.fromMarksOf(a.InstanceID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.held, a.InstanceID)
+	heldNotices.Set(float64(len(s.held)))
 	if a.Source == SourcePoll {
 		delete(s.verdicts, a.InstanceID)
 	}
 	known, isKnown := s.heard[a.InstanceID]
 	if !isKnown {
 		change.First, change.Changed = !isMarked, true
-		if !isMarked {
-			marked = notice
+		first := said
+		if isMarked {
+			first = marked
 		}
-		known = record{notice: marked, announced: map[Source]time.Time{marked.Source: marked.FirstSeen}}
+		known = record{notice: first, announced: map[Source]time.Time{first.Source: first.FirstSeen}}
 	}
 	if _, before := known.announced[a.Source]; !before {
-		confirmationDelay.WithLabelValues(string(a.Source)).Observe(max(notice.FirstSeen.Sub(known.notice.FirstSeen), 0).Seconds())
+		confirmationDelay.WithLabelValues(string(a.Source)).Observe(max(said.FirstSeen.Sub(known.notice.FirstSeen), 0).Seconds())
 		known.announced = maps.Clone(known.announced)
-		known.announced[a.Source] = notice.FirstSeen
+		known.announced[a.Source] = said.FirstSeen
 	}
-	merged := known.notice.Merge(notice)
+	merged := known.notice.Merge(said)
 	change.Changed = change.Changed || merged != known.notice
 	change.Confirmed = merged.Confirmed && !known.notice.Confirmed
 	known.notice = merged
@@ -223,12 +228,23 @@ func (s *Store) OnlyPolled(instanceID string) bool {
 	return polled && len(announced) == 1
 }
 
-// Withdraw forgets the notice, but not the verdict, which counts until the informer shows the Node without marks: nothing must
-// act on the marks in between.
+// Withdraw forgets the notice, but not the verdict, which counts until Unmarked is called: nothing must act on the marks in
+// between.
 func (s *Store) Withdraw(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.heard, instanceID)
+}
+
+// Unmarked ends a withdrawal: the informer shows the Node without marks. What a source announces from now on is another notice.
+// What was announced in between was read from the Node as it was before.
+func (s *Store) Unmarked(instanceID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.verdicts[instanceID].agreed() == Withdrawn {
+		delete(s.heard, instanceID)
+		delete(s.verdicts, instanceID)
+	}
 }
 
 // Forget forgets everything about an instance that is gone.

@@ -20,8 +20,8 @@ const (
 // answered by replicas that differ for a moment.
 const agreeingPolls = 2
 
-// count is in how many polls in a row the verdict was the same.
-type count struct {
+// streak is in how many polls in a row the verdict was the same.
+type streak struct {
 	verdict Verdict
 	polls   int
 }
@@ -36,7 +36,7 @@ func (s *Store) Judge(instanceID string, v Verdict) Verdict {
 	}
 	last := s.verdicts[instanceID]
 	if last.verdict != v {
-		last = count{verdict: v}
+		last = streak{verdict: v}
 	}
 	last.polls++
 	s.verdicts[instanceID] = last
@@ -50,11 +50,11 @@ func (s *Store) VerdictOn(instanceID string) Verdict {
 	return s.verdicts[instanceID].agreed()
 }
 
-func (c count) agreed() Verdict {
-	if c.polls < agreeingPolls {
+func (s streak) agreed() Verdict {
+	if s.polls < agreeingPolls {
 		return Pending
 	}
-	return c.verdict
+	return s.verdict
 }
 
 // Prune forgets contradictions about instances that are not reclaiming, and verdicts on instances that are not judged.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,12 +23,12 @@ const (
 	statusStopped = "Stopped"
 )
 
-// errNothingShown says that ECS does not show an instance that must exist.
-var errNothingShown = errors.New("ECS shows no instance; does the RAM policy allow ecs:DescribeInstances?")
+// errNotShown says that ECS does not show an instance that must exist.
+var errNotShown = errors.New("ECS does not show an instance that exists; does the RAM policy allow ecs:DescribeInstances?")
 
 // judge asks ECS about the reclaiming instances that it does not list as recycling, and about those that are being given back and
-// are no longer in ESS. It returns about how many. That none exists is believed only if a witness is shown; if there is no
-// witness, ESS must not list the instance either.
+// are no longer in ESS. It returns about how many. That one does not exist is believed only if a witness is shown; see mayExist
+// for when there is no witness.
 func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	reclaiming := p.Notices.Reclaiming()
 	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
@@ -38,6 +39,7 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 			unlisted.Delete(id)
 		}
 	}
+	p.noteInESS(reclaiming.Union(p.Removals.All()))
 	unlisted = unlisted.Union(p.removedFromESS())
 	p.Notices.Prune(reclaiming, unlisted)
 	if unlisted.Len() == 0 {
@@ -48,15 +50,15 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 		ids = append(ids, witness)
 	}
 	instances, err := p.Cloud.Instances(ctx, ids)
-	if err == nil && len(instances) == 0 && witness != "" {
-		err = fmt.Errorf("%w, not even %s, whose Node is ready", errNothingShown, witness)
-	}
-	if err != nil {
-		return len(ids), fmt.Errorf("ask about %d instances on their way out: %w", unlisted.Len(), err)
-	}
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {
 		existing[instance.ID] = instance
+	}
+	if _, shown := existing[witness]; err == nil && witness != "" && !shown {
+		err = fmt.Errorf("%w: not %s, whose Node is ready", errNotShown, witness)
+	}
+	if err != nil {
+		return len(ids), fmt.Errorf("ask about %d instances on their way out: %w", unlisted.Len(), err)
 	}
 	for id := range unlisted {
 		instance, exists := existing[id]
@@ -65,9 +67,25 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 			p.noteStopped(instance)
 			p.compare(ctx, instance)
 		}
-		p.conclude(id, p.verdictOn(id, instance, exists || witness == "" && p.Lists(id)))
+		p.conclude(id, p.verdictOn(id, instance, exists || witness == "" && p.mayExist(id)))
 	}
 	return len(ids), nil
+}
+
+// mayExist returns whether an instance that ECS does not show may exist all the same. Without a witness it does as long as ESS
+// lists it; and if ESS never did, as long as one of its Nodes is ready.
+func (p *Poller) mayExist(id string) bool {
+	return p.Lists(id) || !p.wereInESS.Has(id) && slices.ContainsFunc(p.Cluster.NodesOf(id), cluster.IsReady)
+}
+
+// noteInESS notes which of the instances on their way out ESS lists. It forgets all others.
+func (p *Poller) noteInESS(ids sets.Set[string]) {
+	p.wereInESS = p.wereInESS.Intersection(ids)
+	for id := range ids {
+		if p.Lists(id) {
+			p.wereInESS.Insert(id)
+		}
+	}
 }
 
 // removedFromESS returns the instances that are being given back and that ESS no longer lists. Their Nodes may still exist.

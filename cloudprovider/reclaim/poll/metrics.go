@@ -13,7 +13,7 @@ var (
 	})
 	lastPoll = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaim_last_poll_timestamp_seconds",
-		Help: "Unix time of the last poll for notices that succeeded; 0 if this process has not polled.",
+		Help: "Unix time when ECS last listed the recycling instances; 0 if it has not yet answered this process.",
 	})
 )
 

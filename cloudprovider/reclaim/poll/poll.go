@@ -65,11 +65,13 @@ type Poller struct {
 	Config
 	// toldStopped and toldUnlisted are the instances for which that was already reported.
 	toldStopped, toldUnlisted sets.Set[string]
+	// wereInESS are the instances on their way out that ESS listed at an earlier poll.
+	wereInESS sets.Set[string]
 }
 
 // New returns a Poller that has not asked yet.
 func New(config Config) *Poller {
-	return &Poller{Config: config, toldStopped: sets.New[string](), toldUnlisted: sets.New[string]()}
+	return &Poller{Config: config, toldStopped: sets.New[string](), toldUnlisted: sets.New[string](), wereInESS: sets.New[string]()}
 }
 
 // Run polls at once, then after every pause, until ctx ends.
@@ -97,7 +99,7 @@ func (p *Poller) report(ctx context.Context, err error) {
 	case p.Problems == nil || ctx.Err() != nil:
 	case err == nil:
 		p.Problems.Settle(problems.Poll)
-	case errors.Is(err, errNothingShown):
+	case errors.Is(err, errNotShown):
 		fix := alicloud.Remedies[alicloud.NotAllowed].Fix
 		p.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
 	default:

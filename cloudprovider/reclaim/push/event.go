@@ -80,7 +80,7 @@ func (t *text) UnmarshalJSON(body []byte) error {
 	return nil
 }
 
-// object is a field that is zero if the value is not an object, for the same reason.
+// object is a field that is zero if the value is not an object, because other events may have anything in that field.
 type object[T any] struct{ of T }
 
 // UnmarshalJSON returns an error only for an object that does not fit T.

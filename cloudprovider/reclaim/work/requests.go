@@ -27,8 +27,8 @@ type Requests struct{ inFlight *semaphore.Weighted }
 // NewRequests returns a bound that is to be shared by all who change pods.
 func NewRequests() *Requests { return &Requests{inFlight: semaphore.NewWeighted(podsInFlight)} }
 
-// ForEach calls do for each of the pods, several at a time, and returns the errors. The context of each call ends after some
-// seconds, counted from when the call may begin.
+// ForEach calls do for each of the pods, several at a time, and returns the errors, that of ctx among them if it has ended. The
+// context of each call ends after some seconds, counted from when the call may begin.
 func (r *Requests) ForEach(ctx context.Context, pods []*corev1.Pod, do func(context.Context, *corev1.Pod) error) error {
 	var mu sync.Mutex
 	var errs []error
@@ -45,5 +45,8 @@ func (r *Requests) ForEach(ctx context.Context, pods []*corev1.Pod, do func(cont
 			errs = append(errs, err)
 		}
 	})
+	if err := ctx.Err(); err != nil {
+		errs = append(errs, err) // some pods may not have had their turn
+	}
 	return utilerrors.NewAggregate(errs)
 }
