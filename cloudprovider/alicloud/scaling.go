@@ -214,3 +214,7 @@ type RemoveRequest struct {
 
 // MaxRemoveBatch is how many instances one RemoveInstances takes.
 const MaxRemoveBatch = 20
+
+// MaxScale is how many instances one ScaleWithAdjustment adds. Source: AdjustmentValue of QuantityChangeInCapacity, -1000 to 1000,
+// on the page of ScaleWithAdjustment, ESS 2014-08-28.
+const MaxScale = 1000

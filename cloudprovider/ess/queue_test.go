@@ -74,6 +74,49 @@ func TestPurchasesOfABusyPoolQueueByTheirWorth(t *testing.T) {
 	})
 }
 
+func TestPurchasesOfOneOfferingThatWaitAreSentAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.cloud.alone = true
+		f.refresh()
+		require.NoError(t, f.group(a10InA).IncreaseSize(1)) // is sent first
+		for range 3 {
+			require.NoError(t, f.group(a10InA).IncreaseSize(1))
+		}
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+		require.NoError(t, f.group(a10InB).IncreaseSize(1))
+		assert.Equal(t, []int{6, 1}, []int{f.target(a10InA), f.target(a10InB)}, "what waits counts")
+		for n := range 3 {
+			f.cloud.end(fmt.Sprintf("asa-%d", n), "")
+			f.refresh()
+		}
+		assert.Equal(t, []int{1, 3, 2, 1}, f.cloud.accepted(), "a gang is all or nothing, and stays by itself")
+		note, ours := ledger.NoteOf(f.cloud.activities["asa-1"])
+		require.True(t, ours)
+		assert.Equal(t, 3, note.Count, "the next leader reads it")
+		tokens := map[string]int{}
+		for _, request := range f.cloud.scaleCalls {
+			if delta, seen := tokens[request.ClientToken]; seen {
+				assert.Equal(t, delta, request.Delta, "the same token is the same request")
+			}
+			tokens[request.ClientToken] = request.Delta
+		}
+	})
+}
+
+func TestPurchaseThatMayHaveBeenCarriedOutIsNotMadeLarger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.refresh()
+		f.cloud.scaleErrs = []error{errLost}
+		require.NoError(t, f.group(a10InA).IncreaseSize(2))
+		require.NoError(t, f.group(a10InA).IncreaseSize(3))
+		f.refresh()
+		assert.ElementsMatch(t, []int{2, 3}, f.cloud.accepted())
+		assert.Equal(t, 5, f.target(a10InA))
+	})
+}
+
 func TestWhatWaitedLongGoesBeforeWhatIsWorthMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))

@@ -66,9 +66,18 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 	if room := a.last.Headroom(groupID, a.config.Prices); delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, delta, room)
 	}
+	a.reportRequested(known, groupID, offered.Offering, delta)
+	configuration := known.Group.ActiveScalingConfigurationID
+	if p := a.book.joinable(offered.Offering, known.Targeting, configuration, a.target.check); p != nil && !atomic &&
+		p.request.Delta+delta <= alicloud.MaxScale {
+		p.request.Delta += delta
+		p.attempts.instancesBefore = a.instances()
+		a.book.resign(p)
+		return p, nil
+	}
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: atomic,
-		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
+		configuration: configuration, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
 	p.attempts.instancesBefore = a.instances()
@@ -80,12 +89,15 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 	p.sign()
 	a.book.add(p)
 	a.target.startCheck(p)
+	return p, nil
+}
+
+func (a *account) reportRequested(known *pool.Pool, groupID string, offering pricing.Offering, delta int) {
 	price := "an unknown price"
-	if perHour, ok := known.Price(p.offering, a.config.Prices, nil); ok {
+	if perHour, ok := known.Price(offering, a.config.Prices, nil); ok {
 		price = pricing.Amount(perHour, a.config.Prices.Currency()) + " an hour"
 	}
 	a.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
-	return p, nil
 }
 
 // instances returns the ids of the pool's instances.

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // book holds the purchases of one pool, by client token.
@@ -56,6 +58,23 @@ func (b book) filter(holds func(*Purchase) bool) []*Purchase {
 	}
 	slices.SortFunc(found, byAge)
 	return found
+}
+
+// joinable returns a purchase of the same that waits for its turn and surely was not carried out, so that it can be made larger:
+// a busy scaling group takes one purchase at a time, and each may keep it busy for a minute. It returns nil if there is none. The
+// purchase that is the check of the pool's targeting, by its token, stays as small as it is, and what was split off for it stays
+// what it was.
+func (b book) joinable(offering pricing.Offering, targeting pool.Targeting, configuration, check string) *Purchase {
+	joinable := b.filter(func(p *Purchase) bool {
+		isSame := p.offering == offering && p.targeting == targeting && p.configuration == configuration && !p.atomic && p.restored == nil
+		isUntouched := p.queued() && p.missing() == p.request.Delta && !p.sending && !p.attempts.uncertain && p.attempts.refusal == nil
+		isOfCheck := p.request.ClientToken == check || b[check] != nil && b[check].rest == p.request.ClientToken
+		return isSame && isUntouched && !p.plan && !isOfCheck
+	})
+	if len(joinable) == 0 {
+		return nil
+	}
+	return joinable[len(joinable)-1]
 }
 
 func byAge(a, b *Purchase) int {
