@@ -152,7 +152,7 @@ func (a Activity) Done() bool { return a.Status != ActivityInProgress }
 // ScaleRequest asks a scaling group for more instances.
 type ScaleRequest struct {
 	ScalingGroupID string
-	// Delta is the number of instances to add, 1 to 1000.
+	// Delta is the number of instances to add, 1 to MaxScale.
 	Delta int
 	// ClientToken makes the call idempotent: 1 to 64 printable ASCII characters.
 	ClientToken string

@@ -60,6 +60,29 @@ func TestFirstPurchaseOfAPoolIsPlannedBeforeItIsSent(t *testing.T) {
 	assert.Contains(t, said[0], a10)
 }
 
+func TestWhatIsBoughtDuringTheCheckLeavesItAsItIs(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	busy := true
+	f.cloud.plans = func(alicloud.ScaleRequest) (alicloud.Plan, error) {
+		if busy {
+			return alicloud.Plan{}, errBusy
+		}
+		return planFor(a10, "zone-a"), nil
+	}
+	f.refresh()
+	require.NoError(t, f.group(a10InA).IncreaseSize(3))
+	require.NoError(t, f.group(a10InA).IncreaseSize(2))
+	busy = false
+	for range 3 {
+		f.refresh()
+	}
+	for _, asked := range f.cloud.planCalls {
+		assert.Equal(t, 1, asked.Delta, "a cloud that does not know plans would buy it")
+	}
+	assert.ElementsMatch(t, []int{3, 2}, f.deltas(), "what was split off for the check is part of it again")
+	assert.Equal(t, 5, f.target(a10InA))
+}
+
 func TestPoolThatPlansSomethingElseBecomesOneNodeGroupAndBuysNothing(t *testing.T) {
 	for name, plan := range map[string]alicloud.Plan{
 		"another type": planFor(v100, "zone-a"),

@@ -60,10 +60,10 @@ func (b book) filter(holds func(*Purchase) bool) []*Purchase {
 	return found
 }
 
-// joinable returns a purchase of the same that waits for its turn and surely was not carried out, so that it can be made larger:
-// a busy scaling group takes one purchase at a time, and each may keep it busy for a minute. It returns nil if there is none. The
-// purchase that is the check of the pool's targeting, by its token, stays as small as it is, and what was split off for it stays
-// what it was.
+// joinable returns the latest purchase of the offering that waits for its turn and cannot have been carried out, nil if there is
+// none. It may be made larger, which saves a turn: a busy scaling group takes one purchase at a time, and each may keep it busy for
+// a minute. The purchase that checks the pool's targeting, whose token is check, and the one that was split off from it are left
+// out.
 func (b book) joinable(offering pricing.Offering, targeting pool.Targeting, configuration, check string) *Purchase {
 	joinable := b.filter(func(p *Purchase) bool {
 		isSame := p.offering == offering && p.targeting == targeting && p.configuration == configuration && !p.atomic && p.restored == nil

@@ -20,7 +20,8 @@ const (
 	settleTime, settleWithoutPodsTime = 15 * time.Second, 5 * time.Minute
 	// startTime is how long a job is left alone after it was resumed or grown, until its pods exist.
 	startTime = 15 * time.Second
-	// staleShrinkEvery is how often it is looked at a shrink that the job's system has not begun, whether its workers still exist.
+	// staleShrinkEvery is how often a job is checked for a request to shrink it whose workers are all gone, until its system has
+	// begun with every such request.
 	staleShrinkEvery = 10 * time.Second
 	// searchTime is for how long capacity is looked for in vain; then there is a pause, which doubles from firstPause to
 	// lastPause as long as nothing changes.
@@ -76,7 +77,7 @@ type heldJob struct {
 	pausedUntil time.Time
 	pause       time.Duration
 	due         *action
-	// mayHaveStaleShrinks is true from when the job was shrunk until its system has begun with all that it was asked for.
+	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
 	// eventReason is that of the last Event that said why the job stays held, empty before.
 	eventReason string

@@ -169,8 +169,8 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	}
 }
 
-// cancelStaleShrinks withdraws what the system of a shrunk job was asked for and has not begun, if all workers that it is about
-// are gone. Handshakes do the same, but there is none for a job whose workers went while nobody led.
+// cancelStaleShrinks withdraws requests to shrink the job that its system has not begun with and whose workers are all gone. It
+// returns when to look again, zero for never. Handshakes do the same, but a job whose workers went while nobody led has none.
 func (h *heldJobs) cancelStaleShrinks(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
 	h.mu.Lock()
 	j := h.byRef[ref.String()]
@@ -196,8 +196,8 @@ func (h *heldJobs) cancelStaleShrinks(ctx context.Context, ref jobs.Ref) (again 
 	return 0, nil
 }
 
-// podDeleted has it looked at once more what the system of a shrunk job was asked for: the pod may be the last that it is about,
-// and the system looks at the job now, too.
+// podDeleted looks again at what the system of a shrunk job was asked for. The pod may be the last one that the system was asked
+// to take out, and the deletion wakes the system, too.
 func (h *heldJobs) podDeleted(ref jobs.Ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
