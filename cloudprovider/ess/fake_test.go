@@ -66,7 +66,8 @@ type fakeCloud struct {
 	alone bool
 	// capacityChange: purchases are answered without an activity.
 	capacityChange bool
-	// removalTakes is how long a group is busy with a removal.
+	// removalTakes is how long removed instances stay in their group as Removing. A group without a desired capacity is busy
+	// meanwhile.
 	removalTakes time.Duration
 	busyUntil    time.Time
 	// refuses says which purchases and plans are refused.
@@ -300,17 +301,27 @@ func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (s
 			return "", err
 		}
 	}
-	f.busyUntil = time.Now().Add(f.removalTakes)
 	activityID := fmt.Sprintf("asa-remove-%d", len(f.removeCalls))
-	for _, id := range request.InstanceIDs {
-		if !f.removing {
+	if !f.removing && f.removalTakes == 0 {
+		for _, id := range request.InstanceIDs {
 			delete(f.instances, id)
-			continue
 		}
+		return activityID, nil
+	}
+	for _, id := range request.InstanceIDs {
 		instance := f.instances[id]
 		instance.LifecycleState = alicloud.LifecycleRemoving
 		f.instances[id] = instance
-		f.activities[activityID] = alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress}
+	}
+	f.activities[activityID] = alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID, Status: alicloud.ActivityInProgress}
+	if f.removalTakes > 0 {
+		if f.groups[request.ScalingGroupID].DesiredCapacity == nil {
+			f.busyUntil = time.Now().Add(f.removalTakes)
+		}
+		time.AfterFunc(f.removalTakes, func() {
+			f.endAs(activityID, alicloud.ActivitySuccessful)
+			f.release(request.InstanceIDs...)
+		})
 	}
 	return activityID, nil
 }

@@ -182,6 +182,7 @@ func TestProtectedInstanceIsRemovedByForceOnly(t *testing.T) {
 	require.Len(t, errs, 1)
 	require.ErrorIs(t, errs[0], ErrKept)
 	assert.Contains(t, f.cloud.instances, ids[0])
+	f.loop(nodesOf(ids[0])...)
 	require.NoError(t, f.group(a10InA).ForceDeleteNodes(nodesOf(ids[0])))
 	assert.Empty(t, f.cloud.instances)
 }

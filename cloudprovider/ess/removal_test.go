@@ -18,66 +18,50 @@ import (
 func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes           time.Duration
+		busyFor         time.Duration // with something else, from the start
 		desiredCapacity *int
 		calls           int
 		within          time.Duration
 	}{
-		"a removal is soon over":                             {takes: 2 * time.Second, calls: 5, within: 13 * time.Second},
-		"what keeps the pool busy is learned once":           {takes: 40 * time.Second, calls: 14, within: 4 * time.Minute},
-		"a pool with desired capacity takes several at once": {desiredCapacity: ptr.To(100), calls: 5, within: time.Second},
+		"a removal is over before the next loop":             {takes: 2 * time.Second, calls: 5, within: 45 * time.Second},
+		"a removal takes several loops":                      {takes: 35 * time.Second, calls: 5, within: 200 * time.Second},
+		"the pool is busy with something else":               {takes: 2 * time.Second, busyFor: 8 * time.Second, calls: 10, within: time.Minute},
+		"a pool with desired capacity takes several at once": {takes: 35 * time.Second, desiredCapacity: ptr.To(100), calls: 5, within: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				group := spotGroup("asg-1")
 				group.MaxSize, group.DesiredCapacity = 200, test.desiredCapacity
 				f := newFixture(t, newFakeCloud(group))
-				f.cloud.removalTakes = test.takes
+				f.cloud.removalTakes, f.cloud.busyUntil = test.takes, time.Now().Add(test.busyFor)
 				ids := f.cloud.launch(100, "asg-1", "", a10, "zone-a")
-				f.refresh()
+				nodes := nodesOf(ids...)
+				f.loop(nodes...)
+				looping := time.NewTicker(10 * time.Second)
+				defer looping.Stop()
 				began := time.Now()
 				done := make(chan error)
 				for _, id := range ids {
 					go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
 				}
-				for range ids {
-					require.NoError(t, <-done)
+				for left := len(ids); left > 0; {
+					select {
+					case err := <-done:
+						require.NoError(t, err)
+						left--
+					case <-looping.C:
+						f.loop(nodes...)
+					}
 				}
 				assert.LessOrEqual(t, len(f.cloud.removeCalls), test.calls)
 				assert.Less(t, time.Since(began), test.within)
+				time.Sleep(test.takes)
+				f.loop(nodes...)
 				assert.Empty(t, f.cloud.instances)
-				f.refresh()
 				assert.Zero(t, f.target(a10InA))
 			})
 		})
 	}
-}
-
-func TestARemovalThatIsSeenInProgressIsWaitedForAndNotAskedAgainst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		group := spotGroup("asg-1")
-		group.MaxSize = 40
-		f := newFixture(t, newFakeCloud(group))
-		f.cloud.removing, f.cloud.removalTakes = true, 85*time.Second
-		ids := f.cloud.launch(40, "asg-1", "", a10, "zone-a")
-		nodes := nodesOf(ids...)
-		f.loop(nodes...)
-		done := make(chan error)
-		for _, id := range ids {
-			go func() { done <- f.group(a10InA).DeleteNodes(nodesOf(id)) }()
-		}
-		for range 9 { // as core loops meanwhile
-			time.Sleep(10 * time.Second)
-			f.loop(nodes...)
-		}
-		asked := len(f.cloud.removeCalls)
-		assert.Less(t, asked, 10, "before the first loop has seen it")
-		f.cloud.endAs("asa-remove-1", alicloud.ActivitySuccessful)
-		f.loop(nodes...)
-		for range ids {
-			require.NoError(t, <-done)
-		}
-		assert.Len(t, f.cloud.removeCalls, asked+1)
-	})
 }
 
 func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {

@@ -81,8 +81,10 @@ func TestInstanceThatIsStillStartingIsRemovedOnceItHasStarted(t *testing.T) {
 		f.refresh()
 		errs := make(chan []error)
 		go func() { errs <- f.giveBack(ids...) }()
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			f.refresh()
+		}
 		assert.Len(t, f.cloud.instances, 1, "the others have gone meanwhile")
 		f.cloud.mu.Lock()
 		f.cloud.unremovable = nil

@@ -56,8 +56,7 @@ type removal struct {
 	// activityID and accepted are empty until the cloud has accepted the removal.
 	activityID string
 	accepted   time.Time
-	// begun: the activity was seen in progress. ended is when the activity was seen to have ended, end is how.
-	begun bool
+	// ended is when the activity was seen to have ended, end is how.
 	ended time.Time
 	end   alicloud.Activity
 }
@@ -135,12 +134,12 @@ func (s *Removals) Refused(poolID string, ids []string, err error) {
 	}
 }
 
-// InProgress says whether a removal of the pool was seen in progress and not seen to have ended.
+// InProgress says whether the cloud has accepted a removal of the pool that was not seen to have ended.
 func (s *Removals) InProgress(poolID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, leaving := range s.removals {
-		if leaving.poolID == poolID && leaving.begun && leaving.ended.IsZero() {
+		if leaving.poolID == poolID && !leaving.accepted.IsZero() && leaving.ended.IsZero() {
 			return true
 		}
 	}
@@ -183,11 +182,8 @@ func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time
 			delete(s.removals, id)
 			continue
 		}
-		switch activity, read := activities[leaving.activityID]; {
-		case read && activity.Done():
+		if activity, read := activities[leaving.activityID]; read && activity.Done() {
 			leaving.ended, leaving.end = now, activity
-		case read:
-			leaving.begun = true
 		}
 		rolledBack := leaving.end.Status == alicloud.ActivityFailed || leaving.end.Status == alicloud.ActivityRejected
 		stays := !leaving.ended.IsZero() && now.Sub(leaving.ended) >= listingLag

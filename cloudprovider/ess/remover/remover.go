@@ -24,12 +24,10 @@ import (
 const (
 	// timeout bounds the removal of one batch. It is below the five minutes that core gives a deletion.
 	timeout = 4 * time.Minute
-	// firstTurn is how long a scaling group is assumed to be busy with a removal, until it is known to take longer.
-	firstTurn = 3 * time.Second
 	// stopTimeout is how long an instance is given to stop. Its pods are gone by then; a process that still runs is lost either
 	// way.
 	stopTimeout = time.Minute
-	// maxTurn bounds how long another removal is waited for that is in progress: instances are given stopTimeout, and then
+	// maxTurn bounds how long removals are waited for that were accepted: instances are given stopTimeout, and then
 	// released.
 	maxTurn = 2 * stopTimeout
 	// PurchasesFirst is how long a removal lets purchases of its pool go first.
@@ -129,33 +127,19 @@ func (r *Remover) removeBatch(ctx context.Context, poolID string, requests []req
 	return errs
 }
 
-// removeAll sends as few calls as possible. A scaling group without a desired capacity does one thing at a time, so each call
-// but the first waits as long as the removals before it took. A call that is refused is divided, so that one instance that
-// cannot be removed does not keep the others. An instance that cannot be removed yet is tried again after the others. The errors
-// are by instance.
+// removeAll sends as few calls as possible. A call that is refused is divided, so that one instance that cannot be removed does
+// not keep the others. An instance that cannot be removed yet is tried again after the others. The errors are by instance.
 func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) map[string]error {
 	failed := map[string]error{}
-	parallel := r.inParallel(poolID)
 	queue := slices.Collect(slices.Chunk(ids, alicloud.MaxRemoveBatch))
 	var notYet [][]string
-	var turn, busy time.Duration
 	delays := retries()
 	for len(queue) > 0 {
 		chunk := queue[0]
 		queue = queue[1:]
-		if !parallel {
-			_ = sleep(ctx, r.config.Clock, busy) // if the context ends, the call says so
-		}
-		waited, err := r.removeChunk(ctx, poolID, chunk)
-		busy = 0
+		err := r.removeChunk(ctx, poolID, chunk)
 		switch {
 		case err == nil:
-			if turn == 0 {
-				turn = firstTurn
-			} else {
-				turn += waited
-			}
-			busy = turn
 		case len(chunk) > 1 && mayConcernOne(err):
 			queue = append(divide(chunk, err), queue...)
 		case isNotYet(err) && ctx.Err() == nil:
@@ -168,42 +152,51 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 			}
 		}
 		if len(queue) == 0 && len(notYet) > 0 {
-			_ = sleep(ctx, r.config.Clock, delays.Step())
+			_ = sleep(ctx, r.config.Clock, delays.Step()) // if the context ends, the call says so
 			queue, notYet = notYet, nil
 		}
 	}
 	return failed
 }
 
-// inParallel says whether the scaling group takes removals while it does something else.
-func (r *Remover) inParallel(poolID string) bool {
-	pool := r.config.Store.Last().Pools[poolID]
-	return pool != nil && pool.Group.DesiredCapacity != nil
-}
-
-// removeChunk sends one call, and the same again under the same token while the cloud is busy. It returns how long the cloud
-// was busy.
-func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) (waited time.Duration, err error) {
+// removeChunk sends one call, and the same again under the same token while the cloud is busy. A scaling group without a desired
+// capacity does one thing at a time ("Considerations" in the Auto Scaling documentation), so purchases that wait and removals
+// that were accepted go first.
+func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) error {
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
-	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) }) // if the context ends, the call says so
-	began := r.config.Clock.Now()
+	// If the context ends while it waits, the call says so.
+	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
+	_ = r.waitForRemovals(ctx, poolID)
 	activityID, err := r.config.Cloud.Remove(ctx, request)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
-		if sleep(ctx, r.config.Clock, delays.Step()) != nil ||
-			r.waitWhile(ctx, maxTurn, func() bool { return r.config.Removals.InProgress(poolID) }) != nil {
+		if sleep(ctx, r.config.Clock, delays.Step()) != nil || r.waitForRemovals(ctx, poolID) != nil {
 			break // the cloud's refusal says more than that the time is over
 		}
-		waited = r.config.Clock.Since(began)
 		activityID, err = r.config.Cloud.Remove(ctx, request)
 	}
 	if err != nil {
-		return waited, err
+		return err
 	}
 	r.config.Removals.Accepted(poolID, activityID, ids)
 	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
 	r.config.Removed(ids)
-	return waited, nil
+	return nil
+}
+
+// waitForRemovals waits while the scaling group is busy with removals that it has accepted, for no longer than maxTurn. The error
+// is that of the context.
+func (r *Remover) waitForRemovals(ctx context.Context, poolID string) error {
+	if r.inParallel(poolID) {
+		return nil
+	}
+	return r.waitWhile(ctx, maxTurn, func() bool { return r.config.Removals.InProgress(poolID) })
+}
+
+// inParallel says whether the scaling group takes removals while it does something else.
+func (r *Remover) inParallel(poolID string) bool {
+	pool := r.config.Store.Last().Pools[poolID]
+	return pool != nil && pool.Group.DesiredCapacity != nil
 }
 
 // sleep waits for the duration; the error is that of the context, if it ends before.
