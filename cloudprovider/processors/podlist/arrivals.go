@@ -1,6 +1,9 @@
 package podlist
 
 import (
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +61,20 @@ func (a *Arrivals) Waiting() []*apiv1.Pod {
 		pods = append(pods, known.pod)
 	}
 	return pods
+}
+
+// All returns all recorded pods and when each was first seen, as they are when it is called.
+func (a *Arrivals) All() iter.Seq2[*apiv1.Pod, time.Time] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	recorded := slices.Collect(maps.Values(a.waiting))
+	return func(yield func(*apiv1.Pod, time.Time) bool) {
+		for _, known := range recorded {
+			if !yield(known.pod, known.at) {
+				return
+			}
+		}
+	}
 }
 
 // Forget removes a pod that has a node or is gone.

@@ -1,7 +1,6 @@
 package podlist
 
 import (
-	"sync"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -47,9 +46,6 @@ type Deferral struct {
 	settling *settling
 	// suspended is nil without a Supervision.
 	suspended *suspendedJobs
-
-	mu       sync.Mutex
-	nextWake time.Time
 }
 
 var _ pods.PodListProcessor = (*Deferral)(nil)
@@ -68,6 +64,7 @@ func NewDeferral(config Config) *Deferral {
 
 // BeginLoop must be called at the start of each loop, before core lists the pods.
 func (d *Deferral) BeginLoop() {
+	d.settling.loopBegan = d.settling.clock.Now()
 	if d.suspended != nil {
 		d.suspended.beginLoop()
 	}
@@ -132,24 +129,25 @@ func (d *Deferral) release(counts gangCounts, pending sets.Set[types.UID], left 
 			released = append(released, pod)
 		}
 	}
-	settled, waiting, next := d.settling.split(ordinary)
+	settled, waiting := d.settling.split(ordinary)
 	deferredPods.WithLabelValues("settling").Set(float64(waiting))
-	if d.suspended != nil && d.suspended.moreNextLoop {
-		next = d.settling.clock.Now()
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.nextWake = next
 	return append(released, settled...)
 }
 
 // NextWake returns when the next loop is due on behalf of this processor: when the first of the settle windows ends, or at
-// once if a job can return in the next loop. It returns zero if nothing waits. It is safe for concurrent use.
+// once if a job can return in the next loop. It returns zero if nothing waits. Pods that arrive move the end of a window, so
+// that time may change between two loops. NextWake must not be called during a loop.
 func (d *Deferral) NextWake() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.nextWake
+	if d.suspended != nil && d.suspended.moreNextLoop {
+		return d.settling.clock.Now()
+	}
+	return d.settling.next()
 }
+
+// Reopen defers pods again that [Deferral.Process] has released in this loop, if further pods of their demand have arrived since.
+// It returns whether there are any: then it is too early to buy for the pods. Pods that have waited for as long as pods may wait
+// are not deferred again.
+func (d *Deferral) Reopen(pods []*apiv1.Pod) bool { return d.settling.reopen(pods) }
 
 // Missing returns the gang of a pod and how many of its pods have to be bought for at once to let the gang run at its
 // minimum. The gang is "" for a pod that may be bought for alone: it belongs to no gang, or to one that has its minimum.

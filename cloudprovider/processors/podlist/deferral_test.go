@@ -159,6 +159,102 @@ func TestABurstSettlesAsFastAsItsPodsCome(t *testing.T) {
 	}
 }
 
+func TestNextWakeFollowsThePodsThatArriveBetweenLoops(t *testing.T) {
+	const window = time.Second
+	gated := func(pod *apiv1.Pod) { pod.Spec.SchedulingGates = []apiv1.PodSchedulingGate{{Name: "queue"}} }
+	gang := testutil.InGang("gang", 2)
+	for name, test := range map[string]struct {
+		arrives *apiv1.Pod
+		at      time.Duration
+		want    time.Duration
+	}{
+		"another pod of the demand":                     {testutil.NewPod("second"), 600 * time.Millisecond, 1600 * time.Millisecond},
+		"a pod of another demand":                       {testutil.NewPod("other", testutil.Requesting("nvidia.com/gpu", "8")), 600 * time.Millisecond, window},
+		"a pod that may not be scheduled yet":           {testutil.NewPod("gated", gated), 600 * time.Millisecond, window},
+		"a pod without GPUs":                            {testutil.NewPod("cpu", testutil.WithoutGPU), 600 * time.Millisecond, window},
+		"a pod of a gang, which does not settle":        {testutil.NewPod("member", gang), 600 * time.Millisecond, window},
+		"a pod that arrived before the last loop began": {testutil.NewPod("placed"), -100 * time.Millisecond, window},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
+			arrivals := NewArrivals(clk)
+			deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
+			arrive := func() {
+				clk.SetTime(testutil.Epoch.Add(test.at))
+				arrivals.Note(test.arrives)
+			}
+			if test.at < 0 {
+				arrive()
+			}
+			clk.SetTime(testutil.Epoch)
+			deferral.BeginLoop()
+			assert.Zero(t, deferral.NextWake())
+			first := testutil.NewPod("first")
+			arrivals.Note(first)
+			ctx, _, _ := testutil.NewContext(nil, nil)
+			_, err := deferral.Process(ctx, []*apiv1.Pod{first})
+			require.NoError(t, err)
+			assert.Equal(t, window, deferral.NextWake().Sub(testutil.Epoch))
+			if test.at > 0 {
+				arrive()
+			}
+			assert.Equal(t, test.want, deferral.NextWake().Sub(testutil.Epoch))
+		})
+	}
+}
+
+func TestPodsOfWhichMoreArriveDuringTheLoopAreDeferredAgain(t *testing.T) {
+	const window = time.Second
+	for name, test := range map[string]struct {
+		waited   time.Duration // before the loop
+		arrives  *apiv1.Pod
+		reopened bool
+	}{
+		"another pod of the demand":                   {window, testutil.NewPod("late"), true},
+		"a pod of another demand":                     {window, testutil.NewPod("late", testutil.Requesting("nvidia.com/gpu", "8")), false},
+		"no pod":                                      {window, nil, false},
+		"another pod, and the first waited for long":  {5 * window, testutil.NewPod("late"), false},
+		"another pod, and the first may wait briefly": {4 * window, testutil.NewPod("late"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
+			arrivals := NewArrivals(clk)
+			deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: window})
+			first := testutil.NewPod("first")
+			arrivals.Note(first)
+			loop := func(pending ...*apiv1.Pod) []string {
+				deferral.BeginLoop()
+				ctx, _, _ := testutil.NewContext(nil, nil)
+				released, err := deferral.Process(ctx, pending)
+				require.NoError(t, err)
+				return testutil.Names(released)
+			}
+			clk.SetTime(testutil.Epoch.Add(test.waited))
+			require.Equal(t, []string{"first"}, loop(first))
+			clk.SetTime(clk.Now().Add(100 * time.Millisecond))
+			if test.arrives != nil {
+				arrivals.Note(test.arrives)
+			}
+			arrived := clk.Now()
+			clk.SetTime(clk.Now().Add(400 * time.Millisecond))
+			assert.Equal(t, test.reopened, deferral.Reopen([]*apiv1.Pod{first}))
+			if !test.reopened {
+				assert.Equal(t, []string{"first"}, loop(first))
+				return
+			}
+			end := arrived.Add(window)
+			if limit := testutil.Epoch.Add(5 * window); limit.Before(end) {
+				end = limit
+			}
+			assert.Equal(t, end, deferral.NextWake())
+			assert.Empty(t, loop(first, test.arrives))
+			clk.SetTime(end)
+			assert.Equal(t, []string{"first", "late"}, loop(first, test.arrives), "they are bought for together")
+			assert.False(t, deferral.Reopen([]*apiv1.Pod{first, test.arrives}))
+		})
+	}
+}
+
 func TestSteadyStreamDoesNotStarve(t *testing.T) {
 	const window = time.Second
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)

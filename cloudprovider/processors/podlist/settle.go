@@ -1,7 +1,9 @@
 package podlist
 
 import (
+	"iter"
 	"maps"
+	"slices"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -35,6 +37,9 @@ type settling struct {
 	// arrived is when each waiting pod arrived, settled are the pods whose wait is over.
 	arrived map[types.UID]time.Time
 	settled sets.Set[types.UID]
+	// open are the pods that were deferred when pods were last split, by demand, and loopBegan is when that loop began.
+	open      map[string]*batch
+	loopBegan time.Time
 }
 
 func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duration) *settling {
@@ -63,9 +68,9 @@ func (b *batch) add(pod *apiv1.Pod, at time.Time) {
 	}
 }
 
-// split returns the pods that need not wait or have waited long enough, the number of the others, and when the first of their
-// settle windows ends. That time is zero if none waits.
-func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int, next time.Time) {
+// split returns the pods that need not wait or have waited long enough, and the number of the others.
+func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int) {
+	s.open = map[string]*batch{}
 	batches := map[string]*batch{}
 	for _, pod := range pods {
 		demand := processors.GPUDemand(pod)
@@ -82,9 +87,7 @@ func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int, n
 	for demand, b := range batches {
 		if due := s.due(b); due.After(now) {
 			waiting += len(b.pods)
-			if next.IsZero() || due.Before(next) {
-				next = due
-			}
+			s.open[demand] = b
 			klog.V(2).InfoS("Deferring pods until their settle window ends", "pods", len(b.pods), "demand", demand, "wait", due.Sub(now))
 			continue
 		}
@@ -93,17 +96,96 @@ func (s *settling) split(pods []*apiv1.Pod) (passed []*apiv1.Pod, waiting int, n
 		}
 		passed = append(passed, b.pods...)
 	}
-	return passed, waiting, next
+	return passed, waiting
+}
+
+// next returns when the first settle window ends: of the pods that were deferred, and of those that have arrived since that loop
+// began. It is zero if none waits.
+func (s *settling) next() (next time.Time) {
+	batches := map[string]*batch{}
+	for demand, b := range s.open {
+		batches[demand] = &batch{pods: slices.Clip(b.pods), first: b.first, latest: b.latest}
+	}
+	for pod, at := range s.newcomers() {
+		demand := processors.GPUDemand(pod)
+		if batches[demand] == nil {
+			batches[demand] = &batch{}
+		}
+		batches[demand].add(pod, at)
+	}
+	for _, b := range batches {
+		if due := s.due(b); next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+// newcomers returns the pods that have to settle and have arrived since pods were last split.
+func (s *settling) newcomers() iter.Seq2[*apiv1.Pod, time.Time] {
+	return func(yield func(*apiv1.Pod, time.Time) bool) {
+		for pod, at := range s.arrivals.All() {
+			_, seen := s.arrived[pod.UID]
+			if seen || at.Before(s.loopBegan) || !MustSettle(pod) || len(pod.Spec.SchedulingGates) > 0 {
+				continue
+			}
+			if !yield(pod, at) {
+				return
+			}
+		}
+	}
+}
+
+// reopen defers those of the pods again of whose demand further pods have arrived since, and returns whether there are any. What
+// keeps the API server or this process busy may stop a burst for longer than its pause.
+func (s *settling) reopen(pods []*apiv1.Pod) bool {
+	batches := map[string]*batch{}
+	for _, pod := range pods {
+		if !s.settled.Has(pod.UID) {
+			continue
+		}
+		demand := processors.GPUDemand(pod)
+		if batches[demand] == nil {
+			batches[demand] = &batch{}
+		}
+		batches[demand].add(pod, s.arrival(pod))
+	}
+	size := map[string]int{}
+	for demand, b := range batches {
+		size[demand] = len(b.pods)
+	}
+	for pod, at := range s.newcomers() {
+		if b := batches[processors.GPUDemand(pod)]; b != nil {
+			b.add(pod, at)
+		}
+	}
+	now, reopened := s.clock.Now(), false
+	for demand, b := range batches {
+		settled := b.pods[:size[demand]]
+		if len(settled) == len(b.pods) || !s.limit(b).After(now) {
+			continue
+		}
+		klog.V(2).InfoS("Deferring pods again, more of them have arrived meanwhile", "pods", len(settled), "more", len(b.pods)-len(settled), "demand", demand)
+		for _, pod := range settled {
+			s.settled.Delete(pod.UID)
+		}
+		s.open[demand] = &batch{pods: settled, first: b.first, latest: b.latest}
+		reopened = true
+	}
+	return reopened
 }
 
 // due returns when the settle window of the batch ends.
 func (s *settling) due(b *batch) time.Time {
 	due := b.latest.Add(s.pause(len(b.pods), b.latest.Sub(b.first)))
-	if limit := b.first.Add(maxSettleWindows * s.window); limit.Before(due) {
+	if limit := s.limit(b); limit.Before(due) {
 		return limit
 	}
 	return due
 }
+
+// limit returns when the settle window of the batch ends at the latest.
+func (s *settling) limit(b *batch) time.Time { return b.first.Add(maxSettleWindows * s.window) }
 
 // pause returns for how long no further pod must have arrived, if so many pods arrived within the span.
 func (s *settling) pause(pods int, span time.Duration) time.Duration {

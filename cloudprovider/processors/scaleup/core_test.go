@@ -107,6 +107,8 @@ type realCore struct {
 	orchestrator *Gangs
 	templates    map[string]*framework.NodeInfo
 	expander     *leastCost
+	// tooEarly are the pods of which more arrive during the evaluation. It may be nil.
+	tooEarly func(pods []*apiv1.Pod) bool
 	// bought counts nodes by offering.
 	bought map[string]int
 }
@@ -129,10 +131,14 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	ctx, err := coretest.NewScaleTestAutoscalingContext(options, &fake.Clientset{}, listers, provider, callbacks.NewTestProcessorCallbacks(), nil)
 	require.NoError(t, err)
 	c.ctx, c.expander = &ctx, &leastCost{offers: of}
-	ctx.ExpanderStrategy, ctx.ScaleDownActuator = c.expander, idleActuator{}
+	ctx.ScaleDownActuator = idleActuator{}
 
 	all := processorstest.NewTestProcessors(c.ctx)
-	search := NewSearch(orchestrator.New(), SearchConfig{Offerings: of, ByPrice: byPrice, MaxBinpackingTime: time.Minute, Clock: clock.RealClock{}})
+	search := NewSearch(orchestrator.New(), SearchConfig{
+		Offerings: of, ByPrice: byPrice, MaxBinpackingTime: time.Minute, Clock: clock.RealClock{},
+		Reopen: func(pods []*apiv1.Pod) bool { return c.tooEarly != nil && c.tooEarly(pods) },
+	})
+	ctx.ExpanderStrategy = search.Expander(c.expander)
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.orchestrator = NewGangs(search, members, clock.RealClock{})
 	c.initialize(all)

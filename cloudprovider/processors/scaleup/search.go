@@ -44,6 +44,9 @@ type SearchConfig struct {
 	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration
 	Clock             clock.PassiveClock
+	// Reopen is asked before an option is chosen. It returns whether it is too early to buy for the pods, because more of them
+	// have arrived during the evaluation. It may be nil.
+	Reopen func(pods []*apiv1.Pod) bool
 }
 
 const (
@@ -77,6 +80,9 @@ type Search struct {
 	begin, end, ranked int
 	// evaluation is that of the current stage.
 	evaluation *evaluation
+	// pods are those to buy for, and tooEarly is whether no option was chosen because more of them have arrived.
+	pods     []*apiv1.Pod
+	tooEarly bool
 }
 
 var (
@@ -107,10 +113,13 @@ func (s *Search) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[st
 // ScaleUp calls the inner orchestrator stage by stage, until there is an option or an error.
 func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	s.started = s.config.Clock.Now()
+	s.started, s.pods, s.tooEarly = s.config.Clock.Now(), unschedulable, false
 	result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
 		return s.inner.ScaleUp(unschedulable, nodes, daemonSets, nodeInfos, allOrNothing)
 	})
+	if err == nil && s.tooEarly {
+		return &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: unschedulable}, nil
+	}
 	if result != nil && !slices.ContainsFunc(unschedulable, requestsGPUOrProvisioning) {
 		s.explainReserved(result)
 	}
@@ -133,7 +142,7 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 		attempt, err := scaleUp()
 		more := s.ranked > s.end
 		switch {
-		case err != nil:
+		case err != nil || s.tooEarly:
 			return attempt, err
 		case attempt.Result != status.ScaleUpNoOptionsAvailable:
 			if more { // the remaining pods may fit an offering of a later stage
@@ -166,6 +175,24 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 
 // CleanUp does nothing.
 func (s *Search) CleanUp() {}
+
+// Expander returns a strategy that chooses as the inner one does, unless it is too early to choose.
+func (s *Search) Expander(inner expander.Strategy) expander.Strategy { return &patient{inner, s} }
+
+// patient chooses no option if more pods have arrived while core evaluated them. Core then buys nothing.
+type patient struct {
+	inner  expander.Strategy
+	search *Search
+}
+
+// BestOption implements expander.Strategy.
+func (p *patient) BestOption(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) *expander.Option {
+	if reopen := p.search.config.Reopen; reopen != nil && reopen(p.search.pods) {
+		p.search.tooEarly = true
+		return nil
+	}
+	return p.inner.BestOption(options, nodeInfos)
+}
 
 // InitBinpacking implements BinpackingLimiter. Core calls it once per stage, before it evaluates the first offering.
 func (s *Search) InitBinpacking(*cacontext.AutoscalingContext, []cloudprovider.NodeGroup) {

@@ -162,3 +162,35 @@ func TestWithoutOrderByPriceThereIsOneStage(t *testing.T) {
 	require.Nil(t, err)
 	assert.Equal(t, []int{130}, core.shown)
 }
+
+func TestNothingIsBoughtForPodsOfWhichMoreArriveDuringTheEvaluation(t *testing.T) {
+	for _, byPrice := range []bool{true, false} {
+		t.Run(fmt.Sprintf("by price %t", byPrice), func(t *testing.T) {
+			offerings := catalogue{"cpu": {price: 1, max: 9, node: testutil.NewNode("cpu", "cpu", "8", "memory", "32Gi", "pods", "64")}}
+			for i := range 40 { // more than one stage
+				id := fmt.Sprintf("gpu-%02d", i)
+				offerings[id] = offer(id, float64(4+i), "1")
+			}
+			core := newRealCore(t, offerings, missing{}, byPrice)
+			asked := 0
+			core.tooEarly = func(pods []*apiv1.Pod) bool {
+				asked++
+				return requestsGPUOrProvisioning(pods[0])
+			}
+			training, batch := testutil.NewPods(3, "train"), testutil.NewPods(1, "batch", testutil.WithoutGPU, fourCPUs)
+			_, result := core.loop(slices.Concat(training, batch))
+			assert.Equal(t, map[string]int{"cpu": 1}, core.bought, "others do not wait for them")
+			assert.Equal(t, 2, asked, "no further stage is evaluated")
+			assert.Equal(t, status.ScaleUpSuccessful, result.Result)
+			assert.ElementsMatch(t, training, result.PodsAwaitEvaluation)
+			for _, event := range core.events(result) {
+				assert.Contains(t, event, "TriggeredScaleUp")
+			}
+
+			core.tooEarly = nil
+			_, result = core.loop(training)
+			assert.Equal(t, status.ScaleUpSuccessful, result.Result)
+			assert.Equal(t, 3, core.bought["gpu-00"])
+		})
+	}
+}

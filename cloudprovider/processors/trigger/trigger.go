@@ -57,9 +57,9 @@ func (t *Trigger) signal(reason string) {
 }
 
 // Wait blocks until the next loop is due. The loop is due at once if productive says that the last one bought or removed
-// something, because one loop makes one change at a time, and at settled if that is not zero. Wait returns the context's
-// error if the context ends first.
-func (t *Trigger) Wait(ctx context.Context, productive bool, settled time.Time) error {
+// something, because one loop makes one change at a time, and at the time that settled returns if that is not zero. Wait asks
+// for that time again when it has come, because it may have moved. Wait returns the context's error if the context ends first.
+func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time.Time) error {
 	began := time.Now()
 	defer cametrics.UpdateDurationFromStart(cametrics.LoopWait, began)
 
@@ -94,17 +94,13 @@ func (t *Trigger) drain() {
 	}
 }
 
-// next waits for an event, the end of a settle window or the end of the interval, whichever comes first. While a settle
-// window is open, pods that have to settle do not start a loop: the loop at the end of the window takes them up, and it would
-// defer them until then anyway. A big job would start four loops a second otherwise.
-func (t *Trigger) next(ctx context.Context, settled time.Time) (reason string, err error) {
-	wait, reason := t.config.Interval, "interval"
-	if !settled.IsZero() {
-		if untilSettled := max(0, settled.Sub(t.config.Clock.Now())); untilSettled < wait {
-			wait, reason = untilSettled, "settled"
-		}
-	}
-	timer := t.config.Clock.NewTimer(wait)
+// next waits for an event, the end of a settle window or the end of the interval, whichever comes first. Pods that have to
+// settle do not start a loop until their window ends, because it would defer them until then anyway. A big job would start four
+// loops a second otherwise.
+func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason string, err error) {
+	interval := t.config.Clock.Now().Add(t.config.Interval)
+	due, reason := t.due(interval, settled)
+	timer := t.config.Clock.NewTimer(due.Sub(t.config.Clock.Now()))
 	defer timer.Stop()
 	for {
 		select {
@@ -113,13 +109,32 @@ func (t *Trigger) next(ctx context.Context, settled time.Time) (reason string, e
 		case event := <-t.events:
 			return event, nil
 		case <-t.settling:
-			if reason != "settled" {
-				return "pod", nil
+			if reason == "settled" {
+				continue
 			}
+			if due, reason = t.due(interval, settled); reason != "settled" {
+				return "pod", nil // it arrived before the last loop
+			}
+			timer.Reset(due.Sub(t.config.Clock.Now()))
 		case <-timer.C():
-			return reason, nil
+			if reason == "settled" {
+				due, reason = t.due(interval, settled)
+			}
+			left := due.Sub(t.config.Clock.Now())
+			if left <= 0 {
+				return reason, nil
+			}
+			timer.Reset(left)
 		}
 	}
+}
+
+// due returns when the next loop is due if no event comes: when the first settle window ends, or at the end of the interval.
+func (t *Trigger) due(interval time.Time, settled func() time.Time) (due time.Time, reason string) {
+	if end := settled(); !end.IsZero() && end.Before(interval) {
+		return end, "settled"
+	}
+	return interval, "interval"
 }
 
 func (t *Trigger) sleep(ctx context.Context, d time.Duration) error {

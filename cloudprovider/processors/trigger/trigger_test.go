@@ -2,6 +2,7 @@ package trigger
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,11 +59,49 @@ func TestTriggerWakes(t *testing.T) {
 					time.AfterFunc(test.pod, func() { trigger.PodHandler().OnAdd(testutil.NewPod("p", testutil.Unschedulable), false) })
 				}
 				began := time.Now()
-				require.NoError(t, trigger.Wait(t.Context(), test.productive, settled))
+				require.NoError(t, trigger.Wait(t.Context(), test.productive, func() time.Time { return settled }))
 				assert.Equal(t, test.want, time.Since(began))
 			})
 		})
 	}
+}
+
+func nothingSettles() time.Time { return time.Time{} }
+
+func TestTriggerWaitsOnWhereASettleWindowHasMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const gap, pods = 800 * time.Millisecond, 5 // each of which begins the window of a second anew
+		trigger := newTestTrigger()
+		for i := range pods {
+			time.AfterFunc(time.Duration(i)*gap, func() {
+				trigger.PodHandler().OnAdd(testutil.NewPod("p"+strconv.Itoa(i), testutil.Unschedulable), false)
+			})
+		}
+		began, asked := time.Now(), 0
+		require.NoError(t, trigger.Wait(t.Context(), false, func() time.Time {
+			asked++
+			return began.Add(min(time.Since(began).Truncate(gap), (pods-1)*gap) + time.Second)
+		}))
+		assert.Equal(t, (pods-1)*gap+time.Second, time.Since(began))
+		assert.LessOrEqual(t, asked, pods+1)
+	})
+}
+
+func TestPodThatHasToSettleStartsNoLoopUntilItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := newTestTrigger()
+		arrives := time.Now().Add(3 * time.Second)
+		time.AfterFunc(time.Until(arrives), func() {
+			trigger.PodHandler().OnAdd(testutil.NewPod("p", testutil.Unschedulable), false)
+		})
+		require.NoError(t, trigger.Wait(t.Context(), false, func() time.Time {
+			if time.Now().Before(arrives) {
+				return time.Time{}
+			}
+			return arrives.Add(time.Second)
+		}))
+		assert.Equal(t, time.Second, time.Since(arrives))
+	})
 }
 
 func TestTriggerCoalescesABurst(t *testing.T) {
@@ -72,9 +111,9 @@ func TestTriggerCoalescesABurst(t *testing.T) {
 			trigger.Notify()
 		}
 		began := time.Now()
-		require.NoError(t, trigger.Wait(t.Context(), false, time.Time{}))
+		require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
 		assert.Zero(t, time.Since(began))
-		require.NoError(t, trigger.Wait(t.Context(), false, time.Time{}))
+		require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
 		assert.Equal(t, 10*time.Second, time.Since(began), "a hundred events are one loop")
 	})
 }
@@ -85,7 +124,7 @@ func TestTriggerKeepsLoopsApart(t *testing.T) {
 		began := time.Now()
 		for range 5 {
 			trigger.Notify()
-			require.NoError(t, trigger.Wait(t.Context(), false, time.Time{}))
+			require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
 		}
 		assert.Equal(t, 4*minLoopGap, time.Since(began))
 	})
@@ -96,8 +135,8 @@ func TestTriggerEndsWithItsContext(t *testing.T) {
 		trigger := newTestTrigger()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		assert.ErrorIs(t, trigger.Wait(ctx, false, time.Time{}), context.DeadlineExceeded)
-		assert.Error(t, trigger.Wait(ctx, true, time.Time{}), "no loop starts any more")
+		assert.ErrorIs(t, trigger.Wait(ctx, false, nothingSettles), context.DeadlineExceeded)
+		assert.Error(t, trigger.Wait(ctx, true, nothingSettles), "no loop starts any more")
 	})
 }
 

@@ -163,7 +163,7 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the
 	// other.
 	var last, beforeLast time.Time
-	for productive := true; p.trigger.Wait(ctx, productive, p.pods.deferral.NextWake()) == nil; {
+	for productive := true; p.trigger.Wait(ctx, productive, p.pods.deferral.NextWake) == nil; {
 		beforeLast, last = last, time.Now()
 		loop.RunAutoscalerOnce(p.core, health, last)
 		since := last

@@ -64,7 +64,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
-	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider))
+	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.deferral, config.Clock)
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -74,10 +74,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 
 // searchConfig evaluates the offerings by price only if the first of the expanders is least-price. Any other expander chooses by
 // something else, and needs all offerings.
-func searchConfig(config *Config, provider *ess.Provider) ourscaleup.SearchConfig {
+func searchConfig(config *Config, provider *ess.Provider, deferral *podlist.Deferral) ourscaleup.SearchConfig {
 	first, _, _ := strings.Cut(config.Autoscaling.ExpanderNames, ",")
 	return ourscaleup.SearchConfig{
 		Offerings: provider, ByPrice: first == pricing.LeastPriceName, MaxBinpackingTime: config.Autoscaling.MaxBinpackingTime, Clock: config.Clock,
+		Reopen: deferral.Reopen,
 	}
 }
 
@@ -99,7 +100,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		FrameworkHandle:        handle,
 		ClusterSnapshot: predicate.NewPredicateSnapshot(store.NewDeltaSnapshotStore(autoscaling.ClusterSnapshotParallelism),
 			handle, autoscaling.DynamicResourceAllocationEnabled),
-		ExpanderStrategy:     best,
+		ExpanderStrategy:     flow.search.Expander(best),
 		DebuggingSnapshotter: snapshotter,
 		ScaleUpOrchestrator:  flow.orchestrator,
 		DeleteOptions:        deletion,
