@@ -17,11 +17,13 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// maxTimeWithoutOption limits the time that one loop spends on gangs that fit nowhere. The other gangs come first in the next
-// loop.
-const maxTimeWithoutOption = 5 * time.Second
+// maxTime limits the time that one loop spends on scale-ups. What had no turn comes first in the next loop, which knows what the
+// cloud said to the purchases of this one.
+const maxTime = 5 * time.Second
 
 // Members knows which pods are bought for together.
 type Members interface {
@@ -34,14 +36,15 @@ type Members interface {
 // all or nothing, which reaches the provider as AtomicIncreaseSize. That refers to the pods that the gang has yet to place:
 // those that fit existing nodes were filtered out before. All of them are placed on nodes of one offering.
 //
-// A loop tries one after the other until something is bought, which ends the loop, as it does in core. The one whose last turn
-// was the longest ago comes first, so neither a gang that fits nowhere nor one that always fits starves the others.
+// Each of them has its turn in the same loop, as far as the time allows; in core, a loop ends with the first purchase. The one
+// whose last turn was the longest ago comes first, so neither a gang that fits nowhere nor one that always fits starves the others.
 type Gangs struct {
 	inner   scaleup.Orchestrator
 	members Members
 	clock   clock.PassiveClock
 
 	autoscaling *cacontext.AutoscalingContext
+	processors  *caprocessors.AutoscalingProcessors
 	// lastTurn is the turn in which each unit was last tried, and turn the number of turns so far.
 	lastTurn map[string]int
 	turn     int
@@ -55,10 +58,10 @@ func NewGangs(inner scaleup.Orchestrator, members Members, clk clock.PassiveCloc
 }
 
 // Initialize initializes the inner orchestrator.
-func (g *Gangs) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
+func (g *Gangs) Initialize(autoscaling *cacontext.AutoscalingContext, all *caprocessors.AutoscalingProcessors,
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
-	g.autoscaling = autoscaling
-	g.inner.Initialize(autoscaling, processors, registry, estimators, taintConfig)
+	g.autoscaling, g.processors = autoscaling, all
+	g.inner.Initialize(autoscaling, all, registry, estimators, taintConfig)
 }
 
 // ScaleUpToNodeGroupMinSize calls the inner orchestrator.
@@ -70,8 +73,9 @@ func (g *Gangs) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[str
 // scaleUp calls the inner orchestrator.
 type scaleUp func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError)
 
-// ScaleUp tries the units of the pods until something is bought. The status is about all pods: those of an attempt without an
-// option remain unschedulable, and those that had no turn await evaluation.
+// ScaleUp buys for the units of the pods, one after the other. The returned status is about the last purchase, and about all pods
+// without one: those of an attempt without an option remain unschedulable, and those that had no turn await evaluation. Core's
+// processors of the status, which write the Events of pods, get those of the other purchases from here.
 func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	call := func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
@@ -80,27 +84,108 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 	if allOrNothing {
 		return call(unschedulable, true)
 	}
-
-	began := g.clock.Now()
 	units, partial := g.units(unschedulable)
-	result := &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}
-	for i, u := range units {
-		g.turn++
-		g.lastTurn[u.name] = g.turn
-		attempt, err := g.try(u, call)
-		if err != nil || attempt.Result == status.ScaleUpSuccessful {
-			attempt.PodsRemainUnschedulable = append(attempt.PodsRemainUnschedulable, result.PodsRemainUnschedulable...)
-			attempt.PodsAwaitEvaluation = slices.Concat(attempt.PodsAwaitEvaluation, result.PodsAwaitEvaluation, podsOf(units[i+1:]))
-			return attempt, err
+	l := &loop{units: units, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos),
+		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
+	for began := g.clock.Now(); len(l.units) > 0; {
+		if spent := g.clock.Since(began); spent > maxTime {
+			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.units), "spent", spent)
+			break
 		}
-		merge(result, attempt)
-		if spent := g.clock.Since(began); spent > maxTimeWithoutOption {
-			klog.InfoS("No option found so far, leaving the other gangs for the next loop", "tried", i+1, "left", len(units)-i-1, "spent", spent)
-			result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, podsOf(units[i+1:])...)
+		if more, err := g.buyForNext(l, call); err != nil {
+			return l.status(), err
+		} else if !more {
 			break
 		}
 	}
-	return result, nil
+	return l.status(), nil
+}
+
+// buyForNext gives the next unit its turn, and returns whether the loop may go on with another. An error is returned only if the
+// loop has bought nothing: core would take it for the result of all. The unit meets it again in the next loop.
+func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.AutoscalerError) {
+	u := l.next()
+	g.turn++
+	g.lastTurn[u.name] = g.turn
+	left, fits, placeErr := l.bought.place(u)
+	if placeErr != nil {
+		klog.ErrorS(placeErr, "Buying nothing more in this loop", "gang", u.name)
+		l.await(u.pods)
+		return false, nil
+	}
+	if !fits || len(left) == 0 {
+		l.await(u.pods) // the next loop places them on the nodes that were bought
+		return true, nil
+	}
+	l.await(without(u.pods, left))
+	u.pods = left
+	attempt, err := g.try(u, call)
+	switch {
+	case err != nil && l.last == nil:
+		l.last = attempt
+		return false, err
+	case err != nil:
+		klog.ErrorS(err, "Cannot scale up, buying nothing more in this loop", "gang", u.name)
+		g.report(attempt)
+		l.await(u.pods)
+		return false, nil
+	case attempt.Result != status.ScaleUpSuccessful:
+		merge(l.rest, attempt)
+		return true, nil
+	}
+	if l.last != nil {
+		g.report(l.last)
+	}
+	l.last = attempt
+	if slices.ContainsFunc(u.pods, processors.IsProvisioningRequest) {
+		return false, nil // their orchestrator alternates between them and other pods by the loop
+	}
+	if err := l.bought.add(attempt); err != nil {
+		klog.V(1).InfoS("Buying nothing more in this loop", "reason", err)
+		return false, nil
+	}
+	if !u.isGang() && len(attempt.PodsAwaitEvaluation) > 0 {
+		u.pods, attempt.PodsAwaitEvaluation = attempt.PodsAwaitEvaluation, nil // they need another offering
+		l.units = append(l.units, u)
+	}
+	return true, nil
+}
+
+// report passes a status to core's processors, which core passes only the one that ScaleUp returns.
+func (g *Gangs) report(attempt *status.ScaleUpStatus) {
+	if g.processors != nil && g.processors.ScaleUpStatusProcessor != nil {
+		g.processors.ScaleUpStatusProcessor.Process(g.autoscaling, attempt)
+	}
+}
+
+// loop is the scale-up of one loop.
+type loop struct {
+	// units are those that had no turn yet.
+	units  []unit
+	bought *boughtNodes
+	// last is the last purchase, nil if there is none. rest is about the pods without one.
+	last, rest *status.ScaleUpStatus
+}
+
+func (l *loop) next() unit {
+	u := l.units[0]
+	l.units = l.units[1:]
+	return u
+}
+
+func (l *loop) await(pods []*apiv1.Pod) {
+	l.rest.PodsAwaitEvaluation = append(l.rest.PodsAwaitEvaluation, pods...)
+}
+
+// status returns the status of the whole scale-up.
+func (l *loop) status() *status.ScaleUpStatus {
+	l.await(podsOf(l.units))
+	if l.last == nil {
+		return l.rest
+	}
+	l.last.PodsRemainUnschedulable = append(l.last.PodsRemainUnschedulable, l.rest.PodsRemainUnschedulable...)
+	l.last.PodsAwaitEvaluation = append(l.last.PodsAwaitEvaluation, l.rest.PodsAwaitEvaluation...)
+	return l.last
 }
 
 // try buys for one unit.

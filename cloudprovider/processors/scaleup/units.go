@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
@@ -105,4 +107,13 @@ func podsOf(units []unit) []*apiv1.Pod {
 		pods = append(pods, u.pods...)
 	}
 	return pods
+}
+
+// without returns the pods that are not among the others.
+func without(pods, others []*apiv1.Pod) []*apiv1.Pod {
+	known := sets.New[types.UID]()
+	for _, pod := range others {
+		known.Insert(pod.UID)
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return known.Has(pod.UID) })
 }

@@ -57,7 +57,7 @@ func (t *Trigger) signal(reason string) {
 }
 
 // Wait blocks until the next loop is due. The loop is due at once if productive says that the last one bought or removed
-// something, because one loop makes one change at a time, and at the time that settled returns if that is not zero. Wait asks
+// something, because there may be more to do, and at the time that settled returns if that is not zero. Wait asks
 // for that time again when it has come, because it may have moved. Wait returns the context's error if the context ends first.
 func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time.Time) error {
 	began := time.Now()
