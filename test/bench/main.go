@@ -45,6 +45,7 @@ var measurements = []measurement{
 	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
 	{"loop", "The main loop over a big cluster", measureLoop},
 	{"scaleup", "From the creation of a GPU pod to the accepted purchase", measureScaleup},
+	{"gangs", "From the creation of gangs to the accepted purchases", measureGangs},
 	{"gpunodes", "From a pending pod to a node with GPUs, with what things take at Alibaba Cloud", measureGPUNodes},
 	{"reclaim", "From notices in the same second to empty nodes, 8 pods each", measureReclaim},
 }

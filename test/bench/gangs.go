@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/market"
+	"gpu-spot-autoscaler/test/bench/report"
+	"gpu-spot-autoscaler/test/drill"
+	"gpu-spot-autoscaler/test/rig"
+)
+
+const (
+	gangSize = 4
+	// leastStock and mostStock are between how many instances an offering has.
+	leastStock, mostStock = 16, 64
+	// gangsTimeout is after how long the rest of the gangs is not waited for.
+	gangsTimeout = 5 * time.Minute
+)
+
+// gangsRow is about gangs of pods of one GPU each that are all created at once. Instances have one GPU too.
+type gangsRow struct {
+	Gangs     int `json:"gangs"`
+	GangSize  int `json:"gang_size"`
+	Offerings int `json:"offerings"`
+	// RequestedPct is for how many of the GPUs there are accepted purchases at the end, without those that came short and were
+	// given back, and AllRequested how long it takes until there are for all; 0 if that was not seen.
+	RequestedPct float64 `json:"requested_pct"`
+	AllRequested float64 `json:"all_requested_s"`
+	// Parallel says whether the scaling groups take several purchases at once.
+	Parallel bool   `json:"parallel"`
+	Temper   string `json:"temper"`
+}
+
+// gangsDetail is what else there is to know of a row.
+type gangsDetail struct {
+	gangsRow
+	// Purchases are those accepted, Short those of them that came short.
+	Purchases  int     `json:"purchases"`
+	Short      int     `json:"short"`
+	CPUSeconds float64 `json:"cpu_seconds"`
+}
+
+// measureGangs creates gangs at once over five pools whose offerings have few instances each: first with scaling groups that take
+// several purchases at once, then with those of the temper.
+func measureGangs(ctx context.Context, s *session) (r report.Report, err error) {
+	gangs := 500
+	if s.quick {
+		gangs = 40
+	}
+	const pools, types, zones = 5, 10, 4
+	const roomForAll = 2000
+	sold := slices.DeleteFunc(soldTypes(), func(t market.Type) bool { return t.GPUs != 1 })
+	world := func() alisim.World { return s.tempered(scarce(newWorldOf(sold, pools, types, zones, roomForAll))) }
+	bench, err := newRig(ctx, s, "gangs", world())
+	if err != nil {
+		return r, err
+	}
+	defer bench.Stop()
+	if err := stopControllers(ctx, bench); err != nil {
+		return r, err
+	}
+	var rows []gangsRow
+	var details []gangsDetail
+	for _, parallel := range []bool{true, false} {
+		market := world()
+		if parallel {
+			market.Temper = market.Temper.OrDefault()
+			market.Temper.OneAtATime = false
+		}
+		s.logf("gangs: %d of %d pods, several purchases at once: %t", gangs, gangSize, parallel)
+		detail, err := gangsOnce(ctx, s, bench, market, gangs)
+		if err != nil {
+			return r, fmt.Errorf("%d gangs: %w", gangs, err)
+		}
+		detail.Offerings, detail.Parallel = pools*types*zones, parallel
+		rows, details = append(rows, detail.gangsRow), append(details, detail)
+	}
+	r.Rows, r.Details = rows, details
+	r.Aims = []report.Aim{
+		report.AtLeast(100, rows[0].RequestedPct, "requested_pct of %d gangs, several purchases at once", gangs),
+		report.AtMost(60, rows[0].AllRequested, "all_requested_s of %d gangs, several purchases at once", gangs),
+	}
+	return r, nil
+}
+
+// scarce gives every offering of the world a limited number of instances.
+func scarce(world alisim.World) alisim.World {
+	for i := range world.Market.Script {
+		world.Market.Script[i].Stock = ptr.To(leastStock + i*13%(mostStock-leastStock+1))
+	}
+	return world
+}
+
+func gangsOnce(ctx context.Context, s *session, bench *rig.Rig, world alisim.World, gangs int) (detail gangsDetail, err error) {
+	if err := errors.Join(bench.ReplaceWorld(ctx, world), slowDown(bench)); err != nil {
+		return detail, err
+	}
+	a, err := startAutoscaler(ctx, bench, s.flags()...)
+	if err != nil {
+		return detail, err
+	}
+	defer func() { err = errors.Join(err, a.Stop(), deletePods(ctx, bench)) }()
+	stopProfile := s.profile(ctx, a, fmt.Sprintf("gangs-%d", gangs), 10*time.Second)
+	defer stopProfile()
+	before, err := report.CPUSeconds(a.PID())
+	if err != nil {
+		return detail, err
+	}
+	began := time.Now()
+	if err := submitGangs(ctx, bench, gangs); err != nil {
+		return detail, err
+	}
+	wanted, requested := gangs*gangSize, 0
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, gangsTimeout, true, func(context.Context) (bool, error) {
+		requested = drill.Bought(drill.Purchases(bench, began))
+		return requested >= wanted, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return detail, ctx.Err()
+	}
+	detail.gangsRow = gangsRow{Gangs: gangs, GangSize: gangSize, RequestedPct: percent(min(requested, wanted), wanted), Temper: temperOf(bench.Cloud.Temper())}
+	if err == nil {
+		detail.AllRequested = time.Since(began).Seconds()
+	}
+	after, err := report.CPUSeconds(a.PID())
+	detail.CPUSeconds = after - before
+	for _, pool := range bench.World.Pools {
+		group, _ := bench.Cloud.Group(pool.ID)
+		for _, activity := range group.Activities {
+			detail.Purchases++
+			if !activity.Ended.IsZero() && len(activity.Created) < activity.Asked {
+				detail.Short++
+			}
+		}
+	}
+	return detail, err
+}
+
+// submitGangs creates the pods of all gangs, gang by gang.
+func submitGangs(ctx context.Context, bench *rig.Rig, gangs int) error {
+	var creations errgroup.Group
+	creations.SetLimit(submitters)
+	for i := range gangs * gangSize {
+		creations.Go(func() error {
+			name := "gang-" + strconv.Itoa(i/gangSize)
+			pod := trainingPod(metav1.OwnerReference{}, i)
+			pod.OwnerReferences = nil
+			pod.Labels = map[string]string{"job": name}
+			pod.Annotations = map[string]string{api.AnnotationGangName: name, api.AnnotationGangSize: strconv.Itoa(gangSize)}
+			_, err := bench.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	return creations.Wait()
+}
