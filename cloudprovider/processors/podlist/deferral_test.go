@@ -210,9 +210,9 @@ func TestPodsOfWhichMoreArriveDuringTheLoopAreDeferredAgain(t *testing.T) {
 		arrives  *apiv1.Pod
 		reopened bool
 	}{
-		"another pod of the demand":                   {window, testutil.NewPod("late"), true},
-		"a pod of another demand":                     {window, testutil.NewPod("late", testutil.Requesting("nvidia.com/gpu", "8")), false},
-		"no pod":                                      {window, nil, false},
+		"another pod of the demand": {window, testutil.NewPod("late"), true},
+		"a pod of another demand":   {window, testutil.NewPod("late", testutil.Requesting("nvidia.com/gpu", "8")), false},
+		"no pod":                    {window, nil, false},
 		"another pod, and the first waited for long":  {5 * window, testutil.NewPod("late"), false},
 		"another pod, and the first may wait briefly": {4 * window, testutil.NewPod("late"), true},
 	} {
