@@ -64,6 +64,23 @@ func TestRemovalsAreGatheredIntoBatches(t *testing.T) {
 	}
 }
 
+func TestRemovalThatIsNeverSeenIsNotWaitedForForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f.cloud.removing = true
+		ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+		f.refresh()
+		require.Empty(t, f.giveBack(ids[0]))
+		f.cloud.mu.Lock()
+		clear(f.cloud.activities) // nobody can read it
+		f.cloud.mu.Unlock()
+		f.refresh()
+		began := time.Now()
+		require.Empty(t, f.giveBack(ids[1]))
+		assert.LessOrEqual(t, time.Since(began), 32*time.Second)
+	})
+}
+
 func TestPoolIsNeverTakenBelowItsMinimum(t *testing.T) {
 	for name, test := range map[string]struct {
 		force   bool

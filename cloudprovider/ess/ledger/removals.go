@@ -32,6 +32,8 @@ const (
 	// removalTimeout is how long a removal may take from its acceptance: a minute to stop, the lifecycle hooks of the group,
 	// the activities before it in the group. An instance that is still listed then counts again.
 	removalTimeout = 15 * time.Minute
+	// unseenTime is for how long a removal is taken to be in progress whose activity could not be read.
+	unseenTime = 30 * time.Second
 	// MaxRetries is how often a removal is asked for again that the cloud accepted and did not carry out.
 	MaxRetries = 3
 )
@@ -56,7 +58,8 @@ type removal struct {
 	// activityID and accepted are empty until the cloud has accepted the removal.
 	activityID string
 	accepted   time.Time
-	// ended is when the activity was seen to have ended, end is how.
+	// begun: the activity was seen in progress. ended is when it was seen to have ended, end is how.
+	begun bool
 	ended time.Time
 	end   alicloud.Activity
 }
@@ -134,12 +137,14 @@ func (s *Removals) Refused(poolID string, ids []string, err error) {
 	}
 }
 
-// InProgress says whether the cloud has accepted a removal of the pool that was not seen to have ended.
+// InProgress says whether the cloud has accepted a removal of the pool that was not seen to have ended. A removal that was not
+// seen at all for unseenTime does not count: it may never be seen.
 func (s *Removals) InProgress(poolID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, leaving := range s.removals {
-		if leaving.poolID == poolID && !leaving.accepted.IsZero() && leaving.ended.IsZero() {
+		if leaving.poolID == poolID && !leaving.accepted.IsZero() && leaving.ended.IsZero() &&
+			(leaving.begun || s.config.Clock.Since(leaving.accepted) < unseenTime) {
 			return true
 		}
 	}
@@ -182,8 +187,11 @@ func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time
 			delete(s.removals, id)
 			continue
 		}
-		if activity, read := activities[leaving.activityID]; read && activity.Done() {
+		switch activity, read := activities[leaving.activityID]; {
+		case read && activity.Done():
 			leaving.ended, leaving.end = now, activity
+		case read:
+			leaving.begun = true
 		}
 		rolledBack := leaving.end.Status == alicloud.ActivityFailed || leaving.end.Status == alicloud.ActivityRejected
 		stays := !leaving.ended.IsZero() && now.Sub(leaving.ended) >= listingLag

@@ -64,7 +64,7 @@ func NewDeferral(config Config) *Deferral {
 
 // BeginLoop must be called at the start of each loop, before core lists the pods.
 func (d *Deferral) BeginLoop() {
-	d.settling.loopBegan = d.settling.clock.Now()
+	d.settling.beginLoop()
 	if d.suspended != nil {
 		d.suspended.beginLoop()
 	}
@@ -88,6 +88,7 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	}
 	d.gangs.forgetOthers(pending)
 	d.settling.forgetOthers(pending)
+	d.settling.seen = pending
 
 	left, err := d.inner.Process(ctx, withoutIncomplete(counts, unschedulable))
 	if err != nil {
@@ -145,9 +146,8 @@ func (d *Deferral) NextWake() time.Time {
 }
 
 // Reopen defers pods again that [Deferral.Process] has released in this loop, if further pods of their demand have arrived since.
-// It returns whether there are any: then it is too early to buy for the pods. Pods that have waited for as long as pods may wait
-// are not deferred again.
-func (d *Deferral) Reopen(pods []*apiv1.Pod) bool { return d.settling.reopen(pods) }
+// It returns the others, for which it is not too early to buy. Pods that have waited for as long as pods may wait are among them.
+func (d *Deferral) Reopen(pods []*apiv1.Pod) []*apiv1.Pod { return d.settling.reopen(pods) }
 
 // Missing returns the gang of a pod and how many of its pods have to be bought for at once to let the gang run at its
 // minimum. The gang is "" for a pod that may be bought for alone: it belongs to no gang, or to one that has its minimum.

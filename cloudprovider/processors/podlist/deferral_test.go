@@ -237,7 +237,7 @@ func TestPodsOfWhichMoreArriveDuringTheLoopAreDeferredAgain(t *testing.T) {
 			}
 			arrived := clk.Now()
 			clk.SetTime(clk.Now().Add(400 * time.Millisecond))
-			assert.Equal(t, test.reopened, deferral.Reopen([]*apiv1.Pod{first}))
+			assert.Equal(t, test.reopened, len(deferral.Reopen([]*apiv1.Pod{first})) == 0)
 			if !test.reopened {
 				assert.Equal(t, []string{"first"}, loop(first))
 				return
@@ -250,9 +250,25 @@ func TestPodsOfWhichMoreArriveDuringTheLoopAreDeferredAgain(t *testing.T) {
 			assert.Empty(t, loop(first, test.arrives))
 			clk.SetTime(end)
 			assert.Equal(t, []string{"first", "late"}, loop(first, test.arrives), "they are bought for together")
-			assert.False(t, deferral.Reopen([]*apiv1.Pod{first, test.arrives}))
+			assert.Len(t, deferral.Reopen([]*apiv1.Pod{first, test.arrives}), 2)
 		})
 	}
+}
+
+func TestLoopThatEndsBeforeItSeesPodsMakesNoOtherDue(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
+	arrivals := NewArrivals(clk)
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: arrivals, Clock: clk, SettleWindow: time.Second})
+	pod := testutil.NewPod("first")
+	arrivals.Note(pod)
+	deferral.BeginLoop()
+	ctx, _, _ := testutil.NewContext(nil, nil)
+	_, err := deferral.Process(ctx, []*apiv1.Pod{pod})
+	require.NoError(t, err)
+	require.NotZero(t, deferral.NextWake())
+	clk.SetTime(testutil.Epoch.Add(time.Second))
+	deferral.BeginLoop() // and a failed refresh ends it
+	assert.Zero(t, deferral.NextWake(), "the next comes after the interval, not every 0.25 s")
 }
 
 func TestSteadyStreamDoesNotStarve(t *testing.T) {
@@ -360,7 +376,7 @@ func TestIncompleteGangKeepsNoIdleNodes(t *testing.T) {
 			ctx := newSimulation(t)
 			require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-			deferral := NewDeferral(Config{Inner: NewDefault(), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
+			deferral := NewDeferral(Config{Inner: NewDefault(NewPlaces()), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
 			left, err := deferral.Process(ctx, test.pods)
 			require.NoError(t, err)
 			assert.Empty(t, left)

@@ -37,9 +37,10 @@ type settling struct {
 	// arrived is when each waiting pod arrived, settled are the pods whose wait is over.
 	arrived map[types.UID]time.Time
 	settled sets.Set[types.UID]
-	// open are the pods that were deferred when pods were last split, by demand, and loopBegan is when that loop began.
+	// open are the pods that this loop has deferred, by demand. loopBegan is when it began, seen are the pods that it has seen.
 	open      map[string]*batch
 	loopBegan time.Time
+	seen      sets.Set[types.UID]
 }
 
 func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duration) *settling {
@@ -121,12 +122,14 @@ func (s *settling) next() (next time.Time) {
 	return next
 }
 
-// newcomers returns the pods that have to settle and have arrived since pods were last split.
+// beginLoop forgets what the last loop has deferred. If this one ends before it looks at pods, it makes no other due.
+func (s *settling) beginLoop() { s.open, s.loopBegan = nil, s.clock.Now() }
+
+// newcomers returns the pods that have to settle and have arrived too late for this loop.
 func (s *settling) newcomers() iter.Seq2[*apiv1.Pod, time.Time] {
 	return func(yield func(*apiv1.Pod, time.Time) bool) {
 		for pod, at := range s.arrivals.All() {
-			_, seen := s.arrived[pod.UID]
-			if seen || at.Before(s.loopBegan) || !MustSettle(pod) || len(pod.Spec.SchedulingGates) > 0 {
+			if s.seen.Has(pod.UID) || at.Before(s.loopBegan) || !MustSettle(pod) || len(pod.Spec.SchedulingGates) > 0 {
 				continue
 			}
 			if !yield(pod, at) {
@@ -136,9 +139,9 @@ func (s *settling) newcomers() iter.Seq2[*apiv1.Pod, time.Time] {
 	}
 }
 
-// reopen defers those of the pods again of whose demand further pods have arrived since, and returns whether there are any. What
-// keeps the API server or this process busy may stop a burst for longer than its pause.
-func (s *settling) reopen(pods []*apiv1.Pod) bool {
+// reopen defers those of the pods again of whose demand further pods have arrived since, and returns the others. What keeps the
+// API server or this process busy may stop a burst for longer than its pause.
+func (s *settling) reopen(pods []*apiv1.Pod) []*apiv1.Pod {
 	batches := map[string]*batch{}
 	for _, pod := range pods {
 		if !s.settled.Has(pod.UID) {
@@ -159,7 +162,7 @@ func (s *settling) reopen(pods []*apiv1.Pod) bool {
 			b.add(pod, at)
 		}
 	}
-	now, reopened := s.clock.Now(), false
+	now, reopened := s.clock.Now(), sets.New[types.UID]()
 	for demand, b := range batches {
 		settled := b.pods[:size[demand]]
 		if len(settled) == len(b.pods) || !s.limit(b).After(now) {
@@ -168,11 +171,11 @@ func (s *settling) reopen(pods []*apiv1.Pod) bool {
 		klog.V(2).InfoS("Deferring pods again, more of them have arrived meanwhile", "pods", len(settled), "more", len(b.pods)-len(settled), "demand", demand)
 		for _, pod := range settled {
 			s.settled.Delete(pod.UID)
+			reopened.Insert(pod.UID)
 		}
 		s.open[demand] = &batch{pods: settled, first: b.first, latest: b.latest}
-		reopened = true
 	}
-	return reopened
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return reopened.Has(pod.UID) })
 }
 
 // due returns when the settle window of the batch ends.

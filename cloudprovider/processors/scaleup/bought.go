@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	apiv1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot"
@@ -21,11 +19,15 @@ type boughtNodes struct {
 	snapshot  clustersnapshot.ClusterSnapshot
 	templates map[string]*framework.NodeInfo
 	simulator *scheduling.HintingSimulator
-	names     sets.Set[string]
+	places    Places
+	// template is that of each bought node, by its name.
+	template map[string]*framework.NodeInfo
 }
 
-func newBoughtNodes(snapshot clustersnapshot.ClusterSnapshot, templates map[string]*framework.NodeInfo) *boughtNodes {
-	return &boughtNodes{snapshot: snapshot, templates: templates, simulator: scheduling.NewHintingSimulator(), names: sets.New[string]()}
+func newBoughtNodes(snapshot clustersnapshot.ClusterSnapshot, templates map[string]*framework.NodeInfo, places Places) *boughtNodes {
+	return &boughtNodes{
+		snapshot: snapshot, templates: templates, simulator: scheduling.NewHintingSimulator(), places: places, template: map[string]*framework.NodeInfo{},
+	}
 }
 
 // add adds what the attempt has bought. If it returns an error, the snapshot lacks some of that.
@@ -39,17 +41,18 @@ func (b *boughtNodes) add(attempt *status.ScaleUpStatus) error {
 			return fmt.Errorf("node group %s has no template", info.Group.Id())
 		}
 		for range info.NewSize - info.CurrentSize {
-			node, err := simulator.SanitizedNodeInfo(template, fmt.Sprintf("bought-%d", b.names.Len()))
+			node, err := simulator.SanitizedNodeInfo(template, fmt.Sprintf("bought-%d", len(b.template)))
 			if err != nil {
 				return fmt.Errorf("make a node of node group %s: %w", info.Group.Id(), err)
 			}
 			if err := b.snapshot.AddNodeInfo(node); err != nil {
 				return fmt.Errorf("add a node of node group %s to the snapshot: %w", info.Group.Id(), err)
 			}
-			b.names.Insert(node.Node().Name)
+			b.template[node.Node().Name] = template
 		}
 	}
-	_, err := b.schedule(attempt.PodsTriggeredScaleUp, false)
+	placed, err := b.schedule(attempt.PodsTriggeredScaleUp, false)
+	b.remember(placed)
 	return err
 }
 
@@ -57,36 +60,42 @@ func (b *boughtNodes) add(attempt *status.ScaleUpStatus) error {
 // fit is not placed; then fits is false, and nothing should be bought for it before the next loop: core places those pods first
 // then, and the gang lacks so many less.
 func (b *boughtNodes) place(u unit) (left []*apiv1.Pod, fits bool, err error) {
-	if b.names.Len() == 0 {
+	if len(b.template) == 0 {
 		return u.pods, true, nil
 	}
 	b.snapshot.Fork()
 	placed, err := b.schedule(u.pods, u.isGang())
-	if err != nil || u.isGang() && placed.Len() < len(u.pods) {
+	if err != nil || u.isGang() && len(placed) < len(u.pods) {
 		b.snapshot.Revert()
-		return u.pods, placed.Len() == 0, err
+		return u.pods, len(placed) == 0, err
 	}
 	if err := b.snapshot.Commit(); err != nil {
 		return nil, false, fmt.Errorf("commit the snapshot: %w", err)
 	}
-	for _, pod := range u.pods {
-		if !placed.Has(pod.UID) {
-			left = append(left, pod)
-		}
-	}
-	return left, true, nil
+	b.remember(placed)
+	return without(u.pods, podsIn(placed)), true, nil
 }
 
-// schedule places pods on the bought nodes, and returns the UIDs of those that it has placed.
-func (b *boughtNodes) schedule(pods []*apiv1.Pod, allOrNothing bool) (sets.Set[types.UID], error) {
-	isBought := func(node *framework.NodeInfo) bool { return b.names.Has(node.Node().Name) }
-	statuses, _, err := b.simulator.TrySchedulePods(b.snapshot, pods, isBought, allOrNothing)
+// remember has the next loops place the pods where they were placed now.
+func (b *boughtNodes) remember(placed []scheduling.Status) {
+	for _, at := range placed {
+		b.places.Remember(at.Pod, b.template[at.NodeName].Node())
+	}
+}
+
+func podsIn(placed []scheduling.Status) (pods []*apiv1.Pod) {
+	for _, at := range placed {
+		pods = append(pods, at.Pod)
+	}
+	return pods
+}
+
+// schedule places pods on the bought nodes, and returns where.
+func (b *boughtNodes) schedule(pods []*apiv1.Pod, allOrNothing bool) ([]scheduling.Status, error) {
+	isBought := func(node *framework.NodeInfo) bool { return b.template[node.Node().Name] != nil }
+	placed, _, err := b.simulator.TrySchedulePods(b.snapshot, pods, isBought, allOrNothing)
 	if err != nil {
 		return nil, fmt.Errorf("place pods on the nodes that were bought: %w", err)
-	}
-	placed := sets.New[types.UID]()
-	for _, s := range statuses {
-		placed.Insert(s.Pod.UID)
 	}
 	return placed, nil
 }

@@ -2,6 +2,7 @@ package scaleup
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,8 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
@@ -47,13 +50,43 @@ func TestAllGangsAreBoughtForInOneLoop(t *testing.T) {
 	assert.Equal(t, 43, nodesBought(core), "nothing is bought twice")
 }
 
-func TestPodsThatNeedDifferentOfferingsAreBoughtForInOneLoop(t *testing.T) {
-	core := newRealCore(t, catalogue{"single": offer("single", 4, "1"), "eight": offer("eight", 90, "8")}, missing{}, true)
-	big := testutil.NewPods(2, "big", testutil.Requesting("nvidia.com/gpu", "8"))
-	_, result := core.loop(slices.Concat(testutil.NewPods(3, "small"), big))
-	assert.Equal(t, status.ScaleUpSuccessful, result.Result)
-	left, _ := core.loop(slices.Concat(testutil.NewPods(3, "small"), big))
-	assert.Empty(t, left, "%v", core.bought)
+func TestPodsOfSeveralOfferingsKeepThePlacesThatWereBoughtForThem(t *testing.T) {
+	eight, urgent := testutil.Requesting("nvidia.com/gpu", "8"), func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](9) }
+	big := offer("big", 9, "1")
+	big.node.Status.Allocatable[apiv1.ResourceCPU] = resource.MustParse("64")
+	for name, test := range map[string]struct {
+		offerings    catalogue
+		small, large []*apiv1.Pod
+	}{
+		"more GPUs": {
+			catalogue{"one": offer("one", 4, "1"), "eight": offer("eight", 90, "8")},
+			testutil.NewPods(3, "small"), testutil.NewPods(2, "large", eight),
+		},
+		"more GPUs, less urgent": {
+			catalogue{"one": offer("one", 4, "1"), "eight": offer("eight", 90, "8")},
+			testutil.NewPods(3, "small", urgent), testutil.NewPods(2, "large", eight),
+		},
+		"more CPUs": {
+			catalogue{"one": offer("one", 4, "1"), "big": big},
+			testutil.NewPods(3, "small"), testutil.NewPods(2, "large", testutil.Requesting(string(apiv1.ResourceCPU), "48")),
+		},
+	} {
+		for _, pods := range [][]*apiv1.Pod{slices.Concat(test.small, test.large), slices.Concat(test.large, test.small)} {
+			t.Run(name, func(t *testing.T) {
+				core := newRealCore(t, test.offerings, missing{}, true)
+				_, result := core.loop(pods)
+				require.Equal(t, status.ScaleUpSuccessful, result.Result)
+				require.Empty(t, result.PodsAwaitEvaluation)
+				bought := maps.Clone(core.bought)
+				require.Len(t, bought, 2, "both in the first loop")
+				for range 3 {
+					left, _ := core.loop(pods)
+					assert.Empty(t, left)
+				}
+				assert.Equal(t, bought, core.bought)
+			})
+		}
+	}
 }
 
 func TestNothingIsBoughtForPodsThatFitTheNodesBoughtForOthers(t *testing.T) {

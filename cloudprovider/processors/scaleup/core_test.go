@@ -107,8 +107,8 @@ type realCore struct {
 	orchestrator *Gangs
 	templates    map[string]*framework.NodeInfo
 	expander     *leastCost
-	// tooEarly are the pods of which more arrive during the evaluation. It may be nil.
-	tooEarly func(pods []*apiv1.Pod) bool
+	// reopen returns the pods of which no more arrive during the evaluation. It may be nil.
+	reopen func(pods []*apiv1.Pod) []*apiv1.Pod
 	// bought counts nodes by offering.
 	bought map[string]int
 }
@@ -116,7 +116,8 @@ type realCore struct {
 // newRealCore evaluates offerings by price, as with --expander=least-price, if byPrice says so.
 func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *realCore {
 	t.Helper()
-	c := &realCore{t: t, chain: podlist.NewDefault(), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
+	places := podlist.NewPlaces()
+	c := &realCore{t: t, chain: podlist.NewDefault(places), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
 	provider := testprovider.NewTestCloudProviderBuilder().WithOnScaleUp(func(id string, delta int) error { c.bought[id] += delta; return nil }).Build()
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, nil))
 	for id, offered := range of {
@@ -136,11 +137,16 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all := processorstest.NewTestProcessors(c.ctx)
 	search := NewSearch(orchestrator.New(), SearchConfig{
 		Offerings: of, ByPrice: byPrice, MaxBinpackingTime: time.Minute, Clock: clock.RealClock{},
-		Reopen: func(pods []*apiv1.Pod) bool { return c.tooEarly != nil && c.tooEarly(pods) },
+		Reopen: func(pods []*apiv1.Pod) []*apiv1.Pod {
+			if c.reopen == nil {
+				return pods
+			}
+			return c.reopen(pods)
+		},
 	})
 	ctx.ExpanderStrategy = search.Expander(c.expander)
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
-	c.orchestrator = NewGangs(search, members, clock.RealClock{})
+	c.orchestrator = NewGangs(search, members, places, clock.RealClock{})
 	c.initialize(all)
 	return c
 }

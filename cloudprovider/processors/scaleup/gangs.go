@@ -32,6 +32,12 @@ type Members interface {
 	Missing(pod *apiv1.Pod) (gang string, count int)
 }
 
+// Places is told which pods nodes were bought for.
+type Places interface {
+	// Remember records that a node like the template was bought for the pod.
+	Remember(pod *apiv1.Pod, template *apiv1.Node)
+}
+
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for
 // all or nothing, which reaches the provider as AtomicIncreaseSize. That refers to the pods that the gang has yet to place:
 // those that fit existing nodes were filtered out before. All of them are placed on nodes of one offering.
@@ -41,6 +47,7 @@ type Members interface {
 type Gangs struct {
 	inner   scaleup.Orchestrator
 	members Members
+	places  Places
 	clock   clock.PassiveClock
 
 	autoscaling *cacontext.AutoscalingContext
@@ -53,8 +60,8 @@ type Gangs struct {
 var _ scaleup.Orchestrator = (*Gangs)(nil)
 
 // NewGangs returns an orchestrator around the inner one, normally a Search.
-func NewGangs(inner scaleup.Orchestrator, members Members, clk clock.PassiveClock) *Gangs {
-	return &Gangs{inner: inner, members: members, clock: clk, lastTurn: map[string]int{}}
+func NewGangs(inner scaleup.Orchestrator, members Members, places Places, clk clock.PassiveClock) *Gangs {
+	return &Gangs{inner: inner, members: members, places: places, clock: clk, lastTurn: map[string]int{}}
 }
 
 // Initialize initializes the inner orchestrator.
@@ -85,7 +92,7 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 		return call(unschedulable, true)
 	}
 	units, partial := g.units(unschedulable)
-	l := &loop{units: units, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos),
+	l := &loop{units: units, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.places),
 		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
 	for began := g.clock.Now(); len(l.units) > 0; {
 		if spent := g.clock.Since(began); spent > maxTime {
@@ -105,8 +112,6 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 // loop has bought nothing: core would take it for the result of all. The unit meets it again in the next loop.
 func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.AutoscalerError) {
 	u := l.next()
-	g.turn++
-	g.lastTurn[u.name] = g.turn
 	left, fits, placeErr := l.bought.place(u)
 	if placeErr != nil {
 		klog.ErrorS(placeErr, "Buying nothing more in this loop", "gang", u.name)
@@ -119,6 +124,8 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 	}
 	l.await(without(u.pods, left))
 	u.pods = left
+	g.turn++
+	g.lastTurn[u.name] = g.turn
 	attempt, err := g.try(u, call)
 	switch {
 	case err != nil && l.last == nil:

@@ -23,6 +23,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
 // inner stands for core's orchestrator. It records its calls as "pod,pod" with "!" behind where it is all or nothing.
@@ -71,7 +72,7 @@ func (o *inner) ScaleUpToNodeGroupMinSize([]*apiv1.Node, map[string]*framework.N
 func newOrchestrator(members missing) (*Gangs, *inner) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	core := &inner{clock: clk}
-	o := NewGangs(core, members, clk)
+	o := NewGangs(core, members, podlist.NewPlaces(), clk)
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	o.Initialize(ctx, nil, nil, nil, taints.TaintConfig{})
 	return o, core

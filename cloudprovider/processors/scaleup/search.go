@@ -44,9 +44,9 @@ type SearchConfig struct {
 	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration
 	Clock             clock.PassiveClock
-	// Reopen is asked before an option is chosen. It returns whether it is too early to buy for the pods, because more of them
-	// have arrived during the evaluation. It may be nil.
-	Reopen func(pods []*apiv1.Pod) bool
+	// Reopen is called before an option for pods that may be bought for one by one is chosen. It defers those of which more have
+	// arrived during the evaluation, and returns the others. It may be nil.
+	Reopen func(pods []*apiv1.Pod) []*apiv1.Pod
 }
 
 const (
@@ -80,7 +80,7 @@ type Search struct {
 	begin, end, ranked int
 	// evaluation is that of the current stage.
 	evaluation *evaluation
-	// pods are those to buy for, and tooEarly is whether no option was chosen because more of them have arrived.
+	// pods are those that may be deferred before an option is chosen. If some were, tooEarly is set, and pods are the others.
 	pods     []*apiv1.Pod
 	tooEarly bool
 }
@@ -110,20 +110,35 @@ func (s *Search) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[st
 	return s.inner.ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
 }
 
-// ScaleUp calls the inner orchestrator stage by stage, until there is an option or an error.
+// ScaleUp calls the inner orchestrator stage by stage, until there is an option or an error. If some of the pods are deferred before
+// an option is chosen, it begins anew with the others.
 func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	s.started, s.pods, s.tooEarly = s.config.Clock.Now(), unschedulable, false
-	result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
-		return s.inner.ScaleUp(unschedulable, nodes, daemonSets, nodeInfos, allOrNothing)
-	})
-	if err == nil && s.tooEarly {
-		return &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: unschedulable}, nil
+	s.started = s.config.Clock.Now()
+	defer func() { s.pods = nil }()
+	pods := unschedulable
+	for {
+		s.tooEarly, s.pods = false, nil
+		if !allOrNothing {
+			s.pods = pods
+		}
+		result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
+			return s.inner.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
+		})
+		if err == nil && s.tooEarly {
+			if pods = s.pods; len(pods) > 0 {
+				continue
+			}
+			result = &status.ScaleUpStatus{Result: status.ScaleUpNotTried}
+		}
+		if result != nil {
+			result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, without(unschedulable, pods)...)
+			if !slices.ContainsFunc(unschedulable, requestsGPUOrProvisioning) {
+				s.explainReserved(result)
+			}
+		}
+		return result, err
 	}
-	if result != nil && !slices.ContainsFunc(unschedulable, requestsGPUOrProvisioning) {
-		s.explainReserved(result)
-	}
-	return result, err
 }
 
 // stages calls the inner orchestrator once, or with ByPrice once for each stage. The status of a scale-up without an option
@@ -179,17 +194,21 @@ func (s *Search) CleanUp() {}
 // Expander returns a strategy that chooses as the inner one does, unless it is too early to choose.
 func (s *Search) Expander(inner expander.Strategy) expander.Strategy { return &patient{inner, s} }
 
-// patient chooses no option if more pods have arrived while core evaluated them. Core then buys nothing.
+// patient chooses no option if more pods have arrived while core evaluated them. Then core buys nothing.
 type patient struct {
 	inner  expander.Strategy
 	search *Search
 }
 
-// BestOption implements expander.Strategy.
+// BestOption implements expander.Strategy. Core takes it for a failure if there is no option for a ProvisioningRequest.
 func (p *patient) BestOption(options []expander.Option, nodeInfos map[string]*framework.NodeInfo) *expander.Option {
-	if reopen := p.search.config.Reopen; reopen != nil && reopen(p.search.pods) {
-		p.search.tooEarly = true
-		return nil
+	s := p.search
+	if s.config.Reopen != nil && len(s.pods) > 0 && !s.autoscaling.ProvisioningRequestScaleUpMode {
+		left := s.config.Reopen(s.pods)
+		if s.tooEarly = len(left) < len(s.pods); s.tooEarly {
+			s.pods = left
+			return nil
+		}
 	}
 	return p.inner.BestOption(options, nodeInfos)
 }

@@ -173,9 +173,12 @@ func TestNothingIsBoughtForPodsOfWhichMoreArriveDuringTheEvaluation(t *testing.T
 			}
 			core := newRealCore(t, offerings, missing{}, byPrice)
 			asked := 0
-			core.tooEarly = func(pods []*apiv1.Pod) bool {
+			core.reopen = func(pods []*apiv1.Pod) []*apiv1.Pod {
 				asked++
-				return requestsGPUOrProvisioning(pods[0])
+				if requestsGPUOrProvisioning(pods[0]) {
+					return nil
+				}
+				return pods
 			}
 			training, batch := testutil.NewPods(3, "train"), testutil.NewPods(1, "batch", testutil.WithoutGPU, fourCPUs)
 			_, result := core.loop(slices.Concat(training, batch))
@@ -187,10 +190,29 @@ func TestNothingIsBoughtForPodsOfWhichMoreArriveDuringTheEvaluation(t *testing.T
 				assert.Contains(t, event, "TriggeredScaleUp")
 			}
 
-			core.tooEarly = nil
+			core.reopen = nil
 			_, result = core.loop(training)
 			assert.Equal(t, status.ScaleUpSuccessful, result.Result)
 			assert.Equal(t, 3, core.bought["gpu-00"])
 		})
 	}
+}
+
+func TestPodsOfOtherDemandsAreBoughtForWhileSomeAreDeferredAgain(t *testing.T) {
+	core := newRealCore(t, catalogue{"one": offer("one", 4, "1"), "eight": offer("eight", 90, "8")}, missing{}, true)
+	settling, settled := testutil.NewPods(2, "settling", testutil.Requesting("nvidia.com/gpu", "8")), testutil.NewPods(3, "settled")
+	core.reopen = func(pods []*apiv1.Pod) []*apiv1.Pod { return without(pods, settling) }
+	_, result := core.loop(slices.Concat(settling, settled))
+	assert.Equal(t, map[string]int{"one": 3}, core.bought)
+	assert.ElementsMatch(t, settled, result.PodsTriggeredScaleUp)
+	assert.Subset(t, result.PodsAwaitEvaluation, settling)
+}
+
+func TestProvisioningRequestIsNotRefusedForTheSakeOfOtherPods(t *testing.T) {
+	core := newRealCore(t, catalogue{"one": offer("one", 4, "1")}, missing{}, true)
+	core.reopen = func([]*apiv1.Pod) []*apiv1.Pod { return nil }
+	core.ctx.ProvisioningRequestScaleUpMode = true // as their orchestrator sets it before it calls core's
+	_, result := core.loop(testutil.NewPods(3, "p"))
+	assert.Equal(t, status.ScaleUpSuccessful, result.Result)
+	assert.Equal(t, 3, core.bought["one"])
 }

@@ -102,6 +102,7 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 	due, reason := t.due(interval, settled)
 	timer := t.config.Clock.NewTimer(due.Sub(t.config.Clock.Now()))
 	defer timer.Stop()
+	waits := false // a pod waits for the end of a window, which may be that of other pods
 	for {
 		select {
 		case <-ctx.Done():
@@ -109,16 +110,19 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 		case event := <-t.events:
 			return event, nil
 		case <-t.settling:
+			waits = true
 			if reason == "settled" {
 				continue
 			}
 			if due, reason = t.due(interval, settled); reason != "settled" {
-				return "pod", nil // it arrived before the last loop
+				return "pod", nil // it arrived before the last loop began
 			}
 			timer.Reset(due.Sub(t.config.Clock.Now()))
 		case <-timer.C():
 			if reason == "settled" {
-				due, reason = t.due(interval, settled)
+				if due, reason = t.due(interval, settled); reason != "settled" && waits {
+					return "pod", nil // the window is gone with the pods that it was for
+				}
 			}
 			left := due.Sub(t.config.Clock.Now())
 			if left <= 0 {

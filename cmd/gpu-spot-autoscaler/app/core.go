@@ -46,7 +46,8 @@ type podFlow struct {
 // newPodFlow constructs the parts. The provisioning and the supervision may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
 	flow := &podFlow{}
-	chain := podlist.NewDefault()
+	places := podlist.NewPlaces()
+	chain := podlist.NewDefault(places)
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
 		provisioning.extend(chain)
@@ -65,7 +66,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
-	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.deferral, config.Clock)
+	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.deferral, places, config.Clock)
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
 	}
