@@ -199,8 +199,8 @@ func TestNotesHoldStringsOnly(t *testing.T) {
 	note, ours := ledger.NoteOf(f.cloud.activities["asa-0"])
 	require.True(t, ours)
 	assert.Equal(t, ledger.Note{Token: f.cloud.scaleCalls[0].ClientToken, InstanceType: a10, Zone: "zone-a", PurchaseOption: "spot",
-		Targeting: pool.TargetRequest, Configuration: "two-types", Count: 4, Gangs: []int{4}}, note)
-	assert.Equal(t, `{"token":"`+note.Token+`","type":"`+a10+`","zone":"zone-a","purchase":"spot","targeting":"request","configuration":"two-types","count":"4","gangs":"4"}`,
+		Targeting: pool.TargetRequest, Configuration: "two-types", Count: 4, Atomic: true}, note)
+	assert.Equal(t, `{"token":"`+note.Token+`","type":"`+a10+`","zone":"zone-a","purchase":"spot","targeting":"request","configuration":"two-types","count":"4","atomic":"true"}`,
 		f.cloud.scaleCalls[0].Metadata)
 }
 

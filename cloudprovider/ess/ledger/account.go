@@ -29,9 +29,6 @@ const (
 	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
-	// maxGangs is how many gangs one purchase is for at most. Their sizes are written into the note, the length of which is limited
-	// by nobody knows how much.
-	maxGangs = 50
 	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
 	Overdue = time.Minute
 )
@@ -70,19 +67,20 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, delta, room)
 	}
 	a.reportRequested(known, groupID, offered.Offering, delta)
+	configuration := known.Group.ActiveScalingConfigurationID
+	if p := a.book.joinable(offered.Offering, known.Targeting, configuration, a.target.check); p != nil && !atomic &&
+		p.request.Delta+delta <= alicloud.MaxScale {
+		p.request.Delta += delta
+		p.attempts.instancesBefore = a.instances()
+		a.book.resign(p)
+		return p, nil
+	}
 	p := &Purchase{
-		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, configuration: known.Group.ActiveScalingConfigurationID,
-		owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
+		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: atomic,
+		configuration: configuration, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
-	if atomic {
-		p.gangs = []int{delta}
-	}
 	p.attempts.instancesBefore = a.instances()
-	if waiting := a.book.joinable(p, a.target.check); waiting != nil {
-		a.book.join(waiting, p)
-		return waiting, nil
-	}
 	if known.Targeting == pool.TargetRequest {
 		p.request.InstanceType = offered.InstanceType
 		p.request.VSwitchIDs = offered.VSwitchIDs

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // book holds the purchases of one pool, by client token.
@@ -58,31 +60,21 @@ func (b book) filter(holds func(*Purchase) bool) []*Purchase {
 	return found
 }
 
-// joinable returns the latest purchase that the new one can be made a part of: it is for the same offering, waits for its turn and
-// cannot have been carried out. It returns nil if there is none. That saves a turn: a busy scaling group takes one purchase at a
-// time, and each may keep it busy for a minute. The purchase that checks the pool's targeting, whose token is check, and the one
-// that was split off from it are left out. What is for gangs joins only what is for gangs.
-func (b book) joinable(added *Purchase, check string) *Purchase {
+// joinable returns the latest purchase of the offering that waits for its turn and cannot have been carried out, nil if there is
+// none. It may be made larger, which saves a turn: a busy scaling group takes one purchase at a time, and each may keep it busy for
+// a minute. The purchase that checks the pool's targeting, whose token is check, and the one that was split off from it are left
+// out.
+func (b book) joinable(offering pricing.Offering, targeting pool.Targeting, configuration, check string) *Purchase {
 	joinable := b.filter(func(p *Purchase) bool {
-		isSame := p.offering == added.offering && p.targeting == added.targeting && p.configuration == added.configuration &&
-			p.isAtomic() == added.isAtomic() && p.restored == nil
-		hasRoom := p.request.Delta+added.request.Delta <= alicloud.MaxScale && len(p.gangs)+len(added.gangs) <= maxGangs
+		isSame := p.offering == offering && p.targeting == targeting && p.configuration == configuration && !p.atomic && p.restored == nil
 		isUntouched := p.queued() && p.missing() == p.request.Delta && !p.sending && !p.attempts.uncertain && p.attempts.refusal == nil
 		isOfCheck := p.request.ClientToken == check || b[check] != nil && b[check].rest == p.request.ClientToken
-		return isSame && hasRoom && isUntouched && !p.plan && !isOfCheck
+		return isSame && isUntouched && !p.plan && !isOfCheck
 	})
 	if len(joinable) == 0 {
 		return nil
 	}
 	return joinable[len(joinable)-1]
-}
-
-// join makes the new purchase a part of the other one.
-func (b book) join(p, added *Purchase) {
-	p.request.Delta += added.request.Delta
-	p.gangs = append(p.gangs, added.gangs...)
-	p.attempts.instancesBefore = added.attempts.instancesBefore
-	b.resign(p)
 }
 
 func byAge(a, b *Purchase) int {

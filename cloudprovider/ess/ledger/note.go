@@ -2,9 +2,6 @@ package ledger
 
 import (
 	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
@@ -23,37 +20,9 @@ type Note struct {
 	// Configuration is the scaling configuration of the pool at the time.
 	Configuration string `json:"configuration,omitempty"`
 	// Owner is Config.Owner of the buyer.
-	Owner string `json:"owner,omitempty"`
-	Count int    `json:"count,string"`
-	// Gangs are the sizes of the gangs that the purchase is for.
-	Gangs sizes `json:"gangs,omitempty"`
-}
-
-// sizes are written as one string, "4,4,2".
-type sizes []int
-
-// MarshalText implements encoding.TextMarshaler.
-func (s sizes) MarshalText() ([]byte, error) {
-	var text []byte
-	for i, size := range s {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, int64(size), 10)
-	}
-	return text, nil
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (s *sizes) UnmarshalText(text []byte) error {
-	for field := range strings.SplitSeq(string(text), ",") {
-		size, err := strconv.Atoi(field)
-		if err != nil || size < 1 {
-			return fmt.Errorf("size of a gang %q is no positive number", field)
-		}
-		*s = append(*s, size)
-	}
-	return nil
+	Owner  string `json:"owner,omitempty"`
+	Count  int    `json:"count,string"`
+	Atomic bool   `json:"atomic,string,omitempty"`
 }
 
 // NoteOf returns the note of a scaling activity. It is false for an activity of anyone else, and for one without its note.

@@ -22,11 +22,8 @@ type Purchase struct {
 	poolID    string
 	offering  pricing.Offering
 	targeting pool.Targeting
-	// gangs are the sizes of the gangs that it is for, for each of which all or nothing was asked; none for a purchase of which
-	// every instance counts.
-	gangs []int
-	// kept are the instances that make whole gangs of a purchase for gangs that came short. The others are given back.
-	kept sets.Set[string]
+	// atomic: all or nothing was asked for.
+	atomic bool
 	// configuration is the scaling configuration of the pool when it was bought, owner is Config.Owner of the buyer.
 	configuration string
 	owner         string
@@ -70,15 +67,7 @@ type attempts struct {
 
 // missing is how many instances are still expected and not delivered, that is not in the list of instances yet.
 func (p *Purchase) missing() int {
-	return max(0, p.request.Delta-p.cancelled-p.lost-p.counted())
-}
-
-// counted is how many instances were delivered, and are not given back.
-func (p *Purchase) counted() int {
-	if p.broken() {
-		return p.kept.Intersection(p.delivery.delivered).Len()
-	}
-	return p.delivery.delivered.Len()
+	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.delivered.Len())
 }
 
 // queued says whether the cloud has yet to accept the purchase.
@@ -90,12 +79,10 @@ func (p *Purchase) unconfirmed() bool {
 	return p.missing() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
 }
 
-// lose turns missing instances into failed ones, which core sees. Of a purchase for gangs all instances but those of whole gangs
-// fail.
+// lose turns missing instances into failed ones, which core sees. An atomic purchase fails as a whole.
 func (p *Purchase) lose(missing int, failure cloudprovider.InstanceErrorInfo) {
-	if p.isAtomic() {
-		p.kept = p.wholeGangs()
-		missing = max(0, p.request.Delta-p.cancelled-p.lost-p.kept.Len())
+	if p.atomic {
+		missing = max(0, p.request.Delta-p.cancelled-p.lost)
 	}
 	p.failure = &failure
 	for n := range missing {
@@ -115,28 +102,8 @@ func (p *Purchase) acknowledge(placeholders sets.Set[string]) {
 	p.placeholders = kept
 }
 
-// wholeGangs returns the instances that are kept if no more of them come: as many as make whole gangs. Listed ones come first.
-// Once some were chosen, only they can be kept.
-func (p *Purchase) wholeGangs() sets.Set[string] {
-	listed, unlisted := p.delivery.delivered, sets.KeySet(p.delivery.unlisted)
-	if p.broken() {
-		listed, unlisted = listed.Intersection(p.kept), unlisted.Intersection(p.kept)
-	}
-	available := append(sets.List(listed), sets.List(unlisted)...)
-	whole := 0
-	for _, size := range p.gangs {
-		if whole+size <= len(available) {
-			whole += size
-		}
-	}
-	return sets.New(available[:whole]...)
-}
-
-// isAtomic says whether the purchase is for gangs.
-func (p *Purchase) isAtomic() bool { return len(p.gangs) > 0 }
-
-// broken says whether a purchase for gangs came short, so that instances that make no whole gang have to be given back.
-func (p *Purchase) broken() bool { return p.isAtomic() && p.failure != nil }
+// broken says whether an atomic purchase came short, so that the instances that were delivered have to be given back.
+func (p *Purchase) broken() bool { return p.atomic && p.failure != nil }
 
 // sign gives the request a new token and the note that describes the purchase.
 func (p *Purchase) sign() {
@@ -148,7 +115,7 @@ func (p *Purchase) note() Note {
 	return Note{
 		Token: p.request.ClientToken, InstanceType: p.offering.InstanceType, Zone: p.offering.Zone,
 		PurchaseOption: p.offering.PurchaseOption(), Targeting: p.targeting, Configuration: p.configuration, Owner: p.owner,
-		Count: p.request.Delta, Gangs: p.gangs,
+		Count: p.request.Delta, Atomic: p.atomic,
 	}
 }
 

@@ -212,17 +212,17 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	if len(instances) > 0 {
 		slices.Sort(instances)
 		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
-			"Giving back %d of %d instances of %s: they make no whole gang", len(instances), p.request.Delta,
+			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
 			pool.OfferingID(p.poolID, p.offering))
 	}
 	return left, instances
 }
 
-// returnable returns the instances of the purchase that may be given back: those that exist, in its pool, that make no whole gang,
-// and that nobody has told ESS to keep.
+// returnable returns the instances of the purchase that may be given back: those that exist, in its pool, and that nobody has
+// told ESS to keep.
 func (s *state) returnable(p *Purchase) sets.Set[string] {
 	found := sets.New[string]()
-	for id := range p.delivery.delivered.Difference(p.kept) {
+	for id := range p.delivery.delivered {
 		if instance, exists := s.facts.Instances[id]; exists && instance.ScalingGroupID == p.poolID && !snapshot.IsKept(instance) {
 			found.Insert(id)
 		}

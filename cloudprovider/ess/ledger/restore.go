@@ -48,7 +48,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 			note = Note{Token: activity.ID, Count: activity.Adding}
 		}
 		if note.IsOfAnother(r.config.Owner) {
-			note.Gangs = nil // another installation gives back what came of it
+			note.Atomic = false // another installation gives back what came of it
 		}
 		p := restoredPurchase(activity, note, !noted, r.at)
 		r.takeStock(p, &activity, r.createdBy[activity.ID])
@@ -64,7 +64,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 
 func restoredPurchase(activity alicloud.Activity, note Note, guess bool, now time.Time) *Purchase {
 	p := &Purchase{
-		poolID: activity.ScalingGroupID, gangs: note.Gangs, requested: activity.Started,
+		poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
 		offering:  note.offering(),
 		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
 		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
@@ -99,10 +99,9 @@ func (r *reconciliation) writeOff(p *Purchase) {
 		return
 	}
 	p.lost += missing
-	if p.isAtomic() {
+	if p.atomic {
 		_, code, message := p.delivery.failure()
-		p.kept = p.wholeGangs()
-		p.lost = p.request.Delta - p.kept.Intersection(p.delivery.delivered).Len()
+		p.lost = p.request.Delta
 		p.failure = &cloudprovider.InstanceErrorInfo{ErrorCode: code, ErrorMessage: message}
 	}
 }
@@ -115,7 +114,7 @@ func (l *Ledger) Suspects() sets.Set[string] {
 	for _, a := range l.accounts {
 		for _, p := range a.book {
 			if p.restored != nil && p.broken() && !p.restored.inspected {
-				suspects = suspects.Union(p.delivery.delivered.Difference(p.kept))
+				suspects = suspects.Union(p.delivery.delivered)
 			}
 		}
 	}
@@ -131,7 +130,7 @@ func (l *Ledger) Inspected(occupied sets.Set[string]) {
 			if p.restored == nil || !p.broken() || p.restored.inspected {
 				continue
 			}
-			kept := p.delivery.delivered.Difference(p.kept).Intersection(occupied)
+			kept := p.delivery.delivered.Intersection(occupied)
 			p.restored.inspected, p.restored.kept = true, kept
 			p.delivery.delivered = p.delivery.delivered.Difference(kept)
 			if kept.Len() > 0 {

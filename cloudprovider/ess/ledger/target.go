@@ -97,7 +97,7 @@ func (t *target) startCheck(p *Purchase) {
 	if !t.isAuto() || p.targeting != pool.TargetRequest || t.verdict != unchecked || t.check != "" {
 		return
 	}
-	if p.request.Delta > 1 && !p.isAtomic() {
+	if p.request.Delta > 1 && !p.atomic {
 		t.book.split(p)
 	}
 	p.plan, t.check, t.checkBought = true, p.request.ClientToken, false
