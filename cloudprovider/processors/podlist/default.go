@@ -1,17 +1,24 @@
 package podlist
 
 import (
+	"cmp"
+	"slices"
+
 	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
 // NewDefault returns core's chain of processors (podlistprocessor.NewDefaultPodListProcessor), with one difference: of the pods
-// that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods.
+// that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods, the most
+// demanding of them before others.
 func NewDefault(places *Places) *pods.CombinedPodListProcessor {
 	return pods.NewCombinedPodListProcessor([]pods.PodListProcessor{
 		podlistprocessor.NewClearTPURequestsPodListProcessor(),
@@ -24,7 +31,8 @@ func NewDefault(places *Places) *pods.CombinedPodListProcessor {
 }
 
 // gpuPodsFirst places GPU pods before all others, whatever their priority. CPU pods that were placed first would fill the node
-// that was bought for a GPU pod. The next loop would buy another one for it, and so on until all CPU pods are on GPU nodes.
+// that was bought for a GPU pod. The next loop would buy another one for it, and so on until all CPU pods are on GPU nodes. In the
+// same way small GPU pods could fill nodes that were bought for big ones: Places prevents that, but does not outlive the process.
 type gpuPodsFirst struct {
 	// Each processor remembers from loop to loop where its pods went, and forgets all others.
 	gpu, others pods.PodListProcessor
@@ -47,6 +55,7 @@ func (p *gpuPodsFirst) Process(ctx *cacontext.AutoscalingContext, unschedulable 
 			others = append(others, pod)
 		}
 	}
+	slices.SortStableFunc(gpu, demandingFirst)
 	left, err := p.gpu.Process(ctx, gpu)
 	if err != nil {
 		return nil, err
@@ -56,6 +65,38 @@ func (p *gpuPodsFirst) Process(ctx *cacontext.AutoscalingContext, unschedulable 
 		return nil, err
 	}
 	return append(left, more...), nil
+}
+
+// demandingFirst orders GPU pods: those of higher priority first, as core does, then those that request more GPUs, then those that
+// name the nodes that they fit.
+func demandingFirst(a, b *apiv1.Pod) int {
+	return cmp.Or(
+		cmp.Compare(corev1helpers.PodPriority(b), corev1helpers.PodPriority(a)),
+		cmp.Compare(gpusOf(b), gpusOf(a)),
+		namedFirst(a, b),
+	)
+}
+
+// gpusOf returns how many whole GPUs the pod requests.
+func gpusOf(pod *apiv1.Pod) int64 {
+	gpus := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[api.ResourceGPU]
+	return gpus.Value()
+}
+
+func namedFirst(a, b *apiv1.Pod) int {
+	switch {
+	case namesNodes(a) == namesNodes(b):
+		return 0
+	case namesNodes(a):
+		return -1
+	}
+	return 1
+}
+
+func namesNodes(pod *apiv1.Pod) bool {
+	affinity := pod.Spec.Affinity
+	return len(pod.Spec.NodeSelector) > 0 ||
+		affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
 }
 
 // CleanUp cleans up both processors.

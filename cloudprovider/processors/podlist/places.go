@@ -19,16 +19,15 @@ import (
 //
 // Only one goroutine may use it: that of the loop.
 type Places struct {
-	// templates are the names of the nodes' templates, by pod. Core makes the names of upcoming nodes of them, see
-	// getUpcomingNodeInfos in core/static_autoscaler.go. A name that fits no node does no harm: the pod is placed with the others.
-	templates map[types.UID]string
+	// groups are the ids of the node groups by pod.
+	groups map[types.UID]string
 }
 
 // NewPlaces returns an empty record.
-func NewPlaces() *Places { return &Places{templates: map[types.UID]string{}} }
+func NewPlaces() *Places { return &Places{groups: map[types.UID]string{}} }
 
-// Remember records that a node like the template was bought for the pod.
-func (p *Places) Remember(pod *apiv1.Pod, template *apiv1.Node) { p.templates[pod.UID] = template.Name }
+// Remember records that a node of the node group was bought for the pod.
+func (p *Places) Remember(pod *apiv1.Pod, groupID string) { p.groups[pod.UID] = groupID }
 
 // Process places the pods that it remembers, and returns the others and those that fit no upcoming node of theirs. It forgets
 // pods that are not pending any more.
@@ -45,22 +44,31 @@ func (p *Places) Process(ctx *cacontext.AutoscalingContext, unschedulable []*api
 			left = append(left, pod)
 		}
 	}
-	maps.DeleteFunc(p.templates, func(uid types.UID, _ string) bool { return !pending.Has(uid) })
+	maps.DeleteFunc(p.groups, func(uid types.UID, _ string) bool { return !pending.Has(uid) })
 	return left, nil
 }
 
 func (p *Places) place(snapshot clustersnapshot.ClusterSnapshot, pod *apiv1.Pod) (bool, error) {
-	template, bought := p.templates[pod.UID]
+	groupID, bought := p.groups[pod.UID]
 	if !bought {
 		return false, nil
 	}
 	_, err := snapshot.SchedulePodOnAnyNodeMatching(pod, func(node *framework.NodeInfo) bool {
-		return strings.HasPrefix(node.Node().Name, template+"-")
+		return isUpcomingOf(groupID, node.Node().Name)
 	})
 	if err != nil && err.Type() == clustersnapshot.SchedulingInternalError {
 		return false, err
 	}
 	return err == nil, nil
+}
+
+// isUpcomingOf says whether core has named an upcoming node of the node group so: template-node-for-<id>-<random number>-upcoming-<n>.
+// If core names them otherwise, the pods are placed with all others. Source: SanitizedTemplateNodeInfoFromNodeInfo in
+// simulator/node_info_utils.go and getUpcomingNodeInfos in core/static_autoscaler.go of cluster-autoscaler 1.33.
+func isUpcomingOf(groupID, node string) bool {
+	rest, isOfGroup := strings.CutPrefix(node, "template-node-for-"+groupID+"-")
+	_, rest, isUpcoming := strings.Cut(rest, "-upcoming-")
+	return isOfGroup && isUpcoming && rest != ""
 }
 
 // CleanUp does nothing.

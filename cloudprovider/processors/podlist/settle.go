@@ -173,6 +173,9 @@ func (s *settling) reopen(pods []*apiv1.Pod) []*apiv1.Pod {
 			s.settled.Delete(pod.UID)
 			reopened.Insert(pod.UID)
 		}
+		if s.open == nil {
+			s.open = map[string]*batch{}
+		}
 		s.open[demand] = &batch{pods: settled, first: b.first, latest: b.latest}
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return reopened.Has(pod.UID) })

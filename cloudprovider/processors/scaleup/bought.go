@@ -20,13 +20,13 @@ type boughtNodes struct {
 	templates map[string]*framework.NodeInfo
 	simulator *scheduling.HintingSimulator
 	places    Places
-	// template is that of each bought node, by its name.
-	template map[string]*framework.NodeInfo
+	// groups are the ids of the node groups by bought node.
+	groups map[string]string
 }
 
 func newBoughtNodes(snapshot clustersnapshot.ClusterSnapshot, templates map[string]*framework.NodeInfo, places Places) *boughtNodes {
 	return &boughtNodes{
-		snapshot: snapshot, templates: templates, simulator: scheduling.NewHintingSimulator(), places: places, template: map[string]*framework.NodeInfo{},
+		snapshot: snapshot, templates: templates, simulator: scheduling.NewHintingSimulator(), places: places, groups: map[string]string{},
 	}
 }
 
@@ -41,14 +41,14 @@ func (b *boughtNodes) add(attempt *status.ScaleUpStatus) error {
 			return fmt.Errorf("node group %s has no template", info.Group.Id())
 		}
 		for range info.NewSize - info.CurrentSize {
-			node, err := simulator.SanitizedNodeInfo(template, fmt.Sprintf("bought-%d", len(b.template)))
+			node, err := simulator.SanitizedNodeInfo(template, fmt.Sprintf("bought-%d", len(b.groups)))
 			if err != nil {
 				return fmt.Errorf("make a node of node group %s: %w", info.Group.Id(), err)
 			}
 			if err := b.snapshot.AddNodeInfo(node); err != nil {
 				return fmt.Errorf("add a node of node group %s to the snapshot: %w", info.Group.Id(), err)
 			}
-			b.template[node.Node().Name] = template
+			b.groups[node.Node().Name] = info.Group.Id()
 		}
 	}
 	placed, err := b.schedule(attempt.PodsTriggeredScaleUp, false)
@@ -60,7 +60,7 @@ func (b *boughtNodes) add(attempt *status.ScaleUpStatus) error {
 // fit is not placed; then fits is false, and nothing should be bought for it before the next loop: core places those pods first
 // then, and the gang lacks so many less.
 func (b *boughtNodes) place(u unit) (left []*apiv1.Pod, fits bool, err error) {
-	if len(b.template) == 0 {
+	if len(b.groups) == 0 {
 		return u.pods, true, nil
 	}
 	b.snapshot.Fork()
@@ -79,7 +79,7 @@ func (b *boughtNodes) place(u unit) (left []*apiv1.Pod, fits bool, err error) {
 // remember has the next loops place the pods where they were placed now.
 func (b *boughtNodes) remember(placed []scheduling.Status) {
 	for _, at := range placed {
-		b.places.Remember(at.Pod, b.template[at.NodeName].Node())
+		b.places.Remember(at.Pod, b.groups[at.NodeName])
 	}
 }
 
@@ -92,7 +92,7 @@ func podsIn(placed []scheduling.Status) (pods []*apiv1.Pod) {
 
 // schedule places pods on the bought nodes, and returns where.
 func (b *boughtNodes) schedule(pods []*apiv1.Pod, allOrNothing bool) ([]scheduling.Status, error) {
-	isBought := func(node *framework.NodeInfo) bool { return b.template[node.Node().Name] != nil }
+	isBought := func(node *framework.NodeInfo) bool { return b.groups[node.Node().Name] != "" }
 	placed, _, err := b.simulator.TrySchedulePods(b.snapshot, pods, isBought, allOrNothing)
 	if err != nil {
 		return nil, fmt.Errorf("place pods on the nodes that were bought: %w", err)

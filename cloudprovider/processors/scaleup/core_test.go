@@ -172,7 +172,7 @@ func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status
 	for id, count := range c.bought {
 		for i := range count {
 			node := c.templates[id].Node().DeepCopy()
-			node.Name = fmt.Sprintf("%s-%d", id, i)
+			node.Name = fmt.Sprintf("template-node-for-%s-1-upcoming-%d", id, i) // as core names them
 			nodes = append(nodes, node)
 		}
 	}

@@ -34,8 +34,8 @@ type Members interface {
 
 // Places is told which pods nodes were bought for.
 type Places interface {
-	// Remember records that a node like the template was bought for the pod.
-	Remember(pod *apiv1.Pod, template *apiv1.Node)
+	// Remember records that a node of the node group was bought for the pod.
+	Remember(pod *apiv1.Pod, groupID string)
 }
 
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for

@@ -117,7 +117,10 @@ func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemon
 	s.started = s.config.Clock.Now()
 	defer func() { s.pods = nil }()
 	pods := unschedulable
+	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
+	mode := s.autoscaling.ProvisioningRequestScaleUpMode
 	for {
+		s.autoscaling.ProvisioningRequestScaleUpMode = mode
 		s.tooEarly, s.pods = false, nil
 		if !allOrNothing {
 			s.pods = pods
