@@ -35,7 +35,7 @@ type gangsRow struct {
 	GangSize  int `json:"gang_size"`
 	Offerings int `json:"offerings"`
 	// RequestedPct is for how many of the GPUs there are accepted purchases at the end, without those that came short and were
-	// given back, and AllRequested how long it takes until there are for all; 0 if that was not seen.
+	// given back. AllRequested is how long it took until there were purchases for all; if there never were, the time until the end.
 	RequestedPct float64 `json:"requested_pct"`
 	AllRequested float64 `json:"all_requested_s"`
 	// Parallel says whether the scaling groups take several purchases at once.
@@ -74,13 +74,13 @@ func measureGangs(ctx context.Context, s *session) (r report.Report, err error) 
 	var rows []gangsRow
 	var details []gangsDetail
 	for _, parallel := range []bool{true, false} {
-		market := world()
+		w := world()
 		if parallel {
-			market.Temper = market.Temper.OrDefault()
-			market.Temper.OneAtATime = false
+			w.Temper = w.Temper.OrDefault()
+			w.Temper.OneAtATime = false
 		}
 		s.logf("gangs: %d of %d pods, several purchases at once: %t", gangs, gangSize, parallel)
-		detail, err := gangsOnce(ctx, s, bench, market, gangs)
+		detail, err := gangsOnce(ctx, s, bench, w, gangs)
 		if err != nil {
 			return r, fmt.Errorf("%d gangs: %w", gangs, err)
 		}
@@ -130,9 +130,9 @@ func gangsOnce(ctx context.Context, s *session, bench *rig.Rig, world alisim.Wor
 	if err != nil && ctx.Err() != nil {
 		return detail, ctx.Err()
 	}
-	detail.gangsRow = gangsRow{Gangs: gangs, GangSize: gangSize, RequestedPct: percent(min(requested, wanted), wanted), Temper: temperOf(bench.Cloud.Temper())}
-	if err == nil {
-		detail.AllRequested = time.Since(began).Seconds()
+	detail.gangsRow = gangsRow{
+		Gangs: gangs, GangSize: gangSize, Temper: temperOf(bench.Cloud.Temper()),
+		RequestedPct: percent(min(requested, wanted), wanted), AllRequested: time.Since(began).Seconds(),
 	}
 	after, err := report.CPUSeconds(a.PID())
 	detail.CPUSeconds = after - before
