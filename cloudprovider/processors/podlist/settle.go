@@ -41,10 +41,14 @@ type settling struct {
 	open      map[string]*batch
 	loopBegan time.Time
 	seen      sets.Set[types.UID]
+	// reopened are the pods that this loop has deferred again. Core's orchestrator may be called with them once more.
+	reopened sets.Set[types.UID]
 }
 
 func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duration) *settling {
-	return &settling{arrivals: arrivals, clock: clk, window: window, arrived: map[types.UID]time.Time{}, settled: sets.New[types.UID]()}
+	return &settling{arrivals: arrivals, clock: clk, window: window, arrived: map[types.UID]time.Time{}, settled: sets.New[types.UID](),
+		open: map[string]*batch{}, reopened: sets.New[types.UID](),
+	}
 }
 
 // MustSettle returns whether [Deferral] would defer the pod until its settle window ends, as long as that is not zero.
@@ -123,7 +127,10 @@ func (s *settling) next() (next time.Time) {
 }
 
 // beginLoop forgets what the last loop has deferred. If this one ends before it looks at pods, it makes no other due.
-func (s *settling) beginLoop() { s.open, s.loopBegan = nil, s.clock.Now() }
+func (s *settling) beginLoop() {
+	s.open, s.reopened = map[string]*batch{}, sets.New[types.UID]()
+	s.loopBegan = s.clock.Now()
+}
 
 // newcomers returns the pods that have to settle and have arrived too late for this loop.
 func (s *settling) newcomers() iter.Seq2[*apiv1.Pod, time.Time] {
@@ -162,7 +169,7 @@ func (s *settling) reopen(pods []*apiv1.Pod) []*apiv1.Pod {
 			b.add(pod, at)
 		}
 	}
-	now, reopened := s.clock.Now(), sets.New[types.UID]()
+	now := s.clock.Now()
 	for demand, b := range batches {
 		settled := b.pods[:size[demand]]
 		if len(settled) == len(b.pods) || !s.limit(b).After(now) {
@@ -171,14 +178,11 @@ func (s *settling) reopen(pods []*apiv1.Pod) []*apiv1.Pod {
 		klog.V(2).InfoS("Deferring pods again, more of them have arrived meanwhile", "pods", len(settled), "more", len(b.pods)-len(settled), "demand", demand)
 		for _, pod := range settled {
 			s.settled.Delete(pod.UID)
-			reopened.Insert(pod.UID)
-		}
-		if s.open == nil {
-			s.open = map[string]*batch{}
+			s.reopened.Insert(pod.UID)
 		}
 		s.open[demand] = &batch{pods: settled, first: b.first, latest: b.latest}
 	}
-	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return reopened.Has(pod.UID) })
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return s.reopened.Has(pod.UID) })
 }
 
 // due returns when the settle window of the batch ends.
