@@ -48,11 +48,12 @@ type Resizer interface {
 	Shrink(ctx context.Context, job Job, pods []string) (changed bool, err error)
 	// Shrinking returns those of the pods that the system has yet to take out of the job, sorted.
 	Shrinking(ctx context.Context, job Job, pods []string) ([]string, error)
-	// CancelShrink withdraws each Shrink of these pods that the system has not begun.
+	// CancelShrink withdraws each Shrink of these pods that the system has not begun. One that it may have begun a moment ago it
+	// leaves to CancelStaleShrinks.
 	CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error
 	// CancelStaleShrinks withdraws each Shrink that the system has not begun and of whose pods none exists any more. Pods of the
 	// same names that were made since are others. The error is a BusyError while there is a Shrink that the system has not begun
-	// and of whose pods some exist.
+	// and of whose pods some exist, or that it may have begun a moment ago.
 	CancelStaleShrinks(ctx context.Context, job types.NamespacedName) error
 	// Grow brings a job that was shrunk to so many workers, and removes the held label once it has all that it had.
 	Grow(ctx context.Context, job Job, workers int) (changed bool, err error)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -71,6 +72,20 @@ func scalersOf(s *jobSuite, of schema.GroupVersionResource, name string, open bo
 		}
 	}
 	return scalers
+}
+
+// awaitScaleInOf waits until the status of the ScaleIn says that it took out these workers, and no others: the operator writes
+// it after it has deleted their pods.
+func awaitScaleInOf(s *jobSuite, name string, workers ...string) {
+	s.t.Helper()
+	s.eventually(name+" is noted as carried out", func(ctx context.Context) (bool, error) {
+		object, err := s.getObject(ctx, standin.ScaleIns, name)
+		if err != nil {
+			return false, err
+		}
+		names, _, err := unstructured.NestedStringSlice(object.Object, "status", "toDeletePods")
+		return sets.New(names...).Equal(sets.New(workers...)), err
+	})
 }
 
 func hasCondition(object unstructured.Unstructured, kind string) bool {

@@ -12,7 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -153,8 +152,7 @@ func checkETShrinksAndGrows(s *jobSuite, lost []corev1.Pod, launcher corev1.Pod)
 	s.awaitGone(reclaiming)
 	scaleIns := scalersOf(s, standin.ScaleIns, "et", false)
 	require.Len(s.t, scaleIns, 1)
-	names, _, _ := unstructured.NestedStringSlice(scaleIns[0].Object, "status", "toDeletePods")
-	assert.ElementsMatch(s.t, []string{lost[0].Name, lost[1].Name}, names)
+	awaitScaleInOf(s, scaleIns[0].GetName(), lost[0].Name, lost[1].Name)
 
 	s.awaitNotHeld(standin.TrainingJobs, "et")
 	now := s.awaitRunningPods(etWorkers, 8)

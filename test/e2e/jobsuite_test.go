@@ -65,7 +65,10 @@ func newJobSuite(t *testing.T, pools ...string) *jobSuite {
 // runLeader runs an autoscaler that polls for notices once a second, until the test ends.
 func (s *jobSuite) runLeader(flags ...string) {
 	s.t.Helper()
-	s.autoscaler = s.RunAutoscaler(s.t, append([]string{"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s"}, flags...)...)
+	s.autoscaler = s.RunAutoscaler(s.t, append([]string{
+		"--reclaim-notice-period=" + jobNotice.String(), "--reclaim-poll-interval=1s",
+		"--scale-down-unneeded-time=1m", // longer than the return of a job, whose other nodes are empty until then
+	}, flags...)...)
 }
 
 // newJobSuiteWithoutAutoscaler is newJobSuite with the given world, and without the autoscaler.

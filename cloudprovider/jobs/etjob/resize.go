@@ -72,9 +72,16 @@ func (s *System) Shrinking(ctx context.Context, job jobs.Job, pods []string) ([]
 	return slices.Compact(leaving), nil
 }
 
-// CancelShrink deletes each ScaleIn of the pods that has yet to begin. One that has begun keeps to its pods.
+// CancelShrink deletes each ScaleIn of the pods that has yet to begin. One that has begun keeps to its pods, and one that may have
+// is left to CancelStaleShrinks.
 func (s *System) CancelShrink(ctx context.Context, job types.NamespacedName, pods []string) error {
-	return s.deleteScalers(ctx, job, func(scaler *scaler) bool { return !scaler.hasBegun() && len(scaler.namedOf(pods)) > 0 })
+	workers, err := s.workersOf(ctx, job)
+	if err != nil {
+		return err
+	}
+	return s.deleteScalers(ctx, job, func(scaler *scaler) bool {
+		return !scaler.hasBegun() && len(scaler.namedOf(pods)) > 0 && !scaler.isUnderWay(workers, s.cluster.Clock.Now())
+	})
 }
 
 // CancelStaleShrinks deletes each ScaleIn that this project made, that has yet to begin and that names no worker which existed
@@ -97,7 +104,7 @@ func (s *System) CancelStaleShrinks(ctx context.Context, job types.NamespacedNam
 	for _, scaler := range scalers {
 		switch {
 		case !isWaiting(scaler):
-		case scaler.isAboutOneOf(workers):
+		case scaler.isAboutOneOf(workers), scaler.isUnderWay(workers, s.cluster.Clock.Now()):
 			busy = &jobs.BusyError{With: scaler.String()}
 		default:
 			errs = append(errs, s.deleteScaler(ctx, scaler))

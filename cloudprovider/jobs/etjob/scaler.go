@@ -27,6 +27,8 @@ const (
 	// maxFailedScalers is how many times one change to a job is tried within failedScalerAge.
 	maxFailedScalers = 3
 	failedScalerAge  = 30 * time.Minute
+	// executionTime is how long the operator may take from when it takes a ScaleIn to when it has noted the pods that it deleted.
+	executionTime = 30 * time.Second
 )
 
 // scaler is a ScaleIn or a ScaleOut of a job, whoever made it.
@@ -39,6 +41,7 @@ const (
 //   - Of the pods that a ScaleIn names, those that exist when it begins are noted in status.toDeletePods. Where none exists,
 //     *all* workers of the job are deleted without a grace period (executeScaleIn, DeleteWorkerPods of no names), and those of
 //     jobs of the same name in other namespaces (getWorkerPods has labels only). From the note on, it keeps to these pods.
+//     The note is written after the pods were deleted (the deferred updateObjectStatus of executeScaling).
 //   - The status is complete only where the operator sets the owner itself (setScalingOwner). Of a scaler that has an owner,
 //     the API server refuses the first status, for lack of the required replicaStatuses, and with it the condition from which
 //     the timeout of a ScaleOut counts: the job would stay in the phase Scaling for good.
@@ -55,9 +58,9 @@ type scaler struct {
 		} `json:"toDelete"`
 	} `json:"spec"`
 	Status struct {
-		ToDeletePods []string         `json:"toDeletePods"`
-		AddPods      []string         `json:"addPods"`
-		Conditions   []jobs.Condition `json:"conditions"`
+		ToDeletePods []string    `json:"toDeletePods"`
+		AddPods      []string    `json:"addPods"`
+		Conditions   []condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -74,13 +77,33 @@ func (s *scaler) isOurs() bool {
 	return strings.HasPrefix(s.object.GetName(), scalerPrefix(s.Spec.Selector.Name))
 }
 
-func (s *scaler) hasFailed() bool { return jobs.IsTrue(s.Status.Conditions, "ScaleFailed") }
-func (s *scaler) hasEnded() bool {
-	return jobs.IsTrue(s.Status.Conditions, "ScaleSucceeded", "ScaleFailed")
+func (s *scaler) hasFailed() bool { return s.condition("ScaleFailed") != nil }
+func (s *scaler) hasEnded() bool  { return s.hasFailed() || s.condition("ScaleSucceeded") != nil }
+
+// condition returns the condition of that type if it is true, else nil.
+func (s *scaler) condition(kind string) *condition {
+	for i := range s.Status.Conditions {
+		if c := &s.Status.Conditions[i]; c.Type == kind && c.Status == metav1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
 }
 
 // hasBegun says whether the operator has noted which pods the scaler is about.
 func (s *scaler) hasBegun() bool { return len(s.Status.ToDeletePods) > 0 || len(s.Status.AddPods) > 0 }
+
+// isUnderWay says whether the operator may have deleted workers that the scaler names, and not noted it yet: it took the scaler a
+// moment ago, and none of the workers is there. To delete the scaler now would leave the job without them and with nobody to add
+// them again.
+func (s *scaler) isUnderWay(workers []corev1.Pod, now time.Time) bool {
+	taken := s.condition("Scaling")
+	if taken == nil || s.isAboutOneOf(workers) {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, taken.LastTransitionTime)
+	return err == nil && now.Sub(at) < executionTime
+}
 
 // namedOf returns those of the pods that the scaler names, if it is a ScaleIn.
 func (s *scaler) namedOf(pods []string) []string {

@@ -177,3 +177,34 @@ func TestTrainingJobMeetsNoScalerOfItsFormerLife(t *testing.T) {
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 4))
 	assert.Equal(t, []string{"of-another"}, scalers(f))
 }
+
+func TestTrainingJobScaleInWhoseWorkersTheOperatorHasJustDeletedIsLeftToIt(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(workerPod, "mnist-worker-2"))
+	ref := jobstest.Ref("trainingjob", "mnist")
+	require.NoError(t, f.Registry.Shrink(ctx, f.Get("trainingjob", "mnist"), []string{"mnist-worker-2"}))
+	ours := scalers(f)[0]
+	taken := map[string]any{"type": "Scaling", "status": "True", "lastTransitionTime": f.Clock.Now().Format(time.RFC3339)}
+	f.Set(scaleIns, ours, []any{taken}, "status", "conditions")
+	require.NoError(t, f.Kube.CoreV1().Pods("ml").Delete(ctx, "mnist-worker-2", metav1.DeleteOptions{}))
+
+	f.Clock.Step(executionTime - time.Second)
+	require.NoError(t, f.Registry.CancelShrink(ctx, ref, []string{"mnist-worker-2"}))
+	var busy *jobs.BusyError
+	require.ErrorAs(t, f.Registry.CancelStaleShrinks(ctx, ref), &busy)
+	assert.Equal(t, []string{ours}, scalers(f))
+
+	f.Clock.Step(time.Second)
+	require.NoError(t, f.Registry.CancelStaleShrinks(ctx, ref))
+	assert.Empty(t, scalers(f), "the operator was not at it: it would delete all workers")
+}
+
+func TestTrainingJobScaleInThatTheOperatorTookIsTakenBackWhileItsWorkersAreThere(t *testing.T) {
+	ctx := context.Background()
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(workerPod, "mnist-worker-2"))
+	require.NoError(t, f.Registry.Shrink(ctx, f.Get("trainingjob", "mnist"), []string{"mnist-worker-2"}))
+	taken := map[string]any{"type": "Scaling", "status": "True", "lastTransitionTime": f.Clock.Now().Format(time.RFC3339)}
+	f.Set(scaleIns, scalers(f)[0], []any{taken}, "status", "conditions")
+	require.NoError(t, f.Registry.CancelShrink(ctx, jobstest.Ref("trainingjob", "mnist"), []string{"mnist-worker-2"}))
+	assert.Empty(t, scalers(f), "they are evicted next")
+}
