@@ -31,6 +31,7 @@ func begin(t *testing.T, test func(w *world, f *fakeJobs)) {
 		f.add("train", 1, 3)
 		w.addNode("a")
 		w.addNode("b")
+		w.runAgent("a", "b")
 		w.addPod("on-a", "a", of("train", jobs.RoleWorker), awaiting, at("10.1.0.1"))
 		w.addPod("on-b", "b", of("train", jobs.RoleWorker), awaiting, at("10.1.0.2", "fd00::2"))
 		w.addPod("on-host", "b", of("train", jobs.RoleWorker), awaiting, at("10.0.0.6"), func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })

@@ -48,11 +48,28 @@ func TestNodesAreNotToldOfJobsThatDeclareNoAcknowledgement(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.addNode("a")
+		w.runAgent("a")
 		w.addPod("p", "a", of("train", jobs.RoleWorker), at("10.1.0.1"), noted(api.AnnotationAwaitCheckpoint, "false"))
 		w.cloud.reclaim("a")
 		f.start()
 		w.pass(time.Second)
 		assert.NotContains(t, w.node("a").Annotations, api.AnnotationAwaitedAcknowledgements)
+	})
+}
+
+func TestANodeIsToldOfAcknowledgementsOnceItHasANodeAgent(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		w.addNode("a")
+		w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting, at("10.1.0.1"))
+		w.addPod("driver", "a", ownedByDaemonSet)
+		w.cloud.reclaim("a")
+		f.start()
+		w.pass(time.Second)
+		assert.NotContains(t, w.node("a").Annotations, api.AnnotationAwaitedAcknowledgements, "nobody would read it")
+		w.runAgent("a")
+		w.pass(time.Second)
+		assert.Contains(t, w.node("a").Annotations, api.AnnotationAwaitedAcknowledgements)
 	})
 }
 

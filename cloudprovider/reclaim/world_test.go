@@ -219,6 +219,16 @@ func ownedByDaemonSet(pod *corev1.Pod) {
 	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", APIVersion: "apps/v1", Name: "driver", Controller: ptr.To(true)}}
 }
 
+// runAgent puts a pod of the node-agent on each of the nodes.
+func (w *world) runAgent(nodes ...string) {
+	w.Helper()
+	for _, node := range nodes {
+		w.addPod("agent-of-"+node, node, ownedByDaemonSet, func(pod *corev1.Pod) {
+			pod.Labels = map[string]string{"app.kubernetes.io/component": "node-agent", "app.kubernetes.io/part-of": "gpu-spot-autoscaler"}
+		})
+	}
+}
+
 func mirror(pod *corev1.Pod) {
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 }

@@ -24,6 +24,17 @@ func BelongsToNode(pod *corev1.Pod) bool {
 	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
 }
 
+// Labels by which pods of the node-agent are known, and their values. Source: deploy/manifests/optional/node-agent.yaml.
+const (
+	labelComponent, componentNodeAgent = "app.kubernetes.io/component", "node-agent"
+	labelPartOf, partOfAutoscaler      = "app.kubernetes.io/part-of", "gpu-spot-autoscaler"
+)
+
+// IsNodeAgent returns whether the pod is one of the node-agent's DaemonSet.
+func IsNodeAgent(pod *corev1.Pod) bool {
+	return podutil.IsDaemonSetPod(pod) && pod.Labels[labelComponent] == componentNodeAgent && pod.Labels[labelPartOf] == partOfAutoscaler
+}
+
 // Party is the other side of a handshake: all pods of a job, or one pod of a job whose pods have only their controller in common.
 // It is comparable.
 type Party struct {

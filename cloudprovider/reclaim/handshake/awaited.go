@@ -28,8 +28,9 @@ const (
 	digestLength        = 32
 )
 
-// awaitedWriter writes on Nodes from whom an acknowledgement is awaited, for the node-agent, which accepts no other. It is safe
-// for concurrent use.
+// awaitedWriter writes on Nodes from whom an acknowledgement is awaited, for the node-agent, which accepts no other. Nodes without
+// one are left alone: in a reclaim of a thousand Nodes with eight jobs each that saves eight thousand requests. It is safe for
+// concurrent use.
 type awaitedWriter struct {
 	cluster *cluster.Cluster
 	client  kubernetes.Interface
@@ -75,6 +76,15 @@ func (w *awaitedWriter) follow(node *corev1.Node) {
 	}
 }
 
+// podChanged is follow for the Node of a pod that has changed. If that is the node-agent's, it may have come to the Node just now.
+func (w *awaitedWriter) podChanged(pod *corev1.Pod, node *corev1.Node) {
+	if cluster.IsNodeAgent(pod) {
+		w.sync(node.Name)
+		return
+	}
+	w.follow(node)
+}
+
 func (w *awaitedWriter) write(ctx context.Context, name string) error {
 	node := w.cluster.Node(name)
 	if node == nil {
@@ -82,7 +92,11 @@ func (w *awaitedWriter) write(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
 	defer cancel()
-	awaited := awaitedFrom(w.cluster.PodsOn(name))
+	pods := w.cluster.PodsOn(name)
+	var awaited string
+	if slices.ContainsFunc(pods, cluster.IsNodeAgent) {
+		awaited = awaitedFrom(pods)
+	}
 	_, err := nodepatch.Apply(ctx, w.client, node, func(node *corev1.Node) {
 		if awaited == "" {
 			delete(node.Annotations, api.AnnotationAwaitedAcknowledgements)

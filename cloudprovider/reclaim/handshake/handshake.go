@@ -127,7 +127,7 @@ func (c *Controller) LookAt(pod *corev1.Pod) {
 func (c *Controller) PodChanged(pod *corev1.Pod) {
 	node := c.Cluster.Node(pod.Spec.NodeName)
 	if node != nil {
-		c.awaited.follow(node)
+		c.awaited.podChanged(pod, node)
 	}
 	_, asked := pod.Annotations[api.AnnotationCheckpointRequest]
 	switch {
