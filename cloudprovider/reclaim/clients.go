@@ -3,6 +3,7 @@ package reclaim
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -36,9 +37,28 @@ func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Inter
 	return marks, drains, nil
 }
 
+// withBudget returns a client of which no call waits for anything but its budget and the answer: the API server names a time to
+// wait to those that it refuses for now, and client-go would wait inside of the call, with a place among the requests in flight.
+// The callers try again by themselves.
 func withBudget(base *rest.Config, qps float32, burst int) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(base)
 	config.RateLimiter = nil
 	config.QPS, config.Burst = qps, burst
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &impatient{next} })
 	return kubernetes.NewForConfig(config)
 }
+
+// impatient removes from answers the time that the server asks to wait, without which client-go does not wait.
+// Source: withRetry.IsNextRetry of k8s.io/client-go/rest.
+type impatient struct{ http.RoundTripper }
+
+func (t *impatient) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(request)
+	if err == nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
+// WrappedRoundTripper returns what the requests go through next: client-go looks there for the TLS configuration.
+func (t *impatient) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,66 @@ func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
 		require.Empty(t, w.gone())
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+	})
+}
+
+func tracked(pod *corev1.Pod) { pod.Finalizers = []string{batchv1.JobTrackingFinalizer} }
+
+func TestPodsThatTheJobControllerCountsLeaveASuspendedJobSoonAndUncounted(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 3, 3)
+		for _, name := range []string{"counted", "other", "surviving"} {
+			w.addNode(name)
+			w.addPod(name, name, of("train", jobs.RoleWorker), func(pod *corev1.Pod) {
+				if name != "other" {
+					tracked(pod)
+				}
+			})
+		}
+		w.cloud.reclaim("counted", "other")
+		f.start()
+		w.pass(trackedWait - 2*time.Second)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		require.Empty(t, w.gone(), "the controller may do it")
+		require.Empty(t, w.untracked())
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"counted"}, w.gone())
+		assert.Equal(t, []string{"counted"}, w.untracked(), "else it would count as failed")
+		w.pass(suspendWait)
+		assert.ElementsMatch(t, []string{"counted", "other"}, w.gone())
+		assert.Equal(t, []string{"counted"}, w.untracked())
+	})
+}
+
+func TestPodsOfASuspendedJobThatAreDeletedForLackOfTimeAreNotCounted(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 2, 2)
+		w.gang("train", "worker", 2)
+		w.updatePod("train-worker-0", tracked)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(trackedWait / 2)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		w.stop()
+		w.pass(4*time.Minute + 20*time.Second) // nobody leads
+		f.start()
+		w.pass(30 * time.Second)
+		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+		assert.NotContains(t, w.requests(), "create pods/eviction")
+		assert.Equal(t, []string{"train-worker-0"}, w.untracked())
+	})
+}
+
+func TestPodsOfAJobThatIsNotSuspendedAreCountedByTheJobController(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 1, 2)
+		w.gang("train", "worker", 2)
+		w.updatePod("train-worker-0", tracked)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(suspendWait)
+		require.Equal(t, []string{"train-worker-0"}, w.gone())
+		assert.Empty(t, w.untracked(), "its policy for failures is asked")
 	})
 }
 

@@ -8,6 +8,7 @@ const (
 	callPatience      = 20 * time.Second
 	prepareFactor     = 3
 	suspendWait       = 2 * time.Minute
+	trackedWait       = 10 * time.Second
 	slowestRetry      = 10 * time.Second
 	slowestNodeRetry  = 2 * time.Second
 	pushPatience      = time.Minute

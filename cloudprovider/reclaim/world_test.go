@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -297,6 +298,16 @@ func (w *world) requests() []string {
 		}
 	}
 	return requests
+}
+
+// untracked are the names of the pods that were taken out of the account of the Job controller, in order.
+func (w *world) untracked() (pods []string) {
+	for _, action := range w.client.Actions() {
+		if patch, ok := action.(clienttesting.PatchAction); ok && strings.Contains(string(patch.GetPatch()), batchv1.JobTrackingFinalizer) {
+			pods = append(pods, patch.GetName())
+		}
+	}
+	return pods
 }
 
 // recorder writes down the reason and the name of the object of each Event.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -38,6 +39,28 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 		}
 	})
 	requireNothingLeft(s)
+}
+
+// TestSuspendedJobLosesNoRetryWhileTheJobControllerIsBusy stops the controller, which in a big reclaim comes to a Job too late.
+func TestSuspendedJobLosesNoRetryWhileTheJobControllerIsBusy(t *testing.T) {
+	s := newJobSuite(t, "waiting")
+	s.submit(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: waiting}
+spec: {completionMode: Indexed, parallelism: 2, completions: 2, backoffLimit: 0, template: ` + gpuTemplate("waiting") + `}
+`)
+	workers := s.awaitRunningPods("job-name=waiting", 2)
+	require.NoError(t, s.Cluster.Pause(t.Context(), cluster.ControllerManager))
+	t.Cleanup(func() { assert.NoError(t, s.Cluster.Resume(context.Background(), cluster.ControllerManager)) })
+	reclaiming := s.reclaimNodesOf(workers[0])
+	s.awaitJobEvent("Job", "waiting", "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	require.NoError(t, s.Cluster.Resume(t.Context(), cluster.ControllerManager))
+	s.awaitJobEvent("Job", "waiting", "SpotJobResumed", 1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=waiting", 2))
+	s.awaitNotHeld(batchJobs, "waiting")
+	assert.Nil(t, s.field(batchJobs, "waiting", "status.failed"), "nothing was counted as a failure")
 }
 
 // acknowledgementOfOnePodIsNoOthers is about the pods of a Job that share no work: one that has saved its own says nothing

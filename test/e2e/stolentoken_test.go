@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -94,6 +95,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 	privileged := rig.GPUPod("privileged", 0)
 	privileged.Namespace = rig.Namespace
 	privileged.Annotations = map[string]string{"theirs": "1"}
+	privileged.Finalizers = []string{"example.org/kept", batchv1.JobTrackingFinalizer}
 	privileged.Spec.HostPID = true
 	s.Submit(t, privileged)
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("16")}
@@ -134,6 +136,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		"annotation of a pod":         pod(`{metadata: {annotations: {theirs: "2"}}}`),
 		"annotation of a pod taken":   pod(`{metadata: {annotations: {theirs: null}}}`),
 		"finalizer of a pod":          pod(`{metadata: {finalizers: [example.org/theirs]}}`),
+		"finalizer of a pod taken":    pod(`{metadata: {finalizers: null}}`),
 		"owner of a pod":              pod(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`),
 		"control-plane label":         node("worker", `{metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}}`),
 		"foreign label":               node("worker", `{metadata: {labels: {theirs: "2"}}}`),
@@ -158,6 +161,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 	}
 	for what, a := range map[string]attempt{
 		"warning of a pod":                    pod(`{metadata: {annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}}}`),
+		"finalizer of a pod's Job":            pod(`{metadata: {finalizers: [example.org/kept]}}`),
 		"mark of a Node":                      node("worker", mark),
 		"mark of a Node of the newer form":    node("newer", mark),
 		"mark of a Node full of others":       node("large", `{metadata: {labels: {gpu-spot.autoscaling/reclaiming: "true"}}, spec: {unschedulable: true}}`),
@@ -174,6 +178,7 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
 	})
 	assert.NoError(t, err, "eviction")
+	patchObject(s, podResource, rig.Namespace, privileged.Name, `{metadata: {finalizers: null}}`)
 }
 
 func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {

@@ -26,8 +26,11 @@ import (
 const (
 	// checkAfter is when to look again after pods were deleted: there may be new ones.
 	checkAfter = 5 * time.Second
-	// handshakeCheck is how soon to look again while there are pods whose job is to be looked at first.
-	handshakeCheck = 500 * time.Millisecond
+	// handshakeCheck is how soon to look again while there are pods whose job is to be looked at first, and lateCheck the same when
+	// there is no more time. The handshake wakes the drain when it lets pods go, so this is for those that it let go before: in a
+	// reclaim of thousands of pods many wait for the first look at their job.
+	handshakeCheck = 2 * time.Second
+	lateCheck      = 500 * time.Millisecond
 	// lateMargin is how much time must be left for a job to be given handshake.LateGrace.
 	lateMargin = 15 * time.Second
 )
@@ -182,7 +185,7 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 	for _, pod := range pods {
 		switch attempt := s.attempts[pod.UID]; {
 		case s.isAskedLate(pod):
-			next = s.now.Add(handshakeCheck)
+			next = s.now.Add(lateCheck)
 		case attempt.refusals == 0 && attempt.next.After(s.now): // it is terminating
 		default:
 			ready = append(ready, pod)

@@ -17,6 +17,10 @@ const (
 	// as failed, and a few of them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to
 	// suspend at once.
 	suspendWait = 2 * time.Minute
+	// trackedWait is how long the Job controller is left to end the pods of a suspended Job. After that they are evicted without
+	// being counted: the controller makes 20 requests per second by default, and two for each pod.
+	// Source: deleteJobPods in pkg/controller/job, SetDefaults_KubeControllerManagerConfiguration.
+	trackedWait = 10 * time.Second
 	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
 	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
@@ -74,20 +78,21 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	case len(p.shrinking) > 0:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	default:
+		c.table.update(l.party, s.id, func(s *state) { s.suspended = p.suspended })
 		c.release(l, s.id, release)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
 }
 
-// release enters Leaving, and has the Nodes drained from that time.
+// release enters Leaving, and has the Nodes drained. Their pods may be evicted from that time, some of them earlier.
 func (c *Controller) release(l loss, id string, from time.Time) {
 	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release = from }) {
 		return
 	}
 	current := c.losses.of(l.party)
 	for node := range l.nodes().Union(current.nodes()) {
-		c.Drains.AddAfter(node, from.Sub(c.Clock.Now()))
+		c.Drains.AddAfter(node, 0)
 	}
 }
 
@@ -95,6 +100,8 @@ func (c *Controller) release(l loss, id string, from time.Time) {
 type preparation struct {
 	// leave is how long the system is busy ending pods.
 	leave time.Duration
+	// suspended is when the job was seen to be suspended, zero if it is not.
+	suspended time.Time
 	// shrinking are the workers that it takes out of the job, in its own time. With an error, it does not take out all of them.
 	shrinking []string
 	// doubtful is true if nothing was decided, because nothing is lost for certain any more.
@@ -110,7 +117,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 		return preparation{}, err
 	}
 	if job.Suspended {
-		return preparation{leave: suspendWait}, nil
+		return c.leaveToSystem(), nil
 	}
 	if told {
 		return c.suspend(ctx, job)
@@ -139,7 +146,12 @@ func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, er
 	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 		return preparation{}, err
 	}
-	return preparation{leave: suspendWait}, nil
+	return c.leaveToSystem(), nil
+}
+
+// leaveToSystem leaves the pods of a job that is suspended to its system.
+func (c *Controller) leaveToSystem() preparation {
+	return preparation{leave: suspendWait, suspended: c.Clock.Now()}
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {

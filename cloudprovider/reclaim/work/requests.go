@@ -15,10 +15,10 @@ const (
 	// podWorkers is how many requests are made at once for the pods of one Node or job.
 	podWorkers = 8
 	// podsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well
-	// within podTimeout. Requests that time out are made again while the server is still busy with the first.
+	// within podTimeout.
 	podsInFlight = 64
-	// podTimeout bounds one request. Some refusals name a time to wait, and client-go waits inside of the call.
-	podTimeout = 5 * time.Second
+	// podTimeout bounds one request. A server that is so busy that it takes seconds goes on with a request that was given up.
+	podTimeout = 15 * time.Second
 )
 
 // Requests bounds how many requests for pods are made to the API server at once. It is safe for concurrent use.
