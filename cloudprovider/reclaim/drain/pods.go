@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
@@ -88,10 +88,10 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 
 // untrack keeps the Job controller from counting the end of a pod whose Job is suspended as a failure.
 func (s *step) untrack(ctx context.Context, pod *corev1.Pod) error {
-	if !jobs.IsTracked(pod) || !s.Handshakes.MayEvict(pod, s.node, s.notice).Suspended {
+	if !batchjob.IsTracked(pod) || !s.Handshakes.MayEvict(pod, s.node, s.notice).Suspended {
 		return nil
 	}
-	patch, err := jobs.UntrackPatch(pod)
+	patch, err := batchjob.UntrackPatch(pod)
 	if err != nil {
 		return err
 	}

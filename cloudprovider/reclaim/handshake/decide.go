@@ -117,7 +117,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 		return preparation{}, err
 	}
 	if job.Suspended {
-		return c.leaveToSystem(), nil
+		return leaveToSystem(c.Clock.Now()), nil
 	}
 	if told {
 		return c.suspend(ctx, job)
@@ -146,12 +146,12 @@ func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, er
 	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 		return preparation{}, err
 	}
-	return c.leaveToSystem(), nil
+	return leaveToSystem(c.Clock.Now()), nil
 }
 
 // leaveToSystem leaves the pods of a job that is suspended to its system.
-func (c *Controller) leaveToSystem() preparation {
-	return preparation{leave: suspendWait, suspended: c.Clock.Now()}
+func leaveToSystem(now time.Time) preparation {
+	return preparation{leave: suspendWait, suspended: now}
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {

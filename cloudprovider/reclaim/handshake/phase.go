@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
@@ -101,7 +102,7 @@ func newState(now time.Time) state {
 
 // releaseOf returns from when the pod may be evicted, once the phase is Leaving.
 func (s *state) releaseOf(pod *corev1.Pod) time.Time {
-	if !s.suspended.IsZero() && jobs.IsTracked(pod) {
+	if !s.suspended.IsZero() && batchjob.IsTracked(pod) {
 		return notice.Earlier(s.release, s.suspended.Add(trackedWait))
 	}
 	return s.release

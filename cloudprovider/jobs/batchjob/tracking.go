@@ -1,4 +1,4 @@
-package jobs
+package batchjob
 
 import (
 	"encoding/json"
