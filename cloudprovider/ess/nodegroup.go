@@ -117,6 +117,10 @@ func (g *NodeGroup) MaxSize() int {
 	return last.GroupSize(g.id).Target() + last.Headroom(g.id, g.prices)
 }
 
+// Obstacle says to a user why no more instances can be bought, empty if some can: MaxSize does not tell a pool that is full from a
+// price above its cap.
+func (g *NodeGroup) Obstacle() string { return g.snapshot().Obstacle(g.id, g.prices) }
+
 // TargetSize counts live instances, those bought, and failed ones that core has not deleted.
 func (g *NodeGroup) TargetSize() (int, error) {
 	return g.snapshot().GroupSize(g.id).Target(), nil

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -52,35 +53,43 @@ func TestStatusTellsWhatIsThereWhatIsBoughtAndWhatMayBe(t *testing.T) {
 }
 
 func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
-	for want, change := range map[string]func(f *fakeCloud){
-		status.BlockedOutOfOrder: func(f *fakeCloud) {
+	grouped := func(change func(*alicloud.ScalingGroup)) func(*fakeCloud) {
+		return func(f *fakeCloud) {
 			group := f.groups["asg-1"]
-			group.LifecycleState = "Inactive"
+			change(&group)
 			f.groups["asg-1"] = group
-		},
-		status.BlockedSize: func(f *fakeCloud) {
-			group := f.groups["asg-1"]
-			group.MaxSize = 1
-			f.groups["asg-1"] = group
-		},
-		status.BlockedRetired: func(f *fakeCloud) {
+		}
+	}
+	for obstacle, tc := range map[string]struct {
+		want   string
+		change func(f *fakeCloud)
+	}{
+		"the scaling group is Inactive":  {status.BlockedOutOfOrder, grouped(func(group *alicloud.ScalingGroup) { group.LifecycleState = "Inactive" })},
+		"pool asg-1 at its maximum of 2": {status.BlockedSize, grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 2 })},
+		"scaling group asg-1 at its maximum of 3, with 1 in standby": {status.BlockedSize, func(f *fakeCloud) {
+			grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 3 })(f)
+			f.setState(alicloud.LifecycleStandby, f.launch(1, "asg-1", "", a10, "zone-a")...)
+		}},
+		"price above the cap of 2": {status.BlockedPrice, grouped(func(group *alicloud.ScalingGroup) { group.Tags["gpu-spot.autoscaling/price-cap"] = "2" })},
+		"no longer launched by the scaling group": {status.BlockedRetired, func(f *fakeCloud) {
 			configuration := f.configurations["two-types"]
 			configuration.InstanceTypes = []string{v100}
 			f.configurations["two-types"] = configuration
-		},
+		}},
 	} {
 		cloud := newFakeCloud(spotGroup("asg-1"))
-		cloud.launch(1, "asg-1", "", a10, "zone-a")
-		change(cloud)
+		cloud.launch(2, "asg-1", "", a10, "zone-a")
+		tc.change(cloud)
 		f := newFixture(t, cloud)
 		f.refresh()
 		pools, _ := f.provider.Pools()
-		require.Len(t, pools, 1, want)
+		require.Len(t, pools, 1, obstacle)
 		for _, offering := range pools[0].Offerings {
 			if offering.ID == a10InA {
-				assert.Equal(t, want, offering.BlockedBy)
-				assert.Zero(t, offering.Room, want)
+				assert.Equal(t, tc.want, offering.BlockedBy)
+				assert.Zero(t, offering.Room, obstacle)
 			}
 		}
+		assert.Equal(t, obstacle, f.group(a10InA).Obstacle())
 	}
 }

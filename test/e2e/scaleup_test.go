@@ -228,3 +228,19 @@ func TestPodsThatAskForNoGPUBuyGPUMachinesWhereTheirPoolAllowsIt(t *testing.T) {
 	s.awaitRunning(pods...)
 	assert.Len(t, s.instances("asg-1"), 1)
 }
+
+func TestAPendingPodSaysThatThePriceIsAboveTheCap(t *testing.T) {
+	dear := singleOfferingPool("asg-1", 10)
+	dear.Tags["gpu-spot.autoscaling/price-cap"] = "5.5"
+	s := newSuite(t, newWorld(dear))
+	s.RunAutoscaler(t, "--price-refresh-interval=1s")
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.awaitEvent("NotTriggerScaleUp", "1 price above the cap of 5.5")
+	messages, err := s.Events(t.Context(), "NotTriggerScaleUp")
+	require.NoError(t, err)
+	assert.NotContains(t, strings.Join(messages, "\n"), "max node group size")
+
+	s.Cloud.SetPrice(a10, zoneA, 5, 20)
+	s.awaitRunning(pod)
+}

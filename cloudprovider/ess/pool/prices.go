@@ -28,6 +28,24 @@ func (p *Pool) Affordable(o *Offering, prices Prices) bool {
 	return true
 }
 
+// PriceObstacle says to a user why an offering is not affordable.
+func (p *Pool) PriceObstacle(o *Offering, prices Prices) string {
+	offerings := []*Offering{o}
+	if p.Targeting == TargetWhole {
+		offerings = p.Offerings
+	}
+	for _, offered := range offerings {
+		if offered.withinCap(prices) {
+			continue
+		}
+		if _, fresh := prices.FreshPrice(offered.Offering); !fresh {
+			return fmt.Sprintf("no recent price to compare with the cap of %g", offered.PriceCap)
+		}
+		return fmt.Sprintf("price above the cap of %g", offered.PriceCap)
+	}
+	return ""
+}
+
 func (o *Offering) withinCap(prices Prices) bool {
 	if o.PriceCap == 0 {
 		return true

@@ -8,7 +8,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
-	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -32,6 +31,11 @@ type PoolSize struct {
 	// Protected are the live instances that ESS was told to keep.
 	Protected   int
 	LastScaleUp time.Time
+}
+
+// InGroup is how many instances count for the maximum of the scaling group: every one until it is gone, and those that are bought.
+func (s *PoolSize) InGroup() int {
+	return s.Live + s.Purchased + s.Reclaiming + s.Removing + s.Standby + s.Stopped
 }
 
 // GroupSize returns the size of the node group; zero for an unknown one.
@@ -146,17 +150,4 @@ func (s *Snapshot) providerIDOf(instanceID string) string {
 		return form
 	}
 	return providerid.Format(s.Region, instanceID)
-}
-
-// Headroom returns how many more instances of the node group may be bought. The node groups of a pool share it.
-func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
-	known, offered := s.PoolOf(groupID), s.Offering(groupID)
-	if known == nil || offered == nil || offered.Retired || known.Unbuyable != "" || !known.Affordable(offered, prices) {
-		return 0
-	}
-	size := s.PoolSize(known.ID)
-	own := known.MaxSize - size.Live - size.Purchased
-	// The maximum of the scaling group counts every instance until it is gone.
-	group := known.Group.MaxSize - size.Live - size.Purchased - size.Reclaiming - size.Removing - size.Standby - size.Stopped
-	return max(0, min(own, group))
 }

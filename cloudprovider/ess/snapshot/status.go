@@ -44,24 +44,14 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 	size, offered := s.GroupSize(id), known.NodeGroups[id]
 	result := status.Offering{
 		ID: id, InstanceType: offered.InstanceType, Zone: offered.Zone, PurchaseOption: offered.PurchaseOption(),
-		Live: size.Live, Purchased: size.Purchased, Failed: size.Failed, Room: s.Headroom(id, prices),
+		Live: size.Live, Purchased: size.Purchased, Failed: size.Failed,
 	}
+	result.Room, result.BlockedBy = s.room(id, prices)
 	if price, priced := known.Price(offered.Offering, prices, nil); priced {
 		result.Price = &price
 	}
 	if offered.PriceCap > 0 {
 		result.PriceCap = &offered.PriceCap
-	}
-	switch {
-	case result.Room > 0:
-	case known.Unbuyable != "":
-		result.BlockedBy = status.BlockedOutOfOrder
-	case offered.Retired:
-		result.BlockedBy = status.BlockedRetired
-	case !known.Affordable(offered, prices):
-		result.BlockedBy = status.BlockedPrice
-	default:
-		result.BlockedBy = status.BlockedSize
 	}
 	return result
 }

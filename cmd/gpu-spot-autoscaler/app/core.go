@@ -142,6 +142,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
 			[]status.ScaleUpStatusProcessor{flow.injectedPods, all.ScaleUpStatusProcessor})
 	}
-	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(all.ScaleUpStatusProcessor, flow.reclaiming.Added, podlist.IsReturning)
+	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(
+		ourscaleup.NewObstacles(all.ScaleUpStatusProcessor), flow.reclaiming.Added, podlist.IsReturning)
 	return all
 }

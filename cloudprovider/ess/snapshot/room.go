@@ -1,0 +1,73 @@
+package snapshot
+
+import (
+	"fmt"
+	"strings"
+
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/status"
+)
+
+// Headroom returns how many more instances of the node group may be bought. The node groups of a pool share it.
+func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
+	room, _ := s.room(groupID, prices)
+	return room
+}
+
+// room returns how many more instances of the node group may be bought, and if none, what stands in the way, as the status has it.
+func (s *Snapshot) room(groupID string, prices pool.Prices) (instances int, blockedBy string) {
+	known, offered := s.PoolOf(groupID), s.Offering(groupID)
+	switch {
+	case known == nil || offered == nil:
+		return 0, status.BlockedRetired
+	case known.Unbuyable != "":
+		return 0, status.BlockedOutOfOrder
+	case offered.Retired:
+		return 0, status.BlockedRetired
+	case !known.Affordable(offered, prices):
+		return 0, status.BlockedPrice
+	}
+	size := s.PoolSize(known.ID)
+	own := known.MaxSize - size.Live - size.Purchased
+	group := known.Group.MaxSize - size.InGroup()
+	if room := min(own, group); room > 0 {
+		return room, ""
+	}
+	return 0, status.BlockedSize
+}
+
+// Obstacle says to a user why no more instances of the node group can be bought, empty if some can.
+func (s *Snapshot) Obstacle(groupID string, prices pool.Prices) string {
+	known, offered := s.PoolOf(groupID), s.Offering(groupID)
+	switch _, blockedBy := s.room(groupID, prices); blockedBy {
+	case status.BlockedOutOfOrder:
+		return known.Unbuyable
+	case status.BlockedRetired:
+		return "no longer launched by the scaling group"
+	case status.BlockedPrice:
+		return known.PriceObstacle(offered, prices)
+	case status.BlockedSize:
+		return s.sizeObstacle(known)
+	}
+	return ""
+}
+
+// sizeObstacle says what fills the pool, or its scaling group.
+func (s *Snapshot) sizeObstacle(known *pool.Pool) string {
+	size := s.PoolSize(known.ID)
+	if size.Live+size.Purchased >= known.MaxSize {
+		return fmt.Sprintf("pool %s at its maximum of %d", known.ID, known.MaxSize)
+	}
+	var leaving []string
+	for _, part := range []struct {
+		instances int
+		are       string
+	}{
+		{size.Reclaiming, "under reclaim"}, {size.Removing, "being removed"}, {size.Standby, "in standby"}, {size.Stopped, "stopped"},
+	} {
+		if part.instances > 0 {
+			leaving = append(leaving, fmt.Sprintf("%d %s", part.instances, part.are))
+		}
+	}
+	return fmt.Sprintf("scaling group %s at its maximum of %d, with %s", known.ID, known.Group.MaxSize, strings.Join(leaving, ", "))
+}
