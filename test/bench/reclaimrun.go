@@ -36,7 +36,7 @@ func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	began := time.Now()
 	r.rig, err = rig.New(ctx, rig.Options{
 		World: r.tempered(reclaimWorld(r.nodes)), Dir: filepath.Join(r.dir, fmt.Sprintf("reclaim-%d", r.notices)),
-		NodeGracePeriod: 24 * time.Hour, Output: r.progress,
+		NodeGracePeriod: 24 * time.Hour, DefaultRates: true, Output: r.progress,
 	})
 	if err != nil {
 		return err

@@ -54,6 +54,10 @@ type Options struct {
 	// NodeGracePeriod is how long a Node may be silent before it is NotReady; default 40 s. Leases are renewed four times
 	// in it, so that a long period makes a cluster of thousands of Nodes quieter. Not below 4 s.
 	NodeGracePeriod time.Duration
+	// DefaultRates leaves the scheduler and the controller manager the requests per second that they have by default: 50 and
+	// 20 for each client, of which each controller has its own. Otherwise they are as good as unlimited.
+	// Source: SetDefaults_KubeSchedulerConfiguration and SetDefaults_KubeControllerManagerConfiguration.
+	DefaultRates bool
 	// Version is that of Kubernetes, one of [Versions]; default: [Version].
 	Version string
 	// Binary is the control plane to run, which is of that Version; default: the one built from source.
@@ -123,6 +127,9 @@ func start(ctx context.Context, binary string, opts Options) (_ *Cluster, err er
 	}
 	flags := []string{
 		"--control-plane=" + opts.Binary, "--kubernetes-version=" + opts.Version, fmt.Sprintf("--node-grace-period=%s", opts.NodeGracePeriod),
+	}
+	if opts.DefaultRates {
+		flags = append(flags, "--default-rates")
 	}
 	if opts.AuditLog != "" {
 		flags = append(flags, "--audit-log="+opts.AuditLog, "--audit-users="+strings.Join(opts.AuditUsers, ","))

@@ -51,6 +51,8 @@ type Options struct {
 	WithoutNodes bool
 	// NodeGracePeriod is how long a Node may be silent before it is NotReady; default that of package cluster.
 	NodeGracePeriod time.Duration
+	// DefaultRates leaves the scheduler and the controller manager their default requests per second.
+	DefaultRates bool
 	// OwnCluster keeps the control plane of a test from being one that other tests have used or will use.
 	OwnCluster bool
 
@@ -113,7 +115,7 @@ func (r *Rig) start(ctx context.Context) error {
 }
 
 func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
-	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod}
+	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod, DefaultRates: r.DefaultRates}
 	if r.shared {
 		if r.lent = borrow(r.World.Region); r.lent != nil {
 			r.Cluster, r.kubeconfig = r.lent.cluster, r.lent.kubeconfig
@@ -237,7 +239,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
 	options.records = records.Directory()
-	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0
+	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0 && !options.DefaultRates
 	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ type layout struct {
 	dir             string // the cluster's directory, absolute
 	kubernetes      *version.Version
 	nodeGracePeriod time.Duration
+	defaultRates    bool   // whether the scheduler and the controller manager make no more requests than they do by default
 	auditLog        string // file, absolute; none where it is empty
 	auditUsers      []string
 }
@@ -82,32 +83,38 @@ func (l layout) auditFlags() []string {
 }
 
 func (l layout) schedulerFlags() []string {
-	return []string{
-		"--kubeconfig=" + l.kubeconfig(scheduler),
+	return append(l.rateFlags(),
+		"--kubeconfig="+l.kubeconfig(scheduler),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--authentication-skip-lookup=true",
-		"--kube-api-qps=5000",
-		"--kube-api-burst=10000",
+	)
+}
+
+// rateFlags let the scheduler and the controller manager work as fast as they can, unless that is not wanted.
+func (l layout) rateFlags() []string {
+	if l.defaultRates {
+		return nil
 	}
+	return []string{"--kube-api-qps=5000", "--kube-api-burst=10000"}
 }
 
 // controllerManagerFlags leaves out the two controllers that want a cloud or a pod network.
 func (l layout) controllerManagerFlags() []string {
-	return []string{
-		"--kubeconfig=" + l.kubeconfig(controllerManager),
+	flags := append(l.rateFlags(),
+		"--kubeconfig="+l.kubeconfig(controllerManager),
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--controllers=*,-nodeipam,-cloud-node-lifecycle",
-		"--service-account-private-key-file=" + l.path(fileServiceAccount),
-		"--root-ca-file=" + l.path(fileCA),
+		"--service-account-private-key-file="+l.path(fileServiceAccount),
+		"--root-ca-file="+l.path(fileCA),
 		fmt.Sprintf("--node-monitor-grace-period=%s", l.nodeGracePeriod),
 		fmt.Sprintf("--node-monitor-period=%s", min(5*time.Second, l.nodeGracePeriod/8)),
-		"--concurrent-job-syncs=20",
-		"--concurrent-gc-syncs=50",
-		"--kube-api-qps=5000",
-		"--kube-api-burst=10000",
+	)
+	if l.defaultRates {
+		return flags
 	}
+	return append(flags, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=50")
 }
 
 func (l layout) kwokFlags() []string {

@@ -58,6 +58,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	flags := pflag.NewFlagSet("supervise", pflag.ContinueOnError)
 	flags.StringVar(&s.layout.dir, "dir", "", "directory of the cluster's data, certificates and logs")
 	flags.DurationVar(&s.layout.nodeGracePeriod, "node-grace-period", 40*time.Second, "how long a Node may be silent before it is NotReady")
+	flags.BoolVar(&s.layout.defaultRates, "default-rates", false, "leave the scheduler and the controller manager their default requests per second")
 	flags.StringVar(&s.controlPlane, "control-plane", "", "binary of the control plane's components")
 	kubernetes := flags.String("kubernetes-version", "", "version of the control plane, such as 1.36.1")
 	flags.StringVar(&s.layout.auditLog, "audit-log", "", "file for what the audit-users ask of the API server")
