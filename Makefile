@@ -100,8 +100,8 @@ bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaim
 	go run ./test/bench
 
 .PHONY: chaos
-chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of fifty nodes: out/chaos/reclaim.json.
-	go run ./test/chaos
+chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of 50 of 80 nodes (NODES=200 for 125 of 200): out/chaos/reclaim.json.
+	go run ./test/chaos $(if $(NODES),-nodes $(NODES))
 
 .PHONY: contract
 contract: ## Ask a real account (REGION=, GROUP=, ARGS=) what the simulator was built on: out/contract.json. docs/contract.md says more.

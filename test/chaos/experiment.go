@@ -36,11 +36,12 @@ const (
 	// checkpointTime is how long after it was asked to a job says that it has saved its work.
 	checkpointTime = 4 * time.Second
 
-	nodeCount, reclaimedCount = 80, 50
-	workers, gpus             = 8, 8
-	leastWorkers              = 2
-	// trainingNodes have room for the TrainingJobs, whose operator places them itself.
-	trainingNodes = 16
+	workers, gpus = 8, 8
+	leastWorkers  = 2
+	// reclaimedEighths of the nodes get their notice.
+	reclaimedEighths = 5
+	// trainingOneIn is how many of the nodes have room for TrainingJobs, whose operator places them itself: one in five.
+	trainingOneIn = 5
 	guardedOneIn  = 10
 
 	region = "ap-southeast-1"
@@ -52,6 +53,8 @@ type experiment struct {
 	out    string
 	random *rand.Rand
 	seed   uint64
+	// nodes is how many there are, a multiple of workers.
+	nodes int
 
 	rig      *rig.Rig
 	observer *drill.Observer
@@ -69,8 +72,8 @@ type experiment struct {
 	broken atomic.Pointer[error]
 }
 
-func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed uint64) (e *experiment, err error) {
-	e = &experiment{output: output, out: out, seed: seed, random: rand.New(rand.NewPCG(seed, seed))}
+func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed uint64, size int) (e *experiment, err error) {
+	e = &experiment{output: output, out: out, seed: seed, nodes: size, random: rand.New(rand.NewPCG(seed, seed))}
 	ctx, e.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -78,7 +81,7 @@ func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed 
 		}
 	}()
 	if e.rig, err = rig.New(ctx, rig.Options{
-		World: newWorld(), Dir: filepath.Join(dir, "rig"), NodeGracePeriod: 24 * time.Hour, Output: output,
+		World: newWorld(size), Dir: filepath.Join(dir, "rig"), NodeGracePeriod: 24 * time.Hour, Output: output,
 	}); err != nil {
 		return nil, err
 	}
@@ -92,13 +95,13 @@ func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed 
 	if e.observer, err = drill.Watch(ctx, e.rig.Cluster.AdminConfig()); err != nil {
 		return nil, err
 	}
-	e.jobs = newJobs()
+	e.jobs = newJobs(size)
 	if err := drill.Populate(ctx, e.rig, e.jobs, func(job, worker int) string {
 		return nodes[job/workers*workers+worker].Name
 	}); err != nil {
 		return nil, err
 	}
-	if err := e.awaitStates(ctx, time.Minute, drill.Whole); err != nil {
+	if err := e.awaitStates(ctx, 3*time.Minute, drill.Whole); err != nil {
 		return nil, err
 	}
 	e.background(func() error { e.observer.Answer(ctx, e.rig.Client, checkpointTime); return nil })
@@ -119,8 +122,8 @@ func (e *experiment) background(run func() error) {
 	})
 }
 
-// newWorld sells three types of eight GPUs in two zones.
-func newWorld() alisim.World {
+// newWorld sells three types of eight GPUs in two zones, and has so many instances of them.
+func newWorld(nodes int) alisim.World {
 	w := alisim.NewWorld(region, region+"a", region+"b")
 	w.Speed, w.NoticePeriod = speed, metav1.Duration{Duration: noticePeriod}
 	w.TokenLife = metav1.Duration{Duration: cloud.Real.TokenLife} // the autoscaler sends again by the clock
@@ -131,21 +134,21 @@ func newWorld() alisim.World {
 			w.Sell(t, v.Zone, price, 5*price)
 		}
 	}
-	pool := rig.SpotPool("asg-chaos", 4*nodeCount, types, w.VSwitchIDs())
-	pool.MultiAZPolicy, pool.Instances = "BALANCE", nodeCount
+	pool := rig.SpotPool("asg-chaos", 4*nodes, types, w.VSwitchIDs())
+	pool.MultiAZPolicy, pool.Instances = "BALANCE", nodes
 	w.Pools = append(w.Pools, pool)
 	return w
 }
 
 // newJobs are as many as nodes: a third of the first are all or nothing, the others elastic, and the last are
 // TrainingJobs.
-func newJobs() (all []drill.Job) {
-	for i := range nodeCount {
+func newJobs(nodes int) (all []drill.Job) {
+	for i := range nodes {
 		job := drill.Job{
-			Name: fmt.Sprintf("job-%02d", i), Kind: drill.Replicas, Workers: workers, Min: leastWorkers, Guarded: i%guardedOneIn == 0,
+			Name: fmt.Sprintf("job-%03d", i), Kind: drill.Replicas, Workers: workers, Min: leastWorkers, Guarded: i%guardedOneIn == 0,
 		}
 		switch {
-		case i >= nodeCount-trainingNodes:
+		case i >= nodes-nodes/trainingOneIn:
 			job.Kind, job.Guarded = drill.Training, false
 		case i%3 == 1:
 			job.Kind = drill.Indexed
@@ -186,10 +189,10 @@ func (e *experiment) awaitNodes(ctx context.Context) (nodes []corev1.Node, err e
 			allocatable := node.Status.Allocatable["nvidia.com/gpu"]
 			return allocatable.Value() != gpus || len(node.Spec.Taints) > 0
 		})
-		return len(nodes) == nodeCount, nil
+		return len(nodes) == e.nodes, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("wait for %d nodes, there are %d: %w", nodeCount, len(nodes), err)
+		return nil, fmt.Errorf("wait for %d nodes, there are %d: %w", e.nodes, len(nodes), err)
 	}
 	return nodes, nil
 }
@@ -221,7 +224,7 @@ func (e *experiment) awaitStates(ctx context.Context, timeout time.Duration, wan
 func (e *experiment) giveNotices() error {
 	e.began, e.reclaiming = time.Now(), map[string]time.Time{}
 	instances := e.rig.Cloud.Instances()
-	for _, i := range e.random.Perm(len(instances))[:reclaimedCount] {
+	for _, i := range e.random.Perm(len(instances))[:e.nodes*reclaimedEighths/8] {
 		if err := e.rig.Cloud.Reclaim(instances[i].ID); err != nil {
 			return err
 		}
@@ -243,7 +246,7 @@ func (e *experiment) run(ctx context.Context, kills int) (verdict, error) {
 	if err := e.giveNotices(); err != nil {
 		return verdict{}, err
 	}
-	fmt.Fprintf(e.output, "%d of %d instances have their notice\n", len(e.reclaiming), nodeCount)
+	fmt.Fprintf(e.output, "%d of %d instances have their notice\n", len(e.reclaiming), e.nodes)
 	moments, err := e.kill(ctx, schedule(e.random, kills, killSpan))
 	if err != nil {
 		return verdict{}, err

@@ -1,7 +1,7 @@
-// Command chaos has fifty of a cluster's eighty spot instances reclaimed in the same second, kills the leading autoscaler
+// Command chaos has five of eight of a cluster's spot instances reclaimed in the same second, kills the leading autoscaler
 // with SIGKILL twenty times while it deals with that, and says what came of it: out/chaos/reclaim.json.
 //
-//	go run ./test/chaos [-seed n] [-kills n] [-out directory]
+//	go run ./test/chaos [-nodes n] [-seed n] [-kills n] [-out directory]
 //
 // Two replicas stand for election. The moments of the kills are drawn from the seed, most of them early in the reclaim;
 // every fourth kill waits for the next thing to happen, and hits then. The jobs are real Indexed Jobs, ReplicaSets that
@@ -31,9 +31,10 @@ func main() {
 	defer stop()
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano())%1e6, "what the moments of the kills are drawn from")
 	kills := flag.Int("kills", 20, "how many times the leader is killed")
+	nodes := flag.Int("nodes", 80, "how many spot instances there are, a multiple of 40")
 	out := flag.String("out", filepath.Join("out", "chaos"), "directory for the report and the logs")
 	flag.Parse()
-	if err := run(ctx, os.Stdout, *out, *seed, *kills); err != nil {
+	if err := run(ctx, os.Stdout, *out, *seed, *nodes, *kills); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		stop()
 		os.Exit(1)
@@ -41,7 +42,10 @@ func main() {
 }
 
 // run makes the run and writes its report.
-func run(ctx context.Context, output io.Writer, out string, seed uint64, kills int) (err error) {
+func run(ctx context.Context, output io.Writer, out string, seed uint64, nodes, kills int) (err error) {
+	if nodes <= 0 || nodes%(workers*trainingOneIn) != 0 {
+		return fmt.Errorf("-nodes=%d is no multiple of %d", nodes, workers*trainingOneIn)
+	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func run(ctx context.Context, output io.Writer, out string, seed uint64, kills i
 	klog.SetOutput(log)
 
 	fmt.Fprintf(output, "seed %d\n", seed)
-	e, err := newExperiment(ctx, output, dir, out, seed)
+	e, err := newExperiment(ctx, output, dir, out, seed, nodes)
 	if err != nil {
 		return err
 	}
