@@ -37,9 +37,8 @@ func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Inter
 	return marks, drains, nil
 }
 
-// withBudget returns a client of which no call waits for anything but its budget and the answer: the API server names a time to
-// wait to those that it refuses for now, and client-go would wait inside of the call, with a place among the requests in flight.
-// The callers try again by themselves.
+// withBudget returns a client that does not wait inside of a call for the time that the API server names to those that it refuses
+// for now: the call would keep its place among the requests in flight. The callers try again by themselves.
 func withBudget(base *rest.Config, qps float32, burst int) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(base)
 	config.RateLimiter = nil

@@ -21,6 +21,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
@@ -127,38 +128,70 @@ func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
 
 func tracked(pod *corev1.Pod) { pod.Finalizers = []string{batchv1.JobTrackingFinalizer} }
 
-func TestPodsThatTheJobControllerCountsLeaveASuspendedJobSoonAndUncounted(t *testing.T) {
+// withJob is about a Job of Kubernetes of three workers that needs all of them, on Nodes of their own names, two of which are
+// reclaimed.
+func withJob(t *testing.T, restart corev1.RestartPolicy, test func(w *world, f *fakeJobs)) {
+	t.Helper()
 	withJobs(t, func(w *world, f *fakeJobs) {
+		f.system = batchjob.Name
 		f.add("train", 3, 3)
-		for _, name := range []string{"counted", "other", "surviving"} {
+		for _, name := range []string{"a", "b", "staying"} {
 			w.addNode(name)
-			w.addPod(name, name, of("train", jobs.RoleWorker), func(pod *corev1.Pod) {
-				if name != "other" {
-					tracked(pod)
-				}
-			})
+			w.addPod(name, name, of("train", jobs.RoleWorker), tracked, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = restart })
 		}
-		w.cloud.reclaim("counted", "other")
+		w.cloud.reclaim("a", "b")
+		test(w, f)
+	})
+}
+
+func TestPodsOfASuspendedJobThatItsControllerDoesNotEndLeaveSoonAndUncounted(t *testing.T) {
+	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
 		f.start()
 		w.pass(trackedWait - 2*time.Second)
 		require.Equal(t, []string{"suspend train"}, f.called())
-		require.Empty(t, w.gone(), "the controller may do it")
-		require.Empty(t, w.untracked())
-		w.pass(2 * time.Second)
-		assert.Equal(t, []string{"counted"}, w.gone())
-		assert.Equal(t, []string{"counted"}, w.untracked(), "else it would count as failed")
-		w.pass(suspendWait)
-		assert.ElementsMatch(t, []string{"counted", "other"}, w.gone())
-		assert.Equal(t, []string{"counted"}, w.untracked())
+		require.Empty(t, w.untracked(), "the controller may do it")
+		w.pass(3 * time.Second)
+		assert.ElementsMatch(t, []string{"a", "b", "staying"}, w.untracked(), "the pod that stays fails when the others leave")
+		assert.ElementsMatch(t, []string{"a", "b"}, w.gone())
+	})
+}
+
+func TestPodsThatStartAgainInPlaceAreLeftToTheJobControllerAsLongAsPossible(t *testing.T) {
+	withJob(t, corev1.RestartPolicyOnFailure, func(w *world, f *fakeJobs) {
+		f.start()
+		w.pass(suspendWait - 5*time.Second)
+		require.Empty(t, w.gone(), "those that stay would count by their restarts")
+		w.pass(5 * time.Second)
+		assert.ElementsMatch(t, []string{"a", "b"}, w.gone())
+		assert.Len(t, w.untracked(), 3)
+	})
+}
+
+func TestAJobThatIsNotSuspendedYetKeepsItsPods(t *testing.T) {
+	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
+		f.start()
+		w.pass(trackedWait / 2)
+		f.resume("train") // or Kueue has yet to suspend it
+		w.pass(suspendWait - trackedWait)
+		assert.Empty(t, w.untracked(), "the controller would make new ones")
+		assert.Empty(t, w.gone())
+	})
+}
+
+func TestAnUntrackedPodWhoseEvictionIsRefusedIsEvictedSoonAfter(t *testing.T) {
+	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
+		w.budget.Insert("a")
+		f.start()
+		w.pass(trackedWait + 5*time.Second)
+		w.budget.Delete("a")
+		refused := len(w.gone())
+		w.pass(10 * time.Second)
+		assert.Greater(t, len(w.gone()), refused, "and not after two minutes")
 	})
 }
 
 func TestPodsOfASuspendedJobThatAreDeletedForLackOfTimeAreNotCounted(t *testing.T) {
-	withJobs(t, func(w *world, f *fakeJobs) {
-		f.add("train", 2, 2)
-		w.gang("train", "worker", 2)
-		w.updatePod("train-worker-0", tracked)
-		w.cloud.reclaim("train-worker-0")
+	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
 		f.start()
 		w.pass(trackedWait / 2)
 		require.Equal(t, []string{"suspend train"}, f.called())
@@ -166,22 +199,9 @@ func TestPodsOfASuspendedJobThatAreDeletedForLackOfTimeAreNotCounted(t *testing.
 		w.pass(4*time.Minute + 20*time.Second) // nobody leads
 		f.start()
 		w.pass(30 * time.Second)
-		assert.Equal(t, []string{"train-worker-0"}, w.gone())
+		assert.ElementsMatch(t, []string{"a", "b"}, w.gone())
 		assert.NotContains(t, w.requests(), "create pods/eviction")
-		assert.Equal(t, []string{"train-worker-0"}, w.untracked())
-	})
-}
-
-func TestPodsOfAJobThatIsNotSuspendedAreCountedByTheJobController(t *testing.T) {
-	withJobs(t, func(w *world, f *fakeJobs) {
-		f.add("train", 1, 2)
-		w.gang("train", "worker", 2)
-		w.updatePod("train-worker-0", tracked)
-		w.cloud.reclaim("train-worker-0")
-		f.start()
-		w.pass(suspendWait)
-		require.Equal(t, []string{"train-worker-0"}, w.gone())
-		assert.Empty(t, w.untracked(), "its policy for failures is asked")
+		assert.Len(t, w.untracked(), 3)
 	})
 }
 

@@ -25,6 +25,9 @@ import (
 type fakeJobs struct {
 	world *world
 
+	// system is the name of that of all jobs.
+	system string
+
 	mu   sync.Mutex
 	jobs map[string]*jobs.Job
 	// calls are "<action> <job>[ <pods>]", those that failed included, in order. Reading is no call.
@@ -60,7 +63,7 @@ const (
 func withJobs(t *testing.T, test func(w *world, f *fakeJobs)) {
 	t.Helper()
 	inBubble(t, func(w *world) {
-		test(w, &fakeJobs{world: w, jobs: map[string]*jobs.Job{}, fails: map[string]error{}, hangs: map[string]bool{}})
+		test(w, &fakeJobs{world: w, system: "fake", jobs: map[string]*jobs.Job{}, fails: map[string]error{}, hangs: map[string]bool{}})
 	})
 }
 
@@ -75,18 +78,18 @@ func (f *fakeJobs) add(name string, least, replicas int) {
 	defer f.mu.Unlock()
 	object := &unstructured.Unstructured{}
 	object.SetName(name)
-	f.jobs[name] = &jobs.Job{Ref: refOf(name), Min: least, Max: replicas, Replicas: replicas, Object: object}
+	f.jobs[name] = &jobs.Job{Ref: f.refOf(name), Min: least, Max: replicas, Replicas: replicas, Object: object}
 }
 
-func refOf(name string) jobs.Ref {
-	return jobs.Ref{System: "fake", NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
+func (f *fakeJobs) refOf(name string) jobs.Ref {
+	return jobs.Ref{System: f.system, NamespacedName: types.NamespacedName{Namespace: "default", Name: name}}
 }
 
 func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	if pod.Labels[labelJob] == "" {
 		return soloJobs{}.Member(pod)
 	}
-	return jobs.Membership{Ref: refOf(pod.Labels[labelJob]), Role: jobs.Role(pod.Labels[labelRole])}
+	return jobs.Membership{Ref: f.refOf(pod.Labels[labelJob]), Role: jobs.Role(pod.Labels[labelRole])}
 }
 
 // IsIndependent is a pod that says so.
@@ -98,7 +101,7 @@ func (f *fakeJobs) Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if job, ok := f.jobs[ref.Name]; ok && ref.System == "fake" {
+	if job, ok := f.jobs[ref.Name]; ok && ref.System == f.system {
 		read := *job
 		read.Object = job.Object.DeepCopy()
 		return read, nil
@@ -197,6 +200,13 @@ func (f *fakeJobs) answer(ctx context.Context, action string) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// resume undoes Suspend, as anybody may.
+func (f *fakeJobs) resume(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs[name].Suspended = false
 }
 
 func (f *fakeJobs) suspended(name string) bool {

@@ -95,7 +95,6 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 	privileged := rig.GPUPod("privileged", 0)
 	privileged.Namespace = rig.Namespace
 	privileged.Annotations = map[string]string{"theirs": "1"}
-	privileged.Finalizers = []string{"example.org/kept", batchv1.JobTrackingFinalizer}
 	privileged.Spec.HostPID = true
 	s.Submit(t, privileged)
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("16")}
@@ -136,7 +135,6 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		"annotation of a pod":         pod(`{metadata: {annotations: {theirs: "2"}}}`),
 		"annotation of a pod taken":   pod(`{metadata: {annotations: {theirs: null}}}`),
 		"finalizer of a pod":          pod(`{metadata: {finalizers: [example.org/theirs]}}`),
-		"finalizer of a pod taken":    pod(`{metadata: {finalizers: null}}`),
 		"owner of a pod":              pod(`{metadata: {ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: a, uid: b}]}}`),
 		"control-plane label":         node("worker", `{metadata: {labels: {node-role.kubernetes.io/control-plane: ""}}}`),
 		"foreign label":               node("worker", `{metadata: {labels: {theirs: "2"}}}`),
@@ -161,7 +159,6 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 	}
 	for what, a := range map[string]attempt{
 		"warning of a pod":                    pod(`{metadata: {annotations: {gpu-spot.autoscaling/reclaim-deadline: "2026-01-01T00:00:00Z"}}}`),
-		"finalizer of a pod's Job":            pod(`{metadata: {finalizers: [example.org/kept]}}`),
 		"mark of a Node":                      node("worker", mark),
 		"mark of a Node of the newer form":    node("newer", mark),
 		"mark of a Node full of others":       node("large", `{metadata: {labels: {gpu-spot.autoscaling/reclaiming: "true"}}, spec: {unschedulable: true}}`),
@@ -178,7 +175,31 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
 	})
 	assert.NoError(t, err, "eviction")
-	patchObject(s, podResource, rig.Namespace, privileged.Name, `{metadata: {finalizers: null}}`)
+}
+
+func TestStolenTokenOfTheAutoscalerTakesOnlyTheFinalizerOfItsJobOffAPodThatHasNotEnded(t *testing.T) {
+	s := newJobSuiteWithoutAutoscaler(t, newWorld())
+	require.NoError(t, s.Cluster.Pause(t.Context(), cluster.ControllerManager), "it takes the finalizer off pods without a Job")
+	t.Cleanup(func() { assert.NoError(t, s.Cluster.Resume(context.Background(), cluster.ControllerManager)) })
+	running, ended := rig.GPUPod("running", 0), rig.GPUPod("ended", 0)
+	for _, pod := range []*corev1.Pod{running, ended} {
+		pod.Finalizers = []string{"example.org/kept", batchv1.JobTrackingFinalizer}
+	}
+	s.Submit(t, running, ended)
+	_, err := s.Client.CoreV1().Pods(ended.Namespace).Patch(
+		t.Context(), ended.Name, types.MergePatchType, []byte(`{"status": {"phase": "Succeeded"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	without := func(pod *corev1.Pod, finalizers string) attempt {
+		return attempt{of: podResource, namespace: pod.Namespace, name: pod.Name, patch: `{metadata: {$deleteFromPrimitiveList/finalizers: [` + finalizers + `]}}`}
+	}
+	thief := stolenTokenClient(s.suite)
+	requireDenied(s, thief, "success of a pod", without(ended, batchv1.JobTrackingFinalizer))
+	requireDenied(s, thief, "all finalizers", without(running, "example.org/kept, "+batchv1.JobTrackingFinalizer))
+	requireDenied(s, thief, "finalizer of others", without(running, "example.org/kept"))
+	assert.NoError(t, tryAttempt(s, thief, without(running, batchv1.JobTrackingFinalizer)))
+	for _, pod := range []*corev1.Pod{running, ended} {
+		patchObject(s, podResource, pod.Namespace, pod.Name, `{metadata: {finalizers: null}}`)
+	}
 }
 
 func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {

@@ -69,5 +69,9 @@ func (s *Snapshot) sizeObstacle(known *pool.Pool) string {
 			leaving = append(leaving, fmt.Sprintf("%d %s", part.instances, part.are))
 		}
 	}
-	return fmt.Sprintf("scaling group %s at its maximum of %d, with %s", known.ID, known.Group.MaxSize, strings.Join(leaving, ", "))
+	obstacle := fmt.Sprintf("scaling group %s at its maximum of %d", known.ID, known.Group.MaxSize)
+	if len(leaving) > 0 {
+		obstacle += ", with " + strings.Join(leaving, ", ")
+	}
+	return obstacle
 }

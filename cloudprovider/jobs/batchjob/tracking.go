@@ -10,7 +10,8 @@ import (
 
 // IsTracked says whether the Job controller counts the end of the pod, as the pod of a Job of Kubernetes, whatever system the Job
 // belongs to. A pod that is evicted or deleted counts as failed, even if the Job is suspended, unless the controller itself ends
-// it. Source: isPodFailed in pkg/controller/job of Kubernetes 1.36.
+// it, or the Job's podFailurePolicy or podReplacementPolicy says otherwise.
+// Source: isPodFailed and onlyReplaceFailedPods in pkg/controller/job of Kubernetes 1.36.
 func IsTracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }

@@ -28,7 +28,7 @@ const (
 	maxFailedScalers = 3
 	failedScalerAge  = 30 * time.Minute
 	// executionTime is how long the operator may take from when it takes a ScaleIn to when it has noted the pods that it deleted.
-	executionTime = 30 * time.Second
+	executionTime = 20 * time.Second
 )
 
 // scaler is a ScaleIn or a ScaleOut of a job, whoever made it.
@@ -95,14 +95,15 @@ func (s *scaler) hasBegun() bool { return len(s.Status.ToDeletePods) > 0 || len(
 
 // isUnderWay says whether the operator may have deleted workers that the scaler names, and not noted it yet: it took the scaler a
 // moment ago, and none of the workers is there. To delete the scaler now would leave the job without them and with nobody to add
-// them again.
+// them again. If they went for another reason just after the operator took the scaler, it deletes all workers; it does so within
+// moments, and nothing tells the two apart.
 func (s *scaler) isUnderWay(workers []corev1.Pod, now time.Time) bool {
 	taken := s.condition("Scaling")
 	if taken == nil || s.isAboutOneOf(workers) {
 		return false
 	}
 	at, err := time.Parse(time.RFC3339, taken.LastTransitionTime)
-	return err == nil && now.Sub(at) < executionTime
+	return err == nil && now.Sub(at).Abs() < executionTime
 }
 
 // namedOf returns those of the pods that the scaler names, if it is a ScaleIn.

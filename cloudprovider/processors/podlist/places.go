@@ -58,6 +58,10 @@ func (p *Places) Process(ctx *cacontext.AutoscalingContext, unschedulable []*api
 	return left, nil
 }
 
+// maxMisfits is on how many upcoming nodes that have room a pod is tried that may not run there: its affinity or its spread is
+// evaluated over the whole cluster each time. It is placed with all others then.
+const maxMisfits = 10
+
 // upcomingNodes places pods on the upcoming nodes of their node group, on the first that they fit. Core would look at all nodes for
 // each pod. In a reclaim of a thousand nodes with eight thousand pods that took most of the time of a loop.
 type upcomingNodes struct {
@@ -92,8 +96,8 @@ func (u *upcomingNodes) place(pod *apiv1.Pod, groupID string) (bool, error) {
 		return false, nil
 	}
 	alike := requestsOfGroup{groupID, requestsOf(pod)}
-	onlyFull := true
-	for i := u.full[alike]; i < len(names); i++ {
+	onlyFull, misfits := true, 0
+	for i := u.full[alike]; i < len(names) && misfits < maxMisfits; i++ {
 		err := u.snapshot.SchedulePod(pod, names[i])
 		switch {
 		case err == nil:
@@ -101,7 +105,9 @@ func (u *upcomingNodes) place(pod *apiv1.Pod, groupID string) (bool, error) {
 		case err.Type() == clustersnapshot.SchedulingInternalError:
 			return false, err
 		}
-		onlyFull = onlyFull && err.FailingPredicateName() == schedulernames.NodeResourcesFit
+		if err.FailingPredicateName() != schedulernames.NodeResourcesFit {
+			onlyFull, misfits = false, misfits+1
+		}
 		if onlyFull { // and no pod that comes to it makes room
 			u.full[alike] = i + 1
 		}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
@@ -32,9 +31,6 @@ var errRefused = errors.New("not now")
 
 // evict requests the eviction of the pod.
 func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
-	if err := s.untrack(ctx, pod); err != nil {
-		return err
-	}
 	options := s.deleteOptions(pod)
 	err := s.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
@@ -70,9 +66,6 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	if _, err := nodepatch.Apply(ctx, s.Client, s.node, mark.Forced); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not note on the node that pods are deleted", "node", klog.KObj(s.node))
 	}
-	if err := s.untrack(ctx, pod); err != nil {
-		klog.FromContext(ctx).Error(err, "The job will count a failure", "pod", klog.KObj(pod))
-	}
 	err := s.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, s.deleteOptions(pod))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -84,25 +77,6 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	s.Events.PodEventf(pod, events.ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: spot instance %s of node %s will be released at %s",
 		s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 	return nil
-}
-
-// untrack keeps the Job controller from counting the end of a pod whose Job is suspended as a failure.
-func (s *step) untrack(ctx context.Context, pod *corev1.Pod) error {
-	if !batchjob.IsTracked(pod) || !s.Handshakes.MayEvict(pod, s.node, s.notice).Suspended {
-		return nil
-	}
-	patch, err := batchjob.UntrackPatch(pod)
-	if err != nil {
-		return err
-	}
-	_, err = s.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case err == nil, apierrors.IsNotFound(err):
-		return nil
-	case ctx.Err() != nil || isRefusal(err):
-		return fmt.Errorf("%w: %w", errRefused, err)
-	}
-	return fmt.Errorf("take pod %s out of the account of its job: %w", klog.KObj(pod), err)
 }
 
 // deleteOptions limit the pod's grace period to what is left until the deadline. It is never zero: that would remove the pod from

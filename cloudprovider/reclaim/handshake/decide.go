@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -17,10 +18,6 @@ const (
 	// as failed, and a few of them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to
 	// suspend at once.
 	suspendWait = 2 * time.Minute
-	// trackedWait is how long the Job controller is left to end the pods of a suspended Job. After that they are evicted without
-	// being counted: the controller makes 20 requests per second by default, and two for each pod.
-	// Source: deleteJobPods in pkg/controller/job, SetDefaults_KubeControllerManagerConfiguration.
-	trackedWait = 10 * time.Second
 	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
 	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
@@ -78,21 +75,26 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	case len(p.shrinking) > 0:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	default:
-		c.table.update(l.party, s.id, func(s *state) { s.suspended = p.suspended })
-		c.release(l, s.id, release)
+		c.release(l, s.id, release, p.leave > 0)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
 }
 
-// release enters Leaving, and has the Nodes drained. Their pods may be evicted from that time, some of them earlier.
-func (c *Controller) release(l loss, id string, from time.Time) {
-	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release = from }) {
+// release enters Leaving, and has the Nodes drained from that time. A job that is suspended is looked at again when its pods are to
+// be taken out of the account of the Job controller.
+func (c *Controller) release(l loss, id string, from time.Time, suspended bool) {
+	var untrack time.Time
+	if suspended && l.party.System == batchjob.Name {
+		untrack = untrackFrom(l, c.Clock.Now(), from)
+		c.queue.AddAfter(l.party, untrack.Sub(c.Clock.Now()))
+	}
+	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack = from, untrack }) {
 		return
 	}
 	current := c.losses.of(l.party)
 	for node := range l.nodes().Union(current.nodes()) {
-		c.Drains.AddAfter(node, 0)
+		c.Drains.AddAfter(node, from.Sub(c.Clock.Now()))
 	}
 }
 
@@ -100,8 +102,6 @@ func (c *Controller) release(l loss, id string, from time.Time) {
 type preparation struct {
 	// leave is how long the system is busy ending pods.
 	leave time.Duration
-	// suspended is when the job was seen to be suspended, zero if it is not.
-	suspended time.Time
 	// shrinking are the workers that it takes out of the job, in its own time. With an error, it does not take out all of them.
 	shrinking []string
 	// doubtful is true if nothing was decided, because nothing is lost for certain any more.
@@ -117,7 +117,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 		return preparation{}, err
 	}
 	if job.Suspended {
-		return leaveToSystem(c.Clock.Now()), nil
+		return preparation{leave: suspendWait}, nil
 	}
 	if told {
 		return c.suspend(ctx, job)
@@ -146,12 +146,7 @@ func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, er
 	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 		return preparation{}, err
 	}
-	return leaveToSystem(c.Clock.Now()), nil
-}
-
-// leaveToSystem leaves the pods of a job that is suspended to its system.
-func leaveToSystem(now time.Time) preparation {
-	return preparation{leave: suspendWait, suspended: now}
+	return preparation{leave: suspendWait}, nil
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {
@@ -205,6 +200,6 @@ func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers
 	if len(workers) > 0 {
 		c.systems.cancelShrink(ctx, l.party, workers, c.Clock.Now().Add(callTimeout))
 	}
-	c.release(l, id, c.Clock.Now())
+	c.release(l, id, c.Clock.Now(), false)
 	c.queue.Add(l.party)
 }

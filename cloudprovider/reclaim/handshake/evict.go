@@ -19,8 +19,6 @@ type Answer struct {
 	From time.Time
 	// Unknown is true if there is no handshake with its job, or none that asked the pod.
 	Unknown bool
-	// Suspended is true if the job is suspended: the end of the pod is not to count as a failure of the job.
-	Suspended bool
 	// Begun is when this process began the handshake with its job, zero if there is none.
 	Begun time.Time
 }
@@ -35,7 +33,7 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 	if !open {
 		return Answer{Unknown: true, Reason: "its job is to be looked at"}
 	}
-	answer := Answer{Begun: s.begun, Suspended: !s.suspended.IsZero() && s.leaving.Has(pod.UID)}
+	answer := Answer{Begun: s.begun}
 	warned := pod.Annotations[api.AnnotationCheckpointRequest] == s.id
 	switch {
 	case !s.leaving.Has(pod.UID):
@@ -46,8 +44,8 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 		answer.Reason = "its job is being asked"
 	case s.phase == Shrinking:
 		answer.Reason = "its job's system is taking it out of the job"
-	case c.Clock.Now().Before(s.releaseOf(pod)):
-		answer.Reason, answer.From = "its job's system is ending it", s.releaseOf(pod)
+	case c.Clock.Now().Before(s.release):
+		answer.Reason, answer.From = "its job's system is ending it", s.release
 	case !warned && c.Clock.Since(s.begun) < warnPatienceOf(n):
 		answer.Reason, answer.From = "it is not warned", s.begun.Add(warnPatienceOf(n))
 	case !c.isNext(pod, s):

@@ -84,6 +84,7 @@ type Controller struct {
 	systems      *systems
 	awaited      *awaitedWriter
 	replacements *replacements
+	untracker    *untracker
 	// calls are those to job systems in progress.
 	calls sync.WaitGroup
 }
@@ -91,15 +92,17 @@ type Controller struct {
 // New returns a Controller that knows of no handshake yet.
 func New(config Config) *Controller {
 	table := newTable()
+	queue := work.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry)
 	return &Controller{
 		Config:       config,
-		queue:        work.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry),
+		queue:        queue,
 		table:        table,
 		losses:       &losses{cluster: config.Cluster, notices: config.Notices, table: table},
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
 		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
 		replacements: newReplacements(config.Replaced, config.Clock),
+		untracker:    &untracker{Config: config, queue: queue, table: table},
 	}
 }
 

@@ -9,13 +9,10 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -90,22 +87,14 @@ type state struct {
 	acknowledged bool
 	// release is from when the pods may be evicted, once the phase is Leaving.
 	release time.Time
-	// suspended is when the job was seen to be suspended by the decision, zero if it is not.
-	suspended time.Time
+	// untrack is from when the pods are taken out of the account of the Job controller, zero for never.
+	untrack time.Time
 	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
 	sent *sync.Map
 }
 
 func newState(now time.Time) state {
 	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
-}
-
-// releaseOf returns from when the pod may be evicted, once the phase is Leaving.
-func (s *state) releaseOf(pod *corev1.Pod) time.Time {
-	if !s.suspended.IsZero() && batchjob.IsTracked(pod) {
-		return notice.Earlier(s.release, s.suspended.Add(trackedWait))
-	}
-	return s.release
 }
 
 // left returns how long before the release it is now.

@@ -39,7 +39,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.replacements.checkAll(l)
 	if s, _ = c.table.get(party); s.phase.isDecided() {
 		c.drainLast(l, s)
-		return nil
+		return c.untracker.sync(ctx, l, s)
 	}
 	if reason, until := c.waitsFor(l, s); reason != "" {
 		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)

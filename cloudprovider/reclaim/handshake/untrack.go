@@ -1,0 +1,99 @@
+package handshake
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+)
+
+const (
+	// trackedWait is how long the Job controller is left to end the pods of a suspended Job. It makes 20 requests per second by
+	// default, and two for each pod, so that hundreds of pods would wait for minutes.
+	// Source: deleteJobPods in pkg/controller/job, SetDefaults_KubeControllerManagerConfiguration.
+	trackedWait = 10 * time.Second
+	// untrackMargin is how long before their release pods are taken out of the account, if there is less time than trackedWait.
+	untrackMargin = 3 * time.Second
+	// untrackRetry is how soon it is tried again.
+	untrackRetry = time.Second
+)
+
+// untrackFrom returns from when the pods are untracked, if they may be evicted from the release on. Pods that start again in place
+// count by their restarts, whether they are tracked or not, so that they are left to the controller as long as possible.
+// Source: pastBackoffLimitOnFailure in pkg/controller/job of Kubernetes 1.36.
+func untrackFrom(l loss, now, release time.Time) time.Time {
+	last := release.Add(-untrackMargin)
+	if l.restartsInPlace() {
+		return last
+	}
+	return notice.Earlier(now.Add(trackedWait), last)
+}
+
+// untracker takes pods of suspended Jobs out of the account of the Job controller. It is safe for concurrent use.
+type untracker struct {
+	Config
+	queue work.Queue[cluster.Party]
+	table *table
+}
+
+// sync has the Job controller count the end of no pod of a suspended Job, and releases the pods. Pods that stay are part of it: they
+// fail when the others leave, and a few failures may be the end of the Job.
+func (u *untracker) sync(ctx context.Context, l loss, s state) error {
+	now := u.Clock.Now()
+	if s.untrack.IsZero() || !now.Before(s.release) {
+		return nil
+	}
+	if now.Before(s.untrack) {
+		u.queue.AddAfter(l.party, s.untrack.Sub(now))
+		return nil
+	}
+	job, err := u.Jobs.Get(ctx, l.party.Ref)
+	if err != nil {
+		return fmt.Errorf("read the job whose pods are to be taken out of its account: %w", err)
+	}
+	if !job.Suspended { // Kueue has yet to suspend it, or it was resumed: its controller would make the pods again
+		u.queue.AddAfter(l.party, untrackRetry)
+		return nil
+	}
+	if err := u.untrack(ctx, l.pods); err != nil {
+		return err
+	}
+	if u.table.update(l.party, s.id, func(s *state) { s.release = now }) {
+		klog.FromContext(ctx).Info("The Job controller has not ended the pods of a suspended job; they are evicted uncounted", "job", l.party)
+		for node := range l.nodes() {
+			u.Drains.AddAfter(node, 0)
+		}
+	}
+	return nil
+}
+
+func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
+	var tracked []*corev1.Pod
+	for _, pod := range pods {
+		if batchjob.IsTracked(pod) && !kubepod.IsPodTerminal(pod) {
+			tracked = append(tracked, pod)
+		}
+	}
+	return u.Requests.ForEach(ctx, tracked, func(ctx context.Context, pod *corev1.Pod) error {
+		patch, err := batchjob.UntrackPatch(pod)
+		if err != nil {
+			return err
+		}
+		_, err = u.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("take pod %s out of the account of its job: %w", klog.KObj(pod), err)
+		}
+		return nil
+	})
+}
