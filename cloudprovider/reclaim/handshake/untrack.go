@@ -25,8 +25,8 @@ const (
 	trackedWait = 10 * time.Second
 	// untrackMargin is how long before their release pods are taken out of the account, if there is less time than trackedWait.
 	untrackMargin = 3 * time.Second
-	// untrackRetry is how soon it is tried again.
-	untrackRetry = time.Second
+	// untrackRetry is how soon a Job is read again that is not suspended yet.
+	untrackRetry = 5 * time.Second
 )
 
 // untrackFrom returns from when the pods are untracked, if they may be evicted from the release on. Pods that start again in place
