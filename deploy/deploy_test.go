@@ -254,7 +254,7 @@ func TestTheMutatingPolicyIsInTheAPIVersionOfTheCluster(t *testing.T) {
 }
 
 func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
-	policy := ramPolicy(t)
+	policy, launchPolicy := ramPolicy(t, "ram-policy.json"), ramPolicy(t, "ram-policy-run-instances.json")
 	called := sets.New[string]()
 	request := regexp.MustCompile(`\b(ess|ecs|vpc)api\.Create(\w+)Request\(`)
 	for _, match := range inSource(t, request, "../cloudprovider/alicloud") {
@@ -262,7 +262,9 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 	}
 	require.NotEmpty(t, called)
 	onlyContract := sets.New("ecs:DescribeAvailableResource", "ecs:DescribeSpotAdvice") // docs/contract.md has a policy of its own
-	assert.Equal(t, sets.List(called.Difference(onlyContract)), policy.Actions())
+	onlyLaunch := sets.New("ecs:RunInstances", "ecs:DeleteInstances", "ess:AttachInstances")
+	assert.Equal(t, sets.List(called.Difference(onlyContract).Difference(onlyLaunch)), policy.Actions())
+	assert.Equal(t, sets.List(onlyLaunch.Union(sets.New("ram:PassRole"))), launchPolicy.Actions(), "RunInstances passes the role of the nodes on")
 
 	operations, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)
@@ -277,7 +279,7 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 
 // Nothing that is not tagged for the cluster is bought for or given back.
 func TestTheRAMPolicyBindsWritesToTheDiscoveryTag(t *testing.T) {
-	policy, tagged := ramPolicy(t), map[string]string{"k8s.io/cluster-autoscaler/my-cluster": "owned"}
+	policy, tagged := ramPolicy(t, "ram-policy.json"), map[string]string{"k8s.io/cluster-autoscaler/my-cluster": "owned"}
 	clusterName := regexp.MustCompile(`--cluster-name=(\S+)`).FindStringSubmatch(strings.Join(
 		only[*appsv1.Deployment](t, manifests(t)).Spec.Template.Spec.Containers[0].Args, "\n"))
 	assert.Equal(t, "my-cluster", clusterName[1], "all that is shipped names the same cluster")
@@ -285,9 +287,9 @@ func TestTheRAMPolicyBindsWritesToTheDiscoveryTag(t *testing.T) {
 	for _, action := range policy.Actions() {
 		_, name, _ := strings.Cut(action, ":")
 		reads := strings.HasPrefix(name, "Describe")
-		assert.True(t, policy.Allows(action, tagged), action)
-		assert.Equal(t, reads, policy.Allows(action, nil), action)
-		assert.Equal(t, reads, policy.Allows(action, map[string]string{"k8s.io/cluster-autoscaler/other": "owned"}), action)
+		assert.True(t, policy.Allows(ram.Access{Action: action, ResourceTags: tagged}), action)
+		assert.Equal(t, reads, policy.Allows(ram.Access{Action: action}), action)
+		assert.Equal(t, reads, policy.Allows(ram.Access{Action: action, ResourceTags: map[string]string{"k8s.io/cluster-autoscaler/other": "owned"}}), action)
 		if !reads {
 			writes++
 		}
@@ -295,9 +297,25 @@ func TestTheRAMPolicyBindsWritesToTheDiscoveryTag(t *testing.T) {
 	assert.Equal(t, 2, writes)
 }
 
-func ramPolicy(t *testing.T) *ram.Policy {
+// What is created and released past the scaling groups has the tag of the cluster too, and only roles of workers are passed on.
+func TestThePolicyForRunInstancesBindsWritesToTheDiscoveryTag(t *testing.T) {
+	policy := ramPolicy(t, "ram-policy-run-instances.json")
+	tagged, other := map[string]string{"k8s.io/cluster-autoscaler/my-cluster": "owned"}, map[string]string{"k8s.io/cluster-autoscaler/other": "owned"}
+	assert.True(t, policy.Allows(ram.Access{Action: "ecs:RunInstances", RequestTags: tagged}))
+	assert.False(t, policy.Allows(ram.Access{Action: "ecs:RunInstances", RequestTags: other, ResourceTags: tagged}))
+	for _, action := range []string{"ecs:DeleteInstances", "ess:AttachInstances"} {
+		assert.True(t, policy.Allows(ram.Access{Action: action, ResourceTags: tagged}), action)
+		assert.False(t, policy.Allows(ram.Access{Action: action, ResourceTags: other}), action)
+		assert.False(t, policy.Allows(ram.Access{Action: action}), action)
+	}
+	assert.True(t, policy.Allows(ram.Access{Action: "ram:PassRole", Role: "KubernetesWorkerRole-1", Service: "ecs.aliyuncs.com"}))
+	assert.False(t, policy.Allows(ram.Access{Action: "ram:PassRole", Role: "AliyunAdmin", Service: "ecs.aliyuncs.com"}))
+	assert.False(t, policy.Allows(ram.Access{Action: "ram:PassRole", Role: "KubernetesWorkerRole-1", Service: "fc.aliyuncs.com"}))
+}
+
+func ramPolicy(t *testing.T, name string) *ram.Policy {
 	t.Helper()
-	text, err := os.ReadFile("ram-policy.json")
+	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	policy, err := ram.Parse(text)
 	require.NoError(t, err)

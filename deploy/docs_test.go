@@ -89,7 +89,7 @@ func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
 		inCode = inCode.Union(firstGroups(inSource(t, reason, directory))).Union(firstGroups(inSource(t, other, directory)))
 	}
 	// What Alibaba Cloud calls so, and what Volcano is told.
-	inCode.Delete("SpotAsPriceGo", "SpotWithPriceLimit", "SpotInstanceRemedy", "SpotDuration", "SpotReclaim")
+	inCode.Delete("SpotAsPriceGo", "SpotWithPriceLimit", "SpotInstanceRemedy", "SpotDuration", "SpotPriceLimit", "SpotStrategy", "SpotInterruptionBehavior", "SpotReclaim")
 
 	page, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)

@@ -39,6 +39,11 @@ const (
 	CodeNoChange = "IncorrectCapacity.NoChange"
 	// CodeInstanceStatus: the state of an instance does not allow the request, such as to remove one that is Pending.
 	CodeInstanceStatus = "IncorrectInstanceStatus"
+	// CodeNoAddress: the vSwitch has no address left.
+	CodeNoAddress = "InvalidVSwitchId.IpNotEnough"
+	// CodeCreationFailed is the system event of an instance that RunInstances promised and that could not be created for want of stock.
+	// Source: page of RunInstances, "Prerequisites" (help.aliyun.com/en/ecs/developer-reference/api-ecs-2014-05-26-runinstances).
+	CodeCreationFailed = "SystemFailure.Delete"
 )
 
 // classOfCode has the codes that are documented for the calls and activities in use.
@@ -55,6 +60,7 @@ var classOfCode = map[string]Class{
 	"Zone.NotOpen":                               Stockout,
 	"Zone.NotOnSale":                             Stockout,
 	"OperationDenied.ZoneSoldOut":                Stockout,
+	CodeCreationFailed:                           Stockout,
 	"RecommendEmpty.InstanceTypeSoldOut":         Stockout,
 	"InvalidResourceType.NotSupported":           Stockout,
 	"InvalidInstanceType.ZoneNotSupport":         Stockout,
@@ -67,7 +73,7 @@ var classOfCode = map[string]Class{
 
 	"QuotaExceed.ElasticQuota":              Quota,
 	"QuotaExceed.AfterpayInstance":          Quota,
-	"InvalidVSwitchId.IpNotEnough":          Quota,
+	CodeNoAddress:                           Quota,
 	"InsufficientBalance":                   Quota,
 	"InvalidAccountStatus.NotEnoughBalance": Quota,
 	"Account.Arrearage":                     Quota,
@@ -84,6 +90,7 @@ var classOfCode = map[string]Class{
 	CodeActivityInProgress:        Conflict,
 	"Operation.Conflict":          Conflict,
 	"OperationConflict":           Conflict,
+	"IdempotentProcessing":        Conflict, // the request before it under the same ClientToken
 	"IncorrectScalingGroupStatus": Conflict,
 	CodeInstanceStatus:            Conflict,
 

@@ -36,7 +36,15 @@ type Instance struct {
 	// Source: SpotInterruptionBehavior, ECS and ESS (aliyun-openapi-meta).
 	InterruptionBehavior string
 	Created              time.Time
+	Tags                 map[string]string
 }
+
+// Values of Instance.Status.
+const (
+	StatusPending  = "Pending"
+	StatusStarting = "Starting"
+	StatusRunning  = "Running"
+)
 
 // InterruptionStop is the InterruptionBehavior of a spot instance that is only stopped when it is reclaimed.
 const InterruptionStop = "Stop"

@@ -19,6 +19,8 @@ const (
 	LifecycleProtected    = "Protected"
 	LifecycleStandby      = "Standby"
 	LifecycleStopped      = "Stopped"
+	// LifecycleUnattached is not one of ESS: the instance runs, and is not in its scaling group yet. See ScalingInstance.Unattached.
+	LifecycleUnattached = "Unattached"
 )
 
 // Status codes of a scaling activity.
@@ -103,6 +105,7 @@ type ScalingConfiguration struct {
 	// SystemDiskGiB is 0 if the configuration does not say.
 	SystemDiskGiB int
 	Tags          map[string]string
+	Launch        LaunchSettings
 }
 
 // ScalingInstance is an instance of a scaling group as ESS knows it.
@@ -117,6 +120,8 @@ type ScalingInstance struct {
 	SpotStrategy      string
 	// Created is zero if ESS does not say.
 	Created time.Time
+	// Unattached: it was bought by RunInstances for the scaling group, and is not in it yet.
+	Unattached bool
 }
 
 // Activity is a scaling activity. Failures for want of stock, price or quota are reported here and nowhere else.

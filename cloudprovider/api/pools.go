@@ -26,6 +26,8 @@ const (
 	TagCooldown = "gpu-spot.autoscaling/cooldown"
 	// TagTargeting is whether purchases name their instance type and zone: auto, request or whole.
 	TagTargeting = "gpu-spot.autoscaling/targeting"
+	// TagPurchase is the API by which instances are bought: scale-with-adjustment or run-instances.
+	TagPurchase = "gpu-spot.autoscaling/purchase"
 	// TagSharedGPU is "true" if the nodes offer GPU memory instead of whole GPUs.
 	TagSharedGPU = "gpu-spot.autoscaling/shared-gpu"
 	// TagBuyForCPUPods is "true" if nodes with GPUs may be bought for pods that ask for none.

@@ -16,6 +16,6 @@
 //   - snapshot: pools, instances and sizes at one moment, immutable;
 //   - ledger: purchases and removals, and the only writer of the snapshot;
 //   - batch: gathers requests that are made at about the same time;
-//   - buyer, remover: the calls that buy and remove;
+//   - buyer, attacher, remover: the calls that buy, put into the scaling group, and remove;
 //   - observe: the calls of a refresh.
 package ess

@@ -79,17 +79,39 @@ type fakeCloud struct {
 	unremovable map[string]error
 	// removing: removed instances stay in their group as Removing, and the activity goes on.
 	removing bool
-	// hidden are left out of the list of all instances.
-	hidden []string
+	// hidden are left out of the lists of all instances, hiddenByESS out of that of ESS.
+	hidden, hiddenByESS []string
 	// beforeListing, if set, is called before each list of all instances. lookedFor are the instances asked for by their ids.
 	beforeListing func()
 	lookedFor     []string
+
+	// launched are instances that RunInstances created, by id, launches the requests for them. attached are those that ESS accepted
+	// to attach, deleted those that were released without ESS.
+	launched          map[string]alicloud.Instance
+	launches          []alicloud.LaunchRequest
+	attached, deleted []string
+	// launchErrs and attachErr are like scaleErrs. answers are what RunInstances has answered, by token.
+	launchErrs []error
+	attachErr  error
+	// launchesErr is what listings of launched instances return. unlistable is the pool of which they do; empty stands for all.
+	launchesErr error
+	unlistable  string
+	// lostFrom: of the calls of RunInstances only so many are refused, and those after that are carried out though their answer is
+	// an error; 0 leaves it to lost.
+	lostFrom int
+	// unattachable are instances because of which a whole call is refused. unlisted are not found by their ids either.
+	unattachable map[string]error
+	unlisted     []string
+	answers      map[string][]string
+	// launchRoom is how many instances RunInstances has left; nil for any number.
+	launchRoom *int
 }
 
 func newFakeCloud(groups ...alicloud.ScalingGroup) *fakeCloud {
 	f := &fakeCloud{
 		groups: map[string]alicloud.ScalingGroup{}, instances: map[string]alicloud.ScalingInstance{},
 		activities: map[string]alicloud.Activity{}, scales: map[string]string{},
+		launched: map[string]alicloud.Instance{}, answers: map[string][]string{},
 		configurations: map[string]alicloud.ScalingConfiguration{
 			"two-types": {ID: "two-types", InstanceTypes: []string{a10, v100}, SpotStrategy: alicloud.SpotAsPriceGo},
 			"one-type":  {ID: "one-type", InstanceTypes: []string{a10}, SpotStrategy: alicloud.SpotAsPriceGo},
@@ -132,7 +154,7 @@ func (f *fakeCloud) ScalingInstances(_ context.Context, filter alicloud.Instance
 	f.lookedFor = append(f.lookedFor, filter.IDs...)
 	var found []alicloud.ScalingInstance
 	for id, instance := range f.instances {
-		if len(filter.IDs) > 0 && !slices.Contains(filter.IDs, id) || len(filter.IDs) == 0 && slices.Contains(f.hidden, id) {
+		if len(filter.IDs) > 0 && !slices.Contains(filter.IDs, id) || len(filter.IDs) == 0 && slices.Contains(slices.Concat(f.hidden, f.hiddenByESS), id) {
 			continue
 		}
 		found = append(found, instance)
@@ -305,6 +327,7 @@ func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (s
 	if !f.removing && f.removalTakes == 0 {
 		for _, id := range request.InstanceIDs {
 			delete(f.instances, id)
+			delete(f.launched, id)
 		}
 		return activityID, nil
 	}

@@ -108,7 +108,7 @@ func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 			occupied.Insert(id)
 		}
 	}
-	p.manager.ledger.Inspected(occupied)
+	p.manager.ledger.Inspected(suspects, occupied)
 }
 
 // retryRemovals orders removals again that the cloud accepted and did not carry out, while nobody uses the instance: its Node

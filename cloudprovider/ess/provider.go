@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/attacher"
 	"gpu-spot-autoscaler/cloudprovider/ess/buyer"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/observe"
@@ -33,6 +34,7 @@ type Cloud interface {
 	observe.Cloud
 	pool.CatalogReader
 	buyer.Cloud
+	attacher.Cloud
 	remover.Cloud
 }
 

@@ -22,6 +22,7 @@ const (
 )
 
 var (
+	errNoStock   = &alicloud.Error{Code: "OperationDenied.NoStock", Class: alicloud.Stockout}
 	errBusy      = &alicloud.Error{Code: "ScalingActivityInProgress", Class: alicloud.Conflict}
 	errLost      = &alicloud.Error{Code: alicloud.CodeTimeout, Class: alicloud.Unavailable, Uncertain: true}
 	errThrottled = &alicloud.Error{Code: "Throttling", Class: alicloud.Throttled}

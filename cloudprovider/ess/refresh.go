@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,10 +14,12 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/attacher"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/observe"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/pricing"
@@ -43,13 +46,16 @@ type refresher struct {
 	bounds   map[string]pool.Bounds
 	reader   *observe.Reader
 	others   *observe.Others
+	attacher *attacher.Attacher
 	catalog  *pool.Catalog
+	// launching are the pools that buy by RunInstances.
+	launching sets.Set[string]
 }
 
 func newRefresher(c Config, shared *manager, groups *nodeGroups, reporter *problem.Reporter, bounds map[string]pool.Bounds) *refresher {
 	return &refresher{
-		manager: shared, config: c, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(),
-		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds}),
+		manager: shared, config: c, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(), attacher: attacher.New(c.Cloud, c.Clock),
+		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds, Owner: c.Owner}),
 		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.OtherAutoscaler, ReportFor: c.ReportOthersFor}),
 	}
 }
@@ -67,6 +73,7 @@ func (r *refresher) refresh(ctx context.Context) error {
 	for _, short := range r.ledger.Reconcile(seen) {
 		r.giveBack(ctx, short)
 	}
+	r.attacher.Attach(ctx, r.ledger.Attachable(), found)
 	pools := r.buildPools(seen, found)
 	r.ledger.SetPools(pools, r.catalog.Types(), seen.At)
 	last := r.store.Last()
@@ -105,8 +112,9 @@ func (r *refresher) isFirst() bool { return r.store.Last().Refreshed.IsZero() }
 
 // read makes ⌈G/50⌉ + ⌈N/100⌉ calls, and some for what is new or under way. It reads activities before instances, so that the
 // instances of an activity that has ended are all listed. In between it sends the purchases that wait: by then the activities
-// have shown whether an earlier attempt was carried out. outdated is why configurations, instance types or vSwitches could not
-// be read, so that those of an earlier refresh are used.
+// have shown whether an earlier attempt was carried out. A pool that buys by RunInstances costs ⌈N/100⌉ calls more while something is
+// expected of it. outdated is why configurations, instance types or vSwitches could not be read, so that those of an earlier refresh
+// are used.
 func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) (seen ledger.Seen, outdated, err error) {
 	seen = ledger.Seen{At: now}
 	if seen.Groups, err = r.reader.Groups(ctx, found); err != nil {
@@ -115,9 +123,11 @@ func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) 
 	managed := seen.Managed()
 	ids, unread := r.ledger.Unanswered(managed)
 	seen.Activities, seen.Recent = r.reader.Activities(ctx, ids, unread, now, found)
+	launched := r.readLaunched(ctx, seen.Groups, now, found)
+	seen.AddLaunched(launched.Activities, launched.Unread)
 	r.ledger.MatchActivities(seen.Recent)
 	r.buyer.SendQueued(ctx, managed, func(poolID string) bool { _, read := seen.Recent[poolID]; return read }, now)
-	if seen.Instances, err = r.reader.Instances(ctx, managed, r.store); err != nil {
+	if seen.Instances, err = r.reader.Instances(ctx, managed, launched.Instances, r.store); err != nil {
 		return seen, nil, err
 	}
 	r.others.Check(ctx, seen, found)
@@ -128,6 +138,27 @@ func (r *refresher) read(ctx context.Context, now time.Time, found problem.Set) 
 		klog.FromContext(ctx).Error(outdated, "Going on with what was read before")
 	}
 	return seen, outdated, nil
+}
+
+// readLaunched lists what was bought by RunInstances. What cannot be listed stays as it was.
+func (r *refresher) readLaunched(ctx context.Context, groups []alicloud.ScalingGroup, now time.Time, found problem.Set) observe.Launched {
+	r.launching = r.launchPools(groups)
+	urgent, unlisted := r.ledger.Launching(r.launching)
+	return r.reader.Launched(ctx, observe.LaunchQuery{
+		Groups: groups, Launching: r.launching, Urgent: urgent, Unlisted: unlisted, Last: r.store.Last(), Now: now,
+	}, found)
+}
+
+// launchPools returns the pools that buy by RunInstances: by the tags of their scaling groups, or as they were built last.
+func (r *refresher) launchPools(groups []alicloud.ScalingGroup) sets.Set[string] {
+	last, launching := r.store.Last(), sets.New[string]()
+	for _, group := range groups {
+		known := last.Pools[group.ID]
+		if group.Tags[api.TagPurchase] == string(settings.PurchaseByLaunch) || known != nil && known.Targeting == pool.TargetLaunch {
+			launching.Insert(group.ID)
+		}
+	}
+	return launching
 }
 
 // giveBack orders the removal of what an atomic purchase brought that came short. It does not wait; what fails is tried again
@@ -149,7 +180,7 @@ func (r *refresher) buildPools(seen ledger.Seen, found problem.Set) map[string]*
 		}
 	}
 	last := r.store.Last()
-	pools := make(map[string]*pool.Pool, len(seen.Groups))
+	pools, outOfOrder := make(map[string]*pool.Pool, len(seen.Groups)), map[string]*pool.Pool{}
 	for _, group := range seen.Groups {
 		source := pool.Source{Region: r.config.Region, Group: group, Whole: r.ledger.IgnoresTargeting(group.ID), InUse: inUse[group.ID]}
 		if bounds, named := r.bounds[group.ID]; named {
@@ -160,24 +191,32 @@ func (r *refresher) buildPools(seen ledger.Seen, found problem.Set) map[string]*
 		}
 		built, leftOut, broken := pool.Build(source, r.catalog)
 		if broken == nil {
-			r.check(built, leftOut, found)
+			if len(leftOut) > 0 {
+				found.Add(built.ID, problem.LeftOut, errors.Join(leftOut...).Error())
+			}
 			pools[group.ID] = built
 			continue
 		}
 		found.Add(group.ID, broken.Reason, broken.Err.Error())
 		if former := last.Pools[group.ID]; former != nil {
-			pools[group.ID] = former.OutOfOrder(broken.Err.Error())
+			outOfOrder[group.ID] = former.OutOfOrder(broken.Err.Error())
 		}
 	}
+	for id, built := range pools {
+		if built.Targeting == pool.TargetLaunch {
+			r.launching.Insert(id)
+		}
+	}
+	for _, built := range pools {
+		r.check(built, found)
+	}
+	maps.Copy(pools, outOfOrder)
 	return pools
 }
 
 // check enters what is wrong with a pool that was built, and whether it can be bought from.
-func (r *refresher) check(built *pool.Pool, leftOut []error, found problem.Set) {
-	built.Unbuyable = r.ledger.Obstacle(built, found)
-	if len(leftOut) > 0 {
-		found.Add(built.ID, problem.LeftOut, errors.Join(leftOut...).Error())
-	}
+func (r *refresher) check(built *pool.Pool, found problem.Set) {
+	built.Unbuyable = r.ledger.Obstacle(built, r.launching, found)
 	for reason, cause := range built.Hazards() {
 		found.AddNew(built.ID, reason, cause)
 	}

@@ -43,7 +43,11 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 		Market: prices, Timeline: timeline, RequireIMDSv2: w.RequireIMDSv2,
 	}
 	if keeper != nil {
-		options.Booted = func(i *ecs.Instance) { keeper.Boot(s.machine(i), i.Gone) }
+		options.Booted = func(i *ecs.Instance) {
+			if m := s.machine(i); m.PoolID != "" { // else nothing has it join the cluster
+				keeper.Boot(m, i.Gone)
+			}
+		}
 	}
 	s.compute = ecs.New(s.cloud, options)
 	s.scaling = scaling.New(s.cloud, s.compute, scaling.Options{IgnoreTargeting: w.IgnoreTargeting, Speed: w.Speed})
@@ -70,12 +74,15 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	return s, nil
 }
 
-// tagsOf returns the tags of the scaling group that a request names.
+// tagsOf returns the tags of the scaling group that a request names, or of the first instance.
 func (s *services) tagsOf(r *protocol.Request) map[string]string {
 	s.cloud.Lock()
 	defer s.cloud.Unlock()
 	if g, known := s.scaling.FindGroup(r.Get("ScalingGroupId")); known {
 		return maps.Clone(g.Tags)
+	}
+	if i, known := s.compute.Instance(r.Get("InstanceId.1")); known {
+		return maps.Clone(i.Tags)
 	}
 	return nil
 }
@@ -92,7 +99,10 @@ func (w World) registrar(client kubernetes.Interface, clk clock.Clock) *nodes.Re
 
 // machine is what the cluster is told about an instance.
 func (s *services) machine(i *ecs.Instance) nodes.Machine {
-	pool, _ := s.scaling.PoolOf(i.ID)
+	pool, is := s.scaling.PoolOf(i.ID)
+	if !is {
+		pool, _ = s.scaling.PoolJoined(i)
+	}
 	m := nodes.Machine{
 		InstanceID: i.ID, Region: s.cloud.Region, Zone: i.VSwitch.Zone, InstanceType: i.Type.ID, SpotStrategy: i.SpotStrategy,
 		PoolID: pool.ID,

@@ -105,8 +105,10 @@ func TestEveryRuleOfTheTemperIsAskedAbout(t *testing.T) {
 	for _, q := range questions() {
 		asked.Insert(q.rules...)
 	}
-	// What happens now and then, or to Nodes, or only in a group of another policy. docs/contract.md says so.
-	unasked := sets.New("base", "rollBack", "rolledBackStayNamed", "loseNoteOf", "hangOneIn", "stayOneIn", "awaitStop", "policyDecides", "nodeController")
+	// What happens now and then, or to Nodes, or only in a group of another policy, or to instances of RunInstances. docs/contract.md
+	// says so.
+	unasked := sets.New("base", "rollBack", "rolledBackStayNamed", "loseNoteOf", "hangOneIn", "stayOneIn", "awaitStop", "policyDecides", "nodeController",
+		"launchLags", "vanishOneIn", "entrustedOnly")
 	there := sets.New[string]()
 	rules := reflect.TypeFor[temper.Rules]()
 	for _, field := range reflect.VisibleFields(rules) {

@@ -34,7 +34,7 @@ const (
 	anything = "anything"
 )
 
-// shipped lists what the directory's manifests grant to the ServiceAccounts of its pods, and what its RAM policy grants.
+// shipped lists what the directory's manifests grant to the ServiceAccounts of its pods, and what its RAM policies grant.
 func shipped(deploy string) (granted []grant, err error) {
 	paths, err := filepath.Glob(filepath.Join(deploy, "manifests", "*.yaml"))
 	if err != nil {
@@ -53,16 +53,22 @@ func shipped(deploy string) (granted []grant, err error) {
 	if granted, err = m.grants(); err != nil {
 		return nil, err
 	}
-	document, err := os.ReadFile(filepath.Join(deploy, "ram-policy.json"))
+	policies, err := filepath.Glob(filepath.Join(deploy, "ram-policy*.json"))
 	if err != nil {
 		return nil, err
 	}
-	policy, err := ram.Parse(document)
-	if err != nil {
-		return nil, err
-	}
-	for _, action := range policy.Actions() {
-		granted = append(granted, grant{byRAM, action})
+	for _, path := range policies {
+		document, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := ram.Parse(document)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		for _, action := range policy.Actions() {
+			granted = append(granted, grant{byRAM, action})
+		}
 	}
 	return granted, nil
 }

@@ -142,7 +142,7 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 func (r *Rig) startCloud(ctx context.Context, root string) (err error) {
 	world := r.World
 	if world.RAMPolicy == nil {
-		if world.RAMPolicy, err = shippedRAMPolicy(root, r.ClusterName); err != nil {
+		if world.RAMPolicy, err = shippedRAMPolicy(root, r.ClusterName, world.Pools); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func TestScalingConfigurations(t *testing.T) {
 	w := newWire(t, func(url.Values) answer {
 		return raw(`{"TotalCount":2,"ScalingConfigurations":{"ScalingConfiguration":[
 		{"ScalingConfigurationId":"asc-1","ScalingGroupId":"asg-1","InstanceType":"ecs.a","InstanceTypes":{"InstanceType":["ecs.a","ecs.b"]},
-		 "SpotStrategy":"SpotWithPriceLimit","SpotDuration":1,"SystemDiskSize":120,
+		 "SpotStrategy":"SpotWithPriceLimit","SpotDuration":1,"SystemDiskSize":120,"ImageId":"m-1",
 		 "SpotPriceLimit":{"SpotPriceModel":[{"InstanceType":"ecs.a","PriceLimit":"1.5"},{"InstanceType":"ecs.b","PriceLimit":2}]},
 		 "Tags":{"Tag":[{"Key":"k8s.aliyun.com","Value":"true"}]}},
 		{"ScalingConfigurationId":"asc-2","InstanceType":"ecs.c"}]}}`)
@@ -32,8 +32,10 @@ func TestScalingConfigurations(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []alicloud.ScalingConfiguration{
 		{ID: "asc-1", ScalingGroupID: "asg-1", InstanceTypes: []string{"ecs.a", "ecs.b"}, SpotStrategy: alicloud.SpotWithPriceLimit, SpotDuration: time.Hour,
-			SystemDiskGiB: 120, SpotPriceLimits: map[string]float64{"ecs.a": 1.5, "ecs.b": 2}, Tags: map[string]string{"k8s.aliyun.com": "true"}},
-		{ID: "asc-2", InstanceTypes: []string{"ecs.c"}, SpotStrategy: alicloud.NoSpot, Tags: map[string]string{}},
+			SystemDiskGiB: 120, SpotPriceLimits: map[string]float64{"ecs.a": 1.5, "ecs.b": 2}, Tags: map[string]string{"k8s.aliyun.com": "true"},
+			Launch: alicloud.LaunchSettings{Parameters: map[string]string{"ImageId": "m-1", "SystemDisk.Size": "120"}}},
+		{ID: "asc-2", InstanceTypes: []string{"ecs.c"}, SpotStrategy: alicloud.NoSpot, Tags: map[string]string{},
+			Launch: alicloud.LaunchSettings{Parameters: map[string]string{}, Unsupported: []string{"no image"}}},
 	}, got)
 }
 

@@ -74,6 +74,7 @@ func scalingConfiguration(g *essapi.ScalingConfigurationInDescribeScalingConfigu
 		SpotStrategy:  g.SpotStrategy, SpotDuration: time.Duration(g.SpotDuration) * time.Hour,
 		SystemDiskGiB: g.SystemDiskSize,
 		Tags:          tags(g.Tags.Tag),
+		Launch:        launchSettings(g),
 	}
 	if out.SpotStrategy == "" {
 		out.SpotStrategy = alicloud.NoSpot

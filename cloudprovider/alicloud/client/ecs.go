@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -108,6 +109,12 @@ func instance(i *ecsapi.Instance) alicloud.Instance {
 	out := alicloud.Instance{
 		ID: i.InstanceId, Status: i.Status, InstanceType: i.InstanceType, ZoneID: i.ZoneId,
 		SpotStrategy: i.SpotStrategy, InterruptionBehavior: i.SpotInterruptionBehavior, Created: parseTime(i.CreationTime),
+	}
+	for _, tag := range i.Tags.Tag {
+		if out.Tags == nil {
+			out.Tags = make(map[string]string, len(i.Tags.Tag))
+		}
+		out.Tags[cmp.Or(tag.TagKey, tag.Key)] = cmp.Or(tag.TagValue, tag.Value)
 	}
 	for _, lock := range i.OperationLocks.LockReason {
 		out.LockReasons = append(out.LockReasons, lock.LockReason)

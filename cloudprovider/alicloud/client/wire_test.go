@@ -61,6 +61,7 @@ type wire struct {
 
 	mu       sync.Mutex
 	requests []url.Values
+	urls     []string
 }
 
 func newWire(t testing.TB, respond func(q url.Values) answer) *wire {
@@ -84,12 +85,15 @@ func inTurn(answers ...answer) func(url.Values) answer {
 }
 
 func (w *wire) ServeHTTP(out http.ResponseWriter, in *http.Request) {
-	q := in.URL.Query()
+	if err := in.ParseForm(); err != nil {
+		w.t.Error(err)
+	}
+	q := in.Form // of URL and body
 	if problem := checkRequest(in, q); problem != "" {
 		w.t.Errorf("%s: %s", q.Get("Action"), problem)
 	}
 	w.mu.Lock()
-	w.requests = append(w.requests, q)
+	w.requests, w.urls = append(w.requests, q), append(w.urls, in.URL.String())
 	w.mu.Unlock()
 	a := w.answer(q)
 	switch {

@@ -27,6 +27,7 @@ type Cloud interface {
 	Scale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error)
 	PlanScale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error)
 	ActivitiesInProgress(ctx context.Context, groupID string) ([]alicloud.Activity, error)
+	Launch(ctx context.Context, request alicloud.LaunchRequest) ([]string, error)
 }
 
 // Buyer is safe for concurrent use.
@@ -83,6 +84,10 @@ func (b *Buyer) sendInTurn(ctx context.Context, line []*ledger.Purchase) {
 func (b *Buyer) send(ctx context.Context, purchase *ledger.Purchase) {
 	attempt, taken := b.purchases.Take(purchase)
 	if !taken {
+		return
+	}
+	if len(attempt.Launches) > 0 {
+		b.launch(ctx, purchase, attempt.Launches)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)

@@ -44,11 +44,15 @@ type account struct {
 	historyRead bool
 	// unreadSince is since when the activities cannot be read; zero once they were.
 	unreadSince time.Time
+	// knownLaunches are the tokens of purchases by RunInstances that are or were in the book.
+	knownLaunches sets.Set[string]
+	// launchesUnread: the launched instances of the pool could not be listed.
+	launchesUnread bool
 }
 
 func newAccount(s *state, poolID string) *account {
 	purchases := book{}
-	return &account{state: s, poolID: poolID, book: purchases, target: &target{state: s, poolID: poolID, book: purchases}}
+	return &account{state: s, poolID: poolID, book: purchases, knownLaunches: sets.New[string](), target: &target{state: s, poolID: poolID, book: purchases}}
 }
 
 // pool returns the pool as of the last refresh; nil where it never was in order.
@@ -86,6 +90,9 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 		p.request.VSwitchIDs = offered.VSwitchIDs
 		p.request.SpotStrategy = offered.SpotStrategy
 	}
+	if known.Targeting == pool.TargetLaunch {
+		p.launch = newLaunch(known, offered)
+	}
 	p.sign()
 	a.book.add(p)
 	a.target.startCheck(p)
@@ -114,6 +121,9 @@ func (a *account) instances() sets.Set[string] {
 // inTurn says whether the pool is sent one purchase at a time.
 func (a *account) inTurn() bool {
 	known := a.pool()
+	if known != nil && known.Targeting == pool.TargetLaunch {
+		return false // ECS does not do one thing at a time
+	}
 	return a.queue.serial(a.config.Clock.Now()) || known != nil && known.Group.DesiredCapacity != nil
 }
 
@@ -196,7 +206,7 @@ func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
 		klog.InfoS("A purchase was answered without an activity that would create its instances", "pool", a.poolID, "instances", p.request.Delta)
 	}
 	a.queue.endCongestion()
-	a.queue.allow("ScaleWithAdjustment")
+	a.queue.allow(p.action())
 	queueSeconds.WithLabelValues(a.poolID).Observe(now.Sub(p.requested).Seconds())
 	purchasedInstances.WithLabelValues(a.poolID, p.offering.PurchaseOption()).Add(float64(p.request.Delta))
 }
@@ -271,7 +281,7 @@ func (a *account) settle(p *Purchase, now time.Time) {
 	if p.accepted.IsZero() || p.missing() == 0 {
 		return
 	}
-	if p.delivery.ended() {
+	if p.delivery.ended() && !(p.launch != nil && a.launchesUnread) {
 		missing := p.missing() - p.delivery.stillUnlisted(p.missing(), now)
 		if missing > 0 && p.restored.isGuess() {
 			p.lost += missing // nobody knows whose purchase it was, so no offering is backed off

@@ -33,6 +33,8 @@ type delivery struct {
 	// unlisted are instances that the activity created and that are not in the list of instances, with the time of the first
 	// refresh that missed them.
 	unlisted map[string]time.Time
+	// lag is how long after the end of the activity its instances may be missing from the list of instances.
+	lag time.Duration
 	// rolledBack are instances that were created and that the cloud releases because the activity failed. They do not count as
 	// delivered.
 	rolledBack sets.Set[string]
@@ -41,7 +43,7 @@ type delivery struct {
 func newDelivery() delivery {
 	return delivery{
 		delivered: sets.New[string](), served: sets.New[string](), rolledBack: sets.New[string](),
-		unlisted: map[string]time.Time{},
+		unlisted: map[string]time.Time{}, lag: DeliveryLag,
 	}
 }
 
@@ -103,7 +105,7 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 		case !d.ended():
 		case d.activity.Status == alicloud.ActivityFailed: // none was added, or all that were added are rolled back
 			d.rollBack(id)
-		case now.Sub(since) <= DeliveryLag:
+		case now.Sub(since) <= d.lag:
 		case succeeded:
 			delete(d.unlisted, id)
 			d.delivered.Insert(id)
@@ -119,7 +121,7 @@ func (d *delivery) checkMissing(listed func(id string) bool, now time.Time) {
 func (d *delivery) stillUnlisted(missing int, now time.Time) int {
 	unlisted := len(d.unlisted)
 	added := d.activity.Status == alicloud.ActivitySuccessful || d.activity.Status == alicloud.ActivityWarning
-	if added && now.Sub(d.endedAt) <= DeliveryLag {
+	if added && now.Sub(d.endedAt) <= d.lag {
 		switch created := d.activity.CreatedCapacity; {
 		case created > 0:
 			unlisted = max(unlisted, created-d.delivered.Len()-d.rolledBack.Len())

@@ -9,13 +9,16 @@
 //   - account.go: buying in one pool; purchase.go, book.go: its purchases; queue.go: how they may be sent;
 //   - target.go: whether the pool delivers what a request names;
 //   - reconcile.go, delivery.go: what was delivered;
+//   - launch.go: purchases that are made by RunInstances;
 //   - unconfirmed.go: what became of a purchase whose answer was lost;
 //   - restore.go, note.go: purchases of former processes;
 //   - removals.go: instances on their way out, and what package remover enters.
 package ledger
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +66,9 @@ type Ledger struct {
 type state struct {
 	config Config
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// begun is when this process first entered what a refresh read.
+	begun    time.Time
 	facts    snapshot.Facts
 	last     *snapshot.Snapshot
 	accounts map[string]*account // by pool
@@ -148,7 +153,7 @@ func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []strin
 	}
 	for poolID, a := range l.accounts {
 		for _, p := range a.book {
-			if p.activityID != "" && !p.delivery.ended() {
+			if p.activityID != "" && !p.delivery.ended() && p.launch == nil {
 				ids.Insert(p.activityID)
 			}
 			if p.unconfirmed() && managed.Has(poolID) {
@@ -198,8 +203,9 @@ func (l *Ledger) IgnoresTargeting(poolID string) bool {
 	return l.account(poolID).target.verdict == ignored
 }
 
-// Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds.
-func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
+// Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds. launching are the
+// pools that buy by RunInstances.
+func (l *Ledger) Obstacle(known *pool.Pool, launching sets.Set[string], found problem.Set) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.account(known.ID)
@@ -211,6 +217,12 @@ func (l *Ledger) Obstacle(known *pool.Pool, found problem.Set) string {
 		if !other.unreadSince.IsZero() && l.config.Clock.Since(other.unreadSince) < UnreadFor {
 			why = "what was bought before of pool " + poolID + " has not been read"
 		}
+	}
+	if launching.Len() > 0 && l.config.Clock.Since(l.begun) < LaunchListLag {
+		why = fmt.Sprintf("what was bought before of %s may not be listed yet", strings.Join(sets.List(launching), ", "))
+	}
+	if a.launchesUnread {
+		why = "what was launched for it cannot be listed" // a problem of its own
 	}
 	return why
 }

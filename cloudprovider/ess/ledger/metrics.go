@@ -5,11 +5,11 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_targeting",
-		Help: "1 for the way in which the pool is targeted (single, request or whole), and for what decided it: one_offering, tag, plan, delivery, refusal, or none as long as nothing did.",
+		Help: "1 for the way in which the pool is targeted (single, request, whole or run-instances), and for what decided it: one_offering, tag, plan, delivery, refusal, or none as long as nothing did.",
 	}, []string{"pool", "mode", "reason"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
-		Help: "Instances of the pool: live, purchased (and not delivered yet), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in.",
+		Help: "Instances of the pool: live, purchased (and not delivered yet), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in, and those that are unattached (not in their scaling group yet).",
 	}, []string{"pool", "state"})
 	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchased_instances_total",
@@ -68,7 +68,7 @@ func (l *Ledger) ExposePools() {
 		poolTargeting.WithLabelValues(id, string(known.Targeting), string(a.target.basisOf(known))).Set(1)
 		for state, n := range map[string]int{
 			"live": size.Live, "purchased": size.Purchased, "reclaiming": size.Reclaiming, "removing": size.Removing,
-			"standby": size.Standby, "stopped": size.Stopped, "protected": size.Protected,
+			"standby": size.Standby, "stopped": size.Stopped, "protected": size.Protected, "unattached": size.Unattached,
 		} {
 			poolInstances.WithLabelValues(id, state).Set(float64(n))
 		}

@@ -28,6 +28,8 @@ type Purchase struct {
 	configuration string
 	owner         string
 	requested     time.Time
+	// launch is how the purchase is made by RunInstances; nil if the scaling group is asked.
+	launch *launch
 	// plan: ESS is asked to plan the purchase before it is sent. rest is the token of the purchase that was split off for that.
 	plan bool
 	rest string

@@ -15,6 +15,8 @@ type Purchases struct{ *state }
 // Attempt is what has to be sent for a purchase.
 type Attempt struct {
 	Request alicloud.ScaleRequest
+	// Launches are sent in place of Request, one after the other, if there are any.
+	Launches []LaunchCall
 	// Plan: ESS has to be asked for a plan first.
 	Plan bool
 }
@@ -39,7 +41,7 @@ func (s *Purchases) Enter(groupID string, delta int, atomic bool) (*Purchase, er
 }
 
 // Due returns the purchases to send, by pool. Where an attempt got no answer, the purchase is sent again only if the pool's
-// activities were read, and show nothing of it.
+// activities were read, and show nothing of it; or by RunInstances, which is carried out once under a ClientToken.
 func (s *Purchases) Due(managed sets.Set[string], read func(poolID string) bool, now time.Time) map[string]Line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +50,7 @@ func (s *Purchases) Due(managed sets.Set[string], read func(poolID string) bool,
 		a := s.account(poolID)
 		line := Line{InTurn: a.inTurn()}
 		for _, p := range a.waiting() {
-			if now.Sub(p.requested) <= sendFor && (read(poolID) || !p.attempts.uncertain) {
+			if now.Sub(p.requested) <= sendFor && (read(poolID) || !p.attempts.uncertain || p.launch != nil) {
 				line.Purchases = append(line.Purchases, p)
 			}
 		}
@@ -67,7 +69,7 @@ func (s *Purchases) Take(p *Purchase) (Attempt, bool) {
 	if !s.account(p.poolID).take(p) {
 		return Attempt{}, false
 	}
-	return Attempt{Request: p.request, Plan: p.plan}, true
+	return Attempt{Request: p.request, Plan: p.plan, Launches: p.launches()}, true
 }
 
 // PutBack enters that the purchase was not sent after all.

@@ -24,6 +24,10 @@ type Seen struct {
 	// Recent are all recent activities of some pools: see Ledger.Unanswered.
 	Recent    map[string][]alicloud.Activity
 	Instances map[string]alicloud.ScalingInstance
+	// Launched stand for the purchases by RunInstances of which instances exist: see LaunchActivities.
+	Launched []alicloud.Activity
+	// LaunchesUnread are the pools of which those could not be read.
+	LaunchesUnread sets.Set[string]
 }
 
 // Managed returns the ids of the scaling groups.
@@ -33,6 +37,20 @@ func (s *Seen) Managed() sets.Set[string] {
 		managed.Insert(group.ID)
 	}
 	return managed
+}
+
+// AddLaunched adds purchases by RunInstances. They count as activities of their pools. unread are the pools of which they could not be
+// read: what was bought of them before is as unknown as if their activities could not be read.
+func (s *Seen) AddLaunched(activities []alicloud.Activity, unread sets.Set[string]) {
+	s.Launched, s.LaunchesUnread = activities, unread
+	for poolID := range unread {
+		delete(s.Recent, poolID)
+	}
+	for _, launched := range activities {
+		if recent, read := s.Recent[launched.ScalingGroupID]; read {
+			s.Recent[launched.ScalingGroupID] = append(recent, launched)
+		}
+	}
 }
 
 // GiveBack are instances of an atomic purchase that came short.
@@ -47,6 +65,9 @@ type GiveBack struct {
 func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
+	if l.begun.IsZero() {
+		l.begun = seen.At
+	}
 	l.keepAccounts(seen)
 	l.setInstances(seen.Instances)
 	activities := maps.Clone(seen.Activities)
@@ -55,10 +76,16 @@ func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 			activities[activity.ID] = activity
 		}
 	}
+	launched := sets.New[string]()
+	for _, activity := range seen.Launched {
+		activities[activity.ID] = activity
+		launched.Insert(activity.CreatedInstances...)
+	}
 	createdBy := byActivity(seen.Instances)
 	var giveBacks []GiveBack
 	for poolID, a := range l.accounts {
-		r := &reconciliation{account: a, at: seen.At, activities: activities, createdBy: createdBy}
+		a.launchesUnread = seen.LaunchesUnread.Has(poolID)
+		r := &reconciliation{account: a, at: seen.At, activities: activities, createdBy: createdBy, launches: seen.Launched, launched: launched}
 		recent, read := seen.Recent[poolID]
 		giveBacks = append(giveBacks, r.run(recent, read)...)
 	}
@@ -108,6 +135,9 @@ type reconciliation struct {
 	activities map[string]alicloud.Activity
 	// createdBy are the listed instances by activity.
 	createdBy map[string][]string
+	// launches stand for purchases by RunInstances, of all pools; launched are their instances.
+	launches []alicloud.Activity
+	launched sets.Set[string]
 }
 
 // run settles the purchases. read says whether the recent activities of the pool could be read.
@@ -118,7 +148,11 @@ func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 		}
 		r.historyRead, r.unreadSince = true, time.Time{}
 		r.resolve(r.at)
-		r.queue.relieve(recent, r.at)
+		if r.mayLaunch(r.poolID) {
+			r.queue.relieve(nil, r.at) // what its scaling group does holds up no call of RunInstances
+		} else {
+			r.queue.relieve(recent, r.at)
+		}
 		for _, activity := range recent {
 			if note, noted := NoteOf(activity); noted {
 				r.target.compare(note, activity.CreatedInstances)
@@ -127,6 +161,9 @@ func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 	}
 	if !r.historyRead && r.unreadSince.IsZero() {
 		r.unreadSince = r.at
+	}
+	if r.historyRead && r.at.Sub(r.begun) < shortfallTime {
+		r.restore(r.formerLaunches())
 	}
 	r.expire(r.at)
 	r.target.noteBought()
@@ -137,6 +174,10 @@ func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 
 func (r *reconciliation) settlePurchases() (giveBacks []GiveBack) {
 	for _, p := range r.book.filter(func(*Purchase) bool { return true }) {
+		if p.launch != nil && r.launchesUnread {
+			r.settle(p, r.at) // which can only time it out
+			continue
+		}
 		if !p.accepted.IsZero() {
 			r.update(p)
 		}
@@ -171,7 +212,7 @@ func (r *reconciliation) update(p *Purchase) {
 // list.
 func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, listed []string) {
 	d := &p.delivery
-	if activity != nil {
+	if activity != nil && !p.answered() {
 		d.setActivity(*activity, r.at)
 		r.target.reportNote(p, *activity)
 	}
@@ -190,7 +231,11 @@ func (r *reconciliation) hasServed(id string) bool {
 	if r.removals[id] != nil || r.facts.Loop.Reclaiming.Has(id) {
 		return true
 	}
-	state := r.facts.Instances[id].LifecycleState
+	instance := r.facts.Instances[id]
+	state := instance.LifecycleState
+	if instance.Unattached && state == alicloud.LifecycleStopped {
+		return false // it may be about to vanish
+	}
 	return state != "" && !strings.HasPrefix(state, alicloud.LifecyclePending) && !strings.HasPrefix(state, alicloud.LifecycleRemoving)
 }
 
@@ -200,12 +245,10 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	if !p.broken() {
 		return false, nil
 	}
-	if p.restored != nil && !p.restored.inspected {
-		return true, nil
-	}
 	for id := range r.returnable(p) {
 		left = true
-		if !r.facts.IsLeaving(r.facts.Instances[id]) {
+		isKnown := p.restored == nil || p.restored.inspected.Has(id)
+		if isKnown && !r.facts.IsLeaving(r.facts.Instances[id]) {
 			instances = append(instances, id)
 		}
 	}
@@ -244,6 +287,8 @@ func (r *reconciliation) isOver(p *Purchase) bool {
 	switch {
 	case p.sending, p.missing() > 0, len(p.placeholders) > 0:
 		return false
+	case p.launch != nil && p.broken() && len(p.delivery.unlisted) > 0:
+		return false // they have to be given back once they are listed
 	case p.accepted.IsZero(): // cancelled or refused before the cloud accepted it
 		return true
 	case p.activityID == "":

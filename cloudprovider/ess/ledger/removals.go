@@ -114,7 +114,8 @@ func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitt
 	return admitted, refused
 }
 
-// Accepted enters that the cloud removes the instances. The snapshot shows them as being removed since Admit.
+// Accepted enters that the cloud removes the instances. The activity is empty for those that are in no scaling group. The snapshot
+// shows them as being removed since Admit.
 func (s *Removals) Accepted(poolID, activityID string, ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +124,11 @@ func (s *Removals) Accepted(poolID, activityID string, ids []string) {
 			leaving.activityID, leaving.accepted = activityID, s.config.Clock.Now()
 		}
 	}
-	s.account(poolID).queue.allow("RemoveInstances")
+	action := "RemoveInstances"
+	if activityID == "" {
+		action = "DeleteInstances"
+	}
+	s.account(poolID).queue.allow(action)
 	removedInstances.WithLabelValues(poolID).Add(float64(len(ids)))
 }
 
@@ -143,7 +148,7 @@ func (s *Removals) InProgress(poolID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, leaving := range s.removals {
-		if leaving.poolID == poolID && !leaving.accepted.IsZero() && leaving.ended.IsZero() &&
+		if leaving.poolID == poolID && leaving.activityID != "" && leaving.ended.IsZero() &&
 			(leaving.begun || s.config.Clock.Since(leaving.accepted) < unseenTime) {
 			return true
 		}

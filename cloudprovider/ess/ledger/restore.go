@@ -23,9 +23,9 @@ const restoreFor = 10 * time.Minute
 type restored struct {
 	// guess: the activity has no note. Anybody may have bought, and the offering is a guess until the instances are listed.
 	guess bool
-	// inspected: the Nodes of the instances that have to be given back were looked at. kept are the instances that stay,
+	// inspected are the instances whose Nodes were looked at, before they are given back. kept are those of them that stay,
 	// because pods run there.
-	inspected bool
+	inspected sets.Set[string]
 	kept      sets.Set[string]
 }
 
@@ -42,7 +42,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 		}
 		note, noted := NoteOf(activity)
 		if !noted {
-			if activity.Adding == 0 {
+			if activity.Adding == 0 || r.attached(activity) {
 				continue
 			}
 			note = Note{Token: activity.ID, Count: activity.Adding}
@@ -51,6 +51,14 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 			note.Atomic = false // another installation gives back what came of it
 		}
 		p := restoredPurchase(activity, note, !noted, r.at)
+		if note.Targeting == pool.TargetLaunch {
+			r.knownLaunches.Insert(note.Token)
+			if r.at.Sub(activity.Ended) > shortfallTime {
+				continue // what it lacks now was delivered
+			}
+			// What the first listing lacks may only be listed late, and ECS reports the creation to the minute.
+			p.launch, p.delivery.lag, p.delivery.endedAt = &launch{}, LaunchListLag, r.at
+		}
 		r.takeStock(p, &activity, r.createdBy[activity.ID])
 		r.writeOff(p)
 		if r.isOver(p) && !p.broken() {
@@ -62,13 +70,30 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 	}
 }
 
+// attached says whether the activity, which has no note, seems to have created none of its instances, but attached those that
+// RunInstances had created. While it is in progress it may not say which they are.
+func (r *reconciliation) attached(activity alicloud.Activity) bool {
+	if len(activity.CreatedInstances) == 0 {
+		return slices.ContainsFunc(r.launches, func(launched alicloud.Activity) bool { return launched.ScalingGroupID == r.poolID })
+	}
+	return r.launched.HasAny(activity.CreatedInstances...)
+}
+
+// formerLaunches returns the purchases by RunInstances of former processes that are listed now. The first refresh may have missed
+// them.
+func (r *reconciliation) formerLaunches() []alicloud.Activity {
+	return slices.DeleteFunc(slices.Clone(r.launches), func(launched alicloud.Activity) bool {
+		return launched.ScalingGroupID != r.poolID || launched.Started.After(r.begun) || r.knownLaunches.Has(launched.ID)
+	})
+}
+
 func restoredPurchase(activity alicloud.Activity, note Note, guess bool, now time.Time) *Purchase {
 	p := &Purchase{
 		poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
 		offering:  note.offering(),
 		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
 		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
-		restored: &restored{guess: guess, kept: sets.New[string]()},
+		restored: &restored{guess: guess, inspected: sets.New[string](), kept: sets.New[string]()},
 	}
 	if p.requested.IsZero() {
 		p.requested = now
@@ -113,8 +138,8 @@ func (l *Ledger) Suspects() sets.Set[string] {
 	suspects := sets.New[string]()
 	for _, a := range l.accounts {
 		for _, p := range a.book {
-			if p.restored != nil && p.broken() && !p.restored.inspected {
-				suspects = suspects.Union(p.delivery.delivered)
+			if p.restored != nil && p.broken() {
+				suspects = suspects.Union(p.delivery.delivered.Difference(p.restored.inspected))
 			}
 		}
 	}
@@ -122,16 +147,17 @@ func (l *Ledger) Suspects() sets.Set[string] {
 }
 
 // Inspected enters which of the suspects have pods on their Nodes. Those are not given back.
-func (l *Ledger) Inspected(occupied sets.Set[string]) {
+func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
 	for poolID, a := range l.accounts {
 		for _, p := range a.book {
-			if p.restored == nil || !p.broken() || p.restored.inspected {
+			if p.restored == nil || !p.broken() {
 				continue
 			}
+			p.restored.inspected = p.restored.inspected.Union(suspects)
 			kept := p.delivery.delivered.Intersection(occupied)
-			p.restored.inspected, p.restored.kept = true, kept
+			p.restored.kept = p.restored.kept.Union(kept)
 			p.delivery.delivered = p.delivery.delivered.Difference(kept)
 			if kept.Len() > 0 {
 				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))

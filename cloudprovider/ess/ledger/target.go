@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
@@ -86,7 +87,7 @@ func (t *target) basisOf(known *pool.Pool) basis {
 	switch {
 	case known.Targeting == pool.TargetSingle:
 		return byOffering
-	case known.Settings.Targeting != settings.TargetingAuto:
+	case known.Targeting == pool.TargetLaunch, known.Settings.Targeting != settings.TargetingAuto:
 		return byTag
 	}
 	return t.basis
@@ -159,7 +160,8 @@ func (t *target) conclude(found verdict, by basis, reason string) {
 	t.verdict, t.basis = found, by
 	if found == ignored {
 		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
-			"Pool %s %s: unless its tags say targeting=request, it is one node group from now on", t.poolID, reason)
+			"Pool %s %s: unless its tags say targeting=request, it is one node group from now on. With the tag %s=%s its offerings are bought by RunInstances, as is documented",
+			t.poolID, reason, api.TagPurchase, settings.PurchaseByLaunch)
 		t.cancelUnsent()
 	} else {
 		t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s %s: type and zone are named in requests", t.poolID, reason)

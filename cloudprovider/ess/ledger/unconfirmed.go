@@ -20,7 +20,8 @@ const confirmFor = time.Minute
 // belong to no other purchase, add as many instances, and began at the right time.
 func (a *account) matchActivities(activities []alicloud.Activity) {
 	activities = slices.SortedFunc(slices.Values(activities), func(a, b alicloud.Activity) int { return a.Started.Compare(b.Started) })
-	for _, p := range a.book.filter(func(p *Purchase) bool { return p.unconfirmed() && !p.sending }) {
+	now := a.config.Clock.Now()
+	for _, p := range a.book.filter(func(p *Purchase) bool { return p.unconfirmed() && !p.sending && !p.willLaunchAgain(now) }) {
 		found := slices.IndexFunc(activities, func(activity alicloud.Activity) bool {
 			note, noted := NoteOf(activity)
 			return noted && note.Token == p.request.ClientToken
@@ -36,7 +37,7 @@ func (a *account) matchActivities(activities []alicloud.Activity) {
 
 // resembles says whether the activity has no note, belongs to no other purchase or removal, and may be that of the purchase.
 func (a *account) resembles(activity alicloud.Activity, p *Purchase) bool {
-	if _, noted := NoteOf(activity); noted || activity.Adding != p.request.Delta || a.owns(activity) {
+	if _, noted := NoteOf(activity); noted || p.launch != nil || activity.Adding != p.request.Delta || a.owns(activity) {
 		return false
 	}
 	earliest := p.requested.Truncate(time.Minute) // ESS reports the start to the minute
@@ -59,6 +60,9 @@ func (a *account) owns(activity alicloud.Activity) bool {
 
 // confirm enters that the purchase has this activity.
 func (a *account) confirm(p *Purchase, activityID string) {
+	if p.launch != nil {
+		a.knownLaunches.Insert(p.request.ClientToken)
+	}
 	klog.InfoS("Found the activity of a purchase", "pool", a.poolID, "instances", p.request.Delta, "activity", activityID)
 	if p.accepted.IsZero() {
 		a.accept(p, alicloud.Scaling{ActivityID: activityID})

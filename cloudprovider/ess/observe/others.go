@@ -82,7 +82,7 @@ func (o *Others) Check(ctx context.Context, seen ledger.Seen, found problem.Set)
 
 // readUnknown judges the activities that were read, and reads those that created young instances of unknown buyers.
 func (o *Others) readUnknown(ctx context.Context, seen ledger.Seen) {
-	read := slices.Collect(maps.Values(seen.Activities))
+	read := slices.AppendSeq(slices.Clone(seen.Launched), maps.Values(seen.Activities))
 	for _, recent := range seen.Recent {
 		read = append(read, recent...)
 	}

@@ -2,8 +2,10 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -39,6 +41,9 @@ type Cloud interface {
 	ScalingInstances(ctx context.Context, filter alicloud.InstanceFilter) ([]alicloud.ScalingInstance, error)
 	Activities(ctx context.Context, ids []string) ([]alicloud.Activity, error)
 	GroupActivities(ctx context.Context, groupID string, since time.Time) ([]alicloud.Activity, error)
+	LaunchedInstances(ctx context.Context, tag, value string) ([]alicloud.Instance, error)
+	// Instances returns the ECS instances with the ids, without those that do not exist.
+	Instances(ctx context.Context, ids []string) ([]alicloud.Instance, error)
 }
 
 // ReaderConfig is what a Reader is made of.
@@ -50,6 +55,8 @@ type ReaderConfig struct {
 	Region      string
 	// Named are the scaling groups of --nodes.
 	Named map[string]pool.Bounds
+	// Owner is that of ledger.Config.
+	Owner string
 }
 
 // Reader reads what a refresh needs. It is not safe for concurrent use.
@@ -58,10 +65,14 @@ type Reader struct {
 	// listed is how many instances there were in the region at listedAt.
 	listed   int
 	listedAt time.Time
+	// launchesListed is when the launched instances of a pool were last listed, of those pools that had any or buy by RunInstances.
+	launchesListed map[string]time.Time
 }
 
 // NewReader returns a Reader.
-func NewReader(config ReaderConfig) *Reader { return &Reader{config: config} }
+func NewReader(config ReaderConfig) *Reader {
+	return &Reader{config: config, launchesListed: map[string]time.Time{}}
+}
 
 // TooSoon says whether listing the instances again would use up the budget of calls, so that the last snapshot has to do.
 // While pods are pending, loops follow each other within a fraction of a second; listing ten thousand instances in each would
@@ -158,18 +169,26 @@ func (r *Reader) Activities(ctx context.Context, ids, pools []string, now time.T
 	return byID, recent
 }
 
-// Instances lists the instances of the managed scaling groups, by id. Pages may shift while they are read, so an instance of
-// the last snapshot that is missing without a reason is asked for by its id before it counts as gone. The snapshot is taken
-// after the list was read, because it knows the removals that were ordered meanwhile.
-func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store *snapshot.Store) (map[string]alicloud.ScalingInstance, error) {
-	instances := map[string]alicloud.ScalingInstance{}
+// Instances lists the instances of the managed scaling groups, by id, with those that were launched for them and are in none yet. An
+// instance that was launched keeps the token of its purchase as its activity, not the id of the activity that attached it. Pages may
+// shift while they are read, so an instance of the last snapshot that is missing without a reason is asked for by its id before it
+// counts as gone. The snapshot is taken after the list was read, because it knows the removals that were ordered meanwhile.
+func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], launched map[string]alicloud.ScalingInstance,
+	store *snapshot.Store) (map[string]alicloud.ScalingInstance, error) {
+	instances := maps.Clone(launched)
+	if instances == nil {
+		instances = map[string]alicloud.ScalingInstance{}
+	}
 	if managed.Len() == 0 {
 		return instances, nil
 	}
 	add := func(listed []alicloud.ScalingInstance) {
+		last := store.Last()
 		for _, instance := range listed {
 			if managed.Has(instance.ScalingGroupID) {
-				instances[instance.ID] = instance
+				instances[instance.ID] = complete(instance, launched, last)
+			} else {
+				delete(instances, instance.ID) // somebody has put it into another scaling group
 			}
 		}
 	}
@@ -182,8 +201,9 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store 
 	last := store.Last()
 	var missing []string
 	for id, instance := range last.Instances {
-		_, ok := instances[id]
-		if !ok && managed.Has(instance.ScalingGroupID) && !last.IsLeaving(instance) && !last.Loop.Reclaiming.Has(id) {
+		now, ok := instances[id]
+		leftGroup := !instance.Unattached && (!ok || now.Unattached)
+		if leftGroup && managed.Has(instance.ScalingGroupID) && !last.IsLeaving(instance) && !last.Loop.Reclaiming.Has(id) {
 			missing = append(missing, id)
 		}
 	}
@@ -197,4 +217,18 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], store 
 	}
 	add(found)
 	return instances, nil
+}
+
+// complete returns the instance with what ESS leaves out of it: what ECS says if RunInstances created it, else what was known before.
+func complete(instance alicloud.ScalingInstance, launched map[string]alicloud.ScalingInstance, last *snapshot.Snapshot) alicloud.ScalingInstance {
+	known, ok := launched[instance.ID]
+	if ok {
+		instance.ScalingActivityID, instance.Created = known.ScalingActivityID, known.Created
+	} else if known, ok = last.Instances[instance.ID]; !ok {
+		return instance
+	}
+	instance.InstanceType = cmp.Or(instance.InstanceType, known.InstanceType)
+	instance.ZoneID = cmp.Or(instance.ZoneID, known.ZoneID)
+	instance.SpotStrategy = cmp.Or(instance.SpotStrategy, known.SpotStrategy)
+	return instance
 }

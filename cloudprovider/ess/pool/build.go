@@ -77,6 +77,7 @@ func (b *builder) build() (leftOut []error, reason problem.Reason, err error) {
 		return nil, problem.SharedGPU, err
 	}
 	b.pool.Targeting = b.targeting()
+	b.setLaunch()
 	b.addNodeGroups()
 	return leftOut, "", nil
 }
@@ -93,6 +94,9 @@ func (b *builder) setBounds() error {
 	}
 	if p.Settings.MaxSize != nil {
 		p.MaxSize = *p.Settings.MaxSize
+	}
+	if p.Settings.Purchase == settings.PurchaseByLaunch {
+		p.MaxSize = min(p.MaxSize, maxLaunched)
 	}
 	// ESS removes nothing below the minimum of the scaling group.
 	p.MinSize = max(p.MinSize, b.Group.MinSize)
@@ -133,6 +137,8 @@ func (b *builder) priceCap(instanceType alicloud.InstanceType) float64 {
 
 func (b *builder) targeting() Targeting {
 	switch {
+	case b.pool.Settings.Purchase == settings.PurchaseByLaunch:
+		return TargetLaunch
 	case b.pool.Settings.Targeting == settings.TargetingWhole:
 		return TargetWhole
 	case len(b.pool.Offerings) == 1:

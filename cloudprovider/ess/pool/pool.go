@@ -6,6 +6,7 @@ package pool
 
 import (
 	"fmt"
+	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/config/dynamic"
@@ -28,6 +29,8 @@ const (
 	TargetRequest Targeting = "request"
 	// TargetWhole: the scaling group chooses what it delivers, and the pool is one node group.
 	TargetWhole Targeting = "whole"
+	// TargetLaunch: instances are bought by RunInstances, which takes one offering, and put into the scaling group after that.
+	TargetLaunch Targeting = "run-instances"
 )
 
 // Offering is one way to buy in a pool, with all that is needed to buy it and to simulate its node. It is immutable.
@@ -69,10 +72,19 @@ type Pool struct {
 	MinSize, MaxSize int
 	// Unbuyable says why nothing can be bought now; empty where it can.
 	Unbuyable string
+	// Launch is how instances are bought if Targeting is TargetLaunch.
+	Launch LaunchConfig
 	// Offerings are what the scaling configuration launches, in order of instance type and zone.
 	Offerings []*Offering
 	// NodeGroups are by id: the offerings with the retired ones, or the one that stands for the whole pool.
 	NodeGroups map[string]*Offering
+}
+
+// LaunchConfig is what all purchases by RunInstances in a pool have in common.
+type LaunchConfig struct {
+	Settings     alicloud.LaunchSettings
+	SpotDuration time.Duration
+	Tags         map[string]string
 }
 
 // GroupID returns the id of the pool's node group that holds the offering: that of the offering, or of the whole pool.

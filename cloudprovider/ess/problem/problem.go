@@ -42,6 +42,10 @@ const (
 	Unbuyable Reason = "unbuyable"
 	// Congested: the scaling group took no purchase for too long.
 	Congested Reason = "congested"
+	// Unattached: instances that RunInstances created cannot be put into the scaling group.
+	Unattached Reason = "unattached"
+	// Unlisted: what was launched for the pool cannot be listed.
+	Unlisted Reason = "unlisted"
 	// StalePrice: no recent price is known to compare a cap with.
 	StalePrice Reason = "stale_price"
 	// Standby and Stopped: instances hold room in the scaling group and run nothing.
@@ -81,6 +85,8 @@ var fixes = map[Reason]string{
 	StalePrice:         "See what DescribeSpotPriceHistory and DescribePrice answer, in the log.",
 	Congested:          "See what the scaling group is doing, in the list of its scaling activities.",
 	SpotInstanceRemedy: "Turn off SpotInstanceRemedy.",
+	Unlisted:           "See what DescribeInstances answers, in the log.",
+	Unattached:         "See why ESS refuses AttachInstances; they serve meanwhile, and are given back when they are not needed.",
 	Standby:            "Put them back into service, or remove them, in ESS.",
 	Stopped:            "Put them back into service, or remove them, in ESS.",
 

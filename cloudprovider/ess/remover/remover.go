@@ -44,6 +44,7 @@ func retries() wait.Backoff {
 // Cloud is what a Remover asks of Alibaba Cloud. *client.Client of package alicloud/client implements it.
 type Cloud interface {
 	Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error)
+	Delete(ctx context.Context, instanceIDs []string, clientToken string) error
 }
 
 // Config is what a Remover is made of.
@@ -137,6 +138,10 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 	for len(queue) > 0 {
 		chunk := queue[0]
 		queue = queue[1:]
+		if attached, unattached := r.split(chunk); len(attached) > 0 && len(unattached) > 0 {
+			queue = append([][]string{attached, unattached}, queue...)
+			continue
+		}
 		err := r.removeChunk(ctx, poolID, chunk)
 		switch {
 		case err == nil:
@@ -163,6 +168,9 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 // capacity does one thing at a time ("Considerations" in the Auto Scaling documentation), so purchases that wait and removals
 // that were accepted go first.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) error {
+	if r.isUnattached(ids[0]) {
+		return r.release(ctx, poolID, ids)
+	}
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
 	// If the context ends while it waits, the call says so.
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })

@@ -31,6 +31,17 @@ const (
 	TargetingWhole Targeting = "whole"
 )
 
+// Purchase is the API by which a pool buys.
+type Purchase string
+
+// The values of the tag api.TagPurchase.
+const (
+	// PurchaseByScaling asks the scaling group for instances, by ScaleWithAdjustment.
+	PurchaseByScaling Purchase = "scale-with-adjustment"
+	// PurchaseByLaunch creates instances by RunInstances and puts them into the scaling group by AttachInstances.
+	PurchaseByLaunch Purchase = "run-instances"
+)
+
 // Settings are the parsed tags of one pool. The zero value of a field means that no tag sets it.
 type Settings struct {
 	// MinSize and MaxSize bound the number of instances in the pool. Nil means the bounds of the scaling group.
@@ -42,6 +53,7 @@ type Settings struct {
 	// PriceCapByType is per instance-hour, by instance type. An entry of 0 is no cap.
 	PriceCapByType map[string]float64
 	Targeting      Targeting
+	Purchase       Purchase
 	// SharedGPU says that the nodes offer the memory of their GPUs instead of whole GPUs.
 	SharedGPU bool
 	// BuyForCPUPods says that nodes with GPUs may be bought for pods that request none.
@@ -84,7 +96,7 @@ func Merge(layers ...map[string]string) map[string]string {
 // it is a misspelt setting. The error joins one *TagError for each broken tag, sorted by key. The settings that did parse
 // are returned with it, for display only.
 func Parse(tags map[string]string) (Settings, error) {
-	s := Settings{Targeting: TargetingAuto}
+	s := Settings{Targeting: TargetingAuto, Purchase: PurchaseByScaling}
 	var errs []error
 	for _, t := range knownTags(tags) {
 		if err := t.read(&s, t.value); err != nil {
@@ -93,6 +105,9 @@ func Parse(tags map[string]string) (Settings, error) {
 	}
 	if s.MinSize != nil && s.MaxSize != nil && *s.MinSize > *s.MaxSize {
 		errs = append(errs, &TagError{api.TagMinSize, tags[api.TagMinSize], fmt.Sprintf("is above the maximum, %d", *s.MaxSize)})
+	}
+	if s.Purchase == PurchaseByLaunch && s.Targeting == TargetingWhole {
+		errs = append(errs, &TagError{api.TagTargeting, tags[api.TagTargeting], fmt.Sprintf("contradicts %s=%s, which buys one offering at a time", api.TagPurchase, PurchaseByLaunch)})
 	}
 	slices.SortFunc(s.Taints, func(a, b apiv1.Taint) int { return cmp.Compare(a.Key, b.Key) })
 	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.(*TagError).Key, b.(*TagError).Key) })

@@ -141,6 +141,9 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if test.want.Purchase == "" {
+				test.want.Purchase = PurchaseByScaling
+			}
 			if test.want.Targeting == "" {
 				test.want.Targeting = TargetingAuto
 			}

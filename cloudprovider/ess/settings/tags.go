@@ -107,6 +107,7 @@ var ownTags = map[string]readFunc{
 	api.TagPriceCapPerGPU: func(s *Settings, v string) error { return readPrice(&s.PriceCapPerGPU, v) },
 	api.TagCooldown:       func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
 	api.TagTargeting:      func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
+	api.TagPurchase:       func(s *Settings, v string) error { return readPurchase(&s.Purchase, v) },
 	api.TagSharedGPU:      func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
 	api.TagBuyForCPUPods:  func(s *Settings, v string) error { return readBool(&s.BuyForCPUPods, v) },
 

@@ -138,6 +138,15 @@ func readTargeting(to *Targeting, value string) error {
 	return fmt.Errorf("must be %s, %s or %s", TargetingAuto, TargetingRequest, TargetingWhole)
 }
 
+func readPurchase(to *Purchase, value string) error {
+	switch purchase := Purchase(value); purchase {
+	case PurchaseByScaling, PurchaseByLaunch:
+		*to = purchase
+		return nil
+	}
+	return fmt.Errorf("must be %s or %s", PurchaseByScaling, PurchaseByLaunch)
+}
+
 func (s *Settings) addLabel(key, value string) error {
 	if err := join(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)); err != nil {
 		return fmt.Errorf("is no label: %w", err)

@@ -47,6 +47,9 @@ func (f *Facts) IsLeaving(instance alicloud.ScalingInstance) bool {
 // IsKept says whether somebody has told ESS to keep the instance as it is. RemoveInstances would remove it all the same.
 // Source: SetInstancesProtection of the ESS documentation; it holds for activities of ESS itself.
 func IsKept(instance alicloud.ScalingInstance) bool {
+	if instance.Unattached {
+		return false // ESS does not know it
+	}
 	switch instance.LifecycleState {
 	case alicloud.LifecycleProtected, alicloud.LifecycleStandby, alicloud.LifecycleStopped:
 		return true

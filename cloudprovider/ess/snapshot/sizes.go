@@ -25,11 +25,13 @@ type GroupSize struct {
 // Target is the target size. It counts failed instances too: core lowers it by deleting them, after it has backed off.
 func (s *GroupSize) Target() int { return s.Live + s.Purchased + s.Failed }
 
-// PoolSize is how much there is of one pool. No instance counts twice, but Protected ones are Live too.
+// PoolSize is how much there is of one pool. No instance counts twice, but Protected and Unattached ones are Live too.
 type PoolSize struct {
 	Live, Purchased, Reclaiming, Removing, Standby, Stopped int
 	// Protected are the live instances that ESS was told to keep.
-	Protected   int
+	Protected int
+	// Unattached are the live instances that are not in the scaling group yet.
+	Unattached  int
 	LastScaleUp time.Time
 }
 
@@ -124,6 +126,9 @@ func (s *Snapshot) countInPool(pool *PoolSize, instance alicloud.ScalingInstance
 		pool.Live++
 		if IsKept(instance) {
 			pool.Protected++
+		}
+		if instance.Unattached {
+			pool.Unattached++
 		}
 	}
 }

@@ -64,6 +64,9 @@ type Compute struct {
 	byID      map[string]*Instance
 	offerings map[offeringKey]*offering
 
+	// launched counts the instances that RunInstances created, since the temper treats one in so many of them otherwise.
+	launched int
+
 	metadataTokens metadataTokens
 }
 
@@ -91,6 +94,8 @@ func (c *Compute) Watch(w Watcher) { c.watcher = w }
 func (c *Compute) Service() protocol.Service {
 	return protocol.Service{Name: "Ecs", Version: "2014-05-26", Actions: map[string]protocol.Action{
 		"DescribeInstances":         {Handle: instanceActions{c}.describeInstances},
+		"RunInstances":              {Handle: launchActions{c}.runInstances, Idempotent: true},
+		"DeleteInstances":           {Handle: launchActions{c}.deleteInstances, Idempotent: true},
 		"DescribeInstanceTypes":     {Handle: typeActions{c}.describeInstanceTypes},
 		"DescribeSpotPriceHistory":  {Handle: priceActions{c}.describeSpotPriceHistory},
 		"DescribeSpotAdvice":        {Handle: priceActions{c}.describeSpotAdvice},

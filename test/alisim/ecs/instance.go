@@ -42,9 +42,11 @@ type Instance struct {
 	// Gone is closed on release.
 	Gone chan struct{}
 
-	seq  uint64
-	vsw  *vswitch
-	sold *offering
+	seq uint64
+	// unlisted: DescribeInstances does not show it yet.
+	unlisted bool
+	vsw      *vswitch
+	sold     *offering
 }
 
 // Launch is what the buyer of an instance says about it.
@@ -57,6 +59,9 @@ type Launch struct {
 	GroupID string
 	// SpotDuration is the protected time of a spot instance in market hours.
 	SpotDuration int
+	// UserData is what the instance runs when it boots, and Tags are those that it was bought with.
+	UserData string
+	Tags     map[string]string
 }
 
 // Ordinal is its place in the order of making.

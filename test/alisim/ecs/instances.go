@@ -3,6 +3,7 @@ package ecs
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -66,6 +67,9 @@ func (c instanceActions) instanceJSON(i *Instance) instanceJSON {
 		j.SpotDuration, j.SpotInterruptionBehavior = i.SpotDuration, "Terminate"
 	}
 	var tags []tagJSON
+	for _, key := range slices.Sorted(maps.Keys(i.Tags)) {
+		tags = append(tags, tagJSON{TagKey: key, TagValue: i.Tags[key]})
+	}
 	if i.GroupID != "" {
 		tags = append(tags, tagJSON{TagKey: "acs:autoscaling:scalingGroupId", TagValue: i.GroupID})
 	}
@@ -162,9 +166,9 @@ func (c instanceActions) findMachines(r *protocol.Request) (*cloud.Roster[*Insta
 		}
 		candidates = named
 	}
-	wanted := c.machineFilter(r)
-	if wanted == nil {
-		return candidates, nil
+	wanted, err := c.machineFilter(r)
+	if err != nil {
+		return nil, err
 	}
 	var found cloud.Roster[*Instance]
 	for _, i := range candidates.Items {
@@ -208,14 +212,12 @@ func (c instanceActions) machinesOf(text string, among *cloud.Roster[*Instance])
 	return &named, nil
 }
 
-// machineFilter is nil where the request wants every instance.
-func (c instanceActions) machineFilter(r *protocol.Request) func(*Instance) bool {
+// machineFilter says which instances the request wants.
+func (c instanceActions) machineFilter(r *protocol.Request) (func(*Instance) bool, error) {
+	tags, err := r.Tags()
 	zone, typ, status, vsw := r.Get("ZoneId"), r.Get("InstanceType"), r.Get("Status"), r.Get("VSwitchId")
-	if zone == "" && typ == "" && status == "" && vsw == "" {
-		return nil
-	}
 	return func(i *Instance) bool {
-		return (zone == "" || i.VSwitch.Zone == zone) && (typ == "" || i.Type.ID == typ) &&
+		return !i.unlisted && protocol.MatchTags(i.Tags, tags) && (zone == "" || i.VSwitch.Zone == zone) && (typ == "" || i.Type.ID == typ) &&
 			(status == "" || c.shownStatus(i) == status) && (vsw == "" || i.VSwitch.ID == vsw)
-	}
+	}, err
 }

@@ -17,6 +17,7 @@ type configurationJSON struct {
 	SecurityGroupId          string
 	SystemDiskCategory       string
 	SystemDiskSize           int
+	UserData, RamRoleName    string
 	SpotStrategy             string
 	SpotDuration             int
 	SpotPriceLimit           map[string][]priceLimitJSON
@@ -39,6 +40,7 @@ func newConfigurationJSON(g *scaling.Group) configurationJSON {
 		InstanceType: g.InstanceTypes[0], InstanceTypes: protocol.Wrap("InstanceType", g.InstanceTypes),
 		ImageId: "aliyun_3_x64_20G_container_optimized", IoOptimized: "optimized", SecurityGroupId: "sg-sim",
 		SystemDiskCategory: "cloud_essd", SystemDiskSize: g.SystemDiskGiB,
+		UserData: scaling.UserData(g.ID), RamRoleName: "KubernetesWorkerRole-sim",
 		SpotStrategy: g.SpotStrategy, SpotDuration: *g.SpotDuration, SpotInterruptionBehavior: "Terminate",
 	}
 	var limits []priceLimitJSON

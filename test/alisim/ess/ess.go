@@ -25,6 +25,7 @@ func Service(s *scaling.Engine) protocol.Service {
 		"ExecuteScalingRule":            {Handle: rules.executeScalingRule, Idempotent: true},
 		"ScaleWithAdjustment":           {Handle: adjustments.scaleWithAdjustment, Idempotent: true, Slot: adjustments.slotForScaling},
 		"RemoveInstances":               {Handle: instances.removeInstances, Idempotent: true, Slot: adjustments.slotForRemoving},
+		"AttachInstances":               {Handle: instances.attachInstances, Idempotent: true, Slot: adjustments.slotForRemoving},
 		"SetInstancesProtection":        {Handle: instances.setInstancesProtection},
 		"EnterStandby":                  {Handle: instances.enterStandby, Idempotent: true},
 		"ExitStandby":                   {Handle: instances.exitStandby, Idempotent: true},

@@ -33,7 +33,7 @@ func (s instanceActions) scalingJSON(i *scaling.Member) scalingInstanceJSON {
 	}
 	j := scalingInstanceJSON{
 		InstanceId: i.ID, ScalingGroupId: i.Group.ID, ScalingConfigurationId: i.ConfigID, ScalingActivityId: i.ActivityID,
-		LifecycleState: i.ShownState(), HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: "AutoCreated",
+		LifecycleState: i.ShownState(), HealthStatus: health, WarmupState: "NoNeedWarmup", CreationType: i.CreationType(),
 		InstanceType: i.Type.ID, ZoneId: i.VSwitch.Zone, SpotStrategy: i.SpotStrategy, PrivateIpAddress: i.IP,
 		CreationTime: i.Created.UTC().Format(protocol.MinuteLayout), CreatedTime: i.Created.UTC().Format(protocol.SecondLayout),
 		WeightedCapacity: 1, LoadBalancerWeight: 50,

@@ -3,6 +3,8 @@ package protocol
 import (
 	"net/http"
 	"strings"
+
+	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
 // authorize refuses what the policy does not allow.
@@ -13,11 +15,17 @@ func (e *Endpoint) authorize(a Action, r *Request) error {
 	if e.Policy == nil || a.NeedsNoPermission {
 		return nil
 	}
-	permission := strings.ToLower(r.Service) + ":" + r.Action
-	if !e.Policy.Allows(permission, e.TagsOf(r)) {
-		return Refuse(http.StatusForbidden, "Forbidden.RAM",
-			"User not authorized to operate on the specified resource, or this API doesn't support RAM. (%s)", permission)
+	wanted := []ram.Access{{Action: strings.ToLower(r.Service) + ":" + r.Action, ResourceTags: e.TagsOf(r), RequestTags: r.NewTags()}}
+	if role := r.Get("RamRoleName"); role != "" {
+		// Source: "Attach an instance RAM role": whoever creates an instance with a role needs ram:PassRole for it.
+		wanted = append(wanted, ram.Access{Action: "ram:PassRole", Role: role, Service: "ecs.aliyuncs.com"})
 	}
-	e.log.permit(permission)
+	for _, access := range wanted {
+		if !e.Policy.Allows(access) {
+			return Refuse(http.StatusForbidden, "Forbidden.RAM",
+				"User not authorized to operate on the specified resource, or this API doesn't support RAM. (%s)", access.Action)
+		}
+		e.log.permit(access.Action)
+	}
 	return nil
 }

@@ -95,6 +95,15 @@ func (p Parameters) Tags() ([]TagFilter, error) {
 	return filters, nil
 }
 
+// NewTags returns Tag.N.Key and Tag.N.Value as the tags that a request sets.
+func (p Parameters) NewTags() map[string]string {
+	tags := map[string]string{}
+	for n := 1; p.Has(fmt.Sprintf("Tag.%d.Key", n)); n++ {
+		tags[p.Get(fmt.Sprintf("Tag.%d.Key", n))] = p.Get(fmt.Sprintf("Tag.%d.Value", n))
+	}
+	return tags
+}
+
 // maxTags is how many tags a scaling group holds and a request may name.
 const maxTags = 20
 

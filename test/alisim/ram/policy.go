@@ -49,8 +49,25 @@ func (s *Strings) UnmarshalJSON(text []byte) error {
 const (
 	allow, deny = "Allow", "Deny"
 	equals      = "StringEquals"
-	tagKey      = "acs:ResourceTag/"
+	everything  = "*"
+	resourceTag = "acs:ResourceTag/"
+	requestTag  = "acs:RequestTag/"
+	service     = "acs:Service"
+	roles       = "acs:ram:"
 )
+
+// Access is what somebody wants to do.
+type Access struct {
+	// Action is one such as "ess:RemoveInstances".
+	Action string
+	// Role is the role that is passed on, empty for other actions. Statements about it may name it as their resource.
+	Role string
+	// Service is whom the role is passed to.
+	Service string
+	// ResourceTags are the tags of the resource that a request names, nil where it names none; RequestTags are those that it
+	// sets.
+	ResourceTags, RequestTags map[string]string
+}
 
 // Parse reads a policy document and checks it.
 func Parse(document []byte) (*Policy, error) {
@@ -63,8 +80,8 @@ func Parse(document []byte) (*Policy, error) {
 	return p, p.Validate()
 }
 
-// Validate refuses what Allows would not decide as RAM does: resources other than all, and conditions other than a tag of the
-// resource that equals a value.
+// Validate refuses what Allows would not decide as RAM does: resources other than all and RAM roles, and conditions other than that
+// a tag of the resource or of the request, or the service that gets a role, equals a value.
 func (p *Policy) Validate() error {
 	if p == nil {
 		return nil
@@ -77,12 +94,14 @@ func (p *Policy) Validate() error {
 		if s.Effect != allow && s.Effect != deny {
 			complain("Effect %q is neither Allow nor Deny", s.Effect)
 		}
-		if !slices.Equal(s.Resource, Strings{"*"}) {
-			complain("Resource %q is not *, and no other is understood here", s.Resource)
+		for _, resource := range s.Resource {
+			if resource != everything && !strings.HasPrefix(resource, roles) {
+				complain("Resource %q is neither * nor a RAM role, and no other is understood here", resource)
+			}
 		}
 		for operator, keys := range s.Condition {
 			for key := range keys {
-				if operator != equals || !strings.HasPrefix(key, tagKey) {
+				if operator != equals || !strings.HasPrefix(key, resourceTag) && !strings.HasPrefix(key, requestTag) && key != service {
 					complain("condition %s of %s is not understood here", operator, key)
 				}
 			}
@@ -94,12 +113,11 @@ func (p *Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Allows says whether the action, such as "ess:RemoveInstances", may be carried out on a resource with the tags; nil where a
-// request names no resource.
-func (p *Policy) Allows(action string, tags map[string]string) bool {
+// Allows says whether the access is allowed.
+func (p *Policy) Allows(a Access) bool {
 	allowed := false
 	for _, s := range p.Statement {
-		if s.names(action) && s.Condition.holds(tags) {
+		if s.names(a.Action) && s.covers(a.Role) && s.Condition.holds(a) {
 			if s.Effect == deny {
 				return false
 			}
@@ -128,14 +146,36 @@ func (s Statement) names(action string) bool {
 	})
 }
 
-func (c Condition) holds(tags map[string]string) bool {
+// covers says whether the statement is about the role, or about everything.
+func (s Statement) covers(role string) bool {
+	return slices.ContainsFunc(s.Resource, func(resource string) bool {
+		_, name, _ := strings.Cut(resource, ":role/")
+		matches, err := path.Match(name, role)
+		return resource == everything || role != "" && err == nil && matches
+	})
+}
+
+func (c Condition) holds(a Access) bool {
 	for _, keys := range c {
 		for key, values := range keys {
-			value, tagged := tags[strings.TrimPrefix(key, tagKey)]
-			if !tagged || !slices.Contains(values, value) {
+			value, known := a.value(key)
+			if !known || !slices.Contains(values, value) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// value returns what a condition on the key is compared with.
+func (a Access) value(key string) (value string, known bool) {
+	if tag, ok := strings.CutPrefix(key, resourceTag); ok {
+		value, known = a.ResourceTags[tag]
+		return value, known
+	}
+	if tag, ok := strings.CutPrefix(key, requestTag); ok {
+		value, known = a.RequestTags[tag]
+		return value, known
+	}
+	return a.Service, key == service && a.Service != ""
 }

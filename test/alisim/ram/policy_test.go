@@ -33,7 +33,7 @@ func TestAnActionIsAllowedWhereAStatementAllowsItAndNoneDeniesIt(t *testing.T) {
 		{"on a resource of another cluster", "ess:RemoveInstances", map[string]string{tag + "b": "owned"}, false},
 		{"on a resource without tags", "ess:RemoveInstances", nil, false},
 	} {
-		assert.Equal(t, c.allowed, policy.Allows(c.action, c.tags), c.name)
+		assert.Equal(t, c.allowed, policy.Allows(Access{Action: c.action, ResourceTags: c.tags}), c.name)
 	}
 	assert.Equal(t, []string{"ecs:DescribePrice", "ess:Describe*", "ess:RemoveInstances"}, policy.Actions())
 }
@@ -51,4 +51,25 @@ func TestAPolicyThatWouldBeDecidedOtherwiseIsRefused(t *testing.T) {
 	}
 	_, err := Parse([]byte(`{"Statement": []}`))
 	assert.ErrorContains(t, err, "Version")
+}
+
+func TestAConditionOnARequestHoldsForWhatTheRequestSays(t *testing.T) {
+	policy, err := Parse([]byte(`{"Version": "1", "Statement": [
+  {"Effect": "Allow", "Action": "ecs:RunInstances", "Resource": "*", "Condition": {"StringEquals": {"acs:RequestTag/a": "owned"}}},
+  {"Effect": "Allow", "Action": "ram:PassRole", "Resource": "acs:ram:*:*:role/Worker-*", "Condition": {"StringEquals": {"acs:Service": "ecs.aliyuncs.com"}}}]}`))
+	require.NoError(t, err)
+	tagged := map[string]string{"a": "owned"}
+	for _, c := range []struct {
+		name    string
+		access  Access
+		allowed bool
+	}{
+		{"the tag is set", Access{Action: "ecs:RunInstances", RequestTags: tagged}, true},
+		{"the resource has the tag", Access{Action: "ecs:RunInstances", ResourceTags: tagged}, false},
+		{"the role is named", Access{Action: "ram:PassRole", Role: "Worker-1", Service: "ecs.aliyuncs.com"}, true},
+		{"another role", Access{Action: "ram:PassRole", Role: "Admin", Service: "ecs.aliyuncs.com"}, false},
+		{"another service", Access{Action: "ram:PassRole", Role: "Worker-1", Service: "fc.aliyuncs.com"}, false},
+	} {
+		assert.Equal(t, c.allowed, policy.Allows(c.access), c.name)
+	}
 }

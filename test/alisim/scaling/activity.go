@@ -41,6 +41,9 @@ type Activity struct {
 	// Invalid are the instances that a scale-in was asked to remove and left out.
 	Invalid []string
 
+	// attaches is how many instances are attached that somebody else created.
+	attaches int
+
 	Status string
 	// Failure is why the activity came short, attempts every reason on the way there.
 	Failure  *protocol.Failure
@@ -152,6 +155,9 @@ func (a *Activity) StatusMessage() string {
 
 // Description says what the activity is to do.
 func (a *Activity) Description() string {
+	if a.attaches > 0 {
+		return attachment(a.attaches)
+	}
 	if len(a.Victims) > 0 {
 		return fmt.Sprintf("Remove %d instances.", len(a.Victims))
 	}

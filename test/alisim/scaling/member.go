@@ -2,8 +2,10 @@ package scaling
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
@@ -25,6 +27,8 @@ type Member struct {
 	Group      *Group
 	ActivityID string
 	ConfigID   string
+	// attached: it was put into the group by AttachInstances, and entrusted: the group releases it when it is removed.
+	attached, entrusted bool
 	// Lifecycle is empty once it left the group; last is what it was before.
 	Lifecycle, last string
 	// hangs says that it does not stop by itself, stays that the next try to release it fails, and tried that somebody
@@ -141,6 +145,25 @@ func (s *Engine) Unhealthy(i *ecs.Instance) {
 	}
 }
 
+// joinsAs is what instances run when they boot, before the name of the pool whose Nodes they become.
+const joinsAs = "join "
+
+// UserData returns what instances of a group run when they boot, as its scaling configuration has it.
+func UserData(groupID string) string {
+	return base64.StdEncoding.EncodeToString([]byte(joinsAs + groupID))
+}
+
+// PoolJoined returns the pool that an instance joins by its user data; false if it joins none.
+func (s *Engine) PoolJoined(i *ecs.Instance) (Pool, bool) {
+	text, err := base64.StdEncoding.DecodeString(i.UserData)
+	groupID, joins := strings.CutPrefix(string(text), joinsAs)
+	g, known := s.groupByID[groupID]
+	if err != nil || !joins || !known {
+		return Pool{}, false
+	}
+	return g.Pool, true
+}
+
 // PoolOf returns the pool that an instance is a member of; false where it is in none.
 func (s *Engine) PoolOf(instanceID string) (Pool, bool) {
 	m, is := s.memberBy[instanceID]
@@ -149,3 +172,38 @@ func (s *Engine) PoolOf(instanceID string) (Pool, bool) {
 	}
 	return m.Group.Pool, true
 }
+
+// Attach begins to put instances into a group. They are members at once and serve when the activity ends.
+func (s *Engine) Attach(g *Group, instances []*ecs.Instance, entrusted bool, cause string) *Activity {
+	a := g.newActivity(Purchase{}, cause)
+	a.attaches = len(instances)
+	for _, i := range instances {
+		m := &Member{Instance: i, Group: g, ActivityID: a.ID, ConfigID: g.ConfigID, attached: true, entrusted: entrusted}
+		s.memberBy[i.ID] = m
+		s.members.Add(m)
+		g.Members.Add(m)
+		m.Enter(StatePending)
+		a.Created = append(a.Created, m)
+	}
+	s.Cloud.Later(s.Cloud.Takes.Activity.Pick(s.Cloud.Random), func(now time.Time) {
+		for _, m := range a.Created {
+			if m.Lifecycle == StatePending {
+				m.Enter(StateInService)
+				m.list()
+			}
+		}
+		a.end(ActivitySuccessful, now)
+	})
+	return a
+}
+
+// CreationType says how the member came into its group.
+func (i *Member) CreationType() string {
+	if i.attached {
+		return "Attached"
+	}
+	return "AutoCreated"
+}
+
+// attachment describes an activity that attaches instances. Source: GUESS, the worst: it reads like that of a purchase.
+func attachment(count int) string { return fmt.Sprintf("Add %d ECS instances.", count) }

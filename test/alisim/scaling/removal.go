@@ -66,7 +66,9 @@ func (a *Activity) remove(now time.Time) {
 			s.Compute.Pause(i.Instance)
 			continue
 		}
-		s.Compute.Release(i.Instance)
+		if !i.attached || i.entrusted || !s.Cloud.Temper.EntrustedOnly {
+			s.Compute.Release(i.Instance)
+		}
 		i.detach()
 		a.Removed = append(a.Removed, i.ID)
 	}

@@ -68,6 +68,16 @@ type Rules struct {
 	// BareNewcomers lists Pending instances without type, zone and spot strategy. Source: GUESS.
 	BareNewcomers bool `json:"bareNewcomers"`
 
+	// LaunchLags has DescribeInstances fall behind RunInstances by Durations.ListLag: every other instance is not listed until
+	// then. Source: GUESS; DOC RunInstances tells only that the call is asynchronous.
+	LaunchLags bool `json:"launchLags"`
+	// VanishOneIn has one in so many of the instances that RunInstances promised vanish before it runs, as if there had been no
+	// stock for it; 0 has all run. Source: DOC RunInstances, "Prerequisites" (SystemFailure.Delete); GUESS for the rate.
+	VanishOneIn int `json:"vanishOneIn"`
+	// EntrustedOnly has a scaling group release of the instances that were attached to it only those that were entrusted to it.
+	// Source: DOC AttachInstances, Entrusted.
+	EntrustedOnly bool `json:"entrustedOnly"`
+
 	// PendingStay refuses to remove Pending instances, with IncorrectInstanceStatus.
 	// Source: KARP does not try because of an error; TF retries the code.
 	PendingStay bool `json:"pendingStay"`

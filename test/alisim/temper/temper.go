@@ -25,7 +25,7 @@ func Strict() Rules {
 		RollBack: RollBackSome, RolledBackStayNamed: true, CodesInText: true, OldestFirst: true, OneAtATime: true, LoseNoteOf: 4, NotesHoldStrings: true,
 		ForgetTokens: true, SlotBeforeToken: true,
 		RefuseNoChange: true, Expectation: true, PolicyDecides: true,
-		ListLags: true, BareNewcomers: true,
+		ListLags: true, BareNewcomers: true, LaunchLags: true, VanishOneIn: 40, EntrustedOnly: true,
 		PendingStay: true, WarnOfInvalid: true, AwaitStop: true, HangOneIn: 10, StayOneIn: 10,
 		RecyclingIsStopped: true, LockReason: "recycling",
 		NodeController: true,
@@ -77,7 +77,7 @@ func (r Rules) Validate() error {
 	default:
 		return fmt.Errorf("unknown targeting %q", r.Targeting)
 	}
-	for name, n := range map[string]int{"loseNoteOf": r.LoseNoteOf, "hangOneIn": r.HangOneIn, "stayOneIn": r.StayOneIn} {
+	for name, n := range map[string]int{"loseNoteOf": r.LoseNoteOf, "hangOneIn": r.HangOneIn, "stayOneIn": r.StayOneIn, "vanishOneIn": r.VanishOneIn} {
 		if n < 0 {
 			return fmt.Errorf("%s is %d", name, n)
 		}

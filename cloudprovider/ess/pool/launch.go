@@ -1,0 +1,73 @@
+package pool
+
+import (
+	"fmt"
+	"strings"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
+)
+
+const (
+	// maxLaunched is how many instances a pool has at most that buys by RunInstances. Instances are found by a tag then, and
+	// DescribeInstances finds 1,000 by one ("Tag.N.Value" of DescribeInstances). The rest is for instances on their way out.
+	maxLaunched = 900
+	// launchTags is how many tags of ours an instance gets: those of its purchase, and that of its cluster.
+	launchTags = 6
+)
+
+// setLaunch sets how instances are bought by RunInstances, if the pool does so, and why not if it cannot.
+func (b *builder) setLaunch() {
+	if b.pool.Settings.Purchase != settings.PurchaseByLaunch {
+		return
+	}
+	b.pool.Launch = LaunchConfig{Settings: b.configuration.Launch, SpotDuration: b.configuration.SpotDuration,
+		Tags: settings.Merge(b.configuration.Tags, clusterTags(b.Group.Tags))}
+	if b.pool.Unbuyable == "" {
+		b.pool.Unbuyable = b.whyNoLaunch()
+	}
+}
+
+// clusterTags returns the tags that say which cluster a scaling group is for. Instances get them too, so that the permission to create
+// and to release instances can be bound to them, as that to change scaling groups is.
+func clusterTags(tags map[string]string) map[string]string {
+	found := map[string]string{}
+	for key, value := range tags {
+		if name, ok := strings.CutPrefix(key, api.TagCluster); ok && key != api.TagEnabled && !strings.Contains(name, "/") {
+			found[key] = value
+		}
+	}
+	return found
+}
+
+// whyNoLaunch says why the pool cannot buy by RunInstances; empty if it can.
+func (b *builder) whyNoLaunch() string {
+	switch {
+	case len(b.configuration.Launch.Unsupported) > 0:
+		return fmt.Sprintf("RunInstances cannot follow its scaling configuration, which has: %s", strings.Join(b.configuration.Launch.Unsupported, "; "))
+	case len(b.configuration.Tags) > alicloud.MaxTags-launchTags:
+		return fmt.Sprintf("its scaling configuration has %d tags: an instance has %d at most, and %d say what it was bought for",
+			len(b.configuration.Tags), alicloud.MaxTags, launchTags)
+	case b.withoutLimit() != "":
+		return fmt.Sprintf("its scaling configuration has a price limit, but none for %s", b.withoutLimit())
+	case b.Group.DesiredCapacity != nil:
+		// Whether ESS removes instances again that are attached beyond the desired capacity is documented nowhere.
+		return "its scaling group has a desired capacity, and instances are attached to it: call ModifyScalingGroup with DisableDesiredCapacity=true"
+	}
+	return ""
+}
+
+// withoutLimit returns an instance type for which the scaling configuration has no price limit, though it is to have one. Empty if
+// there is none.
+func (b *builder) withoutLimit() string {
+	if b.configuration.SpotStrategy != alicloud.SpotWithPriceLimit {
+		return ""
+	}
+	for _, offered := range b.pool.Offerings {
+		if offered.PriceCap == 0 {
+			return offered.InstanceType
+		}
+	}
+	return ""
+}

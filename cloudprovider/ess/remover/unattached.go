@@ -1,0 +1,44 @@
+package remover
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+)
+
+// split tells the instances of scaling groups from those that were bought by RunInstances and are in none yet.
+func (r *Remover) split(ids []string) (attached, unattached []string) {
+	for _, id := range ids {
+		if r.isUnattached(id) {
+			unattached = append(unattached, id)
+		} else {
+			attached = append(attached, id)
+		}
+	}
+	return attached, unattached
+}
+
+func (r *Remover) isUnattached(id string) bool { return r.config.Store.Last().Instances[id].Unattached }
+
+// release releases instances that are in no scaling group, so that ESS cannot remove them. One that ESS is attaching at this moment is
+// released too, and leaves its scaling group by the health check.
+func (r *Remover) release(ctx context.Context, poolID string, ids []string) error {
+	token := uuid.NewString()
+	err := r.config.Cloud.Delete(ctx, ids, token)
+	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
+		if sleep(ctx, r.config.Clock, delays.Step()) != nil {
+			break // the cloud's refusal says more than that the time is over
+		}
+		err = r.config.Cloud.Delete(ctx, ids, token)
+	}
+	if err != nil {
+		return err
+	}
+	r.config.Removals.Accepted(poolID, "", ids)
+	klog.FromContext(ctx).Info("Released instances that were in no scaling group", "pool", poolID, "instances", ids)
+	r.config.Removed(ids)
+	return nil
+}
