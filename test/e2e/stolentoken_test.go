@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/util/taints"
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/test/cluster"
@@ -118,6 +120,13 @@ func TestStolenTokenOfTheAutoscalerTakesOverNoPodAndNoNode(t *testing.T) {
 		change(node)
 		require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{node}))
 	}
+	rig.Eventually(t, soon, "no Node has a taint that the merge patches below would take from it", func(ctx context.Context) (bool, error) {
+		nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		notReady := &corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+		return err == nil && !slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
+			return taints.TaintExists(node.Spec.Taints, notReady)
+		}), err
+	})
 	patchObject(s, nodeResource, "", "system", `{spec: {taints: [{key: theirs, effect: NoSchedule}]}}`)
 	pod := func(patch string) attempt {
 		return attempt{of: podResource, namespace: rig.Namespace, name: privileged.Name, patch: patch}
