@@ -110,6 +110,12 @@ func (v *View) BuysForCPUPods(groupID string) bool {
 	return known != nil && offered != nil && known.BuysForCPUPods(offered)
 }
 
+// Undelivered returns how many instances of the group's pool were bought and are not delivered yet.
+func (v *View) Undelivered(groupID string) int {
+	last := v.store.Last()
+	return last.PoolSize(last.Groups[groupID].PoolID).Purchased
+}
+
 // NodePrice returns the hourly price of one node of the group, for comparison with others: the market price, raised where
 // instances are being reclaimed. It is false while the price is unknown.
 func (v *View) NodePrice(groupID string) (float64, bool) {

@@ -71,6 +71,8 @@ func (c catalogue) BuysForCPUPods(id string) bool {
 	return c[id].forCPUPods || gpus.IsZero()
 }
 
+func (c catalogue) Undelivered(string) int { return 0 }
+
 func (c catalogue) NodePrice(id string) (float64, bool) { return c[id].price, true }
 
 // leastCost stands for an expander that chooses the option of the least price per pod. It remembers what it could choose of.

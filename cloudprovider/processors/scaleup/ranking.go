@@ -16,7 +16,8 @@ import (
 //	total = price × max over resources ⌈requests of all pods ÷ what a new node leaves to pods⌉.
 //
 // Offerings that cannot take all pods come after those that may, and those without a price last. Of offerings with equal
-// totals the one that needs fewer nodes comes first, as in least-price.
+// totals the one that needs fewer nodes comes first, as in least-price, and then the one whose pool waits for fewer instances:
+// several pools can offer the same instance type in the same zone, and a scaling group may do one thing at a time.
 type ranking []rankedOffering
 
 type rankedOffering struct {
@@ -26,6 +27,8 @@ type rankedOffering struct {
 	total, nodes float64
 	// unit is the cost of a full node per unit of the demand; see pricing.Cost.
 	unit float64
+	// undelivered is how many instances the pool waits for.
+	undelivered int
 	// leastUnit is the least unit of this and all later offerings.
 	leastUnit float64
 }
@@ -36,13 +39,16 @@ func rank(groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.Node
 		ranked = append(ranked, rankOne(group, nodeInfos[group.Id()], demand, offerings))
 	}
 	slices.SortFunc(ranked, func(a, b rankedOffering) int {
-		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit), cmp.Compare(a.group.Id(), b.group.Id()))
+		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit),
+			cmp.Compare(a.undelivered, b.undelivered), cmp.Compare(a.group.Id(), b.group.Id()))
 	})
 	return ranked
 }
 
 func rankOne(group cloudprovider.NodeGroup, template *framework.NodeInfo, demand demand, offerings Offerings) rankedOffering {
-	r := rankedOffering{group: group, nodes: demand.nodes(template), total: math.Inf(1), unit: math.Inf(1)}
+	r := rankedOffering{
+		group: group, nodes: demand.nodes(template), total: math.Inf(1), unit: math.Inf(1), undelivered: offerings.Undelivered(group.Id()),
+	}
 	price, known := offerings.NodePrice(group.Id())
 	if !known {
 		return r

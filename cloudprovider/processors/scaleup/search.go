@@ -31,6 +31,8 @@ type Offerings interface {
 	// BuysForCPUPods returns whether nodes of the offering may be bought for pods that request no GPU: they have no GPU, or the
 	// operator has allowed it.
 	BuysForCPUPods(groupID string) bool
+	// Undelivered returns how many instances have been bought of the offering's pool and are not delivered yet.
+	Undelivered(groupID string) int
 }
 
 // SearchConfig configures a Search. Offerings and Clock are required.

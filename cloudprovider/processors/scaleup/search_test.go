@@ -33,13 +33,23 @@ func (p prices) NodePrice(id string) (float64, bool) {
 
 func (p prices) BuysForCPUPods(string) bool { return true }
 
+func (p prices) Undelivered(string) int { return 0 }
+
 // shop is a few offerings and the search through them, as core conducts it.
 type shop struct {
 	prices prices
 	gpus   map[string]string // GPUs of a node, by offering
 	models map[string]string // GPU model, by offering; pods may select one
 	caps   map[string]int    // the most nodes, by offering
+	// undelivered is how many instances the pool of an offering waits for.
+	undelivered map[string]int
 }
+
+func (s shop) NodePrice(id string) (float64, bool) { return s.prices.NodePrice(id) }
+
+func (s shop) BuysForCPUPods(string) bool { return true }
+
+func (s shop) Undelivered(id string) int { return s.undelivered[id] }
 
 // evaluated are the offerings in the order in which they were, options what they amount to.
 func (s shop) search(t *testing.T, clk *testingclock.FakePassiveClock, takes time.Duration, pods []*apiv1.Pod) (evaluated []string, options []expander.Option) {
@@ -52,7 +62,7 @@ func (s shop) search(t *testing.T, clk *testingclock.FakePassiveClock, takes tim
 		groups = append(groups, provider.GetNodeGroup(id))
 		infos[id] = framework.NewTestNodeInfo(testutil.NewNode(id, "cpu", "96", "memory", "400Gi", "pods", "64", api.ResourceGPU, gpus))
 	}
-	c := NewSearch(nil, SearchConfig{Offerings: s.prices, ByPrice: true, MaxBinpackingTime: time.Hour, Clock: clk})
+	c := NewSearch(nil, SearchConfig{Offerings: s, ByPrice: true, MaxBinpackingTime: time.Hour, Clock: clk})
 	c.started = clk.Now()
 	groups, infos, err := c.Process(nil, groups, infos, pods)
 	require.NoError(t, err)
@@ -133,6 +143,18 @@ func TestOfferingsAreEvaluatedByPrice(t *testing.T) {
 			shop:      shop{prices: prices{"a": 1, "b": 8}, gpus: map[string]string{"a": "1", "b": "8"}},
 			pods:      eight,
 			evaluated: []string{"b"},
+		},
+		"of equals the one whose pool waits for the fewest instances comes first": {
+			shop: shop{prices: prices{"a": 1, "b": 1, "c": 1}, gpus: map[string]string{"a": "1", "b": "1", "c": "1"},
+				undelivered: map[string]int{"a": 8, "b": 4, "c": 5}},
+			pods:      eight,
+			evaluated: []string{"b"},
+		},
+		"a pool that waits for instances is not dearer": {
+			shop: shop{prices: prices{"a": 1, "b": 1.01}, gpus: map[string]string{"a": "1", "b": "1"},
+				undelivered: map[string]int{"a": 100}},
+			pods:      eight,
+			evaluated: []string{"a"},
 		},
 		"goes on where the best promise does not hold": {
 			// Three GPUs a pod: a node of eight holds two pods, not the eight thirds that the sum promises.
