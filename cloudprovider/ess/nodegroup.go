@@ -132,7 +132,8 @@ func (g *NodeGroup) IncreaseSize(delta int) error {
 	return g.buy(delta, false)
 }
 
-// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back.
+// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back. If the
+// scaling group is busy, what several calls ask for is bought together, and those are served whose instances came.
 func (g *NodeGroup) AtomicIncreaseSize(delta int) error {
 	return g.buy(delta, true)
 }

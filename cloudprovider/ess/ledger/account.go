@@ -29,6 +29,8 @@ const (
 	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
+	// maxGangs is how many gangs one purchase is for at most: a new process keeps what is left over of it.
+	maxGangs = 50
 	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
 	Overdue = time.Minute
 )
@@ -71,20 +73,16 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, delta, room)
 	}
 	a.reportRequested(known, groupID, offered.Offering, delta)
-	configuration := known.Group.ActiveScalingConfigurationID
-	if p := a.book.joinable(offered.Offering, known.Targeting, configuration, a.target.check); p != nil && !atomic &&
-		p.request.Delta+delta <= alicloud.MaxScale {
-		p.request.Delta += delta
-		p.attempts.instancesBefore = a.instances()
-		a.book.resign(p)
-		return p, nil
-	}
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: atomic,
-		configuration: configuration, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
+		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
 	p.attempts.instancesBefore = a.instances()
+	if waiting := a.book.joinable(p, a.target.check); waiting != nil {
+		a.book.join(waiting, p)
+		return waiting, nil
+	}
 	if known.Targeting == pool.TargetRequest {
 		p.request.InstanceType = offered.InstanceType
 		p.request.VSwitchIDs = offered.VSwitchIDs
@@ -231,6 +229,9 @@ func (a *account) refuse(p *Purchase, err error) {
 		a.queue.capacityOnly = true
 		a.giveUp(p, err.Error())
 	case a.target.refuses(p, err):
+	case p.isJoint() && p.cancelled == 0: // there may be enough for some of the gangs
+		a.book.separate(p)
+		a.wake()
 	default:
 		a.target.retract(p, err)
 		a.fail(p, p.missing(), class, codeOf(err), err.Error())
@@ -240,7 +241,7 @@ func (a *account) refuse(p *Purchase, err error) {
 // fail turns missing instances into failed ones, for which core backs the offering off, reports that, and asks for a loop.
 func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, message string) {
 	before := len(p.placeholders)
-	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
+	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message}, a.keepable(p))
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
@@ -282,7 +283,7 @@ func (a *account) settle(p *Purchase, now time.Time) {
 		return
 	}
 	if p.delivery.ended() && !(p.launch != nil && a.launchesUnread) {
-		missing := p.missing() - p.delivery.stillUnlisted(p.missing(), now)
+		missing := a.lacking(p, now)
 		if missing > 0 && p.restored.isGuess() {
 			p.lost += missing // nobody knows whose purchase it was, so no offering is backed off
 		} else if missing > 0 {

@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
-	"gpu-spot-autoscaler/cloudprovider/ess/pool"
-	"gpu-spot-autoscaler/pricing"
 )
 
 // book holds the purchases of one pool, by client token.
@@ -60,21 +58,48 @@ func (b book) filter(holds func(*Purchase) bool) []*Purchase {
 	return found
 }
 
-// joinable returns the latest purchase of the offering that waits for its turn and cannot have been carried out, nil if there is
-// none. It may be made larger, which saves a turn: a busy scaling group takes one purchase at a time, and each may keep it busy for
-// a minute. The purchase that checks the pool's targeting, whose token is check, and the one that was split off from it are left
-// out.
-func (b book) joinable(offering pricing.Offering, targeting pool.Targeting, configuration, check string) *Purchase {
+// joinable returns the latest purchase that the new one can become a part of: it is for the same offering, waits for its turn and
+// cannot have been carried out. It returns nil if there is none. That saves a turn: a busy scaling group takes one purchase at a
+// time, and each may keep it busy for a minute. The purchase that checks the pool's targeting, whose token is check, and the one
+// that was split off from it are left out.
+func (b book) joinable(added *Purchase, check string) *Purchase {
 	joinable := b.filter(func(p *Purchase) bool {
-		isSame := p.offering == offering && p.targeting == targeting && p.configuration == configuration && !p.atomic && p.restored == nil
+		isSame := p.offering == added.offering && p.targeting == added.targeting && p.configuration == added.configuration &&
+			p.atomic == added.atomic && p.restored == nil
+		hasRoom := p.request.Delta+added.request.Delta <= alicloud.MaxScale && (!p.atomic || check == "" && p.hasRoomForGang(added.requested))
 		isUntouched := p.queued() && p.missing() == p.request.Delta && !p.sending && !p.attempts.uncertain && p.attempts.refusal == nil
 		isOfCheck := p.request.ClientToken == check || b[check] != nil && b[check].rest == p.request.ClientToken
-		return isSame && isUntouched && !p.plan && !isOfCheck
+		return isSame && hasRoom && isUntouched && !p.plan && !isOfCheck
 	})
 	if len(joinable) == 0 {
 		return nil
 	}
 	return joinable[len(joinable)-1]
+}
+
+// join makes the new purchase a part of the other one.
+func (b book) join(p, added *Purchase) {
+	if p.atomic {
+		if len(p.gangs) == 0 {
+			p.gangs = []int{p.request.Delta}
+		}
+		p.gangs = append(p.gangs, added.request.Delta)
+	}
+	p.request.Delta += added.request.Delta
+	p.attempts.instancesBefore = added.attempts.instancesBefore
+	b.resign(p)
+}
+
+// separate makes each gang of the purchase a purchase of its own. Nothing of it must have been carried out.
+func (b book) separate(p *Purchase) {
+	for _, size := range p.gangs[1:] {
+		part := *p
+		part.request.Delta, part.gangs, part.alone, part.delivery = size, nil, true, newDelivery()
+		part.sign()
+		b.add(&part)
+	}
+	p.request.Delta, p.gangs, p.alone = p.gangs[0], nil, true
+	b.resign(p)
 }
 
 func byAge(a, b *Purchase) int {
@@ -109,7 +134,7 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 	owned := sets.New[string]()
 	for _, other := range b {
 		if other != p {
-			owned = owned.Union(other.delivery.delivered).Insert(createdBy[other.activityID]...)
+			owned = owned.Union(other.delivery.delivered).Union(other.occupied).Insert(createdBy[other.activityID]...)
 		}
 	}
 	return owned
@@ -119,7 +144,7 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 // because it resembled it.
 func (b book) releaseActivity(p *Purchase) {
 	for _, other := range b {
-		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain {
+		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain && !other.broken() {
 			other.activityID, other.accepted, other.delivery = "", time.Time{}, newDelivery()
 		}
 	}
