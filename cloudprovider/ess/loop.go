@@ -95,7 +95,7 @@ func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 	return disputed
 }
 
-// inspectSuspects keeps instances that would be given back, if pods are on their Nodes. See [ledger.Ledger.Suspects].
+// inspectSuspects keeps instances that a former process would have given back, if pods are on their Nodes.
 func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	suspects := p.manager.ledger.Suspects()
 	if suspects.Len() == 0 {

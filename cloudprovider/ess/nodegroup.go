@@ -133,7 +133,7 @@ func (g *NodeGroup) IncreaseSize(delta int) error {
 }
 
 // AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back. If the
-// scaling group is busy, what several calls ask for is bought together, and those are served whose instances came.
+// scaling group is busy, what several calls ask for is bought together, and nothing of that is given back: it serves some of them.
 func (g *NodeGroup) AtomicIncreaseSize(delta int) error {
 	return g.buy(delta, true)
 }

@@ -164,10 +164,6 @@ func (r *refresher) launchPools(groups []alicloud.ScalingGroup) sets.Set[string]
 // giveBack orders the removal of what an atomic purchase brought that came short. It does not wait; what fails is tried again
 // by the next refresh.
 func (r *refresher) giveBack(ctx context.Context, short ledger.GiveBack) {
-	if short.OnlyNow {
-		r.remover.RemoveNow(ctx, short.PoolID, short.Instances)
-		return
-	}
 	if _, err := r.remover.Remove(short.PoolID, short.Instances, ledger.CameShort); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot give back instances of a purchase that came short", "instances", short.Instances)
 	}

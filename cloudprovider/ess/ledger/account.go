@@ -29,7 +29,7 @@ const (
 	// sendRefusedFor is the same while the cloud refuses the request until somebody fixes credentials or permissions: that may
 	// concern this pool only, and replacements must not wait for it.
 	sendRefusedFor = 20 * time.Second
-	// maxGangs is how many gangs one purchase is for at most: a new process keeps what is left over of it.
+	// maxGangs is how many gangs one purchase is for at most.
 	maxGangs = 50
 	// Overdue is the age at which a waiting purchase goes before those that bring more GPUs.
 	Overdue = time.Minute
@@ -229,9 +229,8 @@ func (a *account) refuse(p *Purchase, err error) {
 		a.queue.capacityOnly = true
 		a.giveUp(p, err.Error())
 	case a.target.refuses(p, err):
-	case p.isJoint() && p.cancelled == 0: // there may be enough for some of the gangs
-		a.book.separate(p)
-		a.wake()
+	case len(p.gangs) > 0 && p.cancelled == 0: // there may be enough for some of the gangs
+		a.target.separate(p)
 	default:
 		a.target.retract(p, err)
 		a.fail(p, p.missing(), class, codeOf(err), err.Error())
@@ -241,7 +240,7 @@ func (a *account) refuse(p *Purchase, err error) {
 // fail turns missing instances into failed ones, for which core backs the offering off, reports that, and asks for a loop.
 func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, message string) {
 	before := len(p.placeholders)
-	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message}, a.keepable(p))
+	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
@@ -283,7 +282,7 @@ func (a *account) settle(p *Purchase, now time.Time) {
 		return
 	}
 	if p.delivery.ended() && !(p.launch != nil && a.launchesUnread) {
-		missing := a.lacking(p, now)
+		missing := p.missing() - p.delivery.stillUnlisted(p.missing(), now)
 		if missing > 0 && p.restored.isGuess() {
 			p.lost += missing // nobody knows whose purchase it was, so no offering is backed off
 		} else if missing > 0 {

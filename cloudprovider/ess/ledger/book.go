@@ -65,8 +65,8 @@ func (b book) filter(holds func(*Purchase) bool) []*Purchase {
 func (b book) joinable(added *Purchase, check string) *Purchase {
 	joinable := b.filter(func(p *Purchase) bool {
 		isSame := p.offering == added.offering && p.targeting == added.targeting && p.configuration == added.configuration &&
-			p.atomic == added.atomic && p.restored == nil
-		hasRoom := p.request.Delta+added.request.Delta <= alicloud.MaxScale && (!p.atomic || check == "" && p.hasRoomForGang(added.requested))
+			p.forGangs() == added.forGangs() && p.restored == nil
+		hasRoom := p.request.Delta+added.request.Delta <= alicloud.MaxScale && (!p.forGangs() || check == "" && p.hasRoomForGang(added.requested))
 		isUntouched := p.queued() && p.missing() == p.request.Delta && !p.sending && !p.attempts.uncertain && p.attempts.refusal == nil
 		isOfCheck := p.request.ClientToken == check || b[check] != nil && b[check].rest == p.request.ClientToken
 		return isSame && hasRoom && isUntouched && !p.plan && !isOfCheck
@@ -80,25 +80,13 @@ func (b book) joinable(added *Purchase, check string) *Purchase {
 // join makes the new purchase a part of the other one.
 func (b book) join(p, added *Purchase) {
 	if p.atomic {
-		if len(p.gangs) == 0 {
-			p.gangs = []int{p.request.Delta}
-		}
+		p.gangs, p.atomic = []int{p.request.Delta}, false
+	}
+	if added.atomic {
 		p.gangs = append(p.gangs, added.request.Delta)
 	}
 	p.request.Delta += added.request.Delta
 	p.attempts.instancesBefore = added.attempts.instancesBefore
-	b.resign(p)
-}
-
-// separate makes each gang of the purchase a purchase of its own. Nothing of it must have been carried out.
-func (b book) separate(p *Purchase) {
-	for _, size := range p.gangs[1:] {
-		part := *p
-		part.request.Delta, part.gangs, part.alone, part.delivery = size, nil, true, newDelivery()
-		part.sign()
-		b.add(&part)
-	}
-	p.request.Delta, p.gangs, p.alone = p.gangs[0], nil, true
 	b.resign(p)
 }
 
@@ -134,7 +122,7 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 	owned := sets.New[string]()
 	for _, other := range b {
 		if other != p {
-			owned = owned.Union(other.delivery.delivered).Union(other.occupied).Insert(createdBy[other.activityID]...)
+			owned = owned.Union(other.delivery.delivered).Insert(createdBy[other.activityID]...)
 		}
 	}
 	return owned
@@ -144,7 +132,7 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 // because it resembled it.
 func (b book) releaseActivity(p *Purchase) {
 	for _, other := range b {
-		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain && !other.broken() {
+		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain {
 			other.activityID, other.accepted, other.delivery = "", time.Time{}, newDelivery()
 		}
 	}

@@ -22,11 +22,13 @@ type Purchase struct {
 	poolID    string
 	offering  pricing.Offering
 	targeting pool.Targeting
-	// atomic: all or nothing was asked for. gangs are the sizes of the gangs if it was asked for several, for each of them. alone:
-	// no other purchase becomes a part of it.
+	// atomic: all or nothing was asked for.
 	atomic bool
-	gangs  []int
-	alone  bool
+	// gangs are the sizes of the gangs, if the purchase is for several. It is not atomic then: what comes of it makes some of them
+	// whole, nobody knows which, and pods of any may run on any instance. So nothing is given back, and scale-down finds what is idle.
+	gangs []int
+	// alone: no other purchase becomes a part of it.
+	alone bool
 	// configuration is the scaling configuration of the pool when it was bought, owner is Config.Owner of the buyer.
 	configuration string
 	owner         string
@@ -52,9 +54,6 @@ type Purchase struct {
 	failure         *cloudprovider.InstanceErrorInfo
 	// placeholders stand for lost instances in the node group until core has deleted them.
 	placeholders []string
-	// kept are the instances that make whole gangs, of an atomic purchase that came short. The others are given back, except those
-	// on which pods run, if that has to be looked at: vacant are those without pods as of this loop, occupied those that stay.
-	kept, vacant, occupied sets.Set[string]
 	// restored is nil for a purchase of this process.
 	restored *restored
 }
@@ -75,11 +74,7 @@ type attempts struct {
 
 // missing is how many instances are still expected and not delivered, that is not in the list of instances yet.
 func (p *Purchase) missing() int {
-	counted := p.delivery.delivered
-	if p.broken() {
-		counted = counted.Intersection(p.kept)
-	}
-	return max(0, p.request.Delta-p.cancelled-p.lost-counted.Len())
+	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.delivered.Len())
 }
 
 // queued says whether the cloud has yet to accept the purchase.
@@ -91,13 +86,10 @@ func (p *Purchase) unconfirmed() bool {
 	return p.missing() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
 }
 
-// lose turns missing instances into failed ones, which core sees. Of an atomic purchase all fail but those that make whole gangs,
-// which are taken from keepable, in that order. What is lost of them later is lost one by one: nobody knows which gang uses which
-// instance.
-func (p *Purchase) lose(missing int, failure cloudprovider.InstanceErrorInfo, keepable []string) {
-	if p.atomic && !p.broken() {
-		p.kept = sets.New(keepable[:p.wholeGangs(len(keepable))]...)
-		missing = max(0, p.request.Delta-p.cancelled-p.lost-p.kept.Len())
+// lose turns missing instances into failed ones, which core sees. An atomic purchase fails as a whole.
+func (p *Purchase) lose(missing int, failure cloudprovider.InstanceErrorInfo) {
+	if p.atomic {
+		missing = max(0, p.request.Delta-p.cancelled-p.lost)
 	}
 	p.failure = &failure
 	for n := range missing {
@@ -117,32 +109,18 @@ func (p *Purchase) acknowledge(placeholders sets.Set[string]) {
 	p.placeholders = kept
 }
 
-// wholeGangs returns how many of so many instances make whole gangs. Gangs are served in the order in which they were bought for.
-func (p *Purchase) wholeGangs(instances int) (whole int) {
-	for _, size := range p.gangs {
-		if whole+size <= instances {
-			whole += size
-		}
-	}
-	return whole
-}
+// forGangs says whether the purchase is for one gang or for several.
+func (p *Purchase) forGangs() bool { return p.atomic || len(p.gangs) > 0 }
 
-// hasRoomForGang says whether another gang may become a part of the purchase. A purchase that will be given up soon would take it along,
-// and RunInstances has no turns, and is atomic by itself.
+// hasRoomForGang says whether another gang may become a part of the purchase. One that will be given up soon would take it along, and
+// RunInstances has no turns, and is atomic by itself.
 func (p *Purchase) hasRoomForGang(now time.Time) bool {
 	return !p.alone && len(p.gangs) < maxGangs && p.targeting != pool.TargetLaunch && now.Sub(p.requested) <= Overdue &&
 		!alicloud.NeedsOperator(p.attempts.trouble)
 }
 
-// isJoint says whether the purchase is for several gangs.
-func (p *Purchase) isJoint() bool { return len(p.gangs) > 1 }
-
-// broken says whether an atomic purchase came short, so that the instances that make no whole gang have to be given back.
+// broken says whether an atomic purchase came short, so that the instances that were delivered have to be given back.
 func (p *Purchase) broken() bool { return p.atomic && p.failure != nil }
-
-// mustInspect says whether the Nodes of instances have to be looked at before the instances are given back, because pods that are
-// whole may run there. What this process bought for one gang is given back at once: that gang cannot run without the rest.
-func (p *Purchase) mustInspect() bool { return p.restored != nil || p.isJoint() }
 
 // sign gives the request a new token and the note that describes the purchase.
 func (p *Purchase) sign() {
@@ -154,8 +132,7 @@ func (p *Purchase) note() Note {
 	return Note{
 		Token: p.request.ClientToken, InstanceType: p.offering.InstanceType, Zone: p.offering.Zone,
 		PurchaseOption: p.offering.PurchaseOption(), Targeting: p.targeting, Configuration: p.configuration, Owner: p.owner,
-		// A new process would not know what this one decided about several gangs, so it keeps all that came.
-		Count: p.request.Delta, Atomic: p.atomic && !p.isJoint(),
+		Count: p.request.Delta, Atomic: p.atomic,
 	}
 }
 

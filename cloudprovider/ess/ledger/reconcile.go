@@ -57,8 +57,6 @@ func (s *Seen) AddLaunched(activities []alicloud.Activity, unread sets.Set[strin
 type GiveBack struct {
 	PoolID    string
 	Instances []string
-	// OnlyNow: their Nodes were found without pods a moment ago. They must not be given back later without another look.
-	OnlyNow bool
 }
 
 // Reconcile settles purchases and removals with what a refresh read, and returns the instances to give back. The snapshot that
@@ -185,7 +183,7 @@ func (r *reconciliation) settlePurchases() (giveBacks []GiveBack) {
 		}
 		left, instances := r.giveBack(p)
 		if len(instances) > 0 {
-			giveBacks = append(giveBacks, GiveBack{r.poolID, instances, p.isJoint()})
+			giveBacks = append(giveBacks, GiveBack{r.poolID, instances})
 		}
 		if !left && r.isOver(p) {
 			delete(r.book, p.request.ClientToken)
@@ -219,7 +217,7 @@ func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, lis
 		r.target.reportNote(p, *activity)
 	}
 	for _, id := range slices.Concat(listed, d.activity.CreatedInstances, d.activity.FailedInstances) {
-		if !p.occupied.Has(id) {
+		if !p.restored.keeps(id) {
 			d.see(id, r.listed(id), r.hasServed(id), r.at)
 		}
 	}
@@ -249,51 +247,25 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	}
 	for id := range r.returnable(p) {
 		left = true
-		mayGo := !p.mustInspect() || p.vacant.Has(id)
-		if mayGo && !r.facts.IsLeaving(r.facts.Instances[id]) {
+		isKnown := p.restored == nil || p.restored.inspected.Has(id)
+		if isKnown && !r.facts.IsLeaving(r.facts.Instances[id]) {
 			instances = append(instances, id)
 		}
 	}
 	if len(instances) > 0 {
 		slices.Sort(instances)
 		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
-			"Giving back %d of %d instances of %s: they make no whole gang", len(instances), p.request.Delta,
+			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
 			pool.OfferingID(p.poolID, p.offering))
 	}
 	return left, instances
 }
 
-// lacking returns how many instances of a purchase will not be delivered, once its activity has ended. Of one for several gangs that is
-// known when it is known of all: which gangs are whole is decided once.
-func (s *state) lacking(p *Purchase, now time.Time) int {
-	missing := p.missing()
-	unlisted := p.delivery.stillUnlisted(missing, now)
-	if p.isJoint() && unlisted > 0 {
-		return 0
-	}
-	return missing - unlisted
-}
-
-// keepable returns the delivered instances of an atomic purchase that may make whole gangs: those that exist and stay, first those
-// that have been in service. Of an activity that failed only those count: the cloud releases the others.
-func (s *state) keepable(p *Purchase) []string {
-	ids := slices.DeleteFunc(sets.List(p.delivery.delivered), func(id string) bool {
-		instance, exists := s.facts.Instances[id]
-		return !exists || s.facts.StandingOf(instance) != snapshot.Serving
-	})
-	served := func(id string) bool { return p.delivery.served.Has(id) }
-	first := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !served(id) })
-	if p.delivery.activity.Status == alicloud.ActivityFailed {
-		return first
-	}
-	return append(first, slices.DeleteFunc(ids, served)...)
-}
-
-// returnable returns the instances of the purchase that may be given back: those that exist, in its pool, that make no whole gang,
-// and that nobody has told ESS to keep.
+// returnable returns the instances of the purchase that may be given back: those that exist, in its pool, and that nobody has
+// told ESS to keep.
 func (s *state) returnable(p *Purchase) sets.Set[string] {
 	found := sets.New[string]()
-	for id := range p.delivery.delivered.Difference(p.kept) {
+	for id := range p.delivery.delivered {
 		if instance, exists := s.facts.Instances[id]; exists && instance.ScalingGroupID == p.poolID && !snapshot.IsKept(instance) {
 			found.Insert(id)
 		}

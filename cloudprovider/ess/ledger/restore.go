@@ -23,9 +23,15 @@ const restoreFor = 10 * time.Minute
 type restored struct {
 	// guess: the activity has no note. Anybody may have bought, and the offering is a guess until the instances are listed.
 	guess bool
+	// inspected are the instances whose Nodes were looked at, before they are given back. kept are those of them that stay,
+	// because pods run there.
+	inspected sets.Set[string]
+	kept      sets.Set[string]
 }
 
 func (r *restored) isGuess() bool { return r != nil && r.guess }
+
+func (r *restored) keeps(id string) bool { return r != nil && r.kept.Has(id) }
 
 // restore enters the purchases of former processes from the activities of a pool that is new to this process: those under
 // way, and those that ended lately and are not settled.
@@ -87,7 +93,7 @@ func restoredPurchase(activity alicloud.Activity, note Note, guess bool, now tim
 		offering:  note.offering(),
 		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
 		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
-		restored: &restored{guess: guess},
+		restored: &restored{guess: guess, inspected: sets.New[string](), kept: sets.New[string]()},
 	}
 	if p.requested.IsZero() {
 		p.requested = now
@@ -113,7 +119,7 @@ func (r *reconciliation) writeOff(p *Purchase) {
 	if !p.delivery.ended() {
 		return
 	}
-	missing := r.lacking(p, r.at)
+	missing := p.missing() - p.delivery.stillUnlisted(p.missing(), r.at)
 	if missing <= 0 {
 		return
 	}
@@ -125,47 +131,36 @@ func (r *reconciliation) writeOff(p *Purchase) {
 	}
 }
 
-// suspects returns the instances of the purchase that are given back unless pods are on their Nodes.
-func (s *state) suspects(p *Purchase) sets.Set[string] {
-	if !p.broken() || !p.mustInspect() {
-		return nil
-	}
-	suspects := s.returnable(p)
-	for id := range suspects {
-		if s.facts.IsLeaving(s.facts.Instances[id]) {
-			suspects.Delete(id)
-		}
-	}
-	return suspects
-}
-
-// Suspects returns the instances that will be given back unless pods are on their Nodes: of purchases of former processes, and of
-// those for several gangs, each of which may use any instance.
+// Suspects returns the instances of former processes that will be given back unless pods are on their Nodes.
 func (l *Ledger) Suspects() sets.Set[string] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	suspects := sets.New[string]()
 	for _, a := range l.accounts {
 		for _, p := range a.book {
-			suspects = suspects.Union(l.suspects(p))
+			if p.restored != nil && p.broken() {
+				suspects = suspects.Union(p.delivery.delivered.Difference(p.restored.inspected))
+			}
 		}
 	}
 	return suspects
 }
 
-// Inspected enters which of the suspects have pods on their Nodes now. Those are not given back.
+// Inspected enters which of the suspects have pods on their Nodes. Those are not given back.
 func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
 	for poolID, a := range l.accounts {
 		for _, p := range a.book {
-			inspected := l.suspects(p).Intersection(suspects)
-			staying := inspected.Intersection(occupied)
-			p.vacant = inspected.Difference(staying)
-			p.occupied = p.occupied.Union(staying)
-			p.delivery.delivered = p.delivery.delivered.Difference(staying)
-			if staying.Len() > 0 {
-				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(staying))
+			if p.restored == nil || !p.broken() {
+				continue
+			}
+			p.restored.inspected = p.restored.inspected.Union(suspects)
+			kept := p.delivery.delivered.Intersection(occupied)
+			p.restored.kept = p.restored.kept.Union(kept)
+			p.delivery.delivered = p.delivery.delivered.Difference(kept)
+			if kept.Len() > 0 {
+				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))
 			}
 		}
 	}

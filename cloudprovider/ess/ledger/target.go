@@ -98,7 +98,7 @@ func (t *target) startCheck(p *Purchase) {
 	if !t.isAuto() || p.targeting != pool.TargetRequest || t.verdict != unchecked || t.check != "" {
 		return
 	}
-	if p.request.Delta > 1 && !p.atomic {
+	if p.request.Delta > 1 && !p.forGangs() {
 		t.book.split(p)
 	}
 	p.plan, t.check, t.checkBought = true, p.request.ClientToken, false
@@ -150,6 +150,21 @@ func (t *target) resign(p *Purchase) {
 	if t.check == former {
 		t.check = p.request.ClientToken
 	}
+}
+
+// separate makes each gang of the purchase, of which nothing was carried out, a purchase of its own, which is sent anew.
+func (t *target) separate(p *Purchase) {
+	sizes := p.gangs
+	p.atomic, p.alone, p.gangs, p.plan, p.rest, p.requested = true, true, nil, false, "", t.config.Clock.Now()
+	for _, size := range sizes[1:] {
+		part := *p
+		part.request.Delta, part.delivery = size, newDelivery()
+		part.sign()
+		t.book.add(&part)
+	}
+	p.request.Delta = sizes[0]
+	t.resign(p)
+	t.wake()
 }
 
 // conclude enters a verdict and ends the check. The reason completes the sentence "Pool <id> …".

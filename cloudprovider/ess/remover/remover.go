@@ -30,8 +30,6 @@ const (
 	// maxTurn bounds how long removals are waited for that were accepted: instances are given stopTimeout, and then
 	// released.
 	maxTurn = 2 * stopTimeout
-	// nowTimeout bounds a removal that is tried once.
-	nowTimeout = 15 * time.Second
 	// PurchasesFirst is how long a removal lets purchases of its pool go first.
 	PurchasesFirst = time.Minute
 	// pollInterval is how often the ledger is looked at while waiting.
@@ -100,27 +98,6 @@ func (r *Remover) Remove(poolID string, instances []string, reason ledger.Remova
 		return nil, fmt.Errorf("pool %s: %w", poolID, err)
 	}
 	return &Removal{instances, pending}, nil
-}
-
-// RemoveNow gives back instances of an atomic purchase that came short, unless the scaling group is busy or a purchase waits for it.
-// It tries once, because pods may be placed on the instances while it waits.
-func (r *Remover) RemoveNow(ctx context.Context, poolID string, instances []string) {
-	if r.config.Removals.PurchasesWait(poolID) || !r.inParallel(poolID) && r.config.Removals.InProgress(poolID) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, nowTimeout)
-	defer cancel()
-	wanted := map[string]ledger.RemovalReason{}
-	for _, id := range instances {
-		wanted[id] = ledger.CameShort
-	}
-	admitted, _ := r.config.Removals.Admit(poolID, wanted) // those that may not be removed stay
-	for chunk := range slices.Chunk(admitted, alicloud.MaxRemoveBatch) {
-		if err := r.send(ctx, newRequest(poolID, chunk)); err != nil {
-			klog.FromContext(ctx).V(1).Info("Cannot give back instances yet", "pool", poolID, "instances", chunk, "err", err)
-			r.config.Removals.Refused(poolID, chunk, err)
-		}
-	}
 }
 
 // Wait waits until the cloud has accepted or refused the removal. It returns an error for each instance that is not removed.
@@ -194,34 +171,24 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	if r.isUnattached(ids[0]) {
 		return r.release(ctx, poolID, ids)
 	}
-	request := newRequest(poolID, ids)
+	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
 	// If the context ends while it waits, the call says so.
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
 	_ = r.waitForRemovals(ctx, poolID)
-	err := r.send(ctx, request)
+	activityID, err := r.config.Cloud.Remove(ctx, request)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
 		if sleep(ctx, r.config.Clock, delays.Step()) != nil || r.waitForRemovals(ctx, poolID) != nil {
 			break // the cloud's refusal says more than that the time is over
 		}
-		err = r.send(ctx, request)
+		activityID, err = r.config.Cloud.Remove(ctx, request)
 	}
-	return err
-}
-
-func newRequest(poolID string, ids []string) alicloud.RemoveRequest {
-	return alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
-}
-
-// send sends one call, once.
-func (r *Remover) send(ctx context.Context, request alicloud.RemoveRequest) error {
-	activityID, err := r.config.Cloud.Remove(ctx, request)
 	if err != nil {
 		return err
 	}
-	r.config.Removals.Accepted(request.ScalingGroupID, activityID, request.InstanceIDs)
-	klog.FromContext(ctx).Info("Gave back instances", "pool", request.ScalingGroupID, "instances", request.InstanceIDs, "activity", activityID)
-	r.config.Removed(request.InstanceIDs)
+	r.config.Removals.Accepted(poolID, activityID, ids)
+	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
+	r.config.Removed(ids)
 	return nil
 }
 
