@@ -39,16 +39,16 @@ type Candidate struct {
 	Priced bool
 	// Currency is that of Price, or "" if it is not known.
 	Currency string
-	// InterruptionPenalty is the factor on the price in comparisons, because instances of the offering are being reclaimed. It
-	// is 0 if there is none.
-	InterruptionPenalty float64
+	// Penalty is the factor on the price in comparisons, because instances of the offering are being reclaimed, or more of them
+	// are asked for than there may be in stock. It is 0 if there is none.
+	Penalty float64
 }
 
 // Cost returns the price per GPU-hour requested; see the function Cost.
 func (c Candidate) Cost() float64 { return Cost(c.Price, Demand{GPUs: c.GPUs, CPUs: c.CPUs}) }
 
 // comparedCost returns the cost by which candidates are compared.
-func (c Candidate) comparedCost() float64 { return c.Cost() * max(1, c.InterruptionPenalty) }
+func (c Candidate) comparedCost() float64 { return c.Cost() * max(1, c.Penalty) }
 
 // String returns a line for logs and Events.
 func (c Candidate) String() string {
@@ -66,8 +66,8 @@ func (c Candidate) String() string {
 	default:
 		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
-	if c.InterruptionPenalty > 0 {
-		line += fmt.Sprintf(" (counts %.3g times, being reclaimed)", c.InterruptionPenalty)
+	if c.Penalty > 0 {
+		line += fmt.Sprintf(" (counts %.3g times: reclaimed or short)", c.Penalty)
 	}
 	return line
 }
@@ -161,7 +161,7 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
 			c.Price = market * float64(option.NodeCount)
 			if price > market {
-				c.InterruptionPenalty = price / market
+				c.Penalty = price / market
 			}
 		}
 	}

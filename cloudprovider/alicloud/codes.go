@@ -192,6 +192,17 @@ func ClassOfCode(code string) Class {
 	return Unknown
 }
 
+// IsSoldOut returns whether the code says that the instance type is out of stock in the zone, whoever asks for it. The other codes of
+// class Stockout may be about what one scaling configuration combines it with, such as a disk category.
+func IsSoldOut(code string) bool {
+	switch code {
+	case "NoInstanceStock", "InstanceType.Offline", CodeCreationFailed:
+		return true
+	}
+	lower := strings.ToLower(code)
+	return strings.Contains(lower, "nostock") || strings.Contains(lower, "soldout")
+}
+
 // ClassOfReply returns the class of the code, or that of the HTTP status if the code is unknown or empty.
 func ClassOfReply(status int, code string) Class {
 	if class := ClassOfCode(code); class != Unknown && class != "" {

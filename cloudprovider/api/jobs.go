@@ -27,6 +27,12 @@ const (
 	// AnnotationGangName is the gang of the pod, AnnotationGangSize how many pods of the gang have to run together.
 	AnnotationGangName = "gpu-spot.autoscaling/gang-name"
 	AnnotationGangSize = "gpu-spot.autoscaling/gang-size"
+	// AnnotationGangZones is GangZonesAny if the gang may be bought in several zones. It goes with any declaration of a gang.
+	AnnotationGangZones = "gpu-spot.autoscaling/gang-zones"
+	// GangZonesAny allows several zones.
+	GangZonesAny = "any"
+	// GangZonesOne is the default.
+	GangZonesOne = "one"
 )
 
 // The handshake with a job whose nodes are reclaimed, on its pods. AnnotationReclaimDeadline belongs to it as well.

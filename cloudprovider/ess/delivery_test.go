@@ -145,7 +145,10 @@ func TestGangThatLosesOneToARollBackIsGivenBackWhole(t *testing.T) {
 
 		f.cloud.hide(ids[0])
 		f.refresh()
-		assert.Len(t, f.failedNodes(a10InA), 4)
+		assert.Zero(t, f.target(a10InA))
+		assert.Empty(t, f.failedNodes(a10InA), "core would back off for smaller gangs, too")
+		assert.Equal(t, 3, f.headroom(a10InA))
+		assert.Len(t, f.events.about("SpotPurchaseFailed"), 1)
 		assert.Len(t, f.events.about("SpotPurchaseRolledBack"), 1)
 		time.Sleep(time.Second)
 		f.refresh()

@@ -113,7 +113,7 @@ func TestPurchaseByRunInstancesThatIsRefusedOrHasNoAnswerIsMadeOnce(t *testing.T
 		calls  int
 		born   int
 	}{
-		"refused for want of stock":              {errs: []error{errNoStock}, target: 2, calls: 1}, // failed instances, for core to delete
+		"refused for want of stock":              {errs: []error{errNoStock}, calls: 1},
 		"busy, then carried out":                 {errs: []error{&alicloud.Error{Code: "Throttling", Class: alicloud.Throttled}}, target: 2, calls: 2, born: 2},
 		"answer lost, carried out":               {errs: []error{lost}, lost: true, target: 2, calls: 2, born: 2},
 		"answer lost, not carried out":           {errs: []error{lost}, target: 2, calls: 2, born: 2},

@@ -156,7 +156,7 @@ func New(config Config) (*Provider, error) {
 		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
 		model: pricing.NewModel(pricing.ModelConfig{
-			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, InterruptionPenalty: view.penalty.Of,
+			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, Penalty: view.penaltyOf,
 		}),
 	}, nil
 }
@@ -234,6 +234,16 @@ func (p *Provider) GetAvailableGPUTypes() map[string]struct{} {
 func (p *Provider) GetNodeGpuConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
 	return template.GPUConfig(node)
 }
+
+// BeginBundle has the calls of AtomicIncreaseSize that follow buy nothing until CommitBundle, which buys all of it at once. If any of it
+// comes short, all of it is given back, but for instances on which pods run by then.
+func (p *Provider) BeginBundle() { p.manager.buyer.BeginBundle() }
+
+// CommitBundle buys what was bundled. A refusal by the cloud shows as failed instances.
+func (p *Provider) CommitBundle() { p.manager.buyer.Commit(p.manager.ctx) }
+
+// DropBundle cancels what was bundled.
+func (p *Provider) DropBundle() { p.manager.buyer.Drop() }
 
 // Cleanup ends what the provider runs and waits for removals under way.
 func (p *Provider) Cleanup() error {

@@ -253,7 +253,7 @@ func TestPoolWhoseGroupBuysTheRestByItselfIsNotBoughtFrom(t *testing.T) {
 	assert.Contains(t, said[len(said)-1], "desired capacity of 3 and 1 instances")
 	assert.Contains(t, said[len(said)-1], "DisableDesiredCapacity=true")
 	state(1, 1)
-	assert.Equal(t, 10, f.group(a10InA).MaxSize())
+	assert.Equal(t, 9, f.group(v100InA).MaxSize())
 }
 
 func TestPurchaseThatOnlyChangedTheCapacityFailsAsTheActivityThatESSBegan(t *testing.T) {

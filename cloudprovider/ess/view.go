@@ -116,15 +116,26 @@ func (v *View) Undelivered(groupID string) int {
 	return last.PoolSize(last.Groups[groupID].PoolID).Purchased
 }
 
+// RoomBeside returns how many instances of the group may be bought beside those that are planned, by group.
+func (v *View) RoomBeside(groupID string, planned map[string]int) int {
+	return v.store.Last().RoomBeside(groupID, planned, v.prices)
+}
+
 // NodePrice returns the hourly price of one node of the group, for comparison with others: the market price, raised where
-// instances are being reclaimed. It is false while the price is unknown.
+// instances are being reclaimed or run short. It is false while the price is unknown.
 func (v *View) NodePrice(groupID string) (float64, bool) {
 	last := v.store.Last()
 	known := last.PoolOf(groupID)
 	if known == nil {
 		return 0, false
 	}
-	return known.Price(last.Groups[groupID].Offering, v.prices, v.penalty.Of)
+	return known.Price(last.Groups[groupID].Offering, v.prices, v.penaltyOf)
+}
+
+// penaltyOf returns the factor by which the price of the offering counts for more than it is: because instances of it are being
+// reclaimed, or because more of them are asked for than there may be in stock.
+func (v *View) penaltyOf(offering pricing.Offering) float64 {
+	return v.penalty.Of(offering) * v.store.Last().Crowding(offering)
 }
 
 // Room returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with

@@ -84,6 +84,7 @@ const (
 	BlockedOutOfOrder = "out-of-order" // the scaling group takes no purchases
 	BlockedRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
 	BlockedPrice      = "price"        // the price is above the cap, or too old to be compared with it
+	BlockedStock      = "stock"        // a purchase of any pool came short lately because the instance type is out of stock in the zone
 	BlockedSize       = "size"         // the pool or the scaling group is at its maximum
 )
 

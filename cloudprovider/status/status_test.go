@@ -44,7 +44,7 @@ func TestTheManualExplainsEveryFieldAndNoOther(t *testing.T) {
 		assert.Equal(t, sets.List(fields), sets.List(documented(t, string(text), heading)), heading)
 	}
 	for _, value := range []string{
-		APIVersion, Kind, Path, BlockedOutOfOrder, BlockedRetired, BlockedPrice, BlockedSize,
+		APIVersion, Kind, Path, BlockedOutOfOrder, BlockedRetired, BlockedPrice, BlockedStock, BlockedSize,
 		PhaseNoticed, PhaseDraining, PhaseDrained, JobPhaseWarning, JobPhaseWaiting, JobPhaseDeciding, JobPhaseLeaving,
 	} {
 		assert.Contains(t, string(text), "`"+value+"`")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -51,42 +50,10 @@ func startAutoscaler(ctx context.Context, r *rig.Rig, flags ...string) (*rig.Aut
 	if err != nil {
 		return nil, err
 	}
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-a.Done():
-			return false, errors.New("it has ended")
-		default:
-		}
-		loops, err := mainLoops(ctx, a)
-		return err == nil && loops.count > 0, nil // it may not serve metrics yet
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for the first loop of the autoscaler: %w\n%s", err, a.Log(20)), a.Stop())
+	if err := a.AwaitLoops(ctx, 1, 5*time.Minute); err != nil {
+		return nil, errors.Join(err, a.Stop())
 	}
 	return a, nil
-}
-
-// loopTimes are how many main loops there were and how long they took together.
-type loopTimes struct {
-	count   uint64
-	seconds float64
-}
-
-// mainLoops reads Cluster Autoscaler's own histogram of its main loop.
-func mainLoops(ctx context.Context, a *rig.Autoscaler) (loopTimes, error) {
-	families, err := a.Metrics(ctx)
-	if err != nil {
-		return loopTimes{}, err
-	}
-	for _, metric := range families["cluster_autoscaler_function_duration_seconds"].GetMetric() {
-		for _, label := range metric.GetLabel() {
-			if label.GetName() == "function" && label.GetValue() == "main" {
-				h := metric.GetHistogram()
-				return loopTimes{h.GetSampleCount(), h.GetSampleSum()}, nil
-			}
-		}
-	}
-	return loopTimes{}, nil
 }
 
 // deletePods removes all pods of the namespace default at once and waits until they are gone.

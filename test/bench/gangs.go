@@ -34,10 +34,14 @@ type gangsRow struct {
 	Gangs     int `json:"gangs"`
 	GangSize  int `json:"gang_size"`
 	Offerings int `json:"offerings"`
-	// RequestedPct is for how many of the GPUs there are accepted purchases at the end, without those that came short and were
-	// given back. AllRequested is how long it took until there were purchases for all; if there never were, the time until the end.
+	// RequestedPct is for how many of the GPUs the cloud accepted a purchase, and AllRequested how long that took; if it never did
+	// for all, the time until the end. A gang whose purchase came short is asked for again after the others.
 	RequestedPct float64 `json:"requested_pct"`
 	AllRequested float64 `json:"all_requested_s"`
+	// HeldPct is for how many there are purchases at the end that did not come short, and AllHeld how long it took until there were
+	// for all; if there never were, the time until the end.
+	HeldPct float64 `json:"held_pct"`
+	AllHeld float64 `json:"all_held_s"`
 	// Parallel says whether the scaling groups take several purchases at once.
 	Parallel bool   `json:"parallel"`
 	Temper   string `json:"temper"`
@@ -122,30 +126,48 @@ func gangsOnce(ctx context.Context, s *session, bench *rig.Rig, world alisim.Wor
 	if err := submitGangs(ctx, bench, gangs); err != nil {
 		return detail, err
 	}
-	wanted, requested := gangs*gangSize, 0
+	wanted := gangs * gangSize
+	detail.gangsRow = gangsRow{Gangs: gangs, GangSize: gangSize, Temper: temperOf(bench.Cloud.Temper())}
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, gangsTimeout, true, func(context.Context) (bool, error) {
-		requested = drill.Bought(drill.Purchases(bench, began))
-		return requested >= wanted, nil
+		spent := time.Since(began).Seconds()
+		if detail.RequestedPct < 100 {
+			detail.RequestedPct, detail.AllRequested = percent(min(askedFor(bench), wanted), wanted), spent
+		}
+		held := drill.Bought(drill.Purchases(bench, began))
+		detail.HeldPct, detail.AllHeld = percent(min(held, wanted), wanted), spent
+		return held >= wanted, nil
 	})
 	if err != nil && ctx.Err() != nil {
 		return detail, ctx.Err()
 	}
-	detail.gangsRow = gangsRow{
-		Gangs: gangs, GangSize: gangSize, Temper: temperOf(bench.Cloud.Temper()),
-		RequestedPct: percent(min(requested, wanted), wanted), AllRequested: time.Since(began).Seconds(),
-	}
 	after, err := report.CPUSeconds(a.PID())
 	detail.CPUSeconds = after - before
+	detail.Purchases, detail.Short = countPurchases(bench)
+	return detail, err
+}
+
+// askedFor is how many instances the accepted purchases were for.
+func askedFor(bench *rig.Rig) (instances int) {
 	for _, pool := range bench.World.Pools {
 		group, _ := bench.Cloud.Group(pool.ID)
 		for _, activity := range group.Activities {
-			detail.Purchases++
+			instances += activity.Asked
+		}
+	}
+	return instances
+}
+
+func countPurchases(bench *rig.Rig) (purchases, short int) {
+	for _, pool := range bench.World.Pools {
+		group, _ := bench.Cloud.Group(pool.ID)
+		for _, activity := range group.Activities {
+			purchases++
 			if !activity.Ended.IsZero() && len(activity.Created) < activity.Asked {
-				detail.Short++
+				short++
 			}
 		}
 	}
-	return detail, err
+	return purchases, short
 }
 
 // submitGangs creates the pods of all gangs, gang by gang.

@@ -135,7 +135,7 @@ func populate(ctx context.Context, s *session, bench *rig.Rig) error {
 type loopWatch struct {
 	autoscaler *rig.Autoscaler
 	nodes      int
-	seen       loopTimes
+	seen       rig.Loops
 	cpu        float64
 }
 
@@ -196,12 +196,12 @@ func (w *loopWatch) observe(ctx context.Context, phase string, loops int) (detai
 			return detail, errors.New("the autoscaler has ended")
 		default:
 		}
-		now, err := mainLoops(ctx, w.autoscaler)
+		now, err := w.autoscaler.Loops(ctx)
 		if err != nil {
 			return detail, err
 		}
-		for n := now.count - w.seen.count; n > 0; n-- { // more than one only if one was over at once
-			detail.Seconds = append(detail.Seconds, (now.seconds-w.seen.seconds)/float64(now.count-w.seen.count))
+		for n := now.Count - w.seen.Count; n > 0; n-- { // more than one only if one was over at once
+			detail.Seconds = append(detail.Seconds, (now.Seconds-w.seen.Seconds)/float64(now.Count-w.seen.Count))
 		}
 		w.seen = now
 	}

@@ -88,7 +88,7 @@ func reclaims(ctx context.Context, s *session, notices int) (row reclaimRow, det
 	defer func() {
 		err = errors.Join(err, a.Stop(), os.WriteFile(filepath.Join(s.out, fmt.Sprintf("reclaim-%d.log", notices)), []byte(a.Log(math.MaxInt)), 0o644))
 	}()
-	if err := awaitLoops(ctx, a, 2); err != nil {
+	if err := a.AwaitLoops(ctx, 2, 2*time.Minute); err != nil {
 		return row, detail, err
 	}
 	stopProfile := s.profile(ctx, a, fmt.Sprintf("reclaim-%d", notices), 5*time.Second)

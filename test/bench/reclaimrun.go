@@ -115,18 +115,10 @@ func (r *reclaimRun) lacking() (jobs int) {
 	return jobs
 }
 
-// awaitLoops waits until the process has gone through so many main loops.
-func awaitLoops(ctx context.Context, a *rig.Autoscaler, n uint64) error {
-	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-		loops, err := mainLoops(ctx, a)
-		return loops.count >= n, err
-	})
-}
-
 // measure gives the notices and observes until all jobs are whole again, or the instances are gone.
 func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclaimRow, detail reclaimDetail, err error) {
 	cpu, cpuErr := report.CPUSeconds(a.PID())
-	loops, loopsErr := mainLoops(ctx, a)
+	loops, loopsErr := a.Loops(ctx)
 	if err := errors.Join(cpuErr, loopsErr, r.giveNotices()); err != nil {
 		return row, detail, err
 	}
@@ -148,9 +140,9 @@ func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclai
 	detail.CPUSeconds = after - cpu
 	_, peak, peakErr := report.ResidentBytes(a.PID())
 	detail.PeakBytes = peak
-	last, loopsErr := mainLoops(ctx, a)
-	if detail.Loops = last.count - loops.count; detail.Loops > 0 {
-		detail.LoopMean = (last.seconds - loops.seconds) / float64(detail.Loops)
+	last, loopsErr := a.Loops(ctx)
+	if detail.Loops = last.Count - loops.Count; detail.Loops > 0 {
+		detail.LoopMean = (last.Seconds - loops.Seconds) / float64(detail.Loops)
 	}
 	return row, detail, errors.Join(cpuErr, peakErr, loopsErr)
 }

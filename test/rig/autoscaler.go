@@ -19,6 +19,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Autoscaler is one process of the real binary.
@@ -33,6 +34,28 @@ type Autoscaler struct {
 // StartAutoscaler starts the binary under the shipped ServiceAccount, with quick loops and without leader election;
 // further flags and environment variables win.
 func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string) (*Autoscaler, error) {
+	key := r.Cloud.AccessKey()
+	return r.startProcess(ctx, r.binary, append([]string{
+		"ALIBABA_CLOUD_ACCESS_KEY_ID=" + key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET=" + key.Secret, "GORACE=halt_on_error=1",
+	}, env...), append([]string{
+		"--kubeconfig=" + r.kubeconfig,
+		"--cluster-name=" + r.ClusterName, "--region=" + r.World.Region, "--cloud-scheme=http",
+		"--ess-endpoint=" + r.Cloud.Endpoint(), "--ecs-endpoint=" + r.Cloud.Endpoint(), "--vpc-endpoint=" + r.Cloud.Endpoint(),
+		"--scan-interval=1s", "--scale-down-unneeded-time=5s", "--scale-down-unready-time=20s", "--v=2",
+	}, flags...)...)
+}
+
+// StartInTree starts another binary, Cluster Autoscaler with its in-tree alicloud provider, as the cluster's administrator. Its SDK knows
+// the endpoints of Alibaba Cloud alone, so the simulator is the proxy on the way to them.
+func (r *Rig) StartInTree(ctx context.Context, binary string, flags ...string) (*Autoscaler, error) {
+	key, proxy := r.Cloud.AccessKey(), "http://"+r.Cloud.Endpoint()
+	return r.startProcess(ctx, binary, []string{
+		"ACCESS_KEY_ID=" + key.ID, "ACCESS_KEY_SECRET=" + key.Secret, "REGION_ID=" + r.World.Region,
+		"HTTP_PROXY=" + proxy, "HTTPS_PROXY=" + proxy, "SSL_CERT_FILE=" + r.Cloud.CAFile(),
+	}, append([]string{"--kubeconfig=" + r.Cluster.AdminKubeconfig(), "--cloud-provider=alicloud"}, flags...)...)
+}
+
+func (r *Rig) startProcess(ctx context.Context, binary string, env []string, flags ...string) (*Autoscaler, error) {
 	port, err := FreePort(ctx, "127.0.0.1")
 	if err != nil {
 		return nil, err
@@ -43,16 +66,8 @@ func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string
 		return nil, err
 	}
 	defer log.Close() // the child has its own
-	key := r.Cloud.AccessKey()
-	command := exec.Command(r.binary, append([]string{
-		"--kubeconfig=" + r.kubeconfig, "--namespace=" + Namespace, "--address=" + address, "--leader-elect=false",
-		"--cluster-name=" + r.ClusterName, "--region=" + r.World.Region, "--cloud-scheme=http",
-		"--ess-endpoint=" + r.Cloud.Endpoint(), "--ecs-endpoint=" + r.Cloud.Endpoint(), "--vpc-endpoint=" + r.Cloud.Endpoint(),
-		"--scan-interval=1s", "--scale-down-unneeded-time=5s", "--scale-down-unready-time=20s", "--v=2",
-	}, flags...)...)
-	command.Env = append(append(os.Environ(),
-		"ALIBABA_CLOUD_ACCESS_KEY_ID="+key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET="+key.Secret,
-		"GORACE=halt_on_error=1"), env...)
+	command := exec.Command(binary, append([]string{"--namespace=" + Namespace, "--address=" + address, "--leader-elect=false"}, flags...)...)
+	command.Env = append(os.Environ(), env...)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -185,6 +200,47 @@ func (a *Autoscaler) Metrics(ctx context.Context) (map[string]*dto.MetricFamily,
 		return nil, err
 	}
 	return new(expfmt.TextParser).TextToMetricFamilies(bytes.NewReader(body))
+}
+
+// Loops are main loops of core.
+type Loops struct {
+	Count uint64
+	// Seconds is how long they took together.
+	Seconds float64
+}
+
+// Loops reads core's own histogram of its main loop.
+func (a *Autoscaler) Loops(ctx context.Context) (Loops, error) {
+	families, err := a.Metrics(ctx)
+	if err != nil {
+		return Loops{}, err
+	}
+	for _, metric := range families["cluster_autoscaler_function_duration_seconds"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "function" && label.GetValue() == "main" {
+				h := metric.GetHistogram()
+				return Loops{h.GetSampleCount(), h.GetSampleSum()}, nil
+			}
+		}
+	}
+	return Loops{}, nil
+}
+
+// AwaitLoops waits until there were at least n main loops since the process started.
+func (a *Autoscaler) AwaitLoops(ctx context.Context, n uint64, timeout time.Duration) error {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-a.done:
+			return false, errors.New("it has ended")
+		default:
+		}
+		loops, err := a.Loops(ctx)
+		return err == nil && loops.Count >= n, nil // it may not serve metrics yet
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %d loops of the autoscaler: %w\n%s", n, err, a.Log(20))
+	}
+	return nil
 }
 
 // buildPlain and buildRace build the binary once per process; go's cache does the work when nothing has changed.

@@ -148,6 +148,9 @@ func TestWhyAnActivityFailed(t *testing.T) {
 		"the same under the names that are the custom of this API": {
 			`"StatusCode":"Warning","ErrorMessages":{"ErrorMessage":[{"Code":"OperationDenied.NoStock","FailedInstanceIds":{"FailedInstanceId":["i-1"]}}]}`,
 			"OperationDenied.NoStock", "", alicloud.Stockout, "", []string{"i-1"}},
+		"a list says what was rolled back, and the text why": {
+			`"StatusCode":"Warning","Detail":"Fail(code:\"OperationDenied.NoStock\", msg:\"none left\").","ErrorMessages":[{"FailedInstanceIds":["i-1"]}]`,
+			"OperationDenied.NoStock", "none left", alicloud.Stockout, `Fail(code:"OperationDenied.NoStock", msg:"none left").`, []string{"i-1"}},
 		"messages that cannot be read hide nothing else": {
 			`"StatusCode":"Failed","ErrorMessages":"later","Detail":"gone"`, "", "", "", "gone", nil},
 		"nobody knows": {`"StatusCode":"Failed","StatusMessage":"-","Detail":"no reason given"`, "", "", "", "no reason given", nil},

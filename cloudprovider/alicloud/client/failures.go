@@ -16,6 +16,7 @@ import (
 //
 //	Fail to create Instances into scaling group(code:"InvalidSystemDiskCategory.ValueNotSupported", msg:"The specified …").
 func mainFailure(failures []failure, a alicloud.Activity) (code, message string) {
+	failures = slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.code == "" }) // they name instances only
 	if len(failures) == 0 {
 		failures = failuresInText(a.StatusDetail)
 	}

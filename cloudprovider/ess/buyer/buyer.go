@@ -4,8 +4,10 @@ package buyer
 
 import (
 	"context"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -34,6 +36,16 @@ type Cloud interface {
 type Buyer struct {
 	cloud     Cloud
 	purchases *ledger.Purchases
+
+	mu sync.Mutex
+	// bundle is what is bought together; nil while there is no bundle.
+	bundle *bundle
+}
+
+// bundle is purchases of several offerings for one gang.
+type bundle struct {
+	id   string
+	held []*ledger.Purchase
 }
 
 // New returns a Buyer.
@@ -44,12 +56,63 @@ func New(cloud Cloud, purchases *ledger.Purchases) *Buyer {
 // Buy enters a purchase of delta instances of the node group, all or nothing if it is atomic, and sends it unless it has to
 // wait. The error says why nothing can be bought. A refusal by the cloud is no error: the ledger shows it as failed instances.
 func (b *Buyer) Buy(ctx context.Context, groupID string, delta int, atomic bool) error {
+	if bundled, err := b.hold(groupID, delta, atomic); bundled {
+		return err
+	}
 	purchase, err := b.purchases.Enter(groupID, delta, atomic)
 	if err != nil {
 		return err
 	}
 	b.send(ctx, purchase)
 	return nil
+}
+
+// BeginBundle has the atomic purchases that follow wait, until Commit sends all of them or Drop cancels them. Those that were sent are
+// given back if any of them comes short.
+func (b *Buyer) BeginBundle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bundle = &bundle{id: uuid.NewString()}
+}
+
+// hold enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic.
+func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.bundle == nil || !atomic {
+		return false, nil
+	}
+	purchase, err := b.purchases.EnterHeld(groupID, delta, b.bundle.id)
+	if err == nil {
+		b.bundle.held = append(b.bundle.held, purchase)
+	}
+	return true, err
+}
+
+// Commit ends the bundle and sends its purchases, side by side. It returns when there is an answer to each.
+func (b *Buyer) Commit(ctx context.Context) {
+	held := b.endBundle()
+	b.purchases.Commit(held)
+	var sending errgroup.Group
+	sending.SetLimit(maxConcurrent)
+	for _, purchase := range held {
+		sending.Go(func() error { b.send(ctx, purchase); return nil })
+	}
+	_ = sending.Wait() // errors are entered in the ledger
+}
+
+// Drop ends the bundle and cancels its purchases.
+func (b *Buyer) Drop() { b.purchases.Drop(b.endBundle()) }
+
+func (b *Buyer) endBundle() []*ledger.Purchase {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ended := b.bundle
+	b.bundle = nil
+	if ended == nil {
+		return nil
+	}
+	return ended.held
 }
 
 // SendQueued sends the purchases that the cloud has not accepted yet. read says whether the recent activities of a pool were

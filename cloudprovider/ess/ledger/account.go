@@ -61,7 +61,7 @@ func newAccount(s *state, poolID string) *account {
 func (a *account) pool() *pool.Pool { return a.facts.Pools[a.poolID] }
 
 // enter makes a purchase. It counts from now on, before anything is sent.
-func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, error) {
+func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	known, offered := a.pool(), a.facts.Offering(groupID)
 	if known == nil || offered == nil {
 		return nil, UnknownGroup(groupID)
@@ -69,17 +69,18 @@ func (a *account) enter(groupID string, delta int, atomic bool) (*Purchase, erro
 	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.verdict == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
-	if room := a.last.Headroom(groupID, a.config.Prices); delta > room {
-		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, delta, room)
+	if room := a.last.Headroom(groupID, a.config.Prices); o.delta > room {
+		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, o.delta, room)
 	}
-	a.reportRequested(known, groupID, offered.Offering, delta)
+	a.reportRequested(known, groupID, offered.Offering, o.delta)
 	p := &Purchase{
-		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: atomic,
+		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: o.atomic,
+		bundle: o.bundle, held: o.bundle != "", alone: o.bundle != "",
 		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
-		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
+		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: o.delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
 	p.attempts.instancesBefore = a.instances()
-	if waiting := a.book.joinable(p, a.target.check); waiting != nil {
+	if waiting := a.book.joinable(p, a.target.check); waiting != nil && !p.alone {
 		a.book.join(waiting, p)
 		return waiting, nil
 	}
@@ -129,7 +130,7 @@ func (a *account) inTurn() bool {
 // those that bring the most GPUs. Instances without GPUs count as one GPU.
 func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
-		return p.queued() && p.attempts.refusal == nil && !a.target.holdsUp(p)
+		return p.queued() && !p.held && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
 	now := a.config.Clock.Now()
 	rank := func(p *Purchase) int {
@@ -145,7 +146,7 @@ func (a *account) waiting() []*Purchase {
 // take marks the purchase as being sent, if it is to be sent now. It may have left the book since the caller got it from
 // Purchases.Due. In a pool that is sent one purchase at a time it has to be the first in line.
 func (a *account) take(p *Purchase) bool {
-	if !a.book.has(p) || p.sending || !p.queued() || a.target.holdsUp(p) {
+	if !a.book.has(p) || p.sending || p.held || !p.queued() || a.target.holdsUp(p) {
 		return false
 	}
 	if a.inTurn() {
@@ -243,6 +244,10 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
+	if a.noteShortage(p, code) > 0 {
+		p.placeholders = p.placeholders[:before] // a backoff would keep core from asking for as many as there are
+	}
+	a.abandonBundle(p)
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
 		failed, p.request.Delta, pool.OfferingID(a.poolID, p.offering), code, message)
 	a.wake()
@@ -253,6 +258,8 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 func (a *account) giveUp(p *Purchase, why string) {
 	given := p.missing()
 	p.cancelled += given
+	p.abandoned = p.bundle != ""
+	a.abandonBundle(p)
 	a.queue.congest(a.config.Clock.Now(), why)
 	givenUp.WithLabelValues(a.poolID).Add(float64(given))
 	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/pricing"
 )
 
 const (
@@ -19,6 +22,9 @@ const (
 	// RollBackTime is how long after the end of an activity that came short an instance that never was in service may still
 	// be released again.
 	RollBackTime = 5 * time.Minute
+	// shortageTime is how long after a purchase came short no pool asks for more of the offering than seemed to be left. Core backs
+	// off the node group of the purchase for as long at first (--initial-node-group-backoff-duration), and no other node group.
+	shortageTime = 5 * time.Minute
 )
 
 // delivery is what came of a purchase that the cloud accepted.
@@ -158,4 +164,40 @@ func (d *delivery) failure() (class alicloud.Class, code, message string) {
 		message += fmt.Sprintf(" (rolled back: %s)", snapshot.Abbreviate(sets.List(d.rolledBack)))
 	}
 	return class, code, message
+}
+
+// noteShortage remembers that a purchase came short because its offering is out of stock, and returns how many instances there may be.
+func (s *state) noteShortage(p *Purchase, code string) (left int) {
+	if !alicloud.IsSoldOut(code) || p.targeting == pool.TargetWhole || p.restored.isGuess() {
+		return 0
+	}
+	now, delivered := s.config.Clock.Now(), p.delivery.delivered.Len()
+	shortage := snapshot.Shortage{
+		PoolID: p.poolID, Asked: p.request.Delta, Delivered: delivered, Since: now, Until: now.Add(shortageTime),
+	}
+	for _, instance := range s.facts.Instances {
+		if s.facts.StandingOf(instance) == snapshot.Serving && snapshot.OfferingOf(instance) == p.offering {
+			shortage.Held++
+		}
+	}
+	switch {
+	case p.launch != nil && delivered == 0:
+		shortage.Left = p.request.Delta / 2 // RunInstances is refused as a whole, also if there are enough for a smaller purchase
+	case p.broken():
+		shortage.Left = delivered // they are given back
+	}
+	shortages := maps.Clone(s.facts.Shortages)
+	if shortages == nil {
+		shortages = map[pricing.Offering]snapshot.Shortage{}
+	}
+	shortages[p.offering] = shortage
+	s.facts.Shortages = shortages
+	return shortage.Left
+}
+
+// forgetShortages drops the shortages that do not count any more.
+func (s *state) forgetShortages(now time.Time) {
+	left := maps.Clone(s.facts.Shortages)
+	maps.DeleteFunc(left, func(_ pricing.Offering, shortage snapshot.Shortage) bool { return !shortage.Until.After(now) })
+	s.facts.Shortages = left
 }

@@ -6,12 +6,13 @@
 // out by Reconcile, once per refresh, from the scaling activities and the list of instances.
 //
 //   - purchases.go: what package buyer enters;
-//   - account.go: buying in one pool; purchase.go, book.go: its purchases; queue.go: how they may be sent;
+//   - account.go: buying in one pool; purchase.go, book.go: its purchases, with their notes; queue.go: how they may be sent;
 //   - target.go: whether the pool delivers what a request names;
-//   - reconcile.go, delivery.go: what was delivered;
+//   - reconcile.go, delivery.go: what was delivered, and what that shows of the stock;
+//   - bundle.go: purchases of several offerings for one gang;
 //   - launch.go: purchases that are made by RunInstances;
 //   - unconfirmed.go: what became of a purchase whose answer was lost;
-//   - restore.go, note.go: purchases of former processes;
+//   - restore.go: purchases of former processes;
 //   - removals.go: instances on their way out, and what package remover enters.
 package ledger
 
@@ -106,7 +107,7 @@ func (s *state) publish() {
 // describe returns the purchase as of a snapshot.
 func (s *state) describe(p *Purchase) snapshot.Purchase {
 	return snapshot.Purchase{
-		Token: p.request.ClientToken, PoolID: p.poolID, Offering: p.offering, Count: p.request.Delta, Missing: p.missing(),
+		Token: p.request.ClientToken, PoolID: p.poolID, Offering: p.offering, Count: p.request.Delta, Missing: p.missing(), Expected: p.expected(),
 		Requested: p.requested, Accepted: p.accepted, ActivityID: p.activityID, Placeholders: p.placeholders, Failure: p.failure,
 		NoCapacity: s.noCapacity(p),
 	}

@@ -40,6 +40,10 @@ var (
 		Name: "gpu_spot_compensated_instances_total",
 		Help: "Pay-as-you-go instances that were delivered for spot purchases.",
 	}, []string{"pool"})
+	outOfStock = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "gpu_spot_out_of_stock_offerings",
+		Help: "Offerings of which a purchase came short in the last 5 minutes because the instance type is out of stock in the zone.",
+	})
 	failedRemovals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_removal_failures_total",
 		Help: "Instances that the cloud accepted to remove and did not, which count again.",
@@ -53,7 +57,7 @@ var (
 // RegisterMetrics registers the metrics of this package. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(poolTargeting, poolInstances, purchasedInstances, queueLength, queueSeconds, givenUp, missedNotes,
-		purchaseFailures, compensatedInstances, failedRemovals, removedInstances)
+		purchaseFailures, compensatedInstances, outOfStock, failedRemovals, removedInstances)
 }
 
 // ExposePools sets the gauges of all pools.
@@ -63,6 +67,7 @@ func (l *Ledger) ExposePools() {
 	poolTargeting.Reset()
 	poolInstances.Reset()
 	queueLength.Reset()
+	outOfStock.Set(float64(len(l.facts.Shortages)))
 	for id, known := range l.facts.Pools {
 		a, size := l.account(id), l.last.PoolSize(id)
 		poolTargeting.WithLabelValues(id, string(known.Targeting), string(a.target.basisOf(known))).Set(1)

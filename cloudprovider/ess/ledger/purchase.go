@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,6 +30,10 @@ type Purchase struct {
 	gangs []int
 	// alone: no other purchase becomes a part of it.
 	alone bool
+	// bundle is shared by the purchases of several offerings that are made for one gang; empty if one offering is bought for it. held: it
+	// is not sent before all of them are entered. abandoned: it was given up, or another of them came short.
+	bundle          string
+	held, abandoned bool
 	// configuration is the scaling configuration of the pool when it was bought, owner is Config.Owner of the buyer.
 	configuration string
 	owner         string
@@ -54,8 +59,18 @@ type Purchase struct {
 	failure         *cloudprovider.InstanceErrorInfo
 	// placeholders stand for lost instances in the node group until core has deleted them.
 	placeholders []string
+	// inspected are the instances whose Nodes were looked at before they are given back. kept are those of them that stay, because
+	// pods run there.
+	inspected, kept sets.Set[string]
 	// restored is nil for a purchase of this process.
 	restored *restored
+}
+
+// order is what is bought: delta instances, all or nothing if it is atomic, and together with those of the bundle if it has one.
+type order struct {
+	delta  int
+	atomic bool
+	bundle string
 }
 
 // attempts are the tries to send a purchase.
@@ -120,7 +135,19 @@ func (p *Purchase) hasRoomForGang(now time.Time) bool {
 }
 
 // broken says whether an atomic purchase came short, so that the instances that were delivered have to be given back.
-func (p *Purchase) broken() bool { return p.atomic && p.failure != nil }
+func (p *Purchase) broken() bool { return p.atomic && (p.failure != nil || p.abandoned) }
+
+// looksFirst says whether instances are given back only after a look at their Nodes. Pods may have been placed there since: this process
+// was not there, or another purchase of the bundle took its time.
+func (p *Purchase) looksFirst() bool { return p.restored != nil || p.bundle != "" }
+
+// expected is how many instances the purchase still takes from the stock, or has taken to keep.
+func (p *Purchase) expected() int {
+	if p.broken() {
+		return 0
+	}
+	return p.request.Delta - p.cancelled - p.lost
+}
 
 // sign gives the request a new token and the note that describes the purchase.
 func (p *Purchase) sign() {
@@ -132,7 +159,7 @@ func (p *Purchase) note() Note {
 	return Note{
 		Token: p.request.ClientToken, InstanceType: p.offering.InstanceType, Zone: p.offering.Zone,
 		PurchaseOption: p.offering.PurchaseOption(), Targeting: p.targeting, Configuration: p.configuration, Owner: p.owner,
-		Count: p.request.Delta, Atomic: p.atomic,
+		Count: p.request.Delta, Atomic: p.atomic, Bundle: p.bundle,
 	}
 }
 
@@ -150,4 +177,46 @@ func (p *Purchase) trouble() string {
 		return p.attempts.trouble.Error()
 	}
 	return "the scaling group was not done with what it had to do before"
+}
+
+// Note describes a purchase in the metadata of its scaling activity, so that a new process knows what the activity is for.
+// All values are strings: neither the length nor the types of values of ActivityMetadata are documented, and the one
+// example, {"key":"value"}, has strings (doc comments of ScaleWithAdjustment, ESS 2022-02-22, alibabacloud-csharp-sdk).
+type Note struct {
+	Token          string         `json:"token"`
+	InstanceType   string         `json:"type"`
+	Zone           string         `json:"zone"`
+	PurchaseOption string         `json:"purchase"`
+	Targeting      pool.Targeting `json:"targeting"`
+	// Configuration is the scaling configuration of the pool at the time.
+	Configuration string `json:"configuration,omitempty"`
+	// Owner is Config.Owner of the buyer.
+	Owner  string `json:"owner,omitempty"`
+	Count  int    `json:"count,string"`
+	Atomic bool   `json:"atomic,string,omitempty"`
+	// Bundle is shared by the purchases that are made for one gang.
+	Bundle string `json:"bundle,omitempty"`
+}
+
+// NoteOf returns the note of a scaling activity. It is false for an activity of anyone else, and for one without its note.
+func NoteOf(activity alicloud.Activity) (Note, bool) {
+	var note Note
+	if json.Unmarshal([]byte(activity.Metadata), &note) != nil || note.Token == "" || note.Count <= 0 {
+		return Note{}, false
+	}
+	return note, true
+}
+
+// IsOfAnother says whether another installation than this owner wrote the note. An empty owner is unknown.
+func (n Note) IsOfAnother(owner string) bool {
+	return owner != "" && n.Owner != "" && n.Owner != owner
+}
+
+func (n Note) offering() pricing.Offering {
+	return pricing.Offering{InstanceType: n.InstanceType, Zone: n.Zone, Spot: n.PurchaseOption == (pricing.Offering{Spot: true}).PurchaseOption()}
+}
+
+func (n Note) encode() string {
+	text, _ := json.Marshal(n) // strings and numbers always marshal
+	return string(text)
 }

@@ -37,7 +37,7 @@ func (s *Purchases) Enter(groupID string, delta int, atomic bool) (*Purchase, er
 	if !known {
 		return nil, UnknownGroup(groupID)
 	}
-	return s.account(group.PoolID).enter(groupID, delta, atomic)
+	return s.account(group.PoolID).enter(groupID, order{delta: delta, atomic: atomic})
 }
 
 // Due returns the purchases to send, by pool. Where an attempt got no answer, the purchase is sent again only if the pool's

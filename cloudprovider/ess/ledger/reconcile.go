@@ -82,14 +82,20 @@ func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 		launched.Insert(activity.CreatedInstances...)
 	}
 	createdBy := byActivity(seen.Instances)
-	var giveBacks []GiveBack
+	var all []*reconciliation
 	for poolID, a := range l.accounts {
 		a.launchesUnread = seen.LaunchesUnread.Has(poolID)
 		r := &reconciliation{account: a, at: seen.At, activities: activities, createdBy: createdBy, launches: seen.Launched, launched: launched}
 		recent, read := seen.Recent[poolID]
-		giveBacks = append(giveBacks, r.run(recent, read)...)
+		r.learn(recent, read)
+		all = append(all, r)
+	}
+	var giveBacks []GiveBack
+	for _, r := range all { // purchases of several pools may be one bundle
+		giveBacks = append(giveBacks, r.settleAll()...)
 	}
 	l.settleRemovals(activities, seen.At)
+	l.forgetShortages(seen.At)
 	return giveBacks
 }
 
@@ -140,8 +146,8 @@ type reconciliation struct {
 	launched sets.Set[string]
 }
 
-// run settles the purchases. read says whether the recent activities of the pool could be read.
-func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
+// learn enters what the recent activities of the pool show, and the purchases of former processes. read says whether they could be read.
+func (r *reconciliation) learn(recent []alicloud.Activity, read bool) {
 	if read {
 		if !r.historyRead {
 			r.restore(recent)
@@ -165,6 +171,10 @@ func (r *reconciliation) run(recent []alicloud.Activity, read bool) []GiveBack {
 	if r.historyRead && r.at.Sub(r.begun) < shortfallTime {
 		r.restore(r.formerLaunches())
 	}
+}
+
+// settleAll settles the purchases, and returns what of them has to be given back.
+func (r *reconciliation) settleAll() []GiveBack {
 	r.expire(r.at)
 	r.target.noteBought()
 	giveBacks := r.settlePurchases()
@@ -181,6 +191,10 @@ func (r *reconciliation) settlePurchases() (giveBacks []GiveBack) {
 		if !p.accepted.IsZero() {
 			r.update(p)
 		}
+		if p.abandoned {
+			p.abandon() // it may have been sent when that was entered, and its answer is known now
+		}
+		r.abandonBundle(p)
 		left, instances := r.giveBack(p)
 		if len(instances) > 0 {
 			giveBacks = append(giveBacks, GiveBack{r.poolID, instances})
@@ -217,7 +231,7 @@ func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, lis
 		r.target.reportNote(p, *activity)
 	}
 	for _, id := range slices.Concat(listed, d.activity.CreatedInstances, d.activity.FailedInstances) {
-		if !p.restored.keeps(id) {
+		if !p.kept.Has(id) {
 			d.see(id, r.listed(id), r.hasServed(id), r.at)
 		}
 	}
@@ -247,7 +261,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	}
 	for id := range r.returnable(p) {
 		left = true
-		isKnown := p.restored == nil || p.restored.inspected.Has(id)
+		isKnown := !p.looksFirst() || p.inspected.Has(id)
 		if isKnown && !r.facts.IsLeaving(r.facts.Instances[id]) {
 			instances = append(instances, id)
 		}
@@ -285,7 +299,7 @@ func (s *state) noCapacity(p *Purchase) sets.Set[string] {
 // isOver says whether nothing about the purchase is left to be found out or done.
 func (r *reconciliation) isOver(p *Purchase) bool {
 	switch {
-	case p.sending, p.missing() > 0, len(p.placeholders) > 0:
+	case p.sending, p.missing() > 0, len(p.placeholders) > 0, r.awaitsBundle(p):
 		return false
 	case p.launch != nil && p.broken() && len(p.delivery.unlisted) > 0:
 		return false // they have to be given back once they are listed

@@ -23,15 +23,9 @@ const restoreFor = 10 * time.Minute
 type restored struct {
 	// guess: the activity has no note. Anybody may have bought, and the offering is a guess until the instances are listed.
 	guess bool
-	// inspected are the instances whose Nodes were looked at, before they are given back. kept are those of them that stay,
-	// because pods run there.
-	inspected sets.Set[string]
-	kept      sets.Set[string]
 }
 
 func (r *restored) isGuess() bool { return r != nil && r.guess }
-
-func (r *restored) keeps(id string) bool { return r != nil && r.kept.Has(id) }
 
 // restore enters the purchases of former processes from the activities of a pool that is new to this process: those under
 // way, and those that ended lately and are not settled.
@@ -61,7 +55,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 		}
 		r.takeStock(p, &activity, r.createdBy[activity.ID])
 		r.writeOff(p)
-		if r.isOver(p) && !p.broken() {
+		if r.isOver(p) && !p.broken() && p.bundle == "" { // the others of a bundle may not be restored yet
 			continue
 		}
 		r.book[note.Token] = p
@@ -89,11 +83,11 @@ func (r *reconciliation) formerLaunches() []alicloud.Activity {
 
 func restoredPurchase(activity alicloud.Activity, note Note, guess bool, now time.Time) *Purchase {
 	p := &Purchase{
-		poolID: activity.ScalingGroupID, atomic: note.Atomic, requested: activity.Started,
+		poolID: activity.ScalingGroupID, atomic: note.Atomic, bundle: note.Bundle, requested: activity.Started,
 		offering:  note.offering(),
 		targeting: note.Targeting, configuration: note.Configuration, activityID: activity.ID, delivery: newDelivery(),
 		request:  alicloud.ScaleRequest{ScalingGroupID: activity.ScalingGroupID, Delta: note.Count, ClientToken: note.Token},
-		restored: &restored{guess: guess, inspected: sets.New[string](), kept: sets.New[string]()},
+		restored: &restored{guess: guess},
 	}
 	if p.requested.IsZero() {
 		p.requested = now
@@ -131,15 +125,15 @@ func (r *reconciliation) writeOff(p *Purchase) {
 	}
 }
 
-// Suspects returns the instances of former processes that will be given back unless pods are on their Nodes.
+// Suspects returns the instances that will be given back unless pods are on their Nodes.
 func (l *Ledger) Suspects() sets.Set[string] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	suspects := sets.New[string]()
 	for _, a := range l.accounts {
 		for _, p := range a.book {
-			if p.restored != nil && p.broken() {
-				suspects = suspects.Union(p.delivery.delivered.Difference(p.restored.inspected))
+			if p.looksFirst() && p.broken() {
+				suspects = suspects.Union(p.delivery.delivered.Difference(p.inspected))
 			}
 		}
 	}
@@ -152,12 +146,12 @@ func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 	defer l.publishAndUnlock()
 	for poolID, a := range l.accounts {
 		for _, p := range a.book {
-			if p.restored == nil || !p.broken() {
+			if !p.looksFirst() || !p.broken() {
 				continue
 			}
-			p.restored.inspected = p.restored.inspected.Union(suspects)
+			p.inspected = p.inspected.Union(suspects)
 			kept := p.delivery.delivered.Intersection(occupied)
-			p.restored.kept = p.restored.kept.Union(kept)
+			p.kept = p.kept.Union(kept)
 			p.delivery.delivered = p.delivery.delivered.Difference(kept)
 			if kept.Len() > 0 {
 				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))

@@ -193,6 +193,8 @@ func (t *target) cancelUnsent() {
 	for _, p := range t.book {
 		if p.targeting == pool.TargetRequest && p.queued() && !p.sending && !p.attempts.uncertain {
 			p.cancelled += p.missing()
+			p.abandoned = p.bundle != ""
+			t.abandonBundle(p)
 		}
 	}
 	t.wake()

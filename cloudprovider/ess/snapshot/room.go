@@ -10,12 +10,17 @@ import (
 
 // Headroom returns how many more instances of the node group may be bought. The node groups of a pool share it.
 func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
-	room, _ := s.room(groupID, prices)
+	return s.RoomBeside(groupID, nil, prices)
+}
+
+// RoomBeside returns how many instances of the node group may be bought beside those that are planned, by node group.
+func (s *Snapshot) RoomBeside(groupID string, planned map[string]int, prices pool.Prices) int {
+	room, _ := s.room(groupID, planned, prices)
 	return room
 }
 
 // room returns how many more instances of the node group may be bought, and if none, what stands in the way, as the status has it.
-func (s *Snapshot) room(groupID string, prices pool.Prices) (instances int, blockedBy string) {
+func (s *Snapshot) room(groupID string, planned map[string]int, prices pool.Prices) (instances int, blockedBy string) {
 	known, offered := s.PoolOf(groupID), s.Offering(groupID)
 	switch {
 	case known == nil || offered == nil:
@@ -30,22 +35,40 @@ func (s *Snapshot) room(groupID string, prices pool.Prices) (instances int, bloc
 	size := s.PoolSize(known.ID)
 	own := known.MaxSize - size.Live - size.Purchased
 	group := known.Group.MaxSize - size.InGroup()
-	if room := min(own, group); room > 0 {
-		return room, ""
+	room := min(own, group)
+	left, short := s.stockLeft(known, offered)
+	for id, count := range planned {
+		if s.Groups[id].PoolID == known.ID {
+			room -= count
+		}
+		if s.Groups[id].Offering == offered.Offering {
+			left -= count
+		}
 	}
-	return 0, status.BlockedSize
+	if room <= 0 {
+		return 0, status.BlockedSize
+	}
+	switch {
+	case !short:
+		return room, ""
+	case left <= 0:
+		return 0, status.BlockedStock
+	}
+	return min(room, left), ""
 }
 
 // Obstacle says to a user why no more instances of the node group can be bought, empty if some can.
 func (s *Snapshot) Obstacle(groupID string, prices pool.Prices) string {
 	known, offered := s.PoolOf(groupID), s.Offering(groupID)
-	switch _, blockedBy := s.room(groupID, prices); blockedBy {
+	switch _, blockedBy := s.room(groupID, nil, prices); blockedBy {
 	case status.BlockedOutOfOrder:
 		return known.Unbuyable
 	case status.BlockedRetired:
 		return "no longer launched by the scaling group"
 	case status.BlockedPrice:
 		return known.PriceObstacle(offered, prices)
+	case status.BlockedStock:
+		return s.Shortages[offered.Offering].String()
 	case status.BlockedSize:
 		return s.sizeObstacle(known)
 	}

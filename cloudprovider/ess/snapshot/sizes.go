@@ -60,7 +60,7 @@ func (s *Snapshot) PoolSize(poolID string) *PoolSize {
 
 // count derives the sizes from instances and purchases.
 func (s *Snapshot) count() {
-	s.groups, s.pools = map[string]*GroupSize{}, map[string]*PoolSize{}
+	s.groups, s.pools, s.undelivered = map[string]*GroupSize{}, map[string]*PoolSize{}, map[pricing.Offering]int{}
 	for _, instance := range s.Instances {
 		s.countInstance(instance)
 	}
@@ -138,6 +138,7 @@ func (s *Snapshot) countPurchase(bought *Purchase) {
 	if bought.Requested.After(pool.LastScaleUp) {
 		pool.LastScaleUp = bought.Requested
 	}
+	s.undelivered[bought.Offering] += bought.Missing
 	group.Purchased += bought.Missing
 	pool.Purchased += bought.Missing
 	group.Failed += len(bought.Placeholders)

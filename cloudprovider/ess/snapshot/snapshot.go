@@ -42,6 +42,9 @@ type Facts struct {
 	// The following are as of now.
 
 	Purchases []Purchase
+	// Shortages are the offerings of which a purchase came short lately. An instance type in a zone is one market, so they hold
+	// for all pools.
+	Shortages map[pricing.Offering]Shortage
 	// Removing are the instances that this process removes.
 	Removing sets.Set[string]
 }
@@ -71,7 +74,9 @@ type Purchase struct {
 	Offering      pricing.Offering
 	// Count is how many were asked for, Missing how many of them are not delivered yet.
 	Count, Missing int
-	Requested      time.Time
+	// Expected is how many it takes of the stock: what is not delivered any more, or given back, is left out.
+	Expected  int
+	Requested time.Time
 	// Accepted is when the cloud accepted it; zero before that.
 	Accepted time.Time
 	// ActivityID is empty where the cloud named no activity.
@@ -94,6 +99,8 @@ type Snapshot struct {
 	counting sync.Once
 	groups   map[string]*GroupSize
 	pools    map[string]*PoolSize
+	// undelivered counts what all pools wait for.
+	undelivered map[pricing.Offering]int
 }
 
 // New returns the snapshot of these facts.

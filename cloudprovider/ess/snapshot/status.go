@@ -46,7 +46,7 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 		ID: id, InstanceType: offered.InstanceType, Zone: offered.Zone, PurchaseOption: offered.PurchaseOption(),
 		Live: size.Live, Purchased: size.Purchased, Failed: size.Failed,
 	}
-	result.Room, result.BlockedBy = s.room(id, prices)
+	result.Room, result.BlockedBy = s.room(id, nil, prices)
 	if price, priced := known.Price(offered.Offering, prices, nil); priced {
 		result.Price = &price
 	}

@@ -153,5 +153,11 @@ func (d *Deferral) Reopen(pods []*apiv1.Pod) []*apiv1.Pod { return d.settling.re
 // minimum. The gang is "" for a pod that may be bought for alone: it belongs to no gang, or to one that has its minimum.
 func (d *Deferral) Missing(pod *apiv1.Pod) (gang string, count int) { return d.gangs.missingFor(pod) }
 
+// AnyZone returns whether the gang of the pod may be bought in several zones.
+func (d *Deferral) AnyZone(pod *apiv1.Pod) bool {
+	allowed, _ := anyZone(pod) // the error was reported
+	return allowed
+}
+
 // CleanUp cleans up the inner chain.
 func (d *Deferral) CleanUp() { d.inner.CleanUp() }

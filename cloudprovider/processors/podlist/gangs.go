@@ -53,6 +53,25 @@ func gangOf(pod *apiv1.Pod) (gang string, size int, err error) {
 	return "", 0, nil
 }
 
+// InvalidGangZonesError is returned for a pod that says neither that its gang may be in one zone only nor in any.
+type InvalidGangZonesError struct{ Value string }
+
+func (e *InvalidGangZonesError) Error() string {
+	return fmt.Sprintf("%s=%q is neither %s nor %s, so the gang is bought in one zone", api.AnnotationGangZones, e.Value, api.GangZonesOne, api.GangZonesAny)
+}
+
+// anyZone returns whether the gang of the pod may be in several zones. The error is an *InvalidGangZonesError.
+func anyZone(pod *apiv1.Pod) (bool, error) {
+	switch value := declared(pod, api.AnnotationGangZones); value {
+	case api.GangZonesAny:
+		return true, nil
+	case "", api.GangZonesOne:
+		return false, nil
+	default:
+		return false, &InvalidGangZonesError{value}
+	}
+}
+
 func declared(pod *apiv1.Pod, key string) string {
 	if value, ok := pod.Labels[key]; ok {
 		return value
@@ -99,13 +118,14 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 			continue
 		}
 		name, size, err := gangOf(pod)
-		if err != nil && !g.reported.Has(pod.UID) {
-			g.reported.Insert(pod.UID)
-			malformedGangs.Inc()
-			ctx.Recorder.Eventf(pod, apiv1.EventTypeWarning, "SpotGangMalformed", "Treated as an ordinary pod: %v", err)
+		if err != nil {
+			g.report(ctx, pod, "Treated as an ordinary pod: %v", err)
 		}
 		if name == "" {
 			continue
+		}
+		if _, err := anyZone(pod); err != nil {
+			g.report(ctx, pod, "%v", err)
 		}
 		count := counts[name]
 		if count == nil {
@@ -116,6 +136,16 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 		count.size = max(count.size, size)
 	}
 	return counts
+}
+
+// report records an Event about a malformed declaration, once for each pod.
+func (g *gangs) report(ctx *cacontext.AutoscalingContext, pod *apiv1.Pod, format string, err error) {
+	if g.reported.Has(pod.UID) {
+		return
+	}
+	g.reported.Insert(pod.UID)
+	malformedGangs.Inc()
+	ctx.Recorder.Eventf(pod, apiv1.EventTypeWarning, "SpotGangMalformed", format, err)
 }
 
 // gangCount counts the pods of one gang.

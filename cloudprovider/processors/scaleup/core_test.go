@@ -2,6 +2,7 @@ package scaleup
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 
+	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
@@ -63,6 +65,10 @@ func (m missing) Missing(pod *apiv1.Pod) (string, int) {
 	return gang, m[gang]
 }
 
+func (m missing) AnyZone(pod *apiv1.Pod) bool {
+	return pod.Annotations[api.AnnotationGangZones] == api.GangZonesAny
+}
+
 // catalogue is all offerings.
 type catalogue map[string]offered
 
@@ -72,6 +78,8 @@ func (c catalogue) BuysForCPUPods(id string) bool {
 }
 
 func (c catalogue) Undelivered(string) int { return 0 }
+
+func (c catalogue) RoomBeside(id string, planned map[string]int) int { return c[id].max - planned[id] }
 
 func (c catalogue) NodePrice(id string) (float64, bool) { return c[id].price, true }
 
@@ -101,6 +109,24 @@ type idleActuator struct{ scaledown.Actuator }
 
 func (idleActuator) CheckStatus() scaledown.ActuationStatus { return testutil.Deletions{} }
 
+// bundles takes back what was bought of a bundle that is dropped.
+type bundles struct {
+	core   *realCore
+	before map[string]int
+	// committed and dropped count bundles.
+	committed, dropped int
+}
+
+func (b *bundles) BeginBundle()  { b.before = maps.Clone(b.core.bought) }
+func (b *bundles) CommitBundle() { b.committed++ }
+func (b *bundles) DropBundle() {
+	b.dropped++
+	for id := range b.core.bought {
+		b.core.ctx.CloudProvider.(*testprovider.TestCloudProvider).GetNodeGroup(id).(*testprovider.TestNodeGroup).SetTargetSize(b.before[id])
+	}
+	b.core.bought = b.before
+}
+
 // realCore is core's own chain of processors and its own orchestrator with ours before and behind, over offerings.
 type realCore struct {
 	t            *testing.T
@@ -112,7 +138,8 @@ type realCore struct {
 	// reopen returns the pods of which no more arrive during the evaluation. It may be nil.
 	reopen func(pods []*apiv1.Pod) []*apiv1.Pod
 	// bought counts nodes by offering.
-	bought map[string]int
+	bought  map[string]int
+	bundles *bundles
 }
 
 // newRealCore evaluates offerings by price, as with --expander=least-price, if byPrice says so.
@@ -148,7 +175,10 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	})
 	ctx.ExpanderStrategy = search.Expander(c.expander)
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
-	c.orchestrator = NewGangs(search, members, places, clock.RealClock{})
+	c.bundles = &bundles{core: c}
+	c.orchestrator = NewGangs(search, GangsConfig{
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, clock.RealClock{}), Bundles: c.bundles, Only: search.Only,
+	})
 	c.initialize(all)
 	return c
 }
@@ -165,6 +195,12 @@ func (c *realCore) initialize(all *caprocessors.AutoscalingProcessors) {
 		}), estimator.NewDecreasingPodOrderer(), nil)
 	require.NoError(c.t, err)
 	c.orchestrator.Initialize(c.ctx, all, registry, builder, taints.TaintConfig{})
+}
+
+// limitCores sets --cores-total.
+func (c *realCore) limitCores(most int64) {
+	c.ctx.CloudProvider.(*testprovider.TestCloudProvider).SetResourceLimiter(
+		cloudprovider.NewResourceLimiter(nil, map[string]int64{cloudprovider.ResourceNameCores: most}))
 }
 
 // loop is what core does with pending pods: it finds places for them on the nodes that were bought, and buys for the others.

@@ -30,6 +30,8 @@ type Members interface {
 	// Missing returns the gang of a pod and how many of its pods have to be bought for at once. The gang is "" for a pod that
 	// may be bought for alone.
 	Missing(pod *apiv1.Pod) (gang string, count int)
+	// AnyZone returns whether the gang of the pod may be bought in several zones.
+	AnyZone(pod *apiv1.Pod) bool
 }
 
 // Places is told which pods nodes were bought for.
@@ -38,36 +40,50 @@ type Places interface {
 	Remember(pod *apiv1.Pod, groupID string)
 }
 
+// GangsConfig configures Gangs. All fields are required.
+type GangsConfig struct {
+	Members Members
+	Places  Places
+	Clock   clock.PassiveClock
+	// Planner plans for gangs that no single offering has room for. Bundles buys the parts of a plan together.
+	Planner Planner
+	Bundles Bundles
+	// Only has the inner orchestrator evaluate one node group; all of them again if it is called with "".
+	Only func(groupID string)
+}
+
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for
 // all or nothing, which reaches the provider as AtomicIncreaseSize. That refers to the pods that the gang has yet to place:
-// those that fit existing nodes were filtered out before. All of them are placed on nodes of one offering.
+// those that fit existing nodes were filtered out before. All of them are placed on nodes of one offering if one has room for them,
+// else on those of a plan.
 //
 // Each of them has its turn in the same loop, as far as the time allows; in core, a loop ends with the first purchase. The one
 // whose last turn was the longest ago comes first, so neither a gang that fits nowhere nor one that always fits starves the others.
 type Gangs struct {
-	inner   scaleup.Orchestrator
-	members Members
-	places  Places
-	clock   clock.PassiveClock
+	inner  scaleup.Orchestrator
+	config GangsConfig
 
 	autoscaling *cacontext.AutoscalingContext
 	processors  *caprocessors.AutoscalingProcessors
 	// lastTurn is the turn in which each unit was last tried, and turn the number of turns so far.
 	lastTurn map[string]int
 	turn     int
+	// told is why there was no plan for a gang, as its pods were told.
+	told map[string]string
 }
 
 var _ scaleup.Orchestrator = (*Gangs)(nil)
 
 // NewGangs returns an orchestrator around the inner one, normally a Search.
-func NewGangs(inner scaleup.Orchestrator, members Members, places Places, clk clock.PassiveClock) *Gangs {
-	return &Gangs{inner: inner, members: members, places: places, clock: clk, lastTurn: map[string]int{}}
+func NewGangs(inner scaleup.Orchestrator, config GangsConfig) *Gangs {
+	return &Gangs{inner: inner, config: config, lastTurn: map[string]int{}, told: map[string]string{}}
 }
 
 // Initialize initializes the inner orchestrator.
 func (g *Gangs) Initialize(autoscaling *cacontext.AutoscalingContext, all *caprocessors.AutoscalingProcessors,
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
 	g.autoscaling, g.processors = autoscaling, all
+	g.config.Planner.Initialize(autoscaling, registry, estimators)
 	g.inner.Initialize(autoscaling, all, registry, estimators, taintConfig)
 }
 
@@ -92,10 +108,10 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 		return call(unschedulable, true)
 	}
 	units, partial := g.units(unschedulable)
-	l := &loop{units: units, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.places),
+	l := &loop{units: units, nodes: len(nodes), templates: nodeInfos, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.config.Places),
 		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
-	for began := g.clock.Now(); len(l.units) > 0; {
-		if spent := g.clock.Since(began); spent > maxTime {
+	for began := g.config.Clock.Now(); len(l.units) > 0; {
+		if spent := g.config.Clock.Since(began); spent > maxTime {
 			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.units), "spent", spent)
 			break
 		}
@@ -126,7 +142,7 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 	u.pods = left
 	g.turn++
 	g.lastTurn[u.name] = g.turn
-	attempt, err := g.try(u, call)
+	attempt, err := g.try(l, u, call)
 	switch {
 	case err != nil && l.last == nil:
 		l.last = attempt
@@ -168,8 +184,11 @@ func (g *Gangs) report(attempt *status.ScaleUpStatus) {
 // loop is the scale-up of one loop.
 type loop struct {
 	// units are those that had no turn yet.
-	units  []unit
-	bought *boughtNodes
+	units []unit
+	// nodes is how many nodes there are, templates those that each node group would bring.
+	nodes     int
+	templates map[string]*framework.NodeInfo
+	bought    *boughtNodes
 	// last is the last purchase, nil if there is none. rest is about the pods without one.
 	last, rest *status.ScaleUpStatus
 }
@@ -196,38 +215,20 @@ func (l *loop) status() *status.ScaleUpStatus {
 }
 
 // try buys for one unit.
-func (g *Gangs) try(u unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+func (g *Gangs) try(l *loop, u unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	if u.name == gpuPods {
 		return call(u.pods, false)
 	}
 	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
 	mode := g.autoscaling.ProvisioningRequestScaleUpMode
-	defer func() { g.autoscaling.ProvisioningRequestScaleUpMode = mode }()
+	steady := func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
+		defer func() { g.autoscaling.ProvisioningRequestScaleUpMode = mode }()
+		return call(pods, allOrNothing)
+	}
 	if u.isGang() {
-		return tryGang(u, call)
+		return g.tryGang(l, u, steady)
 	}
-	return call(u.pods, false)
-}
-
-// tryGang buys for all pods of a gang, or for its minimum if there is no option for all.
-func tryGang(gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	attempt, err := call(gang.pods, true)
-	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
-		klog.V(1).InfoS("No option for all pods of a gang, trying its minimum", "gang", gang.name, "pods", len(gang.pods), "minimum", gang.minimum)
-		attempt, err = call(gang.pods[:gang.minimum], true)
-		if attempt != nil {
-			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, gang.pods[gang.minimum:]...)
-		}
-	}
-	switch {
-	case err != nil:
-		gangAttempts.WithLabelValues("error").Inc()
-	case attempt.Result == status.ScaleUpSuccessful:
-		gangAttempts.WithLabelValues("bought").Inc()
-	default:
-		gangAttempts.WithLabelValues("no_options").Inc()
-	}
-	return attempt, err
+	return steady(u.pods, false)
 }
 
 // merge adds an attempt that bought nothing. The result says that there was no option if any attempt does, and otherwise that

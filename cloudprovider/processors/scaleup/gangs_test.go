@@ -22,6 +22,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
@@ -69,10 +70,20 @@ func (o *inner) ScaleUpToNodeGroupMinSize([]*apiv1.Node, map[string]*framework.N
 	return nil, nil
 }
 
+// noPlans finds no plan for any gang.
+type noPlans struct{}
+
+func (noPlans) Initialize(*cacontext.AutoscalingContext, *clusterstate.ClusterStateRegistry, estimator.EstimatorBuilder) {
+}
+
+func (noPlans) Plan(gangplan.Request) ([]gangplan.Part, error) {
+	return nil, &gangplan.ImpossibleError{}
+}
+
 func newOrchestrator(members missing) (*Gangs, *inner) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	core := &inner{clock: clk}
-	o := NewGangs(core, members, podlist.NewPlaces(), clk)
+	o := NewGangs(core, GangsConfig{Members: members, Places: podlist.NewPlaces(), Clock: clk, Planner: noPlans{}})
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	o.Initialize(ctx, nil, nil, nil, taints.TaintConfig{})
 	return o, core

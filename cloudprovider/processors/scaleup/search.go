@@ -78,6 +78,8 @@ type Search struct {
 	autoscaling *cacontext.AutoscalingContext
 	// The following is the state of the current scale-up. started is when it started.
 	started time.Time
+	// only is the one node group that is evaluated; empty for all.
+	only string
 	// Core gets the offerings at the indexes begin to end-1 of the ranking. The ranking has ranked offerings.
 	begin, end, ranked int
 	// evaluation is that of the current stage.
@@ -182,6 +184,9 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo,
 	unschedulable []*apiv1.Pod) ([]cloudprovider.NodeGroup, map[string]*framework.NodeInfo, error) {
 	groups = s.withoutReserved(groups, unschedulable)
+	if s.only != "" {
+		groups = slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return group.Id() != s.only })
+	}
 	if !s.config.ByPrice {
 		return groups, nodeInfos, nil
 	}
@@ -192,6 +197,9 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 	s.evaluation = newEvaluation(stage, demand, s.config.Offerings, s.config.Clock)
 	return stage.groups(), nodeInfos, nil
 }
+
+// Only has the scale-ups that follow evaluate one node group; all of them again if it is empty.
+func (s *Search) Only(groupID string) { s.only = groupID }
 
 // CleanUp does nothing.
 func (s *Search) CleanUp() {}

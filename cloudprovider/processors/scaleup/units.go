@@ -64,6 +64,7 @@ func (g *Gangs) units(unschedulable []*apiv1.Pod) (units, partial []unit) {
 	for name := range g.lastTurn {
 		if byName[name] == nil {
 			delete(g.lastTurn, name)
+			delete(g.told, name)
 		}
 	}
 	slices.SortFunc(units, func(a, b unit) int {
@@ -78,7 +79,7 @@ func (g *Gangs) unitOf(pod *apiv1.Pod) (name string, missing int, gpu bool) {
 	if processors.IsProvisioningRequest(pod) {
 		return gpuPods, 0, gpu
 	}
-	if gang, missing := g.members.Missing(pod); gang != "" {
+	if gang, missing := g.config.Members.Missing(pod); gang != "" {
 		return gang, missing, gpu
 	}
 	if gpu {

@@ -26,6 +26,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	ourscaleup "gpu-spot-autoscaler/cloudprovider/processors/scaleup"
@@ -66,7 +67,9 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
-	flow.orchestrator = ourscaleup.NewGangs(flow.search, flow.deferral, places, config.Clock)
+	flow.orchestrator = ourscaleup.NewGangs(flow.search, ourscaleup.GangsConfig{
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Bundles: provider, Only: flow.search.Only,
+	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
 	}

@@ -1,0 +1,191 @@
+package ess
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+// buyBundle buys four instances of asg-1 and three of asg-2 for one gang.
+func (f *fixture) buyBundle() {
+	f.Helper()
+	f.provider.BeginBundle()
+	require.NoError(f, f.group(a10InA).AtomicIncreaseSize(4))
+	require.NoError(f, f.group(otherA10InA).AtomicIncreaseSize(3))
+	require.Empty(f, f.cloud.scaleCalls, "nothing is sent before all of it is planned")
+	f.provider.CommitBundle()
+	require.Len(f, f.cloud.scaleCalls, 2)
+}
+
+// activityOf returns the activity of the pool's purchase.
+func (f *fixture) activityOf(poolID string) string {
+	f.Helper()
+	for id, activity := range f.cloud.activities {
+		if activity.ScalingGroupID == poolID {
+			return id
+		}
+	}
+	require.Fail(f, "no activity", poolID)
+	return ""
+}
+
+// nodesOn returns the Nodes of all instances. Those of the occupied have pods.
+func (f *fixture) nodes() (nodes []*apiv1.Node) {
+	f.cloud.mu.Lock()
+	defer f.cloud.mu.Unlock()
+	for id := range f.cloud.instances {
+		nodes = append(nodes, nodeOf(id))
+	}
+	return nodes
+}
+
+func newBundleFixture(t *testing.T, occupied ...string) *fixture {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")), func(c *Config) {
+		c.Occupied = func(node *apiv1.Node) bool { return slices.Contains(occupied, node.Name) }
+	})
+	f.refresh()
+	return f
+}
+
+func TestPurchasesForOneGangStayIfAllOfThemAreDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t)
+		f.buyBundle()
+		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+		f.loop(f.nodes()...)
+		require.Len(t, f.purchases(), 2, "the first may have to be given back")
+		f.cloud.end(f.activityOf("asg-2"), "", f.cloud.launch(3, "asg-2", f.activityOf("asg-2"), a10, "zone-a")...)
+		for range 3 {
+			f.loop(f.nodes()...)
+		}
+		assert.Empty(t, f.purchases())
+		assert.Len(t, f.cloud.instances, 7)
+		assert.Equal(t, []int{4, 3}, []int{f.target(a10InA), f.target(otherA10InA)})
+	})
+}
+
+func TestPurchasesForOneGangAreGivenBackTogether(t *testing.T) {
+	for name, fail := range map[string]func(f *fixture){
+		"one comes short": func(f *fixture) {
+			id := f.activityOf("asg-2")
+			f.cloud.end(id, "OperationDenied.NoStock", f.cloud.launch(2, "asg-2", id, a10, "zone-a")...)
+			f.cloud.endAs(id, alicloud.ActivityWarning)
+		},
+		"one fails":               func(f *fixture) { f.cloud.end(f.activityOf("asg-2"), "QuotaExceed.ElasticQuota") },
+		"nothing is heard of one": func(*fixture) { time.Sleep(16 * time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newBundleFixture(t)
+				f.buyBundle()
+				f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+				f.loop(f.nodes()...)
+				assert.Empty(t, f.cloud.removeCalls)
+				fail(f)
+				f.loop(f.nodes()...)
+				assert.Zero(t, f.target(a10InA), "nothing may be placed on what will be given back")
+				assert.Empty(t, f.failedNodes(a10InA), "the offering is not to blame")
+				for range 3 {
+					time.Sleep(10 * time.Second)
+					f.loop(f.nodes()...)
+				}
+				assert.Empty(t, f.cloud.instances)
+				if failed := f.failedNodes(otherA10InA); len(failed) > 0 {
+					require.NoError(t, f.group(otherA10InA).DeleteNodes(failed))
+				}
+				f.loop()
+				assert.Zero(t, f.target(otherA10InA))
+			})
+		})
+	}
+}
+
+func TestAnInstanceOfABrokenBundleStaysWherePodsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t, "i-0002")
+		f.buyBundle()
+		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+		f.loop(f.nodes()...)
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		for range 4 {
+			time.Sleep(10 * time.Second)
+			f.loop(f.nodes()...)
+		}
+		assert.Equal(t, []string{"i-0002"}, f.ids())
+		assert.Equal(t, 1, f.target(a10InA))
+	})
+}
+
+// ids returns the instances that exist.
+func (f *fixture) ids() (ids []string) {
+	for _, node := range f.nodes() {
+		ids = append(ids, node.Name)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestWhatIsStillInLineIsNotBoughtForABrokenBundle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t)
+		f.cloud.alone = true
+		require.NoError(t, f.group(a10InB).IncreaseSize(1)) // keeps asg-1 busy
+		f.provider.BeginBundle()
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		require.NoError(t, f.group(otherA10InA).AtomicIncreaseSize(3))
+		f.provider.CommitBundle()
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		f.loop()
+		assert.Zero(t, f.target(a10InA))
+		for _, activity := range f.cloud.activities {
+			f.cloud.end(activity.ID, "")
+		}
+		calls := len(f.cloud.scaleCalls)
+		time.Sleep(time.Minute)
+		f.loop()
+		assert.Len(t, f.cloud.scaleCalls, calls)
+	})
+}
+
+func TestABundleThatIsDroppedBuysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t)
+		f.provider.BeginBundle()
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		assert.Equal(t, 4, f.target(a10InA), "what is planned takes room")
+		f.loop()
+		assert.Empty(t, f.cloud.scaleCalls, "a refresh sends nothing of it either")
+		f.provider.DropBundle()
+		assert.Zero(t, f.target(a10InA))
+		f.loop()
+		assert.Empty(t, f.cloud.scaleCalls)
+		assert.Empty(t, f.purchases())
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+		assert.Len(t, f.cloud.scaleCalls, 1, "the next purchase is one of its own")
+	})
+}
+
+// A former process was killed after it had bought for a gang.
+func TestABundleOfAFormerProcessIsGivenBackTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t)
+		f.buyBundle()
+		next := newFixture(t, f.cloud, func(c *Config) { c.Occupied = func(*apiv1.Node) bool { return false } })
+		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+		next.refresh()
+		assert.Equal(t, []int{4, 3}, []int{next.target(a10InA), next.target(otherA10InA)})
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		for range 4 {
+			time.Sleep(10 * time.Second)
+			next.loop(next.nodes()...)
+		}
+		assert.Empty(t, f.cloud.instances)
+	})
+}

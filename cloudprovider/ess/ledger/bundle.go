@@ -1,0 +1,89 @@
+package ledger
+
+// EnterHeld makes an atomic purchase of delta instances that is one of a bundle, and that is not sent before Commit. It counts from
+// then on. The error says why nothing can be bought.
+func (s *Purchases) EnterHeld(groupID string, delta int, bundle string) (*Purchase, error) {
+	s.mu.Lock()
+	defer s.publishAndUnlock()
+	group, known := s.facts.Groups[groupID]
+	if !known {
+		return nil, UnknownGroup(groupID)
+	}
+	return s.account(group.PoolID).enter(groupID, order{delta: delta, atomic: true, bundle: bundle})
+}
+
+// Commit lets the purchases of a bundle be sent.
+func (s *Purchases) Commit(bundle []*Purchase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range bundle {
+		p.held = false
+	}
+}
+
+// Drop cancels the purchases of a bundle of which none was sent.
+func (s *Purchases) Drop(bundle []*Purchase) {
+	s.mu.Lock()
+	defer s.publishAndUnlock()
+	for _, p := range bundle {
+		p.held = false
+		p.abandon()
+	}
+}
+
+// abandon gives up a purchase because its bundle cannot be had whole. Core sees no failure: the offering is not to blame. Of what may have
+// been sent, the cloud's answer has to be known first. What was or will be delivered is given back.
+func (p *Purchase) abandon() {
+	p.abandoned = true
+	if maySend := p.sending || p.accepted.IsZero() && p.attempts.uncertain; !maySend {
+		p.cancelled = p.request.Delta
+	}
+}
+
+// abandonBundle gives up the others of the purchase's bundle if it came short itself.
+func (s *state) abandonBundle(p *Purchase) {
+	if !p.broken() {
+		return
+	}
+	for _, other := range s.bundle(p) {
+		other.abandon()
+	}
+}
+
+// awaitsBundle says whether another purchase of the bundle may still come short, so that this one has to be given back.
+func (s *state) awaitsBundle(p *Purchase) bool {
+	if p.bundle != "" && p.restored != nil && !s.allHistoryRead() {
+		return true // the others may not be restored yet
+	}
+	for _, other := range s.bundle(p) {
+		if other.missing() > 0 || other.sending {
+			return true
+		}
+	}
+	return false
+}
+
+// allHistoryRead says whether the purchases of former processes are known, of all pools.
+func (s *state) allHistoryRead() bool {
+	for _, a := range s.accounts {
+		if !a.historyRead {
+			return false
+		}
+	}
+	return true
+}
+
+// bundle returns the other purchases that are made for the same gang.
+func (s *state) bundle(p *Purchase) (others []*Purchase) {
+	if p.bundle == "" {
+		return nil
+	}
+	for _, a := range s.accounts {
+		for _, other := range a.book {
+			if other != p && other.bundle == p.bundle {
+				others = append(others, other)
+			}
+		}
+	}
+	return others
+}

@@ -1,0 +1,130 @@
+package scaleup
+
+import (
+	goerrors "errors"
+	"slices"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/estimator"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
+)
+
+// Planner plans for gangs that no single offering has room for. *gangplan.Planner implements it.
+type Planner interface {
+	Initialize(autoscaling *cacontext.AutoscalingContext, registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder)
+	// Plan returns an error of type *gangplan.ImpossibleError if there is no plan.
+	Plan(request gangplan.Request) ([]gangplan.Part, error)
+}
+
+// Bundles buys of several offerings together. *ess.Provider implements it.
+type Bundles interface {
+	// BeginBundle has the atomic purchases that follow wait, until CommitBundle buys all of them or DropBundle cancels them.
+	BeginBundle()
+	CommitBundle()
+	DropBundle()
+}
+
+// tryGang buys for all pods of a gang, or for its minimum if there is no option for all. Either is bought of one offering if possible,
+// else of several.
+func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	attempt, err := g.tryWhole(l, gang.name, gang.pods, call)
+	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
+		klog.V(1).InfoS("No option for all pods of a gang, trying its minimum", "gang", gang.name, "pods", len(gang.pods), "minimum", gang.minimum)
+		attempt, err = g.tryWhole(l, gang.name, gang.pods[:gang.minimum], call)
+		if attempt != nil {
+			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, gang.pods[gang.minimum:]...)
+		}
+	}
+	switch {
+	case err != nil:
+		gangAttempts.WithLabelValues("error").Inc()
+	case attempt.Result == status.ScaleUpSuccessful:
+		delete(g.told, gang.name)
+		gangAttempts.WithLabelValues("bought").Inc()
+	default:
+		gangAttempts.WithLabelValues("no_options").Inc()
+	}
+	return attempt, err
+}
+
+// tryWhole buys for all of the pods: of one offering, or of those of a plan if there is no option.
+func (g *Gangs) tryWhole(l *loop, gang string, pods []*apiv1.Pod, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	attempt, err := call(pods, true)
+	if err != nil || attempt.Result != status.ScaleUpNoOptionsAvailable {
+		return attempt, err
+	}
+	parts, planErr := g.config.Planner.Plan(gangplan.Request{
+		Pods: pods, AnyZone: slices.ContainsFunc(pods, g.config.Members.AnyZone), Nodes: l.nodes, Templates: l.templates,
+	})
+	var impossible *gangplan.ImpossibleError
+	switch {
+	case goerrors.As(planErr, &impossible):
+		g.tell(gang, pods, impossible)
+		return attempt, nil
+	case planErr != nil:
+		klog.ErrorS(planErr, "Cannot plan for a gang", "gang", gang)
+		return attempt, nil
+	case len(parts) < 2: // core has a reason not to buy of that offering
+		return attempt, nil
+	}
+	bought, err := g.buyParts(gang, parts, call)
+	if err != nil || bought != nil {
+		return bought, err
+	}
+	return attempt, nil
+}
+
+// buyParts has core buy each part of a plan, which reaches the cloud only if it buys all of them. It returns nil if core sees no option
+// for one of them, because of a limit for the whole cluster for example.
+func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	defer g.config.Only("")
+	g.config.Bundles.BeginBundle()
+	var bought *status.ScaleUpStatus
+	for _, part := range parts {
+		g.config.Only(part.Group.Id())
+		attempt, err := call(part.Pods, true)
+		if err != nil || attempt.Result != status.ScaleUpSuccessful {
+			g.config.Bundles.DropBundle()
+			klog.InfoS("A part of the plan for a gang cannot be bought, so nothing is", "gang", gang, "nodeGroup", part.Group.Id(), "nodes", part.Nodes, "err", err)
+		}
+		switch {
+		case err != nil:
+			return attempt, err
+		case attempt.Result != status.ScaleUpSuccessful:
+			return nil, nil
+		}
+		bought = join(bought, attempt)
+	}
+	g.config.Bundles.CommitBundle()
+	klog.InfoS("Bought of several offerings for a gang", "gang", gang, "offerings", len(parts))
+	return bought, nil
+}
+
+// join adds a further purchase for the same gang to the status.
+func join(bought, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
+	if bought == nil {
+		return attempt
+	}
+	bought.ScaleUpInfos = append(bought.ScaleUpInfos, attempt.ScaleUpInfos...)
+	bought.PodsTriggeredScaleUp = append(bought.PodsTriggeredScaleUp, attempt.PodsTriggeredScaleUp...)
+	bought.ConsideredNodeGroups = append(bought.ConsideredNodeGroups, attempt.ConsideredNodeGroups...)
+	return bought
+}
+
+// tell records an Event for the pods of a gang for which there is no plan, unless it says what the last one said. Where there is
+// room for none, the Events of core say why.
+func (g *Gangs) tell(gang string, pods []*apiv1.Pod, impossible *gangplan.ImpossibleError) {
+	if impossible.Have == 0 || g.told[gang] == impossible.Error() {
+		return
+	}
+	g.told[gang] = impossible.Error()
+	for _, pod := range pods {
+		g.autoscaling.Recorder.Eventf(pod, apiv1.EventTypeWarning, "SpotGangDoesNotFit", "Gang %s is not bought for: %v", gang, impossible)
+	}
+}
