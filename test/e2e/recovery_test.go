@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -45,15 +46,12 @@ func setPoolMaximum(s *jobSuite, job string, n int) {
 	require.NoError(s.t, s.Cloud.SetGroupTags("asg-"+job, tags))
 }
 
-// purchasesOf is how many instances of the job's pool were asked for so far, purchase by purchase. One that had to wait for its
-// turn was sent again under its token.
+// purchasesOf is how many instances of the job's pool the cloud accepted to deliver so far, purchase by purchase.
 func (s *jobSuite) purchasesOf(job string) (purchases []string) {
-	sent := map[string]bool{}
-	for _, request := range s.requests("ScaleWithAdjustment") {
-		token := request.Parameters["ClientToken"]
-		if request.Parameters["ScalingGroupId"] == "asg-"+job && !sent[token] {
-			sent[token] = true
-			purchases = append(purchases, request.Parameters["AdjustmentValue"])
+	group, _ := s.Cloud.Group("asg-" + job)
+	for _, activity := range slices.Backward(group.Activities) {
+		if activity.Asked > 0 {
+			purchases = append(purchases, strconv.Itoa(activity.Asked))
 		}
 	}
 	return purchases

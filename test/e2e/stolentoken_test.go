@@ -193,6 +193,7 @@ func TestStolenTokenOfTheAutoscalerTakesOnlyTheFinalizerOfItsJobOffAPodThatHasNo
 	running, ended := rig.GPUPod("running", 0), rig.GPUPod("ended", 0)
 	for _, pod := range []*corev1.Pod{running, ended} {
 		pod.Finalizers = []string{"example.org/kept", batchv1.JobTrackingFinalizer}
+		pod.Spec.SchedulerName = "nobody" // on a node the pod that ended would be said to run
 	}
 	s.Submit(t, running, ended)
 	_, err := s.Client.CoreV1().Pods(ended.Namespace).Patch(
