@@ -12,6 +12,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 )
 
@@ -53,31 +54,58 @@ func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus
 	return attempt, err
 }
 
-// tryWhole buys for all of the pods: of one offering, or of those of a plan if there is no option.
+// tryWhole buys for all of the pods: of one offering, or of those of a plan if there is no option. For a gang with pods that request no
+// GPU a plan comes first, since core would buy nodes with GPUs for them too.
 func (g *Gangs) tryWhole(l *loop, gang string, pods []*apiv1.Pod, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	var impossible *gangplan.ImpossibleError
+	mixed := isMixed(pods)
+	if mixed {
+		bought, noPlan, err := g.tryPlan(l, gang, pods, 1, call)
+		if err != nil || bought != nil {
+			return bought, err
+		}
+		impossible = noPlan
+	}
 	attempt, err := call(pods, true)
 	if err != nil || attempt.Result != status.ScaleUpNoOptionsAvailable {
 		return attempt, err
 	}
+	if !mixed {
+		bought, noPlan, err := g.tryPlan(l, gang, pods, 2, call) // core has a reason not to buy of one offering
+		if err != nil || bought != nil {
+			return bought, err
+		}
+		impossible = noPlan
+	}
+	if impossible != nil {
+		g.tell(gang, pods, impossible)
+	}
+	return attempt, nil
+}
+
+// isMixed says whether some of the pods request GPUs and others do not.
+func isMixed(pods []*apiv1.Pod) bool {
+	requests := processors.RequestsGPU(pods[0])
+	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return processors.RequestsGPU(pod) != requests })
+}
+
+// tryPlan buys by a plan of at least so many offerings. It returns nil if nothing is bought, and why if there is no plan.
+func (g *Gangs) tryPlan(l *loop, gang string, pods []*apiv1.Pod, offerings int, call scaleUp,
+) (bought *status.ScaleUpStatus, impossible *gangplan.ImpossibleError, err errors.AutoscalerError) {
 	parts, planErr := g.config.Planner.Plan(gangplan.Request{
 		Pods: pods, AnyZone: slices.ContainsFunc(pods, g.config.Members.AnyZone), Nodes: l.nodes, Templates: l.templates,
 	})
-	var impossible *gangplan.ImpossibleError
 	switch {
 	case goerrors.As(planErr, &impossible):
-		g.tell(gang, pods, impossible)
-		return attempt, nil
+		return nil, impossible, nil
 	case planErr != nil:
 		klog.ErrorS(planErr, "Cannot plan for a gang", "gang", gang)
-		return attempt, nil
-	case len(parts) < 2: // core has a reason not to buy of that offering
-		return attempt, nil
+		return nil, nil, nil
+	case len(parts) < offerings:
+		return nil, nil, nil
 	}
-	bought, err := g.buyParts(gang, parts, call)
-	if err != nil || bought != nil {
-		return bought, err
-	}
-	return attempt, nil
+	bought, err = g.buyParts(gang, parts, call)
+	return bought, nil, err
 }
 
 // buyParts has core buy each part of a plan, which reaches the cloud only if it buys all of them. It returns nil if core sees no option
@@ -102,7 +130,7 @@ func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*sta
 		bought = join(bought, attempt)
 	}
 	g.config.Bundles.CommitBundle()
-	klog.InfoS("Bought of several offerings for a gang", "gang", gang, "offerings", len(parts))
+	klog.InfoS("Bought by a plan for a gang", "gang", gang, "offerings", len(parts))
 	return bought, nil
 }
 

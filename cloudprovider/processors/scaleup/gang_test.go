@@ -59,7 +59,7 @@ func TestAGangThatNoOfferingHasRoomForIsBoughtOfSeveral(t *testing.T) {
 		"the zone that costs less": {
 			of: catalogue{
 				"a1": offer("a1", 4, "1").in("a", "A10", 10), "a2": offer("a2", 9, "1").in("a", "A10", 10),
-				"b1": offer("b1", 5, "1").in("b", "A10", 10), "b2": offer("b2", 5, "1").in("b", "A10", 10),
+				"b1": offer("b1", 5, "1").in("b", "A10", 10), "b2": offer("b2", 6, "1").in("b", "A10", 10),
 			},
 			pods: sixteen, bought: map[string]int{"b1": 10, "b2": 6},
 		},
