@@ -23,14 +23,17 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 	}{
 		"scaleup": {[]scaleupRow{{}}, []string{"offerings", "p50_s", "p99_s", "pods", "temper"}},
 		"refresh": {[]refreshRow{{}}, []string{"alloc_bytes", "calls", "calls_bound", "instances", "pools", "seconds", "temper"}},
-		"loop":    {[]loopRow{{}}, []string{"max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes", "temper"}},
-		"delete":  {[]deleteRow{{}}, []string{"calls", "nodes", "seconds", "temper"}},
+		"loop": {[]loopRow{{}}, []string{
+			"idle_cloud_calls_per_minute", "idle_p50_s", "max_s", "nodes", "p50_s", "pods_per_node", "rss_bytes", "temper",
+		}},
+		"delete": {[]deleteRow{{}}, []string{"calls", "nodes", "one_at_a_time", "pools", "seconds", "temper"}},
 		"gangs": {[]gangsRow{{}}, []string{
 			"all_held_s", "all_requested_s", "gang_size", "gangs", "held_pct", "offerings", "parallel", "requested_pct", "temper",
 		}},
 		"gpunodes": {[]gpuNodesRow{{}}, []string{"nodes", "of_which_cloud_s", "pending_to_ready_s", "temper"}},
 		"reclaim": {[]reclaimRow{{}}, []string{
-			"emptied_pct", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node", "replace_p99_s", "temper", "unwarned_pods",
+			"controllers_s", "emptied_p50_s", "emptied_p99_s", "emptied_pct", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node",
+			"replace_p99_s", "requests_per_pod", "temper", "unwarned_pods", "whole_s",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,12 +12,16 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/bench/report"
 )
 
 // deleteRow is about giving nodes back as core does: one DeleteNodes for each, all at once.
 type deleteRow struct {
 	Nodes int `json:"nodes"`
+	Pools int `json:"pools"`
+	// OneAtATime says whether a scaling group has one activity at a time.
+	OneAtATime bool `json:"one_at_a_time"`
 	// Calls are those that remove, the refused included.
 	Calls   int     `json:"calls"`
 	Seconds float64 `json:"seconds"`
@@ -27,7 +31,6 @@ type deleteRow struct {
 // deleteDetail is a row and the calls behind it.
 type deleteDetail struct {
 	deleteRow
-	Pools int `json:"pools"`
 	// Rounds is how often nodes were ordered to go: those that the cloud did not accept to remove in time are ordered anew,
 	// as core does.
 	Rounds      int            `json:"rounds"`
@@ -40,32 +43,40 @@ const scanInterval = 10 * time.Second
 // mostRounds is after how many rounds nodes that are still there are a failure.
 const mostRounds = 5
 
-// measureDelete gives back all 100 nodes of one pool, which takes one removal of 20 at a time. Beside it, for comparison,
-// 100 nodes of five pools, which do so side by side. It is over when the cloud has accepted the last removal.
-func measureDelete(ctx context.Context, s *session) (report.Report, error) {
+// measureDelete gives back all 100 nodes of one pool: of a scaling group that removes 20 at a time, and of one that takes removals side
+// by side. Beside it, for comparison, 100 nodes of five pools. It is over when the cloud has accepted the last removal.
+func measureDelete(ctx context.Context, s *session) (r report.Report, err error) {
 	const nodes = 100
+	var rows []deleteRow
 	var details []deleteDetail
-	for _, pools := range []int{1, 5} {
-		s.logf("delete: %d nodes of %d pools", nodes, pools)
-		found, err := deletion(ctx, s, pools, nodes)
+	for _, of := range []struct {
+		pools     int
+		oneAtTime bool
+	}{{1, true}, {1, false}, {5, true}} {
+		s.logf("delete: %d nodes of %d pools, one activity at a time: %t", nodes, of.pools, of.oneAtTime)
+		world := s.tempered(newWorld(of.pools, 3, 2, nodes))
+		world.Temper = world.Temper.OrDefault()
+		world.Temper.OneAtATime = of.oneAtTime
+		found, err := deletion(ctx, world, nodes)
 		if err != nil {
-			return report.Report{}, err
+			return r, err
 		}
-		details = append(details, found)
+		rows, details = append(rows, found.deleteRow), append(details, found)
 	}
-	row := details[0].deleteRow
-	return report.Report{
-		Rows: []deleteRow{row}, Details: details,
-		Aims: []report.Aim{report.AtMost(5, float64(row.Calls), "calls for %d nodes", nodes)},
-	}, nil
+	r.Rows, r.Details = rows, details
+	r.Aims = []report.Aim{
+		report.AtMost(5, float64(rows[0].Calls), "calls for %d nodes, one activity at a time", nodes),
+		report.AtMost(6, rows[1].Seconds, "seconds for %d nodes, activities side by side", nodes),
+	}
+	return r, nil
 }
 
-func deletion(ctx context.Context, s *session, pools, nodes int) (found deleteDetail, err error) {
-	world := newWorld(pools, 3, 2, nodes)
+func deletion(ctx context.Context, world alisim.World, nodes int) (found deleteDetail, err error) {
+	pools := len(world.Pools)
 	for i := range world.Pools {
 		world.Pools[i].Instances = nodes / pools
 	}
-	p, err := newProvided(ctx, s.tempered(world))
+	p, err := newProvided(ctx, world)
 	if err != nil {
 		return found, err
 	}
@@ -77,7 +88,7 @@ func deletion(ctx context.Context, s *session, pools, nodes int) (found deleteDe
 	if err != nil {
 		return found, err
 	}
-	found.Nodes, found.Pools, found.Temper = len(removed), pools, p.cloud.Temper
+	found.Nodes, found.Pools, found.OneAtATime, found.Temper = len(removed), pools, world.Temper.OneAtATime, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
 		stop := p.refreshUntil(ctx)
 		defer stop()

@@ -19,14 +19,23 @@ type reclaimRow struct {
 	// Until the cloud has accepted the purchase of a replacement; the first instances bought are taken to be for the
 	// nodes whose notice came first.
 	ReplaceP99 float64 `json:"replace_p99_s"`
-	// Nodes on which no pod was left at the deadline.
+	// Nodes on which no pod was left at the deadline, and until there was none.
 	EmptiedPct float64 `json:"emptied_pct"`
+	EmptiedP50 float64 `json:"emptied_p50_s"`
+	EmptiedP99 float64 `json:"emptied_p99_s"`
 	// Pods that were told to go, or vanished, before they had a deadline and a request for a checkpoint.
 	UnwarnedPods int `json:"unwarned_pods"`
 	// PurchasesPerNode counts instances that came, or are on their way, for each that was reclaimed. What the cloud rolled
 	// back replaces nothing, and was not paid for.
 	PurchasesPerNode float64 `json:"purchases_per_node"`
-	Temper           string  `json:"temper"`
+	// RequestsPerPod are those to the API server that the autoscaler made from the notices to the end, for each pod on a node that
+	// was reclaimed.
+	RequestsPerPod float64 `json:"requests_per_pod"`
+	// Whole is when every job ran with all its workers on nodes that live; if that was not seen, the time until the end. Controllers
+	// is how long those of Kubernetes need for that at their own rates.
+	Whole       float64 `json:"whole_s"`
+	Controllers float64 `json:"controllers_s"`
+	Temper      string  `json:"temper"`
 }
 
 // reclaimDetail is what else there is to know of a row. A quantile that was not reached until the end is given as the
@@ -40,10 +49,8 @@ type reclaimDetail struct {
 	Warned    spread  `json:"warn_s"`
 	Emptied   spread  `json:"empty_s"`
 	Purchases []order `json:"purchases"`
-	// WholeAfter is when every job ran with all its workers on nodes that live; 0 if that was not seen. Jobs counts them by
-	// how they were at the end.
-	WholeAfter float64             `json:"whole_after_s"`
-	Jobs       map[drill.State]int `json:"jobs"`
+	// Jobs counts them by how they were at the end.
+	Jobs map[drill.State]int `json:"jobs"`
 	// Unwarned names the pods that were not warned.
 	Unwarned []string `json:"unwarned,omitempty"`
 	// CPUSeconds is what the process took from the notices to the end, PeakBytes the most memory that it ever had.
@@ -90,20 +97,37 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 	}
 	replaced := replacements(notices, purchases, now)
 	warned, unwarned := r.warnings(pods)
-	marks := spreadOf(marked)
+	marks, empty := spreadOf(marked), spreadOf(emptied)
 	row := reclaimRow{
 		Notices: r.notices, MarkedPct: percent(len(marked), len(r.noticed)), MarkP50: marks.P50, MarkP99: marks.P99,
-		ReplaceP99: report.Percentile(replaced, 99), EmptiedPct: percent(inTime, len(r.noticed)), UnwarnedPods: len(unwarned),
+		ReplaceP99: report.Percentile(replaced, 99), EmptiedPct: percent(inTime, len(r.noticed)), EmptiedP50: empty.P50, EmptiedP99: empty.P99,
+		UnwarnedPods:     len(unwarned),
 		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(r.noticed)), Temper: temperOf(r.rig.Cloud.Temper()),
 	}
 	detail := reclaimDetail{
 		Notices: r.notices, Nodes: r.nodes, Pods: len(r.jobs) * workersPerJob,
-		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: spreadOf(emptied), Unwarned: unwarned,
+		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: empty, Unwarned: unwarned,
 	}
 	for _, p := range purchases {
 		detail.Purchases = append(detail.Purchases, order{p.At.Sub(r.began).Seconds(), p.Instances, p.Pool})
 	}
 	return row, detail
+}
+
+// controllersNeed is how long the controllers of Kubernetes take, with the requests per second that they have by default, to make and
+// place as many pods as were on the nodes: a pod costs the ReplicaSet controller a request, the Job controller two, since it also removes
+// the finalizer of the old one, and the scheduler one.
+func (r *reclaimRun) controllersNeed() time.Duration {
+	const controllerRate, schedulerRate = 20, 50 // see cluster.Options.DefaultRates
+	lost := len(r.noticed) * workersPerJob
+	ofJobs := 0
+	for _, job := range r.jobs {
+		if job.Kind == drill.Indexed {
+			ofJobs += job.Workers * len(r.noticed) / r.nodes
+		}
+	}
+	slowest := max(float64(lost-ofJobs)/controllerRate, 2*float64(ofJobs)/controllerRate, float64(lost)/schedulerRate)
+	return time.Duration(slowest * float64(time.Second))
 }
 
 // warnings returns how long after the notices each pod that had to go was warned, and which were not.

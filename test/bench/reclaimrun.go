@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"gpu-spot-autoscaler/test/bench/population"
@@ -49,7 +46,7 @@ func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	if err := slowDown(r.rig); err != nil {
 		return err
 	}
-	nodes, err := awaitGPUs(ctx, r.rig, r.nodes)
+	nodes, err := population.AwaitGPUs(ctx, r.rig, r.nodes, gpusPerNode)
 	if err != nil {
 		return err
 	}
@@ -70,25 +67,6 @@ func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	r.logf("reclaim: %d jobs run on them after %.0f s", len(r.jobs), time.Since(began).Seconds())
 	go r.observer.Answer(ctx, r.rig.Client, checkpointTime)
 	return nil
-}
-
-// awaitGPUs returns the Nodes when there are as many and all their GPUs are there.
-func awaitGPUs(ctx context.Context, r *rig.Rig, n int) (nodes []corev1.Node, err error) {
-	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
-		list, err := r.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return false, err
-		}
-		nodes = slices.DeleteFunc(list.Items, func(node corev1.Node) bool {
-			gpus := node.Status.Allocatable["nvidia.com/gpu"]
-			return population.IsUnready(node) || gpus.Value() != gpusPerNode
-		})
-		return len(nodes) == n, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("wait for %d nodes with GPUs, there are %d: %w", n, len(nodes), err)
-	}
-	return nodes, nil
 }
 
 // awaitWhole waits until every job runs with all its workers on nodes that live.
@@ -119,7 +97,8 @@ func (r *reclaimRun) lacking() (jobs int) {
 func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclaimRow, detail reclaimDetail, err error) {
 	cpu, cpuErr := report.CPUSeconds(a.PID())
 	loops, loopsErr := a.Loops(ctx)
-	if err := errors.Join(cpuErr, loopsErr, r.giveNotices()); err != nil {
+	requests, requestsErr := a.Requests(ctx)
+	if err := errors.Join(cpuErr, loopsErr, requestsErr, r.giveNotices()); err != nil {
 		return row, detail, err
 	}
 	whole, err := r.awaitEnd(ctx, a)
@@ -127,7 +106,9 @@ func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclai
 		return row, detail, fmt.Errorf("%w\n%s", err, a.Log(20))
 	}
 	row, detail = r.figures()
-	detail.WholeAfter = whole.Seconds()
+	all, requestsErr := a.Requests(ctx)
+	row.RequestsPerPod = (all - requests) / float64(len(r.noticed)*workersPerJob)
+	row.Whole, row.Controllers = whole.Seconds(), r.controllersNeed().Seconds()
 	states, err := drill.States(ctx, r.rig, r.observer, r.jobs)
 	if err != nil {
 		return row, detail, err
@@ -144,7 +125,7 @@ func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclai
 	if detail.Loops = last.Count - loops.Count; detail.Loops > 0 {
 		detail.LoopMean = (last.Seconds - loops.Seconds) / float64(detail.Loops)
 	}
-	return row, detail, errors.Join(cpuErr, peakErr, loopsErr)
+	return row, detail, errors.Join(cpuErr, peakErr, loopsErr, requestsErr)
 }
 
 // giveNotices gives the notices, as quickly as it can.
@@ -188,13 +169,14 @@ func (r *reclaimRun) state() runState {
 	return p
 }
 
-// awaitEnd returns when all is over, and how long after the notices the jobs were whole; 0 if they never were. It waits for
-// jobs that come no nearer only for a minute.
+// awaitEnd returns when all is over, and how long after the notices the jobs were whole; the time until the end if they never were. It
+// waits for jobs that come no nearer only for a minute.
 func (r *reclaimRun) awaitEnd(ctx context.Context, a *rig.Autoscaler) (whole time.Duration, err error) {
 	const logEvery, patience = 10 * time.Second, time.Minute
 	var last runState
 	changed, next := r.began, r.began.Add(logEvery)
-	for time.Since(r.began) < noticePeriod+30*time.Second {
+	limit := max(noticePeriod, time.Duration(wholeFactor*float64(r.controllersNeed()))) + 30*time.Second
+	for time.Since(r.began) < limit {
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
 			return 0, err
 		}
@@ -212,14 +194,11 @@ func (r *reclaimRun) awaitEnd(ctx context.Context, a *rig.Autoscaler) (whole tim
 			r.logf("reclaim: after %.0f s %d of %d nodes are marked, %d have pods, %d were bought, %d of %d jobs lack workers",
 				now.Sub(r.began).Seconds(), p.marked, len(r.noticed), p.busy, drill.Bought(r.purchases()), p.lacking, len(r.jobs))
 		}
-		if over := p.marked == len(r.noticed) && p.busy == 0; over && p.lacking == 0 {
-			whole = now.Sub(r.began)
-			break
-		} else if over && now.Sub(changed) > patience {
+		if over := p.marked == len(r.noticed) && p.busy == 0; over && (p.lacking == 0 || now.Sub(changed) > patience) {
 			break
 		}
 	}
-	return whole, sleep(ctx, settleTime)
+	return time.Since(r.began), sleep(ctx, settleTime)
 }
 
 func (r *reclaimRun) purchases() []drill.Purchase { return drill.Purchases(r.rig, r.began) }

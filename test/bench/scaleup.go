@@ -107,7 +107,7 @@ func measureScaleup(ctx context.Context, s *session) (r report.Report, err error
 	}
 	for _, row := range rows {
 		if row.Pods == 1000 && row.Offerings == 200 {
-			r.Aims = append(r.Aims, report.AtMost(2, row.P50, "p50_s at 1000 pods, 200 offerings"), report.AtMost(4, row.P99, "p99_s at 1000 pods, 200 offerings"))
+			r.Aims = append(r.Aims, report.AtMost(1, row.P50, "p50_s at 1000 pods, 200 offerings"), report.AtMost(2, row.P99, "p99_s at 1000 pods, 200 offerings"))
 		}
 	}
 	r.Rows, r.Details = rows, details

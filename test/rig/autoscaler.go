@@ -226,6 +226,18 @@ func (a *Autoscaler) Loops(ctx context.Context) (Loops, error) {
 	return Loops{}, nil
 }
 
+// Requests is how many the process has sent to the API server, by what client-go counts.
+func (a *Autoscaler) Requests(ctx context.Context) (requests float64, err error) {
+	families, err := a.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, metric := range families["rest_client_requests_total"].GetMetric() {
+		requests += metric.GetCounter().GetValue()
+	}
+	return requests, nil
+}
+
 // AwaitLoops waits until there were at least n main loops since the process started.
 func (a *Autoscaler) AwaitLoops(ctx context.Context, n uint64, timeout time.Duration) error {
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {

@@ -19,6 +19,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/nodes"
+	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -66,6 +67,46 @@ func RegisterNodes(ctx context.Context, r *rig.Rig) ([]corev1.Node, error) {
 		return nil, fmt.Errorf("wait for %d nodes: %w", len(instances), err)
 	}
 	return list.Items, nil
+}
+
+// AwaitGPUs returns the Nodes when there are n and each has so many GPUs.
+func AwaitGPUs(ctx context.Context, r *rig.Rig, n, gpus int) (nodes []corev1.Node, err error) {
+	err = wait.PollUntilContextTimeout(ctx, time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		list, err := r.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		nodes = slices.DeleteFunc(list.Items, func(node corev1.Node) bool {
+			has := node.Status.Allocatable["nvidia.com/gpu"]
+			return IsUnready(node) || has.Value() != int64(gpus)
+		})
+		return len(nodes) == n, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for %d nodes with GPUs, there are %d: %w", n, len(nodes), err)
+	}
+	return nodes, nil
+}
+
+// Fill makes Nodes of all instances, with perNode pods on each. Once the nodes are up, what would take the pods apart or run them is
+// stopped for good, and the scheduler until they are there, since it would only slow things down.
+func Fill(ctx context.Context, r *rig.Rig, perNode int, logf func(format string, args ...any)) error {
+	began := time.Now()
+	nodes, err := RegisterNodes(ctx, r)
+	if err != nil {
+		return err
+	}
+	logf("%d nodes are up after %.0f s", len(nodes), time.Since(began).Seconds())
+	for _, component := range []string{cluster.ControllerManager, cluster.Kwok, cluster.Scheduler} {
+		if err := r.Cluster.Kill(ctx, component); err != nil {
+			return err
+		}
+	}
+	if err := CreatePods(ctx, r, nodes, perNode); err != nil {
+		return err
+	}
+	logf("%d pods are on them after %.0f s", len(nodes)*perNode, time.Since(began).Seconds())
+	return r.Cluster.Restart(ctx, cluster.Scheduler)
 }
 
 // IsUnready says whether a Node is not ready for pods. A new one has a taint until the controller-manager has seen that it is ready.
