@@ -99,6 +99,11 @@ vulncheck: build ## Look for known vulnerabilities in what is linked (VULNDB=fil
 bench: build controlplane ## Measure scale-up, refresh, loop, delete and reclaims; print a table and write out/bench/*.json.
 	go run ./test/bench
 
+.PHONY: bench-peers
+bench-peers: build controlplane ## Measure it beside Cluster Autoscaler's in-tree alicloud provider, for an hour: out/bench/peers.json.
+	go build -tags=alicloud -o $(BIN)/cluster-autoscaler-alicloud k8s.io/autoscaler/cluster-autoscaler
+	go run ./test/bench/peers $(if $(RUN),-run $(RUN))
+
 .PHONY: chaos
 chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of 50 of 80 nodes (NODES=200 for 125 of 200): out/chaos/reclaim.json.
 	go run ./test/chaos $(if $(NODES),-nodes $(NODES))
