@@ -113,7 +113,7 @@ func TestRemovalDoesNotWaitForAnInstanceThatDoesNotStop(t *testing.T) {
 	ids := f.cloud.launch(1, "asg-1", "", a10, "zone-a")
 	f.refresh()
 	require.Empty(t, f.giveBack(ids...))
-	assert.Equal(t, time.Minute, f.cloud.removeCalls[0].StopTimeout)
+	assert.Equal(t, 30*time.Second, f.cloud.removeCalls[0].StopTimeout)
 }
 
 func TestRemovalThatDidNotRemove(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 type deleteRow struct {
 	Nodes int `json:"nodes"`
 	Pools int `json:"pools"`
-	// OneAtATime says whether a scaling group has one activity at a time.
+	// OneAtATime says whether a scaling group has one activity at a time, which is so unless it has a desired capacity.
 	OneAtATime bool `json:"one_at_a_time"`
 	// Calls are those that remove, the refused included.
 	Calls   int     `json:"calls"`
@@ -43,8 +43,9 @@ const scanInterval = 10 * time.Second
 // mostRounds is after how many rounds nodes that are still there are a failure.
 const mostRounds = 5
 
-// measureDelete gives back all 100 nodes of one pool: of a scaling group that removes 20 at a time, and of one that takes removals side
-// by side. Beside it, for comparison, 100 nodes of five pools. It is over when the cloud has accepted the last removal.
+// measureDelete gives back all 100 nodes of one pool: of a scaling group that has one activity at a time, and removes 20 by each, and of
+// one with a desired capacity, which takes removals side by side. Beside it, for comparison, 100 nodes of five pools. It is over when
+// the cloud has accepted the last removal.
 func measureDelete(ctx context.Context, s *session) (r report.Report, err error) {
 	const nodes = 100
 	var rows []deleteRow
@@ -55,9 +56,13 @@ func measureDelete(ctx context.Context, s *session) (r report.Report, err error)
 	}{{1, true}, {1, false}, {5, true}} {
 		s.logf("delete: %d nodes of %d pools, one activity at a time: %t", nodes, of.pools, of.oneAtTime)
 		world := s.tempered(newWorld(of.pools, 3, 2, nodes))
-		world.Temper = world.Temper.OrDefault()
-		world.Temper.OneAtATime = of.oneAtTime
-		found, err := deletion(ctx, world, nodes)
+		for i := range world.Pools {
+			world.Pools[i].Instances = nodes / of.pools
+			if !of.oneAtTime {
+				world.Pools[i].DesiredCapacity = &world.Pools[i].Instances
+			}
+		}
+		found, err := deletion(ctx, world)
 		if err != nil {
 			return r, err
 		}
@@ -71,11 +76,7 @@ func measureDelete(ctx context.Context, s *session) (r report.Report, err error)
 	return r, nil
 }
 
-func deletion(ctx context.Context, world alisim.World, nodes int) (found deleteDetail, err error) {
-	pools := len(world.Pools)
-	for i := range world.Pools {
-		world.Pools[i].Instances = nodes / pools
-	}
+func deletion(ctx context.Context, world alisim.World) (found deleteDetail, err error) {
 	p, err := newProvided(ctx, world)
 	if err != nil {
 		return found, err
@@ -88,7 +89,7 @@ func deletion(ctx context.Context, world alisim.World, nodes int) (found deleteD
 	if err != nil {
 		return found, err
 	}
-	found.Nodes, found.Pools, found.OneAtATime, found.Temper = len(removed), pools, world.Temper.OneAtATime, p.cloud.Temper
+	found.Nodes, found.Pools, found.OneAtATime, found.Temper = len(removed), len(world.Pools), world.Pools[0].DesiredCapacity == nil, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
 		stop := p.refreshUntil(ctx)
 		defer stop()

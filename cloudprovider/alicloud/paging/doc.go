@@ -7,8 +7,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// concurrency is how many pages or batches of one listing are fetched at once.
-const concurrency = 8
+// concurrency is how many pages or batches of one listing are fetched at once. Alibaba Cloud limits calls per minute, which rpc keeps to,
+// and not how many are under way.
+const concurrency = 16
 
 // Call is the call that lists.
 type Call struct {

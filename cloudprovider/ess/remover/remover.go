@@ -24,12 +24,12 @@ import (
 const (
 	// timeout bounds the removal of one batch. It is below the five minutes that core gives a deletion.
 	timeout = 4 * time.Minute
-	// stopTimeout is how long an instance is given to stop. Its pods are gone by then; a process that still runs is lost either
-	// way.
-	stopTimeout = time.Minute
+	// stopTimeout is how long an instance is given to stop, the least that ESS allows. Its pods are gone by then; a process that
+	// still runs is lost either way, and until the instance is gone the scaling group does nothing else.
+	stopTimeout = 30 * time.Second
 	// maxTurn bounds how long removals are waited for that were accepted: instances are given stopTimeout, and then
 	// released.
-	maxTurn = 2 * stopTimeout
+	maxTurn = 4 * stopTimeout
 	// PurchasesFirst is how long a removal lets purchases of its pool go first.
 	PurchasesFirst = time.Minute
 	// pollInterval is how often the ledger is looked at while waiting.
