@@ -20,7 +20,7 @@ import (
 type deleteRow struct {
 	Nodes int `json:"nodes"`
 	Pools int `json:"pools"`
-	// OneAtATime says whether a scaling group has one activity at a time, which is so unless it has a desired capacity.
+	// OneAtATime says whether a scaling group has one activity at a time.
 	OneAtATime bool `json:"one_at_a_time"`
 	// Calls are those that remove, the refused included.
 	Calls   int     `json:"calls"`
@@ -44,8 +44,8 @@ const scanInterval = 10 * time.Second
 const mostRounds = 5
 
 // measureDelete gives back all 100 nodes of one pool: of a scaling group that has one activity at a time, and removes 20 by each, and of
-// one with a desired capacity, which takes removals side by side. Beside it, for comparison, 100 nodes of five pools. It is over when
-// the cloud has accepted the last removal.
+// one with a desired capacity in a cloud that takes the activities of such groups side by side. Beside it, for comparison, 100 nodes of
+// five pools. It is over when the cloud has accepted the last removal.
 func measureDelete(ctx context.Context, s *session) (r report.Report, err error) {
 	const nodes = 100
 	var rows []deleteRow
@@ -56,6 +56,8 @@ func measureDelete(ctx context.Context, s *session) (r report.Report, err error)
 	}{{1, true}, {1, false}, {5, true}} {
 		s.logf("delete: %d nodes of %d pools, one activity at a time: %t", nodes, of.pools, of.oneAtTime)
 		world := s.tempered(newWorld(of.pools, 3, 2, nodes))
+		world.Temper = world.Temper.OrDefault()
+		world.Temper.OneAtATime = of.oneAtTime
 		for i := range world.Pools {
 			world.Pools[i].Instances = nodes / of.pools
 			if !of.oneAtTime {
@@ -89,7 +91,7 @@ func deletion(ctx context.Context, world alisim.World) (found deleteDetail, err 
 	if err != nil {
 		return found, err
 	}
-	found.Nodes, found.Pools, found.OneAtATime, found.Temper = len(removed), len(world.Pools), world.Pools[0].DesiredCapacity == nil, p.cloud.Temper
+	found.Nodes, found.Pools, found.OneAtATime, found.Temper = len(removed), len(world.Pools), world.Temper.OneAtATime, p.cloud.Temper
 	found.CallsByName, err = p.cloud.calls(ctx, func() error {
 		stop := p.refreshUntil(ctx)
 		defer stop()
