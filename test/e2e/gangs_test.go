@@ -39,7 +39,8 @@ func TestAGangWithALauncherWithoutGPUsIsBoughtOfTwoPools(t *testing.T) {
 
 func TestAGangOverTwoPoolsIsGivenBackWhereOneComesShort(t *testing.T) {
 	w := newWorld(rig.SpotPool("asg-1", 3, []string{a10}, []string{"vsw-a"}), rig.SpotPool("asg-2", 3, []string{a10}, []string{"vsw-b"}))
-	s := newSuite(t, w)
+	// A node with a pod on it would be kept, and a scheduler that knows no gangs places pods as nodes come.
+	s := newSuiteWith(t, rig.Options{World: w, WithoutNodes: true})
 	s.Cloud.SetStock(a10, zoneB, 1)
 	s.RunAutoscaler(t)
 	pods := rig.Gang("train", 5)
