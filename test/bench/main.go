@@ -125,7 +125,7 @@ func exitOn(err error) {
 
 // run makes the chosen measurements one after the other. One that fails does not keep the others from being made.
 func (s *session) run(ctx context.Context, names string) (err error) {
-	chosen, err := choose(names)
+	chosen, err := report.Choose(measurements, names, func(m measurement) string { return m.name })
 	if err != nil {
 		return err
 	}
@@ -155,21 +155,6 @@ func (s *session) run(ctx context.Context, names string) (err error) {
 		failures = append(failures, r.Write(filepath.Join(s.out, m.name+".json")))
 	}
 	return errors.Join(append(failures, ctx.Err())...)
-}
-
-func choose(names string) ([]measurement, error) {
-	if names == "" {
-		return measurements, nil
-	}
-	var chosen []measurement
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(measurements, func(m measurement) bool { return m.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no measurement %q", name)
-		}
-		chosen = append(chosen, measurements[i])
-	}
-	return chosen, nil
 }
 
 // logTo sends what the parts in this process log to a file.

@@ -73,7 +73,8 @@ func (r reclaimRow) aims() []report.Aim {
 			report.AtMost(3, r.MarkP99, "mark_p99_s at %d notices", r.Notices),
 			report.AtMost(120, r.EmptiedP50, "emptied_p50_s at %d notices", r.Notices),
 			report.AtMost(200, r.EmptiedP99, "emptied_p99_s at %d notices", r.Notices),
-			report.AtMost(wholeFactor*r.Controllers, r.Whole, "whole_s at %d notices", r.Notices))
+			report.AtMost(wholeFactor*r.Controllers, r.Whole, "whole_s at %d notices", r.Notices),
+			report.AtMost(0, float64(r.NotWhole), "jobs_not_whole at %d notices", r.Notices))
 	}
 	return aims
 }

@@ -31,9 +31,10 @@ type reclaimRow struct {
 	// RequestsPerPod are those to the API server that the autoscaler made from the notices to the end, for each pod on a node that
 	// was reclaimed.
 	RequestsPerPod float64 `json:"requests_per_pod"`
-	// Whole is when every job ran with all its workers on nodes that live; if that was not seen, the time until the end. Controllers
-	// is how long those of Kubernetes need for that at their own rates.
+	// Whole is when every job ran with all its workers on nodes that live; if that was not seen, the time until the end. NotWhole
+	// counts the jobs that lacked workers then. Controllers is how long those of Kubernetes need for that at their own rates.
 	Whole       float64 `json:"whole_s"`
+	NotWhole    int     `json:"jobs_not_whole"`
 	Controllers float64 `json:"controllers_s"`
 	Temper      string  `json:"temper"`
 }
@@ -116,7 +117,8 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 
 // controllersNeed is how long the controllers of Kubernetes take, with the requests per second that they have by default, to make and
 // place as many pods as were on the nodes: a pod costs the ReplicaSet controller a request, the Job controller two, since it also removes
-// the finalizer of the old one, and the scheduler one.
+// the finalizer of the old one (pkg/controller/replicaset, and trackJobStatusAndRemoveFinalizers in pkg/controller/job), and the scheduler
+// one for the binding. Each controller has a client of its own (ControllerClientBuilder in kube-controller-manager).
 func (r *reclaimRun) controllersNeed() time.Duration {
 	const controllerRate, schedulerRate = 20, 50 // see cluster.Options.DefaultRates
 	lost := len(r.noticed) * workersPerJob

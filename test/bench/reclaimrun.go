@@ -105,10 +105,11 @@ func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclai
 	if err != nil {
 		return row, detail, fmt.Errorf("%w\n%s", err, a.Log(20))
 	}
+	lacking := r.lacking()
 	row, detail = r.figures()
 	all, requestsErr := a.Requests(ctx)
 	row.RequestsPerPod = (all - requests) / float64(len(r.noticed)*workersPerJob)
-	row.Whole, row.Controllers = whole.Seconds(), r.controllersNeed().Seconds()
+	row.Whole, row.NotWhole, row.Controllers = whole.Seconds(), lacking, r.controllersNeed().Seconds()
 	states, err := drill.States(ctx, r.rig, r.observer, r.jobs)
 	if err != nil {
 		return row, detail, err

@@ -7,8 +7,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
-// concurrency is how many pages or batches of one listing are fetched at once. Alibaba Cloud limits calls per minute, which rpc keeps to,
-// and not how many are under way.
+// concurrency is how many pages or batches of one listing are fetched at once. The limits that Alibaba Cloud documents are calls per
+// minute, and rpc keeps to them. If the cloud throttles calls for being sent together, rpc sends those again.
 const concurrency = 16
 
 // Call is the call that lists.

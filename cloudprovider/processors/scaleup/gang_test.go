@@ -1,7 +1,6 @@
 package scaleup
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,11 +27,11 @@ func anyZone(pod *apiv1.Pod) { pod.Annotations[api.AnnotationGangZones] = api.Ga
 
 func TestAGangThatNoOfferingHasRoomForIsBoughtOfSeveral(t *testing.T) {
 	cpu := offered{price: 1, max: 9, node: testutil.NewNode("cpu", "cpu", "32", "memory", "64Gi", "pods", "64")}.in("a", "", 9)
-	launcher := func(pod *apiv1.Pod) {
-		testutil.WithoutGPU(pod)
-		testutil.Requesting("cpu", "20")(pod)
+	mpi := func(launcherCPUs string) []*apiv1.Pod {
+		launcher := testutil.NewPods(1, "launcher", testutil.InGang("g", 5), testutil.WithoutGPU, testutil.Requesting("cpu", launcherCPUs))
+		return append(launcher, testutil.NewPods(4, "worker", testutil.InGang("g", 5), testutil.Requesting("cpu", "4"))...)
 	}
-	mpi := slices.Concat(testutil.NewPods(1, "launcher", testutil.InGang("g", 5), launcher), testutil.NewPods(4, "worker", testutil.InGang("g", 5)))
+	large, small := mpi("20"), mpi("14")
 	sixteen, eight := testutil.NewPods(16, "p", testutil.InGang("g", 16)), testutil.NewPods(8, "p", testutil.InGang("g", 8))
 	spread := testutil.NewPods(8, "p", testutil.InGang("g", 8), anyZone)
 	for name, test := range map[string]struct {
@@ -43,14 +42,18 @@ func TestAGangThatNoOfferingHasRoomForIsBoughtOfSeveral(t *testing.T) {
 	}{
 		"a launcher without GPUs and its workers": {
 			of:   catalogue{"gpu": offer("gpu", 4, "1").in("a", "A10", 10), "cpu": cpu},
-			pods: mpi, bought: map[string]int{"gpu": 4, "cpu": 1},
+			pods: large, bought: map[string]int{"gpu": 4, "cpu": 1},
+		},
+		"a launcher that a node with GPUs would have room for": {
+			of:   catalogue{"gpu": offer("gpu", 4, "1").in("a", "A10", 10), "cpu": cpu},
+			pods: small, bought: map[string]int{"gpu": 4, "cpu": 1},
 		},
 		"a launcher in the zone of its workers, dearer as it is": {
 			of: catalogue{
 				"gpu": offer("gpu", 4, "1").in("b", "A10", 10), "cpu": cpu,
 				"cpu-b": offered{price: 2, node: cpu.node}.in("b", "", 9),
 			},
-			pods: mpi, bought: map[string]int{"gpu": 4, "cpu-b": 1},
+			pods: large, bought: map[string]int{"gpu": 4, "cpu-b": 1},
 		},
 		"sixteen nodes over two pools of ten": {
 			of:   catalogue{"one": offer("one", 4, "1").in("a", "A10", 10), "other": offer("other", 5, "1").in("a", "A10", 10)},
@@ -80,7 +83,7 @@ func TestAGangThatNoOfferingHasRoomForIsBoughtOfSeveral(t *testing.T) {
 		},
 		"not without the launcher": {
 			of:   catalogue{"gpu": offer("gpu", 4, "1").in("b", "A10", 10), "cpu": cpu},
-			pods: mpi, bought: map[string]int{},
+			pods: large, bought: map[string]int{},
 			told: "Warning SpotGangDoesNotFit Gang ml/g is not bought for: what can be bought now has room for 4 of its 5 pods in zone b with GPUs of model A10. " +
 				"With the annotation gpu-spot.autoscaling/gang-zones=any they may be placed in several zones",
 		},

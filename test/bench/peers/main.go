@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,8 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -67,7 +64,7 @@ func main() {
 
 // run makes the chosen measurements one after the other. One that fails does not keep the others from being made.
 func run(ctx context.Context, names, out, inTree string) (err error) {
-	chosen, err := choose(names)
+	chosen, err := report.Choose(measurements, names, func(m measurement) string { return m.name })
 	if err != nil {
 		return err
 	}
@@ -110,25 +107,4 @@ func measure(ctx context.Context, dir string, m measurement, p peer) ([]found, e
 		s.logf("%s: %s: %s: %v", m.name, p.name, f.what, f.figure)
 	}
 	return figures, nil
-}
-
-func choose(names string) ([]measurement, error) {
-	if names == "" {
-		return measurements, nil
-	}
-	var chosen []measurement
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(measurements, func(m measurement) bool { return m.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no measurement %q", name)
-		}
-		chosen = append(chosen, measurements[i])
-	}
-	slices.SortFunc(chosen, func(a, b measurement) int {
-		at := func(m measurement) int {
-			return slices.IndexFunc(measurements, func(o measurement) bool { return o.name == m.name })
-		}
-		return cmp.Compare(at(a), at(b))
-	})
-	return slices.CompactFunc(chosen, func(a, b measurement) bool { return a.name == b.name }), nil
 }
