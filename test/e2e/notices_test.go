@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	certutil "k8s.io/client-go/util/cert"
 
 	"gpu-spot-autoscaler/test/rig"
@@ -178,7 +179,8 @@ func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// untouched says whether nothing of a reclaim is left on the Node but the note that one was refuted.
+// untouched says whether nothing of a reclaim is left on the Node but the note that one was refuted. Core may have found the empty Node
+// unneeded by then, and says so by a taint.
 func untouched(node, before *corev1.Node) bool {
 	for annotation := range node.Annotations {
 		if strings.HasPrefix(annotation, "gpu-spot.autoscaling/") && annotation != "gpu-spot.autoscaling/reclaim-cancelled" {
@@ -186,7 +188,8 @@ func untouched(node, before *corev1.Node) bool {
 		}
 	}
 	_, labelled := node.Labels["gpu-spot.autoscaling/reclaiming"]
-	sameTaints := slices.EqualFunc(node.Spec.Taints, before.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) })
+	left := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(taint corev1.Taint) bool { return taint.Key == taints.DeletionCandidateTaint })
+	sameTaints := slices.EqualFunc(left, before.Spec.Taints, func(a, b corev1.Taint) bool { return a.MatchTaint(&b) })
 	return !labelled && !node.Spec.Unschedulable && sameTaints
 }
 
