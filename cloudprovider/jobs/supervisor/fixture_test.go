@@ -136,8 +136,9 @@ func (f *fixture) pod(job, name, node string, change ...func(*corev1.Pod)) {
 func newPod(job, name string, role jobs.Role) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ml", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(),
-			Labels: map[string]string{"job": job, "role": string(role)},
+			Namespace: "ml", Name: name, UID: types.UID(name),
+			CreationTimestamp: metav1.NewTime(time.Now().Truncate(time.Second)), // as the API server does
+			Labels:            map[string]string{"job": job, "role": string(role)},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")},

@@ -45,7 +45,7 @@ type waits struct {
 	reads    flowcontrol.RateLimiter
 
 	mu      sync.Mutex
-	started time.Time // of this leader, zero before
+	started time.Time // of this leader, cut to the second as creation timestamps are; zero before
 	byJob   map[jobs.Ref]*jobWait
 }
 
@@ -65,7 +65,7 @@ type jobWait struct {
 func (w *waits) start() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.started = w.clock.Now()
+	w.started = w.clock.Now().Truncate(time.Second)
 }
 
 // add notes that the pod is pending.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -155,7 +156,7 @@ func TestNewLeaderReadsTheWaitsOfThePodsThatItFindsAtOnce(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.job("train", waiting(time.Hour))
 				f.pod("train", "worker-0", "")
-				f.pass(time.Millisecond) // the fake cluster does not cut times to the second
+				f.pass(time.Second)
 				f.systems.readErr = test.err
 				f.start()
 				assert.Equal(t, test.abandoned > 0, f.abandoned("worker-0"))
@@ -166,6 +167,16 @@ func TestNewLeaderReadsTheWaitsOfThePodsThatItFindsAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPodThatComesInTheSecondOfTheStartIsNotTakenForAnOlderOne(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		w := &waits{jobs: f.systems, clock: clock.RealClock{}, byJob: map[jobs.Ref]*jobWait{}}
+		f.pass(time.Until(time.Now().Truncate(time.Second).Add(1300 * time.Millisecond)))
+		w.start()
+		f.pass(300 * time.Millisecond)
+		assert.False(t, w.abandoned(newPod("train", "worker-0", jobs.RoleWorker)))
+	})
 }
 
 func TestSuspensionIsTriedUntilItWorks(t *testing.T) {
