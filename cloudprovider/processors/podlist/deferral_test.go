@@ -133,8 +133,8 @@ func TestABurstSettlesAsFastAsItsPodsCome(t *testing.T) {
 		want time.Duration
 	}{
 		"a job of eight":               {8, 3 * time.Millisecond, window},
-		"a hundred at a stroke":        {100, 0, window / 5},
-		"a hundred, fast":              {100, 3 * time.Millisecond, window / 5},
+		"a hundred at a stroke":        {100, 0, window / 10},
+		"a hundred, fast":              {100, 3 * time.Millisecond, window / 10},
 		"a hundred, one after another": {100, 30 * time.Millisecond, 600 * time.Millisecond},
 		"forty, throttled at 20 QPS":   {40, 50 * time.Millisecond, window},
 	} {

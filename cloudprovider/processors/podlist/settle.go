@@ -22,14 +22,15 @@ const (
 	// maxSettleWindows limits the wait to so many windows, so that a steady stream of pods cannot starve the first of them.
 	maxSettleWindows = 5
 	// Of a burst of at least burstSize pods, the last one has come when no other follows for burstGaps times the average
-	// time between two of them, and at least for a burstShare-th of the window: controllers create pods in batches.
+	// time between two of them, and at least for a burstShare-th of the window: controllers create pods in batches. What stops a
+	// burst for longer is found by reopen, which looks again after the evaluation.
 	burstSize  = 32
 	burstGaps  = 20
-	burstShare = 5
+	burstShare = 10
 )
 
 // settling defers GPU pods until no other pod with the same GPU demand has arrived for the settle window. The wait ends
-// after five windows at the latest. For a burst that arrives fast, a fifth of the window is enough.
+// after five windows at the latest. For a burst that arrives fast, a tenth of the window is enough.
 type settling struct {
 	arrivals *Arrivals
 	clock    clock.PassiveClock
