@@ -47,6 +47,26 @@ func TestGangsOfOneOfferingThatWaitShareAPurchase(t *testing.T) {
 	})
 }
 
+func TestGangsThatAreBoughtForInOneLoopShareAPurchase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(bigGroup()), occupied())
+		f.refresh()
+		require.NoError(t, f.group(a10InB).IncreaseSize(1)) // shows that the pool delivers what it is asked for
+		f.cloud.end("asa-0", "", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-b")...)
+		f.refresh()
+		f.provider.Gather()
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		require.NoError(t, f.group(a10InB).AtomicIncreaseSize(3))
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+		assert.Equal(t, []int{1}, f.cloud.accepted())
+		assert.Equal(t, 6, f.target(a10InA), "it counts from the call on")
+		f.provider.SendGathered()
+		assert.ElementsMatch(t, []int{1, 6, 3}, f.cloud.accepted())
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(5))
+		assert.ElementsMatch(t, []int{1, 6, 3, 5}, f.cloud.accepted(), "later ones are sent at once")
+	})
+}
+
 func TestPurchaseIsForALimitedNumberOfGangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(bigGroup()), occupied())

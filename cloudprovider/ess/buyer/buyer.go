@@ -40,6 +40,9 @@ type Buyer struct {
 	mu sync.Mutex
 	// bundle is what is bought together; nil while there is no bundle.
 	bundle *bundle
+	// gathering: purchases are gathered in place of being sent.
+	gathering bool
+	gathered  []*ledger.Purchase
 }
 
 // bundle is purchases of several offerings for one gang.
@@ -54,17 +57,54 @@ func New(cloud Cloud, purchases *ledger.Purchases) *Buyer {
 }
 
 // Buy enters a purchase of delta instances of the node group, all or nothing if it is atomic, and sends it unless it has to
-// wait. The error says why nothing can be bought. A refusal by the cloud is no error: the ledger shows it as failed instances.
+// wait or is gathered. The error says why nothing can be bought. A refusal by the cloud is no error: the ledger shows it as failed instances.
 func (b *Buyer) Buy(ctx context.Context, groupID string, delta int, atomic bool) error {
 	if bundled, err := b.hold(groupID, delta, atomic); bundled {
 		return err
 	}
 	purchase, err := b.purchases.Enter(groupID, delta, atomic)
-	if err != nil {
+	if err != nil || b.gather(purchase) {
 		return err
 	}
 	b.send(ctx, purchase)
 	return nil
+}
+
+// Gather has the purchases that follow wait for SendGathered. Until they are sent, later ones of the same offering join them, which
+// saves requests: Alibaba Cloud limits those of each action.
+func (b *Buyer) Gather() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gathering = true
+}
+
+// gather is false if the purchase is to be sent at once.
+func (b *Buyer) gather(purchase *ledger.Purchase) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gathering {
+		b.gathered = append(b.gathered, purchase)
+	}
+	return b.gathering
+}
+
+// SendGathered sends what was gathered, side by side, and ends the gathering. It returns when there is an answer to each.
+func (b *Buyer) SendGathered(ctx context.Context) {
+	b.mu.Lock()
+	gathered := b.gathered
+	b.gathering, b.gathered = false, nil
+	b.mu.Unlock()
+	b.sendAll(ctx, gathered)
+}
+
+// sendAll sends the purchases side by side. One that stands there twice, because another has joined it, is sent once.
+func (b *Buyer) sendAll(ctx context.Context, purchases []*ledger.Purchase) {
+	var sending errgroup.Group
+	sending.SetLimit(maxConcurrent)
+	for _, purchase := range purchases {
+		sending.Go(func() error { b.send(ctx, purchase); return nil })
+	}
+	_ = sending.Wait() // errors are entered in the ledger
 }
 
 // BeginBundle has the atomic purchases that follow wait, until Commit sends all of them or Drop cancels them. Those that were sent are
@@ -93,12 +133,7 @@ func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err 
 func (b *Buyer) Commit(ctx context.Context) {
 	held := b.endBundle()
 	b.purchases.Commit(held)
-	var sending errgroup.Group
-	sending.SetLimit(maxConcurrent)
-	for _, purchase := range held {
-		sending.Go(func() error { b.send(ctx, purchase); return nil })
-	}
-	_ = sending.Wait() // errors are entered in the ledger
+	b.sendAll(ctx, held)
 }
 
 // Drop ends the bundle and cancels its purchases.

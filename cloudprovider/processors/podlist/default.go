@@ -2,6 +2,7 @@ package podlist
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -55,16 +56,43 @@ func (p *gpuPodsFirst) Process(ctx *cacontext.AutoscalingContext, unschedulable 
 			others = append(others, pod)
 		}
 	}
-	slices.SortStableFunc(gpu, demandingFirst)
-	left, err := p.gpu.Process(ctx, gpu)
+	fitting, left, err := splitByFreeGPUs(ctx, gpu)
 	if err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(fitting, demandingFirst)
+	unplaced, err := p.gpu.Process(ctx, fitting)
+	if err != nil {
+		return nil, err
+	}
+	left = append(left, unplaced...)
 	more, err := p.others.Process(ctx, others)
 	if err != nil {
 		return nil, err
 	}
 	return append(left, more...), nil
+}
+
+// splitByFreeGPUs returns the pods for which some node has enough GPUs free, and the others, which fit no node. Core would evaluate each
+// of the others on every node, unless another pod of the same controller was found to fit none.
+func splitByFreeGPUs(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) (fitting, others []*apiv1.Pod, err error) {
+	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
+	if err != nil {
+		return nil, nil, fmt.Errorf("list the nodes of the snapshot: %w", err)
+	}
+	most := int64(0)
+	for _, node := range nodes {
+		scheduled := node.ToScheduler()
+		most = max(most, scheduled.Allocatable.ScalarResources[api.ResourceGPU]-scheduled.Requested.ScalarResources[api.ResourceGPU])
+	}
+	for _, pod := range pods {
+		if gpusOf(pod) > most {
+			others = append(others, pod)
+		} else {
+			fitting = append(fitting, pod)
+		}
+	}
+	return fitting, others, nil
 }
 
 // demandingFirst orders GPU pods: those of higher priority first, as core does, then those that request more GPUs, then those that

@@ -36,6 +36,10 @@ func TestPodsDoNotTakeThePlaceThatWasBoughtForMoreDemandingOnes(t *testing.T) {
 			[]*apiv1.Pod{testutil.NewPod("any"), testutil.NewPod("bound", inZone)},
 			[]*apiv1.Node{node("a-in-b", "1", map[string]string{"zone": "b"}), node("b-in-a", "1", map[string]string{"zone": "a"})}, nil,
 		},
+		"more GPUs than any node has free": {
+			[]*apiv1.Pod{testutil.NewPod("big", eight), testutil.NewPod("small")},
+			[]*apiv1.Node{node("a-four", "4", nil), node("b-four", "4", nil)}, []string{"big"},
+		},
 		"priority goes before demand": {
 			[]*apiv1.Pod{testutil.NewPod("big", eight), testutil.NewPod("small", urgent)},
 			[]*apiv1.Node{node("a-eight", "8", nil)}, []string{"big"},

@@ -109,7 +109,7 @@ type idleActuator struct{ scaledown.Actuator }
 
 func (idleActuator) CheckStatus() scaledown.ActuationStatus { return testutil.Deletions{} }
 
-// bundles takes back what was bought of a bundle that is dropped.
+// bundles takes back what was bought of a bundle that is dropped. What is gathered is bought at once.
 type bundles struct {
 	core   *realCore
 	before map[string]int
@@ -117,6 +117,8 @@ type bundles struct {
 	committed, dropped int
 }
 
+func (b *bundles) Gather()       {}
+func (b *bundles) SendGathered() {}
 func (b *bundles) BeginBundle()  { b.before = maps.Clone(b.core.bought) }
 func (b *bundles) CommitBundle() { b.committed++ }
 func (b *bundles) DropBundle() {
@@ -177,7 +179,7 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
 	c.orchestrator = NewGangs(search, GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, clock.RealClock{}), Bundles: c.bundles, Only: search.Only,
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
 	})
 	c.initialize(all)
 	return c

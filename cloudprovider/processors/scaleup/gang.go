@@ -23,8 +23,11 @@ type Planner interface {
 	Plan(request gangplan.Request) ([]gangplan.Part, error)
 }
 
-// Bundles buys of several offerings together. *ess.Provider implements it.
-type Bundles interface {
+// Purchases has what core buys bought together. *ess.Provider implements it.
+type Purchases interface {
+	// Gather has the purchases that follow wait until SendGathered. Those of one offering become one.
+	Gather()
+	SendGathered()
 	// BeginBundle has the atomic purchases that follow wait, until CommitBundle buys all of them or DropBundle cancels them.
 	BeginBundle()
 	CommitBundle()
@@ -112,13 +115,13 @@ func (g *Gangs) tryPlan(l *loop, gang string, pods []*apiv1.Pod, offerings int, 
 // for one of them, because of a limit for the whole cluster for example.
 func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	defer g.config.Only("")
-	g.config.Bundles.BeginBundle()
+	g.config.Purchases.BeginBundle()
 	var bought *status.ScaleUpStatus
 	for _, part := range parts {
 		g.config.Only(part.Group.Id())
 		attempt, err := call(part.Pods, true)
 		if err != nil || attempt.Result != status.ScaleUpSuccessful {
-			g.config.Bundles.DropBundle()
+			g.config.Purchases.DropBundle()
 			klog.InfoS("A part of the plan for a gang cannot be bought, so nothing is", "gang", gang, "nodeGroup", part.Group.Id(), "nodes", part.Nodes, "err", err)
 		}
 		switch {
@@ -129,7 +132,7 @@ func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*sta
 		}
 		bought = join(bought, attempt)
 	}
-	g.config.Bundles.CommitBundle()
+	g.config.Purchases.CommitBundle()
 	klog.InfoS("Bought by a plan for a gang", "gang", gang, "offerings", len(parts))
 	return bought, nil
 }

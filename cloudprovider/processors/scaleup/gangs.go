@@ -25,6 +25,9 @@ import (
 // cloud said to the purchases of this one.
 const maxTime = 5 * time.Second
 
+// gatherTime is for how long purchases of a loop are gathered before they are sent.
+const gatherTime = time.Second
+
 // Members knows which pods are bought for together.
 type Members interface {
 	// Missing returns the gang of a pod and how many of its pods have to be bought for at once. The gang is "" for a pod that
@@ -45,9 +48,10 @@ type GangsConfig struct {
 	Members Members
 	Places  Places
 	Clock   clock.PassiveClock
-	// Planner plans for gangs that no single offering has room for. Bundles buys the parts of a plan together.
+	// Planner plans for gangs that no single offering has room for.
 	Planner Planner
-	Bundles Bundles
+	// Purchases are those of the loop, and of the parts of a plan.
+	Purchases Purchases
 	// Only has the inner orchestrator evaluate one node group; all of them again if it is called with "".
 	Only func(groupID string)
 }
@@ -110,10 +114,20 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 	units, partial := g.units(unschedulable)
 	l := &loop{units: units, nodes: len(nodes), templates: nodeInfos, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.config.Places),
 		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
-	for began := g.config.Clock.Now(); len(l.units) > 0; {
-		if spent := g.config.Clock.Since(began); spent > maxTime {
+	began := g.config.Clock.Now()
+	gathered := began
+	g.config.Purchases.Gather()
+	defer g.config.Purchases.SendGathered()
+	for len(l.units) > 0 {
+		now := g.config.Clock.Now()
+		if spent := now.Sub(began); spent > maxTime {
 			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.units), "spent", spent)
 			break
+		}
+		if now.Sub(gathered) > gatherTime {
+			g.config.Purchases.SendGathered()
+			g.config.Purchases.Gather()
+			gathered = g.config.Clock.Now()
 		}
 		if more, err := g.buyForNext(l, call); err != nil {
 			return l.status(), err

@@ -70,6 +70,23 @@ func (o *inner) ScaleUpToNodeGroupMinSize([]*apiv1.Node, map[string]*framework.N
 	return nil, nil
 }
 
+// sends are the numbers of calls that were made before what they bought was sent.
+type sends struct {
+	Purchases
+	core      *inner
+	gathering bool
+	after     []int
+}
+
+func (s *sends) Gather() { s.gathering = true }
+
+func (s *sends) SendGathered() {
+	if s.gathering {
+		s.after = append(s.after, len(s.core.calls))
+	}
+	s.gathering = false
+}
+
 // noPlans finds no plan for any gang.
 type noPlans struct{}
 
@@ -83,7 +100,7 @@ func (noPlans) Plan(gangplan.Request) ([]gangplan.Part, error) {
 func newOrchestrator(members missing) (*Gangs, *inner) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	core := &inner{clock: clk}
-	o := NewGangs(core, GangsConfig{Members: members, Places: podlist.NewPlaces(), Clock: clk, Planner: noPlans{}})
+	o := NewGangs(core, GangsConfig{Members: members, Places: podlist.NewPlaces(), Clock: clk, Planner: noPlans{}, Purchases: &sends{core: core}})
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	o.Initialize(ctx, nil, nil, nil, taints.TaintConfig{})
 	return o, core
@@ -181,6 +198,20 @@ func TestGangsTakeTurns(t *testing.T) {
 	}
 	assert.Equal(t, core.calls[:3], core.calls[3:])
 	assert.ElementsMatch(t, []string{"a-0,a-1!", "b-0,b-1!", "p-0"}, core.calls[:3])
+}
+
+func TestPurchasesOfALoopAreSentTogetherOnceASecond(t *testing.T) {
+	o, core := newOrchestrator(missing{"ml/a": 2, "ml/b": 2, "ml/c": 2, "ml/d": 2, "ml/e": 2})
+	core.takes = 400 * time.Millisecond // and buys nothing, so that all gangs have a turn in the loop
+	var pods []*apiv1.Pod
+	for _, gang := range []string{"a", "b", "c", "d", "e"} {
+		pods = append(pods, testutil.NewPods(2, gang, testutil.InGang(gang, 2))...)
+	}
+	_, err := o.ScaleUp(pods, nil, nil, nil, false)
+	require.Nil(t, err)
+	sent := o.config.Purchases.(*sends)
+	assert.Equal(t, []int{3, 5}, sent.after)
+	assert.False(t, sent.gathering)
 }
 
 func TestHopelessGangsDoNotTakeTheWholeLoop(t *testing.T) {

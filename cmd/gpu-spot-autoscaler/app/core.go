@@ -68,7 +68,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(flow.search, ourscaleup.GangsConfig{
-		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Bundles: provider, Only: flow.search.Only,
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Purchases: provider, Only: flow.search.Only,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
