@@ -235,21 +235,8 @@ func (p *Provider) GetNodeGpuConfig(node *apiv1.Node) *cloudprovider.GpuConfig {
 	return template.GPUConfig(node)
 }
 
-// Gather has the purchases that follow wait for SendGathered. Those of one offering become one.
-func (p *Provider) Gather() { p.manager.buyer.Gather() }
-
-// SendGathered buys what was gathered. A refusal by the cloud shows as failed instances.
-func (p *Provider) SendGathered() { p.manager.buyer.SendGathered(p.manager.ctx) }
-
-// BeginBundle has the calls of AtomicIncreaseSize that follow buy nothing until CommitBundle, which buys all of it at once. If any of it
-// comes short, all of it is given back, but for instances on which pods run by then.
-func (p *Provider) BeginBundle() { p.manager.buyer.BeginBundle() }
-
-// CommitBundle buys what was bundled. A refusal by the cloud shows as failed instances.
-func (p *Provider) CommitBundle() { p.manager.buyer.Commit(p.manager.ctx) }
-
-// DropBundle cancels what was bundled.
-func (p *Provider) DropBundle() { p.manager.buyer.Drop() }
+// Purchases returns what has purchases made together.
+func (p *Provider) Purchases() *Purchases { return &Purchases{p.manager} }
 
 // Cleanup ends what the provider runs and waits for removals under way.
 func (p *Provider) Cleanup() error {

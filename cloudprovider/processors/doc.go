@@ -6,6 +6,7 @@
 //
 //   - trigger starts the loop: on an unschedulable pod, at the end of a settle window, on a reclaim notice;
 //   - customresources removes reclaiming nodes from the node lists, and decides whether a GPU node is ready;
+//   - simulation holds the nodes and pods on which core simulates the scheduler, for all that follows;
 //   - templates builds the node template of each offering;
 //   - podlist decides which pods to buy for now: it defers incomplete gangs, and adds the pods of reclaiming nodes and of
 //     suspended jobs;

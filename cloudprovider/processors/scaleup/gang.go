@@ -23,7 +23,7 @@ type Planner interface {
 	Plan(request gangplan.Request) ([]gangplan.Part, error)
 }
 
-// Purchases has what core buys bought together. *ess.Provider implements it.
+// Purchases has what core buys bought together. *ess.Purchases implements it.
 type Purchases interface {
 	// Gather has the purchases that follow wait until SendGathered. Those of one offering become one.
 	Gather()

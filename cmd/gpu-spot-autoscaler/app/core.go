@@ -19,7 +19,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/predicate"
-	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/store"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
@@ -30,6 +29,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	ourscaleup "gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/simulation"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -68,7 +68,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(flow.search, ourscaleup.GangsConfig{
-		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Purchases: provider, Only: flow.search.Only,
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -102,7 +102,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 		AutoscalingKubeClients: kube,
 		CloudProvider:          p.provider,
 		FrameworkHandle:        handle,
-		ClusterSnapshot: predicate.NewPredicateSnapshot(store.NewDeltaSnapshotStore(autoscaling.ClusterSnapshotParallelism),
+		ClusterSnapshot: predicate.NewPredicateSnapshot(simulation.NewStore(autoscaling.ClusterSnapshotParallelism),
 			handle, autoscaling.DynamicResourceAllocationEnabled),
 		ExpanderStrategy:     flow.search.Expander(best),
 		DebuggingSnapshotter: snapshotter,
