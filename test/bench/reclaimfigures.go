@@ -59,6 +59,8 @@ type reclaimDetail struct {
 	PeakBytes  int64   `json:"peak_bytes"`
 	Loops      uint64  `json:"loops"`
 	LoopMean   float64 `json:"loop_mean_s"`
+	// Requests are those to the API server from the notices to the end, by method and status code.
+	Requests map[string]float64 `json:"requests"`
 }
 
 // order is an accepted purchase.

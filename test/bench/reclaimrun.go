@@ -108,7 +108,11 @@ func (r *reclaimRun) measure(ctx context.Context, a *rig.Autoscaler) (row reclai
 	lacking := r.lacking()
 	row, detail = r.figures()
 	all, requestsErr := a.Requests(ctx)
-	row.RequestsPerPod = (all - requests) / float64(len(r.noticed)*workersPerJob)
+	for kind := range all {
+		all[kind] -= requests[kind]
+		row.RequestsPerPod += all[kind] / float64(len(r.noticed)*workersPerJob)
+	}
+	detail.Requests = all
 	row.Whole, row.NotWhole, row.Controllers = whole.Seconds(), lacking, r.controllersNeed().Seconds()
 	states, err := drill.States(ctx, r.rig, r.observer, r.jobs)
 	if err != nil {

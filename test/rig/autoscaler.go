@@ -226,14 +226,19 @@ func (a *Autoscaler) Loops(ctx context.Context) (Loops, error) {
 	return Loops{}, nil
 }
 
-// Requests is how many the process has sent to the API server, by what client-go counts.
-func (a *Autoscaler) Requests(ctx context.Context) (requests float64, err error) {
+// Requests are how many the process has sent to the API server, by method and status code ("PATCH 200"), by what client-go counts.
+func (a *Autoscaler) Requests(ctx context.Context) (map[string]float64, error) {
 	families, err := a.Metrics(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	requests := map[string]float64{}
 	for _, metric := range families["rest_client_requests_total"].GetMetric() {
-		requests += metric.GetCounter().GetValue()
+		labels := map[string]string{}
+		for _, label := range metric.GetLabel() {
+			labels[label.GetName()] = label.GetValue()
+		}
+		requests[labels["method"]+" "+labels["code"]] += metric.GetCounter().GetValue()
 	}
 	return requests, nil
 }
