@@ -63,7 +63,7 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 		wire.TokenLife = s.cloud.Takes.TokenLife
 	}
 	s.endpoint = protocol.NewEndpoint(wire,
-		ess.Service(s.scaling), s.compute.Service(), s.compute.VPC(), sts.New(s.cloud, keys, w.Roles).Service())
+		ess.Service(s.scaling), s.compute.Service(), s.compute.VPC(), sts.New(s.cloud, keys, w.Roles).Service(), location())
 
 	s.cloud.Lock()
 	defer s.cloud.Unlock()

@@ -101,6 +101,7 @@ func measure(ctx context.Context, dir string, m measurement, p peer) ([]found, e
 	s.logf("%s: %s", m.name, p.name)
 	figures, err := m.measure(ctx, s, p)
 	if err != nil {
+		s.logf("%s: %s failed: %v", m.name, p.name, err)
 		return nil, fmt.Errorf("%s of %s: %w", m.name, p.name, err)
 	}
 	for _, f := range figures {

@@ -45,7 +45,7 @@ const scanInterval = 10 * time.Second
 // commonFlags are given to both: the defaults, but for shorter delays before a scale-down, which nobody would wait for here, and no
 // limit to how many nodes go at once. The expander is one that both have.
 var commonFlags = []string{
-	"--scan-interval=" + scanInterval.String(), "--expander=least-waste", "--max-scale-down-parallelism=1000", "--max-empty-bulk-delete=1000",
+	"--scan-interval=" + scanInterval.String(), "--expander=least-waste", "--max-scale-down-parallelism=1000",
 	"--scale-down-delay-after-add=30s", "--scale-down-unneeded-time=30s", "--scale-down-unready-time=20m", "--v=1",
 }
 
