@@ -67,6 +67,27 @@ func TestGangsThatAreBoughtForInOneLoopShareAPurchase(t *testing.T) {
 	})
 }
 
+func TestSharedPurchaseIsSentOnceAlsoToABusyGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(bigGroup()), occupied())
+		f.refresh()
+		require.NoError(t, f.group(a10InB).IncreaseSize(1)) // shows that the pool delivers what it is asked for
+		f.cloud.end("asa-0", "", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-b")...)
+		f.refresh()
+		sent := 0
+		f.cloud.refuses = func(alicloud.ScaleRequest) error {
+			sent++
+			return &alicloud.Error{Code: alicloud.CodeActivityInProgress, Class: alicloud.Conflict}
+		}
+		f.provider.Purchases().Gather()
+		for range 5 {
+			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+		}
+		f.provider.Purchases().SendGathered()
+		assert.Equal(t, 1, sent)
+	})
+}
+
 func TestPurchaseIsForALimitedNumberOfGangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, newFakeCloud(bigGroup()), occupied())

@@ -4,6 +4,7 @@ package buyer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ func (b *Buyer) Gather() {
 func (b *Buyer) gather(purchase *ledger.Purchase) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gathering {
+	if b.gathering && !slices.Contains(b.gathered, purchase) { // it is there already if it was joined
 		b.gathered = append(b.gathered, purchase)
 	}
 	return b.gathering
@@ -97,7 +98,7 @@ func (b *Buyer) SendGathered(ctx context.Context) {
 	b.sendAll(ctx, gathered)
 }
 
-// sendAll sends the purchases side by side. One that stands there twice, because another has joined it, is sent once.
+// sendAll sends the purchases side by side.
 func (b *Buyer) sendAll(ctx context.Context, purchases []*ledger.Purchase) {
 	var sending errgroup.Group
 	sending.SetLimit(maxConcurrent)
