@@ -26,6 +26,32 @@ func readRecording(availability, price io.Reader) (recording, error) {
 	return recording{available, usd}, nil
 }
 
+// Recording is what a trace says of its zones, by its own ticks. It does not change.
+type Recording struct{ recorded recording }
+
+// ReadRecording reads change points as [NewTrace] does.
+func ReadRecording(availability, price io.Reader) (Recording, error) {
+	recorded, err := readRecording(availability, price)
+	return Recording{recorded}, err
+}
+
+// Has says whether the recording has the zone.
+func (r Recording) Has(zone string) bool {
+	return len(r.recorded.available[zone]) > 0 && len(r.recorded.usd[zone]) > 0
+}
+
+// At returns whether an instance can be bought and kept in the zone at the tick, and what it costs per hour. Before its first change
+// point a zone is not available, and costs what it does there.
+func (r Recording) At(zone string, tick int) (available bool, usd float64) {
+	at := time.Duration(tick) * Tick
+	availability, _ := r.recorded.available[zone].at(at)
+	price, known := r.recorded.usd[zone].at(at)
+	if !known {
+		price = r.recorded.usd[zone][0]
+	}
+	return availability.value, price.value
+}
+
 func parsePrice(cell string) (float64, error) {
 	price, err := strconv.ParseFloat(cell, 64)
 	if err == nil && (!(price > 0) || math.IsInf(price, 0)) {

@@ -66,14 +66,14 @@ type policy interface {
 	decide(p progress, seen sight) int
 }
 
-// outcome is a run of a job. Money is for one instance-hour a tick.
+// outcome is a run of a job.
 type outcome struct {
-	// cost is the sum of the prices of all ticks.
+	// cost is the sum of the hourly prices over all ticks.
 	cost float64
 	// ticks is how long the job took.
 	ticks int
-	// lost counts instances that were reclaimed, refused purchases of zones that were not up.
-	lost, refused int
+	// lost counts instances that were reclaimed.
+	lost int
 }
 
 func (o outcome) missed(j job) bool { return o.ticks > j.deadline }
@@ -81,10 +81,9 @@ func (o outcome) missed(j job) bool { return o.ticks > j.deadline }
 // perUsefulHour is the price of an hour of useful work.
 func (o outcome) perUsefulHour(j job) float64 { return o.cost / float64(j.work) }
 
-// run runs the job from the start on, a tick of the trace. A reclaimed instance is lost at the start of a tick, and the job decides anew
-// in the same one. A purchase in a zone that is not up is refused, and costs the tick. What is not over when the trace ends goes on
-// on-demand.
-func run(t *trace, start int, j job, p policy, watch func(tick, on int) sight) outcome {
+// run runs the job from the start on, a tick of the trace. The policy sees the zones as they are. A reclaimed instance is lost at the start
+// of a tick, and the policy decides anew in the same one. What is not over when the trace ends goes on on-demand.
+func run(t *trace, start int, j job, p policy) outcome {
 	var o outcome
 	at := progress{left: j.work, on: idle}
 	for ; at.left > 0; at.elapsed++ {
@@ -98,12 +97,7 @@ func run(t *trace, start int, j job, p policy, watch func(tick, on int) sight) o
 			at.on = idle
 			o.lost++
 		}
-		choice := p.decide(at, watch(tick, at.on))
-		if choice >= 0 && choice != at.on && !t.up[choice][tick] {
-			o.refused++
-			choice = at.on // whoever runs keeps running
-		}
-		if choice != at.on {
+		if choice := p.decide(at, t.sight(tick)); choice != at.on {
 			at.on, at.age, at.warmUp = choice, 0, j.restart
 		}
 		o.cost += at.pay(t, tick, j)

@@ -61,15 +61,28 @@ func measure(arguments []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	recording, err := readRecording(o.availability, o.price)
+	if err != nil {
+		return err
+	}
 	var rows []row
 	for _, zones := range o.zones {
-		t, err := readTrace(o.availability, o.price, zones, o.to)
+		t, err := newTrace(recording, zones, o.to)
 		if err != nil {
 			return err
 		}
 		for _, protect := range o.protect {
 			for _, slack := range o.slack {
-				rows = append(rows, rowOf(t, o, slack, protect))
+				j := o.job(slack, protect)
+				if o.starts < 1 || o.from < 0 || o.to-o.from < j.deadline {
+					return fmt.Errorf("--report and --starts: no job of %d ticks fits into ticks %d to %d", j.deadline, o.from, o.to)
+				}
+				if j.deadline < j.work+j.restart {
+					return fmt.Errorf("--slack: nobody is over within %.2f times the work, since a restart takes %v", slack, o.restart)
+				}
+				r := rowOf(t, j, o.startsOf(j))
+				r.Slack, r.Protect = slack, protect.String()
+				rows = append(rows, r)
 			}
 		}
 	}
@@ -87,11 +100,14 @@ func (o options) startsOf(j job) (starts []int) {
 	return starts
 }
 
-func rowOf(t *trace, o options, slack float64, protect time.Duration) row {
-	ticks := func(d time.Duration) int { return int(math.Round(d.Seconds() / o.tick.Seconds())) }
-	j := newJob(int(o.jobHours*float64(time.Hour)/float64(o.tick)), ticks(o.restart), int(protect/o.tick), slack, o.onDemand)
-	r := row{Zones: t.zones, Slack: slack, Protect: protect.String()}
-	starts := o.startsOf(j)
+// job returns the job of a row.
+func (o options) job(slack float64, protect time.Duration) job {
+	restart := int(math.Round(o.restart.Seconds() / o.tick.Seconds()))
+	return newJob(int(o.jobHours*float64(time.Hour)/float64(o.tick)), restart, int(protect/o.tick), slack, o.onDemand)
+}
+
+func rowOf(t *trace, j job, starts []int) row {
+	r := row{Zones: t.zones}
 	each := 1 / float64(len(starts))
 	for _, start := range starts {
 		least := omniscient(t, start, j) / float64(j.work)
@@ -100,7 +116,7 @@ func rowOf(t *trace, o options, slack float64, protect time.Duration) row {
 			policy policy
 			sum    *float64
 		}{{uniformProgress{j}, &r.UniformProgress}, {greedy{j}, &r.Greedy}, {onDemandOnly{}, &r.OnDemand}} {
-			result := run(t, start, j, baseline.policy, t.sight)
+			result := run(t, start, j, baseline.policy)
 			*baseline.sum += each * result.perUsefulHour(j)
 			if result.missed(j) && !math.IsInf(least, 1) {
 				r.Misses++

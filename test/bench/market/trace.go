@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/csv"
+	"errors"
 	"fmt"
-	"io"
 	"os"
-	"slices"
-	"strconv"
+
+	"gpu-spot-autoscaler/test/alisim/market"
 )
 
 // trace is what some zones of a recording offered, tick by tick.
@@ -26,7 +25,7 @@ func (t *trace) ticks() int {
 }
 
 // sight shows the zones as they are at the tick.
-func (t *trace) sight(tick, _ int) sight {
+func (t *trace) sight(tick int) sight {
 	seen := sight{up: make([]bool, len(t.zones)), price: make([]float64, len(t.zones))}
 	for zone := range t.zones {
 		seen.up[zone], seen.price[zone] = t.up[zone][tick], t.price[zone][tick]
@@ -34,89 +33,36 @@ func (t *trace) sight(tick, _ int) sight {
 	return seen
 }
 
-// changePoint is a line of a recording: the value holds from the tick on.
-type changePoint struct {
-	tick  int
-	value float64
+// readRecording reads both files of a recording.
+func readRecording(availability, price string) (recording market.Recording, err error) {
+	available, err := os.Open(availability)
+	if err != nil {
+		return recording, err
+	}
+	defer available.Close()
+	prices, err := os.Open(price)
+	if err != nil {
+		return recording, err
+	}
+	defer prices.Close()
+	return market.ReadRecording(available, prices)
 }
 
-// readTrace reads the zones of a recording from two CSV files with a header: "zone,tick,available" with 0 or 1, and
-// "zone,tick,usd_per_hour", the ticks of a zone in ascending order. Before its first price a zone has that price, and before its first
-// availability it is not available. The trace ends with the last change of any zone, or at least so many ticks.
-func readTrace(availability, price string, zones []string, least int) (*trace, error) {
-	available, err := readFile(availability)
-	if err != nil {
-		return nil, err
-	}
-	prices, err := readFile(price)
-	if err != nil {
-		return nil, err
-	}
-	length := least
-	for _, points := range available {
-		length = max(length, points[len(points)-1].tick+1)
-	}
+// newTrace returns the first ticks of the zones.
+func newTrace(recording market.Recording, zones []string, ticks int) (*trace, error) {
 	t := &trace{zones: zones}
 	for _, zone := range zones {
-		if len(available[zone]) == 0 || len(prices[zone]) == 0 {
-			return nil, fmt.Errorf("zone %q is not in %s and %s", zone, availability, price)
+		if !recording.Has(zone) {
+			return nil, fmt.Errorf("zone %q is not in the recording", zone)
 		}
-		up := make([]bool, length)
-		for tick, value := range spread(available[zone], length, 0) {
-			up[tick] = value == 1
+		up, price := make([]bool, ticks), make([]float64, ticks)
+		for tick := range ticks {
+			up[tick], price[tick] = recording.At(zone, tick)
 		}
-		t.up = append(t.up, up)
-		t.price = append(t.price, spread(prices[zone], length, prices[zone][0].value))
+		t.up, t.price = append(t.up, up), append(t.price, price)
+	}
+	if len(zones) == 0 || ticks <= 0 {
+		return nil, errors.New("a trace needs zones and ticks")
 	}
 	return t, nil
-}
-
-func readFile(path string) (map[string][]changePoint, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	points, err := readPoints(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return points, nil
-}
-
-// readPoints returns the change points by zone.
-func readPoints(r io.Reader) (map[string][]changePoint, error) {
-	lines, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	points := map[string][]changePoint{}
-	for i, line := range lines[min(1, len(lines)):] {
-		if len(line) != 3 {
-			return nil, fmt.Errorf("line %d has %d fields, not zone, tick and value", i+2, len(line))
-		}
-		tick, tickErr := strconv.Atoi(line[1])
-		value, valueErr := strconv.ParseFloat(line[2], 64)
-		zone := points[line[0]]
-		if tickErr != nil || valueErr != nil || len(zone) > 0 && zone[len(zone)-1].tick >= tick {
-			return nil, fmt.Errorf("line %d: %q is no tick after the one before and a value", i+2, line[1:])
-		}
-		points[line[0]] = append(zone, changePoint{tick, value})
-	}
-	return points, nil
-}
-
-// spread returns the value of each tick; before the first change it is the given one.
-func spread(points []changePoint, length int, before float64) []float64 {
-	values := slices.Repeat([]float64{before}, length)
-	for i, point := range points {
-		end := length
-		if i+1 < len(points) {
-			end = points[i+1].tick
-		}
-		for tick := point.tick; tick < min(end, length); tick++ {
-			values[tick] = point.value
-		}
-	}
-	return values
 }
