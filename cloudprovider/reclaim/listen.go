@@ -5,6 +5,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
@@ -171,4 +172,11 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 		c.drains.Add(node.Name)
 	}
 	c.handshakes.PodChanged(pod)
+}
+
+// BudgetChanged goes on with the drain of the Nodes whose pods wait for the budget.
+func (c *Controller) BudgetChanged(budget *policyv1.PodDisruptionBudget) {
+	for _, node := range c.drainer.BudgetChanged(budget) {
+		c.drains.Add(node)
+	}
 }

@@ -53,6 +53,8 @@ import (
 const (
 	markWorkers  = 16
 	drainWorkers = 32
+	// guardedInFlight is how many evictions under a PodDisruptionBudget are requested at once.
+	guardedInFlight = 16
 
 	// Retries never get rarer than this. The budget of the client bounds those of marks.
 	slowestMarkRetry  = 2 * time.Second
@@ -117,12 +119,19 @@ func New(config Config) (*Controller, error) {
 		return nil, errors.New("reclaim: Cluster, Notices, Removals, Cloud, Client, Recorder and Jobs are required")
 	}
 	config.setDefaults()
-	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests()
+	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests(work.PodsInFlight)
 	backlog := mark.NewBacklog(config.Clock)
 	c := &Controller{
 		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, backlog: backlog, onNotice: config.OnNotice,
-		marks:  work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry),
-		drains: work.NewQueue[string]("reclaim_drains", config.Clock, slowestDrainRetry),
+		marks: work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry),
+		drains: work.NewRankedQueue("reclaim_drains", config.Clock, slowestDrainRetry, func(name string) work.Rank {
+			rank := work.Rank{Name: name}
+			if node := config.Cluster.Node(name); node != nil {
+				n, _ := config.Notices.Of(node)
+				rank.Deadline = n.Deadline
+			}
+			return rank
+		}),
 	}
 	c.marker = &mark.Marker{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Backlog: backlog, Client: config.MarkClient, Deleter: config.Client,
@@ -134,7 +143,7 @@ func New(config Config) (*Controller, error) {
 	})
 	c.drainer = drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
-		Requests: requests, Events: recorder, Clock: config.Clock,
+		Requests: requests, GuardedRequests: work.NewRequests(guardedInFlight), Events: recorder, Clock: config.Clock,
 	})
 	c.poller = poll.New(poll.Config{
 		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Events: recorder, Clock: config.Clock,
@@ -204,10 +213,13 @@ func (c *Controller) syncMark(ctx context.Context, name string) error {
 	return err
 }
 
-// notify calls OnNotice once the Nodes of all notices are marked, or have waited long enough.
+// notify calls OnNotice and writes Events once the Nodes of all notices are marked, or have waited long enough.
 func (c *Controller) notify() {
 	if c.backlog.TakeNews() {
 		c.onNotice()
+	}
+	for _, do := range c.backlog.TakeAfterwards() {
+		do()
 	}
 }
 

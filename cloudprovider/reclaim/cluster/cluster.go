@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	policyinformers "k8s.io/client-go/informers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -45,13 +46,16 @@ type Cluster struct {
 	region      string
 	jobs        Jobs
 	nodes, pods cache.SharedIndexInformer
+	budgets     policyinformers.PodDisruptionBudgetInformer
 }
 
 // New adds the indexes to the informers, which must not have been started. Nodes of other regions than the given one are left
 // out; an empty region stands for all. The error names the index that could not be added.
 func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cluster, error) {
 	core := factory.Core().V1()
-	c := &Cluster{region: region, jobs: jobs, nodes: core.Nodes().Informer(), pods: core.Pods().Informer()}
+	c := &Cluster{region: region, jobs: jobs, nodes: core.Nodes().Informer(), pods: core.Pods().Informer(),
+		budgets: factory.Policy().V1().PodDisruptionBudgets()}
+	c.budgets.Informer() // has the factory start it
 	if err := c.nodes.AddIndexers(cache.Indexers{
 		byInstance: func(obj any) ([]string, error) {
 			if id := c.InstanceID(obj.(*corev1.Node)); id != "" {

@@ -6,17 +6,20 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// Handler is told of changes. Its methods are called one at a time for Nodes, and one at a time for pods, and must not block.
+// Handler is told of changes. Its methods are called one at a time for objects of one kind, and must not block.
 type Handler interface {
 	NodeAdded(ctx context.Context, node *corev1.Node)
 	NodeUpdated(ctx context.Context, old, node *corev1.Node)
 	NodeDeleted(node *corev1.Node)
 	// PodChanged is called for each pod on a Node that was added, updated or deleted.
 	PodChanged(pod *corev1.Pod)
+	// BudgetChanged is called for each PodDisruptionBudget that was added, updated or deleted.
+	BudgetChanged(budget *policyv1.PodDisruptionBudget)
 }
 
 // Watch has the handler told of changes until the caller calls stop. It returns once the handler was told of everything that
@@ -41,17 +44,27 @@ func (c *Cluster) Watch(ctx context.Context, handler Handler) (stop func(), err 
 		UpdateFunc: func(_, obj any) { podChanged(obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) { podChanged(lastState[corev1.Pod](obj)) },
 	})
-	if err := errors.Join(nodesErr, podsErr); err != nil {
-		return nil, fmt.Errorf("watch nodes and pods: %w", err)
+	budgetChanged := func(budget *policyv1.PodDisruptionBudget) {
+		if budget != nil {
+			handler.BudgetChanged(budget)
+		}
+	}
+	budgets, budgetsErr := c.budgets.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { budgetChanged(obj.(*policyv1.PodDisruptionBudget)) },
+		UpdateFunc: func(_, obj any) { budgetChanged(obj.(*policyv1.PodDisruptionBudget)) },
+		DeleteFunc: func(obj any) { budgetChanged(lastState[policyv1.PodDisruptionBudget](obj)) },
+	})
+	if err := errors.Join(nodesErr, podsErr, budgetsErr); err != nil {
+		return nil, fmt.Errorf("watch nodes, pods and budgets: %w", err)
 	}
 	stop = func() {
-		if err := errors.Join(c.nodes.RemoveEventHandler(nodes), c.pods.RemoveEventHandler(pods)); err != nil {
+		if err := errors.Join(c.nodes.RemoveEventHandler(nodes), c.pods.RemoveEventHandler(pods), c.budgets.Informer().RemoveEventHandler(budgets)); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not remove the event handlers")
 		}
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced, budgets.HasSynced) {
 		stop()
-		return nil, fmt.Errorf("watch nodes and pods: the caches did not fill: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("watch nodes, pods and budgets: the caches did not fill: %w", context.Cause(ctx))
 	}
 	return stop, nil
 }

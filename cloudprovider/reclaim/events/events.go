@@ -41,8 +41,9 @@ const (
 	ReasonReleased = "SpotReclaimReleased"
 )
 
-// Bounds of the Events on pods, per second and at once. Thousands of pods may go at the same time, and each Event is a request.
-const podQPS, podBurst = 20, 200
+// Bounds of the Events on pods, per second and at once. Thousands of pods may go at the same time, and each Event is a request that
+// an eviction waits for.
+const podQPS, podBurst = 2, 200
 
 // Recorder writes Events. It is safe for concurrent use.
 type Recorder struct {

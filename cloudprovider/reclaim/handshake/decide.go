@@ -8,16 +8,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
-	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 const (
-	// suspendWait is how long the system of a suspended job is left to end its pods by itself. Pods that are evicted before count
-	// as failed, and a few of them may be the end of the job. Seconds are enough, but not if a controller has hundreds of jobs to
-	// suspend at once.
-	suspendWait = 2 * time.Minute
 	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
 	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
@@ -68,14 +63,18 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 // settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
 // request was made meanwhile, that goes on.
 func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
-	release := notice.Earlier(c.Clock.Now().Add(p.leave), latest)
+	release := notice.Earlier(c.Clock.Now(), latest)
+	if p.suspended {
+		c.pace.suspended(l.party)
+		release = c.pace.until(l.party, latest)
+	}
 	switch {
 	case p.doubtful:
 		c.table.enter(l.party, s.id, Waiting, nil)
 	case len(p.shrinking) > 0:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	default:
-		c.release(l, s.id, release, p.leave > 0)
+		c.release(l, s.id, release, p.suspended)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
@@ -85,11 +84,11 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 // be taken out of the account of the Job controller.
 func (c *Controller) release(l loss, id string, from time.Time, suspended bool) {
 	var untrack time.Time
-	if suspended && l.party.System == batchjob.Name {
+	if suspended && l.isTracked() {
 		untrack = untrackFrom(l, c.Clock.Now(), from)
 		c.queue.AddAfter(l.party, untrack.Sub(c.Clock.Now()))
 	}
-	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack = from, untrack }) {
+	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack, s.suspended = from, untrack, suspended }) {
 		return
 	}
 	current := c.losses.of(l.party)
@@ -100,8 +99,8 @@ func (c *Controller) release(l loss, id string, from time.Time, suspended bool) 
 
 // preparation is what the job's system does for a job that loses pods.
 type preparation struct {
-	// leave is how long the system is busy ending pods.
-	leave time.Duration
+	// suspended is true if the system is busy ending all pods of the job.
+	suspended bool
 	// shrinking are the workers that it takes out of the job, in its own time. With an error, it does not take out all of them.
 	shrinking []string
 	// doubtful is true if nothing was decided, because nothing is lost for certain any more.
@@ -117,7 +116,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 		return preparation{}, err
 	}
 	if job.Suspended {
-		return preparation{leave: suspendWait}, nil
+		return preparation{suspended: true}, nil
 	}
 	if told {
 		return c.suspend(ctx, job)
@@ -146,7 +145,7 @@ func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, er
 	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 		return preparation{}, err
 	}
-	return preparation{leave: suspendWait}, nil
+	return preparation{suspended: true}, nil
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {

@@ -85,6 +85,7 @@ type Controller struct {
 	awaited      *awaitedWriter
 	replacements *replacements
 	untracker    *untracker
+	pace         *pace
 	// calls are those to job systems in progress.
 	calls sync.WaitGroup
 }
@@ -92,17 +93,19 @@ type Controller struct {
 // New returns a Controller that knows of no handshake yet.
 func New(config Config) *Controller {
 	table := newTable()
-	queue := work.NewQueue[cluster.Party]("reclaim_jobs", config.Clock, slowestRetry)
+	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
+	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
 	return &Controller{
 		Config:       config,
 		queue:        queue,
 		table:        table,
-		losses:       &losses{cluster: config.Cluster, notices: config.Notices, table: table},
+		losses:       losses,
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
 		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
 		replacements: newReplacements(config.Replaced, config.Clock),
 		untracker:    &untracker{Config: config, queue: queue, table: table},
+		pace:         newPace(config.Clock),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 // leavingPod is a pod that loses its Node.
@@ -249,6 +250,32 @@ func (f *losses) of(party cluster.Party) loss {
 	}
 	l.settleDoubtful()
 	return l
+}
+
+// rankOf returns the place of the party in the queue. The pods of a job that has a PodDisruptionBudget leave one after the other, so
+// it goes first.
+func (f *losses) rankOf(party cluster.Party) work.Rank {
+	rank := work.Rank{Later: true}
+	for _, pod := range f.cluster.PodsOf(party) {
+		node := f.cluster.Node(pod.Spec.NodeName)
+		if node == nil {
+			continue
+		}
+		n, reclaiming := f.notices.Of(node)
+		if !reclaiming {
+			continue
+		}
+		if rank.Deadline.IsZero() || n.Deadline.Before(rank.Deadline) {
+			rank.Deadline = n.Deadline
+		}
+		if rank.Name == "" || node.Name < rank.Name {
+			rank.Name = node.Name
+		}
+		if rank.Later && len(f.cluster.BudgetsOf(pod)) > 0 {
+			rank.Later = false
+		}
+	}
+	return rank
 }
 
 // gone returns those of the pods of the party, by name, that do not exist any more or have ended.

@@ -87,6 +87,8 @@ type state struct {
 	acknowledged bool
 	// release is from when the pods may be evicted, once the phase is Leaving.
 	release time.Time
+	// suspended is true once the job makes no pods for those that leave.
+	suspended bool
 	// untrack is from when the pods are taken out of the account of the Job controller, zero for never.
 	untrack time.Time
 	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
@@ -95,6 +97,14 @@ type state struct {
 
 func newState(now time.Time) state {
 	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+}
+
+// releaseEarlier has the pods released at that time, and taken out of the account of the Job controller before.
+func (s *state) releaseEarlier(at time.Time) {
+	s.release = at
+	if before := at.Add(-untrackMargin); before.Before(s.untrack) {
+		s.untrack = before
+	}
 }
 
 // left returns how long before the release it is now.

@@ -3,6 +3,7 @@ package handshake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,14 +31,20 @@ const (
 )
 
 // untrackFrom returns from when the pods are untracked, if they may be evicted from the release on. Pods that start again in place
-// count by their restarts, whether they are tracked or not, so that they are left to the controller as long as possible.
+// count by their restarts, whether they are tracked or not, so that they are left to the controller as long as possible. So are those
+// of a Job that is suspended by the controller of another system, which may have been too busy for that so far.
 // Source: pastBackoffLimitOnFailure in pkg/controller/job of Kubernetes 1.36.
 func untrackFrom(l loss, now, release time.Time) time.Time {
 	last := release.Add(-untrackMargin)
-	if l.restartsInPlace() {
+	if l.restartsInPlace() || l.party.System != batchjob.Name {
 		return last
 	}
 	return notice.Earlier(now.Add(trackedWait), last)
+}
+
+// isTracked returns whether the Job controller counts the end of one of the pods.
+func (l *loss) isTracked() bool {
+	return slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return batchjob.IsTracked(pod.Pod) })
 }
 
 // untracker takes pods of suspended Jobs out of the account of the Job controller. It is safe for concurrent use.

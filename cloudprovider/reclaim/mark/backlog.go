@@ -27,6 +27,8 @@ type Backlog struct {
 	announcing int
 	// news is true if there are notices of which nobody was notified yet.
 	news bool
+	// afterwards are to be called once no marks are waiting.
+	afterwards []func()
 }
 
 // NewBacklog returns an empty Backlog.
@@ -98,4 +100,22 @@ func (b *Backlog) TakeNews() bool {
 	}
 	b.news = false
 	return true
+}
+
+// Afterwards has do called once no Nodes wait for their marks, or they have waited too long.
+func (b *Backlog) Afterwards(do func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.afterwards = append(b.afterwards, do)
+}
+
+// TakeAfterwards returns what is to be called now.
+func (b *Backlog) TakeAfterwards() (due []func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.afterwards) == 0 || b.waiting(Patience) {
+		return nil
+	}
+	due, b.afterwards = b.afterwards, nil
+	return due
 }

@@ -44,3 +44,19 @@ func TestNewsAreToldOnceAndNotBeforeTheMarks(t *testing.T) {
 	backlog.Done("a")
 	assert.True(t, backlog.TakeNews())
 }
+
+func TestWhatIsLeftForAfterwardsWaitsForTheMarksButNotForLong(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	backlog := NewBacklog(clock)
+	backlog.Add("a")
+	backlog.Afterwards(func() {})
+	assert.Empty(t, backlog.TakeAfterwards())
+	backlog.Done("a")
+	assert.Len(t, backlog.TakeAfterwards(), 1)
+	assert.Empty(t, backlog.TakeAfterwards(), "once")
+
+	backlog.Add("b")
+	backlog.Afterwards(func() {})
+	clock.SetTime(clock.Now().Add(Patience))
+	assert.Len(t, backlog.TakeAfterwards(), 1)
+}

@@ -107,8 +107,10 @@ func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (
 	if !n.Confirmed {
 		next = "draining once ECS or the instance's metadata confirm it"
 	}
-	m.Events.Eventf(node, events.ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, %s",
-		n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
+	m.Backlog.Afterwards(func() { // an Event is a request, and the next mark would wait for it
+		m.Events.Eventf(node, events.ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, %s",
+			n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
+	})
 	return true, nil
 }
 

@@ -18,11 +18,23 @@ type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
 }
 
-// NewQueue returns a queue with a name for its metrics, in which no retry waits longer than slowestRetry.
+// NewQueue returns a queue with a name for its metrics, in which no retry waits longer than slowestRetry. It is first in, first out.
 func NewQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration) Queue[T] {
+	return newQueue(name, clk, slowestRetry, workqueue.DefaultQueue[T]())
+}
+
+// NewRankedQueue is NewQueue for a queue from which the item of the least rank is taken first. The queue calls rank for each item
+// that is added, under its lock.
+func NewRankedQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, rank func(T) Rank) Queue[T] {
+	return newQueue(name, clk, slowestRetry, &ranked[T]{rank: rank})
+}
+
+func newQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, order workqueue.Queue[T]) Queue[T] {
+	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Name: name, Clock: clk, Queue: order})
 	return Queue[T]{workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](FirstRetry, slowestRetry),
-		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: clk})}
+		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[T]{Name: name, Clock: clk, Queue: ready})})}
 }
 
 // Work calls sync for one item after the other until the queue is shut down. What fails is tried again, later each time.

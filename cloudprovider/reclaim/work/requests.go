@@ -14,9 +14,9 @@ import (
 const (
 	// podWorkers is how many requests are made at once for the pods of one Node or job.
 	podWorkers = 8
-	// podsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well
+	// PodsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well
 	// within podTimeout.
-	podsInFlight = 64
+	PodsInFlight = 64
 	// podTimeout bounds one request. A server that is so busy that it takes seconds goes on with a request that was given up.
 	podTimeout = 15 * time.Second
 )
@@ -25,7 +25,7 @@ const (
 type Requests struct{ inFlight *semaphore.Weighted }
 
 // NewRequests returns a bound that is to be shared by all who change pods.
-func NewRequests() *Requests { return &Requests{inFlight: semaphore.NewWeighted(podsInFlight)} }
+func NewRequests(inFlight int64) *Requests { return &Requests{semaphore.NewWeighted(inFlight)} }
 
 // ForEach calls do for each of the pods, several at a time, and returns the errors, that of ctx among them if it has ended. The
 // context of each call ends after some seconds, counted from when the call may begin.

@@ -1,0 +1,190 @@
+package reclaim
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+const labelBudget = "budget"
+
+// guardedBy has the budget of that name select the pod, which is ready.
+func guardedBy(budget string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, labelBudget, budget)
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+}
+
+// setBudget makes a PodDisruptionBudget or changes what it allows. Evictions of its pods are answered as by the API server, which
+// counts them against the budget.
+func (w *world) setBudget(name string, allowed int32) {
+	w.Helper()
+	budgets := w.client.PolicyV1().PodDisruptionBudgets("default")
+	budget, err := budgets.Get(w.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		budget.Status.DisruptionsAllowed = allowed
+		w.store(budget)
+		return
+	}
+	require.True(w, apierrors.IsNotFound(err))
+	_, err = budgets.Create(w.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{labelBudget: name}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+	}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	w.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "eviction" {
+			return false, nil, nil
+		}
+		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
+		pod, err := w.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), "default", eviction.Name)
+		if err != nil || pod.(*corev1.Pod).Labels[labelBudget] != name {
+			return false, nil, nil
+		}
+		object, err := w.client.Tracker().Get(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "default", name)
+		if err != nil {
+			return false, nil, nil
+		}
+		budget := object.(*policyv1.PodDisruptionBudget).DeepCopy()
+		if budget.Status.DisruptionsAllowed == 0 {
+			return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		}
+		budget.Status.DisruptionsAllowed--
+		w.store(budget)
+		return false, nil, nil // w.evict goes on
+	})
+}
+
+// store writes a new version of the budget.
+func (w *world) store(budget *policyv1.PodDisruptionBudget) {
+	w.Helper()
+	version, err := strconv.Atoi(budget.ResourceVersion)
+	require.NoError(w, err)
+	budget.ResourceVersion = strconv.Itoa(version + 1)
+	require.NoError(w, w.client.Tracker().Update(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), budget, "default"))
+}
+
+func TestABudgetThatAllowsNothingIsSeldomAsked(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.setBudget("train", 0)
+		w.addNode("a")
+		for _, pod := range []string{"1", "2", "3"} {
+			w.addPod(pod, "a", guardedBy("train"))
+		}
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(65 * time.Second)
+		assert.Len(t, w.gone(), 3, "once each half minute, for all of its pods: the API server may know better")
+		assert.Len(t, w.pods(), 3)
+	})
+}
+
+func TestPodsLeaveAsSoonAsTheirBudgetAllowsItOneByOne(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.setBudget("train", 1)
+		for _, name := range []string{"a", "b", "c"} {
+			w.addNode(name)
+			w.addPod(name, name, guardedBy("train"))
+		}
+		w.cloud.reclaim("a", "b", "c")
+		w.start()
+		for left := 2; left > 0; left-- {
+			require.Len(t, w.pods(), left)
+			require.Len(t, w.gone(), 3-left, "no eviction was requested that is refused")
+			w.pass(5 * time.Second)
+			w.setBudget("train", 1) // another pod took its place
+			w.pass(100 * time.Millisecond)
+		}
+		assert.Empty(t, w.pods())
+		assert.Len(t, w.gone(), 3)
+	})
+}
+
+func TestABudgetThatIsDeletedHoldsNobodyUp(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.setBudget("train", 0)
+		w.addNode("a")
+		w.addPod("p", "a", guardedBy("train"))
+		w.cloud.reclaim("a")
+		w.start()
+		require.NoError(t, w.client.PolicyV1().PodDisruptionBudgets("default").Delete(w.Context(), "train", metav1.DeleteOptions{}))
+		w.pass(slowestRetry)
+		assert.Empty(t, w.pods())
+	})
+}
+
+func TestAPodThatIsNotReadyIsEvictedWhateverItsBudgetSays(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.setBudget("train", 0)
+		w.addNode("a")
+		w.addPod("broken", "a", guardedBy("train"), func(pod *corev1.Pod) { pod.Status.Conditions = nil })
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(time.Second)
+		assert.NotEmpty(t, w.gone(), "the API server decides")
+	})
+}
+
+// fill puts pods without a budget on Nodes that are reclaimed, and one that has a budget on each of two more.
+func (w *world) fill(pods int) {
+	const perNode = 8
+	var nodes []string
+	for i := range pods {
+		node := fmt.Sprintf("n%d", i/perNode)
+		if i%perNode == 0 {
+			w.addNode(node)
+			nodes = append(nodes, node)
+		}
+		w.addPod(fmt.Sprintf("free-%d", i), node)
+	}
+	w.setBudget("train", 1)
+	for _, name := range []string{"guarded-a", "guarded-b"} {
+		w.addNode(name)
+		w.addPod(name, name, guardedBy("train"))
+		nodes = append(nodes, name)
+	}
+	w.cloud.reclaim(nodes...)
+}
+
+func TestInALargeReclaimPodsThatHaveABudgetLeaveFirst(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.fill(400)
+		w.start()
+		w.pass(30 * time.Second)
+		left := len(w.pods())
+		require.Greater(t, left, 200, "their controllers would be busy with them")
+		w.setBudget("train", 1)
+		w.pass(5 * time.Second)
+		assert.Empty(t, w.pods())
+	})
+}
+
+func TestPodsWithoutABudgetDoNotWaitForOneThatNeverAllowsAnything(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.fill(400)
+		w.start()
+		w.pass(65 * time.Second)
+		assert.Len(t, w.pods(), 1)
+	})
+}
+
+func TestInASmallReclaimNobodyWaitsForPodsThatHaveABudget(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.fill(16)
+		w.start()
+		assert.Len(t, w.pods(), 1)
+	})
+}

@@ -1,0 +1,106 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// suspendMany is about so many jobs that cannot go on without their one reclaiming pod, and a system that ends the pod of one
+// suspended job after the other, so many seconds each.
+func suspendMany(t *testing.T, count int, each time.Duration, test func(w *world)) {
+	t.Helper()
+	withJobs(t, func(w *world, f *fakeJobs) {
+		var nodes []string
+		for i := range count {
+			name := fmt.Sprintf("train-%02d", i)
+			f.add(name, 1, 1)
+			w.addNode(name)
+			w.addPod(name, name, of(name, jobs.RoleWorker))
+			nodes = append(nodes, name)
+		}
+		w.cloud.reclaim(nodes...)
+		f.start()
+		ctx, cancel := context.WithCancel(w.Context())
+		var system sync.WaitGroup
+		system.Go(func() {
+			for _, name := range slices.Sorted(slices.Values(nodes)) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(each):
+					w.endBySystem(name)
+				}
+			}
+		})
+		test(w)
+		cancel()
+		system.Wait()
+	})
+}
+
+// endBySystem removes the pod without a request of the controller under test.
+func (w *world) endBySystem(pod string) {
+	err := w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", pod, metav1.DeleteOptions{})
+	if err != nil {
+		return // it was evicted before
+	}
+}
+
+func TestASystemThatEndsSuspendedJobsInTimeIsLeftToIt(t *testing.T) {
+	suspendMany(t, 20, 3*time.Second, func(w *world) {
+		w.pass(70 * time.Second)
+		assert.Empty(t, w.pods())
+		assert.Empty(t, w.gone(), "nothing was evicted")
+	})
+}
+
+func TestASystemThatIsTooSlowForAllJobsIsNotWaitedForForTwoMinutes(t *testing.T) {
+	suspendMany(t, 40, 12*time.Second, func(w *world) {
+		w.pass(11 * time.Second)
+		require.Empty(t, w.gone(), "nothing is known of it yet")
+		w.pass(19 * time.Second)
+		assert.Empty(t, w.pods(), "at this pace it needs eight minutes")
+	})
+}
+
+func TestASystemThatIsQuickForOthersIsNotWaitedForForTwoMinutes(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		for _, name := range []string{"quick", "forgotten"} {
+			f.add(name, 1, 1)
+			w.addNode(name)
+			w.addPod(name, name, of(name, jobs.RoleWorker))
+		}
+		w.cloud.reclaim("quick", "forgotten")
+		f.start()
+		w.endBySystem("quick")
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"forgotten"}, w.gone())
+	})
+}
+
+func TestPodsThatAreEvictedBecauseTheirSystemIsTooSlowAreNotCountedByTheJobController(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		for _, name := range []string{"quick", "forgotten"} {
+			f.add(name, 1, 1)
+			w.addNode(name)
+			w.addPod(name, name, of(name, jobs.RoleWorker), tracked)
+		}
+		w.cloud.reclaim("quick", "forgotten")
+		f.start()
+		w.endBySystem("quick")
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"forgotten"}, w.gone())
+		assert.Equal(t, []string{"forgotten"}, w.untracked())
+	})
+}
