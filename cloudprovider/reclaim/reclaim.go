@@ -53,8 +53,10 @@ import (
 const (
 	markWorkers  = 16
 	drainWorkers = 32
-	// guardedInFlight is how many evictions under a PodDisruptionBudget are requested at once.
-	guardedInFlight = 16
+
+	// warningsInFlight and evictionsInFlight are how many requests for pods are made at once, together as many as an API server
+	// answers well within their time. Warnings get the larger part: jobs need time to save their work.
+	warningsInFlight, evictionsInFlight = 48, 16
 
 	// Retries never get rarer than this. The budget of the client bounds those of marks.
 	slowestMarkRetry  = 2 * time.Second
@@ -119,7 +121,7 @@ func New(config Config) (*Controller, error) {
 		return nil, errors.New("reclaim: Cluster, Notices, Removals, Cloud, Client, Recorder and Jobs are required")
 	}
 	config.setDefaults()
-	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests(work.PodsInFlight)
+	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests(warningsInFlight)
 	backlog := mark.NewBacklog(config.Clock)
 	c := &Controller{
 		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, backlog: backlog, onNotice: config.OnNotice,
@@ -143,7 +145,7 @@ func New(config Config) (*Controller, error) {
 	})
 	c.drainer = drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
-		Requests: requests, GuardedRequests: work.NewRequests(guardedInFlight), Events: recorder, Clock: config.Clock,
+		Requests: work.NewRequests(evictionsInFlight), Events: recorder, Clock: config.Clock,
 	})
 	c.poller = poll.New(poll.Config{
 		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Events: recorder, Clock: config.Clock,

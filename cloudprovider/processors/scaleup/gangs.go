@@ -177,11 +177,15 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 	if slices.ContainsFunc(u.pods, processors.IsProvisioningRequest) {
 		return false, nil // their orchestrator alternates between them and other pods by the loop
 	}
+	again := !u.isGang() && len(attempt.PodsAwaitEvaluation) > 0
+	if !again && len(l.units) == 0 {
+		return false, nil // to add a thousand nodes for nobody would take seconds
+	}
 	if err := l.bought.add(attempt); err != nil {
 		klog.V(1).InfoS("Buying nothing more in this loop", "reason", err)
 		return false, nil
 	}
-	if !u.isGang() && len(attempt.PodsAwaitEvaluation) > 0 {
+	if again {
 		u.pods, attempt.PodsAwaitEvaluation = attempt.PodsAwaitEvaluation, nil // they need another offering
 		l.units = append(l.units, u)
 	}

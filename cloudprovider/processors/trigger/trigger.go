@@ -18,6 +18,23 @@ import (
 // requests to the cloud.
 const minLoopGap = 250 * time.Millisecond
 
+// A loop that pods start rests restFactor times as long as the last one took beyond restAfter, and no longer than the interval. In a
+// big cluster in which pods come all the time, loops in close succession would take a core without buying anything: the pods wait for
+// nodes that were bought before. That core is missed by an API server on the same machine, and by the evictions of a reclaim.
+const (
+	restAfter  = 500 * time.Millisecond
+	restFactor = 5
+)
+
+// What starts a loop.
+const (
+	reasonPod        = "pod"
+	reasonSettled    = "settled"
+	reasonNotified   = "notified"
+	reasonProductive = "productive"
+	reasonInterval   = "interval"
+)
+
 // Config configures a Trigger. Clock, Interval and Arrivals are required.
 type Config struct {
 	Clock clock.Clock
@@ -33,45 +50,49 @@ type Config struct {
 // except that only one goroutine at a time may call Wait.
 type Trigger struct {
 	config Config
-	// events holds the reason for the next loop. settling holds an item if a pod came that will be deferred for a settle window.
-	// Both have a capacity of 1.
-	events   chan string
-	settling chan struct{}
+	// notified and pods hold an item if the next loop is due, settling if a pod came that will be deferred for a settle window. All
+	// have a capacity of 1.
+	notified, pods, settling chan struct{}
 	// started is when Wait last returned.
 	started time.Time
 }
 
 // New returns a trigger. The caller adds its PodHandler to an informer.
 func New(config Config) *Trigger {
-	return &Trigger{config: config, events: make(chan string, 1), settling: make(chan struct{}, 1)}
+	return &Trigger{config: config, notified: make(chan struct{}, 1), pods: make(chan struct{}, 1), settling: make(chan struct{}, 1)}
 }
 
 // Notify starts the next loop at once, for a reason that is not an unschedulable pod, such as a reclaim notice.
-func (t *Trigger) Notify() { t.signal("notified") }
+func (t *Trigger) Notify() { signal(t.notified) }
 
-func (t *Trigger) signal(reason string) {
+func signal(events chan<- struct{}) {
 	select {
-	case t.events <- reason:
-	default: // a loop is due already
+	case events <- struct{}{}:
+	default: // there is one already
 	}
 }
 
 // Wait blocks until the next loop is due. The loop is due at once if productive says that the last one bought or removed
 // something, because there may be more to do, and at the time that settled returns if that is not zero. Wait asks
 // for that time again when it has come, because it may have moved. Wait returns the context's error if the context ends first.
-func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time.Time) error {
+func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time.Time) (err error) {
 	began := time.Now()
 	defer cametrics.UpdateDurationFromStart(cametrics.LoopWait, began)
+	rest := t.restUntil()
 
-	reason := "productive"
+	reason := reasonProductive
 	if !productive {
-		var err error
 		if reason, err = t.next(ctx, settled); err != nil {
 			return err
 		}
 	}
 	if gap := minLoopGap - t.config.Clock.Since(t.started); gap > 0 && !t.started.IsZero() {
 		if err := t.sleep(ctx, gap); err != nil {
+			return err
+		}
+	}
+	if reason == reasonPod || reason == reasonSettled {
+		if reason, err = t.rest(ctx, reason, rest); err != nil {
 			return err
 		}
 	}
@@ -82,15 +103,40 @@ func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time
 	return ctx.Err()
 }
 
+// restUntil returns until when no pod is to start a loop. The last loop has just ended.
+func (t *Trigger) restUntil() time.Time {
+	if t.started.IsZero() {
+		return time.Time{}
+	}
+	now := t.config.Clock.Now()
+	return now.Add(min(restFactor*(now.Sub(t.started)-restAfter), t.config.Interval))
+}
+
+// rest waits until that time, unless something else than a pod starts the loop before. It returns what starts it.
+func (t *Trigger) rest(ctx context.Context, reason string, until time.Time) (string, error) {
+	left := until.Sub(t.config.Clock.Now())
+	if left <= 0 {
+		return reason, nil
+	}
+	timer := t.config.Clock.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-t.notified:
+		return reasonNotified, nil
+	case <-timer.C():
+		return reason, nil
+	}
+}
+
 // drain drops the events that the loop that starts now answers.
 func (t *Trigger) drain() {
-	select {
-	case <-t.events:
-	default:
-	}
-	select {
-	case <-t.settling:
-	default:
+	for _, events := range []chan struct{}{t.notified, t.pods, t.settling} {
+		select {
+		case <-events:
+		default:
+		}
 	}
 }
 
@@ -107,21 +153,23 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case event := <-t.events:
-			return event, nil
+		case <-t.notified:
+			return reasonNotified, nil
+		case <-t.pods:
+			return reasonPod, nil
 		case <-t.settling:
 			waits = true
-			if reason == "settled" {
+			if reason == reasonSettled {
 				continue
 			}
-			if due, reason = t.due(interval, settled); reason != "settled" {
-				return "pod", nil // it arrived before the last loop began
+			if due, reason = t.due(interval, settled); reason != reasonSettled {
+				return reasonPod, nil // it arrived before the last loop began
 			}
 			timer.Reset(due.Sub(t.config.Clock.Now()))
 		case <-timer.C():
-			if reason == "settled" {
-				if due, reason = t.due(interval, settled); reason != "settled" && waits {
-					return "pod", nil // the window is gone with the pods that it was for
+			if reason == reasonSettled {
+				if due, reason = t.due(interval, settled); reason != reasonSettled && waits {
+					return reasonPod, nil // the window is gone with the pods that it was for
 				}
 			}
 			left := due.Sub(t.config.Clock.Now())
@@ -136,9 +184,9 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 // due returns when the next loop is due if no event comes: when the first settle window ends, or at the end of the interval.
 func (t *Trigger) due(interval time.Time, settled func() time.Time) (due time.Time, reason string) {
 	if end := settled(); !end.IsZero() && end.Before(interval) {
-		return end, "settled"
+		return end, reasonSettled
 	}
-	return interval, "interval"
+	return interval, reasonInterval
 }
 
 func (t *Trigger) sleep(ctx context.Context, d time.Duration) error {
@@ -190,12 +238,9 @@ func (t *Trigger) observe(old, pod *apiv1.Pod) {
 	switch {
 	case !t.wanted(pod) || old != nil && t.wanted(old):
 	case podlist.MustSettle(pod):
-		select {
-		case t.settling <- struct{}{}:
-		default:
-		}
+		signal(t.settling)
 	default:
-		t.signal("pod")
+		signal(t.pods)
 	}
 }
 

@@ -180,11 +180,50 @@ func TestTriggerOnPods(t *testing.T) {
 				handler.OnUpdate(test.old, test.pod)
 			}
 			assert.Equal(t, test.wakes && !test.urgent, len(trigger.settling) == 1)
-			assert.Equal(t, test.urgent, len(trigger.events) == 1)
+			assert.Equal(t, test.urgent, len(trigger.pods) == 1)
 			_, arrived := trigger.config.Arrivals.Of(test.pod)
 			assert.Equal(t, test.arrived, arrived)
 			handler.OnDelete(cache.DeletedFinalStateUnknown{Obj: test.pod})
 			assert.Empty(t, trigger.config.Arrivals.Waiting())
 		})
 	}
+}
+
+func TestPodsStartFewerLoopsWhereALoopTakesLong(t *testing.T) {
+	for name, test := range map[string]struct {
+		took, want time.Duration
+	}{
+		"a short one is followed at once":         {300 * time.Millisecond, 0},
+		"a long one by a rest":                    {1500 * time.Millisecond, 5 * time.Second},
+		"which is never longer than the interval": {20 * time.Second, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				trigger := newTestTrigger()
+				require.NoError(t, trigger.Wait(t.Context(), true, nothingSettles))
+				time.Sleep(test.took)
+				trigger.PodHandler().OnAdd(testutil.NewPod("p", testutil.Unschedulable), false)
+				ended := time.Now()
+				require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
+				assert.Equal(t, test.want, time.Since(ended))
+			})
+		})
+	}
+}
+
+func TestANoticeStartsALoopThoughOthersRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trigger := newTestTrigger()
+		require.NoError(t, trigger.Wait(t.Context(), true, nothingSettles))
+		time.Sleep(2 * time.Second)
+		ended := time.Now()
+		for i := range 100 {
+			time.AfterFunc(time.Duration(i)*20*time.Millisecond, func() {
+				trigger.PodHandler().OnAdd(testutil.NewPod("p"+strconv.Itoa(i), testutil.Unschedulable), false)
+			})
+		}
+		time.AfterFunc(time.Second, trigger.Notify)
+		require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
+		assert.Equal(t, time.Second, time.Since(ended))
+	})
 }

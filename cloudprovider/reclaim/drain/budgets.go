@@ -43,18 +43,21 @@ func newBudgets(c *cluster.Cluster, clk clock.PassiveClock) *budgets {
 	return &budgets{cluster: c, clock: clk, taken: map[types.UID]taken{}, waiting: map[types.UID]sets.Set[string]{}}
 }
 
-// isGuarded returns whether a PodDisruptionBudget says when the pod may be evicted.
-func (b *budgets) isGuarded(pod *corev1.Pod) bool { return b.only(pod) != nil }
-
 // only returns the budget of the pod, nil if it has none. A pod that has several cannot be evicted, and one that is not ready is
 // evicted whatever its budget allows, if that has enough others or says so: both are left to the API server.
 // Source: EvictionREST.Create of pkg/registry/core/pod/storage.
 func (b *budgets) only(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	all := b.cluster.BudgetsOf(pod)
-	if len(all) != 1 || !podutil.IsPodReady(pod) {
+	if len(all) != 1 || isNotReady(pod) {
 		return nil
 	}
 	return all[0]
+}
+
+// isNotReady goes by a condition that says so: that of a pod that is ready is not kept by the informers of this process.
+func isNotReady(pod *corev1.Pod) bool {
+	_, ready := podutil.GetPodCondition(&pod.Status, corev1.PodReady)
+	return pod.Status.Phase == corev1.PodPending || ready != nil && ready.Status != corev1.ConditionTrue
 }
 
 // take returns whether the eviction of the pod is to be requested now, and if not, when it is at the latest. The pod's Node is

@@ -54,19 +54,16 @@ type Config struct {
 	// scheduled to one of them.
 	MarksWaiting func() bool
 	// Client evicts and deletes pods, and annotates Nodes.
-	Client kubernetes.Interface
-	// Requests are those for all pods but the ones that have a PodDisruptionBudget, which GuardedRequests are for: few of them
-	// are made at once, and the next one waits for each.
-	Requests, GuardedRequests *work.Requests
-	Events                    *events.Recorder
-	Clock                     clock.WithTicker
+	Client   kubernetes.Interface
+	Requests *work.Requests
+	Events   *events.Recorder
+	Clock    clock.WithTicker
 }
 
 // Drainer is safe for concurrent use.
 type Drainer struct {
 	Config
 	budgets *budgets
-	turns   *turns
 
 	mu sync.Mutex
 	// attempts are by Node.
@@ -75,7 +72,7 @@ type Drainer struct {
 
 // New returns a Drainer that has not begun.
 func New(config Config) *Drainer {
-	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), turns: newTurns(), attempts: map[string]attempts{}}
+	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}}
 }
 
 // Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
@@ -96,7 +93,6 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	}
 	pods := cluster.Drainable(d.Cluster.PodsOn(name))
 	if len(pods) == 0 {
-		d.turns.enter(name, d.Clock.Now(), waiting{})
 		return d.noteDrained(ctx, node, n)
 	}
 	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.Clock.Now()}
@@ -115,7 +111,6 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 
 // Forget forgets a Node that is gone, or whose notice was withdrawn.
 func (d *Drainer) Forget(name string) {
-	d.turns.enter(name, d.Clock.Now(), waiting{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
@@ -159,78 +154,42 @@ type step struct {
 // evictSome evicts those of the pods that may be evicted, and returns when to look again at the latest.
 func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Time) {
 	next = s.notice.DeleteFrom()
-	var now readyPods
-	var all waiting
+	var ready []*corev1.Pod
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {
 			continue // it is terminating
 		}
-		answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
-		guarded := s.budgets.isGuarded(pod)
-		all.add(guarded, answer)
-		if answer.Unknown {
-			s.Handshakes.LookAt(pod)
-			answer.From = s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
-		}
-		if again := s.attempts[pod.UID].next; answer.Reason == "" && again.After(s.now) {
-			answer.Reason, answer.From = "its eviction was requested", again
-		}
-		if answer.Reason == "" {
-			now.add(pod, guarded, answer.Replaced)
+		reason, until := s.staysFor(pod)
+		if reason == "" {
+			ready = append(ready, pod)
 			continue
 		}
-		next = notice.Earlier(next, s.stays(ctx, pod, answer.Reason, answer.From))
-	}
-	s.turns.enter(s.node.Name, s.now, all)
-	return notice.Earlier(next, s.evictInTurn(ctx, now))
-}
-
-// stays tells why the pod stays for now, and returns when to look again at the latest.
-func (s *step) stays(ctx context.Context, pod *corev1.Pod, reason string, until time.Time) (next time.Time) {
-	klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", s.node.Name, "reason", reason)
-	if until.IsZero() {
-		return s.notice.DeleteFrom()
-	}
-	return until
-}
-
-// readyPods are those on a Node of which the handshakes say that they may be evicted.
-type readyPods struct {
-	// guarded have a PodDisruptionBudget. The others are replaced by their controllers once they leave, or are not, because their
-	// job is suspended.
-	guarded, replaced, suspended []*corev1.Pod
-}
-
-func (r *readyPods) add(pod *corev1.Pod, guarded, replaced bool) {
-	switch {
-	case guarded:
-		r.guarded = append(r.guarded, pod)
-	case replaced:
-		r.replaced = append(r.replaced, pod)
-	default:
-		r.suspended = append(r.suspended, pod)
-	}
-}
-
-// evictInTurn evicts those whose turn it is, and returns when to look again at the latest.
-func (s *step) evictInTurn(ctx context.Context, ready readyPods) (next time.Time) {
-	next = s.notice.DeleteFrom()
-	var allowed []*corev1.Pod
-	for _, pod := range ready.guarded {
-		if again, ok := s.budgets.take(pod); ok {
-			allowed = append(allowed, pod)
-		} else {
-			next = notice.Earlier(next, s.stays(ctx, pod, "its PodDisruptionBudget does not allow its eviction", again))
+		klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", s.node.Name, "reason", reason)
+		if !until.IsZero() {
+			next = notice.Earlier(next, until)
 		}
 	}
-	next = notice.Earlier(next, s.requestAll(ctx, s.GuardedRequests, allowed, s.evictGuarded))
-	if len(ready.replaced) > 0 && s.turns.othersWait(s.now, s.notice) {
-		for _, pod := range ready.replaced {
-			next = notice.Earlier(next, s.stays(ctx, pod, "pods that have a PodDisruptionBudget leave first", s.now.Add(turnCheck)))
-		}
-		ready.replaced = nil
+	return notice.Earlier(next, s.requestAll(ctx, ready, s.evict))
+}
+
+// staysFor returns why the pod must stay for now, and when to look again, zero if somebody will say. The reason is empty if its
+// eviction is to be requested.
+func (s *step) staysFor(pod *corev1.Pod) (reason string, until time.Time) {
+	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+	if answer.Unknown {
+		s.Handshakes.LookAt(pod)
+		return answer.Reason, s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Requests, append(ready.suspended, ready.replaced...), s.evict))
+	if answer.Reason != "" {
+		return answer.Reason, answer.From
+	}
+	if again := s.attempts[pod.UID].next; again.After(s.now) {
+		return "its eviction was requested", again
+	}
+	if again, ok := s.budgets.take(pod); !ok {
+		return "its PodDisruptionBudget does not allow its eviction", again
+	}
+	return "", time.Time{}
 }
 
 // deleteAll deletes the pods when there is no more time to evict them. It returns when to look again at the latest.
@@ -246,7 +205,7 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 			ready = append(ready, pod)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Requests, ready, s.delete))
+	return notice.Earlier(next, s.requestAll(ctx, ready, s.delete))
 }
 
 // isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
@@ -266,10 +225,10 @@ func (s *step) isAskedLate(pod *corev1.Pod) bool {
 
 // requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later
 // every time, so that a PodDisruptionBudget is not asked without end, and one pod's refusal does not hold up the others.
-func (s *step) requestAll(ctx context.Context, requests *work.Requests, pods []*corev1.Pod, request func(context.Context, *corev1.Pod) error) (next time.Time) {
+func (s *step) requestAll(ctx context.Context, pods []*corev1.Pod, request func(context.Context, *corev1.Pod) error) (next time.Time) {
 	next = s.notice.Deadline.Add(time.Hour)
 	var mu sync.Mutex
-	err := requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	err := s.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		err := request(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()

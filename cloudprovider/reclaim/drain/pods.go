@@ -50,15 +50,6 @@ func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 	return fmt.Errorf("evict pod %s: %w", klog.KObj(pod), err)
 }
 
-// evictGuarded is evict for a pod that has a PodDisruptionBudget.
-func (s *step) evictGuarded(ctx context.Context, pod *corev1.Pod) error {
-	err := s.evict(ctx, pod)
-	if err == nil {
-		s.turns.guardedLeft(s.Clock.Now())
-	}
-	return err
-}
-
 // isRefusal returns whether the API server may answer otherwise later.
 func isRefusal(err error) bool {
 	return apierrors.IsTooManyRequests(err) || // a PodDisruptionBudget forbids it

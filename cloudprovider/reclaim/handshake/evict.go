@@ -19,8 +19,6 @@ type Answer struct {
 	From time.Time
 	// Unknown is true if there is no handshake with its job, or none that asked the pod.
 	Unknown bool
-	// Replaced is true if its controller makes another pod when it leaves: the job is not suspended.
-	Replaced bool
 	// Begun is when this process began the handshake with its job, zero if there is none.
 	Begun time.Time
 }
@@ -30,12 +28,12 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 	s, open := c.table.get(c.Cluster.PartyOf(pod))
 	until, doubtful := c.Notices.DoubtfulUntil(n)
 	if !doubtful && cameBack(pod, &outlook{reclaiming: true, notice: n, drained: cluster.DrainedAt(node)}, s, open) {
-		return Answer{Replaced: true}
+		return Answer{}
 	}
 	if !open {
 		return Answer{Unknown: true, Reason: "its job is to be looked at"}
 	}
-	answer := Answer{Begun: s.begun, Replaced: !s.suspended}
+	answer := Answer{Begun: s.begun}
 	warned := pod.Annotations[api.AnnotationCheckpointRequest] == s.id
 	switch {
 	case !s.leaving.Has(pod.UID):

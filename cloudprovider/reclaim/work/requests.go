@@ -14,9 +14,6 @@ import (
 const (
 	// podWorkers is how many requests are made at once for the pods of one Node or job.
 	podWorkers = 8
-	// PodsInFlight is how many requests are made at once for pods of all Nodes and jobs: as many as an API server answers well
-	// within podTimeout.
-	PodsInFlight = 64
 	// podTimeout bounds one request. A server that is so busy that it takes seconds goes on with a request that was given up.
 	podTimeout = 15 * time.Second
 )
@@ -24,7 +21,7 @@ const (
 // Requests bounds how many requests for pods are made to the API server at once. It is safe for concurrent use.
 type Requests struct{ inFlight *semaphore.Weighted }
 
-// NewRequests returns a bound that is to be shared by all who change pods.
+// NewRequests returns a bound of so many requests at once.
 func NewRequests(inFlight int64) *Requests { return &Requests{semaphore.NewWeighted(inFlight)} }
 
 // ForEach calls do for each of the pods, several at a time, and returns the errors, that of ctx among them if it has ended. The

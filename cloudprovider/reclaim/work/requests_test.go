@@ -11,10 +11,10 @@ import (
 func TestPodsThatHadNoTurnAreNotPassedOverInSilence(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0
-	err := NewRequests(PodsInFlight).ForEach(ctx, []*corev1.Pod{{}}, func(context.Context, *corev1.Pod) error { asked++; cancel(); return nil })
+	err := NewRequests(1).ForEach(ctx, []*corev1.Pod{{}}, func(context.Context, *corev1.Pod) error { asked++; cancel(); return nil })
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, asked)
-	err = NewRequests(PodsInFlight).ForEach(ctx, []*corev1.Pod{{}}, func(context.Context, *corev1.Pod) error { asked++; return nil })
+	err = NewRequests(1).ForEach(ctx, []*corev1.Pod{{}}, func(context.Context, *corev1.Pod) error { asked++; return nil })
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, asked)
 }
