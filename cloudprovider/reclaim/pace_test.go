@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
@@ -102,5 +107,23 @@ func TestPodsThatAreEvictedBecauseTheirSystemIsTooSlowAreNotCountedByTheJobContr
 		w.pass(time.Minute)
 		assert.Equal(t, []string{"forgotten"}, w.gone())
 		assert.Equal(t, []string{"forgotten"}, w.untracked())
+	})
+}
+
+func TestPodsStayForAWhileIfTheyCannotBeTakenOutOfTheAccountInTime(t *testing.T) {
+	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
+		recovers := time.Now().Add(suspendWait + 8*time.Second)
+		w.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			isUntrack := strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), batchv1.JobTrackingFinalizer)
+			return isUntrack && time.Now().Before(recovers), nil, apierrors.NewTimeoutError("busy", 1)
+		})
+		f.start()
+		w.pass(time.Until(recovers) - time.Second)
+		require.Empty(t, w.gone())
+		w.pass(slowestRetry + 2*time.Second)
+		assert.ElementsMatch(t, []string{"a", "b"}, w.gone())
+		for _, name := range w.pods() {
+			assert.NotContains(t, w.pod(name).Finalizers, batchv1.JobTrackingFinalizer, name)
+		}
 	})
 }

@@ -66,7 +66,7 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	release := notice.Earlier(c.Clock.Now(), latest)
 	if p.suspended {
 		c.pace.suspended(l.party)
-		release = c.pace.until(l.party, latest)
+		release = notice.Earlier(c.Clock.Now().Add(suspendWait), latest)
 	}
 	switch {
 	case p.doubtful:
@@ -84,9 +84,12 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 // be taken out of the account of the Job controller.
 func (c *Controller) release(l loss, id string, from time.Time, suspended bool) {
 	var untrack time.Time
-	if suspended && l.isTracked() {
+	switch {
+	case suspended && l.isTracked():
 		untrack = untrackFrom(l, c.Clock.Now(), from)
 		c.queue.AddAfter(l.party, untrack.Sub(c.Clock.Now()))
+	case suspended:
+		from = c.pace.until(l.party, from)
 	}
 	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack, s.suspended = from, untrack, suspended }) {
 		return

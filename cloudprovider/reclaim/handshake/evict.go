@@ -7,6 +7,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -46,6 +47,8 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 		answer.Reason = "its job's system is taking it out of the job"
 	case c.Clock.Now().Before(s.release):
 		answer.Reason, answer.From = "its job's system is ending it", s.release
+	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.Clock.Now().Before(s.release.Add(untrackPatience)):
+		answer.Reason, answer.From = "the Job controller would count its end", s.release.Add(untrackPatience)
 	case !warned && c.Clock.Since(s.begun) < warnPatienceOf(n):
 		answer.Reason, answer.From = "it is not warned", s.begun.Add(warnPatienceOf(n))
 	case !c.isNext(pod, s):

@@ -252,10 +252,10 @@ func (f *losses) of(party cluster.Party) loss {
 	return l
 }
 
-// rankOf returns the place of the party in the queue. The pods of a job that has a PodDisruptionBudget leave one after the other, so
-// it goes first.
+// rankOf returns the place of the party in the queue: all jobs are asked for a checkpoint before the first of them takes the next step,
+// because saving takes time.
 func (f *losses) rankOf(party cluster.Party) work.Rank {
-	rank := work.Rank{Later: true}
+	rank := work.Rank{Later: f.table.has(party)}
 	for _, pod := range f.cluster.PodsOf(party) {
 		node := f.cluster.Node(pod.Spec.NodeName)
 		if node == nil {
@@ -270,9 +270,6 @@ func (f *losses) rankOf(party cluster.Party) work.Rank {
 		}
 		if rank.Name == "" || node.Name < rank.Name {
 			rank.Name = node.Name
-		}
-		if rank.Later && len(f.cluster.BudgetsOf(pod)) > 0 {
-			rank.Later = false
 		}
 	}
 	return rank

@@ -115,20 +115,28 @@ func (c *Controller) noteEnd(party cluster.Party) {
 	c.pace.ended(party, !open || c.Clock.Now().Before(s.release))
 }
 
-// hurry releases the pods of a suspended job if its system turns out to be too slow.
+// hurry releases the pods of a suspended job if its system turns out to be too slow. Those that the Job controller counts are first
+// taken out of its account.
 func (c *Controller) hurry(l loss, s state) {
 	now := c.Clock.Now()
 	if !s.suspended || !now.Before(s.release) {
 		return
 	}
 	c.queue.AddAfter(l.party, paceCheck)
-	from := notice.Later(c.pace.until(l.party, s.release), now.Add(untrackMargin))
-	if !from.Before(s.release) || !c.table.update(l.party, s.id, func(s *state) { s.releaseEarlier(from) }) {
+	from := notice.Later(c.pace.until(l.party, s.release), now)
+	if !from.Before(s.release) {
 		return
 	}
-	c.queue.AddAfter(l.party, from.Add(-untrackMargin).Sub(now))
-	for node := range l.nodes() {
-		c.Drains.AddAfter(node, from.Sub(now))
+	if !s.untrack.IsZero() {
+		if from.Before(s.untrack) && c.table.update(l.party, s.id, func(s *state) { s.untrack = from }) {
+			c.queue.AddAfter(l.party, from.Sub(now))
+		}
+		return // the untracker releases them
+	}
+	if c.table.update(l.party, s.id, func(s *state) { s.release = from }) {
+		for node := range l.nodes() {
+			c.Drains.AddAfter(node, from.Sub(now))
+		}
 	}
 }
 

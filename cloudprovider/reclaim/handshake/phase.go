@@ -99,14 +99,6 @@ func newState(now time.Time) state {
 	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
 }
 
-// releaseEarlier has the pods released at that time, and taken out of the account of the Job controller before.
-func (s *state) releaseEarlier(at time.Time) {
-	s.release = at
-	if before := at.Add(-untrackMargin); before.Before(s.untrack) {
-		s.untrack = before
-	}
-}
-
 // left returns how long before the release it is now.
 func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
 

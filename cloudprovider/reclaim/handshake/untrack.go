@@ -26,6 +26,9 @@ const (
 	trackedWait = 10 * time.Second
 	// untrackMargin is how long before their release pods are taken out of the account, if there is less time than trackedWait.
 	untrackMargin = 3 * time.Second
+	// untrackPatience is how long after their release pods stay that are not untracked yet, because the API server is slow, or there
+	// are hundreds of jobs.
+	untrackPatience = 15 * time.Second
 	// untrackRetry is how soon a Job is read again that is not suspended yet.
 	untrackRetry = 5 * time.Second
 )
@@ -58,7 +61,7 @@ type untracker struct {
 // fail when the others leave, and a few failures may be the end of the Job.
 func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 	now := u.Clock.Now()
-	if s.untrack.IsZero() || !now.Before(s.release) {
+	if s.untrack.IsZero() || !now.Before(s.release.Add(untrackPatience)) || len(tracked(l.pods)) == 0 {
 		return nil
 	}
 	if now.Before(s.untrack) {
@@ -73,10 +76,10 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 		u.queue.AddAfter(l.party, untrackRetry)
 		return nil
 	}
-	if err := u.untrack(ctx, l.pods); err != nil {
+	if err := u.untrack(ctx, tracked(l.pods)); err != nil {
 		return err
 	}
-	if u.table.update(l.party, s.id, func(s *state) { s.release = now }) {
+	if u.table.update(l.party, s.id, func(s *state) { s.release = notice.Earlier(s.release, now) }) {
 		klog.FromContext(ctx).Info("The Job controller has not ended the pods of a suspended job; they are evicted uncounted", "job", l.party)
 		for node := range l.nodes() {
 			u.Drains.AddAfter(node, 0)
@@ -85,14 +88,18 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 	return nil
 }
 
-func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
-	var tracked []*corev1.Pod
+// tracked returns those of the pods whose end the Job controller counts.
+func tracked(pods []*corev1.Pod) (counted []*corev1.Pod) {
 	for _, pod := range pods {
 		if batchjob.IsTracked(pod) && !kubepod.IsPodTerminal(pod) {
-			tracked = append(tracked, pod)
+			counted = append(counted, pod)
 		}
 	}
-	return u.Requests.ForEach(ctx, tracked, func(ctx context.Context, pod *corev1.Pod) error {
+	return counted
+}
+
+func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
+	return u.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		patch, err := batchjob.UntrackPatch(pod)
 		if err != nil {
 			return err

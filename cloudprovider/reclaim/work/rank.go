@@ -9,7 +9,7 @@ import (
 // Rank is the place of an item in its queue. Items of a mass reclaim that have the same deadline keep the order of their names at
 // every step, so that the first Nodes are empty long before the last.
 type Rank struct {
-	// Later is true for what is not to go before anything else.
+	// Later is true for what goes after everything else.
 	Later    bool
 	Deadline time.Time
 	Name     string
