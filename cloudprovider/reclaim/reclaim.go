@@ -7,6 +7,7 @@
 //	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
 //	handshake             prepares the jobs that lose Nodes
+//	pace                  how quickly job systems end suspended jobs
 //	drain                 evicts the pods that the handshakes let go
 //	cluster               Nodes and pods, from the informers
 //	nodepatch, events     patches of Nodes, and Events

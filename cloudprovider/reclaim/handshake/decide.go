@@ -10,6 +10,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
 )
 
 const (
@@ -65,8 +66,8 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	release := notice.Earlier(c.Clock.Now(), latest)
 	if p.suspended {
-		c.pace.suspended(l.party)
-		release = notice.Earlier(c.Clock.Now().Add(suspendWait), latest)
+		c.pace.Suspended(l.party)
+		release = notice.Earlier(c.Clock.Now().Add(pace.SuspendWait), latest)
 	}
 	switch {
 	case p.doubtful:
@@ -89,7 +90,7 @@ func (c *Controller) release(l loss, id string, from time.Time, suspended bool) 
 		untrack = untrackFrom(l, c.Clock.Now(), from)
 		c.queue.AddAfter(l.party, untrack.Sub(c.Clock.Now()))
 	case suspended:
-		from = c.pace.until(l.party, from)
+		from = c.pace.Until(l.party, from)
 	}
 	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack, s.suspended = from, untrack, suspended }) {
 		return

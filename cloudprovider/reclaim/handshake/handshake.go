@@ -22,6 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
@@ -85,7 +86,7 @@ type Controller struct {
 	awaited      *awaitedWriter
 	replacements *replacements
 	untracker    *untracker
-	pace         *pace
+	pace         *pace.Pace
 	// calls are those to job systems in progress.
 	calls sync.WaitGroup
 }
@@ -95,6 +96,7 @@ func New(config Config) *Controller {
 	table := newTable()
 	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
 	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
+	systemPace := pace.New(config.Clock)
 	return &Controller{
 		Config:       config,
 		queue:        queue,
@@ -104,8 +106,8 @@ func New(config Config) *Controller {
 		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
 		replacements: newReplacements(config.Replaced, config.Clock),
-		untracker:    &untracker{Config: config, queue: queue, table: table},
-		pace:         newPace(config.Clock),
+		untracker:    &untracker{Config: config, queue: queue, table: table, pace: systemPace},
+		pace:         systemPace,
 	}
 }
 

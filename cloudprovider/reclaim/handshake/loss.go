@@ -170,6 +170,11 @@ func (l *loss) leavingWorkers() (names []string) {
 	return names
 }
 
+// isBeingEnded returns whether all pods that leave are terminating.
+func (l *loss) isBeingEnded() bool {
+	return !slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return pod.DeletionTimestamp == nil })
+}
+
 // firstSeen returns when the first of the notices was seen.
 func (l *loss) firstSeen() (first time.Time) {
 	for _, pod := range l.leaving {

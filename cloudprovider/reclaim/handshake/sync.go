@@ -28,8 +28,8 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	if len(l.leaving) == 0 {
 		return c.end(ctx, l)
 	}
-	if l.isBeingEnded() {
-		c.noteEnd(party)
+	if known, open := c.table.get(party); open && l.isBeingEnded() {
+		c.pace.Ended(party, c.Clock.Now().Before(known.release)) // those that were released may have been evicted
 	}
 	s := c.table.open(l, c.Clock.Now(), func(s state) bool { return c.losses.isAcknowledged(l, s) })
 	unwarned := c.warner.warn(ctx, l, s)
@@ -42,7 +42,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.replacements.checkAll(l)
 	if s, _ = c.table.get(party); s.phase.isDecided() {
 		c.drainLast(l, s)
-		c.hurry(l, s)
+		c.untracker.hurry(l, s)
 		return c.untracker.sync(ctx, l, s)
 	}
 	if reason, until := c.waitsFor(l, s); reason != "" {
@@ -111,7 +111,8 @@ func (c *Controller) drainLast(l loss, s state) {
 // end ends the handshake with a job that has nothing more to lose: its pods have left, or the notices of their Nodes were
 // withdrawn. The warnings are taken off the survivors, who go on as if nothing had happened.
 func (c *Controller) end(ctx context.Context, l loss) error {
-	c.noteEnd(l.party)
+	s, open := c.table.get(l.party)
+	c.pace.Ended(l.party, !open || c.Clock.Now().Before(s.release))
 	c.table.forget(l.party)
 	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })
 }

@@ -16,6 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
@@ -29,6 +30,8 @@ const (
 	// untrackPatience is how long after their release pods stay that are not untracked yet, because the API server is slow, or there
 	// are hundreds of jobs.
 	untrackPatience = 15 * time.Second
+	// paceCheck is how often it is looked at whether the system will get to the pods in time.
+	paceCheck = 5 * time.Second
 	// untrackRetry is how soon a Job is read again that is not suspended yet.
 	untrackRetry = 5 * time.Second
 )
@@ -50,11 +53,38 @@ func (l *loss) isTracked() bool {
 	return slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return batchjob.IsTracked(pod.Pod) })
 }
 
-// untracker takes pods of suspended Jobs out of the account of the Job controller. It is safe for concurrent use.
+// untracker releases the pods of suspended jobs whose system does not end them in time, and takes those of Jobs out of the account of the
+// Job controller before. It is safe for concurrent use.
 type untracker struct {
 	Config
 	queue work.Queue[cluster.Party]
 	table *table
+	pace  *pace.Pace
+}
+
+// hurry releases the pods of a suspended job if its system turns out to be too slow. Those that the Job controller counts are first
+// taken out of its account.
+func (u *untracker) hurry(l loss, s state) {
+	now := u.Clock.Now()
+	if !s.suspended || !now.Before(s.release) {
+		return
+	}
+	u.queue.AddAfter(l.party, paceCheck)
+	from := notice.Later(u.pace.Until(l.party, s.release), now)
+	if !from.Before(s.release) {
+		return
+	}
+	if !s.untrack.IsZero() {
+		if from.Before(s.untrack) && u.table.update(l.party, s.id, func(s *state) { s.untrack = from }) {
+			u.queue.AddAfter(l.party, from.Sub(now))
+		}
+		return // the untracker releases them
+	}
+	if u.table.update(l.party, s.id, func(s *state) { s.release = from }) {
+		for node := range l.nodes() {
+			u.Drains.AddAfter(node, from.Sub(now))
+		}
+	}
 }
 
 // sync has the Job controller count the end of no pod of a suspended Job, and releases the pods. Pods that stay are part of it: they
