@@ -104,6 +104,10 @@ bench-peers: build controlplane ## Measure it beside Cluster Autoscaler's in-tre
 	go build -tags=alicloud -o $(BIN)/cluster-autoscaler-alicloud k8s.io/autoscaler/cluster-autoscaler
 	go run ./test/bench/peers $(if $(RUN),-run $(RUN))
 
+.PHONY: bench-market
+bench-market: ## Measure what an hour of useful work costs on a recorded spot market, by several policies: out/bench/market.json.
+	go run ./test/bench/market
+
 .PHONY: chaos
 chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of 50 of 80 nodes (NODES=200 for 125 of 200): out/chaos/reclaim.json.
 	go run ./test/chaos $(if $(NODES),-nodes $(NODES))

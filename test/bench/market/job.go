@@ -81,8 +81,9 @@ func (o outcome) missed(j job) bool { return o.ticks > j.deadline }
 // perUsefulHour is the price of an hour of useful work.
 func (o outcome) perUsefulHour(j job) float64 { return o.cost / float64(j.work) }
 
-// run runs the job from the start on, a tick of the trace. The policy sees the zones as they are. A reclaimed instance is lost at the start
-// of a tick, and the policy decides anew in the same one. What is not over when the trace ends goes on on-demand.
+// run runs the job from the start on, a tick of the trace. The policy is shown the zones as they are. A reclaimed instance is lost at the
+// start of a tick, and the policy decides anew in the same one; a purchase that is refused takes the tick. What is not over when the trace
+// ends goes on on-demand.
 func run(t *trace, start int, j job, p policy) outcome {
 	var o outcome
 	at := progress{left: j.work, on: idle}
@@ -99,6 +100,9 @@ func run(t *trace, start int, j job, p policy) outcome {
 		}
 		if choice := p.decide(at, t.sight(tick)); choice != at.on {
 			at.on, at.age, at.warmUp = choice, 0, j.restart
+		}
+		if at.on >= 0 && at.age == 0 && !t.up[at.on][tick] { // refused
+			at.on, at.warmUp = idle, 0
 		}
 		o.cost += at.pay(t, tick, j)
 	}

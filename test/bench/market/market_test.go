@@ -146,3 +146,29 @@ func TestTheRecordingCostsWhatIsKnownOfIt(t *testing.T) {
 		})
 	}
 }
+
+// A row of the days on which the policy of this project was developed, with fewer jobs than are measured.
+func TestOursIsCheaperThanTheBaselinesAndNeverLate(t *testing.T) {
+	const data = "../../alisim/market/data/v100-9zone/"
+	recording, err := readRecording(data+"availability.csv", data+"price.csv")
+	require.NoError(t, err)
+	o, err := parse([]string{"--report", "4430:8861", "--starts", "12"})
+	require.NoError(t, err)
+	east, err := newTrace(recording, o.zones[2], o.to)
+	require.NoError(t, err)
+	j := o.job(1.15, 0)
+	r := rowOf(newSighted(east, j, o.poll(), o.tick), j, o.startsOf(j))
+	assert.Zero(t, r.Misses)
+	assert.Greater(t, r.GapClosed, .25, "%.3f, the baselines %.3f", r.Ours, r.baseline())
+}
+
+func TestAPurchaseThatIsRefusedTakesATickAndCostsNothing(t *testing.T) {
+	j := job{work: 2, restart: 1, deadline: 9, onDemandPrice: 9}
+	got := run(traceOf(".111"), 0, j, always(0))
+	assert.Equal(t, outcome{cost: 3, ticks: 4}, got)
+}
+
+// always runs on the zone.
+type always int
+
+func (a always) decide(progress, sight) int { return int(a) }

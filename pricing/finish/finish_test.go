@@ -1,0 +1,222 @@
+package finish
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+const (
+	tick = 200 * time.Second
+	poll = 3
+	days = 12
+	// perDay is how many ticks a day has.
+	perDay = int(24 * time.Hour / tick)
+)
+
+func timeOf(ticks int) time.Time { return time.Unix(1_800_000_000, 0).Add(time.Duration(ticks) * tick) }
+
+var terms = Terms{Work: 200, Slack: 60, Restart: 4, OnDemand: 3}
+
+// zone is up in a tick or not, at a price.
+type zone struct {
+	price float64
+	up    func(ticks int) bool
+}
+
+func always(int) bool { return true }
+
+// often is up but for a while of so many ticks in each so many.
+func often(down, in int) func(int) bool { return func(ticks int) bool { return ticks%in >= down } }
+
+// historyOf looks at the zones until so many ticks.
+func historyOf(zones []zone, ticks int) *market.History {
+	h := market.NewHistory(make([]string, len(zones)))
+	for at := 0; at < ticks; at += poll {
+		for i, z := range zones {
+			h.Observe(i, timeOf(at), z.up(at), z.price)
+		}
+	}
+	return h
+}
+
+func plannerOf(terms Terms, zones ...zone) (*Planner, int) {
+	now := days * perDay
+	return NewPlanner(historyOf(zones, now+1), terms, tick, poll*tick, timeOf(0), timeOf(now)), now
+}
+
+func TestWhatIsChosen(t *testing.T) {
+	fresh := State{Work: 200, Slack: 60, On: Nothing}
+	cheap := zone{1, always}
+	for name, tc := range map[string]struct {
+		zones []zone
+		state State
+		now   Situation
+		want  Place
+	}{
+		"spot that is there":                                {[]zone{cheap}, fresh, Situation{}, 0},
+		"the cheaper of two":                                {[]zone{{1.2, always}, cheap}, fresh, Situation{}, 1},
+		"the one that lasts, of two at one price":           {[]zone{{1, often(9, 30)}, cheap}, fresh, Situation{}, 1},
+		"the one that lasts, though it costs a little more": {[]zone{{1, often(9, 30)}, {1.1, always}}, fresh, Situation{}, 1},
+		"on-demand, if spot is dearer":                      {[]zone{{3.2, always}}, fresh, Situation{}, OnDemand},
+		"on-demand, if there is no time for a loss":         {[]zone{cheap}, State{Work: 200, Slack: 7, On: Nothing}, Situation{}, OnDemand},
+		"on-demand, if there is no time left":               {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0}, Situation{}, OnDemand},
+		"on-demand to the end, without time to leave it":    {[]zone{cheap}, State{Work: 200, Slack: 2, On: OnDemand}, Situation{}, OnDemand},
+		"spot again, if there is time":                      {[]zone{cheap}, State{Work: 200, Slack: 40, On: OnDemand}, Situation{}, 0},
+		"what it is on, though another is somewhat cheaper": {[]zone{{.9, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
+		"another, if it is much cheaper":                    {[]zone{{.5, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 0},
+		"another, if what it was on is gone":                {[]zone{{1.5, always}, cheap}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{1: true}}, 0},
+		"nothing, until a short outage is over": {
+			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Nothing,
+		},
+		"on-demand, in an outage that lasts longer than any before": {
+			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 20, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 200 * tick}, OnDemand,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			planner, now := plannerOf(terms, tc.zones...)
+			tc.now.Now = timeOf(now)
+			assert.Equal(t, tc.want, planner.Choose(tc.state, tc.now))
+		})
+	}
+}
+
+func TestAProtectedInstanceIsKeptThoughItsOfferingIsGone(t *testing.T) {
+	terms := terms
+	terms.Protected = 18
+	planner, now := plannerOf(terms, zone{1, often(9, 30)}, zone{1.5, always})
+	state := State{Work: 150, Slack: 40, On: 0, Age: 8}
+	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now), Gone: map[Place]bool{0: true}}))
+}
+
+func TestWithoutAnyPastTheJobIsStillOverInTime(t *testing.T) {
+	h := market.NewHistory([]string{"a"})
+	h.Observe(0, timeOf(0), true, 1)
+	planner := NewPlanner(h, terms, tick, poll*tick, timeOf(0), timeOf(0))
+	assert.Contains(t, []Place{0, OnDemand}, planner.Choose(State{Work: 200, Slack: 60, On: Nothing}, Situation{Now: timeOf(0)}))
+	assert.Equal(t, OnDemand, planner.Choose(State{Work: 200, Slack: 5, On: Nothing}, Situation{Now: timeOf(0)}))
+}
+
+// TestNoDeadlineIsMissed runs jobs in markets that get worse than they ever were, with every slack that is enough for on-demand. The
+// market is seen every few ticks, and purchases are refused in between.
+func TestNoDeadlineIsMissed(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, slack := range []int{5, 8, 9, 13, 20, 60} {
+		terms := terms
+		terms.Slack = slack
+		zones := []zone{{1, often(9, 60)}, {1.1, often(12, 45)}}
+		planner, now := plannerOf(terms, zones...)
+		for n := range 30 {
+			badness := random.Float64()
+			t.Run(fmt.Sprintf("slack %d, market %d", slack, n), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(n), uint64(slack)))
+				s := State{Work: terms.Work, Slack: slack, On: Nothing}
+				gone, last := map[Place]bool{}, Nothing
+				for elapsed := 0; s.Work > 0; elapsed++ {
+					if elapsed%poll == 0 {
+						gone = map[Place]bool{}
+					}
+					if s.On >= 0 && s.Age > 0 && r.Float64() < badness {
+						s.On = Nothing
+					}
+					if last >= 0 && s.On == Nothing {
+						gone[last] = true
+					}
+					last = planner.Choose(s, Situation{Now: timeOf(now), Gone: gone})
+					if last != s.On {
+						s.On, s.Age, s.WarmUp = last, 0, terms.Restart
+					}
+					if s.On >= 0 && s.Age == 0 && r.Float64() < badness {
+						s.On = Nothing // refused
+					}
+					s.Age++
+					switch {
+					case s.On == Nothing:
+						s.Slack--
+					case s.WarmUp > 0:
+						s.WarmUp--
+						s.Slack--
+					default:
+						s.Work--
+					}
+					if s.Slack < 0 {
+						t.Fatal("it is late")
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestAChainWithoutLossesCostsItsPrice(t *testing.T) {
+	c := chain{
+		up: []bool{true}, price: []float64{1}, loss: []float64{0},
+		next: [][]float64{{1}}, kept: [][]float64{{1}}, lost: [][]float64{{1}},
+	}
+	table := newChainTable(terms, c)
+	assert.InDelta(t, 104, table.withNothing(0, 100, 60), .01, "the restart is paid for, too")
+	assert.InDelta(t, 3*104, table.withNothing(0, 100, 7), .01, "there is no time for a loss")
+	assert.Greater(t, table.withNothing(0, 100, 3), 3.*lateCost)
+}
+
+func TestAChainInAnOutageWaitsIfThatIsCheaper(t *testing.T) {
+	// Half of the time, the outage is over in the next tick.
+	c := chain{
+		up: []bool{true, false}, price: []float64{1, 0}, loss: []float64{0, 0},
+		next: [][]float64{{1, 0}, {.5, .5}}, kept: [][]float64{{1, 0}, {1, 0}}, lost: [][]float64{{0, 1}, {0, 1}},
+	}
+	table := newChainTable(terms, c)
+	assert.InDelta(t, 104, table.withNothing(1, 100, 60), .1, "to wait costs nothing")
+	assert.InDelta(t, 3*104, table.withNothing(1, 100, 5), 1)
+}
+
+func TestClasses(t *testing.T) {
+	c := newClasses(2, []float64{1, 1, 1, 2, 2, 2})
+	assert.Equal(t, 0, c.of(1, 0))
+	assert.Equal(t, 1, c.of(3, 0))
+	glimpses := []glimpse{}
+	for range 10 {
+		glimpses = append(glimpses, glimpse{best: 0, cost: 1, price: .9, kept: true}, glimpse{best: 0, cost: 3, price: 2, lost: true})
+	}
+	seen := c.chainOf(glimpses, 1)
+	assert.Equal(t, []bool{true, true, false, false, false}, seen.up)
+	assert.InDelta(t, .9, seen.price[0], 1e-9)
+	assert.Greater(t, seen.next[0][1], .9, "the market always changes")
+	assert.Greater(t, seen.loss[0], seen.loss[1], "losses are those of the class before")
+	for _, rows := range [][][]float64{seen.next, seen.kept, seen.lost} {
+		for _, row := range rows {
+			sum := 0.
+			for _, p := range row {
+				sum += p
+			}
+			assert.InDelta(t, 1, sum, 1e-9)
+		}
+	}
+}
+
+func TestOffersThatLastedForAWhileLastFromThenOn(t *testing.T) {
+	o := offer{price: 1, lives: []float64{2, 4, 10}}
+	later, kept := o.after(4)
+	assert.InDelta(t, 1./3, kept, 1e-9)
+	assert.Equal(t, 6., later.life(0))
+	assert.Equal(t, 18., later.withProtection(18).life(0))
+	_, kept = o.after(20)
+	assert.Zero(t, kept)
+}
+
+func BenchmarkChoose(b *testing.B) {
+	var zones []zone
+	for i := range 9 {
+		zones = append(zones, zone{1 + .01*float64(i), often(9, 60+i)})
+	}
+	planner, now := plannerOf(terms, zones...)
+	b.ResetTimer()
+	for b.Loop() {
+		planner.Choose(State{Work: 150, Slack: 50, On: Nothing}, Situation{Now: timeOf(now)})
+	}
+}

@@ -1,0 +1,189 @@
+package finish
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+const (
+	// lifeCount is how many lives an offer has.
+	lifeCount = 15
+	// sceneCount bounds how many scenes of each kind a table is computed from, and outageCount how many outages a scene has.
+	sceneCount, outageCount = 120, 15
+	// firstSeen is how much of the past has to be known before scenes are made of it, in ticks.
+	firstSeen = 200
+)
+
+// classCounts are with how many classes of offers the market is taken to move.
+var classCounts = []int{2, 3}
+
+// model is what was learnt of the market from a part of the past. It is safe for concurrent use.
+type model struct {
+	*view
+	hazard *market.Hazard
+	scenes *sceneTable
+	chains []classedTable
+	// outages are how long there were no offers each time, ascending.
+	outages []float64
+}
+
+type classedTable struct {
+	classes
+	*chainTable
+}
+
+// view is how the past is seen.
+type view struct {
+	history *market.History
+	terms   Terms
+	// tick is its length, and poll how often the market was looked at.
+	tick, poll time.Duration
+}
+
+func (v *view) ticks(d time.Duration) float64 { return float64(d) / float64(v.tick) }
+
+// learn learns from what was seen from one time to the other.
+func (v *view) learn(from, to time.Time) *model {
+	m := &model{view: v, hazard: v.history.Fit(from, to)}
+	m.outages = v.outagesIn(from, to)
+	var glimpses []glimpse
+	var losses, returns []scene
+	on, outage := Nothing, time.Duration(0)
+	for at := from.Add(firstSeen * v.tick); at.Before(to); at = at.Add(v.poll) {
+		s := m.sceneAt(at, nil)
+		g := m.glimpseOf(s, v.ticks(outage))
+		if on != Nothing {
+			up, _ := v.history.At(int(on), at)
+			g.kept, g.lost = up, !up
+		}
+		if g.lost {
+			losses = append(losses, m.withOutages(s, 0))
+			on = Nothing
+		}
+		if outage > 0 && len(s.offers) > 0 {
+			returns = append(returns, s)
+		}
+		outage += v.poll
+		if len(s.offers) > 0 {
+			outage = 0
+		}
+		if on == Nothing {
+			on = g.best
+		}
+		glimpses = append(glimpses, g)
+	}
+	m.scenes = newSceneTable(v.terms, thin(losses, sceneCount), thin(returns, sceneCount))
+	m.addChains(glimpses)
+	return m
+}
+
+func (m *model) addChains(glimpses []glimpse) {
+	var costs []float64
+	for _, g := range glimpses {
+		if g.best != Nothing {
+			costs = append(costs, g.cost)
+		}
+	}
+	slices.Sort(costs)
+	for _, count := range classCounts {
+		c := newClasses(count, costs)
+		m.chains = append(m.chains, classedTable{c, newChainTable(m.terms, c.chainOf(glimpses, m.ticks(m.poll)))})
+	}
+}
+
+// outagesIn returns how long there were no offers each time.
+func (v *view) outagesIn(from, to time.Time) (outages []float64) {
+	var since time.Time
+	for at := from; at.Before(to); at = at.Add(v.poll) {
+		switch up := v.isAnyUp(at); {
+		case !up && since.IsZero():
+			since = at
+		case up && !since.IsZero():
+			outages = append(outages, v.ticks(at.Sub(since)))
+			since = time.Time{}
+		}
+	}
+	slices.Sort(outages)
+	return outages
+}
+
+func (v *view) isAnyUp(at time.Time) bool {
+	for offering := range v.history.Len() {
+		if up, _ := v.history.At(offering, at); up {
+			return true
+		}
+	}
+	return false
+}
+
+// sceneAt returns the offers as they were seen last, without those that are known to be gone since.
+func (m *model) sceneAt(at time.Time, gone map[Place]bool) (s scene) {
+	for offering := range m.history.Len() {
+		if up, price := m.history.At(offering, at); up && !gone[Place(offering)] {
+			s.offers = append(s.offers, m.offerAt(Place(offering), price, at))
+		}
+	}
+	return s
+}
+
+func (m *model) offerAt(place Place, price float64, at time.Time) offer {
+	o := offer{place: place, price: price}
+	for _, life := range m.hazard.Lives(m.history, int(place), at, lifeCount) {
+		o.lives = append(o.lives, max(1, math.Round(m.ticks(life))))
+	}
+	return o
+}
+
+// withOutages adds to a scene without offers how much longer there will be none, if there have been none for so long.
+func (m *model) withOutages(s scene, elapsed float64) scene {
+	if len(s.offers) > 0 {
+		return s
+	}
+	for _, outage := range m.outages {
+		if outage > elapsed {
+			s.outages = append(s.outages, outage-elapsed)
+		}
+	}
+	if len(s.outages) == 0 {
+		s.outages = []float64{max(elapsed, m.ticks(m.poll))} // none lasted so long
+	}
+	s.outages = thin(s.outages, outageCount)
+	return s
+}
+
+// thin returns so many of the items at most, evenly spread.
+func thin[T any](items []T, count int) []T {
+	if len(items) <= count {
+		return items
+	}
+	few := make([]T, count)
+	for i := range few {
+		few[i] = items[(2*i+1)*len(items)/(2*count)]
+	}
+	return few
+}
+
+// glimpseOf returns what a chain sees of the scene.
+func (m *model) glimpseOf(s scene, outage float64) glimpse {
+	g := glimpse{best: Nothing, cost: math.Inf(1), outage: outage}
+	for _, o := range s.offers {
+		if cost := m.usefulCost(o); cost < g.cost {
+			g.best, g.cost, g.price = o.place, cost, o.price
+		}
+	}
+	return g
+}
+
+// usefulCost returns what a tick of useful work costs on the offer, with the restart that its loss costs.
+func (m *model) usefulCost(o offer) float64 {
+	life := 0.0
+	o = o.withProtection(m.terms.Protected)
+	for i := range o.lives {
+		life += o.life(i) / float64(len(o.lives))
+	}
+	life = min(life, float64(m.terms.Work))
+	return o.price * life / max(life-float64(m.terms.Restart), 1)
+}

@@ -1,0 +1,148 @@
+package finish
+
+import (
+	"time"
+
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+const (
+	// recent is the part of the past that the second model goes by, in addition to one that goes by all of it.
+	recent = 10 * 24 * time.Hour
+	// sceneWeight is how much the table of scenes counts beside each of the two chains.
+	sceneWeight = 2
+	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in ticks of on-demand: the offering that
+	// looks best of many is not as good as it looks.
+	leaveMargin = 6
+)
+
+// Planner decides for jobs of the same terms by what was seen until it was made. It is safe for concurrent use while nothing is added to
+// the history.
+type Planner struct {
+	view   *view
+	models []*model
+}
+
+// NewPlanner learns from all of the history until now, which begins at a time and was looked at every poll. The length of a tick is that
+// of the terms. It takes some tenths of a second.
+func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, since, now time.Time) *Planner {
+	v := &view{history: history, terms: terms, tick: tick, poll: poll}
+	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
+	if from := now.Add(-recent); from.After(since) {
+		p.models = append(p.models, v.learn(from, now))
+	}
+	return p
+}
+
+// Situation is what a decision is about, beside the state of the job.
+type Situation struct {
+	Now time.Time
+	// Gone are offerings that were seen to be up, but of which an instance was lost or refused since.
+	Gone map[Place]bool
+	// Outage is for how long no offering has been up.
+	Outage time.Duration
+}
+
+// Choose returns what the job is to run on in the next tick.
+func (p *Planner) Choose(s State, now Situation) Place {
+	restart := p.view.terms.Restart
+	if s.On == OnDemand && s.Slack-s.WarmUp < restart || s.On != OnDemand && s.Slack-1 < restart {
+		return OnDemand // another tick, and it may be late
+	}
+	costs := map[Place]float64{}
+	for _, m := range p.models {
+		m.addCosts(costs, s, now)
+	}
+	best := OnDemand
+	for place := range p.view.history.Len() {
+		if cost, ok := costs[Place(place)]; ok && cost < costs[best] {
+			best = Place(place)
+		}
+	}
+	if cost, ok := costs[Nothing]; ok && cost < costs[best] {
+		best = Nothing
+	}
+	return best
+}
+
+// addCosts adds what it costs to finish on each place, times the weights of all tables.
+func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
+	here := m.withOutages(m.sceneAt(now.Now, now.Gone), m.ticks(now.Outage))
+	classOf, leaving := m.classOf(here, now), 0.0
+	if s.On >= 0 {
+		leaving = m.weights() * leaveMargin * m.terms.OnDemand
+	}
+	for _, o := range here.offers {
+		switch {
+		case o.place == s.On:
+			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected-s.Age), s.WarmUp, s, classOf)
+		case m.terms.allowsSpot(float64(s.Slack)):
+			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), m.terms.Restart, s, classOf) + leaving
+		}
+	}
+	if o, ok := m.lasting(here, s, now.Now); ok {
+		costs[o.place] += m.onSpot(o, s.WarmUp, s, classOf)
+	}
+	costs[OnDemand] += m.onDemand(here, s, classOf) + leaving
+	if len(here.offers) == 0 && s.On == Nothing {
+		costs[Nothing] += m.wait(here, s, classOf)
+	}
+}
+
+// classOf returns the class that each chain takes the market for.
+func (m *model) classOf(here scene, now Situation) (class []int) {
+	cost := m.glimpseOf(here, 0).cost
+	for _, c := range m.chains {
+		class = append(class, c.of(cost, m.ticks(now.Outage)))
+	}
+	return class
+}
+
+// weights returns the sum of those of all tables.
+func (m *model) weights() float64 { return sceneWeight + float64(len(m.chains)) }
+
+// onSpot returns what it costs to finish on the offer.
+func (m *model) onSpot(o offer, warmUp int, s State, class []int) float64 {
+	work, slack := float64(s.Work), float64(s.Slack)
+	sum := sceneWeight * m.scenes.spot(o, warmUp, work, slack)
+	for i, c := range m.chains {
+		sum += costOfSpot(o, float64(warmUp), work, slack, c.afterLoss(class[i]))
+	}
+	return sum
+}
+
+// onDemand returns what it costs to finish on on-demand.
+func (m *model) onDemand(here scene, s State, class []int) float64 {
+	warmUp := m.terms.Restart
+	if s.On == OnDemand {
+		warmUp = s.WarmUp
+	}
+	sum := sceneWeight * m.scenes.onDemand(here, warmUp, float64(s.Work), float64(s.Slack))
+	for i, c := range m.chains {
+		sum += c.onDemandIn(class[i], warmUp, s.Work, s.Slack)
+	}
+	return sum
+}
+
+// wait returns what it costs to finish if nothing runs.
+func (m *model) wait(here scene, s State, class []int) float64 {
+	sum := sceneWeight * m.scenes.wait(here, float64(s.Work), float64(s.Slack))
+	for i, c := range m.chains {
+		sum += c.wait(class[i], s.Work, s.Slack)
+	}
+	return sum
+}
+
+// lasting returns the offering that the job is on, if that is not up any more and the instance is kept only because it is protected.
+func (m *model) lasting(here scene, s State, now time.Time) (offer, bool) {
+	if s.On < 0 {
+		return offer{}, false
+	}
+	for _, o := range here.offers {
+		if o.place == s.On {
+			return offer{}, false
+		}
+	}
+	_, price := m.history.At(int(s.On), now)
+	return offer{place: s.On, price: price, lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
+}

@@ -1,0 +1,82 @@
+package finish
+
+import "sort"
+
+// Terms are what holds for a job all the time. Times are in ticks, prices per tick.
+type Terms struct {
+	// Work is the useful work of the whole job, Slack by how much longer it has until its deadline.
+	Work, Slack int
+	// Restart is how long a new instance takes before it does useful work. It is at least 1.
+	Restart int
+	// Protected is for how long a new spot instance is not reclaimed.
+	Protected int
+	// OnDemand is the price of an on-demand instance, which is never reclaimed.
+	OnDemand float64
+}
+
+// Place is what a job runs on: an offering by its index, or one of these.
+type Place int
+
+const (
+	// Nothing is to wait.
+	Nothing Place = -1 - iota
+	// OnDemand is an on-demand instance.
+	OnDemand
+)
+
+// State is where a job stands.
+type State struct {
+	// Work is the useful work that is left, at least 1. Slack is by how much longer the time is that is left.
+	Work, Slack int
+	On          Place
+	// WarmUp is how long the instance will take before it does useful work, Age for how long the job has had it.
+	WarmUp, Age int
+}
+
+// offer is an offering that can be bought, or that the job is on.
+type offer struct {
+	place Place
+	price float64
+	// lives are equally probable times, ascending, for which an instance is kept. So much of them has passed, and so much is protected.
+	lives             []float64
+	passed, protected float64
+}
+
+// life returns for how long an instance is kept from now on, in one of the equally probable cases.
+func (o offer) life(i int) float64 { return max(o.lives[i]-o.passed, o.protected) }
+
+// withProtection returns the offer whose instance is not lost for so many ticks.
+func (o offer) withProtection(ticks int) offer {
+	o.protected = float64(max(0, ticks))
+	return o
+}
+
+// after returns the offer as it is after so many ticks, if it is not lost by then, and how probable that is.
+func (o offer) after(ticks float64) (later offer, kept float64) {
+	later = o
+	later.lives = o.lives[sort.SearchFloat64s(o.lives, o.passed+ticks+halfTick):]
+	later.passed += ticks
+	return later, float64(len(later.lives)) / float64(len(o.lives))
+}
+
+// halfTick is less than the difference of two lives.
+const halfTick = .5
+
+// scene is the market at one time.
+type scene struct {
+	offers []offer
+	// outages are equally probable times until there are offers again, ascending, if there are none.
+	outages []float64
+}
+
+// lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.
+const lateCost = 1000
+
+// atOnce returns what it costs to finish on a new on-demand instance, bought now.
+func (t Terms) atOnce(work, slack float64) float64 {
+	restart := float64(t.Restart)
+	return t.OnDemand * (work + restart + lateCost*max(0, restart-slack))
+}
+
+// allowsSpot returns whether there is time for on-demand even if a new spot instance is lost at the end of its warm-up.
+func (t Terms) allowsSpot(slack float64) bool { return slack >= float64(2*t.Restart) }
