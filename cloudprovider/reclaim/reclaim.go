@@ -55,9 +55,9 @@ const (
 	markWorkers  = 16
 	drainWorkers = 32
 
-	// warningsInFlight and evictionsInFlight are how many requests for pods are made at once, together as many as an API server
-	// answers well within their time. Warnings get the larger part: jobs need time to save their work.
-	warningsInFlight, evictionsInFlight = 48, 16
+	// These are how many requests for pods are made at once, as many as an API server answers well within their time. Warnings do
+	// not share theirs, because jobs need time to save their work, nor do deletions, which begin when there is little time.
+	warningsInFlight, evictionsInFlight, deletionsInFlight = 48, 48, 64
 
 	// Retries never get rarer than this. The budget of the client bounds those of marks.
 	slowestMarkRetry  = 2 * time.Second
@@ -146,7 +146,7 @@ func New(config Config) (*Controller, error) {
 	})
 	c.drainer = drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
-		Requests: work.NewRequests(evictionsInFlight), Events: recorder, Clock: config.Clock,
+		Evictions: work.NewRequests(evictionsInFlight), Deletions: work.NewRequests(deletionsInFlight), Events: recorder, Clock: config.Clock,
 	})
 	c.poller = poll.New(poll.Config{
 		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Events: recorder, Clock: config.Clock,

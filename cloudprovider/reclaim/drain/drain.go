@@ -54,10 +54,11 @@ type Config struct {
 	// scheduled to one of them.
 	MarksWaiting func() bool
 	// Client evicts and deletes pods, and annotates Nodes.
-	Client   kubernetes.Interface
-	Requests *work.Requests
-	Events   *events.Recorder
-	Clock    clock.WithTicker
+	Client kubernetes.Interface
+	// Evictions and Deletions bound how many of them are requested at once.
+	Evictions, Deletions *work.Requests
+	Events               *events.Recorder
+	Clock                clock.WithTicker
 }
 
 // Drainer is safe for concurrent use.
@@ -169,7 +170,7 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 			next = notice.Earlier(next, until)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, ready, s.evict))
+	return notice.Earlier(next, s.requestAll(ctx, s.Evictions, ready, s.evict))
 }
 
 // staysFor returns why the pod must stay for now, and when to look again, zero if somebody will say. The reason is empty if its
@@ -205,7 +206,7 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 			ready = append(ready, pod)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, ready, s.delete))
+	return notice.Earlier(next, s.requestAll(ctx, s.Deletions, ready, s.delete))
 }
 
 // isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
@@ -225,10 +226,11 @@ func (s *step) isAskedLate(pod *corev1.Pod) bool {
 
 // requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later
 // every time, so that a PodDisruptionBudget is not asked without end, and one pod's refusal does not hold up the others.
-func (s *step) requestAll(ctx context.Context, pods []*corev1.Pod, request func(context.Context, *corev1.Pod) error) (next time.Time) {
+func (s *step) requestAll(ctx context.Context, requests *work.Requests, pods []*corev1.Pod,
+	request func(context.Context, *corev1.Pod) error) (next time.Time) {
 	next = s.notice.Deadline.Add(time.Hour)
 	var mu sync.Mutex
-	err := s.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	err := requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		err := request(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()
