@@ -3,7 +3,6 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,12 +38,12 @@ func suspendMany(t *testing.T, count int, each time.Duration, test func(w *world
 		ctx, cancel := context.WithCancel(w.Context())
 		var system sync.WaitGroup
 		system.Go(func() {
-			for _, name := range slices.Sorted(slices.Values(nodes)) {
+			for _, call := range f.called() { // in the order in which they were suspended
 				select {
 				case <-ctx.Done():
 					return
 				case <-time.After(each):
-					w.endBySystem(name)
+					w.endBySystem(strings.TrimPrefix(call, "suspend "))
 				}
 			}
 		})
@@ -70,12 +69,15 @@ func TestASystemThatEndsSuspendedJobsInTimeIsLeftToIt(t *testing.T) {
 	})
 }
 
-func TestASystemThatIsTooSlowForAllJobsIsNotWaitedForForTwoMinutes(t *testing.T) {
-	suspendMany(t, 40, 12*time.Second, func(w *world) {
+func TestASystemThatIsTooSlowForAllJobsIsLeftThoseThatItGetsTo(t *testing.T) {
+	const each = 12 * time.Second
+	suspendMany(t, 40, each, func(w *world) {
 		w.pass(11 * time.Second)
 		require.Empty(t, w.gone(), "nothing is known of it yet")
 		w.pass(19 * time.Second)
-		assert.Empty(t, w.pods(), "at this pace it needs eight minutes")
+		evicted := len(w.gone())
+		assert.Greater(t, evicted, 25, "at this pace it needs eight minutes for all")
+		assert.Less(t, evicted, 35, "and ends ten of them in two")
 	})
 }
 

@@ -32,11 +32,19 @@ type Pace struct {
 
 // backlog is what one system has to end, and has ended.
 type backlog struct {
-	// began is since when it has had jobs to end.
-	began time.Time
-	// waiting are those, with the time at which each was suspended; done is how many it has ended since began.
-	waiting map[cluster.Party]time.Time
-	done    int
+	// began is since when it has had jobs to end, and last when it ended one last.
+	began, last time.Time
+	// waiting are those.
+	waiting map[cluster.Party]entry
+	// suspended is how many there were since began, and done how many of them it has ended.
+	suspended, done int
+}
+
+// entry is a party that was suspended at a time, before those of a higher order. Controllers work through a queue, so that is about the
+// order in which they come to them.
+type entry struct {
+	since time.Time
+	order int
 }
 
 // New returns a Pace that knows nothing.
@@ -48,11 +56,12 @@ func (p *Pace) Suspended(party cluster.Party) {
 	defer p.mu.Unlock()
 	system := p.systems[party.System]
 	if system == nil || len(system.waiting) == 0 {
-		system = &backlog{began: p.clock.Now(), waiting: map[cluster.Party]time.Time{}}
+		system = &backlog{began: p.clock.Now(), waiting: map[cluster.Party]entry{}}
 		p.systems[party.System] = system
 	}
 	if _, waits := system.waiting[party]; !waits {
-		system.waiting[party] = p.clock.Now()
+		system.waiting[party] = entry{since: p.clock.Now(), order: system.suspended}
+		system.suspended++
 	}
 }
 
@@ -68,40 +77,48 @@ func (p *Pace) Ended(party cluster.Party, bySystem bool) {
 		delete(system.waiting, party)
 		if bySystem {
 			system.done++
+			system.last = p.clock.Now()
 		}
 	}
 }
 
-// Until returns how long the system of a suspended party is to be left to end its pods, which have to be told to end by latest. A
-// system that will not get to them in time, at its pace, is not waited for.
+// Until returns until when the system of a suspended party is to be left to end its pods, which have to be told to end by latest. A
+// system that will not get to this party in time, at its pace, is not waited for.
 func (p *Pace) Until(party cluster.Party, latest time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	system := p.systems[party.System]
-	if system == nil {
+	system, waits := p.systems[party.System], false
+	var e entry
+	if system != nil {
+		e, waits = system.waiting[party]
+	}
+	if !waits {
 		return notice.Earlier(now.Add(SuspendWait), latest)
 	}
-	since, waits := system.waiting[party]
-	if !waits {
-		since = now
-	}
-	until := notice.Earlier(since.Add(SuspendWait), latest)
-	expected, known := system.expected(now)
-	switch {
-	case !known:
+	until := notice.Earlier(e.since.Add(SuspendWait), latest)
+	if system.done == 0 {
 		return until
-	case now.Add(expected).After(latest):
-		return notice.Earlier(since.Add(leastWait), until)
-	default:
-		return notice.Earlier(now.Add(leastWait+margin*expected), until)
 	}
+	if now.Add(system.expected(system.turn(e), now)).After(until) {
+		return notice.Earlier(e.since.Add(leastWait), until)
+	}
+	return notice.Earlier(now.Add(leastWait+margin*system.expected(len(system.waiting), now)), until)
 }
 
-// expected returns how long the system will take for all jobs that wait for it, and false if it has not ended any yet.
-func (b *backlog) expected(now time.Time) (time.Duration, bool) {
-	if b.done == 0 {
-		return 0, false
+// turn returns as which of those that wait the system comes to the entry.
+func (b *backlog) turn(e entry) int {
+	turn := 1
+	for _, other := range b.waiting {
+		if other.order < e.order {
+			turn++
+		}
 	}
-	return now.Sub(b.began) / time.Duration(b.done) * time.Duration(len(b.waiting)), true
+	return turn
+}
+
+// expected returns how long the system will take for so many parties. It has ended some already, and may have stopped.
+func (b *backlog) expected(parties int, now time.Time) time.Duration {
+	each := max(b.last.Sub(b.began)/time.Duration(b.done), now.Sub(b.last))
+	return each * time.Duration(parties)
 }
