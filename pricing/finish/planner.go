@@ -9,6 +9,8 @@ import (
 const (
 	// recent is the part of the past that the second model goes by, in addition to one that goes by all of it.
 	recent = 10 * 24 * time.Hour
+	// leastPast is how much of the past is needed to learn from.
+	leastPast = 2 * 24 * time.Hour
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2
 	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in ticks of on-demand: the offering that
@@ -24,9 +26,12 @@ type Planner struct {
 }
 
 // NewPlanner learns from all of the history until now, which begins at a time and was looked at every poll. The length of a tick is that
-// of the terms. It takes some tenths of a second.
+// of the terms. It takes some tenths of a second. A history that is too short to learn from leaves the planner to simple rules.
 func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, since, now time.Time) *Planner {
-	v := &view{history: history, terms: terms, tick: tick, poll: poll}
+	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
+	if now.Sub(since) < leastPast {
+		return &Planner{view: v}
+	}
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
 	if from := now.Add(-recent); from.After(since) {
 		p.models = append(p.models, v.learn(from, now))
@@ -49,6 +54,9 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	if s.On == OnDemand && s.Slack-s.WarmUp < restart || s.On != OnDemand && s.Slack-1 < restart {
 		return OnDemand // another tick, and it may be late
 	}
+	if len(p.models) == 0 || p.view.history.IsStale(now.Now) {
+		return p.withoutPast(s, now)
+	}
 	costs := map[Place]float64{}
 	for _, m := range p.models {
 		m.addCosts(costs, s, now)
@@ -68,6 +76,7 @@ func (p *Planner) Choose(s State, now Situation) Place {
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
 func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	here := m.withOutages(m.sceneAt(now.Now, now.Gone), m.ticks(now.Outage))
+	here = m.withOwn(here, s, now.Now)
 	classOf, leaving := m.classOf(here, now), 0.0
 	if s.On >= 0 {
 		leaving = m.weights() * leaveMargin * m.terms.OnDemand
@@ -133,15 +142,19 @@ func (m *model) wait(here scene, s State, class []int) float64 {
 	return sum
 }
 
+// withOwn adds the offering that the job is on, if that was seen to be down: the job would have lost it, so it was seen wrong, or is back.
+func (m *model) withOwn(here scene, s State, now time.Time) scene {
+	if s.On >= 0 && s.Age >= m.terms.Protected && !here.has(s.On) {
+		_, price := m.history.At(int(s.On), now)
+		here.offers = append(here.offers, m.offerAt(s.On, price, now))
+	}
+	return here
+}
+
 // lasting returns the offering that the job is on, if that is not up any more and the instance is kept only because it is protected.
 func (m *model) lasting(here scene, s State, now time.Time) (offer, bool) {
-	if s.On < 0 {
+	if s.On < 0 || here.has(s.On) {
 		return offer{}, false
-	}
-	for _, o := range here.offers {
-		if o.place == s.On {
-			return offer{}, false
-		}
 	}
 	_, price := m.history.At(int(s.On), now)
 	return offer{place: s.On, price: price, lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true

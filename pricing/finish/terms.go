@@ -1,6 +1,9 @@
 package finish
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // Terms are what holds for a job all the time. Times are in ticks, prices per tick.
 type Terms struct {
@@ -67,6 +70,10 @@ type scene struct {
 	offers []offer
 	// outages are equally probable times until there are offers again, ascending, if there are none.
 	outages []float64
+}
+
+func (s scene) has(place Place) bool {
+	return slices.ContainsFunc(s.offers, func(o offer) bool { return o.place == place })
 }
 
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.

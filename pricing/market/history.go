@@ -37,8 +37,11 @@ func NewHistory(regions []string) *History {
 // Observe enters what was seen of the offering at a time, which must not be before the last one: whether an instance could be bought
 // and kept, and at which price.
 func (h *History) Observe(offering int, at time.Time, up bool, price float64) {
+	h.observe(offering, at.Unix(), up, price)
+}
+
+func (h *History) observe(offering int, now int64, up bool, price float64) {
 	s := &h.offerings[offering]
-	now := at.Unix()
 	since, upBefore, losses := now, int64(0), 0
 	if last := len(s.at) - 1; last >= 0 {
 		upBefore, losses = s.upBefore[last], s.lossesBefore[last]
@@ -116,12 +119,31 @@ func (s *series) lossRates(i int) (rates []float64) {
 // Len returns how many offerings there are.
 func (h *History) Len() int { return len(h.offerings) }
 
-// At returns what was seen last of the offering at the time; an offering of which nothing was seen is not up.
+// staleAfter is how long what was seen says something about the present.
+const staleAfter = 6 * time.Hour
+
+// At returns what was seen last of the offering at the time. An offering of which nothing was ever seen is not up; one that was not looked
+// at for some hours is taken to be, since only a purchase will tell.
 func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 	s := &h.offerings[offering]
 	last := s.last(at.Unix())
 	if last < 0 {
 		return false, 0
 	}
-	return s.up[last], s.price[last]
+	return s.up[last] || s.isStale(last, at), s.price[last]
+}
+
+func (s *series) isStale(last int, at time.Time) bool {
+	return at.Unix()-s.at[last] > int64(staleAfter/time.Second)
+}
+
+// IsStale returns whether nothing is known of the present: no offering was looked at in the hours before the time.
+func (h *History) IsStale(at time.Time) bool {
+	for i := range h.offerings {
+		s := &h.offerings[i]
+		if last := s.last(at.Unix()); last >= 0 && !s.isStale(last, at) {
+			return false
+		}
+	}
+	return true
 }

@@ -24,9 +24,11 @@ func TestWhatWasSeenLastHoldsUntilTheNextTime(t *testing.T) {
 	up, price := h.At(0, at(time.Hour+time.Minute))
 	assert.True(t, up)
 	assert.Equal(t, 1., price)
-	up, price = h.At(0, at(24*time.Hour))
+	up, price = h.At(0, at(4*time.Hour))
 	assert.False(t, up)
 	assert.Equal(t, 2., price)
+	up, _ = h.At(0, at(24*time.Hour))
+	assert.True(t, up, "nobody knows, so a purchase has to tell")
 }
 
 func TestUpTimeAndLossesAreCountedWithinTheTimeBefore(t *testing.T) {
@@ -160,4 +162,28 @@ func TestSolve(t *testing.T) {
 	for i := range want {
 		assert.False(t, math.Abs(got[i]-want[i]) > 1e-9, "%v", got)
 	}
+}
+
+func TestWhatWasSeenWrongNowAndThenIsSeenThrough(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	up, wrong := true, 0
+	seen, exact := NewHistory([]string{"a"}), NewHistory([]string{"a"})
+	var truth []bool
+	for n := range 3000 {
+		if random.Float64() < .02 {
+			up = !up
+		}
+		truth = append(truth, up)
+		exact.Observe(0, at(time.Duration(n)*10*time.Minute), up, 1)
+		seen.Observe(0, at(time.Duration(n)*10*time.Minute), up != (random.Float64() < .15), 1)
+	}
+	end := at(3000 * 10 * time.Minute)
+	assert.Same(t, exact, exact.Denoised(end), "nothing was seen wrong")
+	clean := seen.Denoised(end)
+	for n, up := range truth {
+		if believed, _ := clean.At(0, at(time.Duration(n)*10*time.Minute)); believed != up {
+			wrong++
+		}
+	}
+	assert.Less(t, float64(wrong)/3000, .06, "a change is believed one or two looks late")
 }

@@ -81,6 +81,9 @@ func (o outcome) missed(j job) bool { return o.ticks > j.deadline }
 // perUsefulHour is the price of an hour of useful work.
 func (o outcome) perUsefulHour(j job) float64 { return o.cost / float64(j.work) }
 
+// stretch is how long the job took, in multiples of its work.
+func (o outcome) stretch(j job) float64 { return float64(o.ticks) / float64(j.work) }
+
 // run runs the job from the start on, a tick of the trace. The policy is shown the zones as they are. A reclaimed instance is lost at the
 // start of a tick, and the policy decides anew in the same one; a purchase that is refused takes the tick. What is not over when the trace
 // ends goes on on-demand.

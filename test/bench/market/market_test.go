@@ -128,9 +128,11 @@ func TestTheRecordingCostsWhatIsKnownOfIt(t *testing.T) {
 		"us-east-1, loose":  {east, 2, 0, 1.411},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := o.job(test.slack, 0)
+			j := o.job(setting{slack: test.slack})
+			starts, err := o.startsOf(j)
+			require.NoError(t, err)
 			var least, uniform, greedily float64
-			for _, start := range o.startsOf(j) {
+			for _, start := range starts {
 				if test.omniscient > 0 {
 					least += omniscient(test.trace, start, j) / float64(o.starts*j.work)
 				}
@@ -147,19 +149,25 @@ func TestTheRecordingCostsWhatIsKnownOfIt(t *testing.T) {
 	}
 }
 
-// A row of the days on which the policy of this project was developed, with fewer jobs than are measured.
+// Rows of the days on which the policy of this project was developed, with fewer jobs than are measured.
 func TestOursIsCheaperThanTheBaselinesAndNeverLate(t *testing.T) {
 	const data = "../../alisim/market/data/v100-9zone/"
 	recording, err := readRecording(data+"availability.csv", data+"price.csv")
 	require.NoError(t, err)
-	o, err := parse([]string{"--report", "4430:8861", "--starts", "12"})
+	o, err := parse([]string{"--fit", "0:4430", "--report", "4430:8861", "--starts", "12"})
 	require.NoError(t, err)
-	east, err := newTrace(recording, o.zones[2], o.to)
+	east, err := newTrace(recording, o.zones[2], o.report.to)
 	require.NoError(t, err)
-	j := o.job(1.15, 0)
-	r := rowOf(newSighted(east, j, o.poll(), o.tick), j, o.startsOf(j))
-	assert.Zero(t, r.Misses)
-	assert.Greater(t, r.GapClosed, .25, "%.3f, the baselines %.3f", r.Ours, r.baseline())
+	j := o.job(setting{slack: 1.15})
+	starts, err := o.startsOf(j)
+	require.NoError(t, err)
+	for knows, least := range map[knowledge]float64{polled: .25, noisy: 0, none: -.1, probes: -1} {
+		t.Run(string(knows), func(t *testing.T) {
+			r := rowOf(newSighted(east, j, o, knows), j, starts)
+			assert.Zero(t, r.Misses)
+			assert.Greater(t, r.GapClosed, least, "%.3f, the baselines %.3f", r.Ours, r.baseline())
+		})
+	}
 }
 
 func TestAPurchaseThatIsRefusedTakesATickAndCostsNothing(t *testing.T) {

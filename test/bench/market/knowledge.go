@@ -1,0 +1,108 @@
+package main
+
+import (
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"gpu-spot-autoscaler/pricing/finish"
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+// knowledge is what the policy of this project knows of the market.
+type knowledge string
+
+const (
+	// polled is to see all zones at every look.
+	polled knowledge = "polled"
+	// noisy is polled with each zone seen wrong at wrongShare of the looks.
+	noisy knowledge = "noisy"
+	// probes is polled until the end of --fit. After that a job knows of its own refusals and losses only.
+	probes knowledge = "probes"
+	// none is a fresh install at the start of each job.
+	none knowledge = "none"
+)
+
+var allKnowledge = []knowledge{polled, noisy, probes, none}
+
+// wrongShare is the probability that a zone is seen as down that is up, or the other way round.
+const wrongShare = .15
+
+// sighted is a market that is looked at every so many ticks, with what this project learns of it. It is not safe for concurrent use.
+type sighted struct {
+	trace *trace
+	terms finish.Terms
+	knows knowledge
+	// poll is how many ticks there are between two looks, tick how long one is.
+	poll    int
+	tick    time.Duration
+	fit     window
+	history *market.History
+	// planners are those of each day, that learnt from the days before.
+	planners map[int]*finish.Planner
+}
+
+// newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
+func newSighted(t *trace, j job, o options, knows knowledge) *sighted {
+	s := &sighted{
+		trace: t, poll: o.poll(), tick: o.tick, fit: o.fit, knows: knows, planners: map[int]*finish.Planner{},
+		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice},
+	}
+	seen := window{o.fit.from, t.ticks()}
+	if knows == probes {
+		seen.to = min(o.fit.to, seen.to)
+	}
+	s.history = s.look(seen)
+	return s
+}
+
+// look returns what is seen of the market in the window.
+func (s *sighted) look(w window) *market.History {
+	var regions []string
+	for _, zone := range s.trace.zones {
+		regions = append(regions, strings.TrimRight(zone, "abcdefghijklmnopqrstuvwxyz"))
+	}
+	history := market.NewHistory(regions)
+	random := rand.New(rand.NewPCG(1, 1))
+	for at := w.from + (s.poll-w.from%s.poll)%s.poll; at < w.to; at += s.poll {
+		for zone := range s.trace.zones {
+			up := s.trace.up[zone][at]
+			if s.knows == noisy && random.Float64() < wrongShare {
+				up = !up
+			}
+			history.Observe(zone, s.time(at), up, s.trace.price[zone][at])
+		}
+	}
+	return history
+}
+
+func (s *sighted) time(tick int) time.Time { return time.Unix(0, 0).Add(time.Duration(tick) * s.tick) }
+
+// planner returns that of the day of the tick.
+func (s *sighted) planner(tick int) *finish.Planner {
+	perDay := int(24 * time.Hour / s.tick)
+	day := tick / perDay
+	if s.planners[day] == nil {
+		s.planners[day] = s.plan(s.history, s.fit.from, day*perDay)
+	}
+	return s.planners[day]
+}
+
+// plan learns from what was seen between two ticks.
+func (s *sighted) plan(history *market.History, from, to int) *finish.Planner {
+	if s.knows == probes {
+		to = min(to, s.fit.to)
+	}
+	return finish.NewPlanner(history, s.terms, s.tick, time.Duration(s.poll)*s.tick, s.time(from), s.time(max(from, to)))
+}
+
+// policy returns the policy of this project for a run of the job from the start on.
+func (s *sighted) policy(j job, start int) policy {
+	o := &ours{market: s, job: j, start: start, last: idle, looked: -1, history: s.history, planner: s.planner}
+	if s.knows == none {
+		o.history = s.look(window{start - start%s.poll, min(start+j.deadline, s.trace.ticks())})
+		fresh := s.plan(o.history, start, start)
+		o.planner = func(int) *finish.Planner { return fresh }
+	}
+	return o
+}
