@@ -203,3 +203,20 @@ func TestReclaimingInstancesOccupyTheStock(t *testing.T) {
 	s.pass(noticeDelay)
 	assert.Equal(t, "Successful", s.buy(spotGroup, 1).StatusCode)
 }
+
+func TestTheBillIsTheMarketPriceFromCreationToRelease(t *testing.T) {
+	s := start(t, func(w *alisim.World) { w.Pools[0].SpotDuration = ptr.To(0) })
+	s.SetPrice(small, zoneA, 6, 12)
+	s.buy(spotGroup, 2)
+	before := s.Bill()
+	s.pass(30 * time.Minute)
+	s.SetPrice(small, zoneA, 3, 12)
+	s.pass(30 * time.Minute)
+	assert.InDelta(t, 2*(6*.5+3*.5), s.Bill()-before, .01)
+
+	s.SetStock(small, zoneA, 0)
+	s.pass(time.Hour) // the notices run out
+	end := s.Bill()
+	s.pass(time.Hour)
+	assert.Equal(t, end, s.Bill(), "what is released costs nothing")
+}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/drill"
 )
@@ -23,6 +25,11 @@ type reclaimRow struct {
 	EmptiedPct float64 `json:"emptied_pct"`
 	EmptiedP50 float64 `json:"emptied_p50_s"`
 	EmptiedP99 float64 `json:"emptied_p99_s"`
+	// Unguarded counts the nodes without a pod under a PodDisruptionBudget, and the times are those of EmptiedP50 and EmptiedP99 among
+	// them. A guarded pod may leave when the one that left before it runs elsewhere, and that needs a node that boots.
+	Unguarded    int     `json:"unguarded_nodes"`
+	UnguardedP50 float64 `json:"unguarded_emptied_p50_s"`
+	UnguardedP99 float64 `json:"unguarded_emptied_p99_s"`
 	// Pods that were told to go, or vanished, before they had a deadline and a request for a checkpoint.
 	UnwarnedPods int `json:"unwarned_pods"`
 	// PurchasesPerNode counts instances that came, or are on their way, for each that was reclaimed. What the cloud rolled
@@ -85,7 +92,8 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 	now := time.Now()
 	nodes, pods, purchases := r.observer.Nodes(), r.observer.Pods(), r.purchases()
 	var notices []time.Time
-	var marked, emptied []float64
+	guarded := r.guardedNodes(pods)
+	var marked, emptied, unguarded []float64
 	inTime := 0
 	for id, notice := range r.noticed {
 		node := nodes[id]
@@ -93,7 +101,11 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 		if !node.Marked.IsZero() {
 			marked = append(marked, node.Marked.Sub(notice).Seconds())
 		}
-		emptied = append(emptied, seconds(notice, node.Emptied, now))
+		took := seconds(notice, node.Emptied, now)
+		emptied = append(emptied, took)
+		if !guarded.Has(node.Name) {
+			unguarded = append(unguarded, took)
+		}
 		if node.Busy == 0 && !node.Emptied.After(notice.Add(noticePeriod)) {
 			inTime++
 		}
@@ -104,6 +116,7 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 	row := reclaimRow{
 		Notices: r.notices, MarkedPct: percent(len(marked), len(r.noticed)), MarkP50: marks.P50, MarkP99: marks.P99,
 		ReplaceP99: report.Percentile(replaced, 99), EmptiedPct: percent(inTime, len(r.noticed)), EmptiedP50: empty.P50, EmptiedP99: empty.P99,
+		Unguarded: len(unguarded), UnguardedP50: spreadOf(unguarded).P50, UnguardedP99: spreadOf(unguarded).P99,
 		UnwarnedPods:     len(unwarned),
 		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(r.noticed)), Temper: temperOf(r.rig.Cloud.Temper()),
 	}
@@ -115,6 +128,22 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 		detail.Purchases = append(detail.Purchases, order{p.At.Sub(r.began).Seconds(), p.Instances, p.Pool})
 	}
 	return row, detail
+}
+
+// guardedNodes are those on which a pod of a job with a PodDisruptionBudget was ever seen.
+func (r *reclaimRun) guardedNodes(pods []drill.Pod) sets.Set[string] {
+	guarded, nodes := sets.New[string](), sets.New[string]()
+	for _, job := range r.jobs {
+		if job.Guarded {
+			guarded.Insert(job.Name)
+		}
+	}
+	for _, pod := range pods {
+		if guarded.Has(pod.Job) {
+			nodes.Insert(pod.Node)
+		}
+	}
+	return nodes
 }
 
 // controllersNeed is how long the controllers of Kubernetes take, with the requests per second that they have by default, to make and

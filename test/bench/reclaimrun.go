@@ -177,10 +177,10 @@ func (r *reclaimRun) state() runState {
 // awaitEnd returns when all is over, and how long after the notices the jobs were whole; the time until the end if they never were. It
 // waits for jobs that come no nearer only for a minute.
 func (r *reclaimRun) awaitEnd(ctx context.Context, a *rig.Autoscaler) (whole time.Duration, err error) {
-	const logEvery, patience = 10 * time.Second, time.Minute
+	const logEvery, patience, longest = 10 * time.Second, time.Minute, 5 * time.Minute
 	var last runState
 	changed, next := r.began, r.began.Add(logEvery)
-	limit := max(noticePeriod, time.Duration(wholeFactor*float64(r.controllersNeed()))) + 30*time.Second
+	limit := max(noticePeriod, time.Duration(wholeFactor*float64(r.controllersNeed()))) + longest
 	for time.Since(r.began) < limit {
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
 			return 0, err

@@ -28,6 +28,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/ledger"
 )
 
 const (
@@ -47,6 +48,7 @@ type parts struct {
 	problems   *problems.Board
 	status     *statusWriter
 	prices     *pricing.Book
+	ledger     *ledger.Ledger
 	jobs       *jobs.Registry
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
@@ -75,6 +77,7 @@ func autoscale(ctx context.Context, r *replica) error {
 		factories := []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers}
 		return whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 			r.status.Lead(ctx, p)
+			r.costs.Lead(ctx, p.ledger)
 			return p.run(ctx, r)
 		})
 	})
@@ -85,6 +88,7 @@ func autoscale(ctx context.Context, r *replica) error {
 func (p *parts) run(ctx context.Context, r *replica) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { p.prices.Run(ctx); return nil })
+	group.Go(func() error { p.ledger.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error {
@@ -291,6 +295,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	p.ledger = newLedger(config, p, reclaims.cluster, kube.Recorder, events)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/ledger"
 )
 
 // names collects the names of what is registered.
@@ -72,7 +73,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
 		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, customresources.RegisterMetrics, templates.RegisterMetrics, podlist.RegisterMetrics, scaleup.RegisterMetrics, scaledown.RegisterMetrics, trigger.RegisterMetrics,
-		pricing.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
+		pricing.RegisterMetrics, ledger.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)
 	}

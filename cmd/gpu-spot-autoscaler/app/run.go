@@ -32,6 +32,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/ledger"
 )
 
 // Run serves health, metrics and the status, and autoscales the cluster while it is the leader. It returns nil if ctx ended and the
@@ -55,7 +56,7 @@ func Run(ctx context.Context, config *Config) error {
 	r := newReplica(config, reviews)
 	secure := &serving.Secure{
 		Options: config.Secure, Host: config.DeploymentName + "." + config.Autoscaling.ConfigNamespace + ".svc",
-		Access: access, Status: r.status, Diagnostics: r.diagnostics,
+		Access: access, Status: r.status, Costs: r.costs, Diagnostics: r.diagnostics,
 	}
 
 	// The servers end with the leader's work, whether or not that ends with an error.
@@ -101,6 +102,7 @@ type replica struct {
 	diagnostics *serving.Diagnostics
 	readiness   *serving.Readiness
 	status      *serving.Status
+	costs       *serving.Costs
 }
 
 func newReplica(config *Config, reviews kubernetes.Interface) *replica {
@@ -110,6 +112,7 @@ func newReplica(config *Config, reviews kubernetes.Interface) *replica {
 		watchdog:    leaderelection.NewLeaderHealthzAdaptor(config.LeaderElection.LeaseDuration.Duration),
 		snapshotter: snapshotter{debuggingsnapshot.NewDebuggingSnapshotter(config.Autoscaling.DebuggingSnapshotEnabled)},
 		readiness:   &serving.Readiness{},
+		costs:       &serving.Costs{},
 		status: serving.NewStatus(serving.StatusConfig{
 			Client: reviews, LeaderElection: config.LeaderElection, Identity: config.Identity, Clock: config.Clock,
 		}),
@@ -157,6 +160,7 @@ func registerMetrics(perNodeGroup bool) {
 		scaledown.RegisterMetrics(registry)
 		trigger.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)
+		ledger.RegisterMetrics(registry)
 		jobs.RegisterMetrics(registry)
 		supervisor.RegisterMetrics(registry)
 		reclaim.RegisterMetrics(registry)

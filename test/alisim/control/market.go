@@ -33,3 +33,9 @@ func (p marketPanel) Quote(instanceType, zone string) market.Quote {
 
 // MarketHour is how long an hour of market time takes, and the protected first hour of a spot instance.
 func (p marketPanel) MarketHour() time.Duration { return p.compute.Timeline.Hour() }
+
+// Bill returns what all instances have cost so far, those that are released among them, in CNY.
+func (p marketPanel) Bill() (cny float64) {
+	p.locked(func() { cny = p.compute.Meter.Read(p.compute.Instances(), p.cloud.Clock.Now()) })
+	return cny
+}

@@ -67,6 +67,8 @@ type Compute struct {
 	// launched counts the instances that RunInstances created, since the temper treats one in so many of them otherwise.
 	launched int
 
+	Meter *Meter
+
 	metadataTokens metadataTokens
 }
 
@@ -80,6 +82,7 @@ func New(c *cloud.Cloud, options Options) *Compute {
 	e := &Compute{
 		Options: options, cloud: c, types: catalogue(options.Types), vswitches: map[string]*vswitch{},
 		byID: map[string]*Instance{}, offerings: map[offeringKey]*offering{}, metadataTokens: metadataTokens{},
+		Meter: &Meter{market: options.Market},
 	}
 	for _, v := range options.VSwitches {
 		e.vswitches[v.ID] = &vswitch{VSwitch: v}

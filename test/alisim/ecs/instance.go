@@ -43,6 +43,8 @@ type Instance struct {
 	Gone chan struct{}
 
 	seq uint64
+	// billedUntil is until when the Meter has counted it.
+	billedUntil time.Time
 	// unlisted: DescribeInstances does not show it yet.
 	unlisted bool
 	vsw      *vswitch
@@ -81,7 +83,7 @@ func (c *Compute) Launch(o Offer, l Launch, now time.Time) *Instance {
 	i := &Instance{
 		Launch: l, ID: c.cloud.NewID("i-"), Type: o.Type, VSwitch: o.vsw.VSwitch, Created: now, Status: Pending,
 		SpotStrategy: o.Strategy, ProtectedUntil: now, Gone: make(chan struct{}),
-		seq: c.cloud.Ordinal(), vsw: o.vsw, sold: o.sold,
+		seq: c.cloud.Ordinal(), billedUntil: now, vsw: o.vsw, sold: o.sold,
 	}
 	i.Name = cmp.Or(i.Name, i.ID)
 	i.IP = fmt.Sprintf("10.%d.%d.%d", i.seq>>16&0xff, i.seq>>8&0xff, i.seq&0xff)
@@ -145,6 +147,7 @@ func (c *Compute) Release(i *Instance) {
 	if i.Status == Released {
 		return
 	}
+	c.Meter.add(i, c.cloud.Clock.Now())
 	i.Status = Released
 	i.vsw.used--
 	i.sold.give(i)

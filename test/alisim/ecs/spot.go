@@ -9,6 +9,7 @@ import (
 // WatchMarket looks at all running spot instances whenever a quote may have changed.
 func (c *Compute) WatchMarket() {
 	now := c.cloud.Clock.Now()
+	c.Meter.Read(c.machines.Items, now)
 	// It goes by instances because the order of the map of offerings is random, and a run must be repeatable.
 	checked := map[*offering]bool{}
 	for _, i := range c.machines.Items {
@@ -87,6 +88,7 @@ func (c *Compute) SetOnDemandStock(instanceType, zone string, stock int) {
 // SetPrice says what an instance-hour costs, in CNY. Running instances whose price limit is passed are reclaimed once
 // their protected time is over.
 func (c *Compute) SetPrice(instanceType, zone string, spot, onDemand float64) {
+	c.Meter.Read(c.machines.Items, c.cloud.Clock.Now())
 	c.Market.SetPrice(instanceType, zone, spot, onDemand)
 	c.checkOffering(c.offeringOf(instanceType, zone), c.cloud.Clock.Now())
 }

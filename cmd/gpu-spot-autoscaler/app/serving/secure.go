@@ -22,6 +22,7 @@ type Secure struct {
 	Host        string
 	Access      *Access
 	Status      http.Handler
+	Costs       http.Handler
 	Diagnostics *Diagnostics
 }
 
@@ -32,6 +33,7 @@ func (s *Secure) Serve(ctx context.Context) error {
 	}
 	routes := mux.NewPathRecorderMux("gpu-spot-autoscaler-secure")
 	routes.Handle(status.Path, s.Status)
+	routes.Handle(CostsPath, s.Costs)
 	s.Diagnostics.install(routes)
 	listener, err := net.Listen("tcp", s.Options.Address)
 	if err != nil {

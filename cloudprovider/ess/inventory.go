@@ -1,0 +1,26 @@
+package ess
+
+import (
+	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	costs "gpu-spot-autoscaler/pricing/ledger"
+)
+
+// Instances returns the instances of all pools that are paid for, and as of when; zero before the first refresh. One that is stopped in
+// economical mode is not paid for.
+// Source: "Economical mode" of ECS, which releases the computing resources, and Stopped in the lifecycle of instances in the ESS documentation.
+func (v *View) Instances() ([]costs.Instance, time.Time) {
+	last := v.store.Last()
+	instances := make([]costs.Instance, 0, len(last.Instances))
+	for id, instance := range last.Instances {
+		if instance.LifecycleState == alicloud.LifecycleStopped {
+			continue
+		}
+		instances = append(instances, costs.Instance{
+			ID: id, Pool: instance.ScalingGroupID, Offering: last.OfferingOf(instance), GPUs: float64(last.Types[instance.InstanceType].GPUs),
+			Created: instance.Created, Reclaiming: last.Loop.Reclaiming.Has(id),
+		})
+	}
+	return instances, last.Refreshed
+}

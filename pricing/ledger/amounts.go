@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+// Amounts are what something cost and what it was for. Money is in the currency of the Report.
+type Amounts struct {
+	InstanceHours float64 `json:"instanceHours"`
+	// Unpriced are the instance-hours in which no price was known. They are not in Cost.
+	Unpriced float64 `json:"unpricedInstanceHours,omitempty"`
+	Cost     float64 `json:"cost"`
+	// OnDemand is what the same instances would have cost on demand.
+	OnDemand float64 `json:"onDemandCost"`
+	GPUHours float64 `json:"gpuHours"`
+	// Used are the GPU-hours that pods requested.
+	Used float64 `json:"usedGPUHours"`
+	// Reclaiming are the GPU-hours from a notice to the release of the instance: of what a job does in them, only what its last checkpoint
+	// holds is kept.
+	Reclaiming float64 `json:"reclaimingGPUHours,omitempty"`
+}
+
+// plus returns the sum of both.
+func (a Amounts) plus(b Amounts) Amounts {
+	return Amounts{
+		InstanceHours: a.InstanceHours + b.InstanceHours, Unpriced: a.Unpriced + b.Unpriced, Cost: a.Cost + b.Cost, OnDemand: a.OnDemand + b.OnDemand,
+		GPUHours: a.GPUHours + b.GPUHours, Used: a.Used + b.Used, Reclaiming: a.Reclaiming + b.Reclaiming,
+	}
+}
+
+// share returns a part of the amounts, all of which is used.
+func (a Amounts) share(part float64) Amounts {
+	return Amounts{
+		InstanceHours: a.InstanceHours * part, Unpriced: a.Unpriced * part, Cost: a.Cost * part, OnDemand: a.OnDemand * part,
+		GPUHours: a.GPUHours * part, Used: a.GPUHours * part, Reclaiming: a.Reclaiming * part,
+	}
+}
+
+// Offering is a pool's offering. It is comparable.
+type Offering struct {
+	Pool           string `json:"pool"`
+	InstanceType   string `json:"instanceType"`
+	Zone           string `json:"zone"`
+	PurchaseOption string `json:"purchaseOption"`
+}
+
+func offeringOf(pool string, o pricing.Offering) Offering {
+	return Offering{Pool: pool, InstanceType: o.InstanceType, Zone: o.Zone, PurchaseOption: o.PurchaseOption()}
+}
+
+// Job is a job of a namespace. It is comparable.
+type Job struct {
+	Namespace string `json:"namespace"`
+	// System is the job system, and Name the name of the job in it.
+	System string `json:"system"`
+	Name   string `json:"job"`
+}
+
+// jobAmounts are those of a job, and when it last had a pod.
+type jobAmounts struct {
+	Amounts
+	lastSeen time.Time
+	// announced is true once somebody was told that it has ended.
+	announced bool
+}
+
+const (
+	// foldAfter is how long after its last pod a job keeps a line of its own. Then it is part of its namespace only.
+	foldAfter = 7 * 24 * time.Hour
+	// mostJobs and mostOfferings bound the lines, since a ConfigMap holds 1 MiB.
+	mostJobs, mostOfferings = 2000, 1000
+)
+
+// fold removes the lines of jobs that ended long ago, and of those that ended first where there are too many. Their namespaces have their
+// amounts already.
+func (t *totals) fold(now time.Time) {
+	for job, amounts := range t.jobs {
+		if now.Sub(amounts.lastSeen) > foldAfter {
+			delete(t.jobs, job)
+		}
+	}
+	if excess := len(t.jobs) - mostJobs; excess > 0 {
+		oldest := make([]Job, 0, len(t.jobs))
+		for job := range t.jobs {
+			oldest = append(oldest, job)
+		}
+		slices.SortFunc(oldest, func(a, b Job) int { return t.jobs[a].lastSeen.Compare(t.jobs[b].lastSeen) })
+		for _, job := range oldest[:excess] {
+			delete(t.jobs, job)
+		}
+	}
+	t.foldOfferings()
+}
+
+// other is the pool of what has no line of its own.
+const other = "(other)"
+
+// foldOfferings adds up the offerings of the least cost if there are too many.
+func (t *totals) foldOfferings() {
+	excess := len(t.offerings) - mostOfferings
+	if excess <= 0 {
+		return
+	}
+	cheapest := make([]Offering, 0, len(t.offerings))
+	for offering := range t.offerings {
+		if offering.Pool != other {
+			cheapest = append(cheapest, offering)
+		}
+	}
+	slices.SortFunc(cheapest, func(a, b Offering) int { return cmp.Compare(t.offerings[a].Cost, t.offerings[b].Cost) })
+	for _, offering := range cheapest[:excess+1] {
+		rest := Offering{Pool: other, PurchaseOption: offering.PurchaseOption}
+		t.offerings[rest] = t.offerings[rest].plus(t.offerings[offering])
+		delete(t.offerings, offering)
+	}
+}
+
+// totals are all that is accounted for until a time.
+type totals struct {
+	currency string
+	since    time.Time
+	until    time.Time
+
+	offerings  map[Offering]Amounts
+	namespaces map[string]Amounts
+	jobs       map[Job]*jobAmounts
+}
+
+func newTotals() *totals {
+	return &totals{offerings: map[Offering]Amounts{}, namespaces: map[string]Amounts{}, jobs: map[Job]*jobAmounts{}}
+}
+
+// add adds what an instance cost, and what its pods bear of that, which were last seen at a time.
+func (t *totals) add(i Instance, cost Amounts, seen time.Time) {
+	all := 0.
+	for _, share := range i.Shares {
+		all += share.Part
+	}
+	scale := 1 / max(1, all) // pods may share a GPU, and so request more than there is
+	for _, share := range i.Shares {
+		part := cost.share(share.Part * scale)
+		cost.Used += part.Used
+		t.namespaces[share.Job.Namespace] = t.namespaces[share.Job.Namespace].plus(part)
+		job := t.jobs[share.Job]
+		if job == nil {
+			job = &jobAmounts{}
+			t.jobs[share.Job] = job
+		}
+		job.Amounts, job.lastSeen, job.announced = job.Amounts.plus(part), seen, false
+	}
+	offering := offeringOf(i.Pool, i.Offering)
+	t.offerings[offering] = t.offerings[offering].plus(cost)
+}

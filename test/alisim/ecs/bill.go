@@ -1,0 +1,33 @@
+package ecs
+
+import (
+	"time"
+
+	"gpu-spot-autoscaler/test/alisim/market"
+)
+
+// Meter adds up what instances cost: each the price of its offering from its creation to its release, a spot instance the market price,
+// as that changes. It has to be read before anything changes a price.
+type Meter struct {
+	market *market.Static
+	cny    float64
+}
+
+// Read returns what all instances have cost until now, those that are released among them, in CNY. It is given those that are not.
+func (m *Meter) Read(living []*Instance, now time.Time) float64 {
+	for _, i := range living {
+		m.add(i, now)
+	}
+	return m.cny
+}
+
+// add adds what the instance has cost since the last time.
+func (m *Meter) add(i *Instance, now time.Time) {
+	quote := m.market.Quote(i.Type.ID, i.VSwitch.Zone, i.billedUntil)
+	price := quote.OnDemand
+	if i.IsSpot() {
+		price = quote.Spot
+	}
+	m.cny += price * now.Sub(i.billedUntil).Hours()
+	i.billedUntil = now
+}
