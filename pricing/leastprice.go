@@ -39,8 +39,8 @@ type Candidate struct {
 	Priced bool
 	// Currency is that of Price, or "" if it is not known.
 	Currency string
-	// Penalty is the factor on the price in comparisons, because instances of the offering are being reclaimed, or more of them
-	// are asked for than there may be in stock. It is 0 if there is none.
+	// Penalty is the factor on the price in comparisons, because instances of the offering are lost, purchases of it are refused, instances are
+	// being reclaimed, or more of them are asked for than there may be in stock. It is 0 if there is none.
 	Penalty float64
 }
 
@@ -66,11 +66,14 @@ func (c Candidate) String() string {
 	default:
 		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
-	if c.Penalty > 0 {
-		line += fmt.Sprintf(" (counts %.3g times: reclaimed or short)", c.Penalty)
+	if c.Penalty >= tellPenalty {
+		line += fmt.Sprintf(" (counts %.3g times: often lost, refused, reclaimed or short)", c.Penalty)
 	}
 	return line
 }
+
+// tellPenalty is from which penalty on it is told: every spot instance may be lost, which is worth a percent.
+const tellPenalty = 1.05
 
 // Amount returns a sum of money as text for logs and Events.
 func Amount(amount float64, currency string) string {

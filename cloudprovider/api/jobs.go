@@ -35,6 +35,13 @@ const (
 	GangZonesOne = "one"
 )
 
+// AnnotationOnDemandAfter, on a pod, is TagOnDemandAfter for this pod and all pools, or OnDemandNever. The owner of the pod writes it, and the
+// processors read it.
+const (
+	AnnotationOnDemandAfter = "gpu-spot.autoscaling/on-demand-after"
+	OnDemandNever           = "never"
+)
+
 // The handshake with a job whose nodes are reclaimed, on its pods. AnnotationReclaimDeadline belongs to it as well.
 const (
 	// AnnotationReclaimInstance is the reclaiming instance that the pod is on. Pods of the same job on other instances do not

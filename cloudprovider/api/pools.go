@@ -32,6 +32,8 @@ const (
 	TagSharedGPU = "gpu-spot.autoscaling/shared-gpu"
 	// TagBuyForCPUPods is "true" if nodes with GPUs may be bought for pods that ask for none.
 	TagBuyForCPUPods = "gpu-spot.autoscaling/buy-for-cpu-pods"
+	// TagOnDemandAfter is how long pods wait for spot capacity before on-demand instances of the pool are bought for them.
+	TagOnDemandAfter = "gpu-spot.autoscaling/on-demand-after"
 )
 
 // Cluster Autoscaler's options of a node group, under the names of its flags. They are shorter than the tags that begin with

@@ -45,6 +45,19 @@ type Prices interface {
 	pool.Prices
 }
 
+// Market remembers how reliable offerings are. *market.Memory implements it.
+type Market interface {
+	ledger.Market
+	Of(pricing.Offering) pricing.Reliability
+}
+
+// noMarket remembers nothing.
+type noMarket struct{}
+
+func (noMarket) Asked(pricing.Offering, int)                 {}
+func (noMarket) Refused(pricing.Offering, int)               {}
+func (noMarket) Of(pricing.Offering) (r pricing.Reliability) { return r }
+
 // Config is what a Provider is made of. Cloud, Prices, Events and Clock are required.
 type Config struct {
 	Cloud  Cloud
@@ -78,6 +91,10 @@ type Config struct {
 	// Occupied says whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied, so
 	// that nothing that a former process bought is given back.
 	Occupied func(node *apiv1.Node) bool
+	// Market remembers how reliable offerings are. Optional: without it all are taken to be equally so.
+	Market Market
+	// Terms are what time is worth, for the comparison of offerings.
+	Terms pricing.Terms
 	// Wake asks for a loop before the scan interval is over, such as after a failed purchase. Optional.
 	Wake func()
 
@@ -105,6 +122,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.ResourceLimiter == nil {
 		c.ResourceLimiter = cloudprovider.NewResourceLimiter(nil, nil)
+	}
+	if c.Market == nil {
+		c.Market = noMarket{}
 	}
 	if c.Problems == nil {
 		c.Problems = problems.NewBoard(c.Events, c.Clock)
@@ -140,10 +160,10 @@ func New(config Config) (*Provider, error) {
 	config.setDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	store, reporter := &snapshot.Store{}, problem.NewReporter(config.Problems)
-	view := &View{store: store, prices: config.Prices, penalty: newInterruptionPenalty(config.Clock)}
+	view := &View{store: store, prices: config.Prices, penalty: newInterruptionPenalty(config.Clock), market: config.Market, terms: config.Terms}
 	accounts := ledger.New(ledger.Config{
 		Region: config.Region, Clock: config.Clock, Events: config.Events, Reporter: reporter, Prices: config.Prices, Store: store,
-		Owner: config.Owner, MaxProvisionTime: config.MaxProvisionTime, Wake: config.Wake,
+		Owner: config.Owner, MaxProvisionTime: config.MaxProvisionTime, Wake: config.Wake, Market: config.Market,
 	})
 	shared := &manager{
 		ctx: ctx, store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),

@@ -41,7 +41,7 @@ func TestStatusTellsWhatIsThereWhatIsBoughtAndWhatMayBe(t *testing.T) {
 	}
 	assert.Equal(t, status.Offering{
 		ID: a10InA, InstanceType: a10, Zone: "zone-a", PurchaseOption: "spot", Live: 2, Purchased: 1, Room: 7,
-		Price: ptr.To(3.0), PriceCap: ptr.To(4.0),
+		Price: ptr.To(3.0), PriceCap: ptr.To(4.0), UsefulCost: ptr.To(3.0),
 	}, offering(a10InA))
 	dear := offering("asg-1/" + v100 + "/zone-a/spot")
 	assert.Equal(t, []any{0, status.BlockedPrice, 5.0}, []any{dear.Room, dear.BlockedBy, *dear.Price})

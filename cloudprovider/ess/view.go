@@ -5,6 +5,7 @@ import (
 
 	apiv1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
@@ -19,6 +20,8 @@ type View struct {
 	store   *snapshot.Store
 	prices  Prices
 	penalty *interruptionPenalty
+	market  Market
+	terms   pricing.Terms
 }
 
 // IsReclaiming says whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
@@ -110,6 +113,16 @@ func (v *View) BuysForCPUPods(groupID string) bool {
 	return known != nil && offered != nil && known.BuysForCPUPods(offered)
 }
 
+// OnDemandAfter returns how long pods wait before instances of the node group are bought for them, and whether it is of on-demand instances.
+func (v *View) OnDemandAfter(groupID string) (wait time.Duration, onDemand bool) {
+	last := v.store.Last()
+	known := last.PoolOf(groupID)
+	if known == nil || last.Groups[groupID].Offering.Spot {
+		return 0, false
+	}
+	return known.Settings.OnDemandAfter, true
+}
+
 // Undelivered returns how many instances of the group's pool were bought and are not delivered yet.
 func (v *View) Undelivered(groupID string) int {
 	last := v.store.Last()
@@ -132,10 +145,23 @@ func (v *View) NodePrice(groupID string) (float64, bool) {
 	return known.Price(last.Groups[groupID].Offering, v.prices, v.penaltyOf)
 }
 
-// penaltyOf returns the factor by which the price of the offering counts for more than it is: because instances of it are being
-// reclaimed, or because more of them are asked for than there may be in stock.
+// penaltyOf returns the factor by which the price of the offering counts for more than it is: because instances of it are lost and
+// purchases of it refused (pricing.UsefulCost), because instances of it are being reclaimed, and because more of them are asked for than there
+// may be in stock.
 func (v *View) penaltyOf(offering pricing.Offering) float64 {
-	return v.penalty.Of(offering) * v.store.Last().Crowding(offering)
+	return v.risk(offering) * v.penalty.Of(offering) * v.store.Last().Crowding(offering)
+}
+
+// risk returns how much dearer an hour of useful work is than an hour of an instance.
+func (v *View) risk(offering pricing.Offering) float64 {
+	price, known := v.prices.Price(offering)
+	if !known || price <= 0 || !offering.Spot {
+		return 1
+	}
+	onDemand := offering
+	onDemand.Spot = false
+	listed, _ := v.prices.Price(onDemand)
+	return pricing.UsefulCost(price, listed, v.market.Of(offering), v.terms) / price
 }
 
 // Room returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with
@@ -154,7 +180,23 @@ func (v *View) Room(pod *apiv1.Pod) int {
 // zero before the first.
 func (v *View) Pools() (pools []status.Pool, refreshed time.Time) {
 	last := v.store.Last()
-	return last.Status(v.prices), last.Refreshed
+	pools = last.Status(v.prices)
+	for i := range pools {
+		for j := range pools[i].Offerings {
+			v.addReliability(&pools[i].Offerings[j], last.Groups[pools[i].Offerings[j].ID].Offering)
+		}
+	}
+	return pools, last.Refreshed
+}
+
+// addReliability adds what is known of the market of the offering.
+func (v *View) addReliability(to *status.Offering, offering pricing.Offering) {
+	if to.Price != nil {
+		to.UsefulCost = ptr.To(*to.Price * v.penaltyOf(offering))
+	}
+	if known := v.market.Of(offering); known.Life > 0 {
+		to.LifeHours, to.Refusal = ptr.To(known.Life.Hours()), ptr.To(known.Refusal)
+	}
 }
 
 // shape tells the pricing model what an instance type consists of.

@@ -77,6 +77,11 @@ type Offering struct {
 	// Price is null while it is unknown, PriceCap where there is none.
 	Price    *float64 `json:"price"`
 	PriceCap *float64 `json:"priceCap"`
+	// UsefulCost is what an hour of useful work is expected to cost, by which offerings are compared; null while it is unknown. It comes from
+	// LifeHours, for how long a spot instance is expected to be kept, and Refusal, the probability that there is none to buy.
+	UsefulCost *float64 `json:"usefulCost"`
+	LifeHours  *float64 `json:"lifeHours"`
+	Refusal    *float64 `json:"refusal"`
 }
 
 // Reasons why nothing can be bought of an offering.

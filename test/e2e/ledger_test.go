@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 	"gpu-spot-autoscaler/pricing/ledger"
@@ -49,7 +50,7 @@ func TestTheLedgerAgreesWithTheBillAlsoAfterItsLeaderWasKilled(t *testing.T) {
 	began, err := costs(t.Context())
 	require.NoError(t, err)
 	autoscaler.Kill()
-	s.RunAutoscaler(t, flags...)
+	next := s.RunAutoscaler(t, flags...)
 	s.eventually("the next leader counts on", func(ctx context.Context) (bool, error) {
 		report, err := costs(ctx)
 		return report.Until.After(began.Until), err
@@ -74,4 +75,11 @@ func TestTheLedgerAgreesWithTheBillAlsoAfterItsLeaderWasKilled(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, body, "offering,asg-1,"+a10)
+
+	require.NoError(t, next.Stop())
+	for _, name := range []string{"ledger", "market"} {
+		saved, err := s.Client.CoreV1().ConfigMaps(rig.Namespace).Get(t.Context(), rig.ServiceAccount+"-"+name, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.NotEmpty(t, saved.BinaryData)
+	}
 }

@@ -207,7 +207,7 @@ func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
 	a.queue.endCongestion()
 	a.queue.allow(p.action())
 	queueSeconds.WithLabelValues(a.poolID).Observe(now.Sub(p.requested).Seconds())
-	purchasedInstances.WithLabelValues(a.poolID, p.offering.PurchaseOption()).Add(float64(p.request.Delta))
+	a.countAsked(p)
 }
 
 // refuse enters that an attempt to send the purchase failed, and decides whether it is sent again.

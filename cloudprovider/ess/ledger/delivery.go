@@ -166,12 +166,24 @@ func (d *delivery) failure() (class alicloud.Class, code, message string) {
 	return class, code, message
 }
 
+// countAsked enters that the cloud has accepted the purchase.
+func (s *state) countAsked(p *Purchase) {
+	purchasedInstances.WithLabelValues(p.poolID, p.offering.PurchaseOption()).Add(float64(p.request.Delta))
+	if p.targeting != pool.TargetWhole { // nobody knows which offering the cloud takes
+		s.config.Market.Asked(p.offering, p.request.Delta)
+	}
+}
+
 // noteShortage remembers that a purchase came short because its offering is out of stock, and returns how many instances there may be.
 func (s *state) noteShortage(p *Purchase, code string) (left int) {
 	if !alicloud.IsSoldOut(code) || p.targeting == pool.TargetWhole || p.restored.isGuess() {
 		return 0
 	}
 	now, delivered := s.config.Clock.Now(), p.delivery.delivered.Len()
+	if p.accepted.IsZero() {
+		s.config.Market.Asked(p.offering, p.request.Delta)
+	}
+	s.config.Market.Refused(p.offering, max(0, p.request.Delta-delivered))
 	shortage := snapshot.Shortage{
 		PoolID: p.poolID, Asked: p.request.Delta, Delivered: delivered, Since: now, Until: now.Add(shortageTime),
 	}

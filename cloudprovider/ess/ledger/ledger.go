@@ -52,6 +52,16 @@ type Config struct {
 	MaxProvisionTime time.Duration
 	// Wake asks for a loop of core. It is called without the lock.
 	Wake func()
+	// Market is told what became of purchases. It is called with the lock held.
+	Market Market
+}
+
+// Market remembers what purchases have shown of the stock.
+type Market interface {
+	// Asked is called with the instances of each purchase that the cloud has accepted, or has refused for want of stock.
+	Asked(pricing.Offering, int)
+	// Refused is called with those of them that are out of stock.
+	Refused(pricing.Offering, int)
 }
 
 // Ledger is safe for concurrent use.

@@ -68,6 +68,9 @@ type Settings struct {
 	// --scale-down-delay-after-add, 0 means no delay.
 	Cooldown *time.Duration
 
+	// OnDemandAfter is how long pods wait before on-demand instances of the pool are bought for them.
+	OnDemandAfter time.Duration
+
 	// The following override the flags of the same name for the nodes of this pool. Nil means the value of the flag.
 
 	ScaleDownUnneededTime, ScaleDownUnreadyTime, MaxNodeProvisionTime *time.Duration

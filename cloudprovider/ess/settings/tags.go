@@ -110,6 +110,7 @@ var ownTags = map[string]readFunc{
 	api.TagPurchase:       func(s *Settings, v string) error { return readPurchase(&s.Purchase, v) },
 	api.TagSharedGPU:      func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
 	api.TagBuyForCPUPods:  func(s *Settings, v string) error { return readBool(&s.BuyForCPUPods, v) },
+	api.TagOnDemandAfter:  func(s *Settings, v string) error { return readDuration(&s.OnDemandAfter, v) },
 
 	api.TagScaleDownUnneededTime:            readUnneededTime,
 	api.TagScaleDownUnreadyTime:             readUnreadyTime,

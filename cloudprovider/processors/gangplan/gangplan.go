@@ -83,15 +83,16 @@ func (e *ImpossibleError) compare(have, want int64, what string, where domain) {
 // Planner plans with core's own simulation of the scheduler. It belongs to core's loop, and is not safe for concurrent use.
 type Planner struct {
 	offerings   Offerings
+	allows      func(groupID string, pods []*apiv1.Pod) bool
 	clock       clock.PassiveClock
 	autoscaling *cacontext.AutoscalingContext
 	registry    *clusterstate.ClusterStateRegistry
 	estimators  estimator.EstimatorBuilder
 }
 
-// New returns a planner, to be initialized.
-func New(offerings Offerings, clk clock.PassiveClock) *Planner {
-	return &Planner{offerings: offerings, clock: clk}
+// New returns a planner, to be initialized. Allows returns whether a node group may be bought for the pods of a gang yet.
+func New(offerings Offerings, allows func(groupID string, pods []*apiv1.Pod) bool, clk clock.PassiveClock) *Planner {
+	return &Planner{offerings: offerings, allows: allows, clock: clk}
 }
 
 // Initialize sets what core hands to its orchestrator.
@@ -121,7 +122,7 @@ func (d domain) has(template *apiv1.Node) bool {
 
 // Plan returns the cheapest plan that has a place for all pods. The error is an *ImpossibleError if there is none.
 func (p *Planner) Plan(request Request) ([]Part, error) {
-	began, candidates := p.clock.Now(), p.candidates(request.Templates)
+	began, candidates := p.clock.Now(), p.candidates(request)
 	upcoming, _ := p.registry.GetUpcomingNodes()
 	for _, count := range upcoming {
 		request.Nodes += count
@@ -163,10 +164,10 @@ func (p *Planner) Plan(request Request) ([]Part, error) {
 }
 
 // candidates returns the node groups that may be bought of now.
-func (p *Planner) candidates(templates map[string]*framework.NodeInfo) (found []cloudprovider.NodeGroup) {
+func (p *Planner) candidates(request Request) (found []cloudprovider.NodeGroup) {
 	now := p.clock.Now()
 	for _, group := range p.autoscaling.CloudProvider.NodeGroups() {
-		if templates[group.Id()] != nil && group.Exist() && p.offerings.RoomBeside(group.Id(), nil) > 0 &&
+		if request.Templates[group.Id()] != nil && p.allows(group.Id(), request.Pods) && group.Exist() && p.offerings.RoomBeside(group.Id(), nil) > 0 &&
 			p.registry.NodeGroupScaleUpSafety(group, now).SafeToScale {
 			found = append(found, group)
 		}

@@ -179,7 +179,7 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
 	c.orchestrator = NewGangs(search, GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, func(string, []*apiv1.Pod) bool { return true }, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
 	})
 	c.initialize(all)
 	return c

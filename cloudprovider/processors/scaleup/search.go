@@ -46,6 +46,8 @@ type SearchConfig struct {
 	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration
 	Clock             clock.PassiveClock
+	// Allows returns whether the node group may be bought for these pods yet. It may be nil.
+	Allows func(groupID string, pods []*apiv1.Pod) bool
 	// Reopen is called before an option for pods that may be bought for one by one is chosen. It defers those of which more have
 	// arrived during the evaluation, and returns the others. It may be nil.
 	Reopen func(pods []*apiv1.Pod) []*apiv1.Pod
@@ -140,9 +142,7 @@ func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemon
 		}
 		if result != nil {
 			result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, without(unschedulable, pods)...)
-			if !slices.ContainsFunc(unschedulable, requestsGPUOrProvisioning) {
-				s.explainReserved(result)
-			}
+			s.explainLeftOut(result, unschedulable)
 		}
 		return result, err
 	}
@@ -183,7 +183,7 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 // Process implements NodeGroupListProcessor. It returns the groups of the current stage, in order.
 func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo,
 	unschedulable []*apiv1.Pod) ([]cloudprovider.NodeGroup, map[string]*framework.NodeInfo, error) {
-	groups = s.withoutReserved(groups, unschedulable)
+	groups = slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return s.leftOut(group, unschedulable) != nil })
 	if s.only != "" {
 		groups = slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return group.Id() != s.only })
 	}

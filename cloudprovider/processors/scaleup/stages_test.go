@@ -25,6 +25,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
 
@@ -175,7 +176,7 @@ func TestNothingIsBoughtForPodsOfWhichMoreArriveDuringTheEvaluation(t *testing.T
 			asked := 0
 			core.reopen = func(pods []*apiv1.Pod) []*apiv1.Pod {
 				asked++
-				if requestsGPUOrProvisioning(pods[0]) {
+				if processors.RequestsGPU(pods[0]) {
 					return nil
 				}
 				return pods

@@ -29,6 +29,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 const (
@@ -49,6 +50,7 @@ type parts struct {
 	status     *statusWriter
 	prices     *pricing.Book
 	ledger     *ledger.Ledger
+	market     *market.Keeper
 	jobs       *jobs.Registry
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
@@ -89,6 +91,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { p.ledger.Run(ctx); return nil })
+	group.Go(func() error { p.market.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error {
@@ -270,13 +273,14 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	p.prices = pricing.NewBook(pricing.BookOptions{
 		Source: config.Cloud, Interval: config.PriceRefreshInterval, MaxAge: config.PriceMaxAge, Clock: config.Clock,
 	})
+	memory := market.NewMemory()
 	if p.provider, err = ess.New(ess.Config{
 		Cloud: config.Cloud, Prices: p.prices, Events: events, Problems: p.problems, Clock: config.Clock,
 		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
-		Overrides: p.overrides.of, Wake: p.trigger.Notify,
+		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
@@ -295,6 +299,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	p.market = newKeeper(config, memory, p.provider, events)
 	p.ledger = newLedger(config, p, reclaims.cluster, kube.Recorder, events)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {

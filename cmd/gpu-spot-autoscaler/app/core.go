@@ -30,6 +30,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	ourscaleup "gpu-spot-autoscaler/cloudprovider/processors/scaleup"
 	"gpu-spot-autoscaler/cloudprovider/processors/simulation"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -66,9 +67,10 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
-	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, flow.deferral))
-	flow.orchestrator = ourscaleup.NewGangs(flow.search, ourscaleup.GangsConfig{
-		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,
+	policy := spotfirst.NewPolicy(provider, config.Clock)
+	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
+	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -78,11 +80,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 
 // searchConfig evaluates the offerings by price only if the first of the expanders is least-price. Any other expander chooses by
 // something else, and needs all offerings.
-func searchConfig(config *Config, provider *ess.Provider, deferral *podlist.Deferral) ourscaleup.SearchConfig {
+func searchConfig(config *Config, provider *ess.Provider, policy *spotfirst.Policy, deferral *podlist.Deferral) ourscaleup.SearchConfig {
 	first, _, _ := strings.Cut(config.Autoscaling.ExpanderNames, ",")
 	return ourscaleup.SearchConfig{
 		Offerings: provider, ByPrice: first == pricing.LeastPriceName, MaxBinpackingTime: config.Autoscaling.MaxBinpackingTime, Clock: config.Clock,
-		Reopen: deferral.Reopen,
+		Allows: policy.Allows, Reopen: deferral.Reopen,
 	}
 }
 

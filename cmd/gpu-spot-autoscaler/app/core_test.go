@@ -11,6 +11,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -29,7 +30,7 @@ func TestOnlyLeastPriceEvaluatesOfferingsByPrice(t *testing.T) {
 			}}, Clock: clock.RealClock{}}
 			provider, err := ess.New(ess.Config{Clock: config.Clock})
 			require.NoError(t, err)
-			search := searchConfig(config, provider, nil)
+			search := searchConfig(config, provider, spotfirst.NewPolicy(provider, config.Clock), nil)
 			assert.Equal(t, byPrice, search.ByPrice)
 			assert.Equal(t, time.Minute, search.MaxBinpackingTime)
 			assert.Same(t, provider, search.Offerings, "GPU nodes are reserved with any expander")

@@ -19,13 +19,15 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 const (
-	// ledgerSuffix is appended to the name of the Deployment, for the name of the ConfigMap with the cost ledger.
-	ledgerSuffix = "-ledger"
-	// ledgerKey is the key in its binary data.
-	ledgerKey = "ledger.json.gz"
+	// ledgerSuffix and marketSuffix are appended to the name of the Deployment, for the names of the ConfigMaps with the cost ledger and with
+	// what is remembered of the market.
+	ledgerSuffix, marketSuffix = "-ledger", "-market"
+	// stateKey is the key in their binary data.
+	stateKey = "state.json.gz"
 	// jobLookup bounds the request for a job that has ended.
 	jobLookup = 10 * time.Second
 )
@@ -34,12 +36,31 @@ const (
 func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.EventRecorder, events templates.EventSink) *ledger.Ledger {
 	return ledger.New(ledger.Config{
 		Inventory: &inventory{provider: p.provider, cluster: view}, Prices: p.prices, Clock: config.Clock,
-		Store: &ledgerStore{client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + ledgerSuffix},
+		Store: newStateStore(config, ledgerSuffix),
 		Ended: (&costEvents{jobs: p.jobs, recorder: recorder}).ended,
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotLedgerUnreadable", "Costs are counted anew from now on: %v", err)
 		},
 	})
+}
+
+// newKeeper returns what fills and keeps the memory of the market.
+func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, events templates.EventSink) *market.Keeper {
+	return &market.Keeper{
+		Memory: memory, Store: newStateStore(config, marketSuffix), Clock: config.Clock,
+		Instances: func() (spot []market.Living, at time.Time) {
+			instances, at := provider.Instances()
+			for _, i := range instances {
+				if i.Offering.Spot {
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Reclaiming: i.Reclaiming})
+				}
+			}
+			return spot, at
+		},
+		Corrupt: func(err error) {
+			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
+		},
+	}
 }
 
 // inventory has the instances of all pools, and the parts of them that the pods of each job request.
@@ -79,16 +100,20 @@ func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Sha
 	return shares
 }
 
-// ledgerStore keeps the cost ledger in a ConfigMap. It is not safe for concurrent use.
-type ledgerStore struct {
+// stateStore keeps a state in a ConfigMap. It is not safe for concurrent use.
+type stateStore struct {
 	client          kubernetes.Interface
 	namespace, name string
 	// version is that of the ConfigMap that was read or written last, so that a process that has lost its lease overwrites nothing.
 	version string
 }
 
-// Load implements ledger.Store.
-func (s *ledgerStore) Load(ctx context.Context) ([]byte, error) {
+func newStateStore(config *Config, suffix string) *stateStore {
+	return &stateStore{client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + suffix}
+}
+
+// Load implements ledger.Store and market.Store.
+func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 	configMap, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		s.version = ""
@@ -98,14 +123,14 @@ func (s *ledgerStore) Load(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	s.version = configMap.ResourceVersion
-	return configMap.BinaryData[ledgerKey], nil
+	return configMap.BinaryData[stateKey], nil
 }
 
-// Save implements ledger.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
-func (s *ledgerStore) Save(ctx context.Context, state []byte) error {
+// Save implements ledger.Store and market.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
+func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},
-		BinaryData: map[string][]byte{ledgerKey: state},
+		BinaryData: map[string][]byte{stateKey: state},
 	}
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
 	var written *corev1.ConfigMap

@@ -18,18 +18,18 @@ import (
 
 func TestTheCostLedgerIsKeptInAConfigMapThatNobodyElseHasWritten(t *testing.T) {
 	client := fake.NewClientset()
-	store := &ledgerStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
+	store := &stateStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
 	state, err := store.Load(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, state)
 	require.NoError(t, store.Save(t.Context(), []byte("one")))
 
-	next := &ledgerStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
+	next := &stateStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
 	state, err = next.Load(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "one", string(state))
 
-	late := &ledgerStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
+	late := &stateStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
 	assert.True(t, apierrors.IsConflict(late.Save(t.Context(), []byte("two"))), "it has not seen that there is one")
 }
 

@@ -18,6 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -72,7 +73,7 @@ func TestOperatorsCanReadUpEveryMetric(t *testing.T) {
 	}
 	metrics := &names{Registry: prometheus.NewRegistry()}
 	for _, register := range []func(prometheus.Registerer){
-		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, customresources.RegisterMetrics, templates.RegisterMetrics, podlist.RegisterMetrics, scaleup.RegisterMetrics, scaledown.RegisterMetrics, trigger.RegisterMetrics,
+		rpc.RegisterMetrics, problems.RegisterMetrics, ess.RegisterMetrics, customresources.RegisterMetrics, templates.RegisterMetrics, podlist.RegisterMetrics, scaleup.RegisterMetrics, scaledown.RegisterMetrics, spotfirst.RegisterMetrics, trigger.RegisterMetrics,
 		pricing.RegisterMetrics, ledger.RegisterMetrics, jobs.RegisterMetrics, supervisor.RegisterMetrics, reclaim.RegisterMetrics,
 	} {
 		register(metrics)

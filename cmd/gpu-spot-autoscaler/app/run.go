@@ -27,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaleup"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -158,6 +159,7 @@ func registerMetrics(perNodeGroup bool) {
 		podlist.RegisterMetrics(registry)
 		scaleup.RegisterMetrics(registry)
 		scaledown.RegisterMetrics(registry)
+		spotfirst.RegisterMetrics(registry)
 		trigger.RegisterMetrics(registry)
 		pricing.RegisterMetrics(registry)
 		ledger.RegisterMetrics(registry)

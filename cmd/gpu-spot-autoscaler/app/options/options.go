@@ -48,6 +48,9 @@ const (
 // defaultPriceRefreshInterval: Alibaba publishes spot prices by the hour.
 const defaultPriceRefreshInterval = 5 * time.Minute
 
+// defaultRestart is how long a new GPU instance takes until its driver is up, and a little more for the last checkpoint.
+const defaultRestart = 10 * time.Minute
+
 // Options are the flags of the command line. Those of Cluster Autoscaler are set by Complete.
 type Options struct {
 	Region      string
@@ -75,6 +78,8 @@ type Options struct {
 	PriceRefreshInterval time.Duration
 	// PriceMaxAge is the greatest age of a price that is compared with a price cap.
 	PriceMaxAge time.Duration
+	// Terms are what time is worth, for the comparison of offerings.
+	Terms pricing.Terms
 	// DeploymentName is the Deployment of this process, on which Events are recorded that concern no object of the cluster.
 	DeploymentName string
 
@@ -136,6 +141,10 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
 	fs.DurationVar(&o.PriceMaxAge, "price-max-age", pricing.DefaultMaxAge,
 		"Buy nothing that has a price cap while its price is older than this. At least twice --price-refresh-interval.")
+	fs.DurationVar(&o.Terms.Restart, "restart-time", defaultRestart,
+		"How much useful time a job loses each time it loses its instance, with what it has to do again. Spot instances that are lost often are compared by that.")
+	fs.Float64Var(&o.Terms.ValueOfTime, "value-of-time", 0,
+		"What it is worth, per instance-hour and in the account's currency, that an instance is useful sooner. Offerings that are often out of stock are compared by that. 0 stands for the on-demand price.")
 	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
 		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
 }
@@ -233,6 +242,9 @@ func (o *Options) Validate() []error {
 		if value <= 0 {
 			fail("--%s=%v is not positive", name, value)
 		}
+	}
+	if o.Terms.Restart < 0 || o.Terms.ValueOfTime < 0 {
+		fail("--restart-time and --value-of-time must not be negative")
 	}
 	if o.PriceMaxAge < 2*o.PriceRefreshInterval {
 		fail("--price-max-age=%v is less than twice --price-refresh-interval=%v: every failed look at a price would stop purchases under a cap",

@@ -1,0 +1,54 @@
+package scaleup
+
+import (
+	"slices"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors"
+)
+
+// The reasons that the Event NotTriggerScaleUp of a pod gives, each after the number of such offerings.
+var (
+	reservedReason = orchestrator.NewSkippedReasons(
+		"bought only for pods that ask for a GPU (their pools have no tag " + api.TagBuyForCPUPods + "=true)")
+	tooEarlyReason = orchestrator.NewSkippedReasons(
+		"on demand, and not bought yet (" + api.TagOnDemandAfter + " of the pool or the pod)")
+)
+
+// leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or on-demand and not
+// bought yet. It returns nil for the others.
+func (s *Search) leftOut(group cloudprovider.NodeGroup, pods []*apiv1.Pod) status.Reasons {
+	switch {
+	case !s.config.Offerings.BuysForCPUPods(group.Id()) && !slices.ContainsFunc(pods, processors.RequestsGPU):
+		return reservedReason
+	case s.config.Allows != nil && !s.config.Allows(group.Id(), pods):
+		return tooEarlyReason
+	}
+	return nil
+}
+
+// explainLeftOut adds the offerings that were left out to the status of a scale-up, with the reasons.
+func (s *Search) explainLeftOut(attempt *status.ScaleUpStatus, pods []*apiv1.Pod) {
+	none := s.config.Allows == nil && slices.ContainsFunc(pods, processors.RequestsGPU)
+	if none || len(attempt.PodsRemainUnschedulable) == 0 || slices.ContainsFunc(pods, processors.IsProvisioningRequest) {
+		return
+	}
+	reasons := map[string]status.Reasons{}
+	considered := slices.Clone(attempt.ConsideredNodeGroups)
+	for _, group := range s.autoscaling.CloudProvider.NodeGroups() {
+		if reason := s.leftOut(group, pods); reason != nil {
+			reasons[group.Id()] = reason
+			considered = append(considered, group)
+		}
+	}
+	attempt.ConsideredNodeGroups = considered
+	for i := range attempt.PodsRemainUnschedulable {
+		left := &attempt.PodsRemainUnschedulable[i]
+		left.SkippedNodeGroups = joinReasons(left.SkippedNodeGroups, reasons)
+	}
+}

@@ -1,0 +1,153 @@
+package spotfirst
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	apiv1 "k8s.io/api/core/v1"
+	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
+)
+
+// waits are how long pods wait for each on-demand group.
+type waits map[string]time.Duration
+
+func (w waits) OnDemandAfter(groupID string) (time.Duration, bool) {
+	wait, onDemand := w[groupID]
+	return wait, onDemand
+}
+
+// policyAt returns a policy of these waits, so long after the creation of all pods.
+func policyAt(w waits, after time.Duration) *Policy {
+	return NewPolicy(w, clocktesting.NewFakePassiveClock(testutil.Epoch.Add(after)))
+}
+
+func wishing(wait string) testutil.PodOption {
+	return testutil.Annotated(api.AnnotationOnDemandAfter, wait)
+}
+
+func createdAfter(d time.Duration) testutil.PodOption {
+	return func(pod *apiv1.Pod) { pod.CreationTimestamp.Time = testutil.Epoch.Add(d) }
+}
+
+func TestPodsWaitForSpotAsLongAsThePoolOrTheySay(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod   *apiv1.Pod
+		group string
+		after time.Duration
+		want  time.Duration
+	}{
+		"nobody waits for spot instances":            {testutil.NewPod("p"), "spot", 0, 0},
+		"a pod waits as the pool says":               {testutil.NewPod("p"), "slow", 4 * time.Minute, 6 * time.Minute},
+		"and no longer":                              {testutil.NewPod("p"), "slow", 10 * time.Minute, 0},
+		"a pool that says nothing is bought at once": {testutil.NewPod("p"), "fast", 0, 0},
+		"a pod may want to wait longer":              {testutil.NewPod("p", wishing("1h")), "fast", time.Minute, 59 * time.Minute},
+		"or not at all":                              {testutil.NewPod("p", wishing("0s")), "slow", 0, 0},
+		"or for ever":                                {testutil.NewPod("p", wishing("never")), "fast", 1000 * time.Hour, never},
+		"for spot instances it does not wait then":   {testutil.NewPod("p", wishing("never")), "spot", 0, 0},
+		"a wish that cannot be read is ignored":      {testutil.NewPod("p", wishing("soon")), "slow", 0, 10 * time.Minute},
+		"and so is a negative one":                   {testutil.NewPod("p", wishing("-1m")), "slow", 0, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := policyAt(waits{"slow": 10 * time.Minute, "fast": 0}, c.after)
+			assert.Equal(t, c.want, policy.Wait(c.group, c.pod))
+			assert.Equal(t, c.want == 0, policy.Allows(c.group, []*apiv1.Pod{c.pod}))
+		})
+	}
+}
+
+func TestAGangHasWaitedAsLongAsItsFirstPod(t *testing.T) {
+	policy := policyAt(waits{"slow": 10 * time.Minute}, 10*time.Minute)
+	young := testutil.NewPod("young", createdAfter(9*time.Minute))
+	assert.False(t, policy.Allows("slow", []*apiv1.Pod{young}))
+	assert.True(t, policy.Allows("slow", []*apiv1.Pod{young, testutil.NewPod("old")}))
+	assert.True(t, policy.Allows("slow", nil), "a pool is bought up to its minimum for nobody")
+}
+
+// buyer is an inner orchestrator that notes for whom it was called, and has options for some.
+type buyer struct {
+	scaleup.Orchestrator
+	calls   [][]string
+	options map[string]bool
+}
+
+func (b *buyer) ScaleUp(pods []*apiv1.Pod, _ []*apiv1.Node, _ []*appsv1.DaemonSet, _ map[string]*framework.NodeInfo,
+	_ bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	b.calls = append(b.calls, testutil.Names(pods))
+	result := &status.ScaleUpStatus{Result: status.ScaleUpNoOptionsAvailable}
+	for _, pod := range pods {
+		if b.options[pod.Name] {
+			result.Result = status.ScaleUpSuccessful
+		} else {
+			result.PodsRemainUnschedulable = append(result.PodsRemainUnschedulable, status.NoScaleUpInfo{Pod: pod})
+		}
+	}
+	return result, nil
+}
+
+func TestNobodyGetsOnDemandBecauseSomebodyElseMay(t *testing.T) {
+	old, young := testutil.NewPod("old"), testutil.NewPod("young", createdAfter(9*time.Minute))
+	for name, c := range map[string]struct {
+		waits        waits
+		options      map[string]bool
+		allOrNothing bool
+		calls        [][]string
+		awaiting     []string
+		remaining    int
+	}{
+		"those that have waited come first":      {waits{"od": 5 * time.Minute}, map[string]bool{"old": true}, false, [][]string{{"old"}}, []string{"young"}, 0},
+		"then the others":                        {waits{"od": 5 * time.Minute}, map[string]bool{"young": true}, false, [][]string{{"old"}, {"young"}}, nil, 1},
+		"both remain if there is nothing to buy": {waits{"od": 5 * time.Minute}, nil, false, [][]string{{"old"}, {"young"}}, nil, 2},
+		"together if all have waited":            {waits{"od": time.Second}, nil, false, [][]string{{"old", "young"}}, nil, 2},
+		"or if none has":                         {waits{"od": time.Hour}, nil, false, [][]string{{"old", "young"}}, nil, 2},
+		"or if there is no on-demand pool":       {waits{}, nil, false, [][]string{{"old", "young"}}, nil, 2},
+		"a gang is bought for together":          {waits{"od": 5 * time.Minute}, nil, true, [][]string{{"old", "young"}}, nil, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := &buyer{options: c.options}
+			o := NewOrchestrator(inner, policyAt(c.waits, 10*time.Minute))
+			o.autoscaling = contextOf("spot", "od")
+			got, err := o.ScaleUp([]*apiv1.Pod{old, young}, nil, nil, nil, c.allOrNothing)
+			require.NoError(t, err)
+			assert.Equal(t, c.calls, inner.calls)
+			assert.ElementsMatch(t, c.awaiting, testutil.Names(got.PodsAwaitEvaluation))
+			assert.Len(t, got.PodsRemainUnschedulable, c.remaining)
+		})
+	}
+}
+
+// contextOf returns the context of a cluster with these node groups.
+func contextOf(groups ...string) *cacontext.AutoscalingContext {
+	ctx, _, recorder := testutil.NewContext(nil, nil)
+	provider := testprovider.NewTestCloudProviderBuilder().Build()
+	for _, id := range groups {
+		provider.AddNodeGroup(id, 0, 10, 0)
+	}
+	ctx.CloudProvider = provider
+	ctx.Recorder = recorder
+	return ctx
+}
+
+func TestAWishThatCannotBeReadIsReportedOnce(t *testing.T) {
+	o := NewOrchestrator(&buyer{}, policyAt(waits{}, 0))
+	o.autoscaling = contextOf("spot")
+	events := o.autoscaling.Recorder.(*record.FakeRecorder).Events
+	for range 3 {
+		_, err := o.ScaleUp([]*apiv1.Pod{testutil.NewPod("p", wishing("soon")), testutil.NewPod("q", wishing("1h"))}, nil, nil, nil, false)
+		require.NoError(t, err)
+	}
+	require.Len(t, events, 1)
+	assert.Equal(t, `Warning SpotOnDemandAfterMalformed annotation gpu-spot.autoscaling/on-demand-after="soon" is ignored: it is neither a duration such as 10m nor "never"`, <-events)
+}

@@ -1,0 +1,184 @@
+package market
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+// Memory remembers how long spot instances were kept, and how often purchases were refused, and estimates from that how reliable an
+// offering is. What is seen in one pool counts for all: an instance type in a zone is one market. It is safe for concurrent use.
+type Memory struct {
+	mu  sync.RWMutex
+	now time.Time
+	// seen is by offering; byType and byZone are sums of it.
+	seen           map[place]*experience
+	byType, byZone map[string]*experience
+	// reclaiming are the instances whose notice was counted.
+	reclaiming sets.Set[string]
+}
+
+// place is an instance type in a zone.
+type place struct{ InstanceType, Zone string }
+
+// experience is what was seen of an offering. It fades, since markets change.
+type experience struct {
+	// Hours are those in which instances were kept, Losses counts their reclaims.
+	Hours  float64 `json:"hours,omitempty"`
+	Losses float64 `json:"losses,omitempty"`
+	// Asked counts the instances that were asked for, Refused those of them that were out of stock.
+	Asked   float64 `json:"asked,omitempty"`
+	Refused float64 `json:"refused,omitempty"`
+}
+
+const (
+	// halfLife is after how long something counts for half.
+	halfLife = 7 * 24 * time.Hour
+	// priorHours is how long an instance is kept where nothing was ever seen, and the weight of that belief: as if one had been lost after so long.
+	priorHours = 24.
+	// priorAsked and priorRefused are the same of purchases.
+	priorAsked, priorRefused = 20., 1.
+	// likeness is how much something counts that was seen of another zone or another type: on days 1 to 20 of the recorded market in test/alisim,
+	// whether two zones have instances correlates by .21 in the mean.
+	likeness = .2
+	// negligible is how little is left of an offering when it is forgotten.
+	negligible = .01
+)
+
+// NewMemory returns a Memory of nothing.
+func NewMemory() *Memory {
+	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, reclaiming: sets.New[string]()}
+}
+
+// Living is a spot instance.
+type Living struct {
+	ID       string
+	Offering pricing.Offering
+	// Reclaiming is true from its notice on.
+	Reclaiming bool
+}
+
+// maxGap is the longest time between two calls of Observe that counts: what happened in a longer one was not seen.
+const maxGap = time.Hour
+
+// Observe enters that these are all spot instances at that time. The time since the last call counts as lived through by each of them.
+func (m *Memory) Observe(instances []Living, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !at.After(m.now) {
+		return
+	}
+	gap := at.Sub(m.now)
+	isFirst := m.now.IsZero()
+	m.now = at
+	if isFirst {
+		gap = 0
+	}
+	m.fade(math.Exp2(-gap.Hours() / halfLife.Hours()))
+	hours := min(gap, maxGap).Hours()
+	reclaiming := sets.New[string]()
+	for _, i := range instances {
+		if !i.Reclaiming {
+			m.add(i.Offering, experience{Hours: hours})
+			continue
+		}
+		reclaiming.Insert(i.ID)
+		if !m.reclaiming.Has(i.ID) {
+			m.add(i.Offering, experience{Losses: 1})
+		}
+	}
+	m.reclaiming = reclaiming
+}
+
+// Asked enters that instances of the offering were asked for.
+func (m *Memory) Asked(o pricing.Offering, instances int) {
+	m.enter(o, experience{Asked: float64(instances)})
+}
+
+// Refused enters that instances that were asked for were out of stock.
+func (m *Memory) Refused(o pricing.Offering, instances int) {
+	m.enter(o, experience{Refused: float64(instances)})
+}
+
+func (m *Memory) enter(o pricing.Offering, e experience) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.add(o, e)
+}
+
+func (m *Memory) add(o pricing.Offering, e experience) {
+	if !o.Spot {
+		return
+	}
+	entry(m.seen, place{o.InstanceType, o.Zone}).add(e, 1)
+	entry(m.byType, o.InstanceType).add(e, 1)
+	entry(m.byZone, o.Zone).add(e, 1)
+}
+
+func entry[K comparable](all map[K]*experience, key K) *experience {
+	if all[key] == nil {
+		all[key] = &experience{}
+	}
+	return all[key]
+}
+
+func (e *experience) add(other experience, times float64) {
+	e.Hours += times * other.Hours
+	e.Losses += times * other.Losses
+	e.Asked += times * other.Asked
+	e.Refused += times * other.Refused
+}
+
+// fade multiplies all that was seen, and forgets what is left of hardly anything.
+func (m *Memory) fade(factor float64) {
+	fadeAll(m.seen, factor)
+	fadeAll(m.byType, factor)
+	fadeAll(m.byZone, factor)
+}
+
+func fadeAll[K comparable](all map[K]*experience, factor float64) {
+	for key, e := range all {
+		e.add(*e, factor-1)
+		if e.Hours+e.Losses+e.Asked+e.Refused < negligible {
+			delete(all, key)
+		}
+	}
+}
+
+// Of returns how reliable the offering is, by what was seen of it, of the same instance type in other zones and of other types in the same
+// zone, which counts for a fifth: the less was seen of it, the more counts that. On-demand instances are not reclaimed.
+func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
+	if !o.Spot {
+		return pricing.Reliability{}
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	own := orNothing(m.seen[place{o.InstanceType, o.Zone}])
+	near := experience{Hours: priorHours, Losses: 1, Asked: priorAsked, Refused: priorRefused}
+	near.add(orNothing(m.byType[o.InstanceType]), likeness)
+	near.add(orNothing(m.byZone[o.Zone]), likeness)
+	near.add(own, -2*likeness)
+	hoursPerLoss := near.Hours / near.Losses
+	refusal := min(1, near.Refused/near.Asked)
+	// Of the others, as much counts as one loss and one refusal.
+	life := (own.Hours + hoursPerLoss) / (own.Losses + 1)
+	weight := priorRefused / max(refusal, negligible)
+	return pricing.Reliability{
+		Life:    time.Duration(life * float64(time.Hour)),
+		Refusal: min(mostRefusal, (own.Refused+weight*refusal)/(max(own.Asked, own.Refused)+weight)),
+	}
+}
+
+// mostRefusal keeps the cost of refusals finite.
+const mostRefusal = .95
+
+func orNothing(e *experience) experience {
+	if e == nil {
+		return experience{}
+	}
+	return *e
+}

@@ -1,0 +1,164 @@
+package market
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+const (
+	// observeEvery is how often the instances are looked at, saveEvery how often what is remembered is saved. A process that ends without
+	// saving forgets that much.
+	observeEvery = 10 * time.Second
+	saveEvery    = 5 * time.Minute
+	saveTimeout  = 10 * time.Second
+)
+
+// Store keeps what is remembered across restarts.
+type Store interface {
+	// Load returns what was saved last, nil if nothing was.
+	Load(ctx context.Context) ([]byte, error)
+	Save(ctx context.Context, state []byte) error
+}
+
+// Keeper fills a Memory, and keeps it across restarts. All fields but Corrupt are required.
+type Keeper struct {
+	Memory *Memory
+	Store  Store
+	Clock  clock.WithTicker
+	// Instances returns all spot instances, and as of when; zero while they are not known. It has to be safe for concurrent use.
+	Instances func() ([]Living, time.Time)
+	// Corrupt is called if what was saved cannot be read. It is forgotten then.
+	Corrupt func(error)
+}
+
+// Run loads what was remembered, and observes the instances until ctx ends. Then it saves once more. Until what was saved is loaded, nothing
+// is saved, so that nothing is lost. Run is to be called once.
+func (k *Keeper) Run(ctx context.Context) {
+	ticker := k.Clock.NewTicker(observeEvery)
+	defer ticker.Stop()
+	loaded := false
+	saved := k.Clock.Now()
+	for {
+		loaded = loaded || k.load(ctx)
+		if instances, at := k.Instances(); !at.IsZero() {
+			k.Memory.Observe(instances, at)
+		}
+		if loaded && k.Clock.Since(saved) >= saveEvery {
+			saved = k.Clock.Now()
+			k.save(ctx)
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			if loaded {
+				k.save(context.WithoutCancel(ctx))
+			}
+			return
+		}
+	}
+}
+
+// load returns false if it has to be tried again.
+func (k *Keeper) load(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	state, err := k.Store.Load(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot load what was remembered of the market, will try again")
+		}
+		return false
+	}
+	if len(state) == 0 {
+		return true
+	}
+	if err := k.Memory.Decode(state); err != nil {
+		klog.FromContext(ctx).Error(err, "What was remembered of the market is forgotten")
+		if k.Corrupt != nil {
+			k.Corrupt(err)
+		}
+	}
+	return true
+}
+
+func (k *Keeper) save(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	state, err := k.Memory.Encode()
+	if err == nil {
+		err = k.Store.Save(ctx, state)
+	}
+	if apierrors.IsConflict(err) { // by a former leader: what it has seen in its last minutes is not worth more than what was seen here
+		_, err = k.Store.Load(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot save what is remembered of the market, will try again", "after", saveEvery)
+	}
+}
+
+// memoryVersion is that of what Encode returns.
+const memoryVersion = 1
+
+type memoryState struct {
+	Version int           `json:"version"`
+	At      time.Time     `json:"at"`
+	Seen    []placeMemory `json:"seen"`
+	// Reclaiming are instances whose loss is counted already.
+	Reclaiming []string `json:"reclaiming,omitempty"`
+}
+
+type placeMemory struct {
+	place
+	experience
+}
+
+// Encode returns what is remembered, as compressed JSON.
+func (m *Memory) Encode() ([]byte, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	state := memoryState{Version: memoryVersion, At: m.now, Reclaiming: sets.List(m.reclaiming)}
+	for key, e := range m.seen {
+		state.Seen = append(state.Seen, placeMemory{key, *e})
+	}
+	var text bytes.Buffer
+	compressed := gzip.NewWriter(&text)
+	err := errors.Join(json.NewEncoder(compressed).Encode(state), compressed.Close())
+	return text.Bytes(), err
+}
+
+// Decode remembers what was encoded, in addition to what was seen since. Nothing changes if it returns an error.
+func (m *Memory) Decode(text []byte) error {
+	var state memoryState
+	plain, err := gzip.NewReader(bytes.NewReader(text))
+	if err == nil {
+		err = json.NewDecoder(plain).Decode(&state)
+	}
+	if err != nil {
+		return fmt.Errorf("read what was remembered of the market: %w", err)
+	}
+	if state.Version != memoryVersion {
+		return fmt.Errorf("read what was remembered of the market: its version is %d, and not %d", state.Version, memoryVersion)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range state.Seen {
+		m.add(pricing.Offering{InstanceType: s.InstanceType, Zone: s.Zone, Spot: true}, s.experience)
+	}
+	m.reclaiming.Insert(state.Reclaiming...)
+	if m.now.Before(state.At) {
+		m.now = state.At
+	}
+	return nil
+}
