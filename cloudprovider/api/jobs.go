@@ -40,6 +40,10 @@ const (
 const (
 	AnnotationOnDemandAfter = "gpu-spot.autoscaling/on-demand-after"
 	OnDemandNever           = "never"
+	// AnnotationDeadline, on a pod, is when its job has to be over, in RFC 3339; AnnotationWork is how much useful time the job needs from the creation
+	// of the pod on, such as 24h. With both, on-demand instances are bought in time. The owner writes them, and the processors read them.
+	AnnotationDeadline = "gpu-spot.autoscaling/deadline"
+	AnnotationWork     = "gpu-spot.autoscaling/work"
 )
 
 // The handshake with a job whose nodes are reclaimed, on its pods. AnnotationReclaimDeadline belongs to it as well.

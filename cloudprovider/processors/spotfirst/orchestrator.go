@@ -1,6 +1,8 @@
 package spotfirst
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,10 +16,12 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/errors"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+
+	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// Orchestrator buys first for pods that have waited long enough for on-demand instances, and then for the others, so that nobody gets such an
-// instance because somebody else may. It belongs to core's loop.
+// Orchestrator buys apart for pods that may get different instances, so that nobody gets an on-demand instance because somebody else may, or waits
+// because somebody else does. It belongs to core's loop.
 type Orchestrator struct {
 	scaleup.Orchestrator
 	policy      *Policy
@@ -38,39 +42,50 @@ func (o *Orchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, pro
 	o.Orchestrator.Initialize(autoscaling, processors, registry, estimators, taintConfig)
 }
 
-// ScaleUp calls the inner orchestrator for the pods that have waited, and, if there is nothing to buy for those, for the others. What had no
-// turn awaits evaluation. Pods of which all or none are bought for wait together.
+// ScaleUp calls the inner orchestrator for the pods that may be bought for alike, one part after the other until something is bought. What had no
+// turn then awaits evaluation. If there is nothing to buy on demand for pods whose deadline is close, spot instances are better than nothing. Pods of which all or none are bought for are one part.
 func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	o.report(unschedulable)
+	parts := [][]*apiv1.Pod{unschedulable}
+	if !allOrNothing && !slices.ContainsFunc(unschedulable, processors.IsProvisioningRequest) {
+		parts = o.policy.split(o.autoscaling.CloudProvider.NodeGroups(), unschedulable)
+	}
 	call := func(pods []*apiv1.Pod) (*status.ScaleUpStatus, errors.AutoscalerError) {
 		return o.Orchestrator.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 	}
-	if allOrNothing {
-		return call(unschedulable)
+	var result *status.ScaleUpStatus
+	for i, part := range parts {
+		attempt, err := call(part)
+		if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && o.policy.isLate(part) {
+			o.policy.spotAnyway = true
+			attempt, err = call(part)
+			o.policy.spotAnyway = false
+		}
+		if err != nil {
+			return attempt, err
+		}
+		result = join(result, attempt)
+		if attempt.Result == status.ScaleUpSuccessful {
+			result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, slices.Concat(parts[i+1:]...)...)
+			break
+		}
 	}
-	waited, waiting := o.policy.split(o.autoscaling.CloudProvider.NodeGroups(), unschedulable)
-	if len(waited) == 0 || len(waiting) == 0 {
-		return call(unschedulable)
+	return result, nil
+}
+
+// join adds what came of earlier parts, for which nothing was bought, to an attempt.
+func join(before, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
+	if before == nil {
+		return attempt
 	}
-	first, err := call(waited)
-	if err != nil {
-		return first, err
+	attempt.PodsRemainUnschedulable = append(attempt.PodsRemainUnschedulable, before.PodsRemainUnschedulable...)
+	attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, before.PodsAwaitEvaluation...)
+	attempt.ConsideredNodeGroups = append(attempt.ConsideredNodeGroups, before.ConsideredNodeGroups...)
+	if attempt.Result == status.ScaleUpNotTried {
+		attempt.Result = before.Result
 	}
-	if first.Result == status.ScaleUpSuccessful {
-		first.PodsAwaitEvaluation = append(first.PodsAwaitEvaluation, waiting...)
-		return first, nil
-	}
-	second, err := call(waiting)
-	if err != nil {
-		return second, err
-	}
-	second.PodsRemainUnschedulable = append(second.PodsRemainUnschedulable, first.PodsRemainUnschedulable...)
-	second.PodsAwaitEvaluation = append(second.PodsAwaitEvaluation, first.PodsAwaitEvaluation...)
-	if second.Result == status.ScaleUpNotTried {
-		second.Result = first.Result
-	}
-	return second, nil
+	return attempt
 }
 
 // mostReported bounds what is remembered of pods that are long gone.
@@ -79,7 +94,7 @@ const mostReported = 10_000
 // report records an Event for each pod whose wish cannot be read, once.
 func (o *Orchestrator) report(pods []*apiv1.Pod) {
 	for _, pod := range pods {
-		_, _, err := wish(pod)
+		_, err := wishOf(pod)
 		if err == nil || o.reported.Has(pod.UID) {
 			continue
 		}
@@ -88,6 +103,6 @@ func (o *Orchestrator) report(pods []*apiv1.Pod) {
 		}
 		o.reported.Insert(pod.UID)
 		malformedWishes.Inc()
-		o.autoscaling.Recorder.Event(pod, apiv1.EventTypeWarning, "SpotOnDemandAfterMalformed", err.Error())
+		o.autoscaling.Recorder.Event(pod, apiv1.EventTypeWarning, "SpotWishMalformed", err.Error())
 	}
 }

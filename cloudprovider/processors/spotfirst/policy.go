@@ -1,5 +1,6 @@
 // Package spotfirst has pods wait for spot capacity before on-demand instances are bought for them: as long as the tag
-// gpu-spot.autoscaling/on-demand-after of a pool of on-demand instances says, or the annotation of the same name on the pod.
+// gpu-spot.autoscaling/on-demand-after of a pool of on-demand instances says, or the annotation of the same name on the pod, and no longer than
+// the deadline of its job allows.
 //
 // A pod waits from its creation on. One that is on a reclaiming node has run already, so what replaces its node is bought at once.
 //
@@ -7,19 +8,26 @@
 package spotfirst
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// never is longer than any pod waits.
-const never = time.Duration(math.MaxInt64)
+const (
+	// never is longer than any pod waits.
+	never = time.Duration(math.MaxInt64)
+	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
+	restarts = 2
+)
 
 // Offerings knows the offerings, by the ids of their node groups.
 type Offerings interface {
@@ -27,90 +35,172 @@ type Offerings interface {
 	OnDemandAfter(groupID string) (wait time.Duration, onDemand bool)
 }
 
-// Policy says which on-demand offerings may be bought for which pods. It is safe for concurrent use.
+// Policy says which offerings may be bought for which pods. It belongs to core's loop, and is not safe for concurrent use.
 type Policy struct {
 	offerings Offerings
+	restart   time.Duration
 	clock     clock.PassiveClock
+	// spotAnyway allows spot instances for pods that should be on demand by now: there is nothing else.
+	spotAnyway bool
 }
 
-// NewPolicy returns a policy of these offerings.
-func NewPolicy(offerings Offerings, clk clock.PassiveClock) *Policy {
-	return &Policy{offerings: offerings, clock: clk}
+// NewPolicy returns a policy of these offerings, for jobs that take so long to start again after they lost their instance.
+func NewPolicy(offerings Offerings, restart time.Duration, clk clock.PassiveClock) *Policy {
+	return &Policy{offerings: offerings, restart: restart, clock: clk}
 }
 
-// MalformedError is why the wish of a pod is ignored.
-type MalformedError struct{ Value string }
+// MalformedError is why an annotation of a pod is ignored.
+type MalformedError struct{ Key, Value, Want string }
 
 func (e *MalformedError) Error() string {
-	return fmt.Sprintf("annotation %s=%q is ignored: it is neither a duration such as 10m nor %q", api.AnnotationOnDemandAfter, e.Value, api.OnDemandNever)
+	return fmt.Sprintf("annotation %s=%q is ignored: it is not %s", e.Key, e.Value, e.Want)
 }
 
-// wish returns how long the pod wants to wait, and false if it does not say. The error is a *MalformedError.
-func wish(pod *apiv1.Pod) (wait time.Duration, ok bool, err error) {
-	value, ok := pod.Annotations[api.AnnotationOnDemandAfter]
-	switch {
-	case !ok:
-		return 0, false, nil
-	case value == api.OnDemandNever:
-		return never, true, nil
-	}
-	wait, err = time.ParseDuration(value)
-	if err != nil || wait < 0 {
-		return 0, false, &MalformedError{value}
-	}
-	return wait, true, nil
+// wish is what a pod asks for. Durations are negative, and the time is zero, if it does not say.
+type wish struct {
+	wait     time.Duration
+	deadline time.Time
+	work     time.Duration
 }
 
-// Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it has waited long enough, or if the group is of
-// spot instances.
+// wishOf returns what the pod asks for, without the annotations that cannot be read. The error joins one *MalformedError for each of them.
+func wishOf(pod *apiv1.Pod) (wish, error) {
+	w := wish{wait: -1, work: -1}
+	if len(pod.Annotations) == 0 {
+		return w, nil
+	}
+	var errs []error
+	read := func(key, want string, parse func(value string) bool) {
+		if value, ok := pod.Annotations[key]; ok && !parse(value) {
+			errs = append(errs, &MalformedError{key, value, want})
+		}
+	}
+	duration := func(to *time.Duration) func(string) bool {
+		return func(value string) bool {
+			parsed, err := time.ParseDuration(value)
+			if err != nil || parsed < 0 {
+				return false
+			}
+			*to = parsed
+			return true
+		}
+	}
+	read(api.AnnotationOnDemandAfter, "a duration such as 10m, or "+api.OnDemandNever, func(value string) bool {
+		if value == api.OnDemandNever {
+			w.wait = never
+			return true
+		}
+		return duration(&w.wait)(value)
+	})
+	read(api.AnnotationDeadline, "a time such as 2026-12-31T18:00:00Z", func(value string) bool {
+		parsed, err := time.Parse(time.RFC3339, value)
+		if err == nil {
+			w.deadline = parsed
+		}
+		return err == nil
+	})
+	read(api.AnnotationWork, "a duration such as 24h", duration(&w.work))
+	return w, errors.Join(errs...)
+}
+
+// slack returns how much longer than the work the time is that is left until the deadline; false if the pod states none.
+func (w wish) slack(now time.Time) (time.Duration, bool) {
+	return w.deadline.Sub(now) - w.work, !w.deadline.IsZero() && w.work >= 0
+}
+
+// Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
+// pod waits until it has waited long enough, or its deadline allows no more. Spot instances are bought at once, and, once a reclaim would make
+// the job late, never.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
+	now := p.clock.Now()
+	w, _ := wishOf(pod)
+	slack, hasDeadline := w.slack(now)
 	wait, onDemand := p.offerings.OnDemandAfter(groupID)
-	if !onDemand {
-		return 0
-	}
-	if wished, ok, err := wish(pod); err == nil && ok {
-		wait = wished
-	}
-	if wait == never {
+	safe := slack - restarts*p.restart
+	switch {
+	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return never
+	case !onDemand:
+		return 0
+	case w.wait == never:
+		return never
+	case w.wait >= 0:
+		wait = w.wait
 	}
-	return max(0, wait-p.clock.Since(pod.CreationTimestamp.Time))
+	wait -= now.Sub(pod.CreationTimestamp.Time)
+	if hasDeadline {
+		wait = min(wait, safe)
+	}
+	return max(0, wait)
 }
 
 // Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
-// first pod.
+// first pod. If one of them must never have it, none has.
 func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
+	allowed := len(pods) == 0
 	for _, pod := range pods {
-		if p.Wait(groupID, pod) == 0 {
-			return true
+		switch p.Wait(groupID, pod) {
+		case 0:
+			allowed = true
+		case never:
+			return false
 		}
 	}
-	return len(pods) == 0
+	return allowed
 }
 
-// split returns the pods for which all groups may be bought, and the others.
-func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (waited, waiting []*apiv1.Pod) {
-	var onDemand []string
+// isLate returns whether one of the pods may have no spot instances because its deadline is close.
+func (p *Policy) isLate(pods []*apiv1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
+		w, _ := wishOf(pod)
+		slack, hasDeadline := w.slack(p.clock.Now())
+		return hasDeadline && slack < restarts*p.restart && w.wait != never
+	})
+}
+
+// split divides the pods into those for which the same groups may be bought, in the order of their first pods. Pods that are bought for together
+// would wait for each other otherwise, or get what they do not want.
+func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (parts [][]*apiv1.Pod) {
+	alike := p.differing(groups)
+	index := map[string]int{}
+	for _, pod := range pods {
+		key := p.allowedOf(alike, pod)
+		at, known := index[key]
+		if !known {
+			at = len(parts)
+			index[key] = at
+			parts = append(parts, nil)
+		}
+		parts[at] = append(parts[at], pod)
+	}
+	return parts
+}
+
+// differing returns one group of each kind that the policy tells apart.
+func (p *Policy) differing(groups []cloudprovider.NodeGroup) (ids []string) {
+	type kind struct {
+		wait     time.Duration
+		onDemand bool
+	}
+	seen := sets.New[kind]()
 	for _, group := range groups {
-		if _, is := p.offerings.OnDemandAfter(group.Id()); is {
-			onDemand = append(onDemand, group.Id())
+		wait, onDemand := p.offerings.OnDemandAfter(group.Id())
+		if k := (kind{wait, onDemand}); !seen.Has(k) {
+			seen.Insert(k)
+			ids = append(ids, group.Id())
 		}
 	}
-	for _, pod := range pods {
-		if p.mustWait(onDemand, pod) {
-			waiting = append(waiting, pod)
-		} else {
-			waited = append(waited, pod)
-		}
-	}
-	return waited, waiting
+	return ids
 }
 
-func (p *Policy) mustWait(groups []string, pod *apiv1.Pod) bool {
-	for _, id := range groups {
-		if p.Wait(id, pod) > 0 {
-			return true
+// allowedOf returns which of the groups may be bought for the pod, as a text of a digit for each.
+func (p *Policy) allowedOf(groups []string, pod *apiv1.Pod) string {
+	key := make([]byte, len(groups))
+	for i, id := range groups {
+		key[i] = '0'
+		if p.Wait(id, pod) == 0 {
+			key[i] = '1'
 		}
 	}
-	return false
+	return string(key)
 }

@@ -31,11 +31,21 @@ func (w waits) OnDemandAfter(groupID string) (time.Duration, bool) {
 
 // policyAt returns a policy of these waits, so long after the creation of all pods.
 func policyAt(w waits, after time.Duration) *Policy {
-	return NewPolicy(w, clocktesting.NewFakePassiveClock(testutil.Epoch.Add(after)))
+	return NewPolicy(w, 10*time.Minute, clocktesting.NewFakePassiveClock(testutil.Epoch.Add(after)))
 }
 
 func wishing(wait string) testutil.PodOption {
 	return testutil.Annotated(api.AnnotationOnDemandAfter, wait)
+}
+
+// until are the annotations of a pod whose job has a deadline so long after the epoch, and so much work; an empty text leaves one out.
+func until(deadline, work string) (options []testutil.PodOption) {
+	left, _ := time.ParseDuration(deadline)
+	options = append(options, testutil.Annotated(api.AnnotationDeadline, testutil.Epoch.Add(left).Format(time.RFC3339)))
+	if work != "" {
+		options = append(options, testutil.Annotated(api.AnnotationWork, work))
+	}
+	return options
 }
 
 func createdAfter(d time.Duration) testutil.PodOption {
@@ -51,7 +61,7 @@ func TestPodsWaitForSpotAsLongAsThePoolOrTheySay(t *testing.T) {
 	}{
 		"nobody waits for spot instances":            {testutil.NewPod("p"), "spot", 0, 0},
 		"a pod waits as the pool says":               {testutil.NewPod("p"), "slow", 4 * time.Minute, 6 * time.Minute},
-		"and no longer":                              {testutil.NewPod("p"), "slow", 10 * time.Minute, 0},
+		"and no longer than that":                    {testutil.NewPod("p"), "slow", 10 * time.Minute, 0},
 		"a pool that says nothing is bought at once": {testutil.NewPod("p"), "fast", 0, 0},
 		"a pod may want to wait longer":              {testutil.NewPod("p", wishing("1h")), "fast", time.Minute, 59 * time.Minute},
 		"or not at all":                              {testutil.NewPod("p", wishing("0s")), "slow", 0, 0},
@@ -59,6 +69,16 @@ func TestPodsWaitForSpotAsLongAsThePoolOrTheySay(t *testing.T) {
 		"for spot instances it does not wait then":   {testutil.NewPod("p", wishing("never")), "spot", 0, 0},
 		"a wish that cannot be read is ignored":      {testutil.NewPod("p", wishing("soon")), "slow", 0, 10 * time.Minute},
 		"and so is a negative one":                   {testutil.NewPod("p", wishing("-1m")), "slow", 0, 10 * time.Minute},
+		// 24 h 25 min until the deadline, 24 h of work, and two restarts of 10 min.
+		"a pod with a deadline waits no longer than that allows":   {testutil.NewPod("p", until("24h25m", "24h")...), "slow", 0, 5 * time.Minute},
+		"nor if it wants to wait longer":                           {testutil.NewPod("p", append(until("24h25m", "24h"), wishing("1h"))...), "slow", 0, 5 * time.Minute},
+		"it takes spot as long as a reclaim does not make it late": {testutil.NewPod("p", until("24h25m", "24h")...), "spot", 5 * time.Minute, 0},
+		"and no longer":             {testutil.NewPod("p", until("24h25m", "24h")...), "spot", 6 * time.Minute, never},
+		"but on demand":             {testutil.NewPod("p", until("24h25m", "24h")...), "slow", 6 * time.Minute, 0},
+		"unless it wants spot only": {testutil.NewPod("p", append(until("24h25m", "24h"), wishing("never"))...), "spot", 6 * time.Minute, 0},
+		"with time to spare it waits as the pool says": {testutil.NewPod("p", until("100h", "24h")...), "slow", 0, 10 * time.Minute},
+		"a deadline says nothing without the work":     {testutil.NewPod("p", until("1m", "")...), "spot", 0, 0},
+		"a deadline that cannot be read is ignored":    {testutil.NewPod("p", testutil.Annotated(api.AnnotationDeadline, "tomorrow"), testutil.Annotated(api.AnnotationWork, "24h")), "spot", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := policyAt(waits{"slow": 10 * time.Minute, "fast": 0}, c.after)
@@ -81,11 +101,15 @@ type buyer struct {
 	scaleup.Orchestrator
 	calls   [][]string
 	options map[string]bool
+	called  func()
 }
 
 func (b *buyer) ScaleUp(pods []*apiv1.Pod, _ []*apiv1.Node, _ []*appsv1.DaemonSet, _ map[string]*framework.NodeInfo,
 	_ bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	b.calls = append(b.calls, testutil.Names(pods))
+	if b.called != nil {
+		b.called()
+	}
 	result := &status.ScaleUpStatus{Result: status.ScaleUpNoOptionsAvailable}
 	for _, pod := range pods {
 		if b.options[pod.Name] {
@@ -97,8 +121,15 @@ func (b *buyer) ScaleUp(pods []*apiv1.Pod, _ []*apiv1.Node, _ []*appsv1.DaemonSe
 	return result, nil
 }
 
-func TestNobodyGetsOnDemandBecauseSomebodyElseMay(t *testing.T) {
+func TestAGangGetsNothingThatOneOfItsPodsMustNotHave(t *testing.T) {
+	policy := policyAt(waits{"slow": 0}, time.Hour)
+	assert.False(t, policy.Allows("slow", []*apiv1.Pod{testutil.NewPod("a"), testutil.NewPod("b", wishing("never"))}))
+	assert.True(t, policy.Allows("spot", []*apiv1.Pod{testutil.NewPod("a"), testutil.NewPod("b", wishing("never"))}))
+}
+
+func TestPodsThatMayGetDifferentInstancesAreBoughtForApart(t *testing.T) {
 	old, young := testutil.NewPod("old"), testutil.NewPod("young", createdAfter(9*time.Minute))
+	spotOnly := testutil.NewPod("spot-only", wishing("never"))
 	for name, c := range map[string]struct {
 		waits        waits
 		options      map[string]bool
@@ -107,24 +138,49 @@ func TestNobodyGetsOnDemandBecauseSomebodyElseMay(t *testing.T) {
 		awaiting     []string
 		remaining    int
 	}{
-		"those that have waited come first":      {waits{"od": 5 * time.Minute}, map[string]bool{"old": true}, false, [][]string{{"old"}}, []string{"young"}, 0},
-		"then the others":                        {waits{"od": 5 * time.Minute}, map[string]bool{"young": true}, false, [][]string{{"old"}, {"young"}}, nil, 1},
-		"both remain if there is nothing to buy": {waits{"od": 5 * time.Minute}, nil, false, [][]string{{"old"}, {"young"}}, nil, 2},
-		"together if all have waited":            {waits{"od": time.Second}, nil, false, [][]string{{"old", "young"}}, nil, 2},
-		"or if none has":                         {waits{"od": time.Hour}, nil, false, [][]string{{"old", "young"}}, nil, 2},
-		"or if there is no on-demand pool":       {waits{}, nil, false, [][]string{{"old", "young"}}, nil, 2},
-		"a gang is bought for together":          {waits{"od": 5 * time.Minute}, nil, true, [][]string{{"old", "young"}}, nil, 2},
+		"what is bought for some leaves the others to the next turn": {
+			waits{"od": 5 * time.Minute}, map[string]bool{"old": true}, false, [][]string{{"old"}}, []string{"young", "spot-only"}, 0,
+		},
+		"the others have their turn if nothing is": {
+			waits{"od": 5 * time.Minute}, map[string]bool{"young": true}, false, [][]string{{"old"}, {"young", "spot-only"}}, nil, 2,
+		},
+		"all remain if there is nothing to buy": {waits{"od": 5 * time.Minute}, nil, false, [][]string{{"old"}, {"young", "spot-only"}}, nil, 3},
+		"pools differ": {
+			waits{"od": 5 * time.Minute, "later": time.Hour, "at once": 0}, nil, false, [][]string{{"old"}, {"young"}, {"spot-only"}}, nil, 3,
+		},
+		"without an on-demand pool all are alike": {waits{}, nil, false, [][]string{{"old", "young", "spot-only"}}, nil, 3},
+		"a gang is bought for together":           {waits{"od": 5 * time.Minute}, nil, true, [][]string{{"old", "young", "spot-only"}}, nil, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := &buyer{options: c.options}
 			o := NewOrchestrator(inner, policyAt(c.waits, 10*time.Minute))
-			o.autoscaling = contextOf("spot", "od")
-			got, err := o.ScaleUp([]*apiv1.Pod{old, young}, nil, nil, nil, c.allOrNothing)
+			o.autoscaling = contextOf("spot", "od", "later", "at once")
+			got, err := o.ScaleUp([]*apiv1.Pod{old, young, spotOnly}, nil, nil, nil, c.allOrNothing)
 			require.NoError(t, err)
 			assert.Equal(t, c.calls, inner.calls)
 			assert.ElementsMatch(t, c.awaiting, testutil.Names(got.PodsAwaitEvaluation))
 			assert.Len(t, got.PodsRemainUnschedulable, c.remaining)
 		})
+	}
+}
+
+func TestAJobWhoseDeadlineIsCloseTakesSpotIfThereIsNothingElse(t *testing.T) {
+	late := testutil.NewPod("late", until("24h", "24h")...)
+	policy := policyAt(waits{"od": 0}, 0)
+	var allowed []bool
+	inner := &buyer{options: map[string]bool{}}
+	o := NewOrchestrator(inner, policy)
+	o.autoscaling = contextOf("spot", "od")
+	inner.called = func() {
+		allowed = append(allowed, policy.Allows("spot", []*apiv1.Pod{late}))
+		inner.options["late"] = len(allowed) == 2
+	}
+	for _, allOrNothing := range []bool{false, true} {
+		allowed = nil
+		got, err := o.ScaleUp([]*apiv1.Pod{late}, nil, nil, nil, allOrNothing)
+		require.NoError(t, err)
+		assert.Equal(t, status.ScaleUpSuccessful, got.Result)
+		assert.Equal(t, []bool{false, true}, allowed)
 	}
 }
 
@@ -149,5 +205,5 @@ func TestAWishThatCannotBeReadIsReportedOnce(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Len(t, events, 1)
-	assert.Equal(t, `Warning SpotOnDemandAfterMalformed annotation gpu-spot.autoscaling/on-demand-after="soon" is ignored: it is neither a duration such as 10m nor "never"`, <-events)
+	assert.Equal(t, `Warning SpotWishMalformed annotation gpu-spot.autoscaling/on-demand-after="soon" is ignored: it is not a duration such as 10m, or never`, <-events)
 }

@@ -67,7 +67,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
-	policy := spotfirst.NewPolicy(provider, config.Clock)
+	policy := spotfirst.NewPolicy(provider, config.Terms.Restart, config.Clock)
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,
