@@ -104,6 +104,14 @@ func (b *Book) Price(o Offering) (float64, bool) {
 	return b.prices.of(o, ever)
 }
 
+// ExactPrice returns the last price of exactly this offering, if there is one. It does not call the source.
+func (b *Book) ExactPrice(o Offering) (float64, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	found, ok := b.prices.exactly(o, ever)
+	return found.price, ok
+}
+
 // Currency returns the currency of all prices, or "" while it is not known.
 func (b *Book) Currency() string { return b.options.Source.Currency() }
 

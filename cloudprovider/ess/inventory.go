@@ -17,8 +17,9 @@ func (v *View) Instances() ([]costs.Instance, time.Time) {
 		if instance.LifecycleState == alicloud.LifecycleStopped {
 			continue
 		}
+		offering := last.OfferingOf(instance)
 		instances = append(instances, costs.Instance{
-			ID: id, Pool: instance.ScalingGroupID, Offering: last.OfferingOf(instance), GPUs: float64(last.Types[instance.InstanceType].GPUs),
+			ID: id, Pool: instance.ScalingGroupID, Offering: offering, GPUs: float64(last.Types[offering.InstanceType].GPUs),
 			Created: instance.Created, Reclaiming: last.Loop.Reclaiming.Has(id),
 		})
 	}

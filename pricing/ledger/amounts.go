@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/pricing"
@@ -64,59 +62,9 @@ type Job struct {
 type jobAmounts struct {
 	Amounts
 	lastSeen time.Time
-	// announced is true once somebody was told that it has ended.
+	// announced is true once somebody was told that it has ended, or nobody is to be told any more. tried is when that was last tried.
 	announced bool
-}
-
-const (
-	// foldAfter is how long after its last pod a job keeps a line of its own. Then it is part of its namespace only.
-	foldAfter = 7 * 24 * time.Hour
-	// mostJobs and mostOfferings bound the lines, since a ConfigMap holds 1 MiB.
-	mostJobs, mostOfferings = 2000, 1000
-)
-
-// fold removes the lines of jobs that ended long ago, and of those that ended first where there are too many. Their namespaces have their
-// amounts already.
-func (t *totals) fold(now time.Time) {
-	for job, amounts := range t.jobs {
-		if now.Sub(amounts.lastSeen) > foldAfter {
-			delete(t.jobs, job)
-		}
-	}
-	if excess := len(t.jobs) - mostJobs; excess > 0 {
-		oldest := make([]Job, 0, len(t.jobs))
-		for job := range t.jobs {
-			oldest = append(oldest, job)
-		}
-		slices.SortFunc(oldest, func(a, b Job) int { return t.jobs[a].lastSeen.Compare(t.jobs[b].lastSeen) })
-		for _, job := range oldest[:excess] {
-			delete(t.jobs, job)
-		}
-	}
-	t.foldOfferings()
-}
-
-// other is the pool of what has no line of its own.
-const other = "(other)"
-
-// foldOfferings adds up the offerings of the least cost if there are too many.
-func (t *totals) foldOfferings() {
-	excess := len(t.offerings) - mostOfferings
-	if excess <= 0 {
-		return
-	}
-	cheapest := make([]Offering, 0, len(t.offerings))
-	for offering := range t.offerings {
-		if offering.Pool != other {
-			cheapest = append(cheapest, offering)
-		}
-	}
-	slices.SortFunc(cheapest, func(a, b Offering) int { return cmp.Compare(t.offerings[a].Cost, t.offerings[b].Cost) })
-	for _, offering := range cheapest[:excess+1] {
-		rest := Offering{Pool: other, PurchaseOption: offering.PurchaseOption}
-		t.offerings[rest] = t.offerings[rest].plus(t.offerings[offering])
-		delete(t.offerings, offering)
-	}
+	tried     time.Time
 }
 
 // totals are all that is accounted for until a time.
@@ -150,8 +98,13 @@ func (t *totals) add(i Instance, cost Amounts, seen time.Time) {
 			job = &jobAmounts{}
 			t.jobs[share.Job] = job
 		}
-		job.Amounts, job.lastSeen, job.announced = job.Amounts.plus(part), seen, false
+		job.Amounts = job.Amounts.plus(part)
+		if seen.After(job.lastSeen) {
+			job.lastSeen, job.announced = seen, false
+		}
+		countNamespace(share.Job.Namespace, part)
 	}
 	offering := offeringOf(i.Pool, i.Offering)
 	t.offerings[offering] = t.offerings[offering].plus(cost)
+	count(offering, cost)
 }

@@ -40,6 +40,9 @@ type Inventory interface {
 
 // Prices are the market prices per instance-hour. *pricing.Book implements it.
 type Prices interface {
+	// ExactPrice returns the price of this offering and no other.
+	ExactPrice(pricing.Offering) (perHour float64, known bool)
+	// Price returns the price, or the one that comes closest to it.
 	Price(pricing.Offering) (perHour float64, known bool)
 	Currency() string
 }
@@ -49,29 +52,31 @@ type Store interface {
 	// Load returns what was saved last, nil if nothing was.
 	Load(ctx context.Context) ([]byte, error)
 	Save(ctx context.Context, state []byte) error
+	// SetAside has the next Save keep what was loaded, for the operator to look at.
+	SetAside()
 }
 
-// Config is what a Ledger needs. Ended and Corrupt are optional.
+// Config is what a Ledger needs. Ended and Anew are optional.
 type Config struct {
 	Inventory Inventory
 	Prices    Prices
 	Store     Store
 	Clock     clock.WithTicker
-	// Ended is called once for each job whose pods have been gone for a minute, and again if it has pods again and loses them. It must not
-	// call the ledger.
-	Ended func(ctx context.Context, job Job, cost Amounts, currency string)
-	// Corrupt is called if what was saved cannot be read. The ledger begins anew then.
-	Corrupt func(error)
+	// Ended is called for each job whose pods have been gone for a minute, and again a minute later if it returns false, for an hour. It must
+	// not call the ledger.
+	Ended func(ctx context.Context, job Job, cost Amounts, currency string) bool
+	// Anew is called if the ledger begins anew: what was saved cannot be read, or is in another currency.
+	Anew func(error)
 }
 
 const (
 	// accountEvery is how often the instances are counted. One that is gone counts for half of the time since then.
 	accountEvery = 10 * time.Second
 	// saveEvery is how often the totals are saved. A process that ends without saving has them counted again.
-	saveEvery = time.Minute
-	// endedAfter is how long a job has to be without pods to have ended.
-	endedAfter  = 10 * time.Minute
+	saveEvery   = time.Minute
 	saveTimeout = 10 * time.Second
+	// pricePatience is how long nothing is counted while prices are not known: after a start they are looked up.
+	pricePatience = 5 * time.Minute
 )
 
 // Ledger is safe for concurrent use.
@@ -80,20 +85,24 @@ type Ledger struct {
 
 	mu     sync.Mutex
 	totals *totals
-	// last are the instances that were counted last, by id.
+	// last are the instances that were counted last, by id; nil before the first time. gone are those that were not listed any more, with the time
+	// until which they were counted, since a list may lack an instance for a while.
 	last map[string]Instance
+	gone map[string]time.Time
+
+	// The following is Run's own. waiting is since when nothing is counted for want of prices, given up those offerings of which none came.
+	waiting time.Time
+	givenUp map[pricing.Offering]bool
 }
 
 // New returns a ledger that is empty until Run runs.
 func New(config Config) *Ledger {
-	return &Ledger{config: config, totals: newTotals(), last: map[string]Instance{}}
+	return &Ledger{config: config, totals: newTotals(), gone: map[string]time.Time{}, givenUp: map[pricing.Offering]bool{}}
 }
 
 // Run loads the totals and accounts until ctx ends. It saves them then once more. As long as they cannot be loaded, nothing is accounted
 // for, so that nothing is overwritten. Run is to be called once.
 func (l *Ledger) Run(ctx context.Context) {
-	published.Store(l)
-	defer published.CompareAndSwap(l, nil)
 	ticker := l.config.Clock.NewTicker(accountEvery)
 	defer ticker.Stop()
 	loaded := false
@@ -119,128 +128,107 @@ func (l *Ledger) Run(ctx context.Context) {
 
 // load replaces the totals by the saved ones. It returns false if that has to be tried again.
 func (l *Ledger) load(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	state, err := l.config.Store.Load(ctx)
+	state, err := l.config.Store.Load(bounded)
 	if err != nil {
 		if ctx.Err() == nil {
+			storeErrors.Inc()
 			klog.FromContext(ctx).Error(err, "Cannot load the cost ledger, will try again")
 		}
 		return false
 	}
 	loaded, err := decode(state)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The saved cost ledger cannot be read; it begins anew")
-		if l.config.Corrupt != nil {
-			l.config.Corrupt(err)
-		}
+		l.beginAnew(ctx, err)
 		loaded = newTotals()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.totals, l.last = loaded, map[string]Instance{}
+	l.totals, l.last, l.gone = loaded, nil, map[string]time.Time{}
 	return true
+}
+
+func (l *Ledger) beginAnew(ctx context.Context, why error) {
+	klog.FromContext(ctx).Error(why, "The cost ledger begins anew; what was saved is set aside")
+	l.config.Store.SetAside()
+	if l.config.Anew != nil {
+		l.config.Anew(why)
+	}
 }
 
 // save saves the totals. It returns false if somebody else has saved since, so that they have to be loaded anew: what was accounted for
 // since then is accounted for again.
 func (l *Ledger) save(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	l.mu.Lock()
 	state, err := encode(l.totals)
 	l.mu.Unlock()
 	if err == nil {
-		err = l.config.Store.Save(ctx, state)
+		err = l.config.Store.Save(bounded, state)
 	}
 	if err != nil && ctx.Err() == nil {
-		saveErrors.Inc()
+		storeErrors.Inc()
 		klog.FromContext(ctx).Error(err, "Cannot save the cost ledger, will try again")
 	}
 	return !apierrors.IsConflict(err)
 }
 
-// account accounts for all instances until now. It returns false while they are not known.
+// account accounts for all instances until now. It returns false while they, or their prices, are not known.
 func (l *Ledger) account(ctx context.Context) bool {
 	instances, at := l.config.Inventory.Instances()
-	if at.IsZero() {
+	if at.IsZero() || l.awaitsPrices(instances) {
 		return false
 	}
-	ended, currency := l.accountUntil(instances, at)
-	for job, cost := range ended {
-		if l.config.Ended != nil {
-			l.config.Ended(ctx, job, cost, currency)
-		}
+	if err := l.accountUntil(instances, at); err != nil {
+		l.beginAnew(ctx, err)
 	}
+	l.tell(ctx)
 	return true
 }
 
-func (l *Ledger) accountUntil(instances []Instance, at time.Time) (ended map[Job]Amounts, currency string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.totals
-	t.currency = l.config.Prices.Currency()
-	if t.since.IsZero() {
-		t.since, t.until = at, at
-	}
-	if !at.After(t.until) {
-		return nil, t.currency
-	}
-	now := make(map[string]Instance, len(instances))
+// awaitsPrices returns whether prices of instances are not known that may be soon. If they do not come in time, the closest ones are taken.
+func (l *Ledger) awaitsPrices(instances []Instance) bool {
+	now := l.config.Clock.Now()
+	var unknown []pricing.Offering
 	for _, i := range instances {
-		now[i.ID] = i
-		t.add(i, l.costOf(i, at.Sub(t.from(i, at))), at)
-		delete(l.last, i.ID)
-	}
-	for _, i := range l.last { // released since
-		t.add(i, l.costOf(i, at.Sub(t.until)/2), t.until)
-	}
-	l.last, t.until = now, at
-	t.fold(at)
-	return t.ended(at), t.currency
-}
-
-// from returns from when on the instance has to be accounted for.
-func (t *totals) from(i Instance, at time.Time) time.Time {
-	switch {
-	case i.Created.After(at):
-		return at
-	case i.Created.After(t.until):
-		return i.Created
-	}
-	return t.until
-}
-
-// costOf returns what the instance costs for so long, without its pods.
-func (l *Ledger) costOf(i Instance, length time.Duration) Amounts {
-	hours := length.Hours()
-	a := Amounts{InstanceHours: hours, GPUHours: hours * i.GPUs}
-	if i.Reclaiming {
-		a.Reclaiming = a.GPUHours
-	}
-	price, known := l.config.Prices.Price(i.Offering)
-	if !known {
-		a.Unpriced = hours
-		return a
-	}
-	onDemand := i.Offering
-	onDemand.Spot = false
-	listed, known := l.config.Prices.Price(onDemand)
-	if !known {
-		listed = price
-	}
-	a.Cost, a.OnDemand = hours*price, hours*listed
-	return a
-}
-
-// ended returns the jobs that have ended, each once.
-func (t *totals) ended(now time.Time) map[Job]Amounts {
-	ended := map[Job]Amounts{}
-	for job, amounts := range t.jobs {
-		if !amounts.announced && now.Sub(amounts.lastSeen) >= endedAfter {
-			amounts.announced = true
-			ended[job] = amounts.Amounts
+		if _, known := l.config.Prices.ExactPrice(i.Offering); !known && !l.givenUp[i.Offering] {
+			unknown = append(unknown, i.Offering)
 		}
 	}
-	return ended
+	switch {
+	case len(unknown) == 0:
+		l.waiting = time.Time{}
+		return false
+	case l.waiting.IsZero():
+		l.waiting = now
+		return true
+	case now.Sub(l.waiting) < pricePatience:
+		return true
+	}
+	for _, offering := range unknown {
+		l.givenUp[offering] = true
+	}
+	l.waiting = time.Time{}
+	return false
+}
+
+// tell tells jobs that have ended what they cost, a few at a time.
+func (l *Ledger) tell(ctx context.Context) {
+	if l.config.Ended == nil {
+		return
+	}
+	l.mu.Lock()
+	ended, currency := l.totals.ended(l.totals.until), l.totals.currency
+	l.mu.Unlock()
+	told := map[Job]bool{}
+	for job, cost := range ended {
+		told[job] = l.config.Ended(ctx, job, cost, currency)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for job, done := range told {
+		l.totals.announce(job, done)
+	}
 }

@@ -4,16 +4,20 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/pricing"
 )
@@ -34,14 +38,28 @@ type world struct {
 	loadErr, saveErr error
 	saves            int
 	ended            map[Job]Amounts
-	corrupt          error
+	anew             error
+	aside            []byte
+	pricesPending    bool
+	currency         string
+	deaf             bool
 }
 
-func (w *world) Instances() ([]Instance, time.Time)                  { return w.instances, w.at }
-func (w *world) Price(o pricing.Offering) (float64, bool)            { price, ok := w.prices[o]; return price, ok }
-func (w *world) Currency() string                                    { return "CNY" }
-func (w *world) Load(context.Context) ([]byte, error)                { return w.saved, w.loadErr }
-func (w *world) end(_ context.Context, job Job, a Amounts, _ string) { w.ended[job] = a }
+func (w *world) Instances() ([]Instance, time.Time) { return w.instances, w.at }
+func (w *world) SetAside()                          { w.aside = w.saved }
+
+func (w *world) ExactPrice(o pricing.Offering) (float64, bool) {
+	price, ok := w.prices[o]
+	return price, ok && !w.pricesPending
+}
+
+func (w *world) Price(o pricing.Offering) (float64, bool) { price, ok := w.prices[o]; return price, ok }
+func (w *world) Currency() string                         { return w.currency }
+func (w *world) Load(context.Context) ([]byte, error)     { return w.saved, w.loadErr }
+func (w *world) end(_ context.Context, job Job, a Amounts, _ string) bool {
+	w.ended[job] = a
+	return !w.deaf
+}
 
 func (w *world) Save(_ context.Context, state []byte) error {
 	if w.saveErr == nil {
@@ -54,13 +72,13 @@ func (w *world) Save(_ context.Context, state []byte) error {
 func newWorld() *world {
 	onDemand := spot
 	onDemand.Spot = false
-	return &world{ended: map[Job]Amounts{}, at: start, prices: map[pricing.Offering]float64{spot: 3, onDemand: 10}}
+	return &world{currency: "CNY", ended: map[Job]Amounts{}, at: start, prices: map[pricing.Offering]float64{spot: 3, onDemand: 10}}
 }
 
 // ledger returns one that has loaded what was saved.
 func (w *world) ledger(t *testing.T) *Ledger {
 	l := New(Config{
-		Inventory: w, Prices: w, Store: w, Clock: clock.RealClock{}, Ended: w.end, Corrupt: func(err error) { w.corrupt = err },
+		Inventory: w, Prices: w, Store: w, Clock: clock.RealClock{}, Ended: w.end, Anew: func(err error) { w.anew = err },
 	})
 	require.True(t, l.load(t.Context()))
 	return l
@@ -113,9 +131,14 @@ func TestPodsBearThePartOfTheInstanceThatTheyRequest(t *testing.T) {
 func TestHoursWithoutAPriceAreToldApart(t *testing.T) {
 	w := newWorld()
 	delete(w.prices, spot)
+	clk := clocktesting.NewFakeClock(start)
 	l := w.ledger(t)
+	l.config.Clock = clk
 	w.accountAt(t, l, 0)
-	w.accountAt(t, l, time.Hour, Instance{ID: "i", Offering: spot, Created: start})
+	w.at, w.instances = start.Add(time.Hour), []Instance{{ID: "i", Offering: spot, Created: start}}
+	assert.False(t, l.account(t.Context()), "its price may come")
+	clk.Step(pricePatience)
+	assert.True(t, l.account(t.Context()))
 	assert.Equal(t, 1., l.Report().Total.Unpriced)
 	assert.Zero(t, l.Report().Total.Cost)
 }
@@ -173,9 +196,10 @@ func TestTotalsThatSomebodyElseHasSavedAreLoadedAnew(t *testing.T) {
 func TestTotalsThatCannotBeReadBeginAnew(t *testing.T) {
 	w := newWorld()
 	for _, saved := range []string{"no archive", compressed(t, `{"version": 99}`), compressed(t, `{"version": 1`)} {
-		w.saved, w.corrupt = []byte(saved), nil
+		w.saved, w.anew = []byte(saved), nil
 		w.ledger(t)
-		assert.ErrorContains(t, w.corrupt, "read the saved cost ledger")
+		assert.ErrorContains(t, w.anew, "read the saved cost ledger")
+		assert.Equal(t, saved, string(w.aside))
 	}
 	l := w.ledger(t)
 	w.accountAt(t, l, 0)
@@ -212,28 +236,148 @@ func TestTheEndOfAJobIsToldOnceUnlessItRunsAgain(t *testing.T) {
 	assert.InDelta(t, 6, w.ended[train].Cost, 1e-9)
 }
 
+func TestAJobThatCannotBeToldIsToldLaterButNotForEver(t *testing.T) {
+	w := newWorld()
+	w.deaf = true
+	l := w.ledger(t)
+	busy := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{train, 1}}}
+	w.accountAt(t, l, 0, busy)
+	w.accountAt(t, l, time.Hour, busy)
+	tried := func(after time.Duration) bool {
+		clear(w.ended)
+		w.accountAt(t, l, time.Hour+after)
+		return len(w.ended) > 0
+	}
+	assert.True(t, tried(endedAfter))
+	assert.False(t, tried(endedAfter+accountEvery), "not every time")
+	assert.True(t, tried(3*endedAfter))
+	assert.True(t, tried(tellFor+endedAfter), "the last time")
+	assert.False(t, tried(tellFor+3*endedAfter))
+}
+
+func TestANewInstanceCountsFromItsCreationHoweverLateItIsListed(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	w.accountAt(t, l, 0)
+	w.accountAt(t, l, 10*time.Minute)
+	w.accountAt(t, l, 20*time.Minute, Instance{ID: "late", Offering: spot, Created: start.Add(5 * time.Minute)})
+	assert.InDelta(t, 3*.25, l.Report().Total.Cost, 1e-9)
+	w.accountAt(t, l, 22*time.Minute)
+	w.accountAt(t, l, 30*time.Minute, Instance{ID: "late", Offering: spot, Created: start.Add(5 * time.Minute)})
+	assert.InDelta(t, 3*25./60, l.Report().Total.Cost, 1e-9, "it was missing from one list, and counts no minute twice")
+	w.accountAt(t, l, 40*time.Minute, Instance{ID: "older", Offering: spot, Created: start.Add(-time.Hour)}, Instance{ID: "late", Offering: spot})
+	assert.InDelta(t, 3*(35+40)/60., l.Report().Total.Cost, 1e-9, "nothing counts from before the ledger began")
+}
+
+func TestNothingIsCountedUntilPricesAreKnownButNotForLong(t *testing.T) {
+	w := newWorld()
+	clk := clocktesting.NewFakeClock(start)
+	l := w.ledger(t)
+	l.config.Clock = clk
+	i := Instance{ID: "i", Offering: spot, Created: start.Add(-time.Hour)}
+	w.accountAt(t, l, 0, i)
+	w.pricesPending = true
+	w.at = start.Add(time.Hour)
+	assert.False(t, l.account(t.Context()))
+	w.pricesPending = false
+	assert.True(t, l.account(t.Context()))
+	assert.InDelta(t, 3, l.Report().Total.Cost, 1e-9, "nothing is lost")
+
+	w.pricesPending = true
+	w.at = start.Add(2 * time.Hour)
+	assert.False(t, l.account(t.Context()))
+	clk.Step(pricePatience)
+	assert.True(t, l.account(t.Context()), "then the closest price has to do")
+	w.at = start.Add(3 * time.Hour)
+	assert.True(t, l.account(t.Context()), "and nobody waits for this one again")
+}
+
+func TestAnotherCurrencyBeginsAnotherLedger(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	i := Instance{ID: "i", Offering: spot, Created: start}
+	w.accountAt(t, l, 0, i)
+	w.accountAt(t, l, time.Hour, i)
+	w.currency = ""
+	w.accountAt(t, l, 2*time.Hour, i)
+	assert.Equal(t, "CNY", l.Report().Currency, "it is not known for a while after a start")
+	w.currency = "USD"
+	w.accountAt(t, l, 3*time.Hour, i)
+	assert.ErrorContains(t, w.anew, "USD")
+	assert.Equal(t, "USD", l.Report().Currency)
+	assert.Zero(t, l.Report().Total.Cost)
+}
+
+func TestNoNamespaceCostsAnotherItsLines(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	w.accountAt(t, l, 0)
+	shares := []Share{{train, .1}}
+	for n := range mostJobs + 10 {
+		shares = append(shares, Share{Job{"greedy", "pod", fmt.Sprint(n)}, .0001})
+	}
+	w.accountAt(t, l, time.Hour, Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: shares})
+	w.accountAt(t, l, 2*time.Hour, Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: shares[1:]})
+	r := l.Report()
+	assert.Len(t, r.Jobs, mostJobs)
+	assert.Equal(t, train, r.Jobs[0].Job, "it ended first")
+}
+
 func TestTheLinesAreBoundedAndNothingOfTheSumsIsLost(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
 	w.accountAt(t, l, 0)
 	var many []Instance
+	random := rand.New(rand.NewPCG(1, 2))
 	for n := range mostJobs + 10 {
-		name := strings.Repeat("x", n%7) + time.Duration(n).String()
-		many = append(many, Instance{ID: name, Pool: name, Offering: spot, GPUs: 1, Created: start, Shares: []Share{{Job{"team", "pod", name}, 1}}})
+		name := fmt.Sprintf("%s-%04d", strings.Repeat("x", 95), n)
+		o := spot
+		o.Zone = fmt.Sprint(n % 1200)
+		w.prices[o] = 1 + random.Float64()
+		many = append(many, Instance{
+			ID: name, Pool: "asg-1", Offering: o, GPUs: 1, Created: start.Add(time.Duration(random.IntN(3600)) * time.Second),
+			Shares: []Share{{Job{fmt.Sprintf("team-%d", n%1100), "pod", name}, random.Float64()}},
+		})
 	}
 	w.accountAt(t, l, time.Hour, many...)
 	r := l.Report()
 	assert.Len(t, r.Jobs, mostJobs)
 	assert.LessOrEqual(t, len(r.Offerings), mostOfferings)
-	assert.InDelta(t, 3*float64(len(many)), r.Total.Cost, 1e-6)
-	assert.InDelta(t, r.Total.Cost, r.Namespaces[0].Cost, 1e-6)
+	assert.LessOrEqual(t, len(r.Namespaces), mostNamespaces)
+	want := 0.
+	for _, i := range many {
+		want += w.prices[i.Offering] * (time.Hour - i.Created.Sub(start)).Hours()
+	}
+	assert.InDelta(t, want, r.Total.Cost, 1e-6)
+	borne, used := 0., 0.
+	for _, line := range r.Namespaces {
+		borne += line.Cost
+		used += line.Used
+	}
+	assert.InDelta(t, r.Total.Used, used, 1e-6)
+	assert.Less(t, borne, r.Total.Cost)
 	state, err := encode(l.totals)
 	require.NoError(t, err)
 	assert.Less(t, len(state), 1<<20)
 
 	w.accountAt(t, l, 2*time.Hour+foldAfter)
 	assert.Empty(t, l.Report().Jobs)
-	assert.Greater(t, l.Report().Namespaces[0].Cost, r.Namespaces[0].Cost, "the namespace keeps what they cost")
+	assert.NotEmpty(t, l.Report().Namespaces, "the namespaces keep what they cost")
+}
+
+func TestTheMetricsGrowByWhatIsAccounted(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	value := func(use string) float64 { return testutil.ToFloat64(gpuHours.WithLabelValues("asg-metrics", use)) }
+	w.accountAt(t, l, 0)
+	i := Instance{ID: "i", Pool: "asg-metrics", Offering: spot, GPUs: 8, Created: start, Shares: []Share{{train, .25}}}
+	w.accountAt(t, l, time.Hour, i)
+	i.Reclaiming = true
+	w.accountAt(t, l, 2*time.Hour, i)
+	assert.InDelta(t, 4, value("used"), 1e-9)
+	assert.InDelta(t, 12, value("idle"), 1e-9)
+	assert.InDelta(t, 8, value("reclaiming"), 1e-9)
+	assert.InDelta(t, 6, testutil.ToFloat64(costs.WithLabelValues("asg-metrics", "spot")), 1e-9)
 }
 
 func TestTheReportAsCSVHasALineForEachOfferingNamespaceAndJob(t *testing.T) {
@@ -248,4 +392,6 @@ offering,asg-1,ecs.gn6i,a,spot,,,,CNY,1.000000,0.000000,3.000000,10.000000,2.000
 namespace,,,,,team,,,CNY,0.500000,0.000000,1.500000,5.000000,1.000000,1.000000,0.000000
 job,,,,,team,pytorch,train,CNY,0.500000,0.000000,1.500000,5.000000,1.000000,1.000000,0.000000
 `, text.String())
+	assert.Equal(t, "'=1+1", asText("=1+1"))
+	assert.Equal(t, "", asText(""))
 }

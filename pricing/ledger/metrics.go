@@ -1,76 +1,69 @@
 package ledger
 
 import (
-	"sync/atomic"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-var saveErrors = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "gpu_spot_cost_ledger_save_errors_total",
-	Help: "Failed attempts to save the cost ledger. It is counted on from what was saved last.",
-})
-
+// The counters are those of the process: they begin at 0 with it, and grow by what it accounts for, so that rates over them are right
+// whoever leads. The ledger itself has the totals.
 var (
-	costDesc = prometheus.NewDesc("gpu_spot_cost_total",
-		"What the instances of a pool have cost since the cost ledger began, in the account's currency.", []string{"pool", "purchase_option"}, nil)
-	onDemandDesc = prometheus.NewDesc("gpu_spot_on_demand_cost_total",
-		"What the same instances would have cost on demand.", []string{"pool", "purchase_option"}, nil)
-	gpuHoursDesc = prometheus.NewDesc("gpu_spot_gpu_hours_total",
-		"GPU-hours of the instances of a pool, by use: requested by pods, idle, or under reclaim, used or not.", []string{"pool", "use"}, nil)
-	namespaceDesc = prometheus.NewDesc("gpu_spot_namespace_cost_total",
-		"What the pods of a namespace have cost since the cost ledger began, in the account's currency. It is told of the 100 namespaces of the highest cost.",
-		[]string{"namespace"}, nil)
+	storeErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "gpu_spot_cost_ledger_errors_total",
+		Help: "Failed attempts to load or save the cost ledger. It is counted on from what was saved last.",
+	})
+	costs = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_cost_total",
+		Help: "What the instances of a pool cost, in the account's currency.",
+	}, []string{"pool", "purchase_option"})
+	onDemandCosts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_on_demand_cost_total",
+		Help: "What the same instances would cost on demand.",
+	}, []string{"pool", "purchase_option"})
+	gpuHours = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_gpu_hours_total",
+		Help: "GPU-hours of the instances of a pool, by use: used (requested by pods), idle, and reclaiming (under reclaim, used or not).",
+	}, []string{"pool", "use"})
+	namespaceCosts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "gpu_spot_namespace_cost_total",
+		Help: "What the pods of a namespace cost, in the account's currency. Those of more than 100 namespaces are in (other).",
+	}, []string{"namespace"})
 )
-
-// mostNamespaces bounds the metrics.
-const mostNamespaces = 100
-
-// published is the ledger that runs.
-var published atomic.Pointer[Ledger]
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(saveErrors, collector{}) }
-
-type collector struct{}
-
-// Describe implements prometheus.Collector.
-func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{costDesc, onDemandDesc, gpuHoursDesc, namespaceDesc} {
-		out <- desc
-	}
+func RegisterMetrics(r prometheus.Registerer) {
+	r.MustRegister(storeErrors, costs, onDemandCosts, gpuHours, namespaceCosts)
 }
 
-// Collect implements prometheus.Collector.
-func (collector) Collect(out chan<- prometheus.Metric) {
-	ledger := published.Load()
-	if ledger == nil {
-		return
-	}
-	counter := func(desc *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, value, labels...)
-	}
-	report := ledger.Report()
-	for key, amounts := range report.byPool(func(o Offering) [2]string { return [2]string{o.Pool, o.PurchaseOption} }) {
-		counter(costDesc, amounts.Cost, key[0], key[1])
-		counter(onDemandDesc, amounts.OnDemand, key[0], key[1])
-	}
-	for key, amounts := range report.byPool(func(o Offering) [2]string { return [2]string{o.Pool} }) {
-		counter(gpuHoursDesc, amounts.Used, key[0], "used")
-		counter(gpuHoursDesc, max(0, amounts.GPUHours-amounts.Used), key[0], "idle")
-		counter(gpuHoursDesc, amounts.Reclaiming, key[0], "reclaiming")
-	}
-	for _, line := range report.Namespaces[:min(mostNamespaces, len(report.Namespaces))] {
-		counter(namespaceDesc, line.Cost, line.Namespace)
-	}
+// count adds what an instance cost to the metrics.
+func count(o Offering, a Amounts) {
+	costs.WithLabelValues(o.Pool, o.PurchaseOption).Add(a.Cost)
+	onDemandCosts.WithLabelValues(o.Pool, o.PurchaseOption).Add(a.OnDemand)
+	gpuHours.WithLabelValues(o.Pool, "used").Add(a.Used)
+	gpuHours.WithLabelValues(o.Pool, "idle").Add(max(0, a.GPUHours-a.Used))
+	gpuHours.WithLabelValues(o.Pool, "reclaiming").Add(a.Reclaiming)
 }
 
-// byPool adds up offerings.
-func (r Report) byPool(key func(Offering) [2]string) map[[2]string]Amounts {
-	sums := map[[2]string]Amounts{}
-	for _, line := range r.Offerings {
-		k := key(line.Offering)
-		sums[k] = sums[k].plus(line.Amounts)
+// mostCounted bounds the namespaces with a metric of their own.
+const mostCounted = 100
+
+// counted are the namespaces that have one.
+var counted = struct {
+	sync.Mutex
+	sets.Set[string]
+}{Set: sets.New[string]()}
+
+// countNamespace adds what pods bear to the metrics.
+func countNamespace(namespace string, a Amounts) {
+	counted.Lock()
+	if counted.Len() < mostCounted {
+		counted.Insert(namespace)
 	}
-	return sums
+	if !counted.Has(namespace) {
+		namespace = other
+	}
+	counted.Unlock()
+	namespaceCosts.WithLabelValues(namespace).Add(a.Cost)
 }

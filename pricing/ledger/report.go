@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -81,6 +82,7 @@ var header = []string{
 
 // WriteCSV writes a line for each offering, namespace and job, which the first column tells apart: their costs must not be added.
 func (r Report) WriteCSV(w io.Writer) error {
+	// The names of jobs are their owners', and a spreadsheet takes what begins like a formula for one.
 	out := csv.NewWriter(w)
 	out.Write(header) // the error is that of Flush
 	for _, line := range r.Offerings {
@@ -90,10 +92,18 @@ func (r Report) WriteCSV(w io.Writer) error {
 		out.Write(r.record(line.Amounts, "namespace", "", "", "", "", line.Namespace, "", ""))
 	}
 	for _, line := range r.Jobs {
-		out.Write(r.record(line.Amounts, "job", "", "", "", "", line.Namespace, line.System, line.Name))
+		out.Write(r.record(line.Amounts, "job", "", "", "", "", line.Namespace, line.System, asText(line.Name)))
 	}
 	out.Flush()
 	return out.Error()
+}
+
+// asText keeps a spreadsheet from taking the text for a formula.
+func asText(text string) string {
+	if strings.ContainsAny(text[:min(1, len(text))], "=+-@") {
+		return "'" + text
+	}
+	return text
 }
 
 func (r Report) record(a Amounts, keys ...string) []string {

@@ -58,6 +58,8 @@ func NewMemory() *Memory {
 type Living struct {
 	ID       string
 	Offering pricing.Offering
+	// Created is zero if it is not known.
+	Created time.Time
 	// Reclaiming is true from its notice on.
 	Reclaiming bool
 }
@@ -79,11 +81,14 @@ func (m *Memory) Observe(instances []Living, at time.Time) {
 		gap = 0
 	}
 	m.fade(math.Exp2(-gap.Hours() / halfLife.Hours()))
-	hours := min(gap, maxGap).Hours()
 	reclaiming := sets.New[string]()
 	for _, i := range instances {
 		if !i.Reclaiming {
-			m.add(i.Offering, experience{Hours: hours})
+			lived := min(gap, maxGap)
+			if !i.Created.IsZero() {
+				lived = max(0, min(lived, at.Sub(i.Created)))
+			}
+			m.add(i.Offering, experience{Hours: lived.Hours()})
 			continue
 		}
 		reclaiming.Insert(i.ID)

@@ -68,6 +68,13 @@ func TestWhatWasRefusedIsExpectedToBeRefusedAgain(t *testing.T) {
 	assert.LessOrEqual(t, m.Of(here).Refusal, mostRefusal)
 }
 
+func TestAnInstanceCountsFromItsCreation(t *testing.T) {
+	m := NewMemory()
+	m.Observe(nil, at(0))
+	m.Observe([]Living{{ID: "a", Offering: here, Created: at(50 * time.Minute)}}, at(time.Hour))
+	assert.InDelta(t, priorHours+1./6, lifeOf(m, here), .01)
+}
+
 func TestOnDemandIsNeverLost(t *testing.T) {
 	m := NewMemory()
 	onDemand := here
@@ -116,7 +123,10 @@ type shelf struct {
 	state []byte
 	err   error
 	saves int
+	aside []byte
 }
+
+func (s *shelf) SetAside() { s.aside = s.state }
 
 func (s *shelf) Load(context.Context) ([]byte, error) { return s.state, s.err }
 
@@ -150,6 +160,7 @@ func TestASavedMemoryThatCannotBeReadIsForgotten(t *testing.T) {
 	keeper := &Keeper{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Corrupt: func(err error) { corrupt = err }}
 	assert.True(t, keeper.load(t.Context()))
 	assert.ErrorContains(t, corrupt, "remembered of the market")
+	assert.Equal(t, "no archive", string(store.aside))
 }
 
 func BenchmarkReliabilityOfAThousandOfferings(b *testing.B) {

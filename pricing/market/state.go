@@ -30,6 +30,8 @@ type Store interface {
 	// Load returns what was saved last, nil if nothing was.
 	Load(ctx context.Context) ([]byte, error)
 	Save(ctx context.Context, state []byte) error
+	// SetAside has the next Save keep what was loaded, for the operator to look at.
+	SetAside()
 }
 
 // Keeper fills a Memory, and keeps it across restarts. All fields but Corrupt are required.
@@ -52,7 +54,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	saved := k.Clock.Now()
 	for {
 		loaded = loaded || k.load(ctx)
-		if instances, at := k.Instances(); !at.IsZero() {
+		if instances, at := k.Instances(); loaded && !at.IsZero() { // before, it would count what the saved state has counted
 			k.Memory.Observe(instances, at)
 		}
 		if loaded && k.Clock.Since(saved) >= saveEvery {
@@ -72,9 +74,9 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // load returns false if it has to be tried again.
 func (k *Keeper) load(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	state, err := k.Store.Load(ctx)
+	state, err := k.Store.Load(bounded)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot load what was remembered of the market, will try again")
@@ -85,7 +87,8 @@ func (k *Keeper) load(ctx context.Context) bool {
 		return true
 	}
 	if err := k.Memory.Decode(state); err != nil {
-		klog.FromContext(ctx).Error(err, "What was remembered of the market is forgotten")
+		klog.FromContext(ctx).Error(err, "What was remembered of the market is set aside")
+		k.Store.SetAside()
 		if k.Corrupt != nil {
 			k.Corrupt(err)
 		}
@@ -94,14 +97,14 @@ func (k *Keeper) load(ctx context.Context) bool {
 }
 
 func (k *Keeper) save(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	state, err := k.Memory.Encode()
 	if err == nil {
-		err = k.Store.Save(ctx, state)
+		err = k.Store.Save(bounded, state)
 	}
 	if apierrors.IsConflict(err) { // by a former leader: what it has seen in its last minutes is not worth more than what was seen here
-		_, err = k.Store.Load(ctx)
+		_, err = k.Store.Load(bounded)
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot save what is remembered of the market, will try again", "after", saveEvery)

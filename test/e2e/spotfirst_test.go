@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -21,29 +23,37 @@ func TestPodsWaitForSpotBeforeOnDemandIsBought(t *testing.T) {
 	onDemand.Tags[api.TagOnDemandAfter] = onDemandWait.String()
 	s := newSuite(t, newWorld(singleOfferingPool("asg-spot", 10), onDemand))
 	s.Cloud.SetStock(a10, zoneA, 1)
-	s.RunAutoscaler(t)
+	autoscaler := s.RunAutoscaler(t)
 
-	pods := gpuPods("train", 3)
-	pods[2].Annotations = map[string]string{api.AnnotationOnDemandAfter: api.OnDemandNever}
+	ordinary, spotOnly := gpuPods("train", 1), gpuPods("spot-only", 2)
+	for _, pod := range spotOnly {
+		pod.Annotations = map[string]string{api.AnnotationOnDemandAfter: api.OnDemandNever}
+	}
 	submitted := time.Now().Add(-time.Second) // creation timestamps are cut to the second
-	s.Submit(t, pods...)
+	s.Submit(t, append(ordinary, spotOnly...)...)
 	s.eventually("spot has what there is", func(context.Context) (bool, error) { return len(s.instances("asg-spot")) == 1, nil })
 	s.awaitEvent("NotTriggerScaleUp", "on demand, and not bought yet")
 	assert.Empty(t, s.instances("asg-on-demand"))
-	s.eventually("on-demand has the rest", func(context.Context) (bool, error) { return len(s.instances("asg-on-demand")) > 0, nil })
+	s.eventually("on-demand is bought", func(context.Context) (bool, error) { return len(s.instances("asg-on-demand")) > 0, nil })
 	assert.GreaterOrEqual(t, time.Since(submitted), onDemandWait)
-	s.eventually("all run but one, which takes spot only", func(ctx context.Context) (bool, error) {
-		running := 0
-		for _, pod := range pods {
-			current, err := s.pod(ctx, pod.Name)
+	running := func(ctx context.Context) (pods int, err error) {
+		for _, wanted := range slices.Concat(ordinary, spotOnly) {
+			pod, err := s.pod(ctx, wanted.Name)
 			if err != nil {
-				return false, err
+				return 0, err
 			}
-			if current.Status.Phase == corev1.PodRunning {
-				running++
+			if pod.Status.Phase == corev1.PodRunning {
+				pods++
 			}
 		}
-		return running >= 2, nil
-	})
-	assert.LessOrEqual(t, len(s.instances("asg-on-demand")), 2)
+		return pods, nil
+	}
+	s.eventually("two run", func(ctx context.Context) (bool, error) { count, err := running(ctx); return count == 2, err })
+	loops, err := autoscaler.Loops(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, autoscaler.AwaitLoops(t.Context(), loops.Count+3, soon))
+	assert.Len(t, s.instances("asg-on-demand"), 1, "none for the one that takes spot only")
+	count, err := running(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 2, count)
 }

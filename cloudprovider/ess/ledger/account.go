@@ -244,7 +244,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
-	if a.noteShortage(p, code) > 0 {
+	if a.noteShortage(p, missing, code) > 0 {
 		p.placeholders = p.placeholders[:before] // a backoff would keep core from asking for as many as there are
 	}
 	a.abandonBundle(p)

@@ -174,8 +174,9 @@ func (s *state) countAsked(p *Purchase) {
 	}
 }
 
-// noteShortage remembers that a purchase came short because its offering is out of stock, and returns how many instances there may be.
-func (s *state) noteShortage(p *Purchase, code string) (left int) {
+// noteShortage remembers that so many instances of a purchase will not be delivered because its offering is out of stock, and returns how many
+// there may be.
+func (s *state) noteShortage(p *Purchase, missing int, code string) (left int) {
 	if !alicloud.IsSoldOut(code) || p.targeting == pool.TargetWhole || p.restored.isGuess() {
 		return 0
 	}
@@ -183,7 +184,7 @@ func (s *state) noteShortage(p *Purchase, code string) (left int) {
 	if p.accepted.IsZero() {
 		s.config.Market.Asked(p.offering, p.request.Delta)
 	}
-	s.config.Market.Refused(p.offering, max(0, p.request.Delta-delivered))
+	s.config.Market.Refused(p.offering, missing)
 	shortage := snapshot.Shortage{
 		PoolID: p.poolID, Asked: p.request.Delta, Delivered: delivered, Since: now, Until: now.Add(shortageTime),
 	}

@@ -37,6 +37,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 )
 
 // offered is an offering, of which at most max nodes can be had.
@@ -46,6 +47,8 @@ type offered struct {
 	node  *apiv1.Node
 	// forCPUPods: the operator lets it be bought for pods that ask for no GPU.
 	forCPUPods bool
+	// onDemandAfter is how long pods wait for an on-demand offering; nil for one of spot instances.
+	onDemandAfter *time.Duration
 }
 
 // offer is of up to 200 nodes of 16 CPUs and 64 GiB.
@@ -75,6 +78,13 @@ type catalogue map[string]offered
 func (c catalogue) BuysForCPUPods(id string) bool {
 	gpus := c[id].node.Status.Allocatable[api.ResourceGPU]
 	return c[id].forCPUPods || gpus.IsZero()
+}
+
+func (c catalogue) OnDemandAfter(id string) (time.Duration, bool) {
+	if c[id].onDemandAfter == nil {
+		return 0, false
+	}
+	return *c[id].onDemandAfter, true
 }
 
 func (c catalogue) Undelivered(string) int { return 0 }
@@ -166,8 +176,10 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	ctx.ScaleDownActuator = idleActuator{}
 
 	all := processorstest.NewTestProcessors(c.ctx)
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}})
 	search := NewSearch(orchestrator.New(), SearchConfig{
 		Offerings: of, ByPrice: byPrice, MaxBinpackingTime: time.Minute, Clock: clock.RealClock{},
+		Allows: policy.Allows,
 		Reopen: func(pods []*apiv1.Pod) []*apiv1.Pod {
 			if c.reopen == nil {
 				return pods
@@ -178,8 +190,8 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	ctx.ExpanderStrategy = search.Expander(c.expander)
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
-	c.orchestrator = NewGangs(search, GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, func(string, []*apiv1.Pod) bool { return true }, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
+	c.orchestrator = NewGangs(spotfirst.NewOrchestrator(search, policy), GangsConfig{
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
 	})
 	c.initialize(all)
 	return c

@@ -26,7 +26,7 @@ func (s *Search) leftOut(group cloudprovider.NodeGroup, pods []*apiv1.Pod) statu
 	switch {
 	case !s.config.Offerings.BuysForCPUPods(group.Id()) && !slices.ContainsFunc(pods, processors.RequestsGPU):
 		return reservedReason
-	case s.config.Allows != nil && !s.config.Allows(group.Id(), pods):
+	case s.only == "" && s.config.Allows != nil && !s.config.Allows(group.Id(), pods): // what makes a plan has asked for all of its pods
 		return tooEarlyReason
 	}
 	return nil

@@ -258,17 +258,3 @@ func TestOtherExpandersChooseOfAllOfferings(t *testing.T) {
 		})
 	}
 }
-
-func TestOfferingsThatAreNotAllowedYetAreLeftOutAndThePodIsTold(t *testing.T) {
-	of := catalogue{"spot": offer("spot", 5, "1"), "on-demand": offer("on-demand", 1, "1")}
-	core := newRealCore(t, of, missing{}, true)
-	core.orchestrator.inner.(*Search).config.Allows = func(groupID string, pods []*apiv1.Pod) bool { return groupID != "on-demand" }
-	core.loop(testutil.NewPods(2, "p", testutil.Replicated))
-	assert.Equal(t, []string{"spot"}, core.expander.of)
-
-	core = newRealCore(t, catalogue{"on-demand": offer("on-demand", 1, "1")}, missing{}, true)
-	core.orchestrator.inner.(*Search).config.Allows = func(string, []*apiv1.Pod) bool { return false }
-	_, result := core.loop(testutil.NewPods(1, "p", testutil.Replicated))
-	require.Len(t, result.PodsRemainUnschedulable, 1)
-	assert.Equal(t, tooEarlyReason, result.PodsRemainUnschedulable[0].SkippedNodeGroups["on-demand"])
-}

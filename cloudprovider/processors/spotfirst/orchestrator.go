@@ -47,11 +47,11 @@ func (o *Orchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, pro
 func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	o.report(unschedulable)
-	parts := [][]*apiv1.Pod{unschedulable}
-	if !allOrNothing && !slices.ContainsFunc(unschedulable, processors.IsProvisioningRequest) {
-		parts = o.policy.split(o.autoscaling.CloudProvider.NodeGroups(), unschedulable)
-	}
+	parts := o.parts(unschedulable, allOrNothing)
+	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods by the loop.
+	mode := o.autoscaling.ProvisioningRequestScaleUpMode
 	call := func(pods []*apiv1.Pod) (*status.ScaleUpStatus, errors.AutoscalerError) {
+		o.autoscaling.ProvisioningRequestScaleUpMode = mode
 		return o.Orchestrator.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 	}
 	var result *status.ScaleUpStatus
@@ -72,6 +72,30 @@ func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, 
 		}
 	}
 	return result, nil
+}
+
+// parts returns what is bought for apart. Pods of ProvisioningRequests, whose orchestrator divides them, stay together with those that may be bought
+// for first.
+func (o *Orchestrator) parts(pods []*apiv1.Pod, allOrNothing bool) [][]*apiv1.Pod {
+	if allOrNothing {
+		return [][]*apiv1.Pod{pods}
+	}
+	var provisioning, ordinary []*apiv1.Pod
+	for _, pod := range pods {
+		if processors.IsProvisioningRequest(pod) {
+			provisioning = append(provisioning, pod)
+		} else {
+			ordinary = append(ordinary, pod)
+		}
+	}
+	parts := o.policy.split(o.autoscaling.CloudProvider.NodeGroups(), ordinary)
+	switch {
+	case len(parts) == 0:
+		return [][]*apiv1.Pod{pods}
+	case len(provisioning) > 0:
+		parts[0] = append(provisioning, parts[0]...)
+	}
+	return parts
 }
 
 // join adds what came of earlier parts, for which nothing was bought, to an attempt.
@@ -95,7 +119,7 @@ const mostReported = 10_000
 func (o *Orchestrator) report(pods []*apiv1.Pod) {
 	for _, pod := range pods {
 		_, err := wishOf(pod)
-		if err == nil || o.reported.Has(pod.UID) {
+		if err == nil || o.reported.Has(pod.UID) || o.policy.config.HasRun(pod) {
 			continue
 		}
 		if o.reported.Len() >= mostReported {

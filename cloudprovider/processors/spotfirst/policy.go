@@ -2,16 +2,18 @@
 // gpu-spot.autoscaling/on-demand-after of a pool of on-demand instances says, or the annotation of the same name on the pod, and no longer than
 // the deadline of its job allows.
 //
-// A pod waits from its creation on. One that is on a reclaiming node has run already, so what replaces its node is bought at once.
+// A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once.
 //
 // It is a scaleup.Orchestrator around that of package scaleup, which core calls in each loop with the pods that have no place.
 package spotfirst
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -37,16 +39,27 @@ type Offerings interface {
 
 // Policy says which offerings may be bought for which pods. It belongs to core's loop, and is not safe for concurrent use.
 type Policy struct {
-	offerings Offerings
-	restart   time.Duration
-	clock     clock.PassiveClock
+	config Config
 	// spotAnyway allows spot instances for pods that should be on demand by now: there is nothing else.
 	spotAnyway bool
 }
 
-// NewPolicy returns a policy of these offerings, for jobs that take so long to start again after they lost their instance.
-func NewPolicy(offerings Offerings, restart time.Duration, clk clock.PassiveClock) *Policy {
-	return &Policy{offerings: offerings, restart: restart, clock: clk}
+// Config is what a Policy needs. Offerings and Clock are required.
+type Config struct {
+	Offerings Offerings
+	// Restart is how much useful time a job loses when it loses its instance.
+	Restart time.Duration
+	// HasRun returns whether the pod stands for one that has run already: it is on a reclaiming node, or its job is suspended. It may be nil.
+	HasRun func(*apiv1.Pod) bool
+	Clock  clock.PassiveClock
+}
+
+// NewPolicy returns a policy.
+func NewPolicy(config Config) *Policy {
+	if config.HasRun == nil {
+		config.HasRun = func(*apiv1.Pod) bool { return false }
+	}
+	return &Policy{config: config}
 }
 
 // MalformedError is why an annotation of a pod is ignored.
@@ -86,7 +99,7 @@ func wishOf(pod *apiv1.Pod) (wish, error) {
 		}
 	}
 	read(api.AnnotationOnDemandAfter, "a duration such as 10m, or "+api.OnDemandNever, func(value string) bool {
-		if value == api.OnDemandNever {
+		if strings.EqualFold(value, api.OnDemandNever) {
 			w.wait = never
 			return true
 		}
@@ -112,11 +125,11 @@ func (w wish) slack(now time.Time) (time.Duration, bool) {
 // pod waits until it has waited long enough, or its deadline allows no more. Spot instances are bought at once, and, once a reclaim would make
 // the job late, never.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
-	now := p.clock.Now()
+	now := p.config.Clock.Now()
 	w, _ := wishOf(pod)
 	slack, hasDeadline := w.slack(now)
-	wait, onDemand := p.offerings.OnDemandAfter(groupID)
-	safe := slack - restarts*p.restart
+	wait, onDemand := p.config.Offerings.OnDemandAfter(groupID)
+	safe := slack - restarts*p.config.Restart
 	switch {
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return never
@@ -124,6 +137,8 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return 0
 	case w.wait == never:
 		return never
+	case p.config.HasRun(pod):
+		return 0
 	case w.wait >= 0:
 		wait = w.wait
 	}
@@ -137,29 +152,29 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 // Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
 // first pod. If one of them must never have it, none has.
 func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
-	allowed := len(pods) == 0
+	is := len(pods) == 0
 	for _, pod := range pods {
 		switch p.Wait(groupID, pod) {
 		case 0:
-			allowed = true
+			is = true
 		case never:
 			return false
 		}
 	}
-	return allowed
+	return is
 }
 
 // isLate returns whether one of the pods may have no spot instances because its deadline is close.
 func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
 		w, _ := wishOf(pod)
-		slack, hasDeadline := w.slack(p.clock.Now())
-		return hasDeadline && slack < restarts*p.restart && w.wait != never
+		slack, hasDeadline := w.slack(p.config.Clock.Now())
+		return hasDeadline && slack < restarts*p.config.Restart && w.wait != never
 	})
 }
 
-// split divides the pods into those for which the same groups may be bought, in the order of their first pods. Pods that are bought for together
-// would wait for each other otherwise, or get what they do not want.
+// split divides the pods into those for which the same groups may be bought: first those with the least choice, which would find nothing left of
+// it otherwise. Pods that are bought for together would wait for each other, or get what they do not want.
 func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (parts [][]*apiv1.Pod) {
 	alike := p.differing(groups)
 	index := map[string]int{}
@@ -173,6 +188,8 @@ func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (par
 		}
 		parts[at] = append(parts[at], pod)
 	}
+	choices := func(part []*apiv1.Pod) int { return strings.Count(p.allowedOf(alike, part[0]), allowed) }
+	slices.SortStableFunc(parts, func(a, b []*apiv1.Pod) int { return cmp.Compare(choices(a), choices(b)) })
 	return parts
 }
 
@@ -184,7 +201,7 @@ func (p *Policy) differing(groups []cloudprovider.NodeGroup) (ids []string) {
 	}
 	seen := sets.New[kind]()
 	for _, group := range groups {
-		wait, onDemand := p.offerings.OnDemandAfter(group.Id())
+		wait, onDemand := p.config.Offerings.OnDemandAfter(group.Id())
 		if k := (kind{wait, onDemand}); !seen.Has(k) {
 			seen.Insert(k)
 			ids = append(ids, group.Id())
@@ -193,14 +210,18 @@ func (p *Policy) differing(groups []cloudprovider.NodeGroup) (ids []string) {
 	return ids
 }
 
+// The digits of allowedOf.
+const allowed, notAllowed = "1", "0"
+
 // allowedOf returns which of the groups may be bought for the pod, as a text of a digit for each.
 func (p *Policy) allowedOf(groups []string, pod *apiv1.Pod) string {
-	key := make([]byte, len(groups))
-	for i, id := range groups {
-		key[i] = '0'
+	var key strings.Builder
+	for _, id := range groups {
 		if p.Wait(id, pod) == 0 {
-			key[i] = '1'
+			key.WriteString(allowed)
+		} else {
+			key.WriteString(notAllowed)
 		}
 	}
-	return string(key)
+	return key.String()
 }

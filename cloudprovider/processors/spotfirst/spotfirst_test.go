@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	apiv1 "k8s.io/api/core/v1"
+	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
@@ -31,7 +32,10 @@ func (w waits) OnDemandAfter(groupID string) (time.Duration, bool) {
 
 // policyAt returns a policy of these waits, so long after the creation of all pods.
 func policyAt(w waits, after time.Duration) *Policy {
-	return NewPolicy(w, 10*time.Minute, clocktesting.NewFakePassiveClock(testutil.Epoch.Add(after)))
+	return NewPolicy(Config{
+		Offerings: w, Restart: 10 * time.Minute, Clock: clocktesting.NewFakePassiveClock(testutil.Epoch.Add(after)),
+		HasRun: func(pod *apiv1.Pod) bool { return pod.Labels["has-run"] != "" },
+	})
 }
 
 func wishing(wait string) testutil.PodOption {
@@ -67,6 +71,8 @@ func TestPodsWaitForSpotAsLongAsThePoolOrTheySay(t *testing.T) {
 		"or not at all":                              {testutil.NewPod("p", wishing("0s")), "slow", 0, 0},
 		"or for ever":                                {testutil.NewPod("p", wishing("never")), "fast", 1000 * time.Hour, never},
 		"for spot instances it does not wait then":   {testutil.NewPod("p", wishing("never")), "spot", 0, 0},
+		"what has run already does not wait":         {testutil.NewPod("p", testutil.Labelled("has-run", "yes"), wishing("1h")), "slow", 0, 0},
+		"unless it is for ever":                      {testutil.NewPod("p", testutil.Labelled("has-run", "yes"), wishing("Never")), "slow", 0, never},
 		"a wish that cannot be read is ignored":      {testutil.NewPod("p", wishing("soon")), "slow", 0, 10 * time.Minute},
 		"and so is a negative one":                   {testutil.NewPod("p", wishing("-1m")), "slow", 0, 10 * time.Minute},
 		// 24 h 25 min until the deadline, 24 h of work, and two restarts of 10 min.
@@ -138,15 +144,15 @@ func TestPodsThatMayGetDifferentInstancesAreBoughtForApart(t *testing.T) {
 		awaiting     []string
 		remaining    int
 	}{
-		"what is bought for some leaves the others to the next turn": {
-			waits{"od": 5 * time.Minute}, map[string]bool{"old": true}, false, [][]string{{"old"}}, []string{"young", "spot-only"}, 0,
+		"those with the least choice come first": {
+			waits{"od": 5 * time.Minute}, map[string]bool{"young": true}, false, [][]string{{"young", "spot-only"}}, []string{"old"}, 1,
 		},
-		"the others have their turn if nothing is": {
-			waits{"od": 5 * time.Minute}, map[string]bool{"young": true}, false, [][]string{{"old"}, {"young", "spot-only"}}, nil, 2,
+		"then the others": {
+			waits{"od": 5 * time.Minute}, map[string]bool{"old": true}, false, [][]string{{"young", "spot-only"}, {"old"}}, nil, 2,
 		},
-		"all remain if there is nothing to buy": {waits{"od": 5 * time.Minute}, nil, false, [][]string{{"old"}, {"young", "spot-only"}}, nil, 3},
+		"all remain if there is nothing to buy": {waits{"od": 5 * time.Minute}, nil, false, [][]string{{"young", "spot-only"}, {"old"}}, nil, 3},
 		"pools differ": {
-			waits{"od": 5 * time.Minute, "later": time.Hour, "at once": 0}, nil, false, [][]string{{"old"}, {"young"}, {"spot-only"}}, nil, 3,
+			waits{"od": 5 * time.Minute, "later": time.Hour, "at once": 0}, nil, false, [][]string{{"spot-only"}, {"young"}, {"old"}}, nil, 3,
 		},
 		"without an on-demand pool all are alike": {waits{}, nil, false, [][]string{{"old", "young", "spot-only"}}, nil, 3},
 		"a gang is bought for together":           {waits{"od": 5 * time.Minute}, nil, true, [][]string{{"old", "young", "spot-only"}}, nil, 3},
@@ -182,6 +188,26 @@ func TestAJobWhoseDeadlineIsCloseTakesSpotIfThereIsNothingElse(t *testing.T) {
 		assert.Equal(t, status.ScaleUpSuccessful, got.Result)
 		assert.Equal(t, []bool{false, true}, allowed)
 	}
+}
+
+func TestProvisioningRequestsStayWholeAndKeepTheirTurns(t *testing.T) {
+	provisioning := testutil.Annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "request")
+	inner := &buyer{}
+	o := NewOrchestrator(inner, policyAt(waits{"od": 5 * time.Minute}, 10*time.Minute))
+	o.autoscaling = contextOf("spot", "od")
+	var modes []bool
+	inner.called = func() {
+		modes = append(modes, o.autoscaling.ProvisioningRequestScaleUpMode)
+		o.autoscaling.ProvisioningRequestScaleUpMode = !o.autoscaling.ProvisioningRequestScaleUpMode
+	}
+	pods := []*apiv1.Pod{
+		testutil.NewPod("request-0", provisioning), testutil.NewPod("request-1", provisioning, wishing("never")), testutil.NewPod("old"), testutil.NewPod("spot-only", wishing("never")),
+	}
+	_, err := o.ScaleUp(pods, nil, nil, nil, false)
+	require.NoError(t, err)
+	assert.Equal(t, [][]string{{"request-0", "request-1", "spot-only"}, {"old"}}, inner.calls)
+	assert.Equal(t, []bool{false, false}, modes)
+	assert.True(t, o.autoscaling.ProvisioningRequestScaleUpMode, "it is flipped once for the loop")
 }
 
 // contextOf returns the context of a cluster with these node groups.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	apiv1 "k8s.io/api/core/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
@@ -67,7 +68,9 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
-	policy := spotfirst.NewPolicy(provider, config.Terms.Restart, config.Clock)
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
+		return flow.reclaiming.Added(pod) || podlist.IsReturning(pod)
+	}})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,

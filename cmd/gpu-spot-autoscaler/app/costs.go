@@ -2,17 +2,24 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/gpu"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
@@ -26,10 +33,11 @@ const (
 	// ledgerSuffix and marketSuffix are appended to the name of the Deployment, for the names of the ConfigMaps with the cost ledger and with
 	// what is remembered of the market.
 	ledgerSuffix, marketSuffix = "-ledger", "-market"
-	// stateKey is the key in their binary data.
+	// stateKey is the key in their binary data, asideKey that of a state that cannot be used.
 	stateKey = "state.json.gz"
+	asideKey = "set-aside"
 	// jobLookup bounds the request for a job that has ended.
-	jobLookup = 10 * time.Second
+	jobLookup = 2 * time.Second
 )
 
 // newLedger returns the cost ledger.
@@ -38,8 +46,8 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 		Inventory: &inventory{provider: p.provider, cluster: view}, Prices: p.prices, Clock: config.Clock,
 		Store: newStateStore(config, ledgerSuffix),
 		Ended: (&costEvents{jobs: p.jobs, recorder: recorder}).ended,
-		Corrupt: func(err error) {
-			events.Eventf(corev1.EventTypeWarning, "SpotLedgerUnreadable", "Costs are counted anew from now on: %v", err)
+		Anew: func(err error) {
+			events.Eventf(corev1.EventTypeWarning, "SpotLedgerAnew", "Costs are counted anew from now on, and what was saved is kept beside them: %v", err)
 		},
 	})
 }
@@ -52,7 +60,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, ev
 			instances, at := provider.Instances()
 			for _, i := range instances {
 				if i.Offering.Spot {
-					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Reclaiming: i.Reclaiming})
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Reclaiming})
 				}
 			}
 			return spot, at
@@ -82,22 +90,50 @@ func (v *inventory) Instances() ([]ledger.Instance, time.Time) {
 
 // shares returns the parts of a node that its pods request: of its GPUs, or of its CPUs if it has no GPU.
 func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Share) {
-	cpus := node.Status.Allocatable.Cpu().AsApproximateFloat64()
-	for _, pod := range cluster.Drainable(v.cluster.PodsOn(node.Name)) {
-		demand := pricing.DemandOf(pod)
-		part := 0.
-		switch {
-		case gpus > 0:
-			part = demand.GPUs / gpus
-		case cpus > 0:
-			part = demand.CPUs / cpus
+	for _, pod := range v.cluster.PodsOn(node.Name) {
+		if kubepod.IsPodTerminal(pod) {
+			continue
 		}
-		if part > 0 {
+		if part := partOf(node, pod, gpus > 0); part > 0 {
 			ref := v.cluster.PartyOf(pod).Ref
-			shares = append(shares, ledger.Share{Part: part, Job: ledger.Job{Namespace: ref.Namespace, System: ref.System, Name: ref.Name}})
+			shares = append(shares, ledger.Share{Part: part, Job: ledger.Job{Namespace: ref.Namespace, System: ref.System, Name: nameOf(ref.Name)}})
 		}
 	}
 	return shares
+}
+
+// gpuResources are those by which pods request GPUs, or parts of them.
+var gpuResources = []corev1.ResourceName{gpu.ResourceNvidiaGPU, api.ResourceTopologyGPU, api.ResourceGPUCount, api.ResourceGPUMemory}
+
+// partOf returns which part of the node the pod requests. A node offers its GPUs by one resource or another, and each of them stands for all.
+func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	of := func(resource corev1.ResourceName) float64 {
+		requested, all := requests[resource], node.Status.Allocatable[resource]
+		if all.IsZero() {
+			return 0
+		}
+		return requested.AsApproximateFloat64() / all.AsApproximateFloat64()
+	}
+	if !hasGPUs {
+		return of(corev1.ResourceCPU)
+	}
+	for _, resource := range gpuResources {
+		part = max(part, of(resource))
+	}
+	return part
+}
+
+// longestName is longer than the names of objects are. Longer names come from annotations.
+const longestName = 100
+
+// nameOf returns the name of a job, shortened if an owner has made it too long for a line of the ledger.
+func nameOf(name string) string {
+	if len(name) <= longestName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.ToValidUTF8(name[:longestName-2*4-1], "") + "-" + hex.EncodeToString(sum[:4])
 }
 
 // stateStore keeps a state in a ConfigMap. It is not safe for concurrent use.
@@ -106,6 +142,8 @@ type stateStore struct {
 	namespace, name string
 	// version is that of the ConfigMap that was read or written last, so that a process that has lost its lease overwrites nothing.
 	version string
+	// loaded is what was read last, aside what is to be kept beside the state.
+	loaded, aside []byte
 }
 
 func newStateStore(config *Config, suffix string) *stateStore {
@@ -123,14 +161,21 @@ func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	s.version = configMap.ResourceVersion
-	return configMap.BinaryData[stateKey], nil
+	s.loaded, s.aside = configMap.BinaryData[stateKey], configMap.BinaryData[asideKey]
+	return s.loaded, nil
 }
+
+// SetAside implements ledger.Store and market.Store.
+func (s *stateStore) SetAside() { s.aside = s.loaded }
 
 // Save implements ledger.Store and market.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
 func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},
 		BinaryData: map[string][]byte{stateKey: state},
+	}
+	if len(s.aside) > 0 {
+		configMap.BinaryData[asideKey] = s.aside
 	}
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)
 	var written *corev1.ConfigMap
@@ -159,24 +204,25 @@ type costEvents struct {
 	recorder record.EventRecorder
 }
 
-// ended records an Event on the job's object, unless it is gone or the job is to run again.
-func (e *costEvents) ended(ctx context.Context, job ledger.Job, cost ledger.Amounts, currency string) {
+// ended records an Event on the job's object. It returns false if the job has not ended, or could not be read.
+func (e *costEvents) ended(ctx context.Context, job ledger.Job, cost ledger.Amounts, currency string) bool {
 	if job.System == jobs.SystemPod {
-		return // there is no object
+		return true // there is no object
 	}
 	ctx, cancel := context.WithTimeout(ctx, jobLookup)
 	defer cancel()
 	found, err := e.jobs.Get(ctx, jobs.NewRef(job.System, job.Namespace, job.Name))
 	switch {
 	case errors.Is(err, jobs.ErrNoObject):
-		return
+		return true
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Cannot tell a job what it cost", "job", job)
-		return
+		klog.FromContext(ctx).V(1).Info("Cannot tell a job what it cost, will try again", "job", job, "err", err)
+		return false
+	case !found.Finished || found.Object == nil:
+		return false
 	}
-	if found.Finished && found.Object != nil {
-		e.recorder.Event(found.Object, corev1.EventTypeNormal, "SpotCost", costOf(cost, currency))
-	}
+	e.recorder.Event(found.Object, corev1.EventTypeNormal, "SpotCost", costOf(cost, currency))
+	return true
 }
 
 // costOf says what a job cost.
