@@ -72,8 +72,8 @@ func (c Candidate) String() string {
 	return line
 }
 
-// tellPenalty is from which penalty on it is told: every spot instance may be lost, which is worth a percent.
-const tellPenalty = 1.05
+// tellPenalty is from which penalty on it is told: every spot instance may be lost, which is worth some percent.
+const tellPenalty = 1.2
 
 // Amount returns a sum of money as text for logs and Events.
 func Amount(amount float64, currency string) string {

@@ -14,7 +14,7 @@ type Reliability struct {
 type Terms struct {
 	// Restart is how much useful time a job loses each time it loses its instance: until the next one is there, with what it has to do again.
 	Restart time.Duration
-	// ValueOfTime is what an hour is worth by which an instance is useful sooner. If it is 0, that is the on-demand price: what it would
+	// ValueOfTime is what an hour is worth by which a job is over sooner. If it is 0, that is the on-demand price: what it would
 	// cost not to wait.
 	ValueOfTime float64
 }
@@ -33,10 +33,10 @@ const (
 // UsefulCost returns what an hour of useful work costs on a spot offering of that price, and never less than the price. It is the one formula by
 // which offerings are compared; docs/pricing.md has an example.
 //
-// An instance is paid for as long as it is kept, and is of use for that time less a restart. Before that, whoever waits for it has waited
-// once for each refusal:
+// An instance is paid for as long as it is kept, and is of use for that time less a restart. The job is over later by that restart, and by the time
+// in which its purchases were refused:
 //
-//	(price × life + value of time × delay × refusal / (1 − refusal)) / (life − restart)
+//	(price × life + value of time × (restart + delay × refusal / (1 − refusal))) / (life − restart)
 //
 // A spot instance that saves less than a tenth of the on-demand price counts as a little dearer than on-demand, which is 0 if it is not known.
 func UsefulCost(price, onDemand float64, r Reliability, t Terms) float64 {
@@ -49,7 +49,7 @@ func UsefulCost(price, onDemand float64, r Reliability, t Terms) float64 {
 	}
 	life := max(r.Life, 2*t.Restart) // nobody would begin for less
 	waits := refusalDelay.Hours() * r.Refusal / (1 - r.Refusal)
-	cost := (price*life.Hours() + value*waits) / (life - t.Restart).Hours()
+	cost := (price*life.Hours() + value*(t.Restart.Hours()+waits)) / (life - t.Restart).Hours()
 	if onDemand > 0 && price >= worthSpot*onDemand {
 		cost = max(cost, notWorthSpot*onDemand)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ var (
 
 // world is everything that a ledger asks.
 type world struct {
+	mu        sync.Mutex // of what follows as far as Run uses it
 	instances []Instance
 	at        time.Time
 	prices    map[pricing.Offering]float64
@@ -55,13 +57,35 @@ func (w *world) ExactPrice(o pricing.Offering) (float64, bool) {
 
 func (w *world) Price(o pricing.Offering) (float64, bool) { price, ok := w.prices[o]; return price, ok }
 func (w *world) Currency() string                         { return w.currency }
-func (w *world) Load(context.Context) ([]byte, error)     { return w.saved, w.loadErr }
+
+func (w *world) Load(context.Context) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.saved, w.loadErr
+}
+
+// failLoad sets what Load returns.
+func (w *world) failLoad(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.loadErr = err
+}
+
+// saveCount returns how often the totals were saved.
+func (w *world) saveCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.saves
+}
+
 func (w *world) end(_ context.Context, job Job, a Amounts, _ string) bool {
 	w.ended[job] = a
 	return !w.deaf
 }
 
 func (w *world) Save(_ context.Context, state []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.saveErr == nil {
 		w.saved = state
 		w.saves++
@@ -163,24 +187,24 @@ func TestANewLeaderGoesOnWhereTheLastOneSaved(t *testing.T) {
 func TestNothingIsAccountedOrSavedUntilTheTotalsAreLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.loadErr = errors.New("no connection")
+		w.failLoad(errors.New("no connection"))
 		l := New(Config{Inventory: w, Prices: w, Store: w, Clock: clock.RealClock{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { l.Run(ctx); close(done) }()
 		time.Sleep(5 * saveEvery)
-		assert.Zero(t, w.saves)
+		assert.Zero(t, w.saveCount())
 		assert.Zero(t, l.Report().Since)
 
 		synctest.Wait()
-		w.loadErr = nil
+		w.failLoad(nil)
 		time.Sleep(3 * saveEvery)
 		synctest.Wait()
-		assert.Positive(t, w.saves)
-		saves := w.saves
+		assert.Positive(t, w.saveCount())
+		saves := w.saveCount()
 		cancel()
 		<-done
-		assert.Equal(t, saves+1, w.saves, "once more at the end")
+		assert.Equal(t, saves+1, w.saveCount(), "once more at the end")
 	})
 }
 

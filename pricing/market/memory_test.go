@@ -3,6 +3,7 @@ package market
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +121,7 @@ func TestTheMemorySurvivesARestartAndCountsNoLossTwice(t *testing.T) {
 
 // shelf is a Store.
 type shelf struct {
+	mu    sync.Mutex
 	state []byte
 	err   error
 	saves int
@@ -128,9 +130,28 @@ type shelf struct {
 
 func (s *shelf) SetAside() { s.aside = s.state }
 
-func (s *shelf) Load(context.Context) ([]byte, error) { return s.state, s.err }
+func (s *shelf) Load(context.Context) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state, s.err
+}
+
+// fail sets what Load returns.
+func (s *shelf) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *shelf) saved() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saves
+}
 
 func (s *shelf) Save(_ context.Context, state []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.state, s.saves = state, s.saves+1
 	return nil
 }
@@ -144,11 +165,11 @@ func TestWhatWasSavedIsNotOverwrittenBeforeItIsLoaded(t *testing.T) {
 		go func() { keeper.Run(ctx); close(done) }()
 		time.Sleep(3 * saveEvery)
 		synctest.Wait()
-		assert.Zero(t, store.saves)
-		store.err = nil
+		assert.Zero(t, store.saved())
+		store.fail(nil)
 		time.Sleep(2 * saveEvery)
 		synctest.Wait()
-		assert.Positive(t, store.saves)
+		assert.Positive(t, store.saved())
 		cancel()
 		<-done
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -59,4 +60,17 @@ func anchor(heading string) string {
 		}
 		return -1
 	}, strings.ToLower(heading))
+}
+
+// README and docs/peers.md show the same measurement.
+func TestBothTablesOfThePeersAreTheSame(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	peers, err := os.ReadFile(filepath.Join(root, "docs", "peers.md"))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(readme), "| | this autoscaler | in-tree |")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	assert.Greater(t, strings.Count(table, "\n"), 10)
+	assert.Contains(t, string(peers), table)
 }

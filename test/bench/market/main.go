@@ -6,6 +6,8 @@
 // Without --zones it takes four sets of zones of the recording in test/alisim/market/data/v100-9zone. It prints a table, writes it to
 // --json, and draws it beside that.
 //
+// It also runs --jobs, which have no deadlines, on the same zones, by several ways to remember what was refused and lost.
+//
 // The policy of this project sees of the market what --knowledge says: from the beginning of --fit on, it looks every --observe, and each
 // day learns from all that it has seen before, during --report too. The others see the market in every tick.
 package main
@@ -19,6 +21,8 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+
+	"gpu-spot-autoscaler/test/alisim/market"
 )
 
 func main() {
@@ -55,7 +59,53 @@ func measure(arguments []string, out io.Writer) error {
 	if err := printTable(out, rows); err != nil {
 		return err
 	}
-	return write(o.out, rows)
+	streams, err := o.streams(recording)
+	if err != nil {
+		return err
+	}
+	if err := printStreams(out, streams, o.valueOfTime); err != nil {
+		return err
+	}
+	return write(o.out, rows, streams)
+}
+
+// streams runs the jobs without deadlines in each set of zones, by each policy.
+func (o options) streams(recording market.Recording) (rows []streamRow, err error) {
+	if o.jobs == "" {
+		return nil, nil
+	}
+	hours := o.tick.Hours()
+	jobs, err := readStream(o.jobs, o.report, 1/hours)
+	if err != nil {
+		return nil, err
+	}
+	for _, zones := range o.zones {
+		t, err := newTrace(recording, zones, o.report.to)
+		if err != nil {
+			return nil, err
+		}
+		all := choosers(zones, o)
+		for _, name := range chooserNames {
+			row := streamRow{Zones: zones, Policy: name}
+			runStream(t, jobs, o.job(setting{}).restart, all[name], &row, o.valueOfTime, hours)
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+func printStreams(out io.Writer, rows []streamRow, valueOfTime float64) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "\nJobs without deadlines, on spot only; nobody sees what is up. An hour sooner is worth %.2f.\n", valueOfTime)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "zones\tpolicy\tcost\twith time\tp50\tp95\trefused per job\tlost per job\t")
+	for _, r := range rows {
+		fmt.Fprintf(table, "%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t\n",
+			strings.Join(r.Zones, ","), r.Policy, r.Cost, r.Total, r.CompletionP50, r.CompletionP95, r.Refused, r.Lost)
+	}
+	return table.Flush()
 }
 
 func printTable(out io.Writer, rows []row) error {
@@ -106,8 +156,8 @@ func summaryOf(rows []row) []string {
 	}
 }
 
-func write(path string, rows []row) error {
-	text, err := json.MarshalIndent(map[string]any{"rows": rows}, "", "  ")
+func write(path string, rows []row, streams []streamRow) error {
+	text, err := json.MarshalIndent(map[string]any{"rows": rows, "streams": streams}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -154,14 +156,14 @@ func TestOursIsCheaperThanTheBaselinesAndNeverLate(t *testing.T) {
 	const data = "../../alisim/market/data/v100-9zone/"
 	recording, err := readRecording(data+"availability.csv", data+"price.csv")
 	require.NoError(t, err)
-	o, err := parse([]string{"--fit", "0:4430", "--report", "4430:8861", "--starts", "12"})
+	o, err := parse([]string{"--fit", "0:4430", "--report", "4430:8861", "--starts", "5"})
 	require.NoError(t, err)
 	east, err := newTrace(recording, o.zones[2], o.report.to)
 	require.NoError(t, err)
 	j := o.job(setting{slack: 1.15})
 	starts, err := o.startsOf(j)
 	require.NoError(t, err)
-	for knows, least := range map[knowledge]float64{polled: .25, noisy: 0, none: -.1, probes: -1} {
+	for knows, least := range map[knowledge]float64{polled: .2, noisy: -.1, none: -.2, probes: -1} {
 		t.Run(string(knows), func(t *testing.T) {
 			r := rowOf(newSighted(east, j, o, knows), j, starts)
 			assert.Zero(t, r.Misses)
@@ -180,3 +182,81 @@ func TestAPurchaseThatIsRefusedTakesATickAndCostsNothing(t *testing.T) {
 type always int
 
 func (a always) decide(progress, sight) int { return int(a) }
+
+func TestChoosersOnCasesComputedByHand(t *testing.T) {
+	jobs := []streamJob{{arrival: 0, work: 2}}
+	o := options{tick: 195 * time.Second, restart: 195 * time.Second, onDemand: 9}
+	dead := traceOf(".........", "222222222") // the cheaper zone is never there, and its price is 0
+	for name, c := range map[string]struct {
+		trace *trace
+		want  streamRow
+	}{
+		// It asks the first zone in each tick, and never gets anywhere else.
+		"cheapest": {dead, streamRow{Refused: 9}},
+		// A refusal takes a tick, the next one the other zone. Then a warm-up and the work.
+		"karpenter":          {dead, streamRow{Refused: 1, Cost: 3, CompletionP50: 2, CompletionP95: 2}},
+		"cluster-autoscaler": {dead, streamRow{Refused: 1, Cost: 3, CompletionP50: 2, CompletionP95: 2}},
+		"ours":               {dead, streamRow{Refused: 1, Cost: 3, CompletionP50: 2, CompletionP95: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var row streamRow
+			runStream(c.trace, jobs, 1, choosers(c.trace.zones, o)[name], &row, 0, 1)
+			if math.IsNaN(row.Cost) {
+				row.Cost, row.Total = 0, 0
+			}
+			row.Total = 0
+			assert.Equal(t, c.want, row)
+		})
+	}
+}
+
+func TestBackoffDoublesAndIsForgottenAfterAPurchase(t *testing.T) {
+	r := &remembering{forget: backoff(func(d time.Duration) int { return int(d / time.Minute) })}
+	price := []float64{1, 2}
+	assert.Equal(t, 0, r.choose(0, price))
+	r.refused(0, 0)
+	assert.Equal(t, 0, r.choose(0, price), "others of the same tick do not know yet")
+	r.refused(0, 0)
+	for tick := 1; tick <= 5; tick++ {
+		assert.Equal(t, 1, r.choose(tick, price))
+	}
+	assert.Equal(t, 0, r.choose(6, price))
+	r.refused(0, 6)
+	assert.Equal(t, 1, r.choose(16, price))
+	assert.Equal(t, 0, r.choose(17, price))
+	r.bought(0, 17)
+	r.refused(0, 20)
+	assert.Equal(t, 0, r.choose(26, price))
+}
+
+func TestAnOfferingThatIsLostOftenIsLeftForOneThatIsNot(t *testing.T) {
+	flaky, steady := strings.Repeat("1111....", 40), strings.Repeat("2", 320)
+	zones := traceOf(flaky, steady)
+	var jobs []streamJob
+	for n := range 30 {
+		jobs = append(jobs, streamJob{arrival: 8 * n, work: 20})
+	}
+	o := options{tick: time.Hour, restart: time.Hour, onDemand: 9}
+	lost := map[string]float64{}
+	for _, name := range []string{"cluster-autoscaler", "ours"} {
+		var row streamRow
+		runStream(zones, jobs, 1, choosers([]string{"flaky", "steady"}, o)[name], &row, 9, 1)
+		lost[name] = row.Lost
+	}
+	assert.Less(t, lost["ours"], .7*lost["cluster-autoscaler"], "%v", lost)
+}
+
+func TestAStreamIsSpreadOverTheWindow(t *testing.T) {
+	jobs, err := readStream("../../alisim/market/data/jobs/gavel-msr.csv", window{1000, 5000}, 18)
+	require.NoError(t, err)
+	assert.Len(t, jobs, 1400)
+	assert.Equal(t, 1000, jobs[0].arrival)
+	for _, j := range jobs {
+		assert.LessOrEqual(t, j.arrival+2*j.work, 5000)
+		assert.GreaterOrEqual(t, j.work, int(shortestJob*18))
+	}
+	_, err = readStream("../../alisim/market/data/jobs/README.md", window{1000, 5000}, 18)
+	assert.Error(t, err)
+	_, err = readStream("../../alisim/market/data/jobs/gavel-msr.csv", window{1000, 1100}, 18)
+	assert.ErrorContains(t, err, "--report")
+}

@@ -26,8 +26,11 @@ type options struct {
 	slack               []float64
 	onDemand, jobHours  float64
 	fit, report         window
-	starts              int
-	out                 string
+	// jobs is a recording of arrivals; empty for none. valueOfTime is per hour.
+	jobs        string
+	valueOfTime float64
+	starts      int
+	out         string
 }
 
 // window is a range of ticks, without its end.
@@ -106,6 +109,8 @@ func parse(arguments []string) (o options, err error) {
 	flags.DurationVar(&o.observe, "observe", 10*time.Minute, "how often the market is looked at, in whole ticks")
 	flags.IntVar(&o.starts, "starts", 100, "number of jobs")
 	flags.StringVar(&o.out, "json", filepath.Join("out", "bench", "market.json"), "file to write; the plot is written beside it")
+	flags.StringVar(&o.jobs, "jobs", "test/alisim/market/data/jobs/gavel-msr.csv", "file of kind,steps,second,GPUs: jobs without deadlines that arrive during --report; empty for none")
+	flags.Float64Var(&o.valueOfTime, "value-of-time", 3.06, "what it is worth per hour that such a job is over sooner")
 	flags.Func("zones", "zones, separated by commas (default four sets of the recording)", func(text string) error {
 		o.zones = [][]string{strings.Split(text, ",")}
 		return nil

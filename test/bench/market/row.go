@@ -66,8 +66,12 @@ func rowOf(s *sighted, j job, starts []int) row {
 	return r
 }
 
+// gapClosed returns 0 if there is no gap.
 func (r result) gapClosed() float64 {
 	baseline := min(r.uniform, r.greedy)
+	if baseline <= r.omniscient {
+		return 0
+	}
 	return (baseline - r.ours) / (baseline - r.omniscient)
 }
 

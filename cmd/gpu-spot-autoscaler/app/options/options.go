@@ -144,7 +144,7 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Terms.Restart, "restart-time", defaultRestart,
 		"How much useful time a job loses each time it loses its instance, with what it has to do again. Spot instances that are lost often are compared by that.")
 	fs.Float64Var(&o.Terms.ValueOfTime, "value-of-time", 0,
-		"What it is worth, per instance-hour and in the account's currency, that an instance is useful sooner. Offerings that are often out of stock are compared by that. 0 stands for the on-demand price.")
+		"What it is worth, per instance-hour and in the account's currency, that a job is over sooner. Offerings that are often lost or out of stock are compared by that. 0 stands for the on-demand price.")
 	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
 		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
 }
