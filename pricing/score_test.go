@@ -16,8 +16,8 @@ func TestAnHourOfUsefulWorkCostsWhatLossesAndRefusalsAddToThePrice(t *testing.T)
 		terms           Terms
 		want            float64
 	}{
-		"an instance that is not reclaimed costs its price": {3, 10, Reliability{}, terms, 3},
-		"a lost instance costs a restart, and its time":     {3, 10, Reliability{Life: hours(2.5)}, terms, (3*2.5 + 10*.25) / 2.25},
+		"an instance that is not reclaimed costs its price":                                 {3, 10, Reliability{}, terms, 3},
+		"a lost instance costs a restart, and its time":                                     {3, 10, Reliability{Life: hours(2.5)}, terms, (3*2.5 + 10*.25) / 2.25},
 		"of two, the dearer one that lives longer is worth more than one that is lost soon": {3.3, 10, Reliability{Life: hours(25)}, terms, (3.3*25 + 10*.25) / 24.75},
 		// Half of the purchases are refused, so each is preceded by one that was: two minutes worth 10 an hour.
 		"a refusal costs the time until it is known":             {3, 10, Reliability{Life: hours(2.25), Refusal: .5}, terms, (3*2.25 + 10*(.25+2./60)) / 2},
