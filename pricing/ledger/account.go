@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// goneFor is how long an instance is remembered that is not listed any more. If it is listed again, it counts from where it ended.
-const goneFor = time.Hour
+const (
+	// goneFor is how long an instance is remembered that is not listed any more, so that it is not taken for a new one when it comes back.
+	goneFor = 7 * 24 * time.Hour
+	// listGap is for how long a list may lack an instance that runs. One that comes back later was stopped.
+	listGap = 10 * time.Minute
+)
 
 // accountUntil counts all instances until the time. It returns an error if the ledger begins anew for that.
 func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
@@ -15,7 +19,7 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 	if currency := l.config.Prices.Currency(); currency != "" {
 		if known := l.totals.currency; known != "" && known != currency {
 			anew = fmt.Errorf("the currency of the account is %s, and was %s", currency, known)
-			l.totals, l.last = newTotals(), nil
+			l.totals, l.last, l.gone = newTotals(), nil, map[string]time.Time{}
 		}
 		l.totals.currency = currency
 	}
@@ -23,19 +27,25 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 	if t.since.IsZero() {
 		t.since, t.until = at, at
 	}
+	if l.last == nil {
+		l.begun = t.until
+	}
 	if !at.After(t.until) {
 		return anew
 	}
+	// After a conflict, time is accounted for again that the metrics have already.
+	measured := !t.until.Before(l.measuredUntil)
 	now := make(map[string]Instance, len(instances))
 	for _, i := range instances {
 		now[i.ID] = i
-		t.add(i, l.costOf(i, at.Sub(l.from(i, at))), at)
+		from := l.from(i, at)
+		t.add(i, l.costOf(i, at.Sub(from)), period{from, at}, measured)
 		delete(l.last, i.ID)
 		delete(l.gone, i.ID)
 	}
 	for id, i := range l.last { // released since
 		half := at.Sub(t.until) / 2
-		t.add(i, l.costOf(i, half), t.until)
+		t.add(i, l.costOf(i, half), period{t.until, t.until}, measured)
 		l.gone[id] = t.until.Add(half)
 	}
 	for id, until := range l.gone {
@@ -43,29 +53,33 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 			delete(l.gone, id)
 		}
 	}
-	l.last, t.until = now, at
+	l.last, t.until, l.measuredUntil = now, at, at
 	t.fold(at)
 	return anew
 }
 
-// from returns from when on the instance has to be accounted for: an instance that is new to a process that has seen all others counts from its
-// creation, however late it was listed.
+// period is what is accounted for of an instance.
+type period struct{ from, to time.Time }
+
+// from returns from when on the instance has to be accounted for. One that was created while this process has accounted counts from then,
+// however late it was listed.
 func (l *Ledger) from(i Instance, at time.Time) time.Time {
 	until := l.totals.until
 	if end, isBack := l.gone[i.ID]; isBack {
-		return end
+		if at.Sub(end) <= listGap {
+			return end
+		}
+		return until
 	}
 	_, counted := l.last[i.ID]
-	isNew := l.last != nil && !counted && !i.Created.IsZero()
+	isNew := l.last != nil && !counted && i.Created.After(l.begun) && at.Sub(i.Created) < goneFor
 	switch {
 	case i.Created.After(at):
 		return at
-	case i.Created.After(until):
+	case i.Created.After(until), isNew:
 		return i.Created
-	case isNew && i.Created.After(l.totals.since):
-		return i.Created
-	case isNew:
-		return l.totals.since
+	case l.last != nil && !counted && at.Sub(l.begun) <= listGap: // it was missing from the first lists of this process
+		return l.begun
 	}
 	return until
 }

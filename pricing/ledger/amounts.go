@@ -82,15 +82,16 @@ func newTotals() *totals {
 	return &totals{offerings: map[Offering]Amounts{}, namespaces: map[string]Amounts{}, jobs: map[Job]*jobAmounts{}}
 }
 
-// add adds what an instance cost, and what its pods bear of that, which were last seen at a time.
-func (t *totals) add(i Instance, cost Amounts, seen time.Time) {
+// add adds what an instance cost in a period, and what its pods bear of that: of the period, each the part in which it ran. It is told whether
+// the metrics count it too.
+func (t *totals) add(i Instance, cost Amounts, p period, measured bool) {
 	all := 0.
 	for _, share := range i.Shares {
 		all += share.Part
 	}
 	scale := 1 / max(1, all) // pods may share a GPU, and so request more than there is
 	for _, share := range i.Shares {
-		part := cost.share(share.Part * scale)
+		part := cost.share(share.Part * scale * p.after(share.Since))
 		cost.Used += part.Used
 		t.namespaces[share.Job.Namespace] = t.namespaces[share.Job.Namespace].plus(part)
 		job := t.jobs[share.Job]
@@ -99,12 +100,25 @@ func (t *totals) add(i Instance, cost Amounts, seen time.Time) {
 			t.jobs[share.Job] = job
 		}
 		job.Amounts = job.Amounts.plus(part)
-		if seen.After(job.lastSeen) {
-			job.lastSeen, job.announced = seen, false
+		if p.to.After(job.lastSeen) {
+			job.lastSeen, job.announced = p.to, false
 		}
-		countNamespace(share.Job.Namespace, part)
+		if measured {
+			countNamespace(share.Job.Namespace, part)
+		}
 	}
 	offering := offeringOf(i.Pool, i.Offering)
 	t.offerings[offering] = t.offerings[offering].plus(cost)
-	count(offering, cost)
+	if measured {
+		count(offering, cost)
+	}
+}
+
+// after returns which part of the period is after the time.
+func (p period) after(since time.Time) float64 {
+	length := p.to.Sub(p.from)
+	if length <= 0 || !since.After(p.from) {
+		return 1
+	}
+	return max(0, float64(p.to.Sub(since))/float64(length))
 }

@@ -26,10 +26,12 @@ type Instance struct {
 	Shares []Share
 }
 
-// Share is the part of an instance that the pods of a job request there, from 0 to 1.
+// Share is the part of an instance that a pod of a job requests there, from 0 to 1.
 type Share struct {
 	Job  Job
 	Part float64
+	// Since is when the pod began to run there; zero if it is not known.
+	Since time.Time
 }
 
 // Inventory tells which instances there are. It has to be safe for concurrent use.
@@ -85,10 +87,13 @@ type Ledger struct {
 
 	mu     sync.Mutex
 	totals *totals
-	// last are the instances that were counted last, by id; nil before the first time. gone are those that were not listed any more, with the time
-	// until which they were counted, since a list may lack an instance for a while.
+	// last are the instances that were counted last, by id; nil before the first time. gone are those that are not listed any more, with the time
+	// until which they were counted.
 	last map[string]Instance
 	gone map[string]time.Time
+	// begun is from when on this process accounts, with the totals that it has loaded. measuredUntil is until when the metrics have what was
+	// accounted for.
+	begun, measuredUntil time.Time
 
 	// The following is Run's own. waiting is since when nothing is counted for want of prices, given up those offerings of which none came.
 	waiting time.Time

@@ -138,9 +138,9 @@ func TestPodsBearThePartOfTheInstanceThatTheyRequest(t *testing.T) {
 	l := w.ledger(t)
 	w.accountAt(t, l, 0)
 	w.accountAt(t, l, time.Hour,
-		Instance{ID: "half", Offering: spot, GPUs: 8, Created: start, Shares: []Share{{train, .5}}},
+		Instance{ID: "half", Offering: spot, GPUs: 8, Created: start, Shares: []Share{{Job: train, Part: .5}}},
 		Instance{ID: "shared", Offering: spot, GPUs: 8, Created: start, Reclaiming: true,
-			Shares: []Share{{train, 1}, {Job{"other", "pod", "x"}, 1}}})
+			Shares: []Share{{Job: train, Part: 1}, {Job: Job{"other", "pod", "x"}, Part: 1}}})
 	r := l.Report()
 	require.Len(t, r.Jobs, 2)
 	assert.Equal(t, train, r.Jobs[0].Job)
@@ -241,7 +241,7 @@ func compressed(t *testing.T, text string) string {
 func TestTheEndOfAJobIsToldOnceUnlessItRunsAgain(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
-	busy := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{train, 1}}}
+	busy := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{Job: train, Part: 1}}}
 	idle := busy
 	idle.Shares = nil
 	w.accountAt(t, l, 0, busy)
@@ -264,7 +264,7 @@ func TestAJobThatCannotBeToldIsToldLaterButNotForEver(t *testing.T) {
 	w := newWorld()
 	w.deaf = true
 	l := w.ledger(t)
-	busy := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{train, 1}}}
+	busy := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{Job: train, Part: 1}}}
 	w.accountAt(t, l, 0, busy)
 	w.accountAt(t, l, time.Hour, busy)
 	tried := func(after time.Duration) bool {
@@ -282,15 +282,47 @@ func TestAJobThatCannotBeToldIsToldLaterButNotForEver(t *testing.T) {
 func TestANewInstanceCountsFromItsCreationHoweverLateItIsListed(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
+	late := Instance{ID: "late", Offering: spot, Created: start.Add(5 * time.Minute)}
 	w.accountAt(t, l, 0)
 	w.accountAt(t, l, 10*time.Minute)
-	w.accountAt(t, l, 20*time.Minute, Instance{ID: "late", Offering: spot, Created: start.Add(5 * time.Minute)})
-	assert.InDelta(t, 3*.25, l.Report().Total.Cost, 1e-9)
+	w.accountAt(t, l, 20*time.Minute, late)
+	assert.InDelta(t, 3*15./60, l.Report().Total.Cost, 1e-9)
 	w.accountAt(t, l, 22*time.Minute)
-	w.accountAt(t, l, 30*time.Minute, Instance{ID: "late", Offering: spot, Created: start.Add(5 * time.Minute)})
+	w.accountAt(t, l, 30*time.Minute, late)
 	assert.InDelta(t, 3*25./60, l.Report().Total.Cost, 1e-9, "it was missing from one list, and counts no minute twice")
-	w.accountAt(t, l, 40*time.Minute, Instance{ID: "older", Offering: spot, Created: start.Add(-time.Hour)}, Instance{ID: "late", Offering: spot})
-	assert.InDelta(t, 3*(35+40)/60., l.Report().Total.Cost, 1e-9, "nothing counts from before the ledger began")
+	w.accountAt(t, l, 40*time.Minute, Instance{ID: "older", Offering: spot, Created: start.Add(-time.Hour)}, late)
+	assert.InDelta(t, 3*(35+10)/60., l.Report().Total.Cost, 1e-9, "what is older than the process is not new")
+}
+
+func TestAnInstanceThatWasStoppedCountsOnFromWhenItIsStarted(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	i := Instance{ID: "i", Offering: spot, Created: start}
+	w.accountAt(t, l, 0)
+	w.accountAt(t, l, 10*time.Hour, i)
+	w.accountAt(t, l, 10*time.Hour+10*time.Second)
+	w.accountAt(t, l, 12*time.Hour)
+	w.accountAt(t, l, 12*time.Hour+10*time.Second, i)
+	assert.InDelta(t, 10, l.Report().Total.InstanceHours, .01)
+
+	require.True(t, l.save(t.Context()))
+	next := w.ledger(t)
+	w.accountAt(t, next, 13*time.Hour) // stopped again
+	w.accountAt(t, next, 14*time.Hour)
+	w.accountAt(t, next, 14*time.Hour+10*time.Second, i)
+	assert.InDelta(t, 10, next.Report().Total.InstanceHours, .02, "nor does a new leader take it for new")
+}
+
+func TestAPodBearsNothingOfTheTimeBeforeItRan(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	w.accountAt(t, l, 0)
+	// There was no leader for a day, and the pod has run for the last hour of it.
+	w.accountAt(t, l, 24*time.Hour, Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: []Share{{Job: train, Part: 1, Since: start.Add(23 * time.Hour)}}})
+	r := l.Report()
+	assert.InDelta(t, 3, r.Jobs[0].Cost, 1e-9)
+	assert.InDelta(t, 72, r.Total.Cost, 1e-9)
+	assert.InDelta(t, 1, r.Total.Used, 1e-9)
 }
 
 func TestNothingIsCountedUntilPricesAreKnownButNotForLong(t *testing.T) {
@@ -336,9 +368,9 @@ func TestNoNamespaceCostsAnotherItsLines(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
 	w.accountAt(t, l, 0)
-	shares := []Share{{train, .1}}
+	shares := []Share{{Job: train, Part: .1}}
 	for n := range mostJobs + 10 {
-		shares = append(shares, Share{Job{"greedy", "pod", fmt.Sprint(n)}, .0001})
+		shares = append(shares, Share{Job: Job{"greedy", "pod", fmt.Sprint(n)}, Part: .0001})
 	}
 	w.accountAt(t, l, time.Hour, Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: shares})
 	w.accountAt(t, l, 2*time.Hour, Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Shares: shares[1:]})
@@ -360,7 +392,7 @@ func TestTheLinesAreBoundedAndNothingOfTheSumsIsLost(t *testing.T) {
 		w.prices[o] = 1 + random.Float64()
 		many = append(many, Instance{
 			ID: name, Pool: "asg-1", Offering: o, GPUs: 1, Created: start.Add(time.Duration(random.IntN(3600)) * time.Second),
-			Shares: []Share{{Job{fmt.Sprintf("team-%d", n%1100), "pod", name}, random.Float64()}},
+			Shares: []Share{{Job: Job{fmt.Sprintf("team-%d", n%1100), "pod", name}, Part: random.Float64()}},
 		})
 	}
 	w.accountAt(t, l, time.Hour, many...)
@@ -394,7 +426,7 @@ func TestTheMetricsGrowByWhatIsAccounted(t *testing.T) {
 	l := w.ledger(t)
 	value := func(use string) float64 { return testutil.ToFloat64(gpuHours.WithLabelValues("asg-metrics", use)) }
 	w.accountAt(t, l, 0)
-	i := Instance{ID: "i", Pool: "asg-metrics", Offering: spot, GPUs: 8, Created: start, Shares: []Share{{train, .25}}}
+	i := Instance{ID: "i", Pool: "asg-metrics", Offering: spot, GPUs: 8, Created: start, Shares: []Share{{Job: train, Part: .25}}}
 	w.accountAt(t, l, time.Hour, i)
 	i.Reclaiming = true
 	w.accountAt(t, l, 2*time.Hour, i)
@@ -408,7 +440,7 @@ func TestTheReportAsCSVHasALineForEachOfferingNamespaceAndJob(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
 	w.accountAt(t, l, 0)
-	w.accountAt(t, l, time.Hour, Instance{ID: "i", Pool: "asg-1", Offering: spot, GPUs: 2, Created: start, Shares: []Share{{train, .5}}})
+	w.accountAt(t, l, time.Hour, Instance{ID: "i", Pool: "asg-1", Offering: spot, GPUs: 2, Created: start, Shares: []Share{{Job: train, Part: .5}}})
 	var text strings.Builder
 	require.NoError(t, l.Report().WriteCSV(&text))
 	assert.Equal(t, strings.Join(header, ",")+`

@@ -1,11 +1,10 @@
 package market
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/pricing"
 )
@@ -18,8 +17,8 @@ type Memory struct {
 	// seen is by offering; byType and byZone are sums of it.
 	seen           map[place]*experience
 	byType, byZone map[string]*experience
-	// reclaiming are the instances whose notice was counted.
-	reclaiming sets.Set[string]
+	// lost are the instances whose loss was counted, with the time at which they were last listed: a notice may be withdrawn and come back.
+	lost map[string]time.Time
 }
 
 // place is an instance type in a zone.
@@ -51,7 +50,7 @@ const (
 
 // NewMemory returns a Memory of nothing.
 func NewMemory() *Memory {
-	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, reclaiming: sets.New[string]()}
+	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, lost: map[string]time.Time{}}
 }
 
 // Living is a spot instance.
@@ -81,22 +80,24 @@ func (m *Memory) Observe(instances []Living, at time.Time) {
 		gap = 0
 	}
 	m.fade(math.Exp2(-gap.Hours() / halfLife.Hours()))
-	reclaiming := sets.New[string]()
 	for _, i := range instances {
-		if !i.Reclaiming {
+		_, counted := m.lost[i.ID]
+		if counted {
+			m.lost[i.ID] = at
+		}
+		switch {
+		case !i.Reclaiming:
 			lived := min(gap, maxGap)
 			if !i.Created.IsZero() {
 				lived = max(0, min(lived, at.Sub(i.Created)))
 			}
 			m.add(i.Offering, experience{Hours: lived.Hours()})
-			continue
-		}
-		reclaiming.Insert(i.ID)
-		if !m.reclaiming.Has(i.ID) {
+		case !counted:
+			m.lost[i.ID] = at
 			m.add(i.Offering, experience{Losses: 1})
 		}
 	}
-	m.reclaiming = reclaiming
+	maps.DeleteFunc(m.lost, func(_ string, listed time.Time) bool { return at.Sub(listed) > maxGap })
 }
 
 // Asked enters that instances of the offering were asked for.

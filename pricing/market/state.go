@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -118,8 +118,8 @@ type memoryState struct {
 	Version int           `json:"version"`
 	At      time.Time     `json:"at"`
 	Seen    []placeMemory `json:"seen"`
-	// Reclaiming are instances whose loss is counted already.
-	Reclaiming []string `json:"reclaiming,omitempty"`
+	// Lost are instances whose loss is counted already.
+	Lost map[string]time.Time `json:"lost,omitempty"`
 }
 
 type placeMemory struct {
@@ -131,7 +131,7 @@ type placeMemory struct {
 func (m *Memory) Encode() ([]byte, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	state := memoryState{Version: memoryVersion, At: m.now, Reclaiming: sets.List(m.reclaiming)}
+	state := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost}
 	for key, e := range m.seen {
 		state.Seen = append(state.Seen, placeMemory{key, *e})
 	}
@@ -159,7 +159,7 @@ func (m *Memory) Decode(text []byte) error {
 	for _, s := range state.Seen {
 		m.add(pricing.Offering{InstanceType: s.InstanceType, Zone: s.Zone, Spot: true}, s.experience)
 	}
-	m.reclaiming.Insert(state.Reclaiming...)
+	maps.Copy(m.lost, state.Lost)
 	if m.now.Before(state.At) {
 		m.now = state.At
 	}

@@ -32,7 +32,7 @@ func TestPodsWaitForSpotBeforeOnDemandIsBought(t *testing.T) {
 	submitted := time.Now().Add(-time.Second) // creation timestamps are cut to the second
 	s.Submit(t, append(ordinary, spotOnly...)...)
 	s.eventually("spot has what there is", func(context.Context) (bool, error) { return len(s.instances("asg-spot")) == 1, nil })
-	s.awaitEvent("NotTriggerScaleUp", "on demand, and not bought yet")
+	s.awaitEvent("NotTriggerScaleUp", "not bought for such pods now")
 	assert.Empty(t, s.instances("asg-on-demand"))
 	s.eventually("on-demand is bought", func(context.Context) (bool, error) { return len(s.instances("asg-on-demand")) > 0, nil })
 	assert.GreaterOrEqual(t, time.Since(submitted), onDemandWait)

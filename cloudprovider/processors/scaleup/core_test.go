@@ -191,7 +191,7 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
 	c.orchestrator = NewGangs(spotfirst.NewOrchestrator(search, policy), GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles, Only: search.Only,
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles, AllowSpot: policy.AllowSpot, Only: search.Only,
 	})
 	c.initialize(all)
 	return c

@@ -35,14 +35,13 @@ type Purchases interface {
 }
 
 // tryGang buys for all pods of a gang, or for its minimum if there is no option for all. Either is bought of one offering if possible,
-// else of several.
+// else of several. Spot instances for a gang whose deadline is close come last.
 func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	attempt, err := g.tryWhole(l, gang.name, gang.pods, call)
-	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
-		klog.V(1).InfoS("No option for all pods of a gang, trying its minimum", "gang", gang.name, "pods", len(gang.pods), "minimum", gang.minimum)
-		attempt, err = g.tryWhole(l, gang.name, gang.pods[:gang.minimum], call)
-		if attempt != nil {
-			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, gang.pods[gang.minimum:]...)
+	attempt, err := g.tryAllOrMinimum(l, gang, call)
+	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable {
+		if restore := g.config.AllowSpot(gang.pods); restore != nil {
+			attempt, err = g.tryAllOrMinimum(l, gang, call)
+			restore()
 		}
 	}
 	switch {
@@ -53,6 +52,18 @@ func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus
 		gangAttempts.WithLabelValues("bought").Inc()
 	default:
 		gangAttempts.WithLabelValues("no_options").Inc()
+	}
+	return attempt, err
+}
+
+func (g *Gangs) tryAllOrMinimum(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	attempt, err := g.tryWhole(l, gang.name, gang.pods, call)
+	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
+		klog.V(1).InfoS("No option for all pods of a gang, trying its minimum", "gang", gang.name, "pods", len(gang.pods), "minimum", gang.minimum)
+		attempt, err = g.tryWhole(l, gang.name, gang.pods[:gang.minimum], call)
+		if attempt != nil {
+			attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, gang.pods[gang.minimum:]...)
+		}
 	}
 	return attempt, err
 }

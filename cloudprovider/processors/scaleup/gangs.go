@@ -52,6 +52,9 @@ type GangsConfig struct {
 	Planner Planner
 	// Purchases are those of the loop, and of the parts of a plan.
 	Purchases Purchases
+	// AllowSpot allows spot instances for pods that may have none because their deadline is close, until restore is called; it is nil if there
+	// are no such pods.
+	AllowSpot func(pods []*apiv1.Pod) (restore func())
 	// Only has the inner orchestrator evaluate one node group; all of them again if it is called with "".
 	Only func(groupID string)
 }

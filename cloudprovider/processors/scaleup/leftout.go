@@ -16,18 +16,18 @@ import (
 var (
 	reservedReason = orchestrator.NewSkippedReasons(
 		"bought only for pods that ask for a GPU (their pools have no tag " + api.TagBuyForCPUPods + "=true)")
-	tooEarlyReason = orchestrator.NewSkippedReasons(
-		"on demand, and not bought yet (" + api.TagOnDemandAfter + " of the pool or the pod)")
+	notNowReason = orchestrator.NewSkippedReasons(
+		"not bought for such pods now (" + api.TagOnDemandAfter + " of the pool or the pod, or the deadline of the pod)")
 )
 
-// leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or on-demand and not
-// bought yet. It returns nil for the others.
+// leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or not to be bought
+// for these now. It returns nil for the others.
 func (s *Search) leftOut(group cloudprovider.NodeGroup, pods []*apiv1.Pod) status.Reasons {
 	switch {
 	case !s.config.Offerings.BuysForCPUPods(group.Id()) && !slices.ContainsFunc(pods, processors.RequestsGPU):
 		return reservedReason
 	case s.only == "" && s.config.Allows != nil && !s.config.Allows(group.Id(), pods): // what makes a plan has asked for all of its pods
-		return tooEarlyReason
+		return notNowReason
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestPodsThatWaitForSpotAreToldWhatTheyWaitFor(t *testing.T) {
 	core = newRealCore(t, catalogue{"od": onDemand("od", 1, time.Hour)}, missing{}, true)
 	_, result := core.loop(testutil.NewPods(1, "p", testutil.Replicated, aged(time.Minute)))
 	require.Len(t, result.PodsRemainUnschedulable, 1)
-	assert.Equal(t, tooEarlyReason, result.PodsRemainUnschedulable[0].SkippedNodeGroups["od"])
+	assert.Equal(t, notNowReason, result.PodsRemainUnschedulable[0].SkippedNodeGroups["od"])
 }
 
 func TestNobodyGetsOnDemandBecauseSomebodyElseMay(t *testing.T) {
@@ -65,4 +65,24 @@ func TestAGangThatHasWaitedIsBoughtOfSpotAndOnDemandTogether(t *testing.T) {
 	core = newRealCore(t, catalogue{"spot": spot, "od": od}, missing{"ml/train": 4}, true)
 	core.loop(testutil.NewPods(4, "young", testutil.InGang("train", 4), aged(time.Minute)))
 	assert.Empty(t, core.bought, "none of it has waited")
+}
+
+// late makes the pod's job one whose deadline is close.
+func late(pod *apiv1.Pod) {
+	pod.Annotations[api.AnnotationDeadline] = time.Now().Add(time.Hour).Format(time.RFC3339)
+	pod.Annotations[api.AnnotationWork] = "1h"
+}
+
+func TestAGangWhoseDeadlineIsCloseTakesSpotOnlyIfNoPlanForOnDemandHasRoom(t *testing.T) {
+	od, otherOD := onDemand("od", 5, 0).in("a", "A10", 2), onDemand("other-od", 5, 0).in("a", "A10", 2)
+	spot, otherSpot := offer("spot", 1, "1").in("a", "A10", 4), offer("other-spot", 1, "1").in("a", "A10", 2)
+	gang := testutil.NewPods(4, "p", testutil.InGang("train", 4), late)
+	core := newRealCore(t, catalogue{"spot": spot, "od": od, "other-od": otherOD}, missing{"ml/train": 4}, true)
+	core.loop(gang)
+	assert.Equal(t, map[string]int{"od": 2, "other-od": 2}, core.bought)
+
+	spot.max = 2
+	core = newRealCore(t, catalogue{"spot": spot, "other-spot": otherSpot}, missing{"ml/train": 4}, true)
+	core.loop(gang)
+	assert.Equal(t, map[string]int{"spot": 2, "other-spot": 2}, core.bought, "by a plan, since there is nothing else")
 }

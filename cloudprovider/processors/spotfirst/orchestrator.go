@@ -43,13 +43,17 @@ func (o *Orchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, pro
 }
 
 // ScaleUp calls the inner orchestrator for the pods that may be bought for alike, one part after the other until something is bought. What had no
-// turn then awaits evaluation. If there is nothing to buy on demand for pods whose deadline is close, spot instances are better than nothing. Pods of which all or none are bought for are one part.
+// turn then awaits evaluation. If there is nothing to buy on demand for pods whose deadline is close, spot instances are better than nothing; for a gang the caller decides
+// that, who may buy it in several ways. Pods of which all or none are bought for are one part.
 func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	o.report(unschedulable)
 	parts := o.parts(unschedulable, allOrNothing)
 	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods by the loop.
+	// Here it is that of the first part, which has their pods.
 	mode := o.autoscaling.ProvisioningRequestScaleUpMode
+	after := mode
+	defer func() { o.autoscaling.ProvisioningRequestScaleUpMode = after }()
 	call := func(pods []*apiv1.Pod) (*status.ScaleUpStatus, errors.AutoscalerError) {
 		o.autoscaling.ProvisioningRequestScaleUpMode = mode
 		return o.Orchestrator.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
@@ -57,10 +61,14 @@ func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, 
 	var result *status.ScaleUpStatus
 	for i, part := range parts {
 		attempt, err := call(part)
-		if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && o.policy.isLate(part) {
-			o.policy.spotAnyway = true
-			attempt, err = call(part)
-			o.policy.spotAnyway = false
+		if i == 0 {
+			after = o.autoscaling.ProvisioningRequestScaleUpMode
+		}
+		if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && !allOrNothing {
+			if restore := o.policy.AllowSpot(part); restore != nil {
+				attempt, err = call(part)
+				restore()
+			}
 		}
 		if err != nil {
 			return attempt, err

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
 const (
@@ -162,6 +163,16 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 		}
 	}
 	return is
+}
+
+// AllowSpot allows spot instances for pods that may have none because their deadline is close, until the caller calls restore. It returns nil
+// if there are no such pods.
+func (p *Policy) AllowSpot(pods []*apiv1.Pod) (restore func()) {
+	if slices.ContainsFunc(pods, processors.IsProvisioningRequest) || !p.isLate(pods) {
+		return nil
+	}
+	p.spotAnyway = true
+	return func() { p.spotAnyway = false }
 }
 
 // isLate returns whether one of the pods may have no spot instances because its deadline is close.

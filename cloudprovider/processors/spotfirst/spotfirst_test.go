@@ -1,6 +1,7 @@
 package spotfirst
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -181,13 +182,21 @@ func TestAJobWhoseDeadlineIsCloseTakesSpotIfThereIsNothingElse(t *testing.T) {
 		allowed = append(allowed, policy.Allows("spot", []*apiv1.Pod{late}))
 		inner.options["late"] = len(allowed) == 2
 	}
-	for _, allOrNothing := range []bool{false, true} {
-		allowed = nil
-		got, err := o.ScaleUp([]*apiv1.Pod{late}, nil, nil, nil, allOrNothing)
-		require.NoError(t, err)
-		assert.Equal(t, status.ScaleUpSuccessful, got.Result)
-		assert.Equal(t, []bool{false, true}, allowed)
-	}
+	got, err := o.ScaleUp([]*apiv1.Pod{late}, nil, nil, nil, false)
+	require.NoError(t, err)
+	assert.Equal(t, status.ScaleUpSuccessful, got.Result)
+	assert.Equal(t, []bool{false, true}, allowed)
+
+	allowed = nil
+	got, err = o.ScaleUp([]*apiv1.Pod{late}, nil, nil, nil, true)
+	require.NoError(t, err)
+	assert.Equal(t, status.ScaleUpNoOptionsAvailable, got.Result, "a gang may be bought by a plan")
+	assert.Equal(t, []bool{false}, allowed)
+	restore := policy.AllowSpot([]*apiv1.Pod{late})
+	assert.True(t, policy.Allows("spot", []*apiv1.Pod{late}))
+	restore()
+	assert.False(t, policy.Allows("spot", []*apiv1.Pod{late}))
+	assert.Nil(t, policy.AllowSpot([]*apiv1.Pod{testutil.NewPod("p")}))
 }
 
 func TestProvisioningRequestsStayWholeAndKeepTheirTurns(t *testing.T) {
@@ -196,18 +205,23 @@ func TestProvisioningRequestsStayWholeAndKeepTheirTurns(t *testing.T) {
 	o := NewOrchestrator(inner, policyAt(waits{"od": 5 * time.Minute}, 10*time.Minute))
 	o.autoscaling = contextOf("spot", "od")
 	var modes []bool
+	// As orchestrator.WrapperOrchestrator of core: without pods of requests it is the turn of the others, whatever the mode.
 	inner.called = func() {
 		modes = append(modes, o.autoscaling.ProvisioningRequestScaleUpMode)
+		if !slices.Contains(inner.calls[len(inner.calls)-1], "request-0") {
+			o.autoscaling.ProvisioningRequestScaleUpMode = false
+		}
 		o.autoscaling.ProvisioningRequestScaleUpMode = !o.autoscaling.ProvisioningRequestScaleUpMode
 	}
 	pods := []*apiv1.Pod{
 		testutil.NewPod("request-0", provisioning), testutil.NewPod("request-1", provisioning, wishing("never")), testutil.NewPod("old"), testutil.NewPod("spot-only", wishing("never")),
 	}
-	_, err := o.ScaleUp(pods, nil, nil, nil, false)
-	require.NoError(t, err)
-	assert.Equal(t, [][]string{{"request-0", "request-1", "spot-only"}, {"old"}}, inner.calls)
-	assert.Equal(t, []bool{false, false}, modes)
-	assert.True(t, o.autoscaling.ProvisioningRequestScaleUpMode, "it is flipped once for the loop")
+	for range 3 {
+		_, err := o.ScaleUp(pods, nil, nil, nil, false)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, [][]string{{"request-0", "request-1", "spot-only"}, {"old"}}, inner.calls[:2])
+	assert.Equal(t, []bool{false, false, true, true, false, false}, modes, "the turns alternate by the loop")
 }
 
 // contextOf returns the context of a cluster with these node groups.

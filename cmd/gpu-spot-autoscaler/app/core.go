@@ -73,7 +73,8 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	}})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
-		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(), Only: flow.search.Only,
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(),
+		AllowSpot: policy.AllowSpot, Only: flow.search.Only,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)

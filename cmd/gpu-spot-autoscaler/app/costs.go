@@ -18,6 +18,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -96,7 +97,7 @@ func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Sha
 		}
 		if part := partOf(node, pod, gpus > 0); part > 0 {
 			ref := v.cluster.PartyOf(pod).Ref
-			shares = append(shares, ledger.Share{Part: part, Job: ledger.Job{Namespace: ref.Namespace, System: ref.System, Name: nameOf(ref.Name)}})
+			shares = append(shares, ledger.Share{Part: part, Since: ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time, Job: ledger.Job{Namespace: ref.Namespace, System: ref.System, Name: nameOf(ref.Name)}})
 		}
 	}
 	return shares
@@ -142,7 +143,7 @@ type stateStore struct {
 	namespace, name string
 	// version is that of the ConfigMap that was read or written last, so that a process that has lost its lease overwrites nothing.
 	version string
-	// loaded is what was read last, aside what is to be kept beside the state.
+	// loaded is what was read or written last, aside what is to be kept beside the state.
 	loaded, aside []byte
 }
 
@@ -187,7 +188,7 @@ func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	}
 	switch {
 	case err == nil:
-		s.version = written.ResourceVersion
+		s.version, s.loaded = written.ResourceVersion, state
 	case apierrors.IsAlreadyExists(err):
 		return apierrors.NewConflict(corev1.Resource("configmaps"), s.name, err)
 	case apierrors.IsNotFound(err):
