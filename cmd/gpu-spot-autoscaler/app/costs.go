@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,6 +109,9 @@ var gpuResources = []corev1.ResourceName{gpu.ResourceNvidiaGPU, api.ResourceTopo
 
 // partOf returns which part of the node the pod requests. A node offers its GPUs by one resource or another, and each of them stands for all.
 func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
+	if hasGPUs && !slices.ContainsFunc(pod.Spec.Containers, requestsGPU) && !slices.ContainsFunc(pod.Spec.InitContainers, requestsGPU) {
+		return 0 // most pods of a big cluster, of which the sum of all requests would cost more than all the rest of the ledger
+	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	of := func(resource corev1.ResourceName) float64 {
 		requested, all := requests[resource], node.Status.Allocatable[resource]
@@ -123,6 +127,15 @@ func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
 		part = max(part, of(resource))
 	}
 	return part
+}
+
+func requestsGPU(container corev1.Container) bool {
+	for _, resource := range gpuResources {
+		if _, requested := container.Resources.Requests[resource]; requested {
+			return true
+		}
+	}
+	return false
 }
 
 // longestName is longer than the names of objects are. Longer names come from annotations.
