@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
@@ -17,16 +18,21 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
+// Choices returns of how many kinds of the node groups instances may be bought for a pod. *spotfirst.Policy implements it.
+type Choices interface {
+	Choices(groups []cloudprovider.NodeGroup) func(*apiv1.Pod) int
+}
+
 // NewDefault returns core's chain of processors (podlistprocessor.NewDefaultPodListProcessor), with one difference: of the pods
 // that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods, the most
-// demanding of them before others.
-func NewDefault(places *Places) *pods.CombinedPodListProcessor {
+// demanding of them before others, and those with more choices before those with fewer. Choices may be nil.
+func NewDefault(places *Places, choices Choices) *pods.CombinedPodListProcessor {
 	return pods.NewCombinedPodListProcessor([]pods.PodListProcessor{
 		podlistprocessor.NewClearTPURequestsPodListProcessor(),
 		podlistprocessor.NewFilterOutExpendablePodListProcessor(),
 		podlistprocessor.NewCurrentlyDrainedNodesPodListProcessor(),
 		places,
-		newGPUPodsFirst(),
+		newGPUPodsFirst(choices),
 		podlistprocessor.NewFilterOutDaemonSetPodListProcessor(),
 	})
 }
@@ -37,12 +43,14 @@ func NewDefault(places *Places) *pods.CombinedPodListProcessor {
 type gpuPodsFirst struct {
 	// Each processor remembers from loop to loop where its pods went, and forgets all others.
 	gpu, others pods.PodListProcessor
+	choices     Choices
 }
 
-func newGPUPodsFirst() *gpuPodsFirst {
+func newGPUPodsFirst(choices Choices) *gpuPodsFirst {
 	return &gpuPodsFirst{
-		gpu:    podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere),
-		others: podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere),
+		choices: choices,
+		gpu:     podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere),
+		others:  podlistprocessor.NewFilterOutSchedulablePodListProcessor(scheduling.ScheduleAnywhere),
 	}
 }
 
@@ -60,7 +68,7 @@ func (p *gpuPodsFirst) Process(ctx *cacontext.AutoscalingContext, unschedulable 
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(fitting, demandingFirst)
+	slices.SortStableFunc(fitting, p.order(ctx))
 	unplaced, err := p.gpu.Process(ctx, fitting)
 	if err != nil {
 		return nil, err
@@ -71,6 +79,20 @@ func (p *gpuPodsFirst) Process(ctx *cacontext.AutoscalingContext, unschedulable 
 		return nil, err
 	}
 	return append(left, more...), nil
+}
+
+// order returns the order in which GPU pods are placed. A pod for which no on-demand instance may be bought comes after the one for which one
+// was: it would take that place otherwise, and another instance would be bought, and so on.
+func (p *gpuPodsFirst) order(ctx *cacontext.AutoscalingContext) func(a, b *apiv1.Pod) int {
+	if p.choices == nil {
+		return demandingFirst
+	}
+	choices := p.choices.Choices(ctx.CloudProvider.NodeGroups())
+	return func(a, b *apiv1.Pod) int {
+		return cmp.Or(
+			cmp.Compare(corev1helpers.PodPriority(b), corev1helpers.PodPriority(a)), cmp.Compare(choices(b), choices(a)), demandingFirst(a, b),
+		)
+	}
 }
 
 // splitByFreeGPUs returns the pods for which some node has enough GPUs free, and the others, which fit no node. Core would evaluate each

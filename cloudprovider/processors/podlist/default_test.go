@@ -50,7 +50,7 @@ func TestPodsDoNotTakeThePlaceThatWasBoughtForMoreDemandingOnes(t *testing.T) {
 				ctx, _, _ := testutil.NewContext(nil, nil)
 				ctx.DebuggingSnapshotter = debuggingsnapshot.NewDebuggingSnapshotter(false)
 				require.NoError(t, ctx.ClusterSnapshot.SetClusterState(test.nodes, nil, nil))
-				left, err := newGPUPodsFirst().Process(ctx, slices.Clone(test.pods))
+				left, err := newGPUPodsFirst(nil).Process(ctx, slices.Clone(test.pods))
 				require.NoError(t, err)
 				assert.ElementsMatch(t, test.left, testutil.Names(left))
 				slices.Reverse(test.pods)

@@ -377,7 +377,7 @@ func TestIncompleteGangKeepsNoIdleNodes(t *testing.T) {
 			ctx := newSimulation(t)
 			require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
 			clk := testingclock.NewFakePassiveClock(testutil.Epoch)
-			deferral := NewDeferral(Config{Inner: NewDefault(NewPlaces()), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
+			deferral := NewDeferral(Config{Inner: NewDefault(NewPlaces(), nil), Arrivals: NewArrivals(clk), Clock: clk, SettleWindow: 0})
 			left, err := deferral.Process(ctx, test.pods)
 			require.NoError(t, err)
 			assert.Empty(t, left)

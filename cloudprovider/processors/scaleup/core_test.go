@@ -158,7 +158,8 @@ type realCore struct {
 func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *realCore {
 	t.Helper()
 	places := podlist.NewPlaces()
-	c := &realCore{t: t, chain: podlist.NewDefault(places), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}})
+	c := &realCore{t: t, chain: podlist.NewDefault(places, policy), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
 	provider := testprovider.NewTestCloudProviderBuilder().WithOnScaleUp(func(id string, delta int) error { c.bought[id] += delta; return nil }).Build()
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, nil))
 	for id, offered := range of {
@@ -176,7 +177,6 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	ctx.ScaleDownActuator = idleActuator{}
 
 	all := processorstest.NewTestProcessors(c.ctx)
-	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}})
 	search := NewSearch(orchestrator.New(), SearchConfig{
 		Offerings: of, ByPrice: byPrice, MaxBinpackingTime: time.Minute, Clock: clock.RealClock{},
 		Allows: policy.Allows,

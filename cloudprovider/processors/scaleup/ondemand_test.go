@@ -86,3 +86,12 @@ func TestAGangWhoseDeadlineIsCloseTakesSpotOnlyIfNoPlanForOnDemandHasRoom(t *tes
 	core.loop(gang)
 	assert.Equal(t, map[string]int{"spot": 2, "other-spot": 2}, core.bought, "by a plan, since there is nothing else")
 }
+
+func TestAnOnDemandInstanceThatIsOnItsWayIsForThePodForWhichItWasBought(t *testing.T) {
+	core := newRealCore(t, catalogue{"od": onDemand("od", 1, 10*time.Minute)}, missing{}, true)
+	pods := append(testutil.NewPods(2, "never", spotOnly, aged(time.Hour)), testutil.NewPod("waiting", aged(time.Minute)), testutil.NewPod("waited", aged(time.Hour)))
+	for range 4 {
+		core.loop(pods)
+	}
+	assert.Equal(t, map[string]int{"od": 1}, core.bought)
+}

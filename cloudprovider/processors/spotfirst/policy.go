@@ -199,9 +199,23 @@ func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (par
 		}
 		parts[at] = append(parts[at], pod)
 	}
-	choices := func(part []*apiv1.Pod) int { return strings.Count(p.allowedOf(alike, part[0]), allowed) }
-	slices.SortStableFunc(parts, func(a, b []*apiv1.Pod) int { return cmp.Compare(choices(a), choices(b)) })
+	choices := p.Choices(groups)
+	slices.SortStableFunc(parts, func(a, b []*apiv1.Pod) int { return cmp.Compare(choices(a[0]), choices(b[0])) })
 	return parts
+}
+
+// Choices returns a function that counts of how many kinds of the groups instances may be bought for a pod now.
+func (p *Policy) Choices(groups []cloudprovider.NodeGroup) func(*apiv1.Pod) int {
+	alike := p.differing(groups)
+	known := map[*apiv1.Pod]int{} // it is asked in every comparison
+	return func(pod *apiv1.Pod) int {
+		count, counted := known[pod]
+		if !counted {
+			count = strings.Count(p.allowedOf(alike, pod), allowed)
+			known[pod] = count
+		}
+		return count
+	}
 }
 
 // differing returns one group of each kind that the policy tells apart.

@@ -50,7 +50,10 @@ type podFlow struct {
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
 	flow := &podFlow{}
 	places := podlist.NewPlaces()
-	chain := podlist.NewDefault(places)
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
+		return flow.reclaiming.Added(pod) || podlist.IsReturning(pod)
+	}})
+	chain := podlist.NewDefault(places, policy)
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
 		provisioning.extend(chain)
@@ -68,9 +71,6 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
 	})
-	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
-		return flow.reclaiming.Added(pod) || podlist.IsReturning(pod)
-	}})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(),
