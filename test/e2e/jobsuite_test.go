@@ -214,14 +214,18 @@ type reclaimedPods struct {
 	deadline time.Time
 }
 
-// reclaimNodesOf makes the cloud give notice to the instances that the pods run on.
+// reclaimNodesOf makes the cloud give notice to the instances that the pods run on, to all at once: one poll is to see all of them.
 func (s *jobSuite) reclaimNodesOf(pods ...corev1.Pod) reclaimedPods {
 	s.t.Helper()
-	d := reclaimedPods{pods: pods, deadline: time.Now().Add(s.World.NoticePeriod.Duration)}
+	var ids []string
 	for _, pod := range pods {
 		node, err := s.Client.CoreV1().Nodes().Get(s.t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
 		require.NoError(s.t, err)
-		require.NoError(s.t, s.Cloud.Reclaim(node.Spec.ProviderID[strings.LastIndexByte(node.Spec.ProviderID, '.')+1:]))
+		ids = append(ids, node.Spec.ProviderID[strings.LastIndexByte(node.Spec.ProviderID, '.')+1:])
+	}
+	d := reclaimedPods{pods: pods, deadline: time.Now().Add(s.World.NoticePeriod.Duration)}
+	for _, id := range ids {
+		require.NoError(s.t, s.Cloud.Reclaim(id))
 	}
 	return d
 }
