@@ -20,8 +20,8 @@ type Terms struct {
 }
 
 const (
-	// refusalDelay is how long it takes until it is known that there was nothing to buy, and something else is bought. ESS says so at the end
-	// of the scaling activity.
+	// refusalDelay is how long it is taken to take until it is known that there was nothing to buy, at the end of the scaling activity, and
+	// something else is bought. How long activities take is not documented.
 	refusalDelay = 2 * time.Minute
 	// worthSpot is up to which part of the on-demand price a spot instance is worth its risk: beyond, a saving of a few percent is lost
 	// again with the first reclaim.

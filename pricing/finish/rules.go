@@ -2,8 +2,8 @@ package finish
 
 // Rules for a market of which too little is known.
 const (
-	// looseDeadline is from which multiple of its work on a job may wait for offers: on the recorded market, going on-demand to keep up
-	// with a straight line is cheaper below, and waiting above.
+	// looseDeadline is from which multiple of its work on a job may wait for offers: in most sets of zones of the recorded market,
+	// going on-demand to keep up with a straight line is cheaper below, and waiting above.
 	looseDeadline = 1.25
 	// ahead is by how many restarts a job has to be ahead of the straight line to leave on-demand.
 	ahead = 2

@@ -29,7 +29,7 @@ func (h *History) Denoised(until time.Time) *History {
 }
 
 // leastNoise is how much of what was seen has to be wrong for anything to be done about it. Offerings that are really down for a single
-// look are taken for wrong observations too: on days 1 to 20 of the recorded market, 1 to 2 % of all.
+// look are taken for wrong observations too, and there are some in every market.
 const leastNoise = .05
 
 // noise is a hidden Markov model: the probabilities of a change from one look to the next, and of a wrong observation.

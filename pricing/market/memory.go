@@ -41,8 +41,8 @@ const (
 	priorHours = 24.
 	// priorAsked and priorRefused are the same of purchases.
 	priorAsked, priorRefused = 20., 1.
-	// likeness is how much something counts that was seen of another zone or another type: on days 1 to 20 of the recorded market in test/alisim,
-	// whether two zones have instances correlates by .21 in the mean.
+	// likeness is how much something counts that was seen of another zone or another type. It is an assumption: the
+	// stream of jobs of test/bench/market costs the same within a few percent with .2 and .5.
 	likeness = .2
 	// negligible is how little is left of an offering when it is forgotten.
 	negligible = .01

@@ -138,7 +138,7 @@ func requestsGPU(container corev1.Container) bool {
 	return false
 }
 
-// longestName is longer than the names of objects are. Longer names come from annotations.
+// longestName bounds the names in the ledger: those that come from annotations may be as long as their owners like.
 const longestName = 100
 
 // nameOf returns the name of a job, shortened if an owner has made it too long for a line of the ledger.

@@ -17,9 +17,9 @@ func choosers(zones []string, o options) map[string]chooser {
 		"random": &randomly{rand.New(rand.NewPCG(1, 1)), len(zones)},
 		// It asks the cheapest zone, however often that refuses: COST_OPTIMIZED of ESS, which remembers nothing from one purchase to the next.
 		"cheapest": &remembering{forget: func(int) int { return 0 }},
-		// Karpenter's providers leave out what was refused for three minutes (unavailableofferings.UnavailableOfferingsTTL).
+		// Karpenter's providers leave out what was refused for three minutes (UnavailableOfferingsTTL in pkg/cache of karpenter-provider-aws).
 		"karpenter": &remembering{forget: func(int) int { return ticks(3 * time.Minute) }},
-		// Cluster Autoscaler's backoff: 5 minutes, doubled with each failure up to 30 (config.DefaultInitialNodeGroupBackoffDuration and its neighbours).
+		// Cluster Autoscaler's backoff: 5 minutes, doubled with each failure up to 30 (--initial-node-group-backoff-duration and --max-node-group-backoff-duration).
 		"cluster-autoscaler": &remembering{forget: backoff(ticks)},
 		"ours":               newLearning(zones, o, backoff(ticks)),
 	}
