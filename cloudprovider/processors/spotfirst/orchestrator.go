@@ -43,8 +43,8 @@ func (o *Orchestrator) Initialize(autoscaling *cacontext.AutoscalingContext, pro
 }
 
 // ScaleUp calls the inner orchestrator for the pods that may be bought for alike, one part after the other until something is bought. What had no
-// turn then awaits evaluation. If there is nothing to buy on demand for pods whose deadline is close, spot instances are better than nothing; for a gang the caller decides
-// that, who may buy it in several ways. Pods of which all or none are bought for are one part.
+// turn then awaits evaluation. If there is nothing to buy on demand for pods whose deadline is close, spot instances are bought. For a gang the
+// caller does that, after it has tried a plan. Pods of which all or none are bought for are one part.
 func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	o.report(unschedulable)
