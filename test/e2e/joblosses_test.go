@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
-	"gpu-spot-autoscaler/test/standin"
 )
 
 // TestJobsLoseNoMoreThanTheirNodes tells of what a reclaim could cost a job beside the nodes that it loses.
@@ -90,11 +90,11 @@ spec:
 
 // jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
 func jobOfKueueIsEndedByKueue(s *jobSuite) {
-	s.runOperator(standin.NewKueue)
+	s.runRealOperator(operators.Kueue)
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
-metadata: {name: queued, labels: {` + standin.LabelQueue + `: gpu}}
+metadata: {name: queued, labels: {` + operators.LabelQueue + `: gpu}}
 spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
 `)
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
@@ -104,7 +104,7 @@ spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, b
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=queued", 3))
 	s.awaitNotHeld(batchJobs, "queued")
 	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
-	workloads, err := s.objects.Resource(standin.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
+	workloads, err := s.objects.Resource(operators.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
 	require.Len(s.t, workloads.Items, 1)
 	active, _, _ := unstructured.NestedBool(workloads.Items[0].Object, "spec", "active")

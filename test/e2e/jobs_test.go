@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -73,7 +74,7 @@ func requireNothingLeft(s *jobSuite) {
 		return err == nil, err
 	})
 	for _, of := range []schema.GroupVersionResource{
-		standin.TrainingJobs, standin.MPIJobs, standin.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
+		standin.TrainingJobs, operators.MPIJobs, operators.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
 		standin.RayClusters, standin.RayJobs, standin.VolcanoJobs,
 	} {
 		held, err := s.objects.Resource(of).List(s.t.Context(), metav1.ListOptions{LabelSelector: labelHeld})
@@ -204,7 +205,7 @@ func awaitHosts(s *jobSuite, n int) {
 }
 
 func mpiWorkerComesAgain(s *jobSuite) {
-	s.runOperator(standin.NewMPIOperator)
+	s.runRealOperator(operators.MPIOperator)
 	s.submit(`
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -229,14 +230,14 @@ spec:
 		pod, err := s.pod(ctx, launcher.Name)
 		return pod != nil && pod.Annotations["gpu-spot.autoscaling/hosts-refreshed"] != "" && pod.UID == launcher.UID, err
 	})
-	s.awaitNotHeld(standin.MPIJobs, "mpi")
-	assert.Nil(s.t, s.field(standin.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
+	s.awaitNotHeld(operators.MPIJobs, "mpi")
+	assert.Nil(s.t, s.field(operators.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
 	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
 	s.requireBought("mpi", 2+1)
 }
 
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
-	s.runOperator(standin.NewJobSetController)
+	s.runRealOperator(operators.JobSet)
 	s.submit(`
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -246,16 +247,16 @@ spec:
   replicatedJobs:
   - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
 `)
-	const pods = standin.LabelJobSet + "=set"
+	const pods = operators.LabelJobSet + "=set"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "set", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "set", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.JobSets, "set")
-	assert.Equal(s.t, false, s.field(standin.JobSets, "set", "spec.suspend"))
-	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "set", "status.restarts"))
-	assert.Nil(s.t, s.field(standin.JobSets, "set", "status.terminalState"))
+	s.awaitNotHeld(operators.JobSets, "set")
+	assert.Equal(s.t, false, s.field(operators.JobSets, "set", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(operators.JobSets, "set", "status.restarts"))
+	assert.Nil(s.t, s.field(operators.JobSets, "set", "status.terminalState"))
 	for i := range 2 {
 		assert.Nil(s.t, s.field(batchJobs, fmt.Sprintf("set-node-%d", i), "status.failed"))
 	}
@@ -263,8 +264,8 @@ spec:
 }
 
 func trainJobIsSuspendedForItsJobSet(s *jobSuite) {
-	s.runOperator(standin.NewJobSetController)
-	s.runOperator(standin.NewTrainer)
+	s.runRealOperator(operators.JobSet)
+	s.runRealOperator(operators.Trainer)
 	s.submit(`
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -280,15 +281,15 @@ kind: TrainJob
 metadata: {name: trainjob}
 spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 `)
-	const pods = standin.LabelJobSet + "=trainjob"
+	const pods = operators.LabelJobSet + "=trainjob"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.JobSets, "trainjob")
-	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
-	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
+	s.awaitNotHeld(operators.JobSets, "trainjob")
+	assert.Equal(s.t, false, s.field(operators.TrainJobs, "trainjob", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(operators.JobSets, "trainjob", "status.restarts"))
 	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
 	s.requireBought("trainjob", 2+1)
 }
