@@ -152,7 +152,9 @@ func (s *jobSuite) runRealOperator(system operators.System) {
 	if s.operators.running[system.Name] {
 		return
 	}
-	operators.ForTest(s.operators.t, s.Cluster, system)
+	o, err := operators.Start(s.t.Context(), system, operators.Options{Cluster: s.Cluster, Dir: s.operators.t.TempDir(), Output: s.t.Output()})
+	require.NoError(s.t, err)
+	o.StopAfter(s.operators.t)
 	s.operators.running[system.Name] = true
 	s.eventually(system.Name+" is known", func(ctx context.Context) (bool, error) {
 		on, err := s.installedSystems(ctx)

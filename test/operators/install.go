@@ -10,16 +10,27 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/test/cluster"
 )
 
-// Install applies the definitions that the system's module ships.
+// servedInterval is how often the API server is asked whether it serves a definition.
+const servedInterval = 50 * time.Millisecond
+
+// Install applies the definitions that the system's module ships, and returns when the API server serves them: operators end
+// where it does not.
 func Install(ctx context.Context, system System, c *cluster.Cluster) error {
 	dir, err := system.Dir(ctx)
 	if err != nil {
@@ -41,6 +52,44 @@ func Install(ctx context.Context, system System, c *cluster.Cluster) error {
 			if err := c.ApplyYAML(ctx, bytes.NewReader(text)); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
+			if err := awaitServed(ctx, c, text); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// awaitServed waits until discovery tells of all versions of the definition.
+func awaitServed(ctx context.Context, c *cluster.Cluster, text []byte) error {
+	var definition struct {
+		Spec struct {
+			Group string
+			Names struct{ Plural string }
+			// Versions are all served.
+			Versions []struct{ Name string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &definition); err != nil {
+		return err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(c.AdminConfig())
+	if err != nil {
+		return err
+	}
+	for _, version := range definition.Spec.Versions {
+		group := schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name}.String()
+		err := wait.PollUntilContextTimeout(ctx, servedInterval, startTimeout, true, func(context.Context) (bool, error) {
+			list, err := client.ServerResourcesForGroupVersion(group)
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil && slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {
+				return resource.Name == definition.Spec.Names.Plural
+			}), err
+		})
+		if err != nil {
+			return fmt.Errorf("%s of %s is not served: %w", definition.Spec.Names.Plural, group, err)
 		}
 	}
 	return nil

@@ -136,7 +136,7 @@ func (o *Operator) Log(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// ForTest starts an operator for the length of a test. If the test fails, its log ends with the operator's last lines.
+// ForTest starts an operator for the length of a test.
 func ForTest(t *testing.T, c *cluster.Cluster, system System) *Operator {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testBuildTimeout)
@@ -145,6 +145,13 @@ func ForTest(t *testing.T, c *cluster.Cluster, system System) *Operator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.StopAfter(t)
+	return o
+}
+
+// StopAfter stops the operator when the test ends. If the test fails, its log ends with the operator's last lines.
+func (o *Operator) StopAfter(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		select {
 		case <-o.done:
@@ -156,7 +163,6 @@ func ForTest(t *testing.T, c *cluster.Cluster, system System) *Operator {
 			t.Logf("the last words of %s:\n%s", o.name, o.Log(testLogLines))
 		}
 	})
-	return o
 }
 
 // writeCertificate makes one for the webhooks, in a directory of its own, and returns that and the authority behind it, as PEM.
