@@ -75,7 +75,7 @@ func requireNothingLeft(s *jobSuite) {
 	})
 	for _, of := range []schema.GroupVersionResource{
 		standin.TrainingJobs, operators.MPIJobs, operators.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
-		standin.RayClusters, standin.RayJobs, standin.VolcanoJobs,
+		operators.RayClusters, operators.RayJobs, standin.VolcanoJobs,
 	} {
 		held, err := s.objects.Resource(of).List(s.t.Context(), metav1.ListOptions{LabelSelector: labelHeld})
 		if err == nil { // else the resource is not installed: a run of some subtests installs only some
@@ -396,7 +396,7 @@ spec:
 }
 
 func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	s.submit(rayCluster("ray", ""))
 	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
 	workers := s.awaitRunningPods(workersOf, 2)
@@ -413,14 +413,14 @@ func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayCluster", "ray", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
-	s.awaitNotHeld(standin.RayClusters, "ray")
-	s.awaitField(standin.RayClusters, "ray", "status.state", "ready")
+	s.awaitNotHeld(operators.RayClusters, "ray")
+	s.awaitField(operators.RayClusters, "ray", "status.state", "ready")
 	s.requireBought("ray", 3+1+2)
 }
 
 // rayClusterOfAnotherLosesItsHeadLast is about one that is not ours to suspend: it is a RayService's, say.
 func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	owner, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(s.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "service"}}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
@@ -433,7 +433,7 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
 	s.awaitGone(reclaiming)
 	order.requireOrder(s.t, workers[0], head)
 	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
-	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
+	assert.Nil(s.t, s.field(operators.RayClusters, "rayowned", "spec.suspend"))
 	s.requireBought("rayowned", 3+2)
 }
 
@@ -451,7 +451,7 @@ spec:
 }
 
 func rayJobIsSuspended(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	s.submit(`
 apiVersion: ray.io/v1
 kind: RayJob
@@ -467,15 +467,15 @@ spec:
     - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}") + `}
 `)
 	workers := s.awaitRunningPods("job=rayjob", 2)
-	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	reclaiming := s.reclaimNodesOf(workers[0])
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job=rayjob", 2))
-	s.awaitNotHeld(standin.RayJobs, "rayjob")
-	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
-	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
+	s.awaitNotHeld(operators.RayJobs, "rayjob")
+	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	assert.EqualValues(s.t, 0, s.field(operators.RayJobs, "rayjob", "status.failed"))
 	s.requireBought("rayjob", 2+1)
 }
 

@@ -152,7 +152,9 @@ func (s *jobSuite) runRealOperator(system operators.System) {
 	if s.operators.running[system.Name] {
 		return
 	}
-	o, err := operators.Start(s.t.Context(), system, operators.Options{Cluster: s.Cluster, Dir: s.operators.t.TempDir(), Output: s.t.Output()})
+	o, err := operators.Start(s.t.Context(), system, operators.Options{
+		Cluster: s.Cluster, Dir: s.operators.t.TempDir(), Output: s.t.Output(), RayDashboard: operators.RayDashboardForTest(s.operators.t),
+	})
 	require.NoError(s.t, err)
 	o.StopAfter(s.operators.t)
 	s.operators.running[system.Name] = true

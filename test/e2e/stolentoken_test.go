@@ -215,10 +215,10 @@ func TestStolenTokenOfTheAutoscalerTakesOnlyTheFinalizerOfItsJobOffAPodThatHasNo
 
 func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 	s := newJobSuiteWithoutAutoscaler(t, newWorld())
-	for _, system := range []operators.System{operators.MPIOperator, operators.JobSet, operators.Trainer} {
+	for _, system := range []operators.System{operators.MPIOperator, operators.JobSet, operators.Trainer, operators.KubeRay} {
 		require.NoError(t, operators.Install(t.Context(), system, s.Cluster))
 	}
-	for _, system := range []func(*rest.Config) (*standin.Operator, error){standin.NewETOperator, standin.NewKubeRay, standin.NewVolcano} {
+	for _, system := range []func(*rest.Config) (*standin.Operator, error){standin.NewETOperator, standin.NewVolcano} {
 		operator, err := system(s.Cluster.AdminConfig())
 		require.NoError(t, err)
 		require.NoError(t, operator.Install(t.Context(), s.Cluster))
@@ -237,8 +237,8 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 			`{etReplicaSpecs: {launcher: {restartPolicy: Never}}}`},
 		{operators.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
 		{operators.TrainJobs, "TrainJob", `{trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podSpecOverrides: []}`},
-		{standin.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
-		{standin.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
+		{operators.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
+		{operators.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
 		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
 	}
 	thief := stolenTokenClient(s.suite)

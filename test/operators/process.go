@@ -38,6 +38,8 @@ type Options struct {
 	Dir string
 	// Output is told if there is something to wait for.
 	Output io.Writer
+	// RayDashboard is what KubeRay asks about the jobs of Ray clusters; without one it asks in vain.
+	RayDashboard *RayDashboard
 }
 
 // Operator is one process. It dies with the process that started it.
@@ -78,6 +80,10 @@ func Start(ctx context.Context, system System, options Options) (*Operator, erro
 	defer log.Close() // the child has its own
 	o := &Operator{name: system.Name, log: log.Name(), done: make(chan struct{})}
 	o.command = exec.Command(binary, system.Name, options.Cluster.AdminKubeconfig(), strconv.Itoa(port), certificates)
+	if options.RayDashboard != nil {
+		// Its client goes through the proxy of the environment. Loopback, where the API server listens, never does.
+		o.command.Env = append(os.Environ(), "HTTP_PROXY="+options.RayDashboard.URL)
+	}
 	o.command.Stderr = log
 	o.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	said, err := o.command.StdoutPipe()
