@@ -32,64 +32,88 @@ const servedInterval = 50 * time.Millisecond
 // Install applies the definitions that the system's module ships, and returns when the API server serves them: operators end
 // where it does not.
 func Install(ctx context.Context, system System, c *cluster.Cluster) error {
-	dir, err := system.Dir(ctx)
+	definitions, err := system.readDefinitions(ctx)
 	if err != nil {
 		return err
 	}
-	for _, pattern := range system.definitions {
-		paths, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return err
+	for _, d := range definitions {
+		if err := c.ApplyYAML(ctx, bytes.NewReader(d.text)); err != nil {
+			return fmt.Errorf("%s: %w", d.path, err)
 		}
-		if len(paths) == 0 {
-			return fmt.Errorf("%s has no definitions at %s", system.module, pattern)
-		}
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			if err := c.ApplyYAML(ctx, bytes.NewReader(text)); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if err := awaitServed(ctx, c, text); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
+		if err := d.awaitServed(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", d.path, err)
 		}
 	}
 	return nil
 }
 
-// awaitServed waits until discovery tells of all versions of the definition.
-func awaitServed(ctx context.Context, c *cluster.Cluster, text []byte) error {
-	var definition struct {
-		Spec struct {
-			Group string
-			Names struct{ Plural string }
-			// Versions are all served.
-			Versions []struct{ Name string }
+// definition is a CustomResourceDefinition in a file.
+type definition struct {
+	path string
+	text []byte
+	spec struct {
+		Group string
+		Names struct{ Plural string }
+		// Versions are all served.
+		Versions []struct{ Name string }
+	}
+}
+
+func (s System) readDefinitions(ctx context.Context) (definitions []definition, err error) {
+	dir, err := s.Dir(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, pattern := range s.definitions {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		if len(paths) == 0 {
+			return nil, fmt.Errorf("%s has no definitions at %s", s.module, pattern)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			d := definition{path: path, text: text}
+			into := struct{ Spec any }{&d.spec}
+			if err := yaml.Unmarshal(text, &into); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			definitions = append(definitions, d)
 		}
 	}
-	if err := yaml.Unmarshal(text, &definition); err != nil {
-		return err
+	return definitions, nil
+}
+
+// resources are one for each version.
+func (d definition) resources() (resources []schema.GroupVersionResource) {
+	for _, version := range d.spec.Versions {
+		resources = append(resources, schema.GroupVersionResource{Group: d.spec.Group, Version: version.Name, Resource: d.spec.Names.Plural})
 	}
+	return resources
+}
+
+// awaitServed waits until discovery tells of all versions of the definition.
+func (d definition) awaitServed(ctx context.Context, c *cluster.Cluster) error {
 	client, err := discovery.NewDiscoveryClientForConfig(c.AdminConfig())
 	if err != nil {
 		return err
 	}
-	for _, version := range definition.Spec.Versions {
-		group := schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name}.String()
+	for _, resource := range d.resources() {
 		err := wait.PollUntilContextTimeout(ctx, servedInterval, startTimeout, true, func(context.Context) (bool, error) {
-			list, err := client.ServerResourcesForGroupVersion(group)
+			list, err := client.ServerResourcesForGroupVersion(resource.GroupVersion().String())
 			if apierrors.IsNotFound(err) {
 				return false, nil
 			}
-			return err == nil && slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {
-				return resource.Name == definition.Spec.Names.Plural
+			return err == nil && slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool {
+				return served.Name == resource.Resource
 			}), err
 		})
 		if err != nil {
-			return fmt.Errorf("%s of %s is not served: %w", definition.Spec.Names.Plural, group, err)
+			return fmt.Errorf("%s is not served: %w", resource, err)
 		}
 	}
 	return nil

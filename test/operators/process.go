@@ -45,6 +45,8 @@ type Options struct {
 // Operator is one process. It dies with the process that started it.
 type Operator struct {
 	name    string
+	system  System
+	cluster *cluster.Cluster
 	command *exec.Cmd
 	log     string
 	done    chan struct{}
@@ -78,7 +80,7 @@ func Start(ctx context.Context, system System, options Options) (*Operator, erro
 		return nil, err
 	}
 	defer log.Close() // the child has its own
-	o := &Operator{name: system.Name, log: log.Name(), done: make(chan struct{})}
+	o := &Operator{name: system.Name, system: system, cluster: options.Cluster, log: log.Name(), done: make(chan struct{})}
 	o.command = exec.Command(binary, system.Name, options.Cluster.AdminKubeconfig(), strconv.Itoa(port), certificates)
 	if options.RayDashboard != nil {
 		// Its client goes through the proxy of the environment. Loopback, where the API server listens, never does.
@@ -165,6 +167,11 @@ func (o *Operator) StopAfter(t *testing.T) {
 		default:
 		}
 		o.Stop()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), startTimeout)
+		defer cancel()
+		if err := abandon(ctx, o.system, o.cluster); err != nil {
+			t.Logf("what %s leaves behind: %v", o.name, err)
+		}
 		if t.Failed() {
 			t.Logf("the last words of %s:\n%s", o.name, o.Log(testLogLines))
 		}
