@@ -22,7 +22,7 @@ import (
 
 var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 
-// TestJobs lives through reclaims with one job of each system, under stand-ins for their operators. Each system is
+// TestJobs lives through reclaims with one job of each system, under its real operator or a stand-in. Each system is
 // installed while the autoscaler runs.
 func TestJobs(t *testing.T) {
 	parts := []struct {

@@ -33,7 +33,7 @@ import (
 // stayed is how long pods are watched before they acknowledge the request: longer than replacements take to come.
 const stayed = 5 * time.Second
 
-// TestTrainingOperator reclaims nodes of jobs under Kubeflow's own operator, not a stand-in.
+// TestTrainingOperator reclaims nodes of jobs under the training operator of Kubeflow.
 func TestTrainingOperator(t *testing.T) {
 	parts := []struct {
 		pool string
