@@ -147,8 +147,8 @@ controlplane: ## Build the control plane of the tests, Go modules of their own: 
 
 # The flags are those with which the tests build them, so that nothing is compiled twice.
 .PHONY: operators
-operators: ## Compile and vet the job operators of the tests, likewise.
-	@for module in $(OPERATORS); do GOFLAGS= go vet -C $$module -gcflags=all=-dwarf=false ./...; done
+operators: ## Compile the job operators of the tests, likewise. To vet them would take as long again for all that they import.
+	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
 
 .PHONY: compiler
 compiler: ## Install a C compiler where none is found: the race detector links with it.

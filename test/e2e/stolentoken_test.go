@@ -236,8 +236,8 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 			`{etReplicaSpecs: {worker: {template: {spec: {containers: [{name: main, image: theirs}]}}}}}`, `{etReplicaSpecs: {worker: {replicas: 1}}}`,
 			`{etReplicaSpecs: {launcher: {restartPolicy: Never}}}`},
 		{operators.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
-		{operators.TrainJobs, "TrainJob", `{runtimeRef: {name: torch}, trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podSpecOverrides: []}`},
-		{operators.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
+		{operators.TrainJobs, "TrainJob", `{runtimeRef: {name: torch}, trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podTemplateOverrides: []}`},
+		{operators.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: {template: {spec: {containers: [{name: main, image: theirs}]}}}}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
 		{operators.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train, rayClusterSpec: {headGroupSpec: {` + template + `}}}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
 		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
 	}
