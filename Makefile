@@ -32,7 +32,7 @@ VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | 
 help: ## Print this list.
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Show all of it on this machine in five minutes, and plot it in out/demo/report.html.
@@ -145,9 +145,9 @@ rendered: $(BIN)/helm
 controlplane: ## Build the control plane of the tests, Go modules of their own: minutes the first time.
 	go run ./test/cluster/cmd/cluster -build
 
-# The flags are those with which the tests build them, so that nothing is compiled twice.
+# The flags are those with which the tests build them, so that nothing is compiled twice. go vet would analyse all that they import.
 .PHONY: operators
-operators: ## Compile the job operators of the tests, likewise. To vet them would take as long again for all that they import.
+operators: ## Compile the job operators of the tests, likewise.
 	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
 
 .PHONY: compiler
