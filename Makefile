@@ -15,13 +15,14 @@ BIN := $(CURDIR)/out/bin
 TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
 SUPERVISOR := test/cluster/supervisor
-OPERATOR := test/trainingoperator/operator
+OPERATORS := test/operators/kube32 test/operators/kube34
 RECORDS := $(CURDIR)/out/records
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # The unit tests and the end-to-end tests are run apart: an end-to-end test runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
 E2E_PACKAGES = $$(go list ./test/...)
+OPERATOR_TESTS := TestJobs|TestJobsLoseNoMoreThanTheirNodes|TestTrainingOperator|TestFirstSamplesOfOperatorsSurviveAReclaim
 TEST_TIMEOUT ?= 20m
 VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | sort -V)
 
@@ -31,7 +32,7 @@ VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | 
 help: ## Print this list.
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Show all of it on this machine in five minutes, and plot it in out/demo/report.html.
@@ -58,11 +59,16 @@ test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 
 .PHONY: test-e2e
-test-e2e: compiler python controlplane operator ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud, one package at a time.
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
 	@rm -rf $(RECORDS)
 	E2E_RECORDS=$(RECORDS)/$$(date +%s) \
 		go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(E2E_PACKAGES)
+
+.PHONY: test-operators
+test-operators: build compiler controlplane operators ## Run only the tests in which real operators of job systems run.
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/operators
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -parallel=4 -run '^($(OPERATOR_TESTS))$$' ./test/e2e
 
 .PHONY: test-grants
 test-grants: ## Check that the end-to-end tests used all that the shipped roles and RAM policy grant, by what make test-e2e recorded.
@@ -81,7 +87,7 @@ gofmt:
 	if [ -n "$$files" ]; then printf 'gofmt would change:\n%s\n' "$$files"; exit 1; fi
 
 .PHONY: vet
-vet: compiler controlplane operator
+vet: compiler controlplane operators
 	go vet -race ./...
 	GOFLAGS= go vet -C $(SUPERVISOR) ./...
 
@@ -139,9 +145,10 @@ rendered: $(BIN)/helm
 controlplane: ## Build the control plane of the tests, Go modules of their own: minutes the first time.
 	go run ./test/cluster/cmd/cluster -build
 
-.PHONY: operator
-operator: ## Compile and vet the training operator of the tests, likewise.
-	GOFLAGS= go vet -C $(OPERATOR) ./...
+# The flags are those with which the tests build them, so that nothing is compiled twice. go vet would analyse all that they import.
+.PHONY: operators
+operators: ## Compile the job operators of the tests, likewise.
+	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
 
 .PHONY: compiler
 compiler: ## Install a C compiler where none is found: the race detector links with it.

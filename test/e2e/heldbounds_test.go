@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
-	"gpu-spot-autoscaler/test/standin"
 )
 
 // createHeldJob creates an Indexed Job that was suspended for a reclaim, as a restored backup would have it.
@@ -32,7 +32,7 @@ spec: {suspend: true, completionMode: Indexed, parallelism: %[2]d, completions: 
 
 func TestNothingIsBoughtForAHeldJobOf300000Workers(t *testing.T) {
 	s := newJobSuite(t, "large", "small")
-	s.runOperator(standin.NewMPIOperator) // the API server itself lets an indexed Job have no more than 100,000
+	s.runRealOperator(operators.MPIOperator) // the API server itself lets an indexed Job have no more than 100,000
 	s.submit(fmt.Sprintf(`
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -52,7 +52,7 @@ spec:
 	s.awaitRunningPods("job-name=small", 2)
 	assert.Empty(t, s.instances("asg-large"))
 	assert.Equal(t, 1, countEvents(s, "MPIJob", "large", "SpotJobTooLarge"))
-	assert.Equal(t, true, s.field(standin.MPIJobs, "large", "spec.runPolicy.suspend"))
+	assert.Equal(t, true, s.field(operators.MPIJobs, "large", "spec.runPolicy.suspend"))
 }
 
 func TestWhatIsBoughtForAHeldJobIsWithinTheQuotaOfItsNamespace(t *testing.T) {

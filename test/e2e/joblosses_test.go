@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
-	"gpu-spot-autoscaler/test/standin"
 )
 
 // TestJobsLoseNoMoreThanTheirNodes tells of what a reclaim could cost a job beside the nodes that it loses.
@@ -88,13 +89,28 @@ spec:
 	assert.Nil(s.t, s.field(batchJobs, "sweep", "status.failed"))
 }
 
+// kueueQueue is a queue of Kueue's that has room for as many GPUs.
+const kueueQueue = `
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: spot}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpu}
+spec:
+  namespaceSelector: {}
+  resourceGroups: [{coveredResources: [nvidia.com/gpu], flavors: [{name: spot, resources: [{name: nvidia.com/gpu, nominalQuota: %d}]}]}]
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: gpu}, spec: {clusterQueue: gpu}}
+`
+
 // jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
 func jobOfKueueIsEndedByKueue(s *jobSuite) {
-	s.runOperator(standin.NewKueue)
+	s.runRealOperator(operators.Kueue)
+	s.submit(fmt.Sprintf(kueueQueue, 3))
 	s.submit(`
 apiVersion: batch/v1
 kind: Job
-metadata: {name: queued, labels: {` + standin.LabelQueue + `: gpu}}
+metadata: {name: queued, labels: {` + operators.LabelQueue + `: gpu}}
 spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
 `)
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
@@ -104,7 +120,7 @@ spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, b
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=queued", 3))
 	s.awaitNotHeld(batchJobs, "queued")
 	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
-	workloads, err := s.objects.Resource(standin.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
+	workloads, err := s.objects.Resource(operators.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
 	require.Len(s.t, workloads.Items, 1)
 	active, _, _ := unstructured.NestedBool(workloads.Items[0].Object, "spec", "active")

@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
 
 var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 
-// TestJobs lives through reclaims with one job of each system, under stand-ins for their operators. Each system is
+// TestJobs lives through reclaims with one job of each system, under its real operator or a stand-in. Each system is
 // installed while the autoscaler runs.
 func TestJobs(t *testing.T) {
 	parts := []struct {
@@ -73,8 +74,8 @@ func requireNothingLeft(s *jobSuite) {
 		return err == nil, err
 	})
 	for _, of := range []schema.GroupVersionResource{
-		standin.TrainingJobs, standin.MPIJobs, standin.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
-		standin.RayClusters, standin.RayJobs, standin.VolcanoJobs,
+		standin.TrainingJobs, operators.MPIJobs, operators.JobSets, batchJobs, standin.ElasticJobs, standin.AITrainingJobs,
+		operators.RayClusters, operators.RayJobs, standin.VolcanoJobs,
 	} {
 		held, err := s.objects.Resource(of).List(s.t.Context(), metav1.ListOptions{LabelSelector: labelHeld})
 		if err == nil { // else the resource is not installed: a run of some subtests installs only some
@@ -204,7 +205,7 @@ func awaitHosts(s *jobSuite, n int) {
 }
 
 func mpiWorkerComesAgain(s *jobSuite) {
-	s.runOperator(standin.NewMPIOperator)
+	s.runRealOperator(operators.MPIOperator)
 	s.submit(`
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
@@ -229,14 +230,14 @@ spec:
 		pod, err := s.pod(ctx, launcher.Name)
 		return pod != nil && pod.Annotations["gpu-spot.autoscaling/hosts-refreshed"] != "" && pod.UID == launcher.UID, err
 	})
-	s.awaitNotHeld(standin.MPIJobs, "mpi")
-	assert.Nil(s.t, s.field(standin.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
+	s.awaitNotHeld(operators.MPIJobs, "mpi")
+	assert.Nil(s.t, s.field(operators.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
 	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
 	s.requireBought("mpi", 2+1)
 }
 
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
-	s.runOperator(standin.NewJobSetController)
+	s.runRealOperator(operators.JobSet)
 	s.submit(`
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -246,16 +247,16 @@ spec:
   replicatedJobs:
   - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
 `)
-	const pods = standin.LabelJobSet + "=set"
+	const pods = operators.LabelJobSet + "=set"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "set", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "set", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.JobSets, "set")
-	assert.Equal(s.t, false, s.field(standin.JobSets, "set", "spec.suspend"))
-	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "set", "status.restarts"))
-	assert.Nil(s.t, s.field(standin.JobSets, "set", "status.terminalState"))
+	s.awaitNotHeld(operators.JobSets, "set")
+	assert.Equal(s.t, false, s.field(operators.JobSets, "set", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(operators.JobSets, "set", "status.restarts"))
+	assert.Nil(s.t, s.field(operators.JobSets, "set", "status.terminalState"))
 	for i := range 2 {
 		assert.Nil(s.t, s.field(batchJobs, fmt.Sprintf("set-node-%d", i), "status.failed"))
 	}
@@ -263,8 +264,8 @@ spec:
 }
 
 func trainJobIsSuspendedForItsJobSet(s *jobSuite) {
-	s.runOperator(standin.NewJobSetController)
-	s.runOperator(standin.NewTrainer)
+	s.runRealOperator(operators.JobSet)
+	s.runRealOperator(operators.Trainer)
 	s.submit(`
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -280,15 +281,15 @@ kind: TrainJob
 metadata: {name: trainjob}
 spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 `)
-	const pods = standin.LabelJobSet + "=trainjob"
+	const pods = operators.LabelJobSet + "=trainjob"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.JobSets, "trainjob")
-	assert.Equal(s.t, false, s.field(standin.TrainJobs, "trainjob", "spec.suspend"))
-	assert.EqualValues(s.t, 0, s.field(standin.JobSets, "trainjob", "status.restarts"))
+	s.awaitNotHeld(operators.JobSets, "trainjob")
+	assert.Equal(s.t, false, s.field(operators.TrainJobs, "trainjob", "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(operators.JobSets, "trainjob", "status.restarts"))
 	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
 	s.requireBought("trainjob", 2+1)
 }
@@ -395,7 +396,7 @@ spec:
 }
 
 func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	s.submit(rayCluster("ray", ""))
 	const workersOf, headOf = "ray.io/cluster=ray,ray.io/node-type=worker", "ray.io/cluster=ray,ray.io/node-type=head"
 	workers := s.awaitRunningPods(workersOf, 2)
@@ -412,14 +413,14 @@ func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayCluster", "ray", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
-	s.awaitNotHeld(standin.RayClusters, "ray")
-	s.awaitField(standin.RayClusters, "ray", "status.state", "ready")
+	s.awaitNotHeld(operators.RayClusters, "ray")
+	s.awaitField(operators.RayClusters, "ray", "status.state", "ready")
 	s.requireBought("ray", 3+1+2)
 }
 
 // rayClusterOfAnotherLosesItsHeadLast is about one that is not ours to suspend: it is a RayService's, say.
 func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	owner, err := s.Client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(s.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "service"}}, metav1.CreateOptions{})
 	require.NoError(s.t, err)
@@ -432,7 +433,7 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
 	s.awaitGone(reclaiming)
 	order.requireOrder(s.t, workers[0], head)
 	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(workersOf, 2), s.awaitRunningPods(headOf, 1)...))
-	assert.Nil(s.t, s.field(standin.RayClusters, "rayowned", "spec.suspend"))
+	assert.Nil(s.t, s.field(operators.RayClusters, "rayowned", "spec.suspend"))
 	s.requireBought("rayowned", 3+2)
 }
 
@@ -450,7 +451,7 @@ spec:
 }
 
 func rayJobIsSuspended(s *jobSuite) {
-	s.runOperator(standin.NewKubeRay)
+	s.runRealOperator(operators.KubeRay)
 	s.submit(`
 apiVersion: ray.io/v1
 kind: RayJob
@@ -466,15 +467,15 @@ spec:
     - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}") + `}
 `)
 	workers := s.awaitRunningPods("job=rayjob", 2)
-	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	reclaiming := s.reclaimNodesOf(workers[0])
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("RayJob", "rayjob", "SpotJobResumed", 1)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job=rayjob", 2))
-	s.awaitNotHeld(standin.RayJobs, "rayjob")
-	s.awaitField(standin.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
-	assert.EqualValues(s.t, 0, s.field(standin.RayJobs, "rayjob", "status.failed"))
+	s.awaitNotHeld(operators.RayJobs, "rayjob")
+	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
+	assert.EqualValues(s.t, 0, s.field(operators.RayJobs, "rayjob", "status.failed"))
 	s.requireBought("rayjob", 2+1)
 }
 

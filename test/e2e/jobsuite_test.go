@@ -26,6 +26,7 @@ import (
 
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -44,11 +45,11 @@ type jobSuite struct {
 	*suite
 	objects    dynamic.Interface
 	autoscaler *rig.Autoscaler
-	operators  *operators
+	operators  *runningOperators
 }
 
-// operators are the stand-ins that run in a suite: each once, however many subtests need it.
-type operators struct {
+// runningOperators are the operators and stand-ins that run in a suite: each once, however many subtests need it.
+type runningOperators struct {
 	t       *testing.T
 	mu      sync.Mutex
 	running map[string]bool
@@ -78,7 +79,7 @@ func newJobSuiteWithoutAutoscaler(t *testing.T, w alisim.World, pools ...string)
 	for _, name := range pools {
 		w.Pools = append(w.Pools, jobPool(name))
 	}
-	s := &jobSuite{suite: newSuite(t, w), operators: &operators{t: t, running: map[string]bool{}}}
+	s := &jobSuite{suite: newSuite(t, w), operators: &runningOperators{t: t, running: map[string]bool{}}}
 	var err error
 	s.objects, err = dynamic.NewForConfig(s.Cluster.AdminConfig())
 	require.NoError(t, err)
@@ -140,6 +141,26 @@ func (s *jobSuite) runOperator(operator func(*rest.Config) (*standin.Operator, e
 	s.operators.t.Cleanup(func() {
 		cancel()
 		running.Wait()
+	})
+}
+
+// runRealOperator is runOperator for a system whose operator runs as it is.
+func (s *jobSuite) runRealOperator(system operators.System) {
+	s.t.Helper()
+	s.operators.mu.Lock()
+	defer s.operators.mu.Unlock()
+	if s.operators.running[system.Name] {
+		return
+	}
+	o, err := operators.Start(s.t.Context(), system, operators.Options{
+		Cluster: s.Cluster, Dir: s.operators.t.TempDir(), Output: s.t.Output(), RayDashboard: operators.RayDashboardForTest(s.operators.t),
+	})
+	require.NoError(s.t, err)
+	o.StopAfter(s.operators.t)
+	s.operators.running[system.Name] = true
+	s.eventually(system.Name+" is known", func(ctx context.Context) (bool, error) {
+		on, err := s.installedSystems(ctx)
+		return on.HasAll(systemsOfOperator[system.Name]...), err
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/standin"
 )
 
@@ -56,9 +57,7 @@ func clientOf(s *jobSuite, user string) dynamic.Interface {
 // an owner who resumes one that is held does not take the marks off first.
 func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 	s := newJobSuiteWithoutAutoscaler(t, newWorld())
-	operator, err := standin.NewKubeRay(s.Cluster.AdminConfig())
-	require.NoError(t, err)
-	require.NoError(t, operator.Install(t.Context(), s.Cluster))
+	require.NoError(t, operators.Install(t.Context(), operators.KubeRay, s.Cluster))
 	s.submit(tenants)
 	const (
 		marks = `labels: {gpu-spot.autoscaling/held: suspended}, annotations: {gpu-spot.autoscaling/held-replicas: "300000"}`
@@ -66,12 +65,12 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 	)
 	cluster := func(name, metadata string) attempt {
 		return attempt{
-			of: standin.RayClusters, namespace: metav1.NamespaceDefault,
+			of: operators.RayClusters, namespace: metav1.NamespaceDefault,
 			create: `{apiVersion: ray.io/v1, kind: RayCluster, metadata: {name: ` + name + `, ` + marks + metadata + `}, spec: ` + spec + `}`,
 		}
 	}
 	s.submit(`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: train}, spec: {rayClusterSpec: ` + spec + `}}`)
-	owner, err := s.getObject(t.Context(), standin.RayJobs, "train") // the garbage collector takes what is of an owner that is not there
+	owner, err := s.getObject(t.Context(), operators.RayJobs, "train") // the garbage collector takes what is of an owner that is not there
 	require.NoError(t, err)
 	ownedBy := func(version, kind string) string {
 		return `, ownerReferences: [{apiVersion: ` + version + `, kind: ` + kind + `, name: train, uid: ` + string(owner.GetUID()) + `, controller: true}]`
@@ -85,7 +84,7 @@ func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
 
 	s.submit(cluster("copy", ownedBy("ray.io/v1", "RayJob")).create)
 	change := func(metadata string) error {
-		return tryAttempt(s, tenant, attempt{of: standin.RayClusters, namespace: metav1.NamespaceDefault, name: "copy", patch: `{metadata: {` + metadata + `}}`})
+		return tryAttempt(s, tenant, attempt{of: operators.RayClusters, namespace: metav1.NamespaceDefault, name: "copy", patch: `{metadata: {` + metadata + `}}`})
 	}
 	assert.NoError(t, change(`labels: {theirs: "1"}`))
 	assert.ErrorContains(t, change(`ownerReferences: null`), refused, "then they would count")

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -214,9 +215,10 @@ func TestStolenTokenOfTheAutoscalerTakesOnlyTheFinalizerOfItsJobOffAPodThatHasNo
 
 func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 	s := newJobSuiteWithoutAutoscaler(t, newWorld())
-	for _, system := range []func(*rest.Config) (*standin.Operator, error){
-		standin.NewETOperator, standin.NewMPIOperator, standin.NewJobSetController, standin.NewTrainer, standin.NewKubeRay, standin.NewVolcano,
-	} {
+	for _, system := range []operators.System{operators.MPIOperator, operators.JobSet, operators.Trainer, operators.KubeRay} {
+		require.NoError(t, operators.Install(t.Context(), system, s.Cluster))
+	}
+	for _, system := range []func(*rest.Config) (*standin.Operator, error){standin.NewETOperator, standin.NewVolcano} {
 		operator, err := system(s.Cluster.AdminConfig())
 		require.NoError(t, err)
 		require.NoError(t, operator.Install(t.Context(), s.Cluster))
@@ -228,15 +230,15 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		template, allowed, field string // patches of the spec
 	}{
 		{batchJobs, "Job", `{parallelism: 2, ` + template + `}`, `{parallelism: 3}`, `{suspend: true}`, ""},
-		{standin.MPIJobs, "MPIJob", `{runPolicy: {backoffLimit: 1}, mpiReplicaSpecs: {Worker: {replicas: 2, ` + template + `}}}`,
+		{operators.MPIJobs, "MPIJob", `{runPolicy: {backoffLimit: 1}, mpiReplicaSpecs: {Worker: {replicas: 2, ` + template + `}}}`,
 			`{mpiReplicaSpecs: {Worker: {replicas: 3}}}`, `{runPolicy: {suspend: true}}`, `{runPolicy: {backoffLimit: 9}}`},
 		{standin.TrainingJobs, "TrainingJob", `{etReplicaSpecs: {worker: {replicas: 2, ` + template + `}, launcher: {` + template + `}}}`,
 			`{etReplicaSpecs: {worker: {template: {spec: {containers: [{name: main, image: theirs}]}}}}}`, `{etReplicaSpecs: {worker: {replicas: 1}}}`,
 			`{etReplicaSpecs: {launcher: {restartPolicy: Never}}}`},
-		{standin.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
-		{standin.TrainJobs, "TrainJob", `{trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podSpecOverrides: []}`},
-		{standin.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: null}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
-		{standin.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
+		{operators.JobSets, "JobSet", `{replicatedJobs: [{name: w, template: {spec: {` + template + `}}}]}`, `{replicatedJobs: []}`, `{suspend: true}`, `{failurePolicy: {maxRestarts: 1}}`},
+		{operators.TrainJobs, "TrainJob", `{runtimeRef: {name: torch}, trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podTemplateOverrides: []}`},
+		{operators.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: {template: {spec: {containers: [{name: main, image: theirs}]}}}}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
+		{operators.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train, rayClusterSpec: {headGroupSpec: {` + template + `}}}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
 		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
 	}
 	thief := stolenTokenClient(s.suite)

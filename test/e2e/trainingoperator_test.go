@@ -26,19 +26,14 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/test/cluster"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
-	"gpu-spot-autoscaler/test/trainingoperator"
-)
-
-var (
-	pytorchJobs = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v1", Resource: "pytorchjobs"}
-	mpiJobsV1   = schema.GroupVersionResource{Group: "kubeflow.org", Version: "v1", Resource: "mpijobs"}
 )
 
 // stayed is how long pods are watched before they acknowledge the request: longer than replacements take to come.
 const stayed = 5 * time.Second
 
-// TestTrainingOperator reclaims nodes of jobs under Kubeflow's own operator, not a stand-in.
+// TestTrainingOperator reclaims nodes of jobs under the training operator of Kubeflow.
 func TestTrainingOperator(t *testing.T) {
 	parts := []struct {
 		pool string
@@ -54,7 +49,7 @@ func TestTrainingOperator(t *testing.T) {
 		pools = append(pools, part.pool)
 	}
 	s := newJobSuite(t, pools...)
-	trainingoperator.ForTest(t, s.Cluster)
+	operators.ForTest(t, s.Cluster, operators.TrainingOperator)
 	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), // which the operator has a launcher ask for
@@ -122,19 +117,19 @@ func elasticJobLosesAWorkerThenTooMany(s *jobSuite) {
 	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, names(before), names(now), "it has its name again")
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]), "the others trained on")
-	awaitRunningCondition(s, pytorchJobs, "elastic")
+	awaitRunningCondition(s, operators.PyTorchJobs, "elastic")
 
 	restarts := countEvents(s, "PyTorchJob", "elastic", "PyTorchJobRestarting")
-	checkSuspendedAndResumed(s, pytorchJobs, "PyTorchJob", "elastic", pods, 4, now[1:])
+	checkSuspendedAndResumed(s, operators.PyTorchJobs, "PyTorchJob", "elastic", pods, 4, now[1:])
 	assert.Equal(s.t, restarts, countEvents(s, "PyTorchJob", "elastic", "PyTorchJobRestarting"), "no rank was seen to fail")
-	finishJob(s, pytorchJobs, "elastic", s.awaitRunningPods(pods, 4)...)
+	finishJob(s, operators.PyTorchJobs, "elastic", s.awaitRunningPods(pods, 4)...)
 }
 
 func jobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 	s.submit(pytorchJob("never", "Never", 3))
 	const pods = "training.kubeflow.org/job-name=never"
-	checkSuspendedAndResumed(s, pytorchJobs, "PyTorchJob", "never", pods, 3, s.awaitRunningPods(pods, 3)[2:])
-	finishJob(s, pytorchJobs, "never", s.awaitRunningPods(pods, 3)...)
+	checkSuspendedAndResumed(s, operators.PyTorchJobs, "PyTorchJob", "never", pods, 3, s.awaitRunningPods(pods, 3)[2:])
+	finishJob(s, operators.PyTorchJobs, "never", s.awaitRunningPods(pods, 3)...)
 }
 
 func mpiJobLosesAWorkerThenTooMany(s *jobSuite) {
@@ -150,17 +145,17 @@ func mpiJobLosesAWorkerThenTooMany(s *jobSuite) {
 	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, names(before), names(now))
 	assert.Equal(s.t, uids(before[:3]), uids(now[:3]))
-	awaitRunningCondition(s, mpiJobsV1, "mpi")
+	awaitRunningCondition(s, operators.KubeflowMPIJobsV1, "mpi")
 
-	checkSuspendedAndResumed(s, mpiJobsV1, "MPIJob", "mpi", pods, 4, s.awaitRunningPods(workersOf, 3)[1:])
-	finishJob(s, mpiJobsV1, "mpi", s.awaitRunningPods(pods, 4)[0])
+	checkSuspendedAndResumed(s, operators.KubeflowMPIJobsV1, "MPIJob", "mpi", pods, 4, s.awaitRunningPods(workersOf, 3)[1:])
+	finishJob(s, operators.KubeflowMPIJobsV1, "mpi", s.awaitRunningPods(pods, 4)[0])
 }
 
 func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 	s.submit(mpiJob("mpi-never", ""))
 	const pods = "training.kubeflow.org/job-name=mpi-never"
-	checkSuspendedAndResumed(s, mpiJobsV1, "MPIJob", "mpi-never", pods, 4, s.awaitRunningPods(pods, 4)[3:])
-	finishJob(s, mpiJobsV1, "mpi-never", s.awaitRunningPods(pods, 4)[0])
+	checkSuspendedAndResumed(s, operators.KubeflowMPIJobsV1, "MPIJob", "mpi-never", pods, 4, s.awaitRunningPods(pods, 4)[3:])
+	finishJob(s, operators.KubeflowMPIJobsV1, "mpi-never", s.awaitRunningPods(pods, 4)[0])
 }
 
 // checkSuspendedAndResumed takes so many pods from the job that it cannot go on. It is asked, answers, is suspended before any

@@ -97,7 +97,7 @@ func TestWhatHasEnded(t *testing.T) {
 	}
 }
 
-// What the training operator makes of the policies is told in test/trainingoperator, by the operator itself.
+// What the training operator makes of the policies is told in test/operators, by the operator itself.
 func TestAJobThatNoPodMayLeaveNeedsAllOfThem(t *testing.T) {
 	const horovod = `Launcher: {template: {spec: {containers: [{command: [horovodrun, --min-np, "2"]}]}}}`
 	tests := map[string]struct {

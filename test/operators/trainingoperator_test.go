@@ -1,4 +1,4 @@
-package trainingoperator
+package operators
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 const soon = 2 * time.Minute
 
 // What the adapters take for granted about the operator, which this asks the operator itself.
-func TestOperator(t *testing.T) {
+func TestTrainingOperator(t *testing.T) {
 	c := cluster.StartForTest(t)
-	ForTest(t, c)
+	ForTest(t, c, TrainingOperator)
 	all := newJobs(t, c)
 	addNode(all, "system")
 	addNode(all, "gpu")

@@ -1,4 +1,4 @@
-package trainingoperator
+package operators
 
 import (
 	"context"
