@@ -2,8 +2,11 @@ package pool
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -28,22 +31,56 @@ func (p *Pool) Affordable(o *Offering, prices Prices) bool {
 	return true
 }
 
-// PriceObstacle says to a user why an offering is not affordable.
-func (p *Pool) PriceObstacle(o *Offering, prices Prices) string {
+// PriceObstacle returns why an offering is not affordable, nil where it is.
+func (p *Pool) PriceObstacle(o *Offering, prices Prices) *reasons.Reason {
 	offerings := []*Offering{o}
 	if p.Targeting == TargetWhole {
 		offerings = p.Offerings
 	}
 	for _, offered := range offerings {
-		if offered.withinCap(prices) {
-			continue
+		if !offered.withinCap(prices) {
+			return p.capObstacle(offered, prices)
 		}
-		if _, fresh := prices.FreshPrice(offered.Offering); !fresh {
-			return fmt.Sprintf("no recent price to compare with the cap of %g", offered.PriceCap)
-		}
-		return fmt.Sprintf("price above the cap of %g", offered.PriceCap)
 	}
-	return ""
+	return nil
+}
+
+func (p *Pool) capObstacle(o *Offering, prices Prices) *reasons.Reason {
+	price, fresh := prices.FreshPrice(o.Offering)
+	if !fresh {
+		return reasons.New(reasons.NoPrice,
+			fmt.Sprintf("Wait for a price of %s in %s, or remove the price cap of pool %s.", o.InstanceType, o.Zone, p.ID),
+			"no recent price to compare with the price cap of %g", o.PriceCap)
+	}
+	unit := ""
+	if known, ok := prices.(interface{ Currency() string }); ok && known.Currency() != "" {
+		unit = " " + known.Currency()
+	}
+	reason := reasons.New(reasons.PriceCap,
+		fmt.Sprintf("Raise the price cap of pool %s (tag %s) for %s to at least %g%s per hour, or wait until the price falls.", p.ID, p.capTag(o), o.InstanceType, p.capFor(o, price), unit),
+		"price cap %g < price %g%s per hour", o.PriceCap, price, unit)
+	reason.Excess = price - o.PriceCap
+	return reason
+}
+
+// capTag returns the tag by which the cap of the offering is set.
+func (p *Pool) capTag(o *Offering) string {
+	switch _, ofType := p.Settings.PriceCapByType[o.InstanceType]; {
+	case ofType:
+		return api.TagPriceCapOf + o.InstanceType
+	case p.Settings.PriceCapPerGPU > 0:
+		return api.TagPriceCapPerGPU
+	default:
+		return api.TagPriceCap
+	}
+}
+
+// capFor returns the value of that tag with which the price would be within the cap.
+func (p *Pool) capFor(o *Offering, price float64) float64 {
+	if p.capTag(o) == api.TagPriceCapPerGPU && o.Type.GPUs > 0 {
+		return math.Ceil(price/float64(o.Type.GPUs)*10000) / 10000
+	}
+	return price
 }
 
 func (o *Offering) withinCap(prices Prices) bool {
