@@ -57,30 +57,28 @@ func (p *Pool) capObstacle(o *Offering, prices Prices) *reasons.Reason {
 		unit = " " + known.Currency()
 	}
 	reason := reasons.New(reasons.PriceCap,
-		fmt.Sprintf("Raise the price cap of pool %s (tag %s) for %s to at least %g%s per hour, or wait until the price falls.", p.ID, p.capTag(o), o.InstanceType, p.capFor(o, price), unit),
+		fmt.Sprintf("Raise %s, or wait until the price falls.", strings.Join(p.capsBelow(o, price, unit), " and ")),
 		"price cap %g < price %g%s per hour", o.PriceCap, price, unit)
 	reason.Excess = price - o.PriceCap
 	return reason
 }
 
-// capTag returns the tag by which the cap of the offering is set.
-func (p *Pool) capTag(o *Offering) string {
-	switch _, ofType := p.Settings.PriceCapByType[o.InstanceType]; {
-	case ofType:
-		return api.TagPriceCapOf + o.InstanceType
-	case p.Settings.PriceCapPerGPU > 0:
-		return api.TagPriceCapPerGPU
-	default:
-		return api.TagPriceCap
+// capsBelow names each cap that is below the price, with the value at which it would not be.
+func (p *Pool) capsBelow(o *Offering, price float64, unit string) (caps []string) {
+	of := fmt.Sprintf(" of pool %s to at least ", p.ID)
+	if limit := p.Settings.PriceCap; limit > 0 && limit < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per hour", api.TagPriceCap, of, price, unit))
 	}
-}
-
-// capFor returns the value of that tag with which the price would be within the cap.
-func (p *Pool) capFor(o *Offering, price float64) float64 {
-	if p.capTag(o) == api.TagPriceCapPerGPU && o.Type.GPUs > 0 {
-		return math.Ceil(price/float64(o.Type.GPUs)*10000) / 10000
+	if limit := p.Settings.PriceCapByType[o.InstanceType]; limit > 0 && limit < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%s%g%s per hour", api.TagPriceCapOf, o.InstanceType, of, price, unit))
 	}
-	return price
+	if gpus := float64(o.Type.GPUs); gpus > 0 && p.Settings.PriceCapPerGPU > 0 && p.Settings.PriceCapPerGPU*gpus < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per GPU and hour", api.TagPriceCapPerGPU, of, math.Ceil(price/gpus*10000)/10000, unit))
+	}
+	if len(caps) == 0 {
+		caps = append(caps, fmt.Sprintf("the price limit of %s in the scaling configuration%s%g%s per hour", o.InstanceType, of, price, unit))
+	}
+	return caps
 }
 
 func (o *Offering) withinCap(prices Prices) bool {

@@ -53,4 +53,3 @@ func (s *Snapshot) room(groupID string, planned map[string]int, prices pool.Pric
 	}
 	return min(room, left), ""
 }
-
