@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -66,42 +67,52 @@ func (p *proxied) get(ctx context.Context, path string, query map[string]string)
 		for key, value := range query {
 			request.Param(key, value)
 		}
-		var code int
-		result := request.Do(ctx).StatusCode(&code)
-		body, err := result.Raw()
-		switch {
-		case err == nil:
+		body, err := request.DoRaw(ctx)
+		if err == nil {
 			return body, nil
-		case code == http.StatusMisdirectedRequest && try < mostTries:
-			select {
-			case <-ctx.Done():
-				return nil, fmt.Errorf("ask the leader: %w", ctx.Err())
-			case <-time.After(retryAfter):
-			}
-		default:
-			return nil, p.failed(code, body, err)
+		}
+		code, answer := refusal(err)
+		if code != http.StatusMisdirectedRequest || try >= mostTries {
+			return nil, p.failed(code, answer, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("ask the leader: %w", ctx.Err())
+		case <-time.After(retryAfter):
 		}
 	}
 }
 
-// failed says what to do if the leader does not answer.
-func (p *proxied) failed(code int, body []byte, err error) error {
-	service := p.flags.namespace + "/" + p.flags.name
-	answer := strings.TrimSpace(string(body))
-	if answer == "" {
-		answer = err.Error()
+// refusal returns the HTTP code of the answer, 0 if there is none, and its text.
+func refusal(err error) (code int, answer string) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0, err.Error()
 	}
+	code, answer = int(status.Status().Code), err.Error()
+	if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); ok && strings.TrimSpace(cause.Message) != "" {
+		answer = strings.TrimSpace(cause.Message) // what the autoscaler said
+	}
+	return code, answer
+}
+
+// failed says what to do if the leader does not answer.
+func (p *proxied) failed(code int, answer string, err error) error {
+	service := p.flags.namespace + "/" + p.flags.name
 	switch {
 	case code == http.StatusMisdirectedRequest:
 		return fmt.Errorf("no replica behind Service %s leads; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.namespace, p.flags.name)
 	case code == http.StatusForbidden || code == http.StatusUnauthorized:
 		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.name)
-	case code == http.StatusNotFound && apierrors.IsNotFound(err):
+	case code == http.StatusNotFound:
 		return fmt.Errorf("Service %s or its path is not there: %s. %s The leader has to be of this version, too", service, answer, howToEnable)
 	case code == http.StatusServiceUnavailable || code == http.StatusBadGateway:
 		return fmt.Errorf("no replica answers behind Service %s: %s. See `kubectl -n %s get pods`, and whether a NetworkPolicy keeps the API server from port %s", service, answer, p.flags.namespace, portName)
 	}
-	return fmt.Errorf("ask the leader through Service %s: %s", service, answer)
+	if code != 0 {
+		return fmt.Errorf("ask the leader through Service %s: %s", service, answer)
+	}
+	return fmt.Errorf("ask the leader through Service %s: %w", service, err)
 }
 
 // beside is the autoscaler of this pod.
