@@ -12,11 +12,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
-// renminbi are prices with a currency.
-type renminbi struct{ fixedPrices }
-
-func (renminbi) Currency() string { return "CNY" }
-
 func TestEachObstacleHasItsCodeAndNamesWhatWouldMendIt(t *testing.T) {
 	tagged := func(tags map[string]string) func(*alicloud.ScalingGroup) {
 		return func(group *alicloud.ScalingGroup) {
@@ -84,7 +79,7 @@ func TestEachObstacleHasItsCodeAndNamesWhatWouldMendIt(t *testing.T) {
 			if tc.cloud != nil {
 				tc.cloud(cloud)
 			}
-			f := newFixture(t, cloud, func(c *Config) { c.Prices = renminbi{c.Prices.(fixedPrices)} })
+			f := newFixture(t, cloud)
 			f.reclaiming = sets.New(ids[:tc.reclaimed]...)
 			f.loop()
 			obstacle := f.group(tc.id).Obstacle()

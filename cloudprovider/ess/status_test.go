@@ -70,7 +70,7 @@ func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 			grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 3 })(f)
 			f.setState(alicloud.LifecycleStandby, f.launch(1, "asg-1", "", a10, "zone-a")...)
 		}},
-		"price cap 2 < price 3 per hour": {status.BlockedPrice, grouped(func(group *alicloud.ScalingGroup) { group.Tags["gpu-spot.autoscaling/price-cap"] = "2" })},
+		"price cap 2 < price 3 CNY per hour": {status.BlockedPrice, grouped(func(group *alicloud.ScalingGroup) { group.Tags["gpu-spot.autoscaling/price-cap"] = "2" })},
 		"no longer launched by the scaling group": {status.BlockedRetired, func(f *fakeCloud) {
 			configuration := f.configurations["two-types"]
 			configuration.InstanceTypes = []string{v100}
