@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/reasons"
+	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
 const (
@@ -11,7 +12,7 @@ const (
 	// the pod: namespace and name.
 	Path = "/gpu-spot/v1/explain"
 	// APIVersion and Kind are those of an Explanation.
-	APIVersion = "gpu-spot.autoscaling/v1"
+	APIVersion = status.APIVersion
 	Kind       = "PodExplanation"
 )
 
