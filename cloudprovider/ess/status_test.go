@@ -64,7 +64,7 @@ func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 		want   string
 		change func(f *fakeCloud)
 	}{
-		"the scaling group is Inactive":  {status.BlockedOutOfOrder, grouped(func(group *alicloud.ScalingGroup) { group.LifecycleState = "Inactive" })},
+		"the scaling group is Inactive":     {status.BlockedOutOfOrder, grouped(func(group *alicloud.ScalingGroup) { group.LifecycleState = "Inactive" })},
 		"pool asg-1 at its maximum: 2 of 2": {status.BlockedSize, grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 2 })},
 		"scaling group asg-1 at its maximum: 3 of 3 (with 1 in standby)": {status.BlockedSize, func(f *fakeCloud) {
 			grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 3 })(f)
