@@ -18,6 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/remover"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // Errors of removals, for errors.Is.
@@ -117,9 +118,9 @@ func (g *NodeGroup) MaxSize() int {
 	return last.GroupSize(g.id).Target() + last.Headroom(g.id, g.prices)
 }
 
-// Obstacle says to a user why no more instances can be bought, empty if some can: MaxSize does not tell a pool that is full from a
-// price above its cap.
-func (g *NodeGroup) Obstacle() string { return g.snapshot().Obstacle(g.id, g.prices) }
+// Obstacle returns why no more instances can be bought, nil if some can: MaxSize does not tell a pool that is full from a price above
+// its cap.
+func (g *NodeGroup) Obstacle() *reasons.Reason { return g.snapshot().Obstacle(g.id, g.prices) }
 
 // TargetSize counts live instances, those bought, and failed ones that core has not deleted.
 func (g *NodeGroup) TargetSize() (int, error) {

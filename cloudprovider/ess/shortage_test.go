@@ -29,7 +29,7 @@ func TestWhatIsOutOfStockInOnePoolIsNotAskedForInAnother(t *testing.T) {
 		cloud.endAs("asa-0", "Warning")
 		f.refresh()
 		assert.Zero(t, f.headroom(otherA10InA))
-		assert.Regexp(t, `^out of stock: pool asg-1 got 1 of 3 at \d\d:\d\d:\d\d, and it is not asked for again before \d\d:\d\d:\d\d UTC$`, f.group(otherA10InA).Obstacle())
+		assert.Regexp(t, `^out of stock: pool asg-1 got 1 of 3 at \d\d:\d\d:\d\d, and it is not asked for again before \d\d:\d\d:\d\d UTC$`, f.group(otherA10InA).Obstacle().String())
 		require.Error(t, f.group(otherA10InA).IncreaseSize(1))
 		pools, _ := f.provider.Pools()
 		for _, offering := range pools[1].Offerings {

@@ -64,13 +64,13 @@ func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 		want   string
 		change func(f *fakeCloud)
 	}{
-		"the scaling group is Inactive":  {status.BlockedOutOfOrder, grouped(func(group *alicloud.ScalingGroup) { group.LifecycleState = "Inactive" })},
-		"pool asg-1 at its maximum of 2": {status.BlockedSize, grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 2 })},
-		"scaling group asg-1 at its maximum of 3, with 1 in standby": {status.BlockedSize, func(f *fakeCloud) {
+		"the scaling group is Inactive":     {status.BlockedOutOfOrder, grouped(func(group *alicloud.ScalingGroup) { group.LifecycleState = "Inactive" })},
+		"pool asg-1 at its maximum: 2 of 2": {status.BlockedSize, grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 2 })},
+		"scaling group asg-1 at its maximum: 3 of 3 (with 1 in standby)": {status.BlockedSize, func(f *fakeCloud) {
 			grouped(func(group *alicloud.ScalingGroup) { group.MaxSize = 3 })(f)
 			f.setState(alicloud.LifecycleStandby, f.launch(1, "asg-1", "", a10, "zone-a")...)
 		}},
-		"price above the cap of 2": {status.BlockedPrice, grouped(func(group *alicloud.ScalingGroup) { group.Tags["gpu-spot.autoscaling/price-cap"] = "2" })},
+		"price cap 2 < price 3 CNY per hour": {status.BlockedPrice, grouped(func(group *alicloud.ScalingGroup) { group.Tags["gpu-spot.autoscaling/price-cap"] = "2" })},
 		"no longer launched by the scaling group": {status.BlockedRetired, func(f *fakeCloud) {
 			configuration := f.configurations["two-types"]
 			configuration.InstanceTypes = []string{v100}
@@ -90,6 +90,6 @@ func TestStatusSaysWhyNothingCanBeBought(t *testing.T) {
 				assert.Zero(t, offering.Room, obstacle)
 			}
 		}
-		assert.Equal(t, obstacle, f.group(a10InA).Obstacle())
+		assert.Equal(t, obstacle, f.group(a10InA).Obstacle().String())
 	}
 }

@@ -145,6 +145,17 @@ func (v *View) NodePrice(groupID string) (float64, bool) {
 	return known.Price(last.Groups[groupID].Offering, v.prices, v.penaltyOf)
 }
 
+// MarketPrice returns the hourly price of one node of the group, that of the dearest offering for a whole pool. It is false while the
+// price is unknown.
+func (v *View) MarketPrice(groupID string) (float64, bool) {
+	last := v.store.Last()
+	known := last.PoolOf(groupID)
+	if known == nil {
+		return 0, false
+	}
+	return known.Price(last.Groups[groupID].Offering, v.prices, nil)
+}
+
 // penaltyOf returns the factor by which the price of the offering counts for more than it is: because instances of it are lost and
 // purchases of it refused (pricing.UsefulCost), because instances of it are being reclaimed, and because more of them are asked for than there
 // may be in stock.

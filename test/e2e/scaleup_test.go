@@ -236,7 +236,7 @@ func TestAPendingPodSaysThatThePriceIsAboveTheCap(t *testing.T) {
 	s.RunAutoscaler(t, "--price-refresh-interval=1s")
 	pod := rig.GPUPod("train", 1)
 	s.Submit(t, pod)
-	s.awaitEvent("NotTriggerScaleUp", "1 price above the cap of 5.5")
+	s.awaitEvent("NotTriggerScaleUp", "1 price cap 5.5 < price ")
 	messages, err := s.Events(t.Context(), "NotTriggerScaleUp")
 	require.NoError(t, err)
 	assert.NotContains(t, strings.Join(messages, "\n"), "max node group size")

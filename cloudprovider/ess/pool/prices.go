@@ -2,8 +2,11 @@ package pool
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -28,22 +31,54 @@ func (p *Pool) Affordable(o *Offering, prices Prices) bool {
 	return true
 }
 
-// PriceObstacle says to a user why an offering is not affordable.
-func (p *Pool) PriceObstacle(o *Offering, prices Prices) string {
+// PriceObstacle returns why an offering is not affordable, nil where it is.
+func (p *Pool) PriceObstacle(o *Offering, prices Prices) *reasons.Reason {
 	offerings := []*Offering{o}
 	if p.Targeting == TargetWhole {
 		offerings = p.Offerings
 	}
 	for _, offered := range offerings {
-		if offered.withinCap(prices) {
-			continue
+		if !offered.withinCap(prices) {
+			return p.capObstacle(offered, prices)
 		}
-		if _, fresh := prices.FreshPrice(offered.Offering); !fresh {
-			return fmt.Sprintf("no recent price to compare with the cap of %g", offered.PriceCap)
-		}
-		return fmt.Sprintf("price above the cap of %g", offered.PriceCap)
 	}
-	return ""
+	return nil
+}
+
+func (p *Pool) capObstacle(o *Offering, prices Prices) *reasons.Reason {
+	price, fresh := prices.FreshPrice(o.Offering)
+	if !fresh {
+		return reasons.New(reasons.NoPrice,
+			fmt.Sprintf("Wait for a price of %s in %s, or remove the price cap of pool %s.", o.InstanceType, o.Zone, p.ID),
+			"no recent price to compare with the price cap of %g", o.PriceCap)
+	}
+	unit := ""
+	if known, ok := prices.(interface{ Currency() string }); ok && known.Currency() != "" {
+		unit = " " + known.Currency()
+	}
+	reason := reasons.New(reasons.PriceCap,
+		fmt.Sprintf("Raise %s, or wait until the price falls.", strings.Join(p.capsBelow(o, price, unit), " and ")),
+		"price cap %g < price %g%s per hour", o.PriceCap, price, unit)
+	reason.Excess = price - o.PriceCap
+	return reason
+}
+
+// capsBelow names each cap that is below the price, with the value at which it would not be.
+func (p *Pool) capsBelow(o *Offering, price float64, unit string) (caps []string) {
+	of := fmt.Sprintf(" of pool %s to at least ", p.ID)
+	if limit := p.Settings.PriceCap; limit > 0 && limit < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per hour", api.TagPriceCap, of, price, unit))
+	}
+	if limit := p.Settings.PriceCapByType[o.InstanceType]; limit > 0 && limit < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%s%g%s per hour", api.TagPriceCapOf, o.InstanceType, of, price, unit))
+	}
+	if gpus := float64(o.Type.GPUs); gpus > 0 && p.Settings.PriceCapPerGPU > 0 && p.Settings.PriceCapPerGPU*gpus < price {
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per GPU and hour", api.TagPriceCapPerGPU, of, math.Ceil(price/gpus*10000)/10000, unit))
+	}
+	if len(caps) == 0 {
+		caps = append(caps, fmt.Sprintf("the price limit of %s in the scaling configuration%s%g%s per hour", o.InstanceType, of, price, unit))
+	}
+	return caps
 }
 
 func (o *Offering) withinCap(prices Prices) bool {

@@ -1,9 +1,6 @@
 package snapshot
 
 import (
-	"fmt"
-	"strings"
-
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
@@ -55,46 +52,4 @@ func (s *Snapshot) room(groupID string, planned map[string]int, prices pool.Pric
 		return 0, status.BlockedStock
 	}
 	return min(room, left), ""
-}
-
-// Obstacle says to a user why no more instances of the node group can be bought, empty if some can.
-func (s *Snapshot) Obstacle(groupID string, prices pool.Prices) string {
-	known, offered := s.PoolOf(groupID), s.Offering(groupID)
-	switch _, blockedBy := s.room(groupID, nil, prices); blockedBy {
-	case status.BlockedOutOfOrder:
-		return known.Unbuyable
-	case status.BlockedRetired:
-		return "no longer launched by the scaling group"
-	case status.BlockedPrice:
-		return known.PriceObstacle(offered, prices)
-	case status.BlockedStock:
-		return s.Shortages[offered.Offering].String()
-	case status.BlockedSize:
-		return s.sizeObstacle(known)
-	}
-	return ""
-}
-
-// sizeObstacle says what fills the pool, or its scaling group.
-func (s *Snapshot) sizeObstacle(known *pool.Pool) string {
-	size := s.PoolSize(known.ID)
-	if size.Live+size.Purchased >= known.MaxSize {
-		return fmt.Sprintf("pool %s at its maximum of %d", known.ID, known.MaxSize)
-	}
-	var leaving []string
-	for _, part := range []struct {
-		instances int
-		are       string
-	}{
-		{size.Reclaiming, "under reclaim"}, {size.Removing, "being removed"}, {size.Standby, "in standby"}, {size.Stopped, "stopped"},
-	} {
-		if part.instances > 0 {
-			leaving = append(leaving, fmt.Sprintf("%d %s", part.instances, part.are))
-		}
-	}
-	obstacle := fmt.Sprintf("scaling group %s at its maximum of %d", known.ID, known.Group.MaxSize)
-	if len(leaving) > 0 {
-		obstacle += ", with " + strings.Join(leaving, ", ")
-	}
-	return obstacle
 }

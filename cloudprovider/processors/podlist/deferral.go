@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // Config configures a Deferral. Inner, Arrivals and Clock are required.
@@ -25,6 +26,8 @@ type Config struct {
 	// SettleWindow is how long no new pod of a GPU demand must have appeared before the pods of that demand are bought for.
 	// With zero or less they are bought for at once.
 	SettleWindow time.Duration
+	// Held is told which pods each loop holds back, and why. It may be nil.
+	Held *reasons.Held
 }
 
 // Deferral defers pods for which it is too early to buy:
@@ -46,6 +49,7 @@ type Deferral struct {
 	settling *settling
 	// suspended is nil without a Supervision.
 	suspended *suspendedJobs
+	held      *reasons.Held
 }
 
 var _ pods.PodListProcessor = (*Deferral)(nil)
@@ -54,7 +58,7 @@ var _ pods.PodListProcessor = (*Deferral)(nil)
 func NewDeferral(config Config) *Deferral {
 	d := &Deferral{
 		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(),
-		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow),
+		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow), held: config.Held,
 	}
 	if config.Supervision != nil {
 		d.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
@@ -73,6 +77,7 @@ func (d *Deferral) BeginLoop() {
 // Process returns the pods to buy for now.
 func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
 	unschedulable = copied(withEquivalent(unschedulable, d.arrivals.Waiting()))
+	listed := unschedulable
 	if d.suspended != nil {
 		unschedulable = d.suspended.admit(ctx, unschedulable)
 	}
@@ -99,7 +104,11 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	}
 	counts.addUnplaced(pending, left)
 	d.gangs.update(counts)
-	return d.release(counts, pending, left), nil
+	released := d.release(counts, pending, left)
+	if d.held != nil {
+		d.held.Replace(d.reasons(listed, counts, left))
+	}
+	return released, nil
 }
 
 // withoutIncomplete returns the pods without those of gangs that are not complete.

@@ -2,6 +2,7 @@ package podlist
 
 import (
 	"fmt"
+	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,4 +52,17 @@ func mayBeUnschedulable(pod *apiv1.Pod) bool {
 	_, condition := podutil.GetPodCondition(&pod.Status, apiv1.PodScheduled)
 	return len(pod.Spec.SchedulingGates) == 0 && (condition == nil || condition.Status == apiv1.ConditionFalse &&
 		(condition.Reason == "" || condition.Reason == apiv1.PodReasonUnschedulable))
+}
+
+// copied returns copies of the pods with container lists of their own. Where core compares pods it empties fields of their
+// containers in place (utils.PodSpecSemanticallyEqual), and these pods belong to the informers.
+func copied(pods []*apiv1.Pod) []*apiv1.Pod {
+	copies := make([]*apiv1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		own := *pod
+		own.Spec.Containers = slices.Clone(pod.Spec.Containers)
+		own.Spec.InitContainers = slices.Clone(pod.Spec.InitContainers)
+		copies = append(copies, &own)
+	}
+	return copies
 }

@@ -14,6 +14,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // Planner plans for gangs that no single offering has room for. *gangplan.Planner implements it.
@@ -162,6 +163,10 @@ func join(bought, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
 // tell records an Event for the pods of a gang for which there is no plan, unless it says what the last one said. Where there is
 // room for none, the Events of core say why.
 func (g *Gangs) tell(gang string, pods []*apiv1.Pod, impossible *gangplan.ImpossibleError) {
+	if g.config.Held != nil && impossible.Have > 0 {
+		g.config.Held.Add(pods, reasons.New(reasons.GangDoesNotFit, "Raise the maximum of a pool, add instance types or zones, or let the gang be smaller; "+
+			"the offerings below say what stands in the way of each.", "gang %s is not bought for: %v", gang, impossible))
+	}
 	if impossible.Have == 0 || g.told[gang] == impossible.Error() {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // maxTime limits the time that one loop spends on scale-ups. What had no turn comes first in the next loop, which knows what the
@@ -57,6 +58,8 @@ type GangsConfig struct {
 	AllowSpot func(pods []*apiv1.Pod) (restore func())
 	// Only has the inner orchestrator evaluate one node group; all of them again if it is called with "".
 	Only func(groupID string)
+	// Held is told for which gangs there is no plan. It may be nil.
+	Held *reasons.Held
 }
 
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for

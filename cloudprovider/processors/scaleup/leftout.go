@@ -5,19 +5,19 @@ import (
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
-	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // The reasons that the Event NotTriggerScaleUp of a pod gives, each after the number of such offerings.
 var (
-	reservedReason = orchestrator.NewSkippedReasons(
-		"bought only for pods that ask for a GPU (their pools have no tag " + api.TagBuyForCPUPods + "=true)")
-	notNowReason = orchestrator.NewSkippedReasons(
-		"not bought for such pods now (" + api.TagOnDemandAfter + " of the pool or the pod, or the deadline of the pod)")
+	reservedReason = reasons.New(reasons.GPUPodsOnly, "Tag a pool "+api.TagBuyForCPUPods+"=true, or add a pool without GPUs.",
+		"bought only for pods that ask for a GPU (their pools have no tag %s=true)", api.TagBuyForCPUPods)
+	notNowReason = reasons.New(reasons.WaitsForSpot, "",
+		"not bought for such pods now (%s of the pool or the pod, or the deadline of the pod)", api.TagOnDemandAfter)
 )
 
 // leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or not to be bought
@@ -38,17 +38,17 @@ func (s *Search) explainLeftOut(attempt *status.ScaleUpStatus, pods []*apiv1.Pod
 	if none || len(attempt.PodsRemainUnschedulable) == 0 || slices.ContainsFunc(pods, processors.IsProvisioningRequest) {
 		return
 	}
-	reasons := map[string]status.Reasons{}
+	left := map[string]status.Reasons{}
 	considered := slices.Clone(attempt.ConsideredNodeGroups)
 	for _, group := range s.autoscaling.CloudProvider.NodeGroups() {
 		if reason := s.leftOut(group, pods); reason != nil {
-			reasons[group.Id()] = reason
+			left[group.Id()] = reason
 			considered = append(considered, group)
 		}
 	}
 	attempt.ConsideredNodeGroups = considered
 	for i := range attempt.PodsRemainUnschedulable {
-		left := &attempt.PodsRemainUnschedulable[i]
-		left.SkippedNodeGroups = joinReasons(left.SkippedNodeGroups, reasons)
+		pod := &attempt.PodsRemainUnschedulable[i]
+		pod.SkippedNodeGroups = joinReasons(pod.SkippedNodeGroups, left)
 	}
 }

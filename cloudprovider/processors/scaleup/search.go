@@ -89,6 +89,8 @@ type Search struct {
 	// pods are those that may be deferred before an option is chosen. If some were, tooEarly is set, and pods are the others.
 	pods     []*apiv1.Pod
 	tooEarly bool
+	// templates are those of the last scale-up, by node group.
+	templates map[string]*framework.NodeInfo
 }
 
 var (
@@ -183,6 +185,7 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 // Process implements NodeGroupListProcessor. It returns the groups of the current stage, in order.
 func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo,
 	unschedulable []*apiv1.Pod) ([]cloudprovider.NodeGroup, map[string]*framework.NodeInfo, error) {
+	s.templates = nodeInfos
 	groups = slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return s.leftOut(group, unschedulable) != nil })
 	if s.only != "" {
 		groups = slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return group.Id() != s.only })
@@ -197,6 +200,9 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 	s.evaluation = newEvaluation(stage, demand, s.config.Offerings, s.config.Clock)
 	return stage.groups(), nodeInfos, nil
 }
+
+// Template returns the node that the last scale-up took the node group to bring, nil if it did not consider any.
+func (s *Search) Template(groupID string) *framework.NodeInfo { return s.templates[groupID] }
 
 // Only has the scale-ups that follow evaluate one node group; all of them again if it is empty.
 func (s *Search) Only(groupID string) { s.only = groupID }

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// never is longer than any pod waits.
-	never = time.Duration(math.MaxInt64)
+	// Never is longer than any pod waits.
+	Never = time.Duration(math.MaxInt64)
 	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
 	restarts = 2
 )
@@ -101,7 +101,7 @@ func wishOf(pod *apiv1.Pod) (wish, error) {
 	}
 	read(api.AnnotationOnDemandAfter, "a duration such as 10m, or "+api.OnDemandNever, func(value string) bool {
 		if strings.EqualFold(value, api.OnDemandNever) {
-			w.wait = never
+			w.wait = Never
 			return true
 		}
 		return duration(&w.wait)(value)
@@ -133,11 +133,11 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	safe := slack - restarts*p.config.Restart
 	switch {
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
-		return never
+		return Never
 	case !onDemand:
 		return 0
-	case w.wait == never:
-		return never
+	case w.wait == Never:
+		return Never
 	case p.config.HasRun(pod):
 		return 0
 	case w.wait >= 0:
@@ -158,7 +158,7 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 		switch p.Wait(groupID, pod) {
 		case 0:
 			is = true
-		case never:
+		case Never:
 			return false
 		}
 	}
@@ -180,7 +180,7 @@ func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
 		w, _ := wishOf(pod)
 		slack, hasDeadline := w.slack(p.config.Clock.Now())
-		return hasDeadline && slack < restarts*p.config.Restart && w.wait != never
+		return hasDeadline && slack < restarts*p.config.Restart && w.wait != Never
 	})
 }
 

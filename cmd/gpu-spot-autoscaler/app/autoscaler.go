@@ -20,6 +20,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -58,6 +59,7 @@ type parts struct {
 	core       core.Autoscaler
 	trigger    *trigger.Trigger
 	pods       *podFlow
+	explainer  *explain.Explainer
 	// provisioning is nil unless ProvisioningRequests are enabled.
 	provisioning *provisioning
 }
@@ -80,6 +82,7 @@ func autoscale(ctx context.Context, r *replica) error {
 		return whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 			r.status.Lead(ctx, p)
 			r.costs.Lead(ctx, p.ledger)
+			r.explanations.Lead(ctx, p.explainer)
 			return p.run(ctx, r)
 		})
 	})
@@ -303,6 +306,9 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	p.ledger = newLedger(config, p, reclaims.cluster, kube.Recorder, events)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {
+		return nil, err
+	}
+	if p.explainer, err = newExplainer(config, p); err != nil {
 		return nil, err
 	}
 	p.core, err = buildCore(config, p, kube, p.pods, expander, events, snapshotter)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/explain"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -46,6 +47,7 @@ and those given by --nodes. Credentials come from --credentials-dir, else from t
 		SilenceUsage:  true,
 		SilenceErrors: true, // cli.Run prints it
 	}
+	command.AddCommand(explain.NewCommand())
 	opts, err := options.New()
 	if err != nil {
 		command.RunE = func(*cobra.Command, []string) error { return err }

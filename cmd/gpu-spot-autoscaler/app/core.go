@@ -23,9 +23,12 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/drainability/rules"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
@@ -33,6 +36,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/simulation"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -44,11 +48,14 @@ type podFlow struct {
 	orchestrator scaleup.Orchestrator
 	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
 	injectedPods status.ScaleUpStatusProcessor
+	// held and judgements are why the last loop bought nothing for pods.
+	held       *reasons.Held
+	judgements *explain.Judgements
 }
 
 // newPodFlow constructs the parts. The provisioning and the supervision may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
-	flow := &podFlow{}
+	flow := &podFlow{held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
 		return flow.reclaiming.Added(pod) || podlist.IsReturning(pod)
@@ -69,12 +76,12 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	}
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
-		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow,
+		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow, Held: flow.held,
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(),
-		AllowSpot: policy.AllowSpot, Only: flow.search.Only,
+		AllowSpot: policy.AllowSpot, Only: flow.search.Only, Held: flow.held,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -147,11 +154,38 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 	all.NodeGroupListProcessor, all.BinpackingLimiter = flow.search, flow.search
 	all.ScaleDownSetProcessor = scaledown.NewPoolLimits(
 		provider, config.Autoscaling.ScaleDownDelayAfterAdd, config.Clock, nodes.NewAtomicResizeFilteringProcessor())
+	all.ScaleUpStatusProcessor = explain.NewEvents(all.ScaleUpStatusProcessor, flow.search.Template, flow.judgements)
 	if flow.injectedPods != nil {
 		all.ScaleUpStatusProcessor = status.NewCombinedScaleUpStatusProcessor(
 			[]status.ScaleUpStatusProcessor{flow.injectedPods, all.ScaleUpStatusProcessor})
 	}
 	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(
-		ourscaleup.NewObstacles(all.ScaleUpStatusProcessor), flow.reclaiming.Added, podlist.IsReturning)
+		all.ScaleUpStatusProcessor, flow.reclaiming.Added, podlist.IsReturning)
 	return all
+}
+
+// newExplainer constructs the explainer, which simulates the scheduler beside core's loop.
+func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
+	autoscaling := config.Autoscaling
+	handle, err := framework.NewHandle(p.informers, autoscaling.SchedulerConfig, autoscaling.DynamicResourceAllocationEnabled)
+	if err != nil {
+		return nil, fmt.Errorf("simulate the scheduler for explanations: %w", err)
+	}
+	return explain.New(explain.Config{
+		Provider: p.provider, Held: p.pods.held, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
+		Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock}),
+		Pods:   p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
+		Handle: handle, Taints: taints.NewTaintConfig(autoscaling), Parallelism: autoscaling.ClusterSnapshotParallelism,
+		LeastPriority: autoscaling.ExpendablePodsPriorityCutoff, Clock: config.Clock,
+	}), nil
+}
+
+// poolProblems returns the active problems because of which there may be nothing to buy.
+func (p *parts) poolProblems() (found []*reasons.Reason) {
+	for _, active := range p.problems.Report().Problems {
+		if active.Source == problems.Pools || active.Source == problems.Refresh {
+			found = append(found, reasons.New(reasons.PoolProblem, active.Fix, "%s", problems.Problem{Pool: active.Pool, Reason: active.Reason, Cause: active.Cause}.Line(active.Source)))
+		}
+	}
+	return found
 }

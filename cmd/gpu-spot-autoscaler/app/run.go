@@ -57,7 +57,7 @@ func Run(ctx context.Context, config *Config) error {
 	r := newReplica(config, reviews)
 	secure := &serving.Secure{
 		Options: config.Secure, Host: config.DeploymentName + "." + config.Autoscaling.ConfigNamespace + ".svc",
-		Access: access, Status: r.status, Costs: r.costs, Diagnostics: r.diagnostics,
+		Access: access, Status: r.status, Costs: r.costs, Explain: r.explanations, Diagnostics: r.diagnostics,
 	}
 
 	// The servers end with the leader's work, whether or not that ends with an error.
@@ -104,6 +104,8 @@ type replica struct {
 	readiness   *serving.Readiness
 	status      *serving.Status
 	costs       *serving.Costs
+
+	explanations *serving.Explanations
 }
 
 func newReplica(config *Config, reviews kubernetes.Interface) *replica {
@@ -114,6 +116,8 @@ func newReplica(config *Config, reviews kubernetes.Interface) *replica {
 		snapshotter: snapshotter{debuggingsnapshot.NewDebuggingSnapshotter(config.Autoscaling.DebuggingSnapshotEnabled)},
 		readiness:   &serving.Readiness{},
 		costs:       &serving.Costs{},
+
+		explanations: &serving.Explanations{},
 		status: serving.NewStatus(serving.StatusConfig{
 			Client: reviews, LeaderElection: config.LeaderElection, Identity: config.Identity, Clock: config.Clock,
 		}),

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
@@ -23,6 +24,7 @@ type Secure struct {
 	Access      *Access
 	Status      http.Handler
 	Costs       http.Handler
+	Explain     http.Handler
 	Diagnostics *Diagnostics
 }
 
@@ -34,6 +36,7 @@ func (s *Secure) Serve(ctx context.Context) error {
 	routes := mux.NewPathRecorderMux("gpu-spot-autoscaler-secure")
 	routes.Handle(status.Path, s.Status)
 	routes.Handle(CostsPath, s.Costs)
+	routes.Handle(explain.Path, s.Explain)
 	s.Diagnostics.install(routes)
 	listener, err := net.Listen("tcp", s.Options.Address)
 	if err != nil {

@@ -1,0 +1,223 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroupset"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
+)
+
+// offering is a node group with one kind of node.
+type offering struct {
+	cloudprovider.NodeGroup
+	id       string
+	gpus     string
+	obstacle *reasons.Reason
+	onDemand time.Duration
+}
+
+func (o *offering) Id() string                { return o.id }
+func (o *offering) Exist() bool               { return true }
+func (o *offering) Obstacle() *reasons.Reason { return o.obstacle }
+func (o *offering) TemplateNodeInfo() (*framework.NodeInfo, error) {
+	return framework.NewTestNodeInfo(testutil.NewNode(o.id, "cpu", "8", "memory", "32Gi", "pods", "64", api.ResourceGPU, o.gpus)), nil
+}
+
+type offerings []*offering
+
+func (o offerings) NodeGroups() (groups []cloudprovider.NodeGroup) {
+	for _, each := range o {
+		groups = append(groups, each)
+	}
+	return groups
+}
+func (o offerings) MarketPrice(string) (float64, bool) { return 4.01, true }
+func (o offerings) BuysForCPUPods(string) bool         { return false }
+func (o offerings) OnDemandAfter(id string) (time.Duration, bool) {
+	for _, each := range o {
+		if each.id == id && each.onDemand > 0 {
+			return each.onDemand, true
+		}
+	}
+	return 0, false
+}
+
+var tooDear = &reasons.Reason{Code: reasons.PriceCap, Message: "price cap 0.01 < price 4.01 CNY per hour", Mend: "Raise the cap.", Excess: 4}
+
+type world struct {
+	of         offerings
+	held       *reasons.Held
+	judgements *Judgements
+	problems   []*reasons.Reason
+}
+
+func (w *world) explain(t *testing.T, pod *apiv1.Pod) *Explanation {
+	t.Helper()
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	require.NoError(t, pods.Add(pod))
+	handle, err := framework.NewTestFrameworkHandle()
+	require.NoError(t, err)
+	none := func() cache.Indexer { return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}) }
+	found, err := New(Config{
+		Provider: w.of, Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: w.of, Clock: clock.RealClock{}}), Held: w.held, Judgements: w.judgements,
+		Problems: func() []*reasons.Reason { return w.problems }, Currency: func() string { return "CNY" },
+		Pods: corelisters.NewPodLister(pods), Nodes: corelisters.NewNodeLister(none()), DaemonSets: appslisters.NewDaemonSetLister(none()),
+		Handle: handle, Parallelism: 1, LeastPriority: -10, Clock: clock.RealClock{},
+	}).Explain(pod.Namespace, "p")
+	require.NoError(t, err)
+	return found
+}
+
+func newWorld(of ...*offering) *world {
+	return &world{of: of, held: &reasons.Held{}, judgements: NewJudgements(clock.RealClock{})}
+}
+
+// codesOf returns the codes of the pod's reasons, and after them those of its first offering.
+func codesOf(x *Explanation) (codes []reasons.Code) {
+	for _, reason := range x.Reasons {
+		codes = append(codes, reason.Code)
+	}
+	if len(x.Offerings) > 0 {
+		for _, reason := range x.Offerings[0].Reasons {
+			codes = append(codes, reason.Code)
+		}
+	}
+	return codes
+}
+
+func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
+	one := testutil.Requesting(api.ResourceGPU, "1")
+	spot := func(obstacle *reasons.Reason) *world {
+		return newWorld(&offering{id: "spot", gpus: "1", obstacle: obstacle})
+	}
+	holding := func(code reasons.Code) *world {
+		w := spot(nil)
+		w.held.Replace(map[types.UID]*reasons.Reason{testutil.NewPod("p").UID: reasons.New(code, "Mend it.", "it is %s", code)})
+		return w
+	}
+	judged := func(reason status.Reasons) *world {
+		w := spot(nil)
+		w.judgements.set(testutil.NewPod("p"), map[string]*reasons.Reason{"spot": fromCore(w.of[0], reason)})
+		return w
+	}
+	gated := func(pod *apiv1.Pod) {
+		pod.Spec.SchedulingGates = []apiv1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}
+	}
+	bought := spot(nil)
+	bought.judgements.bought([]*apiv1.Pod{testutil.NewPod("p")}, []nodegroupset.ScaleUpInfo{{Group: bought.of[0], NewSize: 1, MaxSize: 9}})
+	broken := newWorld()
+	broken.problems = []*reasons.Reason{reasons.New(reasons.PoolProblem, "Correct the tag; it is read again in the next loop.", "pools asg-1 tags: bad")}
+	for name, tc := range map[string]struct {
+		world   *world
+		pod     *apiv1.Pod
+		code    reasons.Code
+		summary string
+		step    string
+	}{
+		"price cap":           {spot(tooDear), testutil.NewPod("p", one), reasons.PriceCap, "It fits 1 of 1 offerings, and none of them can be bought now: price cap 0.01 < price 4.01 CNY per hour (spot).", "Raise the cap."},
+		"fits nowhere":        {spot(nil), testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "8")), reasons.DoesNotFit, "It fits none of the 1 offerings: Insufficient nvidia.com/gpu.", "add a pool whose nodes fit it"},
+		"neither":             {spot(tooDear), testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "8")), reasons.DoesNotFit, "It fits none of the 1 offerings: Insufficient nvidia.com/gpu.", "add a pool"},
+		"a CPU pod":           {spot(nil), testutil.NewPod("p", testutil.WithoutGPU), reasons.GPUPodsOnly, "bought only for pods that request a GPU", api.TagBuyForCPUPods},
+		"waits for spot":      {newWorld(&offering{id: "od", gpus: "1", onDemand: time.Hour}), createdNow(testutil.NewPod("p", one)), reasons.WaitsForSpot, "on-demand, for which the pod waits until", "shorten " + api.TagOnDemandAfter},
+		"spot only":           {newWorld(&offering{id: "od", gpus: "1", onDemand: time.Hour}), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationOnDemandAfter, "never")), reasons.SpotOnly, "never to have on-demand", "Change "},
+		"deadline":            {spot(nil), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationDeadline, time.Now().Add(time.Minute).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "1h")), reasons.DeadlineClose, "too close for a spot instance", "Move the deadline"},
+		"settling":            {holding(reasons.Settling), testutil.NewPod("p", one), reasons.Settling, "It is settling.", "Mend it."},
+		"incomplete gang":     {holding(reasons.GangIncomplete), testutil.NewPod("p", one), reasons.GangIncomplete, "It is gang-incomplete.", "Mend it."},
+		"gang does not fit":   {holding(reasons.GangDoesNotFit), testutil.NewPod("p", one), reasons.GangDoesNotFit, "It is gang-does-not-fit.", "Mend it."},
+		"maximum wait over":   {holding(reasons.MaximumWaitOver), testutil.NewPod("p", one), reasons.MaximumWaitOver, "It is maximum-wait-over.", "Mend it."},
+		"has a place":         {holding(reasons.HasPlace), testutil.NewPod("p", one), reasons.HasPlace, "It is has-place.", "Mend it."},
+		"backoff":             {judged(orchestrator.BackoffReason), testutil.NewPod("p", one), reasons.Backoff, "in backoff after failed scale-up", "Wait"},
+		"not all at once":     {judged(orchestrator.AllOrNothingReason), testutil.NewPod("p", one), reasons.NotAtOnce, "no room for all pods of the gang at once", "Raise the maximum"},
+		"limits":              {judged(orchestrator.NewMaxResourceLimitReached([]string{"cpu"})), testutil.NewPod("p", one), reasons.ClusterLimit, "max cluster cpu limit reached", "--cores-total"},
+		"bought":              {bought, testutil.NewPod("p", one), reasons.Bought, "An instance was bought for it", "joined the cluster"},
+		"not judged":          {spot(nil), testutil.NewPod("p", one), reasons.NotJudged, "An instance of spot can be bought for it.", "next loop"},
+		"no pools":            {newWorld(), testutil.NewPod("p", one), reasons.NoPools, "There is no offering to buy from.", "Tag a scaling group"},
+		"a broken pool":       {broken, testutil.NewPod("p", one), reasons.NoPools, "There is no offering to buy from.", "Correct the tag"},
+		"gated":               {spot(nil), testutil.NewPod("p", one, gated), reasons.Gated, "kueue.x-k8s.io/admission", "queue of the job"},
+		"low priority":        {spot(nil), testutil.NewPod("p", one, testutil.OfPriority(-11)), reasons.LowPriority, "priority -11", "PriorityClass"},
+		"on a node":           {spot(nil), testutil.NewPod("p", one, testutil.OnNode("n")), reasons.HasNode, "on node n", ""},
+		"ended":               {spot(nil), testutil.NewPod("p", one, testutil.InPhase(apiv1.PodSucceeded)), reasons.Ended, "has ended", ""},
+		"of a DaemonSet":      {spot(nil), testutil.NewPod("p", one, testutil.OwnedBy("DaemonSet")), reasons.DaemonSetPod, "pods of DaemonSets", ""},
+		"of another name":     {spot(nil), testutil.NewPod("q", one), reasons.NotFound, "There is no such pod.", ""},
+		"nearest comes first": {newWorld(&offering{id: "a-small", gpus: "0"}, &offering{id: "b-dear", gpus: "1", obstacle: tooDear}), testutil.NewPod("p", one), reasons.PriceCap, "It fits 1 of 2 offerings", "Raise the cap."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := tc.world.explain(t, tc.pod)
+			assert.Contains(t, codesOf(x), tc.code)
+			assert.Contains(t, x.Summary, tc.summary)
+			assert.Contains(t, x.Step, tc.step)
+			var text strings.Builder
+			require.NoError(t, x.WriteText(&text))
+			assert.Contains(t, text.String(), x.Summary)
+			assert.NotContains(t, text.String(), "max node group size", "a price is no size")
+		})
+	}
+}
+
+func createdNow(pod *apiv1.Pod) *apiv1.Pod {
+	pod.CreationTimestamp = metav1.Now()
+	return pod
+}
+
+func TestTheEventOfAPodSaysTheSameInALine(t *testing.T) {
+	dearer := *tooDear
+	dearer.Message, dearer.Mend, dearer.Excess = "price cap 0.01 < price 9 CNY per hour", "Raise it further.", 9
+	for name, tc := range map[string]struct {
+		of   offerings
+		gpus string
+		want string
+	}{
+		"the nearest of several caps, and its step": {
+			offerings{{id: "a", gpus: "1", obstacle: &dearer}, {id: "b", gpus: "1", obstacle: tooDear}}, "1",
+			"pod didn't trigger scale-up: 2 price cap 0.01 < price 4.01 CNY per hour (the nearest of them). Raise the cap.",
+		},
+		"the step of the one that the pod fits": {
+			offerings{{id: "a", gpus: "8", obstacle: &dearer}, {id: "b", gpus: "1", obstacle: tooDear}}, "8",
+			"pod didn't trigger scale-up: 2 price cap 0.01 < price 4.01 CNY per hour (the nearest of them). Raise it further.",
+		},
+		"no step for a pod that fits none": {
+			offerings{{id: "b", gpus: "1", obstacle: tooDear}}, "8", "pod didn't trigger scale-up: 1 price cap 0.01 < price 4.01 CNY per hour",
+		},
+		"a maximum that is none by now": {offerings{{id: "b", gpus: "1"}}, "1", "pod didn't trigger scale-up: 1 no room when the loop looked, but there is by now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := record.NewFakeRecorder(1)
+			ctx := &cacontext.AutoscalingContext{ClusterSnapshot: testsnapshot.NewTestSnapshotOrDie(t)}
+			ctx.Recorder = recorder
+			skipped := map[string]status.Reasons{}
+			templates := map[string]*framework.NodeInfo{}
+			for _, each := range tc.of {
+				skipped[each.id] = orchestrator.MaxLimitReachedReason
+				templates[each.id], _ = each.TemplateNodeInfo()
+			}
+			NewEvents(status.NewDefaultScaleUpStatusProcessor(), func(id string) *framework.NodeInfo { return templates[id] }, NewJudgements(clock.RealClock{})).Process(ctx, &status.ScaleUpStatus{
+				Result: status.ScaleUpNoOptionsAvailable, ConsideredNodeGroups: tc.of.NodeGroups(),
+				PodsRemainUnschedulable: []status.NoScaleUpInfo{{Pod: testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, tc.gpus)), SkippedNodeGroups: skipped}},
+			})
+			require.Len(t, recorder.Events, 1)
+			assert.Equal(t, "Normal NotTriggerScaleUp "+tc.want, <-recorder.Events)
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package explain
+
+import (
+	"sync"
+	"time"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroupset"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/reasons"
+)
+
+const (
+	// mostJudged bounds the pods of which a judgement is kept.
+	mostJudged = 1000
+	// judgementAge is for how long a judgement counts: a pod that still waits gets a new one in the next loop.
+	judgementAge = 2 * time.Minute
+)
+
+// Judgements are what core last found for pods: the reasons by node group, or what was bought. It is safe for concurrent use.
+type Judgements struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	byPod map[types.UID]judgement
+}
+
+type judgement struct {
+	at     time.Time
+	found  map[string]*reasons.Reason
+	bought []nodegroupset.ScaleUpInfo
+}
+
+// NewJudgements returns judgements of no pod.
+func NewJudgements(clk clock.PassiveClock) *Judgements {
+	return &Judgements{clock: clk, byPod: map[types.UID]judgement{}}
+}
+
+func (j *Judgements) set(pod *apiv1.Pod, found map[string]*reasons.Reason) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.put(pod.UID, judgement{at: j.clock.Now(), found: found})
+}
+
+func (j *Judgements) bought(pods []*apiv1.Pod, infos []nodegroupset.ScaleUpInfo) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, pod := range pods {
+		j.put(pod.UID, judgement{at: j.clock.Now(), bought: infos})
+	}
+}
+
+// put keeps the judgement. The caller holds the lock.
+func (j *Judgements) put(pod types.UID, made judgement) {
+	if _, known := j.byPod[pod]; !known && len(j.byPod) >= mostJudged {
+		for uid, old := range j.byPod {
+			if made.at.Sub(old.at) > judgementAge {
+				delete(j.byPod, uid)
+			}
+		}
+		if len(j.byPod) >= mostJudged {
+			return
+		}
+	}
+	j.byPod[pod] = made
+}
+
+func (j *Judgements) of(pod types.UID) (judgement, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	made, known := j.byPod[pod]
+	return made, known && j.clock.Since(made.at) <= judgementAge
+}

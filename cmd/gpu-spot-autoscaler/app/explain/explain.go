@@ -1,0 +1,117 @@
+// Package explain is the command that asks the leader why nothing is bought for a pod.
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+)
+
+const (
+	// timeout bounds the whole command. The leader simulates the scheduler for every offering.
+	timeout = time.Minute
+	// secureAddress is the --secure-address of the chart, within the pod.
+	secureAddress = "127.0.0.1:8444"
+
+	outputText, outputJSON = "text", "json"
+)
+
+// flags are those of the command.
+type flags struct {
+	kubeconfig, context, namespace, name, output, address string
+}
+
+// NewCommand returns the command "explain".
+func NewCommand() *cobra.Command {
+	command := &cobra.Command{Use: "explain", Short: "Say why nothing is bought for a pod", Args: cobra.NoArgs}
+	f := flags{output: outputText}
+	pod := &cobra.Command{
+		Use:   "pod NAMESPACE/NAME",
+		Short: "Say what stands in the way of an instance for the pod, offering by offering, and what would mend it",
+		Long: `Asks the leader why nothing is bought for a pending pod: what stands in the way of each offering, and the easiest step that would mend it.
+
+From a laptop it asks through the API server's proxy of the Service, with a token of the ServiceAccount <name>-viewer that it has the API server
+make. In a pod of the autoscaler (kubectl exec) it asks the process beside it, which has to lead.`,
+		Example: `  gpu-spot-autoscaler explain pod default/train-0
+  gpu-spot-autoscaler explain pod default/train-0 -o json
+  kubectl -n kube-system exec deploy/gpu-spot-autoscaler -- /gpu-spot-autoscaler explain pod default/train-0`,
+		Args: cobra.ExactArgs(1), SilenceUsage: true, SilenceErrors: true,
+		RunE: func(command *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(command.Context(), timeout)
+			defer cancel()
+			return run(ctx, f, args[0], command.OutOrStdout())
+		},
+	}
+	sections := cliflag.NamedFlagSets{}
+	fs := sections.FlagSet("explain")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig file. Default: as kubectl has it; in a pod, its ServiceAccount.")
+	fs.StringVar(&f.context, "context", "", "Context of the kubeconfig file.")
+	fs.StringVar(&f.namespace, "autoscaler-namespace", "kube-system", "Namespace of the autoscaler.")
+	fs.StringVar(&f.name, "autoscaler-name", options.Name, "Name of the autoscaler's Service and lease: that of the release.")
+	fs.StringVar(&f.address, "autoscaler-address", secureAddress, "Where the autoscaler serves over TLS (--secure-address), in its own pod.")
+	fs.StringVarP(&f.output, "output", "o", outputText, "Form of the answer: text or json.")
+	pod.Flags().AddFlagSet(fs)
+	cliflag.SetUsageAndHelpFunc(command, sections, 0) // that of the parent prints the flags of the parent
+	command.AddCommand(pod)
+	return command
+}
+
+func run(ctx context.Context, f flags, pod string, out io.Writer) error {
+	namespace, name, ok := strings.Cut(pod, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("%q is not the NAMESPACE/NAME of a pod", pod)
+	}
+	if f.output != outputText && f.output != outputJSON {
+		return fmt.Errorf("-o %s: want %s or %s", f.output, outputText, outputJSON)
+	}
+	leader, err := f.leader()
+	if err != nil {
+		return err
+	}
+	body, err := leader.get(ctx, explain.Path, map[string]string{"namespace": namespace, "name": name})
+	if err != nil {
+		return err
+	}
+	if f.output == outputJSON {
+		_, err := out.Write(body)
+		return err
+	}
+	var found explain.Explanation
+	if err := json.Unmarshal(body, &found); err != nil {
+		return fmt.Errorf("the leader answers what is no explanation; is it of another version? %w", err)
+	}
+	return found.WriteText(out)
+}
+
+// leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod.
+func (f flags) leader() (leader, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
+	}
+	if inPod, err := rest.InClusterConfig(); err == nil && inPod.Host == config.Host && config.BearerTokenFile != "" && config.BearerTokenFile == inPod.BearerTokenFile {
+		return &beside{client, f, inPod.BearerTokenFile}, nil
+	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) {
+		return nil, fmt.Errorf("read the ServiceAccount of this pod: %w", err)
+	}
+	return &proxied{client, f}, nil
+}

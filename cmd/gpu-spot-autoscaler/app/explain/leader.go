@@ -1,0 +1,168 @@
+package explain
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// headerAuthorization is that of package serving, which says why there is one.
+	headerAuthorization = "X-Gpu-Spot-Authorization"
+	// tokenSeconds is how long the token of the viewer is valid: the least that the API server grants (MinTokenAge of 10 minutes in
+	// k8s.io/kubernetes/pkg/apis/authentication/validation).
+	tokenSeconds = 600
+	// mostTries is how often the Service is asked, which may choose a replica that does not lead, retryAfter how long between two.
+	mostTries  = 40
+	retryAfter = 100 * time.Millisecond
+	// portName is the port of the Service in the chart.
+	portName = "https"
+
+	howToEnable = "Is secureServing.enabled set in the chart's values?"
+)
+
+// leader answers requests of a path.
+type leader interface {
+	get(ctx context.Context, path string, query map[string]string) ([]byte, error)
+}
+
+// proxied is the leader behind the API server's proxy.
+type proxied struct {
+	client kubernetes.Interface
+	flags  flags
+}
+
+// get asks the Service until the leader answers.
+func (p *proxied) get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
+	viewer := p.flags.name + "-viewer"
+	token, err := p.client.CoreV1().ServiceAccounts(p.flags.namespace).CreateToken(ctx, viewer, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no ServiceAccount %s/%s, so the leader cannot be asked. %s Or give --autoscaler-namespace and --autoscaler-name: %w",
+			p.flags.namespace, viewer, howToEnable, err)
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("you may not ask the leader: have the Role %s of namespace %s bound to you: %w", viewer, p.flags.namespace, err)
+	case err != nil:
+		return nil, fmt.Errorf("make a token of ServiceAccount %s/%s: %w", p.flags.namespace, viewer, err)
+	}
+	for try := 1; ; try++ {
+		request := p.client.CoreV1().RESTClient().Get().Namespace(p.flags.namespace).Resource("services").
+			Name("https:"+p.flags.name+":"+portName).SubResource("proxy").Suffix(path).
+			SetHeader(headerAuthorization, "Bearer "+token.Status.Token).MaxRetries(0)
+		for key, value := range query {
+			request.Param(key, value)
+		}
+		body, err := request.DoRaw(ctx)
+		if err == nil {
+			return body, nil
+		}
+		code, answer := refusal(err)
+		if code != http.StatusMisdirectedRequest || try >= mostTries {
+			return nil, p.failed(code, answer, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("ask the leader: %w", ctx.Err())
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+// refusal returns the HTTP code of the answer, 0 if there is none, and its text.
+func refusal(err error) (code int, answer string) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0, err.Error()
+	}
+	code, answer = int(status.Status().Code), err.Error()
+	if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); ok && strings.TrimSpace(cause.Message) != "" {
+		answer = strings.TrimSpace(cause.Message) // what the autoscaler said
+	}
+	return code, answer
+}
+
+// failed says what to do if the leader does not answer.
+func (p *proxied) failed(code int, answer string, err error) error {
+	service := p.flags.namespace + "/" + p.flags.name
+	switch {
+	case code == http.StatusMisdirectedRequest:
+		return fmt.Errorf("no replica behind Service %s leads; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.namespace, p.flags.name)
+	case code == http.StatusForbidden || code == http.StatusUnauthorized:
+		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.name)
+	case code == http.StatusNotFound:
+		return fmt.Errorf("Service %s or its path is not there: %s. %s The leader has to be of this version, too", service, answer, howToEnable)
+	case code == http.StatusServiceUnavailable || code == http.StatusBadGateway:
+		return fmt.Errorf("no replica answers behind Service %s: %s. See `kubectl -n %s get pods`, and whether a NetworkPolicy keeps the API server from port %s", service, answer, p.flags.namespace, portName)
+	}
+	if code != 0 {
+		return fmt.Errorf("ask the leader through Service %s: %s", service, answer)
+	}
+	return fmt.Errorf("ask the leader through Service %s: %w", service, err)
+}
+
+// beside is the autoscaler of this pod.
+type beside struct {
+	client    kubernetes.Interface
+	flags     flags
+	tokenFile string
+}
+
+// get asks the process beside this one, which has to be the leader.
+func (b *beside) get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
+	token, err := os.ReadFile(b.tokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the token of this pod: %w", err)
+	}
+	values := url.Values{}
+	for key, value := range query {
+		values.Set(key, value)
+	}
+	target := url.URL{Scheme: "https", Host: b.flags.address, Path: path, RawQuery: values.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("--autoscaler-address: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	// The certificate is one that nobody can verify, and the connection does not leave the pod.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("no autoscaler answers in this pod: %w. %s", err, howToEnable)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer: %w", err)
+	case response.StatusCode == http.StatusMisdirectedRequest:
+		return nil, b.otherLeads(ctx)
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the autoscaler of this pod answers %s: %s", response.Status, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+// otherLeads says in which pod the command has to run.
+func (b *beside) otherLeads(ctx context.Context) error {
+	lease, err := b.client.CoordinationV1().Leases(b.flags.namespace).Get(ctx, b.flags.name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get lease %s)", b.flags.namespace, b.flags.name)
+	}
+	return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.namespace, *lease.Spec.HolderIdentity)
+}
