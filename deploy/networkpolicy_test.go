@@ -46,7 +46,7 @@ func TestTheNetworkPolicyLetsTheAutoscalerOutToWhatItNeeds(t *testing.T) {
 	}{
 		"with the RAM role of the instance": {nil, true},
 		"with a Secret":                     {[]string{"credentials.secretName=key"}, false},
-		"with RRSA":                         {[]string{"credentials.rrsa.roleARN=a", "credentials.rrsa.oidcProviderARN=b"}, false},
+		"with RRSA":                         {[]string{"credentials.rrsa.roleARN=acs:ram::1:role/a", "credentials.rrsa.oidcProviderARN=acs:ram::1:oidc-provider/b"}, false},
 	} {
 		policy := only[*networkingv1.NetworkPolicy](t, render(t, append(c.values, "networkPolicy.enabled=true", "networkPolicy.egressPorts={443,8443}")...))
 		out := sets.New[string]()

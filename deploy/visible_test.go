@@ -24,7 +24,7 @@ func TestWhatIsFixedInTheSecretOfTheCredentialsNeedsNoRestart(t *testing.T) {
 		assert.Nil(t, variable.ValueFrom.SecretKeyRef, variable.Name)
 	}
 
-	rrsa := []string{"credentials.secretName=keys", "credentials.rrsa.roleARN=r", "credentials.rrsa.oidcProviderARN=p"}
+	rrsa := []string{"credentials.secretName=keys", "credentials.rrsa.roleARN=acs:ram::1:role/r", "credentials.rrsa.oidcProviderARN=acs:ram::1:oidc-provider/p"}
 	pod = named[*appsv1.Deployment](t, render(t, rrsa...), "gpu-spot-autoscaler").Spec.Template.Spec
 	assert.NotContains(t, pod.Containers[0].Args, "--credentials-dir=/etc/gpu-spot/credentials")
 	assert.Len(t, pod.Volumes, 1, "the token alone")
