@@ -6,10 +6,10 @@ import (
 	"os"
 	"runtime/debug"
 
-	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
 )
 
 // gcPercent is how much garbage there may be for what lives. Nearly all that lives are the pods of the cluster, and they
@@ -20,5 +20,5 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	os.Exit(cli.Run(app.NewCommand()))
+	os.Exit(commands.Execute(app.NewCommand(), os.Args[1:]))
 }

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 
@@ -64,7 +63,7 @@ func ownReader(key, name string) readFunc {
 	if read := nodeReader(name); read != nil {
 		return read
 	}
-	return func(*Settings, string) error { return errors.New("there is no such setting") }
+	return func(*Settings, string) error { return noSuchSetting(key) }
 }
 
 // templateReader returns the reader of a tag by its name after node-template/, in Cluster Autoscaler's own convention.

@@ -21,11 +21,10 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/version"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/term"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/explain"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -35,7 +34,7 @@ func NewCommand() *cobra.Command {
 		Use: options.Name,
 		Long: `Buys GPU spot instances of Alibaba Cloud for pending pods and gives them back when they are idle.
 
-It is Cluster Autoscaler and takes all of its flags; those of its own come first below. It manages the ESS
+It is Cluster Autoscaler and takes all of its flags; those of its own are below. It manages the ESS
 scaling groups of one region that are tagged
 
   ` + api.TagEnabled + `=true
@@ -47,19 +46,22 @@ and those given by --nodes. Credentials come from --credentials-dir, else from t
 		SilenceUsage:  true,
 		SilenceErrors: true, // cli.Run prints it
 	}
-	command.AddCommand(explain.NewCommand())
 	opts, err := options.New()
 	if err != nil {
 		command.RunE = func(*cobra.Command, []string) error { return err }
 		return command
 	}
-	sections := opts.Sections()
-	for _, section := range sections.FlagSets {
+	for _, section := range opts.Sections().FlagSets {
 		command.Flags().AddFlagSet(section)
 	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(command, sections, columns)
-	command.RunE = func(command *cobra.Command, _ []string) error { return run(command.Context(), command.Flags(), opts) }
+	commands.AddHelp(command, opts)
+	commands.Add(command)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if commands.HelpAll(command, opts) {
+			return nil
+		}
+		return run(command.Context(), command.Flags(), opts)
+	}
 	return command
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 
 	"gpu-spot-autoscaler/pricing"
 )
@@ -60,5 +61,5 @@ func setDefaults(defaults map[string]string) error {
 // Ours returns whether the flag is one of ours, or one of Cluster Autoscaler whose default we change.
 func (o *Options) Ours(name string) bool {
 	_, changed := coreDefaults()[name]
-	return changed || o.sections.FlagSet(sectionOurs).Lookup(name) != nil
+	return changed || slices.ContainsFunc(sectionsOfOurs, func(section string) bool { return o.sections.FlagSet(section).Lookup(name) != nil })
 }

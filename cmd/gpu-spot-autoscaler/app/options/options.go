@@ -4,7 +4,6 @@ package options
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
@@ -36,14 +34,27 @@ import (
 // Name is the name of the binary, of its Deployment and of its lease, unless flags say otherwise.
 const Name = "gpu-spot-autoscaler"
 
-// Names of the sections that --help prints.
+// Names of the sections that --help prints, ours first.
 const (
-	sectionOurs     = "gpu-spot"
+	sectionCloud     = "pools and cloud"
+	sectionPurchases = "purchases"
+	sectionReclaims  = "reclaims"
+	sectionNotices   = "pushed notices"
+	sectionServing   = "metrics, status and Events"
+
+	// The following are printed by --help-all only.
+
 	sectionElection = "leader election"
 	sectionLogs     = "logs"
 	sectionFeatures = "feature gates"
 	sectionCore     = "cluster-autoscaler"
 )
+
+// sectionsOfOurs are those with flags of our own.
+var sectionsOfOurs = []string{sectionCloud, sectionPurchases, sectionReclaims, sectionNotices, sectionServing}
+
+// sectionOf is where those flags of Cluster Autoscaler are listed that matter most to us.
+var sectionOf = map[string]string{"cluster-name": sectionCloud, "nodes": sectionCloud, "scale-down-delay-after-add": sectionPurchases}
 
 // defaultPriceRefreshInterval: Alibaba publishes spot prices by the hour.
 const defaultPriceRefreshInterval = 5 * time.Minute
@@ -53,11 +64,7 @@ const defaultRestart = 10 * time.Minute
 
 // Options are the flags of the command line. Those of Cluster Autoscaler are set by Complete.
 type Options struct {
-	Region      string
-	CloudScheme string
-	Endpoints   rpc.Endpoints
-	// CredentialsDir is the directory with the access key. If it is "", the credentials come from the environment.
-	CredentialsDir string
+	CloudOptions
 
 	// SettleWindow is how long no new GPU pod of a kind must have appeared before capacity is bought for it.
 	SettleWindow time.Duration
@@ -94,7 +101,7 @@ type Options struct {
 // New declares the flags. Those of Cluster Autoscaler are global variables, so a process can use one Options only.
 func New() (*Options, error) {
 	o := &Options{Logs: logsapi.NewLoggingConfiguration()}
-	o.addOurs(o.sections.FlagSet(sectionOurs))
+	o.addOurs()
 	o.addElection(o.sections.FlagSet(sectionElection))
 	logsapi.AddFlags(o.Logs, o.sections.FlagSet(sectionLogs))
 	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
@@ -108,18 +115,30 @@ func New() (*Options, error) {
 	return o, nil
 }
 
-func (o *Options) addOurs(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Region, "region", os.Getenv("ALIBABA_CLOUD_REGION_ID"),
-		"Region of the scaling groups, such as cn-hangzhou. Required. Default: $ALIBABA_CLOUD_REGION_ID.")
-	fs.StringVar(&o.CloudScheme, "cloud-scheme", "https", "How to speak to Alibaba Cloud: https or http.")
-	fs.StringVar(&o.CredentialsDir, "credentials-dir", "",
-		"Directory with the files ALIBABA_CLOUD_ACCESS_KEY_ID, ALIBABA_CLOUD_ACCESS_KEY_SECRET and, for temporary keys, ALIBABA_CLOUD_SECURITY_TOKEN, such as a mounted Secret. They are read every 30 s. Default: credentials come from the environment.")
-	fs.StringVar(&o.Endpoints.ESS, "ess-endpoint", "", "Host and port of Auto Scaling (ESS). Default: Alibaba Cloud's of the region.")
-	fs.StringVar(&o.Endpoints.ECS, "ecs-endpoint", "", "Host and port of ECS. Default: Alibaba Cloud's of the region.")
-	fs.StringVar(&o.Endpoints.VPC, "vpc-endpoint", "", "Host and port of VPC. Default: Alibaba Cloud's of the region.")
-	fs.StringVar(&o.Endpoints.STS, "sts-endpoint", "", "Host and port of STS, for RRSA credentials; always https. Default: Alibaba Cloud's of the region.")
+func (o *Options) addOurs() {
+	o.CloudOptions.AddFlags(o.sections.FlagSet(sectionCloud))
+	o.addPurchases(o.sections.FlagSet(sectionPurchases))
+	o.addReclaims(o.sections.FlagSet(sectionReclaims))
+	o.Notices.add(o.sections.FlagSet(sectionNotices))
+	fs := o.sections.FlagSet(sectionServing)
+	o.Secure.add(fs)
+	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
+		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
+}
+
+func (o *Options) addPurchases(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.SettleWindow, "settle-window", podlist.DefaultSettleWindow,
 		"Buy for pending GPU pods once no pod of the same kind has appeared for this time, at the latest after five times this time. Complete gangs do not wait. 0 turns it off.")
+	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
+	fs.DurationVar(&o.PriceMaxAge, "price-max-age", pricing.DefaultMaxAge,
+		"Buy nothing that has a price cap while its price is older than this. At least twice --price-refresh-interval.")
+	fs.DurationVar(&o.Terms.Restart, "restart-time", defaultRestart,
+		"How much useful time a job loses each time it loses its instance, with what it has to do again. Spot instances that are lost often are compared by that.")
+	fs.Float64Var(&o.Terms.ValueOfTime, "value-of-time", 0,
+		"What it is worth, per instance-hour and in the account's currency, that a job is over sooner. Offerings that are often lost or out of stock are compared by that. 0 stands for the on-demand price.")
+}
+
+func (o *Options) addReclaims(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.ReclaimPollInterval, "reclaim-poll-interval", poll.DefaultInterval,
 		"How often to ask for instances that are about to be reclaimed. One request each; two until a spelling of the filter has found an instance.")
 	fs.DurationVar(&o.ReclaimNoticePeriod, "reclaim-notice-period", notice.DefaultPeriod,
@@ -136,17 +155,6 @@ func (o *Options) addOurs(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.ReclaimBudgets.DrainQPS, "reclaim-drain-qps", o.ReclaimBudgets.DrainQPS,
 		"Requests per second to the API server for warning and evicting the pods of reclaiming nodes.")
 	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
-	o.Notices.add(fs)
-	o.Secure.add(fs)
-	fs.DurationVar(&o.PriceRefreshInterval, "price-refresh-interval", defaultPriceRefreshInterval, "How often to ask for prices.")
-	fs.DurationVar(&o.PriceMaxAge, "price-max-age", pricing.DefaultMaxAge,
-		"Buy nothing that has a price cap while its price is older than this. At least twice --price-refresh-interval.")
-	fs.DurationVar(&o.Terms.Restart, "restart-time", defaultRestart,
-		"How much useful time a job loses each time it loses its instance, with what it has to do again. Spot instances that are lost often are compared by that.")
-	fs.Float64Var(&o.Terms.ValueOfTime, "value-of-time", 0,
-		"What it is worth, per instance-hour and in the account's currency, that a job is over sooner. Offerings that are often lost or out of stock are compared by that. 0 stands for the on-demand price.")
-	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
-		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
 }
 
 func (o *Options) addElection(fs *pflag.FlagSet) {
@@ -176,7 +184,7 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 	} {
 		f := pflag.CommandLine.Lookup(name)
 		f.Usage = usage
-		o.sections.FlagSet(sectionOurs).AddFlag(f)
+		o.sections.FlagSet(sectionOf[name]).AddFlag(f)
 	}
 	pflag.CommandLine.Lookup("gpu-total").Usage = "Minimum and maximum number of GPUs of a model in the cluster: <model>:<min>:<max>, " +
 		"the model being the value of the label " + api.LabelGPUModel + ". Can be given several times. Shared GPUs do not count."
@@ -190,8 +198,13 @@ func (o *Options) addCore(fs *pflag.FlagSet) {
 	})
 }
 
-// Sections returns the flags by section, for parsing and for --help.
+// Sections returns the flags by section, for parsing and for --help-all.
 func (o *Options) Sections() cliflag.NamedFlagSets { return o.sections }
+
+// OurSections returns the flags that --help shows: ours, and those of Cluster Autoscaler that matter most to us.
+func (o *Options) OurSections() cliflag.NamedFlagSets {
+	return cliflag.NamedFlagSets{Order: sectionsOfOurs, FlagSets: o.sections.FlagSets}
+}
 
 // Complete reads the flags of Cluster Autoscaler after the command line was parsed. If one of those flags cannot be read, it exits
 // the process, as Cluster Autoscaler does.
@@ -222,12 +235,6 @@ func (o *Options) enableDRA() error {
 func (o *Options) Validate() []error {
 	problems := unsupported(pflag.CommandLine)
 	fail := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if o.Region == "" {
-		fail("--region is required")
-	}
-	if o.CloudScheme != "http" && o.CloudScheme != "https" {
-		fail("--cloud-scheme=%s is neither http nor https", o.CloudScheme)
-	}
 	if o.Autoscaling.ClusterName == "" && len(o.Autoscaling.NodeGroups) == 0 {
 		fail("one of --cluster-name and --nodes is required: without either there is no pool to manage")
 	}
@@ -258,5 +265,5 @@ func (o *Options) Validate() []error {
 			fail("--%s=%v is not positive", name, value)
 		}
 	}
-	return slices.Concat(problems, o.Notices.validate(), o.Secure.validate())
+	return slices.Concat(problems, o.CloudOptions.Validate(), o.Notices.validate(), o.Secure.validate())
 }

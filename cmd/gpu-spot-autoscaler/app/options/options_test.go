@@ -81,7 +81,8 @@ func TestEveryFlagIsListedOnce(t *testing.T) {
 		})
 	}
 	for name, section := range map[string]string{
-		"region": sectionOurs, "cluster-name": sectionOurs, "nodes": sectionOurs, "sts-endpoint": sectionOurs,
+		"region": sectionCloud, "cluster-name": sectionCloud, "nodes": sectionCloud, "sts-endpoint": sectionCloud, "settle-window": sectionPurchases,
+		"reclaim-mark-qps": sectionReclaims, "notice-address": sectionNotices, "deployment-name": sectionServing,
 		"leader-elect": sectionElection, "v": sectionLogs, "feature-gates": sectionFeatures,
 		"expander": sectionCore, "scan-interval": sectionCore, "logtostderr": sectionCore,
 	} {
@@ -110,7 +111,10 @@ func TestManualExplainsEveryFlagOfOursWithItsDefault(t *testing.T) {
 	flags := coreDefaults()
 	delete(flags, "cloud-provider") // nobody has to choose these two
 	delete(flags, "namespace")
-	parse(t).Sections().FlagSets[sectionOurs].VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.DefValue })
+	sections := parse(t).OurSections()
+	for _, section := range sections.Order {
+		sections.FlagSets[section].VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.DefValue })
+	}
 	for name, value := range flags {
 		said, ok := explained["--"+name]
 		assert.True(t, ok, "--%s is not explained", name)
@@ -184,7 +188,7 @@ func TestValidate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := &Options{
-				Region: "r", CloudScheme: "https", PriceRefreshInterval: 1, PriceMaxAge: 2,
+				CloudOptions: CloudOptions{Region: "r", CloudScheme: "https"}, PriceRefreshInterval: 1, PriceMaxAge: 2,
 				ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, ReclaimReplaceWait: 1, ReclaimBudgets: reclaim.DefaultBudgets,
 				Autoscaling: config.AutoscalingOptions{ClusterName: "c", ScanInterval: 1},
 			}

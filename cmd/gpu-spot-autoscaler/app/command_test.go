@@ -1,0 +1,64 @@
+package app
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
+)
+
+// newCommandOnce: the flags of Cluster Autoscaler are the process's.
+var newCommandOnce = sync.OnceValue(NewCommand)
+
+// output runs the command and returns what it prints, and its exit code.
+func output(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	command := newCommandOnce()
+	var printed bytes.Buffer
+	redirect(command, &printed)
+	code := commands.Execute(command, args)
+	for _, name := range []string{"version", "help-all", "help"} { // cobra keeps flags from run to run
+		assert.NoError(t, command.Flags().Set(name, "false"))
+	}
+	return printed.String(), code
+}
+
+func redirect(command *cobra.Command, w *bytes.Buffer) {
+	command.SetOut(w)
+	command.SetErr(w)
+}
+
+func TestHelpShowsOurFlagsAndHelpAllTheOthersToo(t *testing.T) {
+	help, code := output(t, "--help")
+	assert.Zero(t, code)
+	assert.Regexp(t, `(?s)Commands:.*version.*Pools and cloud flags:.*--region.*Purchases flags:.*--settle-window.*Reclaims flags:.*--help-all`, help)
+	for _, flag := range []string{"--scan-interval", "--leader-elect", "--feature-gates", "--vmodule"} {
+		assert.NotContains(t, help, flag)
+	}
+	all, code := output(t, "--help-all")
+	assert.Zero(t, code)
+	assert.Regexp(t, `(?s)Pools and cloud flags:.*Leader election flags:.*Cluster-autoscaler flags:.*--scan-interval`, all)
+}
+
+func TestTheVersionIsAFlagAndASubcommand(t *testing.T) {
+	flag, code := output(t, "--version")
+	assert.Zero(t, code)
+	assert.Contains(t, flag, "cluster-autoscaler    1.33.0\n")
+	subcommand, code := output(t, "version")
+	assert.Zero(t, code)
+	assert.Equal(t, flag, subcommand)
+}
+
+func TestASubcommandThatCannotRunSaysWhy(t *testing.T) {
+	said, code := output(t, "version", "-o", "xml")
+	assert.Equal(t, 2, code)
+	assert.Equal(t, "Error: --output=xml is neither text nor json\n", said)
+	help, code := output(t, "version", "--help")
+	assert.Zero(t, code)
+	assert.Contains(t, help, "--output")
+	assert.NotContains(t, help, "--scan-interval", "flags of the process")
+}

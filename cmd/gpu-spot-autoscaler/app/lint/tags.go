@@ -1,0 +1,135 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/util/validation"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
+)
+
+// What a scaling group takes. Source: docs/settings.md, "Where to put tags".
+const (
+	maxGroupTags = 20
+	maxTagLength = 128
+)
+
+// tags checks tags of a scaling group, or of a scaling configuration.
+func tags(file, resource string, tags map[string]string, ofGroup bool) []Finding {
+	found := parsed(file, resource, tags)
+	add := func(key, format string, args ...any) {
+		found = append(found, Finding{file, resource, key, fmt.Sprintf(format, args...)})
+	}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if len(key) > maxTagLength || len(tags[key]) > maxTagLength {
+			add(key, "key and value of a tag have %d characters at most", maxTagLength)
+		}
+	}
+	if !ofGroup {
+		return found
+	}
+	if len(tags) > maxGroupTags {
+		add("", "it has %d tags, and a scaling group has %d at most: put the rest into a ConfigMap of the pool", len(tags), maxGroupTags)
+	}
+	enabled, tagged := tags[api.TagEnabled]
+	clusters := clusterTags(tags)
+	switch {
+	case tagged && enabled != "true":
+		add(api.TagEnabled, "is %q: only true puts the scaling group under management", enabled)
+	case tagged && len(clusters) == 0:
+		add(api.TagCluster+"<cluster-name>", "is missing: the scaling group belongs to no cluster")
+	case !tagged && len(clusters) > 0:
+		add(api.TagEnabled, "is missing: the scaling group is not managed")
+	}
+	if len(clusters) > 1 {
+		add("", "it is tagged for several clusters (%s): each needs scaling groups of its own", strings.Join(clusters, ", "))
+	}
+	for _, key := range clusters {
+		if tags[key] != "owned" {
+			add(key, "is %q: the shipped RAM policy allows purchases only where it is owned", tags[key])
+		}
+	}
+	return found
+}
+
+// clusterTags returns the keys that name a cluster, in order.
+func clusterTags(tags map[string]string) (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if name, ok := strings.CutPrefix(key, api.TagCluster); ok && key != api.TagEnabled && !strings.Contains(name, "/") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// parsed returns what the autoscaler's own parser refuses.
+func parsed(file, resource string, tags map[string]string) (found []Finding) {
+	_, err := settings.Parse(tags)
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []Finding{{file, resource, "", err.Error()}}
+	}
+	for _, one := range joined.Unwrap() {
+		var tag *settings.TagError
+		if !errors.As(one, &tag) {
+			found = append(found, Finding{file, resource, "", one.Error()})
+			continue
+		}
+		found = append(found, Finding{file, resource, tag.Key, fmt.Sprintf("%q: %s", tag.Value, tag.Reason)})
+	}
+	return found
+}
+
+// objects checks ConfigMaps of pools. Other objects of Kubernetes are nobody's business here.
+func objects(file string, content map[string]any) (found []Finding, err error) {
+	if items, ok := content["items"].([]any); ok {
+		for _, item := range items {
+			if object, ok := item.(map[string]any); ok {
+				below, err := objects(file, object)
+				if err != nil {
+					return nil, err
+				}
+				found = append(found, below...)
+			}
+		}
+		return found, nil
+	}
+	if content["kind"] != "ConfigMap" {
+		return nil, nil
+	}
+	metadata, _ := content["metadata"].(map[string]any)
+	labels, _ := metadata["labels"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	resource := fmt.Sprintf("ConfigMap %v", metadata["name"])
+	pool, labelled := labels[api.LabelPool]
+	own := map[string]string{}
+	for key, value := range strs(annotations) {
+		own[key] = value
+	}
+	if !labelled {
+		for _, key := range slices.Sorted(maps.Keys(own)) {
+			if strings.HasPrefix(key, api.Prefix) {
+				found = append(found, Finding{file, resource, api.LabelPool, "this label is missing, so its annotations are read for no pool"})
+				break
+			}
+		}
+		return found, nil
+	}
+	if id, ok := pool.(string); !ok || id == "" {
+		found = append(found, Finding{file, resource, api.LabelPool, "it has to be the id of a scaling group, such as asg-1a2b"})
+	}
+	for _, key := range slices.Sorted(maps.Keys(own)) {
+		if wrong := apivalidation.IsQualifiedName(key); len(wrong) > 0 {
+			found = append(found, Finding{file, resource, key, "Kubernetes takes no such annotation: " + strings.Join(wrong, "; ")})
+		}
+	}
+	return append(found, parsed(file, resource, own)...), nil
+}
