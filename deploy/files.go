@@ -7,12 +7,3 @@ import _ "embed"
 //
 //go:embed chart/gpu-spot-autoscaler/values.schema.json
 var ValuesSchema []byte
-
-// RAMPolicy and RAMPolicyRunInstances are the policies with the permissions of the autoscaler: those of all pools, and those of pools
-// that buy by RunInstances.
-//
-//go:embed ram-policy.json
-var RAMPolicy []byte
-
-//go:embed ram-policy-run-instances.json
-var RAMPolicyRunInstances []byte

@@ -9,7 +9,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
+
+// GPUPodsOnly is why an offering is not bought for pods that request no GPU.
+var GPUPodsOnly = reasons.New(reasons.GPUPodsOnly, "Tag a pool "+api.TagBuyForCPUPods+"=true, or add a pool without GPUs.",
+	"bought only for pods that ask for a GPU (their pools have no tag %s=true)", api.TagBuyForCPUPods)
 
 // IsGPU returns whether the resource is a GPU or a part of one: whole and shared GPUs of ACK, and the resources of other
 // device plugins, such as nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb and amd.com/gpu. The vendor's domain alone does not

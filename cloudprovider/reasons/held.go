@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Held is why the last loop bought nothing for pods that it did not even look for offerings for. Each loop replaces it as a whole, and adds to it. It is
-// safe for concurrent use.
+// Held has the pods for which the last loop looked for no offering, and why not. Each loop begins it anew. It is safe for concurrent use.
 type Held struct {
 	mu    sync.Mutex
 	byPod map[types.UID]*Reason

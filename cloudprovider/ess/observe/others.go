@@ -16,6 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
 // maxLookups is how many activities of unknown buyers are read in one refresh; one call reads as many.
@@ -157,12 +158,10 @@ func (r *Reader) checkClusters(group alicloud.ScalingGroup, found problem.Set) {
 		return
 	}
 	others := sets.New[string]()
-	for tag := range group.Tags {
-		name, ok := strings.CutPrefix(tag, api.TagCluster)
-		if ok && tag != api.TagEnabled && name != r.config.ClusterName && !strings.Contains(name, "/") {
-			others.Insert(name)
-		}
+	for tag := range settings.ClusterTags(group.Tags) {
+		others.Insert(strings.TrimPrefix(tag, api.TagCluster))
 	}
+	others.Delete(r.config.ClusterName)
 	if others.Len() > 0 {
 		found.Add(group.ID, problem.OtherClusters, fmt.Sprintf("the scaling group is tagged for %s too, not for %s alone",
 			strings.Join(sets.List(others), ", "), r.config.ClusterName))

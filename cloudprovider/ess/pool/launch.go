@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
@@ -23,22 +22,11 @@ func (b *builder) setLaunch() {
 		return
 	}
 	b.pool.Launch = LaunchConfig{Settings: b.configuration.Launch, SpotDuration: b.configuration.SpotDuration,
-		Tags: settings.Merge(b.configuration.Tags, clusterTags(b.Group.Tags))}
+		// The permission to create and to release instances can be bound to the tags of the cluster, as that to change scaling groups is.
+		Tags: settings.Merge(b.configuration.Tags, settings.ClusterTags(b.Group.Tags))}
 	if b.pool.Unbuyable == "" {
 		b.pool.Unbuyable = b.whyNoLaunch()
 	}
-}
-
-// clusterTags returns the tags that say which cluster a scaling group is for. Instances get them too, so that the permission to create
-// and to release instances can be bound to them, as that to change scaling groups is.
-func clusterTags(tags map[string]string) map[string]string {
-	found := map[string]string{}
-	for key, value := range tags {
-		if name, ok := strings.CutPrefix(key, api.TagCluster); ok && key != api.TagEnabled && !strings.Contains(name, "/") {
-			found[key] = value
-		}
-	}
-	return found
 }
 
 // whyNoLaunch says why the pool cannot buy by RunInstances; empty if it can.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -93,6 +94,18 @@ func Merge(layers ...map[string]string) map[string]string {
 		maps.Copy(merged, layer)
 	}
 	return merged
+}
+
+// ClusterTags returns those tags of a scaling group that name the cluster which it is for, in Cluster Autoscaler's convention
+// (k8s.io/cluster-autoscaler/<cluster-name>).
+func ClusterTags(tags map[string]string) map[string]string {
+	found := map[string]string{}
+	for key, value := range tags {
+		if name, ok := strings.CutPrefix(key, api.TagCluster); ok && key != api.TagEnabled && !strings.Contains(name, "/") {
+			found[key] = value
+		}
+	}
+	return found
 }
 
 // Parse reads the tags of a pool. It ignores tags of other tools, but an unknown key under api.Prefix is an error, because

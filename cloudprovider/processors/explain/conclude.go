@@ -24,6 +24,9 @@ func (x *Explanation) conclude() {
 		}
 		return
 	}
+	if x.Summary != "" {
+		return
+	}
 	free, fitting := 0, 0
 	for i := range x.Offerings {
 		if x.Offerings[i].Fits {
@@ -32,9 +35,6 @@ func (x *Explanation) conclude() {
 		if len(x.Offerings[i].Reasons) == 0 {
 			free++
 		}
-	}
-	if x.Summary != "" {
-		return
 	}
 	best := &x.Offerings[0]
 	switch {

@@ -88,7 +88,7 @@ func (e *Events) message(snapshot clustersnapshot.ClusterSnapshot, pod *apiv1.Po
 		message += ". " + mend
 	}
 	if len(message) > mostText {
-		message = message[:mostText] + "..."
+		message = strings.ToValidUTF8(message[:mostText], "") + "..."
 	}
 	return message
 }

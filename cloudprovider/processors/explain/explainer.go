@@ -197,7 +197,7 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 		rules = append(rules, obstacle)
 	}
 	if !e.config.Provider.BuysForCPUPods(group.Id()) && !processors.RequestsGPU(pod) {
-		rules = append(rules, reasons.New(reasons.GPUPodsOnly, "Tag the pool "+api.TagBuyForCPUPods+"=true, or add a pool without GPUs.", "bought only for pods that request a GPU"))
+		rules = append(rules, processors.GPUPodsOnly)
 	}
 	if wait := e.config.Policy.Wait(group.Id(), pod); wait > 0 {
 		_, onDemand := e.config.Provider.OnDemandAfter(group.Id())

@@ -12,20 +12,16 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
-// The reasons that the Event NotTriggerScaleUp of a pod gives, each after the number of such offerings.
-var (
-	reservedReason = reasons.New(reasons.GPUPodsOnly, "Tag a pool "+api.TagBuyForCPUPods+"=true, or add a pool without GPUs.",
-		"bought only for pods that ask for a GPU (their pools have no tag %s=true)", api.TagBuyForCPUPods)
-	notNowReason = reasons.New(reasons.WaitsForSpot, "",
-		"not bought for such pods now (%s of the pool or the pod, or the deadline of the pod)", api.TagOnDemandAfter)
-)
+// notNowReason is what the Event NotTriggerScaleUp of a pod says of offerings that are not to be bought for it yet, after their number.
+var notNowReason = reasons.New(reasons.WaitsForSpot, "",
+	"not bought for such pods now (%s of the pool or the pod, or the deadline of the pod)", api.TagOnDemandAfter)
 
 // leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or not to be bought
 // for these now. It returns nil for the others.
 func (s *Search) leftOut(group cloudprovider.NodeGroup, pods []*apiv1.Pod) status.Reasons {
 	switch {
 	case !s.config.Offerings.BuysForCPUPods(group.Id()) && !slices.ContainsFunc(pods, processors.RequestsGPU):
-		return reservedReason
+		return processors.GPUPodsOnly
 	case s.only == "" && s.config.Allows != nil && !s.config.Allows(group.Id(), pods): // what makes a plan has asked for all of its pods
 		return notNowReason
 	}

@@ -105,7 +105,7 @@ func (p *proxied) failed(code int, answer string, err error) error {
 	case code == http.StatusForbidden || code == http.StatusUnauthorized:
 		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.name)
 	case code == http.StatusNotFound:
-		return fmt.Errorf("Service %s or its path is not there: %s. %s The leader has to be of this version, too", service, answer, howToEnable)
+		return fmt.Errorf("there is no Service %s, or it has no such path: %s. %s The leader has to be of this version, too", service, answer, howToEnable)
 	case code == http.StatusServiceUnavailable || code == http.StatusBadGateway:
 		return fmt.Errorf("no replica answers behind Service %s: %s. See `kubectl -n %s get pods`, and whether a NetworkPolicy keeps the API server from port %s", service, answer, p.flags.namespace, portName)
 	}

@@ -63,12 +63,20 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 					"multi_az_policy": "COST_OPTIMIZED", "spot_instance_remedy": true, "desired_capacity": 2,
 					"tags": {"k8s.io/cluster-autoscaler/enabled": "true", "k8s.io/cluster-autoscaler/c": "owned"}}},
 				{"address": "module.gpu.alicloud_ess_scaling_configuration.a", "type": "alicloud_ess_scaling_configuration", "values": {
-					"tags": {"gpu-spot.autoscaling/targetting": "auto"}}}]}]}}}`,
+					"spot_strategy": "SpotAsPriceGo", "tags": {"gpu-spot.autoscaling/targetting": "auto"}}}]}]}}}`,
 			want: []string{
 				"f: module.gpu.alicloud_ess_scaling_group.a: desired_capacity: the scaling group has a desired capacity: it replaces reclaimed instances by itself, so they are bought twice, and takes one purchase at a time. Call ModifyScalingGroup with DisableDesiredCapacity=true",
 				"f: module.gpu.alicloud_ess_scaling_group.a: spot_instance_remedy: SpotInstanceRemedy is on: the scaling group replaces reclaimed instances by itself, so they are bought twice",
 				`f: module.gpu.alicloud_ess_scaling_configuration.a: gpu-spot.autoscaling/targetting: "auto": there is no such setting; did you mean gpu-spot.autoscaling/targeting?`,
 			},
+		},
+		"a plan of on-demand instances": {
+			text: `{"planned_values": {"root_module": {"resources": [
+				{"address": "alicloud_ess_scaling_group.a", "type": "alicloud_ess_scaling_group", "values": {
+					"on_demand_percentage_above_base_capacity": 100, "desired_capacity": 2,
+					"tags": {"k8s.io/cluster-autoscaler/enabled": "true", "k8s.io/cluster-autoscaler/c": "owned"}}},
+				{"address": "alicloud_ess_scaling_configuration.a", "type": "alicloud_ess_scaling_configuration", "values": {
+					"spot_strategy": "NoSpot"}}]}}}`,
 		},
 		"misspelt values": {
 			text: "region: cn-hangzhou\nreplica: 2\ncredentials: {secretname: x}\nextraArgs: {address: ':1'}\n",

@@ -9,6 +9,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
 // Types of resources of Terraform's provider for Alibaba Cloud.
@@ -27,19 +28,16 @@ type module struct {
 	ChildModules []module `json:"child_modules"`
 }
 
-// group is what a scaling group has in a plan. The attributes are those of
-// website/docs/r/ess_scaling_group.html.markdown of aliyun/terraform-provider-alicloud.
+// group is what a scaling group has in a plan. The attributes are those of website/docs/r/ess_scaling_group.html.markdown of
+// aliyun/terraform-provider-alicloud (00403dd746e4), which has none for CompensateWithOnDemand.
 type group struct {
-	Tags                   map[string]string
-	MinSize                int    `json:"min_size"`
-	MaxSize                int    `json:"max_size"`
-	DesiredCapacity        *int   `json:"desired_capacity"`
-	MultiAZPolicy          string `json:"multi_az_policy"`
-	CompensateWithOnDemand bool   `json:"compensate_with_on_demand"`
-	SpotInstanceRemedy     bool   `json:"spot_instance_remedy"`
-	OnDemandBase           int    `json:"on_demand_base_capacity"`
-	OnDemandPercentage     *int   `json:"on_demand_percentage_above_base_capacity"`
-	LaunchTemplateID       string `json:"launch_template_id"`
+	Tags               map[string]string
+	DesiredCapacity    *int   `json:"desired_capacity"`
+	MultiAZPolicy      string `json:"multi_az_policy"`
+	SpotInstanceRemedy bool   `json:"spot_instance_remedy"`
+	OnDemandBase       int    `json:"on_demand_base_capacity"`
+	OnDemandPercentage int    `json:"on_demand_percentage_above_base_capacity"`
+	LaunchTemplateID   string `json:"launch_template_id"`
 }
 
 // configuration is what a scaling configuration has in a plan: ess_scaling_configuration.html.markdown, as above.
@@ -50,11 +48,10 @@ type configuration struct {
 
 // attributes are the attributes of a scaling group that are a problem of a pool when it is built.
 var attributes = map[problem.Reason]string{
-	problem.DesiredCapacity:        "desired_capacity",
-	problem.CompensateWithOnDemand: "compensate_with_on_demand",
-	problem.SpotInstanceRemedy:     "spot_instance_remedy",
-	problem.OnDemandBase:           "on_demand_base_capacity",
-	problem.OnDemandPercentage:     "on_demand_percentage_above_base_capacity",
+	problem.DesiredCapacity:    "desired_capacity",
+	problem.SpotInstanceRemedy: "spot_instance_remedy",
+	problem.OnDemandBase:       "on_demand_base_capacity",
+	problem.OnDemandPercentage: "on_demand_percentage_above_base_capacity",
 }
 
 // plan checks the scaling groups and scaling configurations that a plan makes or leaves.
@@ -71,11 +68,15 @@ func plan(file string, text []byte) ([]Finding, error) {
 }
 
 func (m module) check(file string) (found []Finding, err error) {
+	spot, err := m.mayBeSpot()
+	if err != nil {
+		return nil, err
+	}
 	for _, resource := range m.Resources {
 		var below []Finding
 		switch resource.Type {
 		case terraformGroup:
-			below, err = checkGroup(file, resource.Address, resource.Values)
+			below, err = checkGroup(file, resource.Address, resource.Values, spot)
 		case terraformConfiguration:
 			var c configuration
 			if err = json.Unmarshal(resource.Values, &c); err == nil {
@@ -97,27 +98,44 @@ func (m module) check(file string) (found []Finding, err error) {
 	return found, nil
 }
 
-// checkGroup checks a scaling group that is tagged for a cluster. Others are nobody's business here.
-func checkGroup(file, address string, values []byte) ([]Finding, error) {
+// mayBeSpot returns whether scaling groups of the module may buy spot instances: unless it has scaling configurations, none of which is
+// for spot. Which scaling group a scaling configuration is for, a plan does not say before both exist.
+func (m module) mayBeSpot() (bool, error) {
+	none := true
+	for _, resource := range m.Resources {
+		if resource.Type != terraformConfiguration {
+			continue
+		}
+		var c configuration
+		if err := json.Unmarshal(resource.Values, &c); err != nil {
+			return false, fmt.Errorf("%s: %w", resource.Address, err)
+		}
+		if c.SpotStrategy != "" && c.SpotStrategy != alicloud.NoSpot {
+			return true, nil
+		}
+		none = false
+	}
+	return none, nil
+}
+
+// checkGroup checks the tags of a scaling group, and its other settings if it is tagged for a cluster.
+func checkGroup(file, address string, values []byte, spot bool) ([]Finding, error) {
 	var g group
 	if err := json.Unmarshal(values, &g); err != nil {
 		return nil, err
 	}
 	found := tags(file, address, g.Tags, true)
-	if len(clusterTags(g.Tags)) == 0 {
+	if len(settings.ClusterTags(g.Tags)) == 0 {
 		return found, nil
 	}
 	if g.LaunchTemplateID != "" {
 		found = append(found, Finding{file, address, "launch_template_id", problem.Configuration.Fix()})
 	}
 	described := alicloud.ScalingGroup{
-		DesiredCapacity: g.DesiredCapacity, MultiAZPolicy: g.MultiAZPolicy, CompensateWithOnDemand: g.CompensateWithOnDemand,
-		SpotInstanceRemedy: g.SpotInstanceRemedy, OnDemandBase: g.OnDemandBase,
+		DesiredCapacity: g.DesiredCapacity, MultiAZPolicy: g.MultiAZPolicy, SpotInstanceRemedy: g.SpotInstanceRemedy,
+		OnDemandBase: g.OnDemandBase, OnDemandPercentage: g.OnDemandPercentage,
 	}
-	if g.OnDemandPercentage != nil {
-		described.OnDemandPercentage = *g.OnDemandPercentage
-	}
-	hazards := (&pool.Pool{Group: described, Spot: true}).Hazards()
+	hazards := (&pool.Pool{Group: described, Spot: spot}).Hazards()
 	for _, reason := range slices.Sorted(maps.Keys(hazards)) {
 		found = append(found, Finding{file, address, attributes[reason], hazards[reason]})
 	}

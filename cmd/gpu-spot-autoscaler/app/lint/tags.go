@@ -37,7 +37,7 @@ func tags(file, resource string, tags map[string]string, ofGroup bool) []Finding
 		add("", "it has %d tags, and a scaling group has %d at most: put the rest into a ConfigMap of the pool", len(tags), maxGroupTags)
 	}
 	enabled, tagged := tags[api.TagEnabled]
-	clusters := clusterTags(tags)
+	clusters := slices.Sorted(maps.Keys(settings.ClusterTags(tags)))
 	switch {
 	case tagged && enabled != "true":
 		add(api.TagEnabled, "is %q: only true puts the scaling group under management", enabled)
@@ -55,16 +55,6 @@ func tags(file, resource string, tags map[string]string, ofGroup bool) []Finding
 		}
 	}
 	return found
-}
-
-// clusterTags returns the keys that name a cluster, in order.
-func clusterTags(tags map[string]string) (keys []string) {
-	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		if name, ok := strings.CutPrefix(key, api.TagCluster); ok && key != api.TagEnabled && !strings.Contains(name, "/") {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }
 
 // parsed returns what the autoscaler's own parser refuses.
