@@ -22,13 +22,7 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 	dear.Tags["gpu-spot.autoscaling/price-cap"] = "0.01"
 	s := newSuite(t, newWorld(dear))
 	s.InstallManifest(t, secureInstall)
-	leader := runReplica(s, "replica-a")
-	s.eventually("it leads", func(ctx context.Context) (bool, error) {
-		lease, err := s.Client.CoordinationV1().Leases(rig.Namespace).Get(ctx, rig.ServiceAccount, metav1.GetOptions{})
-		return err == nil && *lease.Spec.HolderIdentity == "replica-a", err
-	})
-	standby := runReplica(s, "replica-b")
-	createService(s, leader, standby)
+	runReplicas(s)
 	viewerConfig(s)
 	person, err := s.Cluster.ServiceAccountKubeconfig(t.Context(), metav1.NamespaceDefault, "person")
 	require.NoError(t, err)

@@ -22,7 +22,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -54,7 +56,7 @@ func TestMetricsAndStatusAreForThoseWhomKubernetesAllowsThem(t *testing.T) {
 		assert.Equal(t, "ok", text, "what stands in the way is in the status")
 		return true, nil
 	})
-	for _, path := range []string{"/metrics", status.Path} {
+	for _, path := range []string{"/metrics", status.Path, serving.CostsPath, explain.Path + "?namespace=default&name=none"} {
 		for name, c := range map[string]struct {
 			header, token string
 			want          int
@@ -87,13 +89,7 @@ func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
 	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything
 	s := newSuite(t, w)
 	s.InstallManifest(t, secureInstall)
-	leader := runReplica(s, "replica-a")
-	s.eventually("it leads", func(ctx context.Context) (bool, error) {
-		lease, err := s.Client.CoordinationV1().Leases(rig.Namespace).Get(ctx, rig.ServiceAccount, metav1.GetOptions{})
-		return err == nil && *lease.Spec.HolderIdentity == "replica-a", err
-	})
-	standby := runReplica(s, "replica-b")
-	createService(s, leader, standby)
+	runReplicas(s)
 	person := viewerConfig(s)
 
 	said := awaitStatus(s, person, "replica-a")
@@ -126,6 +122,18 @@ func TestStatusIsReadThroughTheProxyOfTheAPIServer(t *testing.T) {
 	require.NoError(t, err)
 	_, body = statusThroughProxy(s, person, tokenOf(s, rig.Namespace, viewer))
 	assert.NotContains(t, body, pod.Annotations[api.AnnotationCheckpointRequest], "the id of a request is its job's secret")
+}
+
+// runReplicas runs replica-a, which leads, and replica-b behind the Service.
+func runReplicas(s *suite) {
+	s.t.Helper()
+	leader := runReplica(s, "replica-a")
+	s.eventually("it leads", func(ctx context.Context) (bool, error) {
+		lease, err := s.Client.CoordinationV1().Leases(rig.Namespace).Get(ctx, rig.ServiceAccount, metav1.GetOptions{})
+		return err == nil && *lease.Spec.HolderIdentity == "replica-a", err
+	})
+	standby := runReplica(s, "replica-b")
+	createService(s, leader, standby)
 }
 
 // runReplica starts a candidate for the lease, and returns where it is reached.

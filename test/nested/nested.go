@@ -31,6 +31,8 @@ type Command struct {
 	Name string
 	// Source is the directory of its module, from the root of the main module.
 	Source string
+	// Shared are directories of other modules that it is built from, by replace directives.
+	Shared []string
 	// ModuleFile is the one in that directory which says what is linked; default go.mod.
 	ModuleFile string
 	// LinkerFlags are passed on, beside those that leave out the symbols.
@@ -54,7 +56,11 @@ func (c Command) Build(ctx context.Context, output io.Writer) (binary string, er
 	}
 	defer unlock()
 
-	want, err := fingerprint(source, c.ModuleFile, c.LinkerFlags)
+	sources := []string{source}
+	for _, shared := range c.Shared {
+		sources = append(sources, filepath.Join(root, shared))
+	}
+	want, err := fingerprint(sources, c.ModuleFile, c.LinkerFlags)
 	if err != nil {
 		return "", err
 	}
@@ -106,18 +112,22 @@ func run(ctx context.Context, directory string, arguments ...string) (string, er
 
 // fingerprint sums up everything the command is built from, and the compiler. It saves the second or two that go build
 // takes to find out that there is nothing to do.
-func fingerprint(source string, flags ...string) (string, error) {
+func fingerprint(sources []string, flags ...string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %q\n", runtime.Version(), flags)
-	err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+	for _, source := range sources {
+		if err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
 			return err
+		}); err != nil {
+			return "", err
 		}
-		data, err := os.ReadFile(path)
-		fmt.Fprintf(sum, "%s %d\n%s", path, len(data), data)
-		return err
-	})
-	return hex.EncodeToString(sum.Sum(nil)), err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 var moduleLine = regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(modulePath) + `\s*$`)

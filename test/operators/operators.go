@@ -11,8 +11,9 @@ import (
 )
 
 var (
-	kube32 = nested.Command{Name: "operators-kube32", Source: "test/operators/kube32"}
-	kube34 = nested.Command{Name: "operators-kube34", Source: "test/operators/kube34"}
+	shared = []string{"test/operators/command"}
+	kube32 = nested.Command{Name: "operators-kube32", Source: "test/operators/kube32", Shared: shared}
+	kube34 = nested.Command{Name: "operators-kube34", Source: "test/operators/kube34", Shared: shared}
 )
 
 // System is a job system that an operator serves. Values are those below.

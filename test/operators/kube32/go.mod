@@ -2,14 +2,16 @@ module gpu-spot-autoscaler/test/operators/kube32
 
 go 1.26
 
+replace gpu-spot-autoscaler/test/operators/command => ../command
+
 require (
 	github.com/kubeflow/mpi-operator v0.6.0
 	github.com/kubeflow/training-operator v1.9.2
+	gpu-spot-autoscaler/test/operators/command v0.0.0
 	k8s.io/api v0.32.5
 	k8s.io/apimachinery v0.32.5
 	k8s.io/apiserver v0.32.5
 	k8s.io/client-go v0.32.5
-	k8s.io/klog/v2 v2.130.1
 	sigs.k8s.io/controller-runtime v0.20.4
 	sigs.k8s.io/kueue v0.12.3
 )
@@ -73,6 +75,7 @@ require (
 	k8s.io/component-base v0.32.5 // indirect
 	k8s.io/component-helpers v0.32.5 // indirect
 	k8s.io/klog v1.0.0 // indirect
+	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20250304201544-e5f78fe3ede9 // indirect
 	k8s.io/utils v0.0.0-20241210054802-24370beab758 // indirect
 	sigs.k8s.io/jobset v0.8.1 // indirect

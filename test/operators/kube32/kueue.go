@@ -27,6 +27,8 @@ import (
 	"sigs.k8s.io/kueue/pkg/scheduler"
 	"sigs.k8s.io/kueue/pkg/util/kubeversion"
 	"sigs.k8s.io/kueue/pkg/webhooks"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
 // kueueFrameworks are those of its shipped config/components/manager/controller_manager_config.yaml.
@@ -42,11 +44,11 @@ var kueueFeatures = map[string]bool{
 }
 
 // kueue leaves out MultiKueue, the check of ProvisioningRequests and the server that tells of pending workloads.
-var kueue = operator{
-	add:     kueueKinds(),
-	queries: 50, burst: 100,
-	webhooks: true,
-	setUp:    setUpKueue,
+var kueue = command.Operator{
+	Add:     kueueKinds(),
+	Queries: 50, Burst: 100,
+	Webhooks: true,
+	SetUp:    setUpKueue,
 }
 
 func kueueKinds() []func(*runtime.Scheme) error {

@@ -13,12 +13,14 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
 const mpiWorkers = 2 // the default of the command's flag
 
 // mpiOperator is no controller of controller-runtime: the manager only starts and ends it.
-var mpiOperator = operator{queries: 5, burst: 10, setUp: setUpMPIOperator}
+var mpiOperator = command.Operator{Queries: 5, Burst: 10, SetUp: setUpMPIOperator}
 
 func setUpMPIOperator(_ context.Context, m ctrl.Manager) error {
 	client, err := kubernetes.NewForConfig(m.GetConfig())

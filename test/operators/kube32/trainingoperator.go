@@ -11,14 +11,16 @@ import (
 	"github.com/kubeflow/training-operator/pkg/webhooks"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
 // trainingOperator has all kinds of jobs and no scheduler of gangs, as is the default of the operator.
-var trainingOperator = operator{
-	add:     []func(*runtime.Scheme) error{kubeflowv1.AddToScheme},
-	queries: 20, burst: 30,
-	webhooks: true,
-	setUp:    setUpTrainingOperator,
+var trainingOperator = command.Operator{
+	Add:     []func(*runtime.Scheme) error{kubeflowv1.AddToScheme},
+	Queries: 20, Burst: 30,
+	Webhooks: true,
+	SetUp:    setUpTrainingOperator,
 }
 
 func setUpTrainingOperator(_ context.Context, m ctrl.Manager) error {

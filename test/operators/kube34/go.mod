@@ -2,14 +2,15 @@ module gpu-spot-autoscaler/test/operators/kube34
 
 go 1.26
 
+replace gpu-spot-autoscaler/test/operators/command => ../command
+
 require (
 	github.com/kubeflow/trainer/v2 v2.1.0
 	github.com/openshift/api v0.0.0-20250602203052-b29811a290c7
 	github.com/ray-project/kuberay/ray-operator v1.5.0
+	gpu-spot-autoscaler/test/operators/command v0.0.0
 	k8s.io/api v0.34.1
 	k8s.io/apimachinery v0.34.1
-	k8s.io/client-go v0.34.1
-	k8s.io/klog/v2 v2.130.1
 	sigs.k8s.io/controller-runtime v0.22.3
 	sigs.k8s.io/jobset v0.10.1
 	sigs.k8s.io/lws v0.7.0
@@ -70,8 +71,10 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/apiextensions-apiserver v0.34.1 // indirect
 	k8s.io/apiserver v0.34.1 // indirect
+	k8s.io/client-go v0.34.1 // indirect
 	k8s.io/component-base v0.34.1 // indirect
 	k8s.io/component-helpers v0.34.1 // indirect
+	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20250814151709-d7b6acb124c3 // indirect
 	k8s.io/utils v0.0.0-20250820121507-0af2bda4dd1d // indirect
 	sigs.k8s.io/gateway-api v1.4.0 // indirect

@@ -8,13 +8,15 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/jobset/pkg/controllers"
 	"sigs.k8s.io/jobset/pkg/webhooks"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
-var jobSet = operator{
-	add:     []func(*runtime.Scheme) error{jobsetv1alpha2.AddToScheme},
-	queries: 500, burst: 500,
-	webhooks: true,
-	setUp:    setUpJobSet,
+var jobSet = command.Operator{
+	Add:     []func(*runtime.Scheme) error{jobsetv1alpha2.AddToScheme},
+	Queries: 500, Burst: 500,
+	Webhooks: true,
+	SetUp:    setUpJobSet,
 }
 
 func setUpJobSet(ctx context.Context, m ctrl.Manager) error {

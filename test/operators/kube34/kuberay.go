@@ -15,15 +15,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
-var kubeRay = operator{
-	add: []func(*runtime.Scheme) error{rayv1.AddToScheme, routev1.Install, configv1alpha1.AddToScheme},
-	options: ctrl.Options{Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+var kubeRay = command.Operator{
+	Add: []func(*runtime.Scheme) error{rayv1.AddToScheme, routev1.Install, configv1alpha1.AddToScheme},
+	Options: ctrl.Options{Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&batchv1.Job{}: {Label: labels.SelectorFromSet(labels.Set{utils.KubernetesCreatedByLabelKey: utils.ComponentName})},
 	}}},
-	queries: int(configv1alpha1.DefaultQPS), burst: configv1alpha1.DefaultBurst,
-	setUp: setUpKubeRay,
+	Queries: int(configv1alpha1.DefaultQPS), Burst: configv1alpha1.DefaultBurst,
+	SetUp: setUpKubeRay,
 }
 
 // setUpKubeRay serves no webhooks, as is the default of the operator.

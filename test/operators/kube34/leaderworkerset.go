@@ -8,13 +8,15 @@ import (
 	leaderworkersetv1 "sigs.k8s.io/lws/api/leaderworkerset/v1"
 	"sigs.k8s.io/lws/pkg/controllers"
 	"sigs.k8s.io/lws/pkg/webhooks"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
-var leaderWorkerSet = operator{
-	add:     []func(*runtime.Scheme) error{leaderworkersetv1.AddToScheme},
-	queries: 500, burst: 500,
-	webhooks: true,
-	setUp:    setUpLeaderWorkerSet,
+var leaderWorkerSet = command.Operator{
+	Add:     []func(*runtime.Scheme) error{leaderworkersetv1.AddToScheme},
+	Queries: 500, Burst: 500,
+	Webhooks: true,
+	SetUp:    setUpLeaderWorkerSet,
 }
 
 // setUpLeaderWorkerSet has no scheduler of gangs, as is the default of the operator.

@@ -15,17 +15,19 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	schedulerpluginsv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"gpu-spot-autoscaler/test/operators/command"
 )
 
 // trainer makes JobSets: the JobSet operator is to run too.
-var trainer = operator{
-	add: []func(*runtime.Scheme) error{
+var trainer = command.Operator{
+	Add: []func(*runtime.Scheme) error{
 		trainerv1alpha1.AddToScheme, jobsetv1alpha2.AddToScheme, schedulerpluginsv1alpha1.AddToScheme, volcanov1beta1.AddToScheme,
 	},
-	options: ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}},
-	queries: 50, burst: 100,
-	webhooks: true,
-	setUp:    setUpTrainer,
+	Options: ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}},
+	Queries: 50, Burst: 100,
+	Webhooks: true,
+	SetUp:    setUpTrainer,
 }
 
 func setUpTrainer(ctx context.Context, m ctrl.Manager) error {
