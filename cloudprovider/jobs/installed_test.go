@@ -20,10 +20,10 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
 
-// eventuallyHeld waits until just these jobs are held.
+// eventuallyHeld waits until just these jobs are held, and changes to them are heard of.
 func eventuallyHeld(f *jobstest.Fixture, want ...string) {
 	f.Helper()
-	f.Eventually(func() bool { return slices.Equal(heldNames(f), want) }, fmt.Sprint(want))
+	f.Eventually(func() bool { return slices.Equal(heldNames(f), want) && f.IsWatching() }, fmt.Sprint(want))
 }
 
 // heldNames are the names of the jobs that are held, sorted.

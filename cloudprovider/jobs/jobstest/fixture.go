@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -25,6 +27,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -53,6 +56,8 @@ type Fixture struct {
 	// Config is what the Registry was made of.
 	Config   jobs.Config
 	Registry *jobs.Registry
+
+	lists, watches atomic.Int32 // of held jobs, as their informers requested them
 }
 
 // New returns a cluster that has the objects of the YAML documents: pods, ConfigMaps and those of job systems. The systems are
@@ -78,11 +83,31 @@ func New(t *testing.T, systems func(jobs.Cluster) []jobs.System, documents ...st
 		Metadata: metadatafake.NewSimpleMetadataClient(scheme),
 	}
 	f.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(systems(jobs.Cluster{})), untyped...)
+	f.countListsAndWatches()
 	cluster := jobs.Cluster{Dynamic: f.Dynamic, Client: f.Kube, Clock: f.Clock}
 	f.Config = jobs.Config{Cluster: cluster, Systems: systems(cluster), Metadata: f.Metadata, Recorder: f.Recorder}
 	f.Renew(f.Config)
 	return f
 }
+
+// countListsAndWatches has IsWatching know what the informers of held jobs have requested.
+func (f *Fixture) countListsAndWatches() {
+	f.Dynamic.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.ListAction).GetListRestrictions().Labels.String() == api.LabelHeld {
+			f.lists.Add(1)
+		}
+		return false, nil, nil
+	})
+	f.Dynamic.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		watcher, err := f.Dynamic.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		f.watches.Add(1)
+		return true, watcher, err
+	})
+}
+
+// IsWatching returns whether the informers of held jobs hear of changes. The fake client loses what changes between the list and
+// the watch of an informer, which has synced by then.
+func (f *Fixture) IsWatching() bool { return f.watches.Load() >= f.lists.Load() }
 
 // Renew replaces the Registry by one of another Config.
 func (f *Fixture) Renew(config jobs.Config) {
@@ -284,7 +309,7 @@ func (f *Fixture) Run() {
 		cancel()
 		assert.NoError(f, <-ended)
 	})
-	f.Eventually(f.Registry.HasSynced, "synced")
+	f.Eventually(func() bool { return f.Registry.HasSynced() && f.IsWatching() }, "synced")
 }
 
 // Eventually waits until the condition holds.
