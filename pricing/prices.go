@@ -1,6 +1,10 @@
 package pricing
 
-import "time"
+import (
+	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
 
 // place is an instance type in a zone. The zone is "" if a price was quoted for no particular zone.
 type place struct{ instanceType, zone string }
@@ -15,12 +19,14 @@ type point struct {
 type prices struct {
 	// spot and listed come from the spot price history: the market price, and the on-demand list price beside it.
 	spot, listed map[place]point
+	// past are the points of the history that was looked up last, in order of time.
+	past map[place][]alicloud.SpotPrice
 	// quoted are on-demand prices with the account's discounts. They take precedence over listed ones.
 	quoted map[place]point
 }
 
 func newPrices() prices {
-	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}}
+	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}, past: map[place][]alicloud.SpotPrice{}}
 }
 
 // ever is a time since which every price was seen.

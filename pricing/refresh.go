@@ -141,12 +141,16 @@ func (b *Book) lookUpSpot(ctx context.Context, l lookup) error {
 	}
 	latest := map[string]alicloud.SpotPrice{}
 	for _, p := range points {
-		if known, ok := latest[p.ZoneID]; !ok || p.Time.After(known.Time) {
+		if known, ok := latest[p.ZoneID]; !ok || !p.Time.Before(known.Time) {
 			latest[p.ZoneID] = p
 		}
 	}
+	past := byZone(points)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for zone, points := range past {
+		b.prices.past[place{l.instanceType, zone}] = points
+	}
 	for zone, p := range latest {
 		at := place{l.instanceType, zone}
 		if p.Spot > 0 {

@@ -18,8 +18,12 @@ func (v *View) Instances() ([]costs.Instance, time.Time) {
 			continue
 		}
 		offering := last.OfferingOf(instance)
+		protected := time.Duration(0)
+		if pool := last.Pools[instance.ScalingGroupID]; pool != nil {
+			protected = pool.SpotDuration
+		}
 		instances = append(instances, costs.Instance{
-			ID: id, Pool: instance.ScalingGroupID, Offering: offering, GPUs: float64(last.Types[offering.InstanceType].GPUs),
+			Protected: protected, ID: id, Pool: instance.ScalingGroupID, Offering: offering, GPUs: float64(last.Types[offering.InstanceType].GPUs),
 			Created: instance.Created, Reclaiming: last.Loop.Reclaiming.Has(id),
 		})
 	}

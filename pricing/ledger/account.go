@@ -38,15 +38,15 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 	now := make(map[string]Instance, len(instances))
 	for _, i := range instances {
 		now[i.ID] = i
-		from := l.from(i, at)
-		t.add(i, l.costOf(i, at.Sub(from)), period{from, at}, measured)
+		lived := period{l.from(i, at), at}
+		t.add(i, l.costOf(i, lived), lived, measured)
 		delete(l.last, i.ID)
 		delete(l.gone, i.ID)
 	}
 	for id, i := range l.last { // released since
-		half := at.Sub(t.until) / 2
-		t.add(i, l.costOf(i, half), period{t.until, t.until}, measured)
-		l.gone[id] = t.until.Add(half)
+		released := t.until.Add(at.Sub(t.until) / 2)
+		t.add(i, l.costOf(i, period{t.until, released}), period{t.until, t.until}, measured)
+		l.gone[id] = released
 	}
 	for id, until := range l.gone {
 		if at.Sub(until) > goneFor {
@@ -84,26 +84,39 @@ func (l *Ledger) from(i Instance, at time.Time) time.Time {
 	return until
 }
 
-// costOf returns what the instance costs for so long, without its pods.
-func (l *Ledger) costOf(i Instance, length time.Duration) Amounts {
-	hours := length.Hours()
+// costOf returns what the instance costs in a period, without its pods.
+func (l *Ledger) costOf(i Instance, p period) Amounts {
+	hours := p.to.Sub(p.from).Hours()
 	a := Amounts{InstanceHours: hours, GPUHours: hours * i.GPUs}
 	if i.Reclaiming {
 		a.Reclaiming = a.GPUHours
 	}
-	price, known := l.config.Prices.Price(i.Offering)
+	cost, known := l.paid(i, p)
 	if !known {
 		a.Unpriced = hours
 		return a
 	}
+	a.Cost, a.OnDemand = cost, cost
 	onDemand := i.Offering
 	onDemand.Spot = false
-	listed, known := l.config.Prices.Price(onDemand)
-	if !known {
-		listed = price
+	if listed, known := l.config.Prices.Price(onDemand); known {
+		a.OnDemand = hours * listed
 	}
-	a.Cost, a.OnDemand = hours*price, hours*listed
 	return a
+}
+
+// paid returns what is paid for the instance in a period: in its protected time the price of its purchase, and then the market price.
+func (l *Ledger) paid(i Instance, p period) (cost float64, known bool) {
+	if i.Created.IsZero() || !i.Offering.Spot {
+		return l.config.Prices.MarketCost(i.Offering, p.from, p.to)
+	}
+	protected := min(max(i.Created.Add(i.Protected).Sub(p.from), 0), p.to.Sub(p.from))
+	bought, known := l.config.Prices.PriceAt(i.Offering, i.Created)
+	if !known {
+		return 0, false
+	}
+	cost, known = l.config.Prices.MarketCost(i.Offering, p.from.Add(protected), p.to)
+	return bought*protected.Hours() + cost, known
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/state"
 )
 
 // Instance is an instance that is paid for.
@@ -20,6 +21,8 @@ type Instance struct {
 	GPUs     float64
 	// Created is zero if it is not known.
 	Created time.Time
+	// Protected is for how long from its creation it costs the price of its purchase, 0 for none.
+	Protected time.Duration
 	// Reclaiming is true from the notice on.
 	Reclaiming bool
 	// Shares are the parts of it that pods request.
@@ -46,23 +49,18 @@ type Prices interface {
 	ExactPrice(pricing.Offering) (perHour float64, known bool)
 	// Price returns the price, or the one that comes closest to it.
 	Price(pricing.Offering) (perHour float64, known bool)
+	// PriceAt returns the price at a time, or the one that comes closest to it.
+	PriceAt(o pricing.Offering, at time.Time) (perHour float64, known bool)
+	// MarketCost returns what an instance costs from one time to another at the market price of each moment.
+	MarketCost(o pricing.Offering, from, to time.Time) (cost float64, known bool)
 	Currency() string
-}
-
-// Store keeps the totals across restarts. Errors for which apierrors.IsConflict holds say that somebody else has saved since.
-type Store interface {
-	// Load returns what was saved last, nil if nothing was.
-	Load(ctx context.Context) ([]byte, error)
-	Save(ctx context.Context, state []byte) error
-	// SetAside has the next Save keep what was loaded, for the operator to look at.
-	SetAside()
 }
 
 // Config is what a Ledger needs. Ended and Anew are optional.
 type Config struct {
 	Inventory Inventory
 	Prices    Prices
-	Store     Store
+	Store     state.Store
 	Clock     clock.WithTicker
 	// Ended is called for each job whose pods have been gone for a minute, and again a minute later if it returns false, for an hour. It must
 	// not call the ledger.
@@ -135,7 +133,7 @@ func (l *Ledger) Run(ctx context.Context) {
 func (l *Ledger) load(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	state, err := l.config.Store.Load(bounded)
+	saved, err := l.config.Store.Load(bounded)
 	if err != nil {
 		if ctx.Err() == nil {
 			storeErrors.Inc()
@@ -143,7 +141,7 @@ func (l *Ledger) load(ctx context.Context) bool {
 		}
 		return false
 	}
-	loaded, err := decode(state)
+	loaded, err := decode(saved)
 	if err != nil {
 		l.beginAnew(ctx, err)
 		loaded = newTotals()
@@ -168,10 +166,10 @@ func (l *Ledger) save(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	l.mu.Lock()
-	state, err := encode(l.totals)
+	saved, err := encode(l.totals)
 	l.mu.Unlock()
 	if err == nil {
-		err = l.config.Store.Save(bounded, state)
+		err = l.config.Store.Save(bounded, saved)
 	}
 	if err != nil && ctx.Err() == nil {
 		storeErrors.Inc()

@@ -35,6 +35,7 @@ type world struct {
 	instances []Instance
 	at        time.Time
 	prices    map[pricing.Offering]float64
+	bought    map[time.Time]float64 // what instances cost that were created then, if that is not the price
 
 	saved            []byte
 	loadErr, saveErr error
@@ -56,7 +57,20 @@ func (w *world) ExactPrice(o pricing.Offering) (float64, bool) {
 }
 
 func (w *world) Price(o pricing.Offering) (float64, bool) { price, ok := w.prices[o]; return price, ok }
-func (w *world) Currency() string                         { return w.currency }
+
+func (w *world) PriceAt(o pricing.Offering, at time.Time) (float64, bool) {
+	if price, bought := w.bought[at]; bought {
+		return price, true
+	}
+	return w.Price(o)
+}
+
+func (w *world) MarketCost(o pricing.Offering, from, to time.Time) (float64, bool) {
+	price, known := w.Price(o)
+	return price * to.Sub(from).Hours(), known
+}
+
+func (w *world) Currency() string { return w.currency }
 
 func (w *world) Load(context.Context) ([]byte, error) {
 	w.mu.Lock()
@@ -131,6 +145,31 @@ func TestAnInstanceCostsItsMarketPriceFromItsCreationToItsRelease(t *testing.T) 
 	assert.Zero(t, r.Total.Used)
 	assert.Equal(t, "CNY", r.Currency)
 	assert.Equal(t, Offering{"asg-1", "ecs.gn6i", "a", "spot"}, r.Offerings[0].Offering)
+}
+
+func TestAnInstanceCostsThePriceOfItsPurchaseWhileItIsProtected(t *testing.T) {
+	for name, test := range map[string]struct {
+		protected time.Duration
+		spot      bool
+		want      float64
+	}{
+		"an hour":   {protected: time.Hour, spot: true, want: 2*1 + 3*.5},
+		"not":       {spot: true, want: 3 * 1.5},
+		"on demand": {protected: time.Hour, want: 10 * 1.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.bought = map[time.Time]float64{start: 2}
+			l := w.ledger(t)
+			i := Instance{ID: "i", Offering: spot, GPUs: 1, Created: start, Protected: test.protected}
+			i.Offering.Spot = test.spot
+			w.accountAt(t, l, 0)
+			w.accountAt(t, l, 40*time.Minute, i)
+			w.accountAt(t, l, 80*time.Minute, i)
+			w.accountAt(t, l, 90*time.Minute, i)
+			assert.InDelta(t, test.want, l.Report().Total.Cost, 1e-9)
+		})
+	}
 }
 
 func TestPodsBearThePartOfTheInstanceThatTheyRequest(t *testing.T) {
@@ -448,6 +487,6 @@ offering,asg-1,ecs.gn6i,a,spot,,,,CNY,1.000000,0.000000,3.000000,10.000000,2.000
 namespace,,,,,team,,,CNY,0.500000,0.000000,1.500000,5.000000,1.000000,1.000000,0.000000
 job,,,,,team,pytorch,train,CNY,0.500000,0.000000,1.500000,5.000000,1.000000,1.000000,0.000000
 `, text.String())
-	assert.Equal(t, "'=1+1", asText("=1+1"))
-	assert.Equal(t, "", asText(""))
+	assert.Equal(t, "'=1+1", AsText("=1+1"))
+	assert.Equal(t, "", AsText(""))
 }

@@ -92,14 +92,14 @@ func (r Report) WriteCSV(w io.Writer) error {
 		out.Write(r.record(line.Amounts, "namespace", "", "", "", "", line.Namespace, "", ""))
 	}
 	for _, line := range r.Jobs {
-		out.Write(r.record(line.Amounts, "job", "", "", "", "", line.Namespace, line.System, asText(line.Name)))
+		out.Write(r.record(line.Amounts, "job", "", "", "", "", line.Namespace, line.System, AsText(line.Name)))
 	}
 	out.Flush()
 	return out.Error()
 }
 
-// asText keeps a spreadsheet from taking the text for a formula.
-func asText(text string) string {
+// AsText keeps a spreadsheet from taking the text for a formula.
+func AsText(text string) string {
 	if strings.ContainsAny(text[:min(1, len(text))], "=+-@") {
 		return "'" + text
 	}

@@ -1,11 +1,7 @@
 package market
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -15,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/state"
 )
 
 const (
@@ -25,19 +22,10 @@ const (
 	saveTimeout  = 10 * time.Second
 )
 
-// Store keeps what is remembered across restarts.
-type Store interface {
-	// Load returns what was saved last, nil if nothing was.
-	Load(ctx context.Context) ([]byte, error)
-	Save(ctx context.Context, state []byte) error
-	// SetAside has the next Save keep what was loaded, for the operator to look at.
-	SetAside()
-}
-
 // Keeper fills a Memory, and keeps it across restarts. All fields but Corrupt are required.
 type Keeper struct {
 	Memory *Memory
-	Store  Store
+	Store  state.Store
 	Clock  clock.WithTicker
 	// Instances returns all spot instances, and as of when; zero while they are not known. It has to be safe for concurrent use.
 	Instances func() ([]Living, time.Time)
@@ -76,17 +64,17 @@ func (k *Keeper) Run(ctx context.Context) {
 func (k *Keeper) load(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	state, err := k.Store.Load(bounded)
+	saved, err := k.Store.Load(bounded)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot load what was remembered of the market, will try again")
 		}
 		return false
 	}
-	if len(state) == 0 {
+	if len(saved) == 0 {
 		return true
 	}
-	if err := k.Memory.Decode(state); err != nil {
+	if err := k.Memory.Decode(saved); err != nil {
 		klog.FromContext(ctx).Error(err, "What was remembered of the market is set aside")
 		k.Store.SetAside()
 		if k.Corrupt != nil {
@@ -99,9 +87,9 @@ func (k *Keeper) load(ctx context.Context) bool {
 func (k *Keeper) save(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	state, err := k.Memory.Encode()
+	saved, err := k.Memory.Encode()
 	if err == nil {
-		err = k.Store.Save(bounded, state)
+		err = k.Store.Save(bounded, saved)
 	}
 	if apierrors.IsConflict(err) { // by a former leader: what it has seen in its last minutes is not worth more than what was seen here
 		_, err = k.Store.Load(bounded)
@@ -127,41 +115,31 @@ type placeMemory struct {
 	experience
 }
 
-// Encode returns what is remembered, as compressed JSON.
+// Encode returns what is remembered, as Decode takes it.
 func (m *Memory) Encode() ([]byte, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	state := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost}
+	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost}
 	for key, e := range m.seen {
-		state.Seen = append(state.Seen, placeMemory{key, *e})
+		saved.Seen = append(saved.Seen, placeMemory{key, *e})
 	}
-	var text bytes.Buffer
-	compressed := gzip.NewWriter(&text)
-	err := errors.Join(json.NewEncoder(compressed).Encode(state), compressed.Close())
-	return text.Bytes(), err
+	return state.Encode(saved)
 }
 
 // Decode remembers what was encoded, in addition to what was seen since. Nothing changes if it returns an error.
 func (m *Memory) Decode(text []byte) error {
-	var state memoryState
-	plain, err := gzip.NewReader(bytes.NewReader(text))
-	if err == nil {
-		err = json.NewDecoder(plain).Decode(&state)
-	}
-	if err != nil {
+	var saved memoryState
+	if err := state.Decode(text, memoryVersion, &saved); err != nil {
 		return fmt.Errorf("read what was remembered of the market: %w", err)
-	}
-	if state.Version != memoryVersion {
-		return fmt.Errorf("read what was remembered of the market: its version is %d, and not %d", state.Version, memoryVersion)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, s := range state.Seen {
+	for _, s := range saved.Seen {
 		m.add(pricing.Offering{InstanceType: s.InstanceType, Zone: s.Zone, Spot: true}, s.experience)
 	}
-	maps.Copy(m.lost, state.Lost)
-	if m.now.Before(state.At) {
-		m.now = state.At
+	maps.Copy(m.lost, saved.Lost)
+	if m.now.Before(saved.At) {
+		m.now = saved.At
 	}
 	return nil
 }

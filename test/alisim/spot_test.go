@@ -204,6 +204,16 @@ func TestReclaimingInstancesOccupyTheStock(t *testing.T) {
 	assert.Equal(t, "Successful", s.buy(spotGroup, 1).StatusCode)
 }
 
+func TestTheBillOfTheProtectedHourIsThePriceOfThePurchase(t *testing.T) {
+	s := start(t, func(w *alisim.World) { w.Pools[0].SpotDuration = ptr.To(1) })
+	s.SetPrice(small, zoneA, 6, 12)
+	s.buy(spotGroup, 1)
+	bought := s.Instances()[0].Created
+	s.SetPrice(small, zoneA, 3, 12)
+	s.pass(bought.Add(3 * s.MarketHour()).Sub(s.clock.Now()))
+	assert.InDelta(t, (6+2*3)*s.MarketHour().Hours(), s.Bill(), .001)
+}
+
 func TestTheBillIsTheMarketPriceFromCreationToRelease(t *testing.T) {
 	s := start(t, func(w *alisim.World) { w.Pools[0].SpotDuration = ptr.To(0) })
 	s.SetPrice(small, zoneA, 6, 12)

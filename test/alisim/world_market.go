@@ -77,7 +77,7 @@ func (w World) buildMarket(start time.Time) (*market.Static, market.Timeline, er
 			continue
 		}
 		for _, zone := range w.zones() {
-			described.SetPrice(t.ID, zone, t.Spot, t.OnDemand)
+			described.SetPrice(t.ID, zone, t.Spot, t.OnDemand, time.Time{})
 		}
 	}
 	var m market.Market = described

@@ -61,6 +61,10 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 	assert.Equal(t, reasons.PriceCap, found.Offerings[0].Reasons[0].Code)
 	assert.Equal(t, found.Step, found.Offerings[0].Reasons[0].Mend)
 
+	said, err = printed(t.Context(), person, "savings")
+	require.NoError(t, err, said)
+	assert.Regexp(t, `(?m)^total +0\.0 +0\.00`, said)
+
 	said, err = explained(t.Context(), person, "default/nobody")
 	require.NoError(t, err, said)
 	assert.Contains(t, said, "There is no such pod.")
@@ -72,7 +76,12 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 
 // explained runs the command with the kubeconfig, and returns what it prints.
 func explained(ctx context.Context, kubeconfig, pod string, flags ...string) (string, error) {
-	command := exec.CommandContext(ctx, "../../out/bin/gpu-spot-autoscaler", append([]string{"explain", "pod", pod, "--kubeconfig=" + kubeconfig}, flags...)...)
+	return printed(ctx, kubeconfig, append([]string{"explain", "pod", pod}, flags...)...)
+}
+
+// printed runs a subcommand with the kubeconfig, and returns what it prints.
+func printed(ctx context.Context, kubeconfig string, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, "../../out/bin/gpu-spot-autoscaler", append(arguments, "--kubeconfig="+kubeconfig)...)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	err := command.Run()

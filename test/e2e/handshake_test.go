@@ -22,7 +22,7 @@ import (
 
 // TestHandshake follows jobs from the warning to the end of their last pod on a reclaiming node.
 func TestHandshake(t *testing.T) {
-	s := newJobSuite(t, "ordered", "silent", "correlated")
+	s := newSharedJobSuite(t, "ordered", "silent", "correlated")
 	for name, part := range map[string]func(*jobSuite){
 		"warned, heard out, drained in order and within budgets": orderedJobIsHeardOutAndDrained,
 		"a word that never comes is not waited for too long":     silentJobIsDrainedInTime,

@@ -33,7 +33,7 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.pool)
 	}
-	s := newJobSuite(t, pools...)
+	s := newSharedJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
 			t.Run(part.pool, func(t *testing.T) { part.run(s.subtest(t)) })

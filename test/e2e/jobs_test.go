@@ -49,7 +49,7 @@ func TestJobs(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.system)
 	}
-	s := newJobSuite(t, pools...)
+	s := newSharedJobSuite(t, pools...)
 	awaitInstalledSystems(s)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {

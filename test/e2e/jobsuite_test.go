@@ -63,6 +63,15 @@ func newJobSuite(t *testing.T, pools ...string) *jobSuite {
 	return s
 }
 
+// newSharedJobSuite is newJobSuite for a test whose subtests run in parallel. The test itself does not: its cluster would be there, and take
+// its share of the cores, as long as its subtests wait for their turn among all others.
+func newSharedJobSuite(t *testing.T, pools ...string) *jobSuite {
+	t.Helper()
+	s := startJobSuite(t, newWorld(), pools...)
+	s.runLeader()
+	return s
+}
+
 // runLeader runs an autoscaler that polls for notices once a second, until the test ends.
 func (s *jobSuite) runLeader(flags ...string) {
 	s.t.Helper()
@@ -75,11 +84,18 @@ func (s *jobSuite) runLeader(flags ...string) {
 // newJobSuiteWithoutAutoscaler is newJobSuite with the given world, and without the autoscaler.
 func newJobSuiteWithoutAutoscaler(t *testing.T, w alisim.World, pools ...string) *jobSuite {
 	t.Helper()
+	t.Parallel()
+	return startJobSuite(t, w, pools...)
+}
+
+// startJobSuite is newJobSuiteWithoutAutoscaler for a test that does not run in parallel.
+func startJobSuite(t *testing.T, w alisim.World, pools ...string) *jobSuite {
+	t.Helper()
 	w.NoticePeriod = metav1.Duration{Duration: jobNotice}
 	for _, name := range pools {
 		w.Pools = append(w.Pools, jobPool(name))
 	}
-	s := &jobSuite{suite: newSuite(t, w), operators: &runningOperators{t: t, running: map[string]bool{}}}
+	s := &jobSuite{suite: startSuite(t, rig.Options{World: w}), operators: &runningOperators{t: t, running: map[string]bool{}}}
 	var err error
 	s.objects, err = dynamic.NewForConfig(s.Cluster.AdminConfig())
 	require.NoError(t, err)

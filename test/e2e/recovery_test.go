@@ -30,7 +30,7 @@ func TestJobsThatCannotRun(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.name)
 	}
-	s := newJobSuite(t, pools...)
+	s := newSharedJobSuite(t, pools...)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
 			t.Run(part.name, func(t *testing.T) { part.run(s.subtest(t)) })

@@ -77,6 +77,12 @@ func newSuite(t *testing.T, w alisim.World) *suite {
 func newSuiteWith(t *testing.T, options rig.Options) *suite {
 	t.Helper()
 	t.Parallel()
+	return startSuite(t, options)
+}
+
+// startSuite is newSuiteWith for a test that does not run in parallel.
+func startSuite(t *testing.T, options rig.Options) *suite {
+	t.Helper()
 	s := &suite{Rig: rig.ForTestWith(t, options), t: t}
 	for zone, price := range map[string]float64{zoneA: 6, zoneB: 4, zoneC: 5} {
 		for _, instanceType := range []string{a10, t4} {

@@ -48,7 +48,7 @@ func TestTrainingOperator(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.pool)
 	}
-	s := newJobSuite(t, pools...)
+	s := newSharedJobSuite(t, pools...)
 	operators.ForTest(t, s.Cluster, operators.TrainingOperator)
 	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),

@@ -53,7 +53,7 @@ type LaunchCall struct {
 func newLaunch(known *pool.Pool, offered *pool.Offering) *launch {
 	l := &launch{vswitches: offered.VSwitchIDs, full: map[int]sets.Set[string]{}, request: alicloud.LaunchRequest{
 		Settings: known.Launch.Settings, InstanceType: offered.InstanceType, ZoneID: offered.Zone, SpotStrategy: offered.SpotStrategy,
-		SpotDuration: known.Launch.SpotDuration, Tags: known.Launch.Tags,
+		SpotDuration: known.SpotDuration, Tags: known.Launch.Tags,
 	}}
 	if offered.Spot && offered.PriceCap > 0 {
 		l.request.SpotStrategy, l.request.SpotPriceLimit = alicloud.SpotWithPriceLimit, priceLimit(offered.PriceCap)

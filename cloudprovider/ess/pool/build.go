@@ -59,7 +59,7 @@ func (b *builder) build() (leftOut []error, reason problem.Reason, err error) {
 		return nil, problem.Tags, err
 	}
 	b.pool = &Pool{
-		ID: b.Group.ID, Group: b.Group, Settings: parsed, Spot: template.IsSpot(b.configuration.SpotStrategy),
+		ID: b.Group.ID, Group: b.Group, Settings: parsed, Spot: template.IsSpot(b.configuration.SpotStrategy), SpotDuration: b.configuration.SpotDuration,
 		Unbuyable: suspended(b.Group), NodeGroups: map[string]*Offering{},
 	}
 	if err := b.setBounds(); err != nil {

@@ -21,7 +21,7 @@ func (b *builder) setLaunch() {
 	if b.pool.Settings.Purchase != settings.PurchaseByLaunch {
 		return
 	}
-	b.pool.Launch = LaunchConfig{Settings: b.configuration.Launch, SpotDuration: b.configuration.SpotDuration,
+	b.pool.Launch = LaunchConfig{Settings: b.configuration.Launch,
 		// The permission to create and to release instances can be bound to the tags of the cluster, as that to change scaling groups is.
 		Tags: settings.Merge(b.configuration.Tags, settings.ClusterTags(b.Group.Tags))}
 	if b.pool.Unbuyable == "" {

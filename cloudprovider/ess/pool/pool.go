@@ -67,6 +67,8 @@ type Pool struct {
 	Targeting Targeting
 	// Spot says whether the scaling configuration launches spot instances.
 	Spot bool
+	// SpotDuration is for how long a new spot instance is protected from being reclaimed.
+	SpotDuration time.Duration
 	// MinSize and MaxSize bound the number of instances that are not being reclaimed or removed. The maximum of the scaling
 	// group also counts those.
 	MinSize, MaxSize int
@@ -82,9 +84,8 @@ type Pool struct {
 
 // LaunchConfig is what all purchases by RunInstances in a pool have in common.
 type LaunchConfig struct {
-	Settings     alicloud.LaunchSettings
-	SpotDuration time.Duration
-	Tags         map[string]string
+	Settings alicloud.LaunchSettings
+	Tags     map[string]string
 }
 
 // GroupID returns the id of the pool's node group that holds the offering: that of the offering, or of the whole pool.

@@ -164,7 +164,7 @@ func newStateStore(config *Config, suffix string) *stateStore {
 	return &stateStore{client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + suffix}
 }
 
-// Load implements ledger.Store and market.Store.
+// Load implements state.Store.
 func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 	configMap, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -179,10 +179,10 @@ func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 	return s.loaded, nil
 }
 
-// SetAside implements ledger.Store and market.Store.
+// SetAside implements state.Store.
 func (s *stateStore) SetAside() { s.aside = s.loaded }
 
-// Save implements ledger.Store and market.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
+// Save implements state.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
 func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},

@@ -6,8 +6,9 @@ import (
 	"gpu-spot-autoscaler/test/alisim/market"
 )
 
-// Meter adds up what instances cost: each the price of its offering from its creation to its release, a spot instance the market price,
-// as that changes. It has to be read before anything changes a price.
+// Meter adds up what instances cost: each the price of its offering from its creation to its release, a spot instance the market price
+// at its purchase while it is protected, and then the market price, as that changes. It has to be read before anything changes a price.
+// Source: https://www.alibabacloud.com/help/en/ecs/spot-instance, "Billing rules".
 type Meter struct {
 	market *market.Static
 	cny    float64
@@ -23,6 +24,11 @@ func (m *Meter) Read(living []*Instance, now time.Time) float64 {
 
 // add adds what the instance has cost since the last time.
 func (m *Meter) add(i *Instance, now time.Time) {
+	if protected := i.ProtectedUntil.Sub(i.billedUntil); protected > 0 {
+		protected = min(protected, now.Sub(i.billedUntil))
+		m.cny += i.bought * protected.Hours()
+		i.billedUntil = i.billedUntil.Add(protected)
+	}
 	quote := m.market.Quote(i.Type.ID, i.VSwitch.Zone, i.billedUntil)
 	price := quote.OnDemand
 	if i.IsSpot() {

@@ -43,7 +43,8 @@ type Instance struct {
 	Gone chan struct{}
 
 	seq uint64
-	// billedUntil is until when the Meter has counted it.
+	// bought is the price at its purchase, in CNY an hour, and billedUntil until when the Meter has counted it.
+	bought      float64
 	billedUntil time.Time
 	// unlisted: DescribeInstances does not show it yet.
 	unlisted bool
@@ -89,6 +90,7 @@ func (c *Compute) Launch(o Offer, l Launch, now time.Time) *Instance {
 	i.IP = fmt.Sprintf("10.%d.%d.%d", i.seq>>16&0xff, i.seq>>8&0xff, i.seq&0xff)
 	if i.IsSpot() {
 		i.ProtectedUntil = now.Add(time.Duration(i.SpotDuration) * c.Timeline.Hour())
+		i.bought = c.Market.Quote(o.Type.ID, o.vsw.Zone, now).Spot
 	}
 	if i.SpotStrategy == SpotWithPriceLimit {
 		i.PriceLimit = o.PriceLimit

@@ -89,6 +89,6 @@ func (c *Compute) SetOnDemandStock(instanceType, zone string, stock int) {
 // their protected time is over.
 func (c *Compute) SetPrice(instanceType, zone string, spot, onDemand float64) {
 	c.Meter.Read(c.machines.Items, c.cloud.Clock.Now())
-	c.Market.SetPrice(instanceType, zone, spot, onDemand)
+	c.Market.SetPrice(instanceType, zone, spot, onDemand, c.cloud.Clock.Now())
 	c.checkOffering(c.offeringOf(instanceType, zone), c.cloud.Clock.Now())
 }

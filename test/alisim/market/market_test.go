@@ -87,9 +87,9 @@ func TestStaticKeepsWhatWasPinned(t *testing.T) {
 		"nothing pinned":      {func(*market.Static) {}, a10, market.Quote{Available: true, Capacity: -1, Spot: 3.003, OnDemand: 8.5794}},
 		"stock":               {func(s *market.Static) { s.SetStock(a10, heyuanA, 7) }, a10, market.Quote{Available: true, Capacity: 7, Spot: 3.003, OnDemand: 8.5794}},
 		"sold out":            {func(s *market.Static) { s.SetStock(a10, heyuanA, 0) }, a10, market.Quote{Spot: 3.003, OnDemand: 8.5794}},
-		"price":               {func(s *market.Static) { s.SetPrice(a10, heyuanA, 1, 2) }, a10, market.Quote{Available: true, Capacity: -1, Spot: 1, OnDemand: 2}},
-		"no longer spot":      {func(s *market.Static) { s.SetPrice(a10, heyuanA, 0, 2) }, a10, market.Quote{OnDemand: 2}},
-		"unlisted, now sold":  {func(s *market.Static) { s.SetPrice(l20, heyuanA, 5, 20) }, l20, market.Quote{Available: true, Capacity: -1, Spot: 5, OnDemand: 20}},
+		"price":               {func(s *market.Static) { s.SetPrice(a10, heyuanA, 1, 2, time.Time{}) }, a10, market.Quote{Available: true, Capacity: -1, Spot: 1, OnDemand: 2}},
+		"no longer spot":      {func(s *market.Static) { s.SetPrice(a10, heyuanA, 0, 2, time.Time{}) }, a10, market.Quote{OnDemand: 2}},
+		"unlisted, now sold":  {func(s *market.Static) { s.SetPrice(l20, heyuanA, 5, 20, time.Time{}) }, l20, market.Quote{Available: true, Capacity: -1, Spot: 5, OnDemand: 20}},
 		"unlisted, but stock": {func(s *market.Static) { s.SetStock(l20, heyuanA, 5) }, l20, market.Quote{}},
 		"another zone":        {func(s *market.Static) { s.SetStock(a10, heyuanB, 0) }, a10, market.Quote{Available: true, Capacity: -1, Spot: 3.003, OnDemand: 8.5794}},
 	}
@@ -110,7 +110,7 @@ func TestStaticMayBeChangedWhileItIsRead(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			m.SetStock(a10, heyuanA, i)
-			m.SetPrice(a10, heyuanA, float64(i), 10)
+			m.SetPrice(a10, heyuanA, float64(i), 10, time.Time{})
 		}()
 		go func() {
 			defer wg.Done()

@@ -1,6 +1,7 @@
 package market
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,12 +13,18 @@ type Static struct {
 
 	mu     sync.RWMutex
 	stock  map[offering]int
-	prices map[offering]Price
+	prices map[offering][]pin
+}
+
+// pin is a price that somebody has set, and from when on.
+type pin struct {
+	Price
+	since time.Time
 }
 
 // NewStatic returns a market over base; nil means Snapshot.
 func NewStatic(base Market) *Static {
-	return &Static{base: orSnapshot(base), stock: map[offering]int{}, prices: map[offering]Price{}}
+	return &Static{base: orSnapshot(base), stock: map[offering]int{}, prices: map[offering][]pin{}}
 }
 
 func orSnapshot(base Market) Market {
@@ -35,12 +42,14 @@ func (s *Static) SetStock(instanceType, zone string, capacity int) {
 	s.stock[offering{instanceType, zone}] = capacity
 }
 
-// SetPrice pins the prices of a type in a zone, in CNY per instance-hour; spot 0 means not sold as spot. An offering
-// that the market below does not know becomes available without bound, unless SetStock says otherwise.
-func (s *Static) SetPrice(instanceType, zone string, spot, onDemand float64) {
+// SetPrice pins the prices of a type in a zone from a moment on, the zero one for always, in CNY per instance-hour; spot 0 means not
+// sold as spot. The moment is not before that of an earlier call. An offering that the market below does not know becomes available
+// without bound, unless SetStock says otherwise.
+func (s *Static) SetPrice(instanceType, zone string, spot, onDemand float64, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.prices[offering{instanceType, zone}] = Price{Spot: spot, OnDemand: onDemand}
+	o := offering{instanceType, zone}
+	s.prices[o] = append(s.prices[o], pin{Price{Spot: spot, OnDemand: onDemand}, since})
 }
 
 // Quote implements Market.
@@ -50,11 +59,15 @@ func (s *Static) Quote(instanceType, zone string, at time.Time) Quote {
 
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if p, ok := s.prices[offering{instanceType, zone}]; ok {
+	for _, p := range slices.Backward(s.prices[offering{instanceType, zone}]) {
+		if p.since.After(at) {
+			continue
+		}
 		q.Spot, q.OnDemand = p.Spot, p.OnDemand
 		if !known {
 			q.Capacity = Unlimited
 		}
+		break
 	}
 	if n, ok := s.stock[offering{instanceType, zone}]; ok {
 		q.Capacity = n
@@ -62,9 +75,18 @@ func (s *Static) Quote(instanceType, zone string, at time.Time) Quote {
 	return q.normalise()
 }
 
-// History implements Market. Pinned prices are told as if they had always been so.
+// History implements Market. It has the moments too at which a price was pinned.
 func (s *Static) History(instanceType, zone string, from, to time.Time) []PricePoint {
-	return hourly(s, instanceType, zone, from, to)
+	points := hourly(s, instanceType, zone, from, to)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, p := range s.prices[offering{instanceType, zone}] {
+		if p.Spot > 0 && !p.since.Before(from) && !p.since.After(to) {
+			points = append(points, PricePoint{At: p.since, Spot: p.Spot, OnDemand: p.OnDemand})
+		}
+	}
+	slices.SortStableFunc(points, func(a, b PricePoint) int { return a.At.Compare(b.At) })
+	return points
 }
 
 // NextChange implements Market: that of the market below.

@@ -4,34 +4,29 @@ package explain
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
-	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ask"
 )
 
 const (
 	// timeout bounds the whole command. The leader simulates the scheduler for every offering.
 	timeout = time.Minute
-	// secureAddress is the --secure-address of the chart, within the pod.
-	secureAddress = "127.0.0.1:8444"
 
 	outputText, outputJSON = "text", "json"
 )
 
 // flags are those of the command.
 type flags struct {
-	kubeconfig, context, namespace, name, output, address string
+	ask.Flags
+	output string
 }
 
 // NewCommand returns the command "explain".
@@ -57,11 +52,7 @@ make. In a pod of the autoscaler (kubectl exec) it asks the process beside it, w
 	}
 	sections := cliflag.NamedFlagSets{}
 	fs := sections.FlagSet("explain")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig file. Default: as kubectl has it; in a pod, its ServiceAccount.")
-	fs.StringVar(&f.context, "context", "", "Context of the kubeconfig file.")
-	fs.StringVar(&f.namespace, "autoscaler-namespace", "kube-system", "Namespace of the autoscaler.")
-	fs.StringVar(&f.name, "autoscaler-name", options.Name, "Name of the autoscaler's Service and lease: that of the release.")
-	fs.StringVar(&f.address, "autoscaler-address", secureAddress, "Where the autoscaler serves over TLS (--secure-address), in its own pod.")
+	f.AddTo(fs)
 	fs.StringVarP(&f.output, "output", "o", outputText, "Form of the answer: text or json.")
 	pod.Flags().AddFlagSet(fs)
 	cliflag.SetUsageAndHelpFunc(command, sections, 0) // that of the parent prints the flags of the parent
@@ -77,11 +68,11 @@ func run(ctx context.Context, f flags, pod string, out io.Writer) error {
 	if f.output != outputText && f.output != outputJSON {
 		return fmt.Errorf("-o %s: want %s or %s", f.output, outputText, outputJSON)
 	}
-	leader, err := f.leader()
+	leader, err := f.Leader()
 	if err != nil {
 		return err
 	}
-	body, err := leader.get(ctx, explain.Path, map[string]string{"namespace": namespace, "name": name})
+	body, err := leader.Get(ctx, explain.Path, map[string]string{"namespace": namespace, "name": name})
 	if err != nil {
 		return err
 	}
@@ -94,24 +85,4 @@ func run(ctx context.Context, f flags, pod string, out io.Writer) error {
 		return fmt.Errorf("the leader answers what is no explanation; is it of another version? %w", err)
 	}
 	return found.WriteText(out)
-}
-
-// leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod.
-func (f flags) leader() (leader, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
-	}
-	if inPod, err := rest.InClusterConfig(); err == nil && inPod.Host == config.Host && config.BearerTokenFile != "" && config.BearerTokenFile == inPod.BearerTokenFile {
-		return &beside{client, f, inPod.BearerTokenFile}, nil
-	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) {
-		return nil, fmt.Errorf("read the ServiceAccount of this pod: %w", err)
-	}
-	return &proxied{client, f}, nil
 }

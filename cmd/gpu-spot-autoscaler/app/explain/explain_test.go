@@ -1,62 +1,10 @@
 package explain
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/ptr"
 )
-
-// inPod returns the autoscaler of this pod, which answers every request with the code and the text, and the requests that it got.
-func inPod(t *testing.T, code int, text string) (*beside, *[]*http.Request) {
-	var got []*http.Request
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = append(got, r)
-		http.Error(w, text, code)
-	}))
-	t.Cleanup(server.Close)
-	tokenFile := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "autoscaler"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("autoscaler-b")},
-	}
-	f := flags{namespace: "kube-system", name: "autoscaler", address: strings.TrimPrefix(server.URL, "https://")}
-	return &beside{fake.NewClientset(lease), f, tokenFile}, &got
-}
-
-func TestInItsPodTheCommandAsksTheAutoscalerBesideItWithTheTokenOfThePod(t *testing.T) {
-	leader, got := inPod(t, http.StatusOK, "{}")
-	body, err := leader.get(t.Context(), "/explain", map[string]string{"namespace": "a", "name": "b"})
-	require.NoError(t, err)
-	assert.JSONEq(t, "{}", string(body))
-	require.Len(t, *got, 1)
-	assert.Equal(t, "Bearer secret", (*got)[0].Header.Get("Authorization"))
-	assert.Equal(t, "/explain?name=b&namespace=a", (*got)[0].URL.String())
-}
-
-func TestInAPodThatDoesNotLeadTheCommandNamesTheOneThatDoes(t *testing.T) {
-	standby, _ := inPod(t, http.StatusMisdirectedRequest, "not me")
-	_, err := standby.get(t.Context(), "/explain", nil)
-	assert.ErrorContains(t, err, "kubectl -n kube-system exec autoscaler-b")
-	assert.NotContains(t, err.Error(), "secret")
-}
-
-func TestWithoutSecureServingTheCommandSaysWhatToSet(t *testing.T) {
-	leader, _ := inPod(t, http.StatusOK, "")
-	leader.flags.address = "127.0.0.1:1" // nobody listens there
-	_, err := leader.get(t.Context(), "/explain", nil)
-	assert.ErrorContains(t, err, "secureServing.enabled")
-}
 
 func TestWhatIsNoPodIsRefused(t *testing.T) {
 	for _, pod := range []string{"", "train", "/train", "default/", "default/train/0"} {

@@ -1,4 +1,4 @@
-package explain
+package ask
 
 import (
 	"context"
@@ -34,35 +34,36 @@ const (
 	howToEnable = "Is secureServing.enabled set in the chart's values?"
 )
 
-// leader answers requests of a path.
-type leader interface {
-	get(ctx context.Context, path string, query map[string]string) ([]byte, error)
+// Leader answers requests of a path.
+type Leader interface {
+	// Get returns the body of the answer. An error says what the person who runs the command can do.
+	Get(ctx context.Context, path string, query map[string]string) ([]byte, error)
 }
 
 // proxied is the leader behind the API server's proxy.
 type proxied struct {
 	client kubernetes.Interface
-	flags  flags
+	flags  Flags
 }
 
-// get asks the Service until the leader answers.
-func (p *proxied) get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
-	viewer := p.flags.name + "-viewer"
-	token, err := p.client.CoreV1().ServiceAccounts(p.flags.namespace).CreateToken(ctx, viewer, &authenticationv1.TokenRequest{
+// Get asks the Service until the leader answers.
+func (p *proxied) Get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
+	viewer := p.flags.Name + "-viewer"
+	token, err := p.client.CoreV1().ServiceAccounts(p.flags.Namespace).CreateToken(ctx, viewer, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))},
 	}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ServiceAccount %s/%s, so the leader cannot be asked. %s Or give --autoscaler-namespace and --autoscaler-name: %w",
-			p.flags.namespace, viewer, howToEnable, err)
+			p.flags.Namespace, viewer, howToEnable, err)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you may not ask the leader: have the Role %s of namespace %s bound to you: %w", viewer, p.flags.namespace, err)
+		return nil, fmt.Errorf("you may not ask the leader: have the Role %s of namespace %s bound to you: %w", viewer, p.flags.Namespace, err)
 	case err != nil:
-		return nil, fmt.Errorf("make a token of ServiceAccount %s/%s: %w", p.flags.namespace, viewer, err)
+		return nil, fmt.Errorf("make a token of ServiceAccount %s/%s: %w", p.flags.Namespace, viewer, err)
 	}
 	for try := 1; ; try++ {
-		request := p.client.CoreV1().RESTClient().Get().Namespace(p.flags.namespace).Resource("services").
-			Name("https:"+p.flags.name+":"+portName).SubResource("proxy").Suffix(path).
+		request := p.client.CoreV1().RESTClient().Get().Namespace(p.flags.Namespace).Resource("services").
+			Name("https:"+p.flags.Name+":"+portName).SubResource("proxy").Suffix(path).
 			SetHeader(headerAuthorization, "Bearer "+token.Status.Token).MaxRetries(0)
 		for key, value := range query {
 			request.Param(key, value)
@@ -98,16 +99,16 @@ func refusal(err error) (code int, answer string) {
 
 // failed says what to do if the leader does not answer.
 func (p *proxied) failed(code int, answer string, err error) error {
-	service := p.flags.namespace + "/" + p.flags.name
+	service := p.flags.Namespace + "/" + p.flags.Name
 	switch {
 	case code == http.StatusMisdirectedRequest:
-		return fmt.Errorf("no replica behind Service %s leads; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.namespace, p.flags.name)
+		return fmt.Errorf("no replica behind Service %s leads; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.Namespace, p.flags.Name)
 	case code == http.StatusForbidden || code == http.StatusUnauthorized:
-		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.name)
+		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.Name)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no Service %s, or it has no such path: %s. %s The leader has to be of this version, too", service, answer, howToEnable)
 	case code == http.StatusServiceUnavailable || code == http.StatusBadGateway:
-		return fmt.Errorf("no replica answers behind Service %s: %s. See `kubectl -n %s get pods`, and whether a NetworkPolicy keeps the API server from port %s", service, answer, p.flags.namespace, portName)
+		return fmt.Errorf("no replica answers behind Service %s: %s. See `kubectl -n %s get pods`, and whether a NetworkPolicy keeps the API server from port %s", service, answer, p.flags.Namespace, portName)
 	}
 	if code != 0 {
 		return fmt.Errorf("ask the leader through Service %s: %s", service, answer)
@@ -118,12 +119,12 @@ func (p *proxied) failed(code int, answer string, err error) error {
 // beside is the autoscaler of this pod.
 type beside struct {
 	client    kubernetes.Interface
-	flags     flags
+	flags     Flags
 	tokenFile string
 }
 
-// get asks the process beside this one, which has to be the leader.
-func (b *beside) get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
+// Get asks the process beside this one, which has to be the leader.
+func (b *beside) Get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
 	token, err := os.ReadFile(b.tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the token of this pod: %w", err)
@@ -132,7 +133,7 @@ func (b *beside) get(ctx context.Context, path string, query map[string]string) 
 	for key, value := range query {
 		values.Set(key, value)
 	}
-	target := url.URL{Scheme: "https", Host: b.flags.address, Path: path, RawQuery: values.Encode()}
+	target := url.URL{Scheme: "https", Host: b.flags.Address, Path: path, RawQuery: values.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("--autoscaler-address: %w", err)
@@ -160,9 +161,9 @@ func (b *beside) get(ctx context.Context, path string, query map[string]string) 
 
 // otherLeads says in which pod the command has to run.
 func (b *beside) otherLeads(ctx context.Context) error {
-	lease, err := b.client.CoordinationV1().Leases(b.flags.namespace).Get(ctx, b.flags.name, metav1.GetOptions{})
+	lease, err := b.client.CoordinationV1().Leases(b.flags.Namespace).Get(ctx, b.flags.Name, metav1.GetOptions{})
 	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
-		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get lease %s)", b.flags.namespace, b.flags.name)
+		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get lease %s)", b.flags.Namespace, b.flags.Name)
 	}
-	return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.namespace, *lease.Spec.HolderIdentity)
+	return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.Namespace, *lease.Spec.HolderIdentity)
 }

@@ -1,0 +1,56 @@
+// Package ask reaches the leader of a running autoscaler for the subcommands that ask it something.
+package ask
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+)
+
+// secureAddress is the --secure-address of the chart, within the pod.
+const secureAddress = "127.0.0.1:8444"
+
+// Flags say which autoscaler is asked.
+type Flags struct {
+	// Kubeconfig and Context are those of kubectl. Without any, the ServiceAccount of the pod is used.
+	Kubeconfig, Context string
+	// Namespace and Name are those of the release.
+	Namespace, Name string
+	// Address is where the autoscaler serves over TLS in its own pod.
+	Address string
+}
+
+// AddTo adds the flags to the set, with their defaults.
+func (f *Flags) AddTo(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "Kubeconfig file. Default: as kubectl has it; in a pod, its ServiceAccount.")
+	fs.StringVar(&f.Context, "context", "", "Context of the kubeconfig file.")
+	fs.StringVar(&f.Namespace, "autoscaler-namespace", "kube-system", "Namespace of the autoscaler.")
+	fs.StringVar(&f.Name, "autoscaler-name", options.Name, "Name of the autoscaler's Service and lease: that of the release.")
+	fs.StringVar(&f.Address, "autoscaler-address", secureAddress, "Where the autoscaler serves over TLS (--secure-address), in its own pod.")
+}
+
+// Leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod.
+func (f Flags) Leader() (Leader, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
+	}
+	if inPod, err := rest.InClusterConfig(); err == nil && inPod.Host == config.Host && config.BearerTokenFile != "" && config.BearerTokenFile == inPod.BearerTokenFile {
+		return &beside{client, f, inPod.BearerTokenFile}, nil
+	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) {
+		return nil, fmt.Errorf("read the ServiceAccount of this pod: %w", err)
+	}
+	return &proxied{client, f}, nil
+}
