@@ -42,13 +42,16 @@ func (s *Static) SetStock(instanceType, zone string, capacity int) {
 	s.stock[offering{instanceType, zone}] = capacity
 }
 
-// SetPrice pins the prices of a type in a zone from a moment on, the zero one for always, in CNY per instance-hour; spot 0 means not
-// sold as spot. The moment is not before that of an earlier call. An offering that the market below does not know becomes available
-// without bound, unless SetStock says otherwise.
+// SetPrice pins the prices of a type in a zone from a moment on, in CNY per instance-hour; spot 0 means not sold as spot. The moment is
+// not before that of an earlier call; the first of an offering is told as if it had always been so. An offering that the market below
+// does not know becomes available without bound, unless SetStock says otherwise.
 func (s *Static) SetPrice(instanceType, zone string, spot, onDemand float64, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := offering{instanceType, zone}
+	if len(s.prices[o]) == 0 {
+		since = time.Time{}
+	}
 	s.prices[o] = append(s.prices[o], pin{Price{Spot: spot, OnDemand: onDemand}, since})
 }
 
