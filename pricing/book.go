@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -12,8 +13,8 @@ import (
 
 // Source is where prices come from. It is implemented by *client.Client of package alicloud/client.
 type Source interface {
-	// SpotPriceHistory returns the prices of an instance type in a zone, or in all zones if zoneID is "".
-	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, since time.Time) ([]alicloud.SpotPrice, error)
+	// SpotPriceHistory returns the prices of an instance type with or without a protected hour in a zone, or in all zones if zoneID is "".
+	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, isProtected bool, since time.Time) ([]alicloud.SpotPrice, error)
 	OnDemandPrice(ctx context.Context, instanceType, zoneID string) (float64, error)
 	// Currency returns the currency of all prices, or "" while it is not known.
 	Currency() string
@@ -41,10 +42,12 @@ type Book struct {
 	options BookOptions
 	wake    chan struct{}
 
-	mu      sync.RWMutex
-	wanted  map[Offering]bool
-	lookups map[lookup]*schedule
-	prices  prices
+	mu     sync.RWMutex
+	wanted map[Offering]bool
+	// unprotected are the instance types whose spot prices are those without a protected hour.
+	unprotected sets.Set[string]
+	lookups     map[lookup]*schedule
+	prices      prices
 	// lookedUp is closed, and replaced, after each lookup.
 	lookedUp chan struct{}
 }
@@ -73,19 +76,23 @@ func NewBook(options BookOptions) *Book {
 	}
 }
 
-// SetOfferings sets the offerings whose prices are wanted from now on. Run looks up soon those that are new, or that are wanted
-// again and due. SetOfferings does not wait for that. Prices of offerings that are not wanted any more are kept, but not refreshed.
-func (b *Book) SetOfferings(offerings []Offering) {
+// SetOfferings sets the offerings whose prices are wanted from now on, and the instance types that are bought as spot instances without a
+// protected hour only, which are cheaper: the price of any other is that with a protected hour.
+// Run looks up soon those that are new, or that are wanted again and due. SetOfferings does not wait for that. Prices of offerings that
+// are not wanted any more are kept, but not refreshed.
+// Source: https://www.alibabacloud.com/help/en/ecs/spot-instance, "Billing rules"; SpotDuration of DescribeSpotPriceHistory, ECS 2014-05-26.
+func (b *Book) SetOfferings(offerings []Offering, unprotected sets.Set[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.wanted
-	b.wanted = make(map[Offering]bool, len(offerings))
+	b.wanted, b.unprotected = make(map[Offering]bool, len(offerings)), unprotected
 	added := false
 	for _, o := range offerings {
 		b.wanted[o] = true
 		added = added || !before[o]
-		if l := lookupFor(o); b.lookups[l] == nil {
+		if l := b.lookupFor(o); b.lookups[l] == nil {
 			b.lookups[l] = &schedule{}
+			added = true
 		}
 	}
 	if added {
@@ -161,7 +168,7 @@ func (b *Book) firstLookupDone() (bool, <-chan struct{}) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for o := range b.wanted {
-		if b.lookups[lookupFor(o)].due.IsZero() {
+		if b.lookups[b.lookupFor(o)].due.IsZero() {
 			return false, b.lookedUp
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -52,13 +53,23 @@ func (m *market) ask(ctx context.Context, question string) (broken bool) {
 	return broken || ctx.Err() != nil
 }
 
-func (m *market) SpotPriceHistory(ctx context.Context, instanceType, zone string, _ time.Time) ([]alicloud.SpotPrice, error) {
-	if m.ask(ctx, "spot "+instanceType+zone) {
+func (m *market) SpotPriceHistory(ctx context.Context, instanceType, zone string, isProtected bool, _ time.Time) ([]alicloud.SpotPrice, error) {
+	question := "spot " + instanceType + zone
+	if !isProtected {
+		question += " unprotected"
+	}
+	if m.ask(ctx, question) {
 		return nil, errors.New("the market is closed")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Clone(m.spot[instanceType]), nil
+	prices := slices.Clone(m.spot[instanceType])
+	for i := range prices {
+		if !isProtected {
+			prices[i].Spot /= 2
+		}
+	}
+	return prices, nil
 }
 
 func (m *market) OnDemandPrice(ctx context.Context, instanceType, zone string) (float64, error) {
@@ -95,7 +106,7 @@ func quote(zone string, hour int, spot, onDemand float64) alicloud.SpotPrice {
 // running starts a book inside a synctest bubble and stops it when the test ends.
 func running(t *testing.T, m *market, offerings ...Offering) *Book {
 	b := NewBook(BookOptions{Source: m})
-	b.SetOfferings(offerings)
+	b.SetOfferings(offerings, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -173,7 +184,7 @@ func TestOneQuestionPerTypeForSpotAndPerZoneForOnDemand(t *testing.T) {
 		synctest.Wait()
 		assert.Subset(t, m.questions(), first, "on-demand prices are looked at too, more rarely")
 
-		b.SetOfferings([]Offering{onDemandIn("a")})
+		b.SetOfferings([]Offering{onDemandIn("a")}, nil)
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
 		assert.Empty(t, m.questions(), "nobody asks for spot any more")
@@ -187,24 +198,39 @@ func TestNewOfferingsAreLookedUpAtOnce(t *testing.T) {
 		m.questions()
 		time.Sleep(time.Second)
 		newcomer := Offering{InstanceType: a10, Zone: "a", Spot: true}
-		b.SetOfferings([]Offering{spotIn("a"), newcomer})
+		b.SetOfferings([]Offering{spotIn("a"), newcomer}, nil)
 		assertPrice(t, b, newcomer, 0) // it is not waited for
 		synctest.Wait()
 		assertPrice(t, b, newcomer, 2)
 		assert.Equal(t, []string{"spot " + a10}, m.questions(), "what is known is not asked again")
 
-		b.SetOfferings(nil)
-		b.SetOfferings([]Offering{spotIn("a"), newcomer})
+		b.SetOfferings(nil, nil)
+		b.SetOfferings([]Offering{spotIn("a"), newcomer}, nil)
 		synctest.Wait()
 		assert.Empty(t, m.questions(), "coming back is not new")
 
-		b.SetOfferings([]Offering{spotIn("a")})
+		b.SetOfferings([]Offering{spotIn("a")}, nil)
 		time.Sleep(18 * time.Minute)
 		synctest.Wait()
 		m.questions()
-		b.SetOfferings([]Offering{spotIn("a"), newcomer})
+		b.SetOfferings([]Offering{spotIn("a"), newcomer}, nil)
 		synctest.Wait()
 		assert.Contains(t, m.questions(), "spot "+a10, "a price that is old by now is asked for again")
+	})
+}
+
+func TestATypeThatIsBoughtWithoutAProtectedHourCostsThePriceWithoutOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 4, 9)}, a10: {quote("a", 1, 2, 9)}}}
+		other := Offering{InstanceType: a10, Zone: "a", Spot: true}
+		b := running(t, m, spotIn("a"), other)
+		assertPrice(t, b, spotIn("a"), 4)
+		m.questions()
+		b.SetOfferings([]Offering{spotIn("a"), other}, sets.New(v100))
+		synctest.Wait()
+		assert.Equal(t, []string{"spot " + v100 + " unprotected"}, m.questions(), "at once, and the other is known")
+		assertPrice(t, b, spotIn("a"), 2)
+		assertPrice(t, b, other, 2)
 	})
 }
 
@@ -214,8 +240,8 @@ func TestNothingWaitsForASlowMarket(t *testing.T) {
 		b := running(t, m, spotIn("a"))
 		assertPrice(t, b, spotIn("a"), 0)
 		late := Offering{InstanceType: a10, Zone: "a", Spot: true}
-		b.SetOfferings([]Offering{spotIn("a"), late})
-		b.SetOfferings([]Offering{spotIn("a"), late})
+		b.SetOfferings([]Offering{spotIn("a"), late}, nil)
+		b.SetOfferings([]Offering{spotIn("a"), late}, nil)
 		close(m.hold)
 		synctest.Wait()
 		assertPrice(t, b, spotIn("a"), 1)
@@ -330,7 +356,7 @@ func TestStoppingInTheMiddleOfALook(t *testing.T) {
 		m := &market{hold: make(chan struct{})}
 		errorsBefore := testutil.ToFloat64(refreshErrors.WithLabelValues("spot"))
 		b := NewBook(BookOptions{Source: m})
-		b.SetOfferings([]Offering{spotIn("a")})
+		b.SetOfferings([]Offering{spotIn("a")}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		go b.Run(ctx)
 		synctest.Wait()
@@ -350,7 +376,7 @@ func TestConcurrentUse(t *testing.T) {
 	for n := range 20 {
 		users.Go(func() {
 			for i := range 50 {
-				b.SetOfferings([]Offering{spotIn("a"), {InstanceType: fmt.Sprint(n, i), Zone: "a"}})
+				b.SetOfferings([]Offering{spotIn("a"), {InstanceType: fmt.Sprint(n, i), Zone: "a"}}, nil)
 				b.Price(spotIn("a"))
 				b.Known()
 			}
@@ -388,13 +414,13 @@ gpu_spot_offerings_without_fresh_price %d
 			require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "gpu_spot_offerings_without_fresh_price"))
 		}
 		assertStale(0)
-		b.SetOfferings([]Offering{spotIn("a"), spotIn("nowhere"), {InstanceType: a10, Zone: "a", Spot: true}})
+		b.SetOfferings([]Offering{spotIn("a"), spotIn("nowhere"), {InstanceType: a10, Zone: "a", Spot: true}}, nil)
 		assertStale(1) // of a10 there is no price at all
 		m.change(func() { m.broken = true })
 		time.Sleep(time.Hour + time.Minute)
 		assertStale(3)
 
-		b.SetOfferings(nil)
+		b.SetOfferings(nil, nil)
 		count, err := testutil.GatherAndCount(registry, names...)
 		require.NoError(t, err)
 		assert.Zero(t, count, "what is not wanted vanishes")

@@ -29,12 +29,15 @@ type lookup struct {
 	// zone is "" for spot.
 	zone string
 	spot bool
+	// unprotected says whether spot prices are those without a protected hour.
+	unprotected bool
 }
 
-func lookupFor(o Offering) lookup {
+// lookupFor returns the call that tells the price of the offering. The caller holds the lock.
+func (b *Book) lookupFor(o Offering) lookup {
 	switch {
 	case o.Spot:
-		return lookup{instanceType: o.InstanceType, spot: true}
+		return lookup{instanceType: o.InstanceType, spot: true, unprotected: b.unprotected.Has(o.InstanceType)}
 	case o.anyZone():
 		return lookup{instanceType: o.InstanceType}
 	default:
@@ -70,7 +73,7 @@ func (b *Book) due() []lookup {
 	seen := map[lookup]bool{}
 	var due []lookup
 	for o := range b.wanted {
-		l := lookupFor(o)
+		l := b.lookupFor(o)
 		if !seen[l] && !b.lookups[l].due.After(now) {
 			due = append(due, l)
 		}
@@ -97,7 +100,7 @@ func (b *Book) untilNext() time.Duration {
 	defer b.mu.RUnlock()
 	next := b.options.Interval
 	for o := range b.wanted {
-		next = min(next, b.lookups[lookupFor(o)].due.Sub(b.options.Clock.Now()))
+		next = min(next, b.lookups[b.lookupFor(o)].due.Sub(b.options.Clock.Now()))
 	}
 	return max(next, 0)
 }
@@ -135,7 +138,7 @@ func (b *Book) lookUp(ctx context.Context, l lookup) error {
 // lookUpSpot takes the latest point of each zone.
 func (b *Book) lookUpSpot(ctx context.Context, l lookup) error {
 	now := b.options.Clock.Now()
-	points, err := b.options.Source.SpotPriceHistory(ctx, l.instanceType, "", now.Add(-history))
+	points, err := b.options.Source.SpotPriceHistory(ctx, l.instanceType, "", !l.unprotected, now.Add(-history))
 	if err != nil {
 		return err
 	}

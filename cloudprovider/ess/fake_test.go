@@ -409,8 +409,8 @@ func (f *fakeCloud) end(activityID, code string, created ...string) {
 
 type fixedPrices map[pricing.Offering]float64
 
-func (fixedPrices) Currency() string                { return "CNY" }
-func (fixedPrices) SetOfferings([]pricing.Offering) {}
+func (fixedPrices) Currency() string                                  { return "CNY" }
+func (fixedPrices) SetOfferings([]pricing.Offering, sets.Set[string]) {}
 func (f fixedPrices) Price(offering pricing.Offering) (float64, bool) {
 	price, ok := f[offering]
 	return price, ok

@@ -2,9 +2,12 @@ package ess
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -78,4 +81,19 @@ func TestAStalePriceIsToldWithTheOfferingsThatItKeepsFromBeingBought(t *testing.
 	f.refresh()
 	assert.Equal(t, []string{"SpotPoolProblem: Pool asg-1 (stale_price): nothing can be bought under its price cap: " +
 		"the last prices of " + v100 + " in zone-b, " + a10 + " in zone-a are older than --price-max-age. See what DescribeSpotPriceHistory and DescribePrice answer, in the log."}, f.events.about("SpotPoolProblem"))
+}
+
+func TestPricesAreThoseWithoutAProtectedHourOnlyForTypesThatNoPoolBuysWithOne(t *testing.T) {
+	buys := func(protected time.Duration, spot bool, types ...string) *pool.Pool {
+		known := &pool.Pool{Spot: spot, SpotDuration: protected}
+		for _, instanceType := range types {
+			known.Offerings = append(known.Offerings, &pool.Offering{Offering: pricing.Offering{InstanceType: instanceType, Zone: "a", Spot: spot}})
+		}
+		return known
+	}
+	assert.Equal(t, sets.New("alone"), unprotected(map[string]*pool.Pool{
+		"without":   buys(0, true, "alone", "both"),
+		"with":      buys(time.Hour, true, "both", "protected"),
+		"on-demand": buys(0, false, "on-demand"),
+	}))
 }

@@ -40,8 +40,9 @@ type Cloud interface {
 
 // Prices are the market prices of offerings, per instance-hour. *pricing.Book implements it.
 type Prices interface {
-	// SetOfferings sets the offerings whose prices are wanted from now on.
-	SetOfferings([]pricing.Offering)
+	// SetOfferings sets the offerings whose prices are wanted from now on, and the instance types of which spot instances are bought without
+	// a protected hour only.
+	SetOfferings(offerings []pricing.Offering, unprotected sets.Set[string])
 	pool.Prices
 }
 

@@ -80,7 +80,7 @@ func (r *refresher) refresh(ctx context.Context) error {
 	r.groups.update(last)
 	addIdle(last, found)
 	r.ledger.ExposePools()
-	r.config.Prices.SetOfferings(offeringsOf(pools))
+	r.config.Prices.SetOfferings(offeringsOf(pools), unprotected(pools))
 	r.reporter.Settle(found)
 	r.settleProblem(outdated)
 	refreshSeconds.Observe(r.config.Clock.Since(started).Seconds())
@@ -262,6 +262,23 @@ func addIdle(last *snapshot.Snapshot, found problem.Set) {
 }
 
 // offeringsOf returns the offerings whose prices are wanted: those that the pools launch, and those of which instances are left.
+// unprotected returns the instance types of which no pool buys spot instances with a protected hour.
+func unprotected(pools map[string]*pool.Pool) sets.Set[string] {
+	without, with := sets.New[string](), sets.New[string]()
+	for _, known := range pools {
+		for _, offered := range known.Offerings {
+			switch {
+			case !offered.Spot:
+			case known.SpotDuration > 0:
+				with.Insert(offered.InstanceType)
+			default:
+				without.Insert(offered.InstanceType)
+			}
+		}
+	}
+	return without.Difference(with)
+}
+
 func offeringsOf(pools map[string]*pool.Pool) []pricing.Offering {
 	wanted := sets.New[pricing.Offering]()
 	for _, known := range pools {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -34,8 +35,8 @@ const (
 
 type prices struct{}
 
-func (prices) Currency() string                { return "CNY" }
-func (prices) SetOfferings([]pricing.Offering) {}
+func (prices) Currency() string                                  { return "CNY" }
+func (prices) SetOfferings([]pricing.Offering, sets.Set[string]) {}
 func (prices) Price(o pricing.Offering) (float64, bool) {
 	return map[string]float64{small + zoneA: 4, small + zoneB: 5, large + zoneA: 30, large + zoneB: 31}[o.InstanceType+o.Zone], true
 }

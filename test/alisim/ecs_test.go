@@ -150,6 +150,9 @@ func TestSpotPrices(t *testing.T) {
 	require.Len(t, one, 1)
 	assert.GreaterOrEqual(t, len(one[zoneB]), 24)
 
+	unprotected := ask(func(r *ecs.DescribeSpotPriceHistoryRequest) { r.SpotDuration = requests.NewInteger(0) })
+	assert.Less(t, unprotected[zoneB][len(unprotected[zoneB])-1], 2.5)
+
 	r := ecs.CreateDescribeSpotPriceHistoryRequest()
 	r.InstanceType, r.NetworkType, r.StartTime = small, "vpc", s.clock.Now().AddDate(0, 0, -31).UTC().Format("2006-01-02T15:04:05Z")
 	_, err := s.ecs.DescribeSpotPriceHistory(r)

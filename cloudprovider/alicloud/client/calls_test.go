@@ -222,7 +222,7 @@ func TestSpotPriceHistory(t *testing.T) {
 	})
 	c := w.client()
 	since := time.Now().Add(-2 * time.Hour)
-	got, err := c.SpotPriceHistory(t.Context(), "ecs.a", "", since)
+	got, err := c.SpotPriceHistory(t.Context(), "ecs.a", "", true, since)
 	require.NoError(t, err)
 	at := func(hour int) time.Time { return time.Date(2025, 1, 2, hour, 0, 0, 0, time.UTC) }
 	assert.Equal(t, []alicloud.SpotPrice{
@@ -231,15 +231,15 @@ func TestSpotPriceHistory(t *testing.T) {
 		{ZoneID: "z-a", Spot: 3, OnDemand: 12.5, Time: at(6)},
 	}, got)
 	q := w.seen("DescribeSpotPriceHistory")[0]
-	assertParameters(t, map[string]string{"InstanceType": "ecs.a", "NetworkType": "vpc", "StartTime": since.UTC().Format(time.RFC3339), "ZoneId": ""}, q)
+	assertParameters(t, map[string]string{"InstanceType": "ecs.a", "NetworkType": "vpc", "StartTime": since.UTC().Format(time.RFC3339), "ZoneId": "", "SpotDuration": ""}, q)
 
-	_, err = c.SpotPriceHistory(t.Context(), "ecs.a", "z-a", time.Time{})
+	_, err = c.SpotPriceHistory(t.Context(), "ecs.a", "z-a", false, time.Time{})
 	require.NoError(t, err)
 	q = w.seen("DescribeSpotPriceHistory")[2]
 	start, err := time.Parse(time.RFC3339, q.Get("StartTime"))
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now().Add(-historyReach), start, 2*time.Minute, "no further back than the API goes")
-	assert.Equal(t, "z-a", q.Get("ZoneId"))
+	assertParameters(t, map[string]string{"ZoneId": "z-a", "SpotDuration": "0"}, q)
 }
 
 func TestOnDemandPrice(t *testing.T) {

@@ -19,9 +19,9 @@ const (
 	maxPricePages = 1000
 )
 
-// SpotPriceHistory returns the spot prices of an instance type since the given time, the oldest first, in one zone or, if
+// SpotPriceHistory returns the spot prices of an instance type with or without a protected hour since the given time, the oldest first, in one zone or, if
 // zoneID is "", in all zones. ECS has the prices of the last 30 days.
-func (c *ECS) SpotPriceHistory(ctx context.Context, instanceType, zoneID string, since time.Time) ([]alicloud.SpotPrice, error) {
+func (c *ECS) SpotPriceHistory(ctx context.Context, instanceType, zoneID string, isProtected bool, since time.Time) ([]alicloud.SpotPrice, error) {
 	if earliest := c.caller.Clock().Now().Add(-historyReach); since.Before(earliest) {
 		since = earliest.Add(time.Minute) // for the time the request takes
 	}
@@ -32,6 +32,9 @@ func (c *ECS) SpotPriceHistory(ctx context.Context, instanceType, zoneID string,
 			Build: func() requests.AcsRequest {
 				q := ecsapi.CreateDescribeSpotPriceHistoryRequest()
 				q.InstanceType, q.ZoneId, q.NetworkType = instanceType, zoneID, "vpc"
+				if !isProtected {
+					q.SpotDuration = requests.NewInteger(0) // the default is 1
+				}
 				q.StartTime = since.UTC().Format(time.RFC3339)
 				if offset > 0 {
 					q.Offset = requests.NewInteger(offset)

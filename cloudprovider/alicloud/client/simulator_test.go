@@ -180,7 +180,7 @@ func TestTheMarket(t *testing.T) {
 	require.Len(t, types, 2)
 	assert.Equal(t, alicloud.InstanceType{ID: small, VCPU: 8, MemoryGiB: 32, GPUs: 1, GPUModel: "NVIDIA T4", GPUMemoryGiB: 16, Arch: "amd64"}, types[0])
 
-	history, err := c.SpotPriceHistory(t.Context(), small, "", time.Now().Add(-24*time.Hour))
+	history, err := c.SpotPriceHistory(t.Context(), small, "", true, time.Now().Add(-24*time.Hour))
 	require.NoError(t, err)
 	zones := map[string]bool{}
 	for _, p := range history {

@@ -14,6 +14,17 @@ type Meter struct {
 	cny    float64
 }
 
+// unprotectedDiscount is what instances without a protected hour cost, compared with others. The amount is a guess.
+const unprotectedDiscount = .9
+
+// spotPrice returns the market price with a protected time in hours. Without one it is "typically lower" (Billing rules).
+func spotPrice(market float64, protected int) float64 {
+	if protected == 0 {
+		return market * unprotectedDiscount
+	}
+	return market
+}
+
 // Read returns what all instances have cost until now, those that are released among them, in CNY. It is given those that are not.
 func (m *Meter) Read(living []*Instance, now time.Time) float64 {
 	for _, i := range living {
@@ -32,7 +43,7 @@ func (m *Meter) add(i *Instance, now time.Time) {
 	quote := m.market.Quote(i.Type.ID, i.VSwitch.Zone, i.billedUntil)
 	price := quote.OnDemand
 	if i.IsSpot() {
-		price = quote.Spot
+		price = spotPrice(quote.Spot, i.SpotDuration)
 	}
 	m.cny += price * now.Sub(i.billedUntil).Hours()
 	i.billedUntil = now

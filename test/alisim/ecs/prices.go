@@ -48,12 +48,16 @@ func (c priceActions) describeSpotPriceHistory(r *protocol.Request) (protocol.Re
 	if err != nil {
 		return nil, err
 	}
+	duration, err := r.Integer("SpotDuration", 1, 0, 6)
+	if err != nil {
+		return nil, err
+	}
 	var list []spotPriceJSON
 	for _, zone := range zonesNamed(r.Get("ZoneId"), c.Zones) {
 		for _, p := range c.Market.History(id, zone, from, to) {
 			list = append(list, spotPriceJSON{
 				ZoneId: zone, InstanceType: id, IoOptimized: "optimized", NetworkType: "vpc",
-				Timestamp: p.At.UTC().Format(protocol.SecondLayout), SpotPrice: p.Spot, OriginPrice: p.OnDemand,
+				Timestamp: p.At.UTC().Format(protocol.SecondLayout), SpotPrice: spotPrice(p.Spot, duration), OriginPrice: p.OnDemand,
 			})
 		}
 	}
