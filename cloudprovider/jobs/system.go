@@ -78,6 +78,61 @@ type Child interface {
 	Parent(object *unstructured.Unstructured) (system, name string, ok bool)
 }
 
+// Starter is implemented by systems whose jobs do nothing before several of their pods run.
+type Starter interface {
+	// StartsWith returns which pods of the job have to start together. The job has an Object.
+	StartsWith(job Job) (StartGangs, error)
+}
+
+// StartGangs says which pods of a job have to start together. Its launchers are never among them: some operators make them only once
+// the workers run.
+type StartGangs struct {
+	// Label is the label of pods by whose value they are in different gangs. Without it all pods of the job are in one.
+	Label string
+	// Size is how many pods of each gang have to run at least. Sizes is that for some values of the label. Below two, the pods are in
+	// no gang.
+	Size  int
+	Sizes map[string]int
+}
+
+// Of returns the part of the job that the pod starts with, "" for the whole job, and how many pods of that have to run at least.
+func (g StartGangs) Of(pod *corev1.Pod) (part string, size int) {
+	part, size = pod.Labels[g.Label], g.Size
+	if own, ok := g.Sizes[part]; ok {
+		size = own
+	}
+	return part, size
+}
+
+// Starts knows which pods have to start together. It is safe for concurrent use.
+type Starts struct{ registry *Registry }
+
+// NewStarts returns the Starts of the systems of a Registry.
+func NewStarts(registry *Registry) Starts { return Starts{registry} }
+
+// JobOf returns the job of the pod if the pod may have to start together with others of it: GangsOf says whether. It goes by the pod
+// alone, and by its role in the job system, whatever role its annotation gives it.
+func (s Starts) JobOf(pod *corev1.Pod) (ref Ref, ok bool) {
+	member, system := s.registry.member(pod)
+	if _, starts := system.(Starter); !starts || member.Role == RoleLauncher {
+		return Ref{}, false
+	}
+	return member.Ref, true
+}
+
+// GangsOf reads the job's object, and returns which of its pods have to start together. The errors are those of Registry.Get.
+func (s Starts) GangsOf(ctx context.Context, ref Ref) (StartGangs, error) {
+	job, err := s.registry.Get(ctx, ref)
+	if err != nil {
+		return StartGangs{}, err
+	}
+	starter, ok := s.registry.byName[job.System].(Starter)
+	if !ok {
+		return StartGangs{}, nil
+	}
+	return starter.StartsWith(job)
+}
+
 // Independent is implemented by systems some of whose pods have nothing in common with others of their job.
 type Independent interface {
 	// IsIndependent says whether the pod has its own work to save, and is lost without harm to the others. The pod is one for

@@ -58,6 +58,9 @@ type Options struct {
 	// 20 for each client, of which each controller has its own. Otherwise they are as good as unlimited.
 	// Source: SetDefaults_KubeSchedulerConfiguration and SetDefaults_KubeControllerManagerConfiguration.
 	DefaultRates bool
+	// Workloads switches on what is alpha in Kubernetes 1.36: the API of Workloads and PodGroups, the scheduler's gangs, and the Job
+	// controller's use of both. Only clusters of that version can have it.
+	Workloads bool
 	// Version is that of Kubernetes, one of [Versions]; default: [Version].
 	Version string
 	// Binary is the control plane to run, which is of that Version; default: the one built from source.
@@ -100,6 +103,9 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Version == "" {
 		opts.Version = Version()
 	}
+	if opts.Workloads && !strings.HasPrefix(opts.Version, "1.36.") {
+		return nil, fmt.Errorf("cluster: there are no Workloads in Kubernetes %s", opts.Version)
+	}
 	var err error
 	if opts.Binary == "" {
 		if opts.Binary, err = buildControlPlane(ctx, opts.Version, opts.Output); err != nil {
@@ -127,6 +133,9 @@ func start(ctx context.Context, binary string, opts Options) (_ *Cluster, err er
 	}
 	flags := []string{
 		"--control-plane=" + opts.Binary, "--kubernetes-version=" + opts.Version, fmt.Sprintf("--node-grace-period=%s", opts.NodeGracePeriod),
+	}
+	if opts.Workloads {
+		flags = append(flags, "--workloads")
 	}
 	if opts.DefaultRates {
 		flags = append(flags, "--default-rates")

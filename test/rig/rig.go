@@ -53,6 +53,8 @@ type Options struct {
 	NodeGracePeriod time.Duration
 	// DefaultRates leaves the scheduler and the controller manager their default requests per second.
 	DefaultRates bool
+	// Workloads switches on the API of Workloads and PodGroups of Kubernetes 1.36: see package cluster.
+	Workloads bool
 	// OwnCluster keeps the control plane of a test from being one that other tests have used or will use.
 	OwnCluster bool
 
@@ -115,7 +117,7 @@ func (r *Rig) start(ctx context.Context) error {
 }
 
 func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
-	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod, DefaultRates: r.DefaultRates}
+	options := cluster.Options{Dir: filepath.Join(r.Dir, "cluster"), Output: r.Output, NodeGracePeriod: r.NodeGracePeriod, DefaultRates: r.DefaultRates, Workloads: r.Workloads}
 	if r.shared {
 		if r.lent = borrow(r.World.Region); r.lent != nil {
 			r.Cluster, r.kubeconfig = r.lent.cluster, r.lent.kubeconfig
@@ -239,7 +241,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
 	options.records = records.Directory()
-	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0 && !options.DefaultRates
+	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0 && !options.DefaultRates && !options.Workloads
 	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ type System struct{ jobs.SuspendField }
 var (
 	_ jobs.System    = (*System)(nil)
 	_ jobs.Suspender = (*System)(nil)
+	_ jobs.Starter   = (*System)(nil)
 )
 
 // New returns the system.
@@ -53,7 +54,10 @@ func New(cluster jobs.Cluster) *System {
 // jobSet is what is read of a JobSet.
 type jobSet struct {
 	Spec struct {
-		Suspend        bool            `json:"suspend"`
+		Suspend       bool `json:"suspend"`
+		StartupPolicy struct {
+			Order string `json:"startupPolicyOrder"`
+		} `json:"startupPolicy"`
 		ReplicatedJobs []replicatedJob `json:"replicatedJobs"`
 	} `json:"spec"`
 	Status struct {
@@ -68,7 +72,9 @@ type jobSet struct {
 type replicatedJob struct {
 	Name     string      `json:"name"`
 	Replicas *jobs.Count `json:"replicas"`
-	Template struct {
+	// DependsOn is not empty if the Jobs are made only when others are ready or complete.
+	DependsOn []struct{} `json:"dependsOn"`
+	Template  struct {
 		Spec *struct {
 			Parallelism *jobs.Count     `json:"parallelism"`
 			Template    json.RawMessage `json:"template"`
@@ -153,6 +159,29 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		Min: pods, Max: pods, Replicas: pods, Suspended: set.Spec.Suspend,
 		Finished: jobs.IsTrue(set.Status.Conditions, "Completed", "Failed"),
 	}, nil
+}
+
+// StartsWith returns one gang for a JobSet that makes all its Jobs at once. Where some of them have to wait for others, each replicated
+// job is a gang of its own: the pods of all do not exist at the same time before they run.
+// Source: StartupPolicyOptions and DependsOn in api/jobset/v1alpha2/jobset_types.go of JobSet 0.10.1, whose InOrder waits until the Jobs
+// before are ready.
+func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
+	set, remaining, err := decode(job.Object)
+	if err != nil {
+		return jobs.StartGangs{}, err
+	}
+	isOrdered := set.Spec.StartupPolicy.Order == "InOrder"
+	for _, replicated := range set.Spec.ReplicatedJobs {
+		isOrdered = isOrdered || len(replicated.DependsOn) > 0
+	}
+	if !isOrdered {
+		return jobs.StartGangs{Size: job.Min}, nil
+	}
+	gangs := jobs.StartGangs{Label: labelReplicatedJob, Sizes: map[string]int{}}
+	for _, r := range remaining {
+		gangs.Sizes[r.name] = r.pods()
+	}
+	return gangs, nil
 }
 
 // PodSets returns all pods whatever the number of workers.

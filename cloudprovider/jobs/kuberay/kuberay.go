@@ -22,7 +22,20 @@ const (
 	labelGroup   = "ray.io/group"
 	typeHead     = "head"
 	typeWorker   = "worker"
+	// labelGang is on a RayCluster or RayJob whose pods KubeRay is to have scheduled as a gang, with whatever value.
+	labelGang = "ray.io/gang-scheduling-enabled"
 )
+
+// startsWith returns one gang of the workers' minimum where the owner asks for it. Ray itself begins with the workers that it has.
+// KubeRay's own gang includes the head, which is a launcher here, and which KubeRay makes first. Where it makes a PodGroup, that counts.
+// Source: isGangSchedulingEnabled in controllers/ray/batchscheduler/scheduler-plugins/scheduler_plugins.go, and calculatePodGroupParams in
+// volcano/volcano_scheduler.go beside it, of ray-operator 1.5.0.
+func startsWith(job jobs.Job) jobs.StartGangs {
+	if _, isGang := job.Object.GetLabels()[labelGang]; !isGang {
+		return jobs.StartGangs{}
+	}
+	return jobs.StartGangs{Size: job.Min}
+}
 
 // clusterSpec is what is read of a RayCluster's spec, and of the same in a RayJob.
 type clusterSpec struct {

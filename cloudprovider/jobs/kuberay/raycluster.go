@@ -27,6 +27,7 @@ type RayCluster struct{ jobs.SuspendField }
 var (
 	_ jobs.System    = (*RayCluster)(nil)
 	_ jobs.Suspender = (*RayCluster)(nil)
+	_ jobs.Starter   = (*RayCluster)(nil)
 	_ jobs.Child     = (*RayCluster)(nil)
 )
 
@@ -34,6 +35,9 @@ var (
 func NewRayCluster(cluster jobs.Cluster) *RayCluster {
 	return &RayCluster{jobs.NewSuspendField(cluster, rayClusters, "spec", "suspend")}
 }
+
+// StartsWith returns one gang of the minimum where the label asks for it.
+func (*RayCluster) StartsWith(job jobs.Job) (jobs.StartGangs, error) { return startsWith(job), nil }
 
 func (*RayCluster) Name() string { return NameRayCluster }
 func (*RayCluster) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {

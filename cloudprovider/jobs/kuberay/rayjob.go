@@ -33,6 +33,7 @@ type RayJob struct{ jobs.SuspendField }
 var (
 	_ jobs.System    = (*RayJob)(nil)
 	_ jobs.Suspender = (*RayJob)(nil)
+	_ jobs.Starter   = (*RayJob)(nil)
 )
 
 // NewRayJob returns the system of RayJobs.
@@ -64,6 +65,9 @@ func decodeRayJob(object *unstructured.Unstructured) (*rayJob, error) {
 	}
 	return job, nil
 }
+
+// StartsWith returns one gang of the minimum where the label asks for it.
+func (*RayJob) StartsWith(job jobs.Job) (jobs.StartGangs, error) { return startsWith(job), nil }
 
 func (*RayJob) Name() string { return NameRayJob }
 

@@ -53,6 +53,7 @@ type System struct {
 var (
 	_ jobs.System         = (*System)(nil)
 	_ jobs.Suspender      = (*System)(nil)
+	_ jobs.Starter        = (*System)(nil)
 	_ jobs.HostsRefresher = (*System)(nil)
 )
 
@@ -143,6 +144,11 @@ func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 		most = max(processes/slots, replicas)
 	}
 	return least, most, nil
+}
+
+// StartsWith returns one gang of the workers that the program needs at least.
+func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
+	return jobs.StartGangs{Size: job.Min}, nil
 }
 
 func (s *System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {

@@ -33,6 +33,7 @@ type System struct{ jobs.SuspendField }
 var (
 	_ jobs.System    = (*System)(nil)
 	_ jobs.Suspender = (*System)(nil)
+	_ jobs.Starter   = (*System)(nil)
 )
 
 // New returns the system.
@@ -97,6 +98,11 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		read.Min = replicas
 	}
 	return read, nil
+}
+
+// StartsWith returns one gang of the minimum: the operator makes all pods at once, and they wait for each other.
+func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
+	return jobs.StartGangs{Size: job.Min}, nil
 }
 
 func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {

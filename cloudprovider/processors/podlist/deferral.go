@@ -22,7 +22,9 @@ type Config struct {
 	Arrivals *Arrivals
 	// Supervision knows the jobs that are suspended or have waited for too long. It may be nil.
 	Supervision Supervision
-	Clock       clock.PassiveClock
+	// Natives knows the gangs of pods that declare none themselves. It may be nil.
+	Natives NativeGangs
+	Clock   clock.PassiveClock
 	// SettleWindow is how long no new pod of a GPU demand must have appeared before the pods of that demand are bought for.
 	// With zero or less they are bought for at once.
 	SettleWindow time.Duration
@@ -57,7 +59,7 @@ var _ pods.PodListProcessor = (*Deferral)(nil)
 // NewDeferral returns a processor for the pods of all loops.
 func NewDeferral(config Config) *Deferral {
 	d := &Deferral{
-		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(),
+		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(config.Natives, config.Clock),
 		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow), held: config.Held,
 	}
 	if config.Supervision != nil {
@@ -87,22 +89,23 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 		pending.Insert(pod.UID)
 	}
 	counts := d.gangs.countPending(ctx, unschedulable)
-	if err := counts.addRunning(ctx); err != nil {
+	if err := d.gangs.addRunning(ctx, counts); err != nil {
 		// Without the running pods a gang is complete only if all of it is pending. To buy later is better than to buy in pieces.
 		klog.ErrorS(err, "Cannot list pods, deferring gangs that may have running pods")
 	}
+	d.gangs.dropAssumed(counts)
 	d.gangs.forgetOthers(pending)
 	d.settling.forgetOthers(pending)
 	d.settling.seen = pending
 
-	left, err := d.inner.Process(ctx, withoutIncomplete(counts, unschedulable))
+	left, err := d.inner.Process(ctx, d.withoutIncomplete(counts, unschedulable))
 	if err != nil {
 		return nil, err
 	}
 	if d.suspended != nil {
 		left = d.suspended.report(ctx, left)
 	}
-	counts.addUnplaced(pending, left)
+	d.gangs.addUnplaced(counts, pending, left)
 	d.gangs.update(counts)
 	released := d.release(counts, pending, left)
 	if d.held != nil {
@@ -112,10 +115,10 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 }
 
 // withoutIncomplete returns the pods without those of gangs that are not complete.
-func withoutIncomplete(counts gangCounts, pods []*apiv1.Pod) []*apiv1.Pod {
+func (d *Deferral) withoutIncomplete(counts gangCounts, pods []*apiv1.Pod) []*apiv1.Pod {
 	kept := make([]*apiv1.Pod, 0, len(pods))
 	for _, pod := range pods {
-		if gang := counts.of(pod); gang != nil && !gang.complete() && !processors.IsProvisioningRequest(pod) {
+		if gang := d.gangs.of(counts, pod); gang != nil && !gang.complete() && !processors.IsProvisioningRequest(pod) {
 			klog.V(2).InfoS("Deferring a pod until its gang is complete", "pod", klog.KObj(pod), "pods", gang.running+gang.pending, "size", gang.size)
 			continue
 		}
@@ -129,7 +132,7 @@ func withoutIncomplete(counts gangCounts, pods []*apiv1.Pod) []*apiv1.Pod {
 func (d *Deferral) release(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
 	var released, ordinary []*apiv1.Pod
 	for _, pod := range left {
-		gang := counts.of(pod)
+		gang := d.gangs.of(counts, pod)
 		switch {
 		case !pending.Has(pod.UID) || processors.IsProvisioningRequest(pod):
 			released = append(released, pod) // added by the chain, not by a user

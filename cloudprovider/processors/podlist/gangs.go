@@ -2,12 +2,16 @@ package podlist
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
@@ -79,19 +83,96 @@ func declared(pod *apiv1.Pod, key string) string {
 	return pod.Annotations[key]
 }
 
+// NativeGangs knows the gangs of pods that declare none themselves. It must not block, and is asked in each loop.
+type NativeGangs interface {
+	// Find returns the gang of a pending pod. It has no name if the pod is in none.
+	Find(pod *apiv1.Pod) NativeGang
+	// NameOf returns the name that Find returns for the pod, or "" if it was not called for a pod of that gang yet.
+	NameOf(pod *apiv1.Pod) string
+}
+
+// NativeGang is a gang as its scheduler or its job system knows it.
+type NativeGang struct {
+	// Name is unique in the cluster. It begins with the namespace of the pods, so that no tenant's pods count for another's gang.
+	Name string
+	// Size is how many pods have to run at least, UnknownSize as long as it has yet to be read.
+	Size int
+	// IsAssumed is whether nobody has said that the pods are a gang: their job needs them all, but their scheduler knows no gangs.
+	IsAssumed bool
+}
+
+// UnknownSize is that of a gang of which pods have to wait until it is known. No gang has so many.
+const UnknownSize = math.MaxInt32
+
+// assumedTime is for how long an assumed gang may be incomplete. Then its pods are bought for as those of no gang: what keeps the others
+// from being made, such as a quota, need not keep the job from running.
+const assumedTime = time.Minute
+
 // gangs is what the loops know of gangs.
 type gangs struct {
+	natives NativeGangs // may be nil
+	clock   clock.PassiveClock
 	// missing is how many pods of each complete gang have yet to be bought for, all at once, as of the last loop.
 	missing map[string]int
+	// incomplete is since when assumed gangs are.
+	incomplete map[string]time.Time
 	// reported are the pods that a malformed declaration was reported for.
 	reported sets.Set[types.UID]
 }
 
-func newGangs() *gangs { return &gangs{reported: sets.New[types.UID]()} }
+func newGangs(natives NativeGangs, clk clock.PassiveClock) *gangs {
+	return &gangs{natives: natives, clock: clk, reported: sets.New[types.UID](), incomplete: map[string]time.Time{}}
+}
+
+// nameOf returns the gang of the pod, or "".
+func (g *gangs) nameOf(pod *apiv1.Pod) string {
+	name, _, err := gangOf(pod)
+	if name != "" || err != nil || !g.mayBeNative(pod) {
+		return name
+	}
+	if size, err := sizeOverride(pod); err == nil && size == 1 {
+		return ""
+	}
+	return g.natives.NameOf(pod)
+}
+
+func (g *gangs) mayBeNative(pod *apiv1.Pod) bool {
+	return g.natives != nil && !IsReturning(pod) && !processors.IsProvisioningRequest(pod)
+}
+
+// find returns the gang of a pending pod. The error is about what the pod says of it, and does not keep the pod from being in a gang.
+func (g *gangs) find(pod *apiv1.Pod) (NativeGang, error) {
+	name, size, err := gangOf(pod)
+	if name != "" || err != nil || !g.mayBeNative(pod) {
+		return NativeGang{Name: name, Size: size}, err
+	}
+	wanted, err := sizeOverride(pod)
+	if wanted == 1 {
+		return NativeGang{}, nil
+	}
+	native := g.natives.Find(pod)
+	if native.Name != "" && native.Size != UnknownSize && wanted > 1 {
+		native.Size = wanted
+	}
+	return native, err
+}
+
+// sizeOverride returns the size that the pod gives to a gang that something else declares; zero if it gives none. The error is a
+// *MalformedGangError.
+func sizeOverride(pod *apiv1.Pod) (int, error) {
+	value := declared(pod, api.AnnotationGangSize)
+	if value == "" {
+		return 0, nil
+	}
+	size, err := strconv.Atoi(value)
+	if err != nil || size < 1 {
+		return 0, &MalformedGangError{Gang: pod.Name, Key: api.AnnotationGangSize, Value: value}
+	}
+	return size, nil
+}
 
 func (g *gangs) missingFor(pod *apiv1.Pod) (gang string, count int) {
-	gang, _, err := gangOf(pod)
-	if err != nil || g.missing[gang] == 0 {
+	if gang = g.nameOf(pod); g.missing[gang] == 0 {
 		return "", 0
 	}
 	return gang, g.missing[gang]
@@ -117,25 +198,49 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 		if processors.IsProvisioningRequest(pod) {
 			continue
 		}
-		name, size, err := gangOf(pod)
-		if err != nil {
+		gang, err := g.find(pod)
+		switch {
+		case err != nil && gang.Name == "":
 			g.report(ctx, pod, "Treated as an ordinary pod: %v", err)
+		case err != nil:
+			g.report(ctx, pod, "Treated as one of its gang as declared elsewhere: %v", err)
 		}
-		if name == "" {
+		if gang.Name == "" {
 			continue
 		}
 		if _, err := anyZone(pod); err != nil {
 			g.report(ctx, pod, "%v", err)
 		}
-		count := counts[name]
+		count := counts[gang.Name]
 		if count == nil {
 			count = &gangCount{}
-			counts[name] = count
+			counts[gang.Name] = count
 		}
 		count.pending++
-		count.size = max(count.size, size)
+		count.size, count.isAssumed = max(count.size, gang.Size), gang.IsAssumed
 	}
 	return counts
+}
+
+// dropAssumed drops the assumed gangs that have been incomplete for too long.
+func (g *gangs) dropAssumed(counts gangCounts) {
+	now, incomplete := g.clock.Now(), map[string]time.Time{}
+	for name, count := range counts {
+		if !count.isAssumed || count.complete() {
+			continue
+		}
+		since, known := g.incomplete[name]
+		if !known {
+			since = now
+		}
+		incomplete[name] = since
+		if now.Sub(since) >= assumedTime {
+			klog.V(2).InfoS("Buying for the pods of a job one by one, because some have yet to be made", "gang", name,
+				"pods", count.running+count.pending, "size", count.size)
+			delete(counts, name)
+		}
+	}
+	g.incomplete = incomplete
 }
 
 // report records an Event about a malformed declaration, once for each pod.
@@ -150,7 +255,8 @@ func (g *gangs) report(ctx *cacontext.AutoscalingContext, pod *apiv1.Pod, format
 
 // gangCount counts the pods of one gang.
 type gangCount struct {
-	size int
+	size      int
+	isAssumed bool
 	// running counts the pods that have a node, pending those that have none, and unplaced the pending ones that fit no
 	// existing or upcoming node.
 	running, pending, unplaced int
@@ -168,14 +274,16 @@ func (c gangCount) missing() int {
 type gangCounts map[string]*gangCount
 
 // of returns the count of the pod's gang, or nil if it has none.
-func (c gangCounts) of(pod *apiv1.Pod) *gangCount {
-	name, _, _ := gangOf(pod)
-	return c[name]
+func (g *gangs) of(counts gangCounts, pod *apiv1.Pod) *gangCount {
+	if len(counts) == 0 {
+		return nil
+	}
+	return counts[g.nameOf(pod)]
 }
 
 // addRunning counts the pods that have a node, of all pods in the cluster that have not ended.
-func (c gangCounts) addRunning(ctx *cacontext.AutoscalingContext) error {
-	if len(c) == 0 {
+func (g *gangs) addRunning(ctx *cacontext.AutoscalingContext, counts gangCounts) error {
+	if len(counts) == 0 {
 		return nil
 	}
 	all, err := ctx.AllPodLister().List()
@@ -186,7 +294,7 @@ func (c gangCounts) addRunning(ctx *cacontext.AutoscalingContext) error {
 		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 			continue
 		}
-		if count := c.of(pod); count != nil {
+		if count := g.of(counts, pod); count != nil {
 			count.running++
 		}
 	}
@@ -194,9 +302,9 @@ func (c gangCounts) addRunning(ctx *cacontext.AutoscalingContext) error {
 }
 
 // addUnplaced counts the pending pods that are left without a place.
-func (c gangCounts) addUnplaced(pending sets.Set[types.UID], left []*apiv1.Pod) {
+func (g *gangs) addUnplaced(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) {
 	for _, pod := range left {
-		if count := c.of(pod); count != nil && pending.Has(pod.UID) {
+		if count := g.of(counts, pod); count != nil && pending.Has(pod.UID) {
 			count.unplaced++
 		}
 	}

@@ -21,7 +21,7 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 	}
 	held := map[types.UID]*reasons.Reason{}
 	for _, pod := range listed {
-		gang := counts.of(pod)
+		gang := d.gangs.of(counts, pod)
 		switch {
 		case processors.IsProvisioningRequest(pod):
 		case d.suspended != nil && d.suspended.supervision.Abandoned(pod):
@@ -45,6 +45,10 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 
 // incompleteReason returns why nothing is bought for the pods of a gang of which not all exist.
 func (c gangCount) incompleteReason() *reasons.Reason {
+	if c.size == UnknownSize {
+		return reasons.New(reasons.GangIncomplete, "Wait; if this does not change, the log says why it cannot be read.",
+			"how many pods its gang has is yet to be read")
+	}
 	return reasons.New(reasons.GangIncomplete, "Find out why its other pods were not created, such as a ResourceQuota or an admission webhook (see the Events of the job), or correct the declared size.",
 		"gang %d of %d: only so many of its pods exist", c.running+c.pending, c.size)
 }

@@ -18,6 +18,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -53,6 +54,7 @@ type parts struct {
 	ledger     *ledger.Ledger
 	market     *market.Keeper
 	jobs       *jobs.Registry
+	gangs      *gangs.Gangs
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
 	provider   *ess.Provider
@@ -96,6 +98,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { p.ledger.Run(ctx); return nil })
 	group.Go(func() error { p.market.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
+	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error {
 		if err := p.firstRefresh(ctx, r.health); err != nil {
@@ -258,7 +261,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 
-	if p.jobs, err = newJobs(config, kube.Recorder); err != nil {
+	if p.jobs, p.gangs, err = newJobs(config, kube.Recorder, p.trigger.Notify); err != nil {
 		return nil, err
 	}
 	reclaims, err := newReclaimState(config, p.informers, p.jobs)
@@ -294,7 +297,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor)
+	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor, p.gangs)
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,

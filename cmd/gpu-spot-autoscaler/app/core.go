@@ -53,8 +53,9 @@ type podFlow struct {
 	judgements *explain.Judgements
 }
 
-// newPodFlow constructs the parts. The provisioning and the supervision may be nil.
-func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision) *podFlow {
+// newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
+func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision,
+	natives podlist.NativeGangs) *podFlow {
 	flow := &podFlow{held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
@@ -76,7 +77,8 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	}
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
-		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Clock: config.Clock, SettleWindow: config.SettleWindow, Held: flow.held,
+		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
+		Held: flow.held,
 	})
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{

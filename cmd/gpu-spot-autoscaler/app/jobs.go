@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
 )
 
@@ -20,22 +21,28 @@ const (
 	jobsBurst = 1000
 )
 
-// newJobs returns the registry of job systems, whose clients have a budget of their own.
-func newJobs(config *Config, recorder record.EventRecorder) (*jobs.Registry, error) {
+// newJobs returns the registry of job systems, whose clients have a budget of their own, and what knows the gangs of jobs and of pod
+// groups. That calls wake when it has learned of one.
+func newJobs(config *Config, recorder record.EventRecorder, wake func()) (*jobs.Registry, *gangs.Gangs, error) {
 	kube := rest.CopyConfig(config.KubeConfig)
 	kube.QPS, kube.Burst, kube.RateLimiter = jobsQPS, jobsBurst, nil
 	objects, err := dynamic.NewForConfig(kube)
 	if err != nil {
-		return nil, fmt.Errorf("make the client of jobs: %w", err)
+		return nil, nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
 	definitions, err := metadata.NewForConfig(kube)
 	if err != nil {
-		return nil, fmt.Errorf("make the client of job definitions: %w", err)
+		return nil, nil, fmt.Errorf("make the client of job definitions: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(kube)
 	if err != nil {
-		return nil, fmt.Errorf("make the client of jobs: %w", err)
+		return nil, nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
 	cluster := jobs.Cluster{Dynamic: objects, Client: client, Clock: config.Clock}
-	return jobs.New(jobs.Config{Cluster: cluster, Systems: systems.All(cluster), Metadata: definitions, Recorder: recorder})
+	registry, err := jobs.New(jobs.Config{Cluster: cluster, Systems: systems.All(cluster), Metadata: definitions, Recorder: recorder})
+	if err != nil {
+		return nil, nil, err
+	}
+	natives, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(registry), Dynamic: objects, Discovery: client.Discovery(), Clock: config.Clock, Wake: wake})
+	return registry, natives, err
 }

@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -30,6 +31,7 @@ type layout struct {
 	kubernetes      *version.Version
 	nodeGracePeriod time.Duration
 	defaultRates    bool   // whether the scheduler and the controller manager make no more requests than they do by default
+	workloads       bool   // whether Kubernetes 1.36 has its alpha API of Workloads and PodGroups
 	auditLog        string // file, absolute; none where it is empty
 	auditUsers      []string
 }
@@ -40,7 +42,7 @@ func (l layout) kubeconfig(user string) string { return l.path(user + ".kubeconf
 func (l layout) etcdFlags() []string { return []string{"--socket=" + etcdSocket} }
 
 func (l layout) apiServerFlags() []string {
-	return append(append(l.admissionPolicyFlags(), l.auditFlags()...),
+	return append(slices.Concat(l.admissionPolicyFlags(), l.auditFlags(), l.workloadFlags(), l.workloadAPIFlags()),
 		"--etcd-servers=unix://"+etcdSocket,
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
@@ -82,8 +84,23 @@ func (l layout) auditFlags() []string {
 	return []string{"--audit-policy-file=" + l.path(fileAuditPolicy), "--audit-log-path=" + l.auditLog}
 }
 
+// workloadFlags are for every component. Source: pkg/features/kube_features.go of Kubernetes 1.36.1.
+func (l layout) workloadFlags() []string {
+	if !l.workloads {
+		return nil
+	}
+	return []string{"--feature-gates=GenericWorkload=true,GangScheduling=true,WorkloadWithJob=true"}
+}
+
+func (l layout) workloadAPIFlags() []string {
+	if !l.workloads {
+		return nil
+	}
+	return []string{"--runtime-config=scheduling.k8s.io/v1alpha2=true"}
+}
+
 func (l layout) schedulerFlags() []string {
-	return append(l.rateFlags(),
+	return append(append(l.rateFlags(), l.workloadFlags()...),
 		"--kubeconfig="+l.kubeconfig(scheduler),
 		"--secure-port=0",
 		"--leader-elect=false",
@@ -101,7 +118,7 @@ func (l layout) rateFlags() []string {
 
 // controllerManagerFlags leaves out the two controllers that want a cloud or a pod network.
 func (l layout) controllerManagerFlags() []string {
-	flags := append(l.rateFlags(),
+	flags := append(append(l.rateFlags(), l.workloadFlags()...),
 		"--kubeconfig="+l.kubeconfig(controllerManager),
 		"--secure-port=0",
 		"--leader-elect=false",

@@ -59,6 +59,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	flags.StringVar(&s.layout.dir, "dir", "", "directory of the cluster's data, certificates and logs")
 	flags.DurationVar(&s.layout.nodeGracePeriod, "node-grace-period", 40*time.Second, "how long a Node may be silent before it is NotReady")
 	flags.BoolVar(&s.layout.defaultRates, "default-rates", false, "leave the scheduler and the controller manager their default requests per second")
+	flags.BoolVar(&s.layout.workloads, "workloads", false, "switch on the API of Workloads and PodGroups of Kubernetes 1.36")
 	flags.StringVar(&s.controlPlane, "control-plane", "", "binary of the control plane's components")
 	kubernetes := flags.String("kubernetes-version", "", "version of the control plane, such as 1.36.1")
 	flags.StringVar(&s.layout.auditLog, "audit-log", "", "file for what the audit-users ask of the API server")

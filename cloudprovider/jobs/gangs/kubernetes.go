@@ -1,0 +1,84 @@
+package gangs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// kubernetesKinds are the pod groups of Kubernetes itself, which are there with the feature GenericWorkload: those of 1.37 and of 1.36.
+// Each version of Kubernetes serves one of them. Source: scheduling/v1alpha2 of k8s.io/api 0.36.1 and scheduling/v1alpha3 of 0.37.0-beta.0.
+var kubernetesKinds = []*podGroupKind{
+	{resource: podGroups(schedulingv1.GroupName, "v1alpha3")},
+	{resource: podGroups(schedulingv1.GroupName, "v1alpha2")},
+}
+
+// discover finds out whether Kubernetes has pod groups. If that cannot be known, it is taken to have none until the next time.
+func (g *Gangs) discover(ctx context.Context) {
+	var served *podGroupKind
+	for _, kind := range kubernetesKinds {
+		isServed, err := g.isServed(kind)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", forgetAfter)
+		}
+		if isServed {
+			served = kind
+			break
+		}
+	}
+	g.mu.Lock()
+	g.isDiscovered, g.kubernetes = true, served
+	g.mu.Unlock()
+	g.config.Wake()
+}
+
+func (g *Gangs) isServed(kind *podGroupKind) (bool, error) {
+	version := kind.resource.GroupVersion().String()
+	list, err := g.config.Discovery.ServerResourcesForGroupVersion(version)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("discovering %s: %w", version, err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == kind.resource.Resource }), nil
+}
+
+// readSchedulingGroup reads one of the pods of a controller. Its group is in a field that this build does not know (k8s.io/api 0.33), so
+// that it is not on the pods that core has. The Job controller of Kubernetes 1.36.1 wants to make the group an owner of its pods as well
+// (manageJob in pkg/controller/job/job_controller.go), but what makes pods of templates drops that (GetPodFromTemplate in
+// pkg/controller/controller_utils.go).
+func (g *Gangs) readSchedulingGroup(ctx context.Context, key key) (content, error) {
+	g.mu.Lock()
+	name := ""
+	if object := g.known[key]; object != nil {
+		name = object.pod
+	}
+	g.mu.Unlock()
+	if name == "" {
+		return content{}, nil
+	}
+	object, err := g.config.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(key.job.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return content{}, err
+	}
+	var pod struct {
+		Spec struct {
+			SchedulingGroup struct {
+				PodGroupName string `json:"podGroupName"`
+			} `json:"schedulingGroup"`
+		} `json:"spec"`
+	}
+	if err := jobs.Decode(object, &pod); err != nil {
+		return content{}, err
+	}
+	return content{group: pod.Spec.SchedulingGroup.PodGroupName}, nil
+}
