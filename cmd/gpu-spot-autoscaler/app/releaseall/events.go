@@ -3,6 +3,7 @@ package releaseall
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,8 @@ type recorder struct {
 	ctx    context.Context
 	client kubernetes.Interface
 	clock  clock.PassiveClock
+	// recorded counts the Events, so that each has a name of its own.
+	recorded atomic.Int64
 }
 
 // Event implements record.EventRecorder.
@@ -45,7 +48,7 @@ func (r *recorder) Event(object runtime.Object, eventType, reason, message strin
 	defer cancel()
 	now := metav1.NewTime(r.clock.Now())
 	_, err = r.client.CoreV1().Events(about.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
+		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()+r.recorded.Add(1))},
 		InvolvedObject: *about, Reason: reason, Message: message, Type: eventType, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: corev1.EventSource{Component: options.Name}, ReportingController: options.Name,
 	}, metav1.CreateOptions{})

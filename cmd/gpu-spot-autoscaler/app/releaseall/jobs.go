@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +125,7 @@ func (r *releaser) tryReleaseJob(ctx context.Context, held heldJob, begun time.T
 	case job.Finished:
 		return outcomeEnded, r.unlessDryRun(func() error { return r.jobs.Release(ctx, job) })
 	case job.HeldAs() == jobs.HeldShrunk:
-		return outcomeGrows, r.unlessDryRun(func() error { return r.grow(ctx, held, job) })
+		return outcomeGrows, r.unlessDryRun(func() error { return r.grow(ctx, held, job, begun) })
 	case job.Suspended && job.HeldReason() == jobs.ReasonMaxWait:
 		return outcomeSuspended, r.unlessDryRun(func() error { return r.letGo(ctx, held, job) })
 	default:
@@ -151,8 +152,12 @@ func (r *releaser) resume(ctx context.Context, job jobs.Job, begun time.Time) er
 	case !job.Suspended && job.StopRequested && r.mayStillStop(job):
 		return &jobs.BusyError{With: "the request to save its work and to stop"}
 	case job.Suspended && r.clock.Since(begun) < endingTime:
-		if n, err := r.podsOf(ctx, job); err != nil || n > 0 {
-			return errors.Join(err, &jobs.BusyError{With: fmt.Sprintf("%d pods that have yet to end", n)})
+		n, err := r.countPods(ctx, job, func(*corev1.Pod, jobs.Role) bool { return true })
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			return &jobs.BusyError{With: fmt.Sprintf("%d pods that have yet to end", n)}
 		}
 	}
 	if err := r.jobs.Resume(ctx, job, job.FullReplicas()); err != nil {
@@ -169,15 +174,16 @@ func (r *releaser) mayStillStop(job jobs.Job) bool {
 	return err == nil && r.clock.Since(requested) < stopTime
 }
 
-// podsOf counts the pods of the job that have not ended.
-func (r *releaser) podsOf(ctx context.Context, job jobs.Job) (n int, err error) {
+// countPods counts those pods of the job for which the function is true, and that have not ended.
+func (r *releaser) countPods(ctx context.Context, job jobs.Job, is func(*corev1.Pod, jobs.Role) bool) (n int, err error) {
 	list, err := r.kube.CoreV1().Pods(job.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list the pods of %s: %w", job.Ref, err)
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if !kubepod.IsPodTerminal(pod) && slices.Contains(job.Refs(), r.jobs.Member(pod).Ref) {
+		member := r.jobs.Member(pod)
+		if !kubepod.IsPodTerminal(pod) && slices.Contains(job.Refs(), member.Ref) && is(pod, member.Role) {
 			n++
 		}
 	}
@@ -185,10 +191,21 @@ func (r *releaser) podsOf(ctx context.Context, job jobs.Job) (n int, err error) 
 }
 
 // grow has the job's system add the workers that are missing. Requests to take workers out of the job are withdrawn first if the workers
-// are gone: nobody would withdraw them later.
-func (r *releaser) grow(ctx context.Context, held heldJob, job jobs.Job) error {
+// are gone: nobody would withdraw them later. The system may be late to see which workers are gone.
+func (r *releaser) grow(ctx context.Context, held heldJob, job jobs.Job, begun time.Time) error {
 	if err := r.jobs.CancelStaleShrinks(ctx, job.Ref); err != nil {
 		return err
+	}
+	if full := job.FullReplicas(); job.Replicas >= full && r.clock.Since(begun) < endingTime {
+		n, err := r.countPods(ctx, job, func(pod *corev1.Pod, role jobs.Role) bool {
+			return role != jobs.RoleLauncher && pod.DeletionTimestamp == nil
+		})
+		if err != nil {
+			return err
+		}
+		if n < full {
+			return &jobs.BusyError{With: fmt.Sprintf("its workers, of which %d of %d exist", n, full)}
+		}
 	}
 	if err := r.jobs.Grow(ctx, job, job.FullReplicas()); err != nil {
 		return err

@@ -184,7 +184,7 @@ func TestAShrunkJobIsGrownAndNoRequestStaysThatWouldDeleteItsWorkers(t *testing.
 	f.Clock.Step(time.Minute)
 
 	_, err = f.try() // the worker is gone, and et-operator has not begun
-	requireBusy(t, err, "")
+	requireBusy(t, err, "its workers, of which 0 of 4 exist")
 	assert.Contains(t, strings.Join(f.Writes(), "\n"), "delete scaleins")
 
 	remaining := make([]any, 0, len(targets))

@@ -3,6 +3,7 @@ package releaseall
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,14 +11,38 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 )
+
+// newClient returns a fake whose leases, unlike those of the fake that it is made of, refuse updates of what has changed since it was read.
+func newClient(objects ...runtime.Object) *fake.Clientset {
+	client, updates := fake.NewClientset(objects...), 0
+	client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		update := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		stored, err := client.Tracker().Get(action.GetResource(), action.GetNamespace(), update.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		version := stored.(*coordinationv1.Lease).ResourceVersion
+		if update.ResourceVersion != version {
+			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), update.Name, nil)
+		}
+		renewed := update.DeepCopy()
+		updates++
+		renewed.ResourceVersion = strconv.Itoa(updates)
+		return true, renewed, client.Tracker().Update(action.GetResource(), renewed, action.GetNamespace())
+	})
+	return client
+}
 
 // candidate is an autoscaler that takes part in the election, as the autoscaler does.
 type candidate struct {
@@ -28,7 +53,7 @@ type candidate struct {
 // newCandidate runs a candidate until it loses the lease or is stopped, when it releases the lease.
 func newCandidate(t *testing.T, client kubernetes.Interface, identity string) *candidate {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour) // the bubble of a test that fails would never end
 	c := &candidate{make(chan struct{}), make(chan struct{}), cancel}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "autoscaler", client.CoreV1(), client.CoordinationV1(),
 		resourcelock.ResourceLockConfig{Identity: identity})
@@ -63,7 +88,7 @@ func leaseOf(client kubernetes.Interface) *lease {
 
 func TestALeaseThatNobodyWantsIsTakenSoonAndRemovedAfterTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		leader := newCandidate(t, client, "pod-a")
 		time.Sleep(time.Minute)
 		leader.stop() // its pod ends, and it releases the lease
@@ -90,7 +115,7 @@ func TestALeaseThatNobodyWantsIsTakenSoonAndRemovedAfterTheWork(t *testing.T) {
 
 func TestTheLeaseOfALeaderThatWasKilledIsTakenOnceItHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		killed := leaseOf(client)
 		_, err := killed.read(t.Context())
 		require.NoError(t, err)
@@ -109,7 +134,7 @@ func TestALeaderThatGoesOnElsewhereIsDeprivedOfTheLeaseAndWaitedFor(t *testing.T
 	for name, waits := range map[string]bool{"that leads already": false, "that waited until the other had ended": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
+				client := newClient()
 				if waits {
 					first := newCandidate(t, client, "pod-a")
 					time.Sleep(time.Minute)
@@ -145,7 +170,7 @@ func TestALeaderThatGoesOnElsewhereIsDeprivedOfTheLeaseAndWaitedFor(t *testing.T
 
 func TestALeaseThatAFormerRunHasKeptIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		former := leaseOf(client)
 		_, err := former.take(t.Context())
 		require.NoError(t, err)
@@ -176,7 +201,7 @@ func TestALeaseThatAFormerRunHasKeptIsTaken(t *testing.T) {
 
 func TestTheCommandDoesNotRunTwiceAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		first := leaseOf(client)
 		_, err := first.take(t.Context())
 		require.NoError(t, err)
@@ -190,7 +215,7 @@ func TestTheCommandDoesNotRunTwiceAtTheSameTime(t *testing.T) {
 
 func TestTheWorkEndsWithTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		l := leaseOf(client)
 		_, err := l.take(t.Context())
 		require.NoError(t, err)

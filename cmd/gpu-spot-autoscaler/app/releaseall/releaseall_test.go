@@ -59,11 +59,11 @@ func newWorld(replicas int32) *world {
 			api.AnnotationCheckpointRequest: "x", api.AnnotationReclaimDeadline: "y", api.AnnotationAwaitCheckpoint: "true",
 		}},
 	}
-	objects := []runtime.Object{nodeWith("a", reclaiming(now.AddDate(-1, 0, 0))), nodeWith("b", nil)}
+	objects := []runtime.Object{nodeWith("a", reclaiming(now.AddDate(-100, 0, 0))), nodeWith("b", nil)}
 	for _, name := range []string{"autoscaler-status", "autoscaler-ledger", "autoscaler-market", "theirs"} {
 		objects = append(objects, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}})
 	}
-	w := &world{Clientset: fake.NewClientset(objects...), metadata: noMetadata(warned)}
+	w := &world{Clientset: newClient(objects...), metadata: noMetadata(warned)}
 	w.replicas.Store(replicas)
 	w.PrependReactor("*", "deployments", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetSubresource() != "scale" {
