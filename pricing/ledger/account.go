@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -56,6 +58,33 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 	l.last, t.until, l.measuredUntil = now, at, at
 	t.fold(at)
 	return anew
+}
+
+// running returns the instances that were counted last, by this process or the one before, by offering, in order. l.mu is held.
+func (l *Ledger) running() []RunningLine {
+	if l.last == nil {
+		return l.totals.running
+	}
+	byOffering := map[Offering]*RunningLine{}
+	for _, i := range l.last {
+		offering := offeringOf(i.Pool, i.Offering)
+		line := byOffering[offering]
+		if line == nil {
+			line = &RunningLine{Offering: offering}
+			line.Price, _ = l.config.Prices.Price(i.Offering)
+			byOffering[offering] = line
+		}
+		line.Instances = append(line.Instances, i.ID)
+	}
+	lines := make([]RunningLine, 0, len(byOffering))
+	for _, line := range byOffering {
+		slices.Sort(line.Instances)
+		lines = append(lines, *line)
+	}
+	slices.SortFunc(lines, func(a, b RunningLine) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.InstanceType, b.InstanceType), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.PurchaseOption, b.PurchaseOption))
+	})
+	return lines
 }
 
 // period is what is accounted for of an instance.

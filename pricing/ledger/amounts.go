@@ -76,6 +76,8 @@ type totals struct {
 	offerings  map[Offering]Amounts
 	namespaces map[string]Amounts
 	jobs       map[Job]*jobAmounts
+	// running is what was paid for when the totals were saved, for as long as nothing has been counted since.
+	running []RunningLine
 }
 
 func newTotals() *totals {

@@ -166,7 +166,7 @@ func (l *Ledger) save(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	l.mu.Lock()
-	saved, err := encode(l.totals)
+	saved, err := encode(l.totals, l.running())
 	l.mu.Unlock()
 	if err == nil {
 		err = l.config.Store.Save(bounded, saved)

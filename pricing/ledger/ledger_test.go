@@ -451,7 +451,7 @@ func TestTheLinesAreBoundedAndNothingOfTheSumsIsLost(t *testing.T) {
 	}
 	assert.InDelta(t, r.Total.Used, used, 1e-6)
 	assert.Less(t, borne, r.Total.Cost)
-	state, err := encode(l.totals)
+	state, err := encode(l.totals, l.running())
 	require.NoError(t, err)
 	assert.Less(t, len(state), 1<<20)
 
@@ -489,4 +489,32 @@ job,,,,,team,pytorch,train,CNY,0.500000,0.000000,1.500000,5.000000,1.000000,1.00
 `, text.String())
 	assert.Equal(t, "'=1+1", AsText("=1+1"))
 	assert.Equal(t, "", AsText(""))
+}
+
+func TestTheSavedStateHasTheInstancesThatArePaidForWithTheirPrices(t *testing.T) {
+	w := newWorld()
+	l := w.ledger(t)
+	w.accountAt(t, l, 0, Instance{ID: "i-2", Pool: "asg-1", Offering: spot, GPUs: 1}, Instance{ID: "i-1", Pool: "asg-1", Offering: spot, GPUs: 1})
+	w.accountAt(t, l, time.Minute, Instance{ID: "i-2", Pool: "asg-1", Offering: spot, GPUs: 1}, Instance{ID: "i-3", Pool: "asg-2", Offering: spot, GPUs: 1})
+	require.True(t, l.save(t.Context()))
+
+	running, err := RunningOf(w.saved)
+	require.NoError(t, err)
+	assert.Equal(t, w.currency, running.Currency)
+	assert.Equal(t, l.Report().Until, running.Until.UTC())
+	assert.Equal(t, []RunningLine{
+		{Offering: offeringOf("asg-1", spot), Price: w.prices[spot], Instances: []string{"i-2"}},
+		{Offering: offeringOf("asg-2", spot), Price: w.prices[spot], Instances: []string{"i-3"}},
+	}, running.Lines)
+
+	require.True(t, w.ledger(t).save(t.Context()), "a new leader that is told to end before it has counted")
+	again, err := RunningOf(w.saved)
+	require.NoError(t, err)
+	assert.Equal(t, running.Lines, again.Lines)
+
+	none, err := RunningOf(nil)
+	require.NoError(t, err)
+	assert.Empty(t, none)
+	_, err = RunningOf([]byte("x"))
+	assert.Error(t, err)
 }

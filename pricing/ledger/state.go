@@ -19,6 +19,33 @@ type savedTotals struct {
 	Offerings  []OfferingLine     `json:"offerings"`
 	Namespaces map[string]Amounts `json:"namespaces"`
 	Jobs       []savedJob         `json:"jobs"`
+	// Running is for those who read the state without the process.
+	Running []RunningLine `json:"running,omitempty"`
+}
+
+// RunningLine has the instances of an offering that were paid for when the state was saved.
+type RunningLine struct {
+	Offering
+	// Price is per instance and hour, zero if it is not known.
+	Price     float64  `json:"price,omitempty"`
+	Instances []string `json:"instances"`
+}
+
+// Running is what was paid for when a state was saved.
+type Running struct {
+	Currency string
+	// Until is as of when. It is zero if nothing was accounted for yet.
+	Until time.Time
+	Lines []RunningLine
+}
+
+// RunningOf returns what was paid for when the state was saved, nothing for an empty one.
+func RunningOf(text []byte) (Running, error) {
+	if len(text) == 0 {
+		return Running{}, nil
+	}
+	saved, err := read(text)
+	return Running{Currency: saved.Currency, Until: saved.Until, Lines: saved.Running}, err
 }
 
 type savedJob struct {
@@ -26,9 +53,9 @@ type savedJob struct {
 	Announced bool `json:"announced,omitempty"`
 }
 
-// encode returns the totals as they are saved.
-func encode(t *totals) ([]byte, error) {
-	saved := savedTotals{Version: version, Currency: t.currency, Since: t.since, Until: t.until, Namespaces: t.namespaces}
+// encode returns the totals as they are saved, beside what is paid for.
+func encode(t *totals, running []RunningLine) ([]byte, error) {
+	saved := savedTotals{Version: version, Currency: t.currency, Since: t.since, Until: t.until, Namespaces: t.namespaces, Running: running}
 	for offering, amounts := range t.offerings {
 		saved.Offerings = append(saved.Offerings, OfferingLine{offering, amounts})
 	}
@@ -48,11 +75,11 @@ func decode(text []byte) (*totals, error) {
 	if len(text) == 0 {
 		return t, nil
 	}
-	var saved savedTotals
-	if err := state.Decode(text, version, &saved); err != nil {
-		return nil, fmt.Errorf("read the saved cost ledger: %w", err)
+	saved, err := read(text)
+	if err != nil {
+		return nil, err
 	}
-	t.currency, t.since, t.until = saved.Currency, saved.Since, saved.Until
+	t.currency, t.since, t.until, t.running = saved.Currency, saved.Since, saved.Until, saved.Running
 	for _, line := range saved.Offerings {
 		t.offerings[line.Offering] = line.Amounts
 	}
@@ -63,4 +90,11 @@ func decode(text []byte) (*totals, error) {
 		t.jobs[line.Job] = &jobAmounts{Amounts: line.Amounts, lastSeen: line.LastSeen, announced: line.Announced}
 	}
 	return t, nil
+}
+
+func read(text []byte) (saved savedTotals, err error) {
+	if err := state.Decode(text, version, &saved); err != nil {
+		return savedTotals{}, fmt.Errorf("read the saved cost ledger: %w", err)
+	}
+	return saved, nil
 }

@@ -217,6 +217,9 @@ func (r *Rig) waitForPolicies(ctx context.Context) error {
 	return nil
 }
 
+// BinaryPath returns the binary that the rig's autoscalers run, for its subcommands.
+func (r *Rig) BinaryPath() string { return r.binary }
+
 // Stop ends the cloud and the control plane.
 func (r *Rig) Stop() {
 	if err := r.endCloud(); err != nil {

@@ -162,11 +162,17 @@ func (w *warner) takeBack(ctx context.Context, l loss, lives func(node string) b
 	})
 }
 
+// warningAnnotations are those by which pods are warned.
+var warningAnnotations = []string{api.AnnotationReclaimDeadline, api.AnnotationCheckpointRequest, api.AnnotationReclaimInstance}
+
 // warningOn returns what takes the pod's warning off.
-func warningOn(pod *corev1.Pod) map[string]any {
+func warningOn(pod *corev1.Pod) map[string]any { return WarningIn(pod.Annotations) }
+
+// WarningIn returns the merge patch of a pod's annotations that takes its warning off. It is empty if they have none.
+func WarningIn(annotations map[string]string) map[string]any {
 	off := map[string]any{}
-	for _, key := range []string{api.AnnotationReclaimDeadline, api.AnnotationCheckpointRequest, api.AnnotationReclaimInstance} {
-		if _, ok := pod.Annotations[key]; ok {
+	for _, key := range warningAnnotations {
+		if _, ok := annotations[key]; ok {
 			off[key] = nil
 		}
 	}

@@ -116,7 +116,7 @@ func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (
 
 // unmark takes the marks off the Node of an instance that lives on.
 func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice) error {
-	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { remove(node, m.Clock.Now()) })
+	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { Remove(node, m.Clock.Now()) })
 	if err != nil {
 		return err
 	}

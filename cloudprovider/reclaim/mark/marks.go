@@ -55,8 +55,8 @@ func apply(node *corev1.Node, n notice.Notice) {
 	}
 }
 
-// remove takes off the Node what apply and the sources put on, and nothing else. If there was anything, it notes when.
-func remove(node *corev1.Node, now time.Time) {
+// Remove takes off the Node what apply and the sources put on, and nothing else. If there was anything, it notes when.
+func Remove(node *corev1.Node, now time.Time) {
 	found := false
 	if node.Spec.Unschedulable && node.Annotations[api.AnnotationReclaimCordoned] == "true" {
 		node.Spec.Unschedulable = false

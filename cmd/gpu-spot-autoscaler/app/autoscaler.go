@@ -28,6 +28,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
@@ -242,7 +243,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 
 	p.problems = problems.NewBoard(events, config.Clock)
 	p.status = &statusWriter{
-		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + statusSuffix,
+		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + options.StatusSuffix,
 		identity: config.Identity, board: p.problems, clock: config.Clock,
 	}
 

@@ -26,17 +26,14 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
 const (
-	// ledgerSuffix and marketSuffix are appended to the name of the Deployment, for the names of the ConfigMaps with the cost ledger and with
-	// what is remembered of the market.
-	ledgerSuffix, marketSuffix = "-ledger", "-market"
-	// stateKey is the key in their binary data, asideKey that of a state that cannot be used.
-	stateKey = "state.json.gz"
+	// asideKey is the key of a state that cannot be used, beside options.StateKey.
 	asideKey = "set-aside"
 	// jobLookup bounds the request for a job that has ended.
 	jobLookup = 2 * time.Second
@@ -46,7 +43,7 @@ const (
 func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.EventRecorder, events templates.EventSink) *ledger.Ledger {
 	return ledger.New(ledger.Config{
 		Inventory: &inventory{provider: p.provider, cluster: view}, Prices: p.prices, Clock: config.Clock,
-		Store: newStateStore(config, ledgerSuffix),
+		Store: newStateStore(config, options.LedgerSuffix),
 		Ended: (&costEvents{jobs: p.jobs, recorder: recorder}).ended,
 		Anew: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotLedgerAnew", "Costs are counted anew from now on, and what was saved is kept beside them: %v", err)
@@ -57,7 +54,7 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 // newKeeper returns what fills and keeps the memory of the market.
 func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, events templates.EventSink) *market.Keeper {
 	return &market.Keeper{
-		Memory: memory, Store: newStateStore(config, marketSuffix), Clock: config.Clock,
+		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {
 			instances, at := provider.Instances()
 			for _, i := range instances {
@@ -175,7 +172,7 @@ func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	s.version = configMap.ResourceVersion
-	s.loaded, s.aside = configMap.BinaryData[stateKey], configMap.BinaryData[asideKey]
+	s.loaded, s.aside = configMap.BinaryData[options.StateKey], configMap.BinaryData[asideKey]
 	return s.loaded, nil
 }
 
@@ -186,7 +183,7 @@ func (s *stateStore) SetAside() { s.aside = s.loaded }
 func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},
-		BinaryData: map[string][]byte{stateKey: state},
+		BinaryData: map[string][]byte{options.StateKey: state},
 	}
 	if len(s.aside) > 0 {
 		configMap.BinaryData[asideKey] = s.aside

@@ -64,7 +64,7 @@ func TestTheCostLedgerIsKeptInAConfigMapThatNobodyElseHasWritten(t *testing.T) {
 	require.NoError(t, after.Save(t.Context(), []byte("three")))
 	kept, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), after.name, metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, map[string][]byte{stateKey: []byte("three"), asideKey: []byte("one")}, kept.BinaryData)
+	assert.Equal(t, map[string][]byte{options.StateKey: []byte("three"), asideKey: []byte("one")}, kept.BinaryData)
 
 	assert.True(t, apierrors.IsConflict(next.Save(t.Context(), []byte("four"))), "somebody has saved since")
 

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// statusSuffix is appended to the name of the Deployment, for the name of the ConfigMap.
-	statusSuffix = "-status"
 	// statusKey is the key in the ConfigMap's data. Cluster Autoscaler's own status has the same.
 	statusKey = "status"
 	// statusPause is how often the status is compared with what was written last. statusAge is after how long it is written again

@@ -11,6 +11,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/exit"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/explain"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/lint"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/releaseall"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/savings"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version"
 )
@@ -18,7 +19,7 @@ import (
 // Add adds the subcommands.
 func Add(command *cobra.Command) {
 	command.CompletionOptions.HiddenDefaultCmd = true
-	command.AddCommand(explain.NewCommand(), lint.NewCommand(), savings.NewCommand(), version.NewCommand())
+	command.AddCommand(explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), version.NewCommand())
 }
 
 // Execute runs the command with the arguments, and returns the exit code of the process. The autoscaler logs its errors; subcommands

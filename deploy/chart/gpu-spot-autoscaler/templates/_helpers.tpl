@@ -23,6 +23,31 @@ app.kubernetes.io/name: gpu-spot-node-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "releaseAllName" -}}
+{{ .Release.Name }}-release-all
+{{- end }}
+
+{{- define "releaseAllLabels" -}}
+app.kubernetes.io/name: gpu-spot-release-all
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: release-all
+app.kubernetes.io/part-of: {{ .Chart.Name }}
+{{- end }}
+
+{{/* The annotations of what helm uninstall creates first, and removes if it succeeds. The argument is the weight: the lowest comes first. */}}
+{{- define "releaseAllHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: "{{ . }}"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* The image that .repository and .tag name, in the registry .imageRegistry if that is set. The arguments are the root and the image. */}}
+{{- define "image" -}}
+{{- $root := index . 0 }}{{ $image := index . 1 -}}
+{{- with $root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- end }}
+
 {{- define "args" -}}
 - --region={{ required "region is required, such as cn-hangzhou" .Values.region }}
 {{- with .Values.clusterName }}
@@ -119,7 +144,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The match condition of admission policies for requests of the autoscaler. */}}
 {{- define "byAutoscaler" -}}
 - name: autoscaler
-  expression: request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}"
+  expression: {{ include "isAutoscaler" . }}
+{{- end }}
+
+{{/* CEL: whether the request is the autoscaler's, or that of release-all, which undoes what the autoscaler has done. */}}
+{{- define "isAutoscaler" -}}
+{{- $account := printf "system:serviceaccount:%s:" .Release.Namespace -}}
+{{- if .Values.releaseAll.enabled -}}
+request.userInfo.username in ["{{ $account }}{{ .Values.serviceAccount.name }}", "{{ $account }}{{ include "releaseAllName" . }}"]
+{{- else -}}
+request.userInfo.username == "{{ $account }}{{ .Values.serviceAccount.name }}"
+{{- end }}
 {{- end }}
 
 {{/* The binding of the admission policy with this name, for all namespaces. */}}

@@ -1,0 +1,115 @@
+package releaseall
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	coretaints "k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/kubernetes/pkg/util/taints"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+// removalTime is within how long ESS removes an instance that it has accepted to remove. After that the Node stays, as far as can be told.
+const removalTime = 10 * time.Minute
+
+// releaseNodes removes from Nodes what the autoscaler has written there.
+func (r *releaser) releaseNodes(ctx context.Context, instances sets.Set[string]) error {
+	r.say("Removing the marks of Nodes")
+	list, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	now := r.clock.Now()
+	workqueue.ParallelizeUntil(ctx, parallelism, len(list.Items), func(i int) {
+		node := &list.Items[i]
+		release := func(node *corev1.Node) { releaseNode(node, instances, now) }
+		if !nodepatch.Changes(node, release) {
+			return
+		}
+		released := Node{Name: node.Name, Marks: marksOf(node), StaysCordoned: leavesBy(node, now).After(now)}
+		if !r.dryRun {
+			if _, err := nodepatch.Apply(ctx, r.kube, node, release); err != nil {
+				released.Error = err.Error()
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.report.Nodes = append(r.report.Nodes, released)
+	})
+	return nil
+}
+
+// leavesBy returns by when the instance of the Node is gone, the past if it stays.
+func leavesBy(node *corev1.Node, now time.Time) time.Time {
+	var by time.Time
+	if n, isMarked := notice.FromMarks(node, ""); isMarked {
+		by = n.Deadline.Add(notice.ReleaseGrace)
+	}
+	if removed := cluster.TimeOf(node, api.AnnotationRemoved); !removed.IsZero() {
+		by = notice.Later(by, removed.Add(removalTime))
+	}
+	return by
+}
+
+// noted are the annotations by which the autoscaler and its node-agent make notes on Nodes, beside the marks and the sources of notices.
+var noted = []string{
+	api.AnnotationReclaimCancelled, api.AnnotationGiveBack, api.AnnotationRemoved, api.AnnotationAwaitedAcknowledgements,
+	api.AnnotationCheckpointAcknowledged,
+}
+
+// releaseNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to go stays cordoned: jobs
+// are resumed next, and one that began there would lose its work in minutes. Taints of scale-down are removed from the Nodes of the
+// instances only, since those of another Cluster Autoscaler look the same.
+func releaseNode(node *corev1.Node, instances sets.Set[string], now time.Time) {
+	isLeaving := leavesBy(node, now).After(now)
+	_, isRemoved := node.Annotations[api.AnnotationRemoved]
+	_, isGivenBack := node.Annotations[api.AnnotationGiveBack]
+	_, id, err := providerid.Parse(node.Spec.ProviderID)
+	isOurs := isRemoved || err == nil && instances.Has(id)
+
+	mark.Remove(node, now)
+	if isGivenBack {
+		node.Spec.Unschedulable = false
+	}
+	for _, key := range noted {
+		delete(node.Annotations, key)
+	}
+	if isOurs {
+		for _, key := range []string{coretaints.ToBeDeletedTaint, coretaints.DeletionCandidateTaint} {
+			node.Spec.Taints, _ = taints.DeleteTaintsByKey(node.Spec.Taints, key)
+		}
+	}
+	if isLeaving {
+		node.Spec.Unschedulable = true
+	}
+}
+
+// marksOf says what is on the Node.
+func marksOf(node *corev1.Node) (marks []string) {
+	add := func(is bool, what string) {
+		if is {
+			marks = append(marks, what)
+		}
+	}
+	_, isGivenBack := node.Annotations[api.AnnotationGiveBack]
+	_, isRemoved := node.Annotations[api.AnnotationRemoved]
+	add(cluster.IsMarked(node), "reclaim")
+	add(isGivenBack, "give-back")
+	add(isRemoved, "removal")
+	add(coretaints.HasToBeDeletedTaint(node) || coretaints.HasDeletionCandidateTaint(node), "scale-down")
+	if len(marks) == 0 {
+		marks = []string{"notes"}
+	}
+	return marks
+}

@@ -1,0 +1,65 @@
+package releaseall
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/workqueue"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
+)
+
+var pods = corev1.SchemeGroupVersion.WithResource("pods")
+
+// releasePods takes the warnings of reclaims off the pods: nobody awaits an acknowledgement any more.
+func (r *releaser) releasePods(ctx context.Context, _ sets.Set[string]) error {
+	r.say("Removing the warnings of pods")
+	var warned []*metav1.PartialObjectMetadata
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return r.metadata.Resource(pods).List(ctx, options)
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if pod, ok := object.(*metav1.PartialObjectMetadata); ok && len(handshake.WarningIn(pod.Annotations)) > 0 {
+			warned = append(warned, pod)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	workqueue.ParallelizeUntil(ctx, parallelism, len(warned), func(i int) {
+		pod := warned[i]
+		err := r.releasePod(ctx, pod)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			r.report.Faults = append(r.report.Faults, fmt.Sprintf("Pod %s/%s keeps the warning of a reclaim: %v", pod.Namespace, pod.Name, err))
+			return
+		}
+		r.report.Pods++
+	})
+	return nil
+}
+
+func (r *releaser) releasePod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
+	if r.dryRun {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": handshake.WarningIn(pod.Annotations)}})
+	if err != nil {
+		return err
+	}
+	_, err = r.metadata.Resource(pods).Namespace(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another has its name by now
+	}
+	return err
+}
