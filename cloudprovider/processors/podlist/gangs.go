@@ -112,6 +112,8 @@ const assumedTime = time.Minute
 type gangs struct {
 	natives NativeGangs // may be nil
 	clock   clock.PassiveClock
+	// names are the gangs of the pending pods as this loop found them, "" for none: what is read of a gang meanwhile may give it another name.
+	names map[types.UID]string
 	// missing is how many pods of each complete gang have yet to be bought for, all at once, as of the last loop.
 	missing map[string]int
 	// incomplete is since when assumed gangs are.
@@ -126,6 +128,9 @@ func newGangs(natives NativeGangs, clk clock.PassiveClock) *gangs {
 
 // nameOf returns the gang of the pod, or "".
 func (g *gangs) nameOf(pod *apiv1.Pod) string {
+	if name, known := g.names[pod.UID]; known {
+		return name
+	}
 	name, _, err := gangOf(pod)
 	if name != "" || err != nil || !g.mayBeNative(pod) {
 		return name
@@ -194,11 +199,15 @@ func (g *gangs) forgetOthers(pending sets.Set[types.UID]) {
 // countPending returns the gangs of the pending pods. For a pod with a malformed declaration it records an Event once.
 func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1.Pod) gangCounts {
 	counts := gangCounts{}
+	g.names = map[types.UID]string{}
 	for _, pod := range pending {
 		if processors.IsProvisioningRequest(pod) {
 			continue
 		}
 		gang, err := g.find(pod)
+		if pod.UID != "" { // the pods of a held job have none
+			g.names[pod.UID] = gang.Name
+		}
 		switch {
 		case err != nil && gang.Name == "":
 			g.report(ctx, pod, "Treated as an ordinary pod: %v", err)
@@ -213,7 +222,7 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 		}
 		count := counts[gang.Name]
 		if count == nil {
-			count = &gangCount{}
+			count = &gangCount{namespace: pod.Namespace}
 			counts[gang.Name] = count
 		}
 		count.pending++
@@ -255,6 +264,7 @@ func (g *gangs) report(ctx *cacontext.AutoscalingContext, pod *apiv1.Pod, format
 
 // gangCount counts the pods of one gang.
 type gangCount struct {
+	namespace string
 	size      int
 	isAssumed bool
 	// running counts the pods that have a node, pending those that have none, and unplaced the pending ones that fit no
@@ -290,8 +300,12 @@ func (g *gangs) addRunning(ctx *cacontext.AutoscalingContext, counts gangCounts)
 	if err != nil {
 		return err
 	}
+	namespaces := sets.New[string]() // to find the gang of a pod takes a microsecond, and there may be 150,000
+	for _, count := range counts {
+		namespaces.Insert(count.namespace)
+	}
 	for _, pod := range all {
-		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
+		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !namespaces.Has(pod.Namespace) {
 			continue
 		}
 		if count := g.of(counts, pod); count != nil {

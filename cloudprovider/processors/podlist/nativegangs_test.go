@@ -2,6 +2,7 @@ package podlist
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -101,4 +102,26 @@ func TestADeclarationCannotNameAGangOfAnotherNamespace(t *testing.T) {
 	released, err := deferral.Process(ctx, pods)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"g-0", "g-1"}, testutil.Names(released))
+}
+
+// renamed knows a gang by another name each time that it is asked.
+type renamed struct{ asked *int }
+
+func (r renamed) Find(*apiv1.Pod) NativeGang {
+	return NativeGang{Name: r.NameOf(nil), Size: UnknownSize}
+}
+
+func (r renamed) NameOf(*apiv1.Pod) string {
+	*r.asked++
+	return "ml/jobset/g/" + strconv.Itoa(*r.asked)
+}
+
+func TestAGangThatIsReadInTheMiddleOfALoopIsStillDeferredInIt(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
+	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Natives: renamed{new(int)}, Clock: clk})
+	pods := testutil.NewPods(2, "g")
+	ctx, _, _ := testutil.NewContext(pods, nil)
+	released, err := deferral.Process(ctx, pods)
+	require.NoError(t, err)
+	assert.Empty(t, released)
 }
