@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -97,9 +98,46 @@ func TestTheDocsExplainEveryEventThatExistsAndNoOther(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?m)^\| ((?:[A-Z][a-zA-Z]+(?:, )?)+) \|`).FindAllStringSubmatch(string(page), -1) {
 		explained.Insert(strings.Split(row[1], ", ")...)
 	}
+	assert.Equal(t, sets.List(inCode), sets.List(explained))
+}
+
+func TestEveryAlertHasARunbookAndItsAddress(t *testing.T) {
 	alerts, err := os.ReadFile("alerts.yaml")
 	require.NoError(t, err)
-	alarms := firstGroups(regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1))
-	require.NotEmpty(t, alarms)
-	assert.Equal(t, sets.List(inCode.Union(alarms)), sets.List(explained))
+	assert.NotContains(t, string(alerts), "runbook_url", "without an address there is none")
+	names := firstGroups(regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1))
+	require.NotEmpty(t, names)
+
+	pages, err := filepath.Glob("../docs/runbooks/*.md")
+	require.NoError(t, err)
+	written := sets.New[string]()
+	for _, page := range pages {
+		written.Insert(strings.TrimSuffix(filepath.Base(page), ".md"))
+	}
+	assert.Equal(t, sets.List(names), sets.List(written.Delete("README")))
+
+	rendered, err := helm(t, "alerts.enabled=true", "alerts.runbooks=https://git.example.com/runbooks/")
+	require.NoError(t, err)
+	for _, document := range strings.Split(string(rendered), "\n---\n") {
+		if !strings.Contains(document, "kind: PrometheusRule") {
+			continue
+		}
+		var rule struct {
+			Spec struct {
+				Groups []struct {
+					Rules []struct {
+						Alert       string
+						Annotations map[string]string
+					}
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(document), &rule))
+		for _, each := range rule.Spec.Groups[0].Rules {
+			assert.NotEmpty(t, each.Annotations["summary"], each.Alert)
+			assert.Equal(t, "https://git.example.com/runbooks/"+each.Alert+".md", each.Annotations["runbook_url"])
+			names.Delete(each.Alert)
+		}
+	}
+	assert.Empty(t, names, "all are rendered")
 }
