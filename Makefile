@@ -15,6 +15,7 @@ BIN := $(CURDIR)/out/bin
 TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
 SUPERVISOR := test/cluster/supervisor
+IMAGE := deploy/image
 OPERATORS := test/operators/kube32 test/operators/kube34
 RECORDS := $(CURDIR)/out/records
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -57,6 +58,7 @@ test: lint test-unit test-e2e test-grants ## Lint, then every test under the rac
 .PHONY: test-unit
 test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
+	GOFLAGS= go test -C $(IMAGE) -vet=off .
 
 .PHONY: test-e2e
 test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud, one package at a time.
@@ -90,6 +92,7 @@ gofmt:
 vet: compiler controlplane operators
 	go vet -race ./...
 	GOFLAGS= go vet -C $(SUPERVISOR) ./...
+	GOFLAGS= go vet -C $(IMAGE) ./...
 
 .PHONY: staticcheck
 staticcheck: compiler $(BIN)/staticcheck
@@ -126,6 +129,16 @@ contract: ## Ask a real account (REGION=, GROUP=, ARGS=) what the simulator was 
 	@$(BIN)/contract $(if $(REGION),-region $(REGION)) $(if $(GROUP),-group $(GROUP)) $(ARGS)
 
 ##@ Ship
+
+VERSION ?= $(shell sed -n 's/^version: //p' deploy/chart/gpu-spot-autoscaler/Chart.yaml)
+
+.PHONY: image
+image: ## Build the images for amd64 and arm64 as OCI archives in out/image, with their SBOMs, without a container engine.
+	GOFLAGS= go run -C $(IMAGE) -buildvcs=false . -root $(CURDIR) -out $(CURDIR)/out/image -version $(VERSION)
+
+.PHONY: chart
+chart: image $(BIN)/helm ## Package the chart with the digests of these images: out/chart.
+	.ci/package $(BIN)/helm out/image/digests out/chart
 
 .PHONY: manifests
 manifests: $(BIN)/helm ## Render deploy/manifests and deploy/alerts.yaml from the Helm chart.

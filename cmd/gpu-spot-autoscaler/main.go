@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	_ "golang.org/x/crypto/x509roots/fallback"   // the image has no certificates of its own
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app"

@@ -42,10 +42,10 @@ helm.sh/hook-weight: "{{ . }}"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* The image that .repository and .tag name, in the registry .imageRegistry if that is set. The arguments are the root and the image. */}}
+{{/* The image that .repository and .tag name, or .digest if that is set, in the registry .imageRegistry if that is set. The arguments are the root and the image. */}}
 {{- define "image" -}}
 {{- $root := index . 0 }}{{ $image := index . 1 -}}
-{{- with $root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- with $root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "args" -}}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// repository returns a repository with the programs, each of a few lines.
+func repository(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	write := func(path, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, path), []byte(text), 0o644))
+	}
+	write("go.mod", "module gpu-spot-autoscaler\n\ngo 1.26\n")
+	for _, p := range programs {
+		write(filepath.Join(p.pkg, "main.go"), "package main\n\nfunc main() { println(\"hello\") }\n")
+	}
+	for _, arguments := range [][]string{
+		{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "first"},
+	} {
+		said, err := exec.Command("git", append([]string{"-C", root}, arguments...)...).CombinedOutput()
+		require.NoError(t, err, string(said))
+	}
+	return root
+}
+
+// built builds the images, and returns the directory of the archives and what was printed.
+func built(t *testing.T, root string) (directory, said string) {
+	t.Helper()
+	directory = t.TempDir()
+	var out strings.Builder
+	require.NoError(t, run(t.Context(), []string{"-root", root, "-out", directory, "-version", "1.2.3"}, &out))
+	return directory, out.String()
+}
+
+// unpack returns the index in an OCI archive.
+func unpack(t *testing.T, archive string) v1.ImageIndex {
+	t.Helper()
+	file, err := os.Open(archive)
+	require.NoError(t, err)
+	defer file.Close()
+	directory := t.TempDir()
+	for reader := tar.NewReader(file); ; {
+		header, err := reader.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		content, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		path := filepath.Join(directory, header.Name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, content, 0o644))
+	}
+	all, err := layout.ImageIndexFromPath(directory)
+	require.NoError(t, err)
+	manifest, err := all.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 1)
+	assert.Equal(t, types.OCIImageIndex, manifest.Manifests[0].MediaType)
+	assert.Equal(t, "1.2.3", manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+	index, err := all.ImageIndex(manifest.Manifests[0].Digest)
+	require.NoError(t, err)
+	return index
+}
+
+func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
+	root := repository(t)
+	first, said := built(t, root)
+	second, _ := built(t, root)
+	for _, p := range programs {
+		archive := p.name + "-1.2.3.tar"
+		one, err := os.ReadFile(filepath.Join(first, archive))
+		require.NoError(t, err)
+		two, err := os.ReadFile(filepath.Join(second, archive))
+		require.NoError(t, err)
+		assert.Equal(t, one, two, p.name)
+		digest, err := unpack(t, filepath.Join(first, archive)).Digest()
+		require.NoError(t, err)
+		assert.Contains(t, said, p.name+":1.2.3 "+digest.String())
+		digests, err := os.ReadFile(filepath.Join(first, "digests"))
+		require.NoError(t, err)
+		assert.Contains(t, string(digests), p.name+" "+digest.String())
+	}
+}
+
+func TestAnImageHasTheProgramAndItsSBOMAndNothingElse(t *testing.T) {
+	directory, _ := built(t, repository(t))
+	for _, p := range programs {
+		index := unpack(t, filepath.Join(directory, p.name+"-1.2.3.tar"))
+		require.NoError(t, validate.Index(index))
+		manifest, err := index.IndexManifest()
+		require.NoError(t, err)
+		var platforms []string
+		for _, each := range manifest.Manifests {
+			platforms = append(platforms, each.Platform.String())
+			image, err := index.Image(each.Digest)
+			require.NoError(t, err)
+			checkImage(t, image, p, filepath.Join(directory, p.name+"-"+each.Platform.Architecture+".spdx.json"))
+		}
+		assert.Equal(t, []string{"linux/amd64", "linux/arm64"}, platforms)
+	}
+}
+
+func checkImage(t *testing.T, image v1.Image, p program, sbomPath string) {
+	t.Helper()
+	config, err := image.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, user, config.Config.User)
+	assert.Equal(t, []string{"/" + p.binary}, config.Config.Entrypoint)
+	assert.Equal(t, "1.2.3", config.Config.Labels["org.opencontainers.image.version"])
+	assert.Len(t, config.Config.Labels["org.opencontainers.image.revision"], 40)
+
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 1)
+	content, err := layers[0].Uncompressed()
+	require.NoError(t, err)
+	files := map[string][]byte{}
+	for reader := tar.NewReader(content); ; {
+		header, err := reader.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		files[header.Name], err = io.ReadAll(reader)
+		require.NoError(t, err)
+	}
+	require.Len(t, files, 2)
+	assert.NotEmpty(t, files[p.binary])
+	beside, err := os.ReadFile(sbomPath)
+	require.NoError(t, err)
+	assert.Equal(t, beside, files["sbom.spdx.json"])
+	var sbom spdxDocument
+	require.NoError(t, json.Unmarshal(beside, &sbom))
+	assert.Equal(t, "SPDX-2.3", sbom.Version)
+	assert.Equal(t, p.name, sbom.Packages[0].Name)
+	assert.Equal(t, "stdlib", sbom.Packages[1].Name)
+}
+
+func TestAVersionIsRequired(t *testing.T) {
+	assert.ErrorContains(t, run(t.Context(), nil, io.Discard), "-version is required")
+}
