@@ -42,7 +42,7 @@ func TestReleaseAllLeavesNothingOfTheAutoscalerBehind(t *testing.T) {
 	kubeconfig, err := s.Cluster.ServiceAccountKubeconfig(t.Context(), rig.Namespace, hook.serviceAccount)
 	require.NoError(t, err)
 	requireBound(s, kubeconfig)
-	createDeployment(s)
+	createAutoscalerDeployment(s)
 
 	pod := startCandidate(s, "pod")
 	s.autoscaler = pod
@@ -187,8 +187,8 @@ func hasMarks(node *corev1.Node) bool {
 	})
 }
 
-// createDeployment creates the Deployment of the autoscaler, whose pod nobody runs: the process beside it plays the pod.
-func createDeployment(s *jobSuite) {
+// createAutoscalerDeployment creates the Deployment of the autoscaler, whose pod nobody runs: the process beside it plays the pod.
+func createAutoscalerDeployment(s *jobSuite) {
 	s.t.Helper()
 	labels := map[string]string{"app": "autoscaler"}
 	_, err := s.Client.AppsV1().Deployments(rig.Namespace).Create(s.t.Context(), &appsv1.Deployment{
