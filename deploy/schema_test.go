@@ -29,6 +29,9 @@ func TestTheChartRefusesValuesThatItDoesNotKnow(t *testing.T) {
 		"networkPolicy.metricsFrom[0].pod=x":   "/networkPolicy/metricsFrom/0",
 		"serviceAccount.create=false":          "/serviceAccount",
 		"extraArgs.--scale-down-enabled=false": "--scale-down-enabled",
+		"releaseAll.enable=false":              "/releaseAll",
+		"imagePullSecrets[0].secret=x":         "/imagePullSecrets/0",
+		"image.registry=example.org":           "/image",
 	} {
 		_, err := helm(t, typo)
 		assert.ErrorContains(t, err, "values don't meet the specifications of the schema", typo)
@@ -54,6 +57,8 @@ func TestTheChartRefusesValuesOfTheWrongKind(t *testing.T) {
 		"credentials.rrsa.tokenExpirationSeconds=60":   "/credentials/rrsa/tokenExpirationSeconds",
 		"admission.keepOffReclaiming.enabled=sometime": "/admission/keepOffReclaiming/enabled",
 		"tolerations[0].effect=NoRun":                  "/tolerations/0/effect",
+		"releaseAll.timeout=5":                         "/releaseAll/timeout",
+		"imageRegistry=https://example.org":            "/imageRegistry",
 	} {
 		_, err := helm(t, value)
 		assert.ErrorContains(t, err, at, value)

@@ -32,17 +32,22 @@ import (
 	"gpu-spot-autoscaler/test/standin"
 )
 
+// uninstallNotice is how long an instance lives from its notice: so long that its Node is there when release-all comes to it.
+const uninstallNotice = 4 * time.Minute
+
 // TestReleaseAllLeavesNothingOfTheAutoscalerBehind runs the hook of the chart as the Job that helm uninstall would create runs it: with
 // its arguments, and a token of its ServiceAccount. The pod of the autoscaler is killed meanwhile, one that runs elsewhere takes over, and
 // the hook itself is killed once.
 func TestReleaseAllLeavesNothingOfTheAutoscalerBehind(t *testing.T) {
 	hook := renderReleaseAll(t)
 	s := newJobSuiteWithoutAutoscaler(t, newWorld(), "train", "elastic")
+	s.World.NoticePeriod = metav1.Duration{Duration: uninstallNotice}
+	require.NoError(t, s.ReplaceWorld(t.Context(), s.World))
 	require.NoError(t, s.Cluster.ApplyYAML(t.Context(), strings.NewReader(hook.manifests)))
 	kubeconfig, err := s.Cluster.ServiceAccountKubeconfig(t.Context(), rig.Namespace, hook.serviceAccount)
 	require.NoError(t, err)
 	requireBound(s, kubeconfig)
-	createDeployment(s)
+	createAutoscalerDeployment(s)
 
 	pod := startCandidate(s, "pod")
 	s.autoscaler = pod
@@ -77,9 +82,14 @@ func TestReleaseAllLeavesNothingOfTheAutoscalerBehind(t *testing.T) {
 	})
 	assert.NoError(t, elsewhere.Stop())
 
+	patch := fmt.Sprintf(`{"metadata": {"labels": {"gpu-spot.autoscaling/reclaiming": "true"}, "annotations": {"gpu-spot.autoscaling/reclaim-deadline": %q,
+		"gpu-spot.autoscaling/reclaim-cordoned": "true"}}, "spec": {"unschedulable": true}}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+	_, err = s.Client.CoreV1().Nodes().Patch(t.Context(), victim.Spec.NodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err, "as after a false alarm whose end nobody was there to see")
 	hook.start(s, kubeconfig).killAt(t, "Resuming held jobs")
 	code, report = hook.start(s, kubeconfig).await(t)
 	assert.Zero(t, code, "%v", report)
+	requireUnmarked(s, reclaiming)
 	assert.Equal(t, "removed", report.Lease)
 	assert.Empty(t, report.Faults)
 	assert.Empty(t, report.Jobs)
@@ -159,12 +169,15 @@ func requireReleased(s *jobSuite, report releaseReport, reclaiming []string) {
 	assert.Nil(s.t, s.field(batchJobs, "train", "status.failed"))
 	s.awaitField(standin.TrainingJobs, "elastic", "status.phase", "Running")
 
-	nodes, err := s.nodes(s.t.Context())
-	require.NoError(s.t, err)
-	for _, node := range nodes {
-		assert.False(s.t, hasMarks(&node), "%s: %v %v", node.Name, node.Annotations, node.Spec.Taints)
-		assert.Equal(s.t, slices.Contains(reclaiming, node.Name), node.Spec.Unschedulable, "%s: only what is about to go stays cordoned", node.Name)
+	var leaving []string
+	for _, node := range report.Nodes {
+		assert.Empty(s.t, node.Error, node.Name)
+		if node.Leaving {
+			leaving = append(leaving, node.Name)
+		}
 	}
+	assert.ElementsMatch(s.t, reclaiming, leaving)
+	requireUnmarked(s, reclaiming)
 	pods, err := s.Client.CoreV1().Pods(metav1.NamespaceAll).List(s.t.Context(), metav1.ListOptions{})
 	require.NoError(s.t, err)
 	for _, pod := range pods.Items {
@@ -173,6 +186,21 @@ func requireReleased(s *jobSuite, report releaseReport, reclaiming []string) {
 	require.NotNil(s.t, report.Instances)
 	assert.Contains(s.t, []int{5, 7}, report.Instances.Count, "with those that were reclaimed, if the ledger was saved before")
 	assert.NotZero(s.t, report.Instances.PerHour)
+}
+
+// requireUnmarked checks that no Node has anything of the autoscaler but those that are leaving.
+func requireUnmarked(s *jobSuite, leaving []string) {
+	s.t.Helper()
+	nodes, err := s.nodes(s.t.Context())
+	require.NoError(s.t, err)
+	for _, node := range nodes {
+		if slices.Contains(leaving, node.Name) {
+			assert.True(s.t, hasMarks(&node) && node.Spec.Unschedulable, "%s: jobs that tolerate all taints must not start there", node.Name)
+			continue
+		}
+		assert.False(s.t, hasMarks(&node), "%s: %v %v", node.Name, node.Annotations, node.Spec.Taints)
+		assert.False(s.t, node.Spec.Unschedulable, node.Name)
+	}
 }
 
 // hasMarks returns whether the Node has anything that the autoscaler writes.
@@ -187,8 +215,8 @@ func hasMarks(node *corev1.Node) bool {
 	})
 }
 
-// createDeployment creates the Deployment of the autoscaler, whose pod nobody runs: the process beside it plays the pod.
-func createDeployment(s *jobSuite) {
+// createAutoscalerDeployment creates the Deployment of the autoscaler, whose pod nobody runs: the process beside it plays the pod.
+func createAutoscalerDeployment(s *jobSuite) {
 	s.t.Helper()
 	labels := map[string]string{"app": "autoscaler"}
 	_, err := s.Client.AppsV1().Deployments(rig.Namespace).Create(s.t.Context(), &appsv1.Deployment{
@@ -212,7 +240,7 @@ func createDeployment(s *jobSuite) {
 func startCandidate(s *jobSuite, name string) *rig.Autoscaler {
 	s.t.Helper()
 	a, err := s.StartAutoscaler(s.t.Context(), []string{"POD_NAME=" + name}, "--leader-elect=true",
-		"--reclaim-notice-period="+jobNotice.String(), "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=10m")
+		"--reclaim-notice-period="+uninstallNotice.String(), "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=10m")
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		a.Kill()
@@ -289,9 +317,12 @@ type releaseReport struct {
 	ScaledFrom int
 	Lease      string
 	Jobs       []struct{ Job, Outcome, Error string }
-	Nodes      []struct{ Name, Error string }
-	Faults     []string
-	Instances  *struct {
+	Nodes      []struct {
+		Name, Error string
+		Leaving     bool
+	}
+	Faults    []string
+	Instances *struct {
 		Count   int
 		PerHour float64
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing/ledger"
 )
 

@@ -55,7 +55,7 @@ func printHelp(command *cobra.Command, w io.Writer, sections cliflag.NamedFlagSe
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n  %s [command]\n\nCommands:\n\n", command.Long, command.UseLine(), command.Name())
 	for _, sub := range command.Commands() {
 		if sub.IsAvailableCommand() && sub.Name() != "help" {
-			fmt.Fprintf(w, "  %-10s %s\n", sub.Name(), sub.Short)
+			fmt.Fprintf(w, "  %-12s %s\n", sub.Name(), sub.Short)
 		}
 	}
 	columns, _, _ := term.TerminalSize(w)

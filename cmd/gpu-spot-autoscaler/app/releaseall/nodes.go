@@ -26,18 +26,19 @@ const removalTime = 10 * time.Minute
 // releaseNodes removes from Nodes what the autoscaler has written there.
 func (r *releaser) releaseNodes(ctx context.Context, instances sets.Set[string]) error {
 	r.say("Removing the marks of Nodes")
-	list, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	list, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
 	now := r.clock.Now()
 	workqueue.ParallelizeUntil(ctx, parallelism, len(list.Items), func(i int) {
 		node := &list.Items[i]
-		release := func(node *corev1.Node) { releaseNode(node, instances, now) }
-		if !nodepatch.Changes(node, release) {
+		isOurs := isOf(node, instances)
+		release := func(node *corev1.Node) { releaseNode(node, isOurs, now) }
+		released := Node{Name: node.Name, Marks: marksOf(node, isOurs), Leaving: isLeaving(node, now)}
+		if !released.Leaving && !nodepatch.Changes(node, release) {
 			return
 		}
-		released := Node{Name: node.Name, Marks: marksOf(node), StaysCordoned: leavesBy(node, now).After(now)}
 		if !r.dryRun {
 			if _, err := nodepatch.Apply(ctx, r.kube, node, release); err != nil {
 				released.Error = err.Error()
@@ -50,16 +51,20 @@ func (r *releaser) releaseNodes(ctx context.Context, instances sets.Set[string])
 	return nil
 }
 
-// leavesBy returns by when the instance of the Node is gone, the past if it stays.
-func leavesBy(node *corev1.Node, now time.Time) time.Time {
-	var by time.Time
-	if n, isMarked := notice.FromMarks(node, ""); isMarked {
-		by = n.Deadline.Add(notice.ReleaseGrace)
+// isOf returns whether the Node is one of the instances, or one that the autoscaler has given back.
+func isOf(node *corev1.Node, instances sets.Set[string]) bool {
+	_, isRemoved := node.Annotations[api.AnnotationRemoved]
+	_, id, err := providerid.Parse(node.Spec.ProviderID)
+	return isRemoved || err == nil && instances.Has(id)
+}
+
+// isLeaving returns whether the instance of the Node is about to be released: it has a notice, or ESS has accepted to remove it.
+func isLeaving(node *corev1.Node, now time.Time) bool {
+	if n, isMarked := notice.FromMarks(node, ""); isMarked && now.Before(n.Deadline.Add(notice.ReleaseGrace)) {
+		return true
 	}
-	if removed := cluster.TimeOf(node, api.AnnotationRemoved); !removed.IsZero() {
-		by = notice.Later(by, removed.Add(removalTime))
-	}
-	return by
+	removed := cluster.TimeOf(node, api.AnnotationRemoved)
+	return !removed.IsZero() && now.Before(removed.Add(removalTime))
 }
 
 // noted are the annotations by which the autoscaler and its node-agent make notes on Nodes, beside the marks and the sources of notices.
@@ -68,16 +73,15 @@ var noted = []string{
 	api.AnnotationCheckpointAcknowledged,
 }
 
-// releaseNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to go stays cordoned: jobs
-// are resumed next, and one that began there would lose its work in minutes. Taints of scale-down are removed from the Nodes of the
-// instances only, since those of another Cluster Autoscaler look the same.
-func releaseNode(node *corev1.Node, instances sets.Set[string], now time.Time) {
-	isLeaving := leavesBy(node, now).After(now)
-	_, isRemoved := node.Annotations[api.AnnotationRemoved]
+// releaseNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to be released keeps it: jobs are
+// resumed next, and one that began there would lose its work in minutes. Its marks say so to pods that tolerate every taint, too, and if it
+// stays after all, they are removed by the next run. Taints of scale-down are removed from our own Nodes only, since those of another Cluster
+// Autoscaler look the same.
+func releaseNode(node *corev1.Node, isOurs bool, now time.Time) {
+	if isLeaving(node, now) {
+		return
+	}
 	_, isGivenBack := node.Annotations[api.AnnotationGiveBack]
-	_, id, err := providerid.Parse(node.Spec.ProviderID)
-	isOurs := isRemoved || err == nil && instances.Has(id)
-
 	mark.Remove(node, now)
 	if isGivenBack {
 		node.Spec.Unschedulable = false
@@ -90,13 +94,10 @@ func releaseNode(node *corev1.Node, instances sets.Set[string], now time.Time) {
 			node.Spec.Taints, _ = taints.DeleteTaintsByKey(node.Spec.Taints, key)
 		}
 	}
-	if isLeaving {
-		node.Spec.Unschedulable = true
-	}
 }
 
 // marksOf says what is on the Node.
-func marksOf(node *corev1.Node) (marks []string) {
+func marksOf(node *corev1.Node, isOurs bool) (marks []string) {
 	add := func(is bool, what string) {
 		if is {
 			marks = append(marks, what)
@@ -107,7 +108,7 @@ func marksOf(node *corev1.Node) (marks []string) {
 	add(cluster.IsMarked(node), "reclaim")
 	add(isGivenBack, "give-back")
 	add(isRemoved, "removal")
-	add(coretaints.HasToBeDeletedTaint(node) || coretaints.HasDeletionCandidateTaint(node), "scale-down")
+	add(isOurs && (coretaints.HasToBeDeletedTaint(node) || coretaints.HasDeletionCandidateTaint(node)), "scale-down")
 	if len(marks) == 0 {
 		marks = []string{"notes"}
 	}

@@ -68,52 +68,65 @@ func tainted(keys ...string) func(*corev1.Node) {
 
 func TestNodesKeepNothingOfTheAutoscalerAndAllThatIsOfOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		add          func(*corev1.Node)
-		staysTainted bool
-		isCordoned   bool
+		add        func(*corev1.Node)
+		keeps      bool
+		isCordoned bool
 	}{
 		"a false alarm":                    {add: reclaiming(now.Add(-2 * time.Minute))},
-		"a reclaim":                        {add: reclaiming(now.Add(2 * time.Minute)), isCordoned: true},
-		"a reclaim just over":              {add: reclaiming(now.Add(-30 * time.Second)), isCordoned: true},
+		"a reclaim":                        {add: reclaiming(now.Add(2 * time.Minute)), keeps: true},
+		"a reclaim just over":              {add: reclaiming(now.Add(-30 * time.Second)), keeps: true},
 		"to be given back":                 {add: annotated(api.AnnotationGiveBack, "job/default/x@"+now.Format(time.RFC3339), true)},
-		"being removed":                    {add: annotated(api.AnnotationRemoved, now.Add(-time.Minute).Format(time.RFC3339), false), isCordoned: true},
+		"being removed":                    {add: annotated(api.AnnotationRemoved, now.Add(-time.Minute).Format(time.RFC3339), false), keeps: true},
 		"whose removal came to nothing":    {add: annotated(api.AnnotationRemoved, now.Add(-time.Hour).Format(time.RFC3339), false)},
 		"with a notice that was withdrawn": {add: annotated(api.AnnotationReclaimCancelled, now.Format(time.RFC3339), false)},
 		"cordoned by somebody":             {add: annotated(api.AnnotationReclaimCancelled, now.Format(time.RFC3339), true), isCordoned: true},
 		"of our scale-down":                {add: tainted(coretaints.ToBeDeletedTaint, coretaints.DeletionCandidateTaint)},
-		"of the scale-down of another autoscaler": {add: func(n *corev1.Node) {
+		"of the scale-down of another autoscaler": {keeps: true, add: func(n *corev1.Node) {
 			tainted(coretaints.ToBeDeletedTaint)(n)
 			n.Spec.ProviderID = "cn-hangzhou.i-other"
-		}, staysTainted: true},
-		"of no instance, with a scale-down's taint": {add: func(n *corev1.Node) { tainted(coretaints.ToBeDeletedTaint)(n); n.Spec.ProviderID = "" }, staysTainted: true},
+		}},
+		"of no instance, with a scale-down's taint": {keeps: true, add: func(n *corev1.Node) {
+			tainted(coretaints.ToBeDeletedTaint)(n)
+			n.Spec.ProviderID = ""
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := nodeWith("a", tc.add)
-			want := nodeWith("a", nil)
-			want.Spec.ProviderID, want.Spec.Unschedulable = node.Spec.ProviderID, tc.isCordoned
-			if tc.staysTainted {
-				tainted(coretaints.ToBeDeletedTaint)(want)
+			want := node.DeepCopy()
+			if !tc.keeps {
+				want = nodeWith("a", nil)
+				want.Spec.Unschedulable = tc.isCordoned
 			}
+			client := fake.NewClientset(node)
 			for range 2 {
-				releaseNode(node, sets.New("i-a"), now)
-				if tc.isCordoned { // the taint of the cordon is the node lifecycle controller's
-					node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeUnschedulable })
-				}
-				assert.Equal(t, want, node)
+				r := newNodeReleaser(t, client)
+				require.NoError(t, r.releaseNodes(t.Context(), sets.New("i-a")))
+				assert.Empty(t, r.report.Faults)
+				is, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, want, is)
 			}
 		})
 	}
 }
 
-func TestNodesWithMarksAreNamedAndOthersAreNotWritten(t *testing.T) {
-	client := fake.NewClientset(nodeWith("a", reclaiming(now.Add(time.Minute))), nodeWith("b", nil), nodeWith("c", reclaiming(now.Add(-time.Hour))),
-		nodeWith("d", annotated(api.AnnotationGiveBack, "x@y", true)))
+func newNodeReleaser(t *testing.T, client *fake.Clientset) *releaser {
+	t.Helper()
 	r, err := newReleaser(t.Context(), flags{}, clients{kube: client, objects: noObjects(), metadata: noMetadata()}, clocktesting.NewFakeClock(now), io.Discard)
 	require.NoError(t, err)
-	require.NoError(t, r.releaseNodes(t.Context(), sets.New[string]()))
+	return r
+}
+
+func TestNodesWithMarksAreNamedAndOthersAreNotWritten(t *testing.T) {
+	client := fake.NewClientset(nodeWith("a", reclaiming(now.Add(time.Minute))), nodeWith("b", nil), nodeWith("c", reclaiming(now.Add(-time.Hour))),
+		nodeWith("d", annotated(api.AnnotationGiveBack, "x@y", true)), nodeWith("e", tainted(coretaints.DeletionCandidateTaint)),
+		nodeWith("f", tainted(coretaints.DeletionCandidateTaint)))
+	r := newNodeReleaser(t, client)
+	require.NoError(t, r.releaseNodes(t.Context(), sets.New("i-e")))
 	slices.SortFunc(r.report.Nodes, func(a, b Node) int { return int(a.Name[0]) - int(b.Name[0]) })
 	assert.Equal(t, []Node{
-		{Name: "a", Marks: []string{"reclaim"}, StaysCordoned: true}, {Name: "c", Marks: []string{"reclaim"}}, {Name: "d", Marks: []string{"give-back"}},
+		{Name: "a", Marks: []string{"reclaim"}, Leaving: true}, {Name: "c", Marks: []string{"reclaim"}}, {Name: "d", Marks: []string{"give-back"}},
+		{Name: "e", Marks: []string{"scale-down"}},
 	}, r.report.Nodes)
 	patches := 0
 	for _, action := range client.Actions() {

@@ -209,14 +209,14 @@ func TestTheSummarySaysWhatStaysAndWhatItCosts(t *testing.T) {
 			{Job: "job/ml/b", Held: "suspended", Outcome: outcomeResumed}, {Job: "job/ml/a", Held: "suspended", Error: "no"},
 			{Job: "job/ml/c", Held: "suspended", Outcome: outcomeSuspended},
 		},
-		Nodes:     []Node{{Name: "n", Marks: []string{"reclaim"}, StaysCordoned: true}},
+		Nodes:     []Node{{Name: "n", Marks: []string{"reclaim"}, Leaving: true}},
 		Instances: &Instances{Count: 2, AsOf: now, PerHour: 12.5, Currency: "CNY", Pools: map[string][]string{"asg-1": {"i-1", "i-2"}}},
 	}
 	var out bytes.Buffer
 	require.NoError(t, report.write(&out, outputText))
 	for _, want := range []string{
 		"kube-system/autoscaler, scaled from 2 replicas to 0", "3 were held", "job/ml/a FAILED, and stays suspended: no", "job/ml/b resumed",
-		"only its owner resumes it", "kubectl uncordon n", "2 stay, and cost 12.500 CNY per hour, as of 2026-11-26T08:00:00Z", "still delivered",
+		"only its owner resumes it", "n (reclaim) keeps them", "2 stay, and cost 12.500 CNY per hour, as of 2026-11-26T08:00:00Z", "still delivered",
 		"aliyun ess RemoveInstances --ScalingGroupId asg-1 --RemovePolicy release --InstanceId.1 i-1 --InstanceId.2 i-2",
 	} {
 		assert.Contains(t, out.String(), want)

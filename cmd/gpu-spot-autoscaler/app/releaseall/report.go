@@ -55,9 +55,9 @@ type Node struct {
 	Name string `json:"name"`
 	// Marks are what it had: reclaim, give-back, removal, scale-down or notes.
 	Marks []string `json:"marks"`
-	// StaysCordoned is true if its instance is about to go.
-	StaysCordoned bool   `json:"staysCordoned,omitempty"`
-	Error         string `json:"error,omitempty"`
+	// Leaving is true if its instance is about to be released. Then it keeps its marks.
+	Leaving bool   `json:"leaving,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // Instances are those of all pools, as the cost ledger had them last.
@@ -142,9 +142,9 @@ func (r *Report) nodeLines(line func(head, format string, args ...any)) {
 		switch {
 		case node.Error != "":
 			line("", "%s FAILED, and keeps its marks (%s): %s", node.Name, strings.Join(node.Marks, ", "), node.Error)
-		case node.StaysCordoned:
-			line("", "%s (%s) stays cordoned, because its instance is about to go. If it is still there in ten minutes: kubectl uncordon %s",
-				node.Name, strings.Join(node.Marks, ", "), node.Name)
+		case node.Leaving:
+			line("", "%s (%s) keeps them, because its instance is about to be released. If it is still there in ten minutes, run this command again",
+				node.Name, strings.Join(node.Marks, ", "))
 		default:
 			line("", "%s (%s)", node.Name, strings.Join(node.Marks, ", "))
 		}
