@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"go/ast"
+	"go/token"
 	"os"
 	"regexp"
 	"slices"
@@ -87,6 +88,17 @@ func TestSettingsAndJobsNameNoKeyThatIsNotHere(t *testing.T) {
 				known = append(known, value)
 			}
 		}
+	}
+	// The keys with which others declare gangs are where they are read.
+	for _, file := range sources(t, "../jobs/gangs") {
+		ast.Inspect(file, func(node ast.Node) bool {
+			if literal, ok := node.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				value, err := strconv.Unquote(literal.Value)
+				require.NoError(t, err)
+				known = append(known, value)
+			}
+			return true
+		})
 	}
 	// What this project neither reads nor writes.
 	others := sets.New("nvidia.com/mig", "nvidia.com/mig-1g.10gb")
