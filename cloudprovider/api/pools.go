@@ -22,6 +22,8 @@ const (
 	// keys hold one slash.
 	TagPriceCapOf           = "gpu-spot.autoscaling/price-cap/"
 	TagPriceCapOfUnderscore = "gpu-spot.autoscaling/price-cap_"
+	// TagSpendCap is what the instances of the pool may cost in an hour together.
+	TagSpendCap = "gpu-spot.autoscaling/spend-cap"
 	// TagCooldown is how long after a purchase no instance of the pool is given back.
 	TagCooldown = "gpu-spot.autoscaling/cooldown"
 	// TagTargeting is whether purchases name their instance type and zone: auto, request or whole.

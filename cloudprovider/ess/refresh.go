@@ -50,11 +50,13 @@ type refresher struct {
 	catalog  *pool.Catalog
 	// launching are the pools that buy by RunInstances.
 	launching sets.Set[string]
+	// capped are the pools whose spend cap was reported to be reached.
+	capped sets.Set[string]
 }
 
 func newRefresher(c Config, shared *manager, groups *nodeGroups, reporter *problem.Reporter, bounds map[string]pool.Bounds) *refresher {
 	return &refresher{
-		manager: shared, config: c, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(), attacher: attacher.New(c.Cloud, c.Clock),
+		manager: shared, config: c, groups: groups, reporter: reporter, bounds: bounds, catalog: pool.NewCatalog(), capped: sets.New[string](), attacher: attacher.New(c.Cloud, c.Clock),
 		reader: observe.NewReader(observe.ReaderConfig{Cloud: c.Cloud, Clock: c.Clock, ClusterName: c.ClusterName, Region: c.Region, Named: bounds, Owner: c.Owner}),
 		others: observe.NewOthers(observe.OthersConfig{Cloud: c.Cloud, Owner: c.Owner, Configured: c.OtherAutoscaler, ReportFor: c.ReportOthersFor}),
 	}
@@ -79,6 +81,7 @@ func (r *refresher) refresh(ctx context.Context) error {
 	last := r.store.Last()
 	r.groups.update(last)
 	addIdle(last, found)
+	r.reportSpend(last)
 	r.ledger.ExposePools()
 	r.config.Prices.SetOfferings(offeringsOf(pools), unprotected(pools))
 	r.reporter.Settle(found)
@@ -238,6 +241,32 @@ func (r *refresher) reportReserve(built *pool.Pool) {
 			"at the maximum a reclaiming instance is replaced only after its release. Set %smax-size lower, or raise the group's maximum",
 			built.ID, own, group, api.Prefix)
 	})
+}
+
+// reportSpend reports, once until it has changed, that the spend cap of a pool keeps anything from being bought.
+func (r *refresher) reportSpend(last *snapshot.Snapshot) {
+	for id, known := range last.Pools {
+		if known.Settings.SpendCap == 0 {
+			continue
+		}
+		reached := last.SpendCapReached(known, r.config.Prices)
+		if !reached {
+			r.capped.Delete(id)
+			continue
+		}
+		if r.capped.Has(id) {
+			continue
+		}
+		r.capped.Insert(id)
+		spent, _ := last.Spend(known, nil, r.config.Prices)
+		r.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolSpendCapReached", "Pool %s costs %.2f%s an hour, and may cost %g (%s): nothing more is bought in it "+
+			"until instances are given back or prices fall", id, spent, pool.Unit(r.config.Prices), known.Settings.SpendCap, api.TagSpendCap)
+	}
+	for id := range r.capped {
+		if last.Pools[id] == nil {
+			r.capped.Delete(id)
+		}
+	}
 }
 
 // addIdle enters as problems the instances that are on standby or stopped.

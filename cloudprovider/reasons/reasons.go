@@ -13,6 +13,8 @@ const (
 	PriceCap Code = "price-cap"
 	// NoPrice: there is a cap, and no recent price to compare with it.
 	NoPrice Code = "no-price"
+	// SpendCap: the instances of the pool cost as much in an hour as they may.
+	SpendCap Code = "spend-cap"
 	// NoStock: a purchase came short lately, and it is not tried again yet.
 	NoStock Code = "no-stock"
 	// PoolMaximum: the pool has its maximum of instances.
@@ -108,7 +110,7 @@ func (r *Reason) Reasons() []string { return []string{r.Message} }
 // after tags and before what nobody can mend.
 var effort = map[Code]int{
 	Settling: 1, HasPlace: 1, Bought: 1, NotJudged: 1, WaitsForSpot: 2, NoStock: 2, Backoff: 2, NoPrice: 3,
-	PriceCap: 4, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
+	PriceCap: 4, SpendCap: 5, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
 	NotAtOnce: 8, GangDoesNotFit: 8, DeadlineClose: 8, MaximumWaitOver: 8, DoesNotFit: 20, Retired: 30,
 }
 

@@ -52,15 +52,20 @@ func (p *Pool) capObstacle(o *Offering, prices Prices) *reasons.Reason {
 			fmt.Sprintf("Wait for a price of %s in %s, or remove the price cap of pool %s.", o.InstanceType, o.Zone, p.ID),
 			"no recent price to compare with the price cap of %g", o.PriceCap)
 	}
-	unit := ""
-	if known, ok := prices.(interface{ Currency() string }); ok && known.Currency() != "" {
-		unit = " " + known.Currency()
-	}
+	unit := Unit(prices)
 	reason := reasons.New(reasons.PriceCap,
 		fmt.Sprintf("Raise %s, or wait until the price falls.", strings.Join(p.capsBelow(o, price, unit), " and ")),
 		"price cap %g < price %g%s per hour", o.PriceCap, price, unit)
 	reason.Excess = price - o.PriceCap
 	return reason
+}
+
+// Unit returns the currency of the prices after a space, empty while it is not known.
+func Unit(prices Prices) string {
+	if known, ok := prices.(interface{ Currency() string }); ok && known.Currency() != "" {
+		return " " + known.Currency()
+	}
+	return ""
 }
 
 // capsBelow names each cap that is below the price, with the value at which it would not be.

@@ -53,8 +53,10 @@ type Settings struct {
 	PriceCapPerGPU float64
 	// PriceCapByType is per instance-hour, by instance type. An entry of 0 is no cap.
 	PriceCapByType map[string]float64
-	Targeting      Targeting
-	Purchase       Purchase
+	// SpendCap is what the instances of the pool may cost in an hour together, 0 for no cap.
+	SpendCap  float64
+	Targeting Targeting
+	Purchase  Purchase
 	// SharedGPU says that the nodes offer the memory of their GPUs instead of whole GPUs.
 	SharedGPU bool
 	// BuyForCPUPods says that nodes with GPUs may be bought for pods that request none.

@@ -104,6 +104,7 @@ var ownTags = map[string]readFunc{
 	api.TagMaxSize:        func(s *Settings, v string) error { return readSize(&s.MaxSize, v) },
 	api.TagPriceCap:       func(s *Settings, v string) error { return readPrice(&s.PriceCap, v) },
 	api.TagPriceCapPerGPU: func(s *Settings, v string) error { return readPrice(&s.PriceCapPerGPU, v) },
+	api.TagSpendCap:       func(s *Settings, v string) error { return readSpend(&s.SpendCap, v) },
 	api.TagCooldown:       func(s *Settings, v string) error { return optional(readDuration, &s.Cooldown, v) },
 	api.TagTargeting:      func(s *Settings, v string) error { return readTargeting(&s.Targeting, v) },
 	api.TagPurchase:       func(s *Settings, v string) error { return readPurchase(&s.Purchase, v) },

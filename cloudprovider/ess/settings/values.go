@@ -19,7 +19,9 @@ const (
 	// maxPoolSize is the most instances that ESS lets a scaling group have.
 	maxPoolSize = 2000
 	// maxPrice is per instance-hour, more than a thousand times the on-demand price of any instance type.
-	maxPrice    = 1e6
+	maxPrice = 1e6
+	// maxSpend is per hour: a full pool of the dearest.
+	maxSpend    = maxPrice * maxPoolSize
 	maxDuration = 7 * 24 * time.Hour
 )
 
@@ -83,6 +85,16 @@ func readPrice(to *float64, value string) error {
 		return fmt.Errorf("must be a price per hour from 0 (no cap) to %.0f", maxPrice)
 	}
 	*to = price
+	return nil
+}
+
+func readSpend(to *float64, value string) error {
+	spend, err := strconv.ParseFloat(value, 64)
+	// The comparison is written so that NaN fails it.
+	if err != nil || !(spend >= 0 && spend <= maxSpend) {
+		return fmt.Errorf("must be money per hour from 0 (no cap) to %.0f", maxSpend)
+	}
+	*to = spend
 	return nil
 }
 

@@ -29,6 +29,10 @@ func (s *Snapshot) room(groupID string, planned map[string]int, prices pool.Pric
 	case !known.Affordable(offered, prices):
 		return 0, status.BlockedPrice
 	}
+	affordable, capped := s.withinSpendCap(known, offered, planned, prices)
+	if capped && affordable <= 0 {
+		return 0, status.BlockedSpend
+	}
 	size := s.PoolSize(known.ID)
 	own := known.MaxSize - size.Live - size.Purchased
 	group := known.Group.MaxSize - size.InGroup()
@@ -44,6 +48,9 @@ func (s *Snapshot) room(groupID string, planned map[string]int, prices pool.Pric
 	}
 	if room <= 0 {
 		return 0, status.BlockedSize
+	}
+	if capped {
+		room = min(room, affordable)
 	}
 	switch {
 	case !short:
