@@ -192,19 +192,36 @@ func helm(t *testing.T, values ...string) ([]byte, error) {
 	return helmFor(t, "1.36.1", values...)
 }
 
-// helmFor runs the helm that make lint, and so make test, has built.
+// helmFor renders the chart for the version of Kubernetes.
 func helmFor(t *testing.T, kubernetes string, values ...string) ([]byte, error) {
 	t.Helper()
-	const binary = "../out/bin/helm"
+	return helmRun(t, append([]string{"template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=" + kubernetes,
+		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, set(values)...)...)
+}
+
+// set returns the flags that set the values.
+func set(values []string) (flags []string) {
+	for _, value := range values {
+		flags = append(flags, "--set="+value)
+	}
+	return flags
+}
+
+// helmBinary returns the helm that make lint, and so make test, has built.
+func helmBinary(t *testing.T) string {
+	t.Helper()
+	binary, err := filepath.Abs("../out/bin/helm")
+	require.NoError(t, err)
 	if _, err := os.Stat(binary); err != nil {
 		t.Skip("there is no helm: make lint builds it")
 	}
-	args := []string{"template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=" + kubernetes,
-		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}
-	for _, value := range values {
-		args = append(args, "--set="+value)
-	}
-	text, err := exec.CommandContext(t.Context(), binary, args...).Output()
+	return binary
+}
+
+// helmRun runs helm, and returns what it prints. Its error has what it complains of.
+func helmRun(t *testing.T, args ...string) ([]byte, error) {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), helmBinary(t), args...).Output()
 	if exit := new(exec.ExitError); err != nil && errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}

@@ -1,12 +1,24 @@
+{{/* The name of the Deployment, with which the names of everything else begin. */}}
+{{- define "fullname" -}}
+{{ .Values.fullnameOverride | default .Release.Name }}
+{{- end }}
+
+{{- define "serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "fullname" .) }}
+{{- end }}
+
 {{- define "labels" -}}
 {{ include "selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: autoscaler
 app.kubernetes.io/part-of: {{ .Chart.Name }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "selector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -15,6 +27,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: node-agent
 app.kubernetes.io/part-of: {{ .Chart.Name }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* This differs from the selector of the Deployment, which must not match the agents. */}}
@@ -24,7 +39,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "releaseAllName" -}}
-{{ .Release.Name }}-release-all
+{{ include "fullname" . }}-release-all
 {{- end }}
 
 {{- define "releaseAllLabels" -}}
@@ -33,6 +48,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/component: release-all
 app.kubernetes.io/part-of: {{ .Chart.Name }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The annotations of what helm uninstall creates first, and removes if it succeeds. The argument is the weight: the lowest comes first. */}}
@@ -57,8 +75,8 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- fail "one of clusterName and extraArgs.nodes is required: without either there is no pool to manage" }}
 {{- end }}
 {{- end }}
-- --deployment-name={{ .Release.Name }}
-- --leader-elect-resource-name={{ .Release.Name }}
+- --deployment-name={{ include "fullname" . }}
+- --leader-elect-resource-name={{ include "fullname" . }}
 - --v={{ .Values.logLevel }}
 {{- if and .Values.credentials.secretName (not (include "rrsa" .)) }}
 - --credentials-dir=/etc/gpu-spot/credentials
@@ -151,9 +169,9 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- define "isAutoscaler" -}}
 {{- $account := printf "system:serviceaccount:%s:" .Release.Namespace -}}
 {{- if .Values.releaseAll.enabled -}}
-request.userInfo.username in ["{{ $account }}{{ .Values.serviceAccount.name }}", "{{ $account }}{{ include "releaseAllName" . }}"]
+request.userInfo.username in ["{{ $account }}{{ include "serviceAccount" . }}", "{{ $account }}{{ include "releaseAllName" . }}"]
 {{- else -}}
-request.userInfo.username == "{{ $account }}{{ .Values.serviceAccount.name }}"
+request.userInfo.username == "{{ $account }}{{ include "serviceAccount" . }}"
 {{- end }}
 {{- end }}
 

@@ -1,0 +1,137 @@
+package deploy_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// everything switches on whatever the chart can install and the types of this client know.
+var everything = []string{
+	"secureServing.enabled=true", "nodeAgent.enabled=true", "networkPolicy.enabled=true", "provisioningRequests.enabled=true",
+	"admission.keepOffReclaiming.enabled=true", "push.enabled=true", "push.tlsSecretName=tls", "push.tokenSecretName=token",
+}
+
+func TestTwoReleasesHaveNoNameInCommon(t *testing.T) {
+	ours, theirs := names(t, render(t, everything...)), names(t, render(t, append(everything, "fullnameOverride=other")...))
+	assert.Len(t, theirs, len(ours))
+	assert.Empty(t, ours.Intersection(theirs).UnsortedList())
+}
+
+// names returns kind and name of the objects.
+func names(t *testing.T, objects []runtime.Object) sets.Set[string] {
+	t.Helper()
+	found := sets.New[string]()
+	for _, object := range objects {
+		accessor, err := meta.Accessor(object)
+		require.NoError(t, err)
+		found.Insert(object.GetObjectKind().GroupVersionKind().Kind + "/" + accessor.GetName())
+	}
+	return found
+}
+
+func TestARenamedReleaseRefersToItself(t *testing.T) {
+	objects := render(t, append(everything, "fullnameOverride=other")...)
+	deployment := named[*appsv1.Deployment](t, objects, "other")
+	spec := deployment.Spec.Template.Spec
+	assert.Equal(t, "other", spec.ServiceAccountName)
+	assert.Contains(t, spec.Containers[0].Args, "--deployment-name=other")
+	assert.Contains(t, spec.Containers[0].Args, "--leader-elect-resource-name=other")
+	named[*corev1.ServiceAccount](t, objects, "other")
+	assert.Equal(t, "other", named[*rbacv1.ClusterRoleBinding](t, objects, "other").Subjects[0].Name)
+	text, err := helm(t, append(everything, "fullnameOverride=other")...)
+	require.NoError(t, err)
+	assert.NotRegexp(t, `system:serviceaccount:kube-system:gpu-spot-autoscaler`, string(text), "policies bind the ServiceAccount by its name")
+}
+
+func TestTheChartHasTheFieldsOfADeploymentThatOperatorsSet(t *testing.T) {
+	objects := render(t, "nameOverride=spot", "commonLabels.team=ml", "deploymentAnnotations.owner=ml", "updateStrategy.type=Recreate", "revisionHistoryLimit=3",
+		"dnsPolicy=Default", "extraEnvFrom[0].configMapRef.name=proxy", "extraVolumes[0].name=ca", "extraVolumes[0].configMap.name=ca",
+		"extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ssl/certs", "serviceAccount.create=false", "serviceAccount.name=mine",
+		"extraObjects[0].apiVersion=v1", "extraObjects[0].kind=ConfigMap", "extraObjects[0].metadata.name=mine", "extraObjects[0].data.region={{ .Values.region }}")
+	deployment := only[*appsv1.Deployment](t, objects)
+	assert.Equal(t, "ml", deployment.Annotations["owner"])
+	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type)
+	assert.EqualValues(t, 3, *deployment.Spec.RevisionHistoryLimit)
+	spec := deployment.Spec.Template.Spec
+	assert.Equal(t, corev1.DNSDefault, spec.DNSPolicy)
+	assert.Equal(t, "mine", spec.ServiceAccountName)
+	assert.Equal(t, "proxy", spec.Containers[0].EnvFrom[0].ConfigMapRef.Name)
+	assert.Equal(t, "/etc/ssl/certs", spec.Containers[0].VolumeMounts[0].MountPath)
+	assert.Equal(t, "ca", spec.Volumes[0].Name)
+	assert.Equal(t, "cn-hangzhou", only[*corev1.ConfigMap](t, objects).Data["region"])
+	for _, object := range objects {
+		if _, extra := object.(*corev1.ConfigMap); extra {
+			continue
+		}
+		accessor, err := meta.Accessor(object)
+		require.NoError(t, err)
+		assert.Equal(t, "ml", accessor.GetLabels()["team"], accessor.GetName())
+		_, account := object.(*corev1.ServiceAccount)
+		assert.False(t, account, "the chart was told not to create a ServiceAccount")
+	}
+}
+
+func TestReplicasSpreadOverNodesAndZones(t *testing.T) {
+	deployment := only[*appsv1.Deployment](t, render(t))
+	require.Len(t, deployment.Spec.Template.Spec.TopologySpreadConstraints, 2)
+	for _, constraint := range deployment.Spec.Template.Spec.TopologySpreadConstraints {
+		assert.Equal(t, deployment.Spec.Selector, constraint.LabelSelector)
+	}
+	assert.Equal(t, map[string]string{"app": "x"}, only[*appsv1.Deployment](t, render(t, "topologySpreadConstraints[0].maxSkew=1",
+		"topologySpreadConstraints[0].topologyKey=zone", "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+		"topologySpreadConstraints[0].labelSelector.matchLabels.app=x")).Spec.Template.Spec.TopologySpreadConstraints[0].LabelSelector.MatchLabels)
+}
+
+func TestTheNotesOfAnInstallationNameTheNextCommands(t *testing.T) {
+	notes := notesOf(t, "fullnameOverride=spot", "secureServing.enabled=true")
+	for _, want := range []string{
+		"the scaling groups of cluster my-cluster in cn-hangzhou", "the RAM role of the ECS instance",
+		"kubectl -n kube-system rollout status deployment/spot\n", "get configmap spot-status", "explain pod NAMESPACE/NAME --autoscaler-name=spot\n",
+	} {
+		assert.Contains(t, notes, want)
+	}
+	assert.Contains(t, notesOf(t), "need secureServing.enabled=true")
+	assert.NotContains(t, notesOf(t, "credentials.secretName=keys"), "RAM role")
+}
+
+// notesOf returns what helm install prints.
+func notesOf(t *testing.T, values ...string) string {
+	t.Helper()
+	text, err := helmRun(t, append([]string{"install", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--dry-run=client",
+		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, set(values)...)...)
+	require.NoError(t, err)
+	_, notes, found := strings.Cut(string(text), "\nNOTES:\n")
+	require.True(t, found)
+	return notes
+}
+
+func TestAPackagedChartNamesItsImagesByDigest(t *testing.T) {
+	const one, two = "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	directory := t.TempDir()
+	digests := filepath.Join(directory, "digests")
+	require.NoError(t, os.WriteFile(digests, []byte("gpu-spot-autoscaler "+one+"\ngpu-spot-node-agent "+two+"\n"), 0o600))
+	out, err := exec.CommandContext(t.Context(), "../.ci/package", helmBinary(t), digests, directory).CombinedOutput()
+	require.NoError(t, err, string(out))
+	packaged, err := filepath.Glob(filepath.Join(directory, "*.tgz"))
+	require.NoError(t, err)
+	require.Len(t, packaged, 1)
+	text, err := helmRun(t, "template", "gpu-spot-autoscaler", packaged[0], "--set=region=cn-hangzhou", "--set=clusterName=c", "--set=nodeAgent.enabled=true")
+	require.NoError(t, err)
+	objects := decode(t, "the package", io.NopCloser(bytes.NewReader(text)))
+	assert.True(t, strings.HasSuffix(only[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0].Image, "@"+one))
+	assert.True(t, strings.HasSuffix(only[*appsv1.DaemonSet](t, objects).Spec.Template.Spec.Containers[0].Image, "@"+two))
+}
