@@ -16,6 +16,7 @@ TOOLS := .ci/tools
 CONTROLPLANE := test/cluster/controlplane
 SUPERVISOR := test/cluster/supervisor
 IMAGE := deploy/image
+PROMETHEUS := test/monitoring/prometheus
 OPERATORS := test/operators/kube32 test/operators/kube34
 RECORDS := $(CURDIR)/out/records
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
@@ -75,6 +76,10 @@ test-operators: build compiler controlplane operators ## Run only the tests in w
 .PHONY: test-grants
 test-grants: ## Check that the end-to-end tests used all that the shipped roles and RAM policy grant, by what make test-e2e recorded.
 	go run ./test/grants -records=$(RECORDS)
+
+.PHONY: test-monitoring
+test-monitoring: prometheus ## Run the shipped alerts in a real Prometheus: each is raised by its fault, and none without one.
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/monitoring
 
 .PHONY: test-versions
 test-versions: compiler ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
@@ -162,6 +167,13 @@ controlplane: ## Build the control plane of the tests, Go modules of their own: 
 .PHONY: operators
 operators: ## Compile the job operators of the tests, likewise.
 	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
+
+# Service discovery is left out but for static targets and files: it is most of what a Prometheus links.
+.PHONY: prometheus
+prometheus: ## Build Prometheus and promtool into out/bin, likewise.
+	@mkdir -p $(BIN)
+	GOFLAGS= go build -C $(PROMETHEUS) -buildvcs=false -tags=remove_all_sd -gcflags=all=-dwarf=false -o $(BIN)/ \
+		github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool
 
 .PHONY: compiler
 compiler: ## Install a C compiler where none is found: the race detector links with it.
