@@ -31,11 +31,19 @@ type Status struct {
 	Replica string `json:"replica"`
 	Leader  string `json:"leader"`
 	// Refreshed is when the pools were last read; null before the first time.
-	Refreshed *time.Time   `json:"refreshed"`
-	Pools     []Pool       `json:"pools"`
-	Reclaims  []Reclaim    `json:"reclaims"`
-	Jobs      []JobReclaim `json:"jobs"`
-	Problems  []Problem    `json:"problems"`
+	Refreshed *time.Time `json:"refreshed"`
+	// Currency is that of all money, empty while it is not known.
+	Currency string `json:"currency,omitempty"`
+	Pools    []Pool `json:"pools"`
+	// Pending are pods for which nothing is bought yet, those that wait the longest first. PendingTotal is how many there are: of many, the list
+	// has only the first.
+	Pending      []PendingPod `json:"pending"`
+	PendingTotal int          `json:"pendingTotal"`
+	// Spend is null before anything is accounted for.
+	Spend    *Spend       `json:"spend"`
+	Reclaims []Reclaim    `json:"reclaims"`
+	Jobs     []JobReclaim `json:"jobs"`
+	Problems []Problem    `json:"problems"`
 }
 
 // Pool is a scaling group.
@@ -89,6 +97,7 @@ const (
 	BlockedOutOfOrder = "out-of-order" // the scaling group takes no purchases
 	BlockedRetired    = "retired"      // the scaling group does not launch it any more, but instances of it are left
 	BlockedPrice      = "price"        // the price is above the cap, or too old to be compared with it
+	BlockedSpend      = "spend"        // the instances of the pool cost as much in an hour as they may, or a price is unknown
 	BlockedStock      = "stock"        // a purchase of any pool came short lately because the instance type is out of stock in the zone
 	BlockedSize       = "size"         // the pool or the scaling group is at its maximum
 )
@@ -153,6 +162,27 @@ const (
 	JobPhaseDeciding = "deciding" // its job system is asked to shrink or suspend it
 	JobPhaseLeaving  = "leaving"  // its pods leave
 )
+
+// PendingPod is a pod that waits for an instance.
+type PendingPod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Since is when the pod was created.
+	Since time.Time `json:"since"`
+	// Reason is the code of the reason that is the easiest to mend, as in the answer of the command explain, and Message says it in words.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Spend is what instances cost.
+type Spend struct {
+	// PerHour is what the instances that are in service cost in an hour, as far as their prices are known.
+	PerHour float64 `json:"perHour"`
+	// Cost is what was paid since Since, OnDemand what the same instances would have cost on demand.
+	Since    time.Time `json:"since"`
+	Cost     float64   `json:"cost"`
+	OnDemand float64   `json:"onDemand"`
+}
 
 // Problem keeps the autoscaler from its work until somebody fixes it, or until it passes.
 type Problem struct {

@@ -33,7 +33,7 @@ func TestTheManualExplainsEveryFieldAndNoOther(t *testing.T) {
 	require.NoError(t, err)
 	for heading, of := range map[string]any{
 		"are in `cloudprovider/status`.": Status{}, "A pool:": Pool{}, "An offering:": Offering{}, "A purchase:": Purchase{},
-		"A reclaim:": Reclaim{}, "A job:": JobReclaim{}, "A problem:": Problem{},
+		"A reclaim:": Reclaim{}, "A job:": JobReclaim{}, "A pod that waits:": PendingPod{}, "What is spent:": Spend{}, "A problem:": Problem{},
 	} {
 		fields := sets.New[string]()
 		for i := range reflect.TypeOf(of).NumField() {
@@ -44,7 +44,7 @@ func TestTheManualExplainsEveryFieldAndNoOther(t *testing.T) {
 		assert.Equal(t, sets.List(fields), sets.List(documented(t, string(text), heading)), heading)
 	}
 	for _, value := range []string{
-		APIVersion, Kind, Path, BlockedOutOfOrder, BlockedRetired, BlockedPrice, BlockedStock, BlockedSize,
+		APIVersion, Kind, Path, BlockedOutOfOrder, BlockedRetired, BlockedPrice, BlockedSpend, BlockedStock, BlockedSize,
 		PhaseNoticed, PhaseDraining, PhaseDrained, JobPhaseWarning, JobPhaseWaiting, JobPhaseDeciding, JobPhaseLeaving,
 	} {
 		assert.Contains(t, string(text), "`"+value+"`")

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+
+	"gpu-spot-autoscaler/cloudprovider/status/view"
 )
 
 //go:embed report.html.tmpl
 var pageText string
-
-//go:embed style.css
-var style string
 
 var pageTemplate = template.Must(template.New("report").Parse(pageText))
 
@@ -60,20 +59,20 @@ type line struct {
 // render makes report.html, which needs nothing beside itself.
 func (r *report) render() ([]byte, error) {
 	p := newPlots(r)
-	view := page{
+	content := page{
 		report: r, When: r.Began.Format("2 January 2006, 15:04"), Region: region, HourSeconds: 3600 / r.Speed,
-		Style: template.CSS(style), Figures: r.figures(), Colours: p.colours,
+		Style: template.CSS(view.Style), Figures: r.figures(), Colours: p.colours,
 		// Drawn from escaped text above.
 		Timeline: template.HTML(p.jobsAndInstances(1180)), Nodes: template.HTML(p.nodes(580, 250)), GPUs: template.HTML(p.gpus(580, 250)),
 		Prices: template.HTML(p.prices(580, 250)), Spend: template.HTML(p.spend(580, 250)),
 	}
 	bought := p.bought()
 	for _, name := range p.names {
-		view.Offerings = append(view.Offerings, offeringKey{name, template.CSS(p.colours[name]), bought[name]})
+		content.Offerings = append(content.Offerings, offeringKey{name, template.CSS(p.colours[name]), bought[name]})
 	}
-	view.Kinds, view.Lines = r.lines()
+	content.Kinds, content.Lines = r.lines()
 	var text bytes.Buffer
-	err := pageTemplate.Execute(&text, view)
+	err := pageTemplate.Execute(&text, content)
 	return text.Bytes(), err
 }
 

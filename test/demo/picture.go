@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html"
 	"strings"
+
+	"gpu-spot-autoscaler/cloudprovider/status/view"
 )
 
 const pictureWidth, pictureMargin = 1240., 30.
@@ -28,7 +30,7 @@ func (r *report) picture() string {
 <rect width="100%%" height="100%%" rx="14" style="fill:var(--card)"/>
 %s
 </svg>
-`, pictureWidth, bottom+16, pictureWidth, bottom+16, style, b.String())
+`, pictureWidth, bottom+16, pictureWidth, bottom+16, view.Style, b.String())
 }
 
 func (r *report) pictureFigures(b *strings.Builder, y, width float64) float64 {

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -220,4 +221,43 @@ func TestTheEventOfAPodSaysTheSameInALine(t *testing.T) {
 			assert.Equal(t, "Normal NotTriggerScaleUp "+tc.want, <-recorder.Events)
 		})
 	}
+}
+
+func TestPodsThatWaitAreListedByTheirAgeWithWhatTheyWaitFor(t *testing.T) {
+	w := newWorld(&offering{id: "spot", gpus: "1"})
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	add := func(name string, age time.Duration, change ...testutil.PodOption) *apiv1.Pod {
+		pod := testutil.NewPod(name, change...)
+		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
+		require.NoError(t, pods.Add(pod))
+		return pod
+	}
+	add("on-a-node", time.Hour, testutil.OnNode("n"))
+	add("unknown", time.Second)
+	w.judgements.set(add("dear", 2*time.Minute), map[string]*reasons.Reason{"a": tooDear, "b": reasons.New(reasons.Backoff, "", "in backoff")})
+	w.judgements.set(add("nowhere", time.Minute), map[string]*reasons.Reason{})
+	w.judgements.bought([]*apiv1.Pod{add("bought", 3*time.Minute)}, []nodegroupset.ScaleUpInfo{{Group: w.of[0], NewSize: 1, MaxSize: 9}})
+	w.held.Replace(map[types.UID]*reasons.Reason{add("held", 4*time.Minute).UID: reasons.New(reasons.Settling, "", "more may come")})
+
+	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Held: w.held, Judgements: w.judgements, LeastPriority: -10}).Pending()
+	require.NoError(t, err)
+	assert.Equal(t, 5, total)
+	said := ""
+	for _, pod := range found {
+		said += pod.Name + ": " + pod.Reason + "\n"
+	}
+	assert.Equal(t, "held: settling\nbought: bought\ndear: backoff\nnowhere: no-pools\nunknown: not-judged\n", said)
+	assert.Contains(t, found[2].Message, "1 price cap 0.01 < price 4.01", "as its Event")
+}
+
+func TestOfManyPodsThatWaitOnlyTheOldestAreListed(t *testing.T) {
+	w := newWorld()
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for i := range mostPending + 7 {
+		require.NoError(t, pods.Add(testutil.NewPod(fmt.Sprint("p", i))))
+	}
+	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Held: w.held, Judgements: w.judgements, LeastPriority: -10}).Pending()
+	require.NoError(t, err)
+	assert.Len(t, found, mostPending)
+	assert.Equal(t, mostPending+7, total)
 }

@@ -119,12 +119,32 @@ func (p *parts) Describe(to *status.Status) {
 	if !refreshed.IsZero() {
 		to.Refreshed = ptr.To(refreshed.UTC())
 	}
+	to.Spend = spend(pools, p.ledger.Report())
+	to.Currency = p.prices.Currency()
+	var err error
+	if to.Pending, to.PendingTotal, err = p.explainer.Pending(); err != nil {
+		klog.ErrorS(err, "Cannot tell which pods wait")
+	}
 	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
 	for _, active := range p.problems.Report().Problems {
 		to.Problems = append(to.Problems, status.Problem{
 			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
 		})
 	}
+}
+
+// spend returns what the pools cost, nil before anything is accounted for.
+func spend(pools []status.Pool, report ledger.Report) *status.Spend {
+	if report.Until.IsZero() {
+		return nil
+	}
+	s := &status.Spend{Since: report.Since, Cost: report.Total.Cost, OnDemand: report.Total.OnDemand}
+	for i := range pools {
+		for _, offering := range pools[i].Offerings {
+			s.PerHour += float64(offering.Live) * ptr.Deref(offering.Price, 0)
+		}
+	}
+	return s
 }
 
 // whileListed starts the informers of the factories, does the work once they have listed everything, and returns its error, or why

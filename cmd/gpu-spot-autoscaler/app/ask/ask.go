@@ -52,5 +52,5 @@ func (f Flags) Leader() (Leader, error) {
 	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) {
 		return nil, fmt.Errorf("read the ServiceAccount of this pod: %w", err)
 	}
-	return &proxied{client, f}, nil
+	return &proxied{client: client, flags: f}, nil
 }

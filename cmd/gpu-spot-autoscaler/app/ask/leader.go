@@ -40,31 +40,23 @@ type Leader interface {
 	Get(ctx context.Context, path string, query map[string]string) ([]byte, error)
 }
 
-// proxied is the leader behind the API server's proxy.
+// proxied is the leader behind the API server's proxy. It is not safe for concurrent use.
 type proxied struct {
 	client kubernetes.Interface
 	flags  Flags
+	// token is that of the viewer, which is asked for anew some time before it expires.
+	token *authenticationv1.TokenRequestStatus
 }
 
 // Get asks the Service until the leader answers.
 func (p *proxied) Get(ctx context.Context, path string, query map[string]string) ([]byte, error) {
-	viewer := p.flags.Name + "-viewer"
-	token, err := p.client.CoreV1().ServiceAccounts(p.flags.Namespace).CreateToken(ctx, viewer, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))},
-	}, metav1.CreateOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no ServiceAccount %s/%s, so the leader cannot be asked. %s Or give --autoscaler-namespace and --autoscaler-name: %w",
-			p.flags.Namespace, viewer, howToEnable, err)
-	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you may not ask the leader: have the Role %s of namespace %s bound to you: %w", viewer, p.flags.Namespace, err)
-	case err != nil:
-		return nil, fmt.Errorf("make a token of ServiceAccount %s/%s: %w", p.flags.Namespace, viewer, err)
+	if err := p.login(ctx); err != nil {
+		return nil, err
 	}
 	for try := 1; ; try++ {
 		request := p.client.CoreV1().RESTClient().Get().Namespace(p.flags.Namespace).Resource("services").
 			Name("https:"+p.flags.Name+":"+portName).SubResource("proxy").Suffix(path).
-			SetHeader(headerAuthorization, "Bearer "+token.Status.Token).MaxRetries(0)
+			SetHeader(headerAuthorization, "Bearer "+p.token.Token).MaxRetries(0)
 		for key, value := range query {
 			request.Param(key, value)
 		}
@@ -82,6 +74,28 @@ func (p *proxied) Get(ctx context.Context, path string, query map[string]string)
 		case <-time.After(retryAfter):
 		}
 	}
+}
+
+// login gets a token of the viewer unless there is one that is valid for some time yet.
+func (p *proxied) login(ctx context.Context) error {
+	if p.token != nil && time.Until(p.token.ExpirationTimestamp.Time) > tokenSeconds*time.Second/4 {
+		return nil
+	}
+	viewer := p.flags.Name + "-viewer"
+	token, err := p.client.CoreV1().ServiceAccounts(p.flags.Namespace).CreateToken(ctx, viewer, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenSeconds))},
+	}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("there is no ServiceAccount %s/%s, so the leader cannot be asked. %s Or give --autoscaler-namespace and --autoscaler-name: %w",
+			p.flags.Namespace, viewer, howToEnable, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not ask the leader: have the Role %s of namespace %s bound to you: %w", viewer, p.flags.Namespace, err)
+	case err != nil:
+		return fmt.Errorf("make a token of ServiceAccount %s/%s: %w", p.flags.Namespace, viewer, err)
+	}
+	p.token = &token.Status
+	return nil
 }
 
 // refusal returns the HTTP code of the answer, 0 if there is none, and its text.

@@ -13,13 +13,14 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/lint"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/releaseall"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/savings"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/top"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version"
 )
 
 // Add adds the subcommands.
 func Add(command *cobra.Command) {
 	command.CompletionOptions.HiddenDefaultCmd = true
-	command.AddCommand(explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), version.NewCommand())
+	command.AddCommand(explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), top.NewCommand(), version.NewCommand())
 }
 
 // Execute runs the command with the arguments, and returns the exit code of the process. The autoscaler logs its errors; subcommands

@@ -13,6 +13,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cloudprovider/status/view"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -22,7 +23,7 @@ type Secure struct {
 	// Host is the name in the certificate that is made at start if the options name no files.
 	Host        string
 	Access      *Access
-	Status      http.Handler
+	Status      *Status
 	Costs       http.Handler
 	Explain     http.Handler
 	Diagnostics *Diagnostics
@@ -35,6 +36,7 @@ func (s *Secure) Serve(ctx context.Context) error {
 	}
 	routes := mux.NewPathRecorderMux("gpu-spot-autoscaler-secure")
 	routes.Handle(status.Path, s.Status)
+	routes.HandleFunc(view.Path, s.Status.ServePage)
 	routes.Handle(CostsPath, s.Costs)
 	routes.Handle(explain.Path, s.Explain)
 	s.Diagnostics.install(routes)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cloudprovider/status/view"
 )
 
 // leaseTimeout bounds the request for the lease.
@@ -35,7 +36,7 @@ type StatusConfig struct {
 	Clock    clock.PassiveClock
 }
 
-// Status answers with a status.Status: with 200 while this process leads, and otherwise with 421 (Misdirected Request) and the name
+// Status answers with a status.Status, as JSON or as a page: with 200 while this process leads, and otherwise with 421 (Misdirected Request) and the name
 // of the leader. It is safe for concurrent use.
 type Status struct {
 	config StatusConfig
@@ -52,26 +53,46 @@ func (s *Status) Lead(ctx context.Context, describer Describer) {
 	context.AfterFunc(ctx, func() { s.leading.Store(nil) })
 }
 
+// ServeHTTP answers with the status as JSON.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := status.Status{
-		APIVersion: status.APIVersion, Kind: status.Kind, Time: s.config.Clock.Now().UTC().Truncate(time.Second), Replica: s.config.Identity,
-		Pools: []status.Pool{}, Reclaims: []status.Reclaim{}, Jobs: []status.JobReclaim{}, Problems: []status.Problem{},
-	}
-	code := http.StatusOK
-	if leading := s.leading.Load(); leading != nil {
-		answer.Leader = answer.Replica
-		(*leading).Describe(&answer)
-	} else {
-		code = http.StatusMisdirectedRequest
-		answer.Leader = s.leader(r.Context())
-	}
+	answer, code := s.answer(r.Context())
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(answer); err != nil {
+	unlessRead(r, encoder.Encode(answer))
+}
+
+// ServePage answers with the status as a page.
+func (s *Status) ServePage(w http.ResponseWriter, r *http.Request) {
+	answer, code := s.answer(r.Context())
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", view.ContentSecurityPolicy)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	unlessRead(r, view.WriteHTML(w, answer))
+}
+
+func unlessRead(r *http.Request, err error) {
+	if err != nil {
 		klog.FromContext(r.Context()).V(1).Info("The caller did not read the status to its end", "err", err)
 	}
+}
+
+// answer returns the status, and the code of the answer.
+func (s *Status) answer(ctx context.Context) (*status.Status, int) {
+	answer := &status.Status{
+		APIVersion: status.APIVersion, Kind: status.Kind, Time: s.config.Clock.Now().UTC().Truncate(time.Second), Replica: s.config.Identity,
+		Pools: []status.Pool{}, Pending: []status.PendingPod{}, Reclaims: []status.Reclaim{}, Jobs: []status.JobReclaim{}, Problems: []status.Problem{},
+	}
+	if leading := s.leading.Load(); leading != nil {
+		answer.Leader = answer.Replica
+		(*leading).Describe(answer)
+		return answer, http.StatusOK
+	}
+	answer.Leader = s.leader(ctx)
+	return answer, http.StatusMisdirectedRequest
 }
 
 // leader returns the identity of the leader, or "" if there is none or the lease cannot be read.

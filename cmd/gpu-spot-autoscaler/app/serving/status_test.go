@@ -47,7 +47,7 @@ func TestAReplicaThatDoesNotLeadSaysWhoDoes(t *testing.T) {
 		NewStatus(StatusConfig{Client: client, LeaderElection: election, Identity: "replica-a", Clock: testingclock.NewFakeClock(now)}).ServeHTTP(answer, httptest.NewRequest("GET", status.Path, nil))
 		assert.Equal(t, http.StatusMisdirectedRequest, answer.Code, name)
 		assert.JSONEq(t, strings.ReplaceAll(`{"apiVersion": "gpu-spot.autoscaling/v1", "kind": "Status", "time": "2026-01-05T09:00:00Z",
-			"replica": "replica-a", "leader": "LEADER", "refreshed": null, "pools": [], "reclaims": [], "jobs": [], "problems": []}`, "LEADER", c.want),
+			"replica": "replica-a", "leader": "LEADER", "refreshed": null, "pools": [], "pending": [], "pendingTotal": 0, "spend": null, "reclaims": [], "jobs": [], "problems": []}`, "LEADER", c.want),
 			answer.Body.String(), name)
 		var said status.Status
 		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &said))

@@ -1,0 +1,83 @@
+package top
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// answers are what the leader says to one request after the other.
+type answers struct {
+	mu    sync.Mutex
+	said  []string
+	asked []string
+}
+
+func (a *answers) Get(_ context.Context, path string, _ map[string]string) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, path)
+	said := a.said[min(len(a.asked), len(a.said))-1]
+	if reason, failed := strings.CutPrefix(said, "error: "); failed {
+		return nil, errors.New(reason)
+	}
+	return []byte(said), nil
+}
+
+// screen is a terminal that a test may read meanwhile.
+type screen struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Buffer.Write(p)
+}
+
+func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.String()
+}
+
+func TestALiveViewOutlivesAChangeOfTheLeader(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	leader := &answers{said: []string{`{"replica": "a", "leader": "a"}`, "error: no replica leads", `{"replica": "b", "leader": "b"}`}}
+	clk, shown, done := clocktesting.NewFakeClock(time.Now()), &screen{}, make(chan error)
+	go func() { done <- live(ctx, leader, time.Second, clk, shown) }()
+	for _, want := range []string{"a leads", "no replica leads", "b leads"} {
+		require.Eventually(t, func() bool { return strings.Contains(shown.text(), want) && clk.HasWaiters() }, 10*time.Second, time.Millisecond)
+		clk.Step(time.Second)
+	}
+	cancel()
+	require.NoError(t, <-done)
+	assert.True(t, strings.HasPrefix(shown.text(), hideCursor+clearScreen))
+	assert.True(t, strings.HasSuffix(shown.text(), appearCursor), "the terminal is left as it was")
+}
+
+func TestTheAnswerOfAnotherVersionIsNamed(t *testing.T) {
+	assert.ErrorContains(t, writeText(t.Context(), &answers{said: []string{"<html>"}}, &bytes.Buffer{}), "is it of another version?")
+}
+
+func TestThePageIsThatOfTheLeader(t *testing.T) {
+	leader, out := &answers{said: []string{"<!doctype html>"}}, &bytes.Buffer{}
+	require.NoError(t, copyOf(t.Context(), leader, "/statusz", out))
+	assert.Equal(t, "<!doctype html>", out.String())
+	assert.Equal(t, []string{"/statusz"}, leader.asked)
+}
+
+func TestFlagsThatAreNoneAreRefused(t *testing.T) {
+	command := NewCommand()
+	command.SetArgs([]string{"--interval=0s", "-o", "text"})
+	assert.ErrorContains(t, command.ExecuteContext(t.Context()), "--interval")
+}
