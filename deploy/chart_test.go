@@ -61,7 +61,7 @@ func TestTheChartHasTheFieldsOfADeploymentThatOperatorsSet(t *testing.T) {
 	objects := render(t, "nameOverride=spot", "commonLabels.team=ml", "deploymentAnnotations.owner=ml", "updateStrategy.type=Recreate", "revisionHistoryLimit=3",
 		"dnsPolicy=Default", "extraEnvFrom[0].configMapRef.name=proxy", "extraVolumes[0].name=ca", "extraVolumes[0].configMap.name=ca",
 		"extraVolumeMounts[0].name=ca", "extraVolumeMounts[0].mountPath=/etc/ssl/certs", "serviceAccount.create=false", "serviceAccount.name=mine",
-		"extraObjects[0].apiVersion=v1", "extraObjects[0].kind=ConfigMap", "extraObjects[0].metadata.name=mine", "extraObjects[0].data.region={{ .Values.region }}")
+		"extraObjects[0].apiVersion=v1", "extraObjects[0].kind=ConfigMap", "extraObjects[0].metadata.name=mine", "extraObjects[0].data.region=in {{ .Values.region }}")
 	deployment := only[*appsv1.Deployment](t, objects)
 	assert.Equal(t, "ml", deployment.Annotations["owner"])
 	assert.Equal(t, appsv1.RecreateDeploymentStrategyType, deployment.Spec.Strategy.Type)
@@ -72,7 +72,7 @@ func TestTheChartHasTheFieldsOfADeploymentThatOperatorsSet(t *testing.T) {
 	assert.Equal(t, "proxy", spec.Containers[0].EnvFrom[0].ConfigMapRef.Name)
 	assert.Equal(t, "/etc/ssl/certs", spec.Containers[0].VolumeMounts[0].MountPath)
 	assert.Equal(t, "ca", spec.Volumes[0].Name)
-	assert.Equal(t, "cn-hangzhou", only[*corev1.ConfigMap](t, objects).Data["region"])
+	assert.Equal(t, "in cn-hangzhou", only[*corev1.ConfigMap](t, objects).Data["region"])
 	for _, object := range objects {
 		if _, extra := object.(*corev1.ConfigMap); extra {
 			continue
@@ -108,15 +108,20 @@ func TestTheNotesOfAnInstallationNameTheNextCommands(t *testing.T) {
 	assert.NotContains(t, notesOf(t, "credentials.secretName=keys"), "RAM role")
 }
 
-// notesOf returns what helm install prints.
+// notesOf returns what helm install prints. helm template prints it only as part of an object, and helm install needs a cluster.
 func notesOf(t *testing.T, values ...string) string {
 	t.Helper()
-	text, err := helmRun(t, append([]string{"install", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--dry-run=client",
-		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, set(values)...)...)
+	chart := t.TempDir()
+	require.NoError(t, os.CopyFS(chart, os.DirFS("chart/gpu-spot-autoscaler")))
+	notes, err := os.ReadFile(filepath.Join(chart, "templates/NOTES.txt"))
 	require.NoError(t, err)
-	_, notes, found := strings.Cut(string(text), "\nNOTES:\n")
-	require.True(t, found)
-	return notes
+	object := `{{ define "notes" }}` + string(notes) + `{{ end }}` +
+		`{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, data: {notes: {{ include "notes" . | toJson }}}}`
+	require.NoError(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), []byte(object), 0o600))
+	text, err := helmRun(t, append([]string{"template", "gpu-spot-autoscaler", chart, "--namespace=kube-system", "--kube-version=1.36.1",
+		"--show-only=templates/notes.yaml", "--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, set(values)...)...)
+	require.NoError(t, err)
+	return only[*corev1.ConfigMap](t, decode(t, "the notes", io.NopCloser(bytes.NewReader(text)))).Data["notes"]
 }
 
 func TestAPackagedChartNamesItsImagesByDigest(t *testing.T) {
@@ -129,7 +134,7 @@ func TestAPackagedChartNamesItsImagesByDigest(t *testing.T) {
 	packaged, err := filepath.Glob(filepath.Join(directory, "*.tgz"))
 	require.NoError(t, err)
 	require.Len(t, packaged, 1)
-	text, err := helmRun(t, "template", "gpu-spot-autoscaler", packaged[0], "--set=region=cn-hangzhou", "--set=clusterName=c", "--set=nodeAgent.enabled=true")
+	text, err := helmRun(t, "template", "gpu-spot-autoscaler", packaged[0], "--kube-version=1.36.1", "--set=region=cn-hangzhou", "--set=clusterName=c", "--set=nodeAgent.enabled=true")
 	require.NoError(t, err)
 	objects := decode(t, "the package", io.NopCloser(bytes.NewReader(text)))
 	assert.True(t, strings.HasSuffix(only[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0].Image, "@"+one))

@@ -15,6 +15,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cloudprovider/status/view"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
@@ -54,7 +55,7 @@ func TestTheSecurePortIsServedAndReached(t *testing.T) {
 	assert.Equal(t, "metrics", container.LivenessProbe.HTTPGet.Port.StrVal, "probes send no token")
 
 	role := named[*rbacv1.ClusterRole](t, objects, "gpu-spot-autoscaler-viewer")
-	assert.Equal(t, []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics", status.Path, explain.Path, serving.CostsPath}, Verbs: []string{"get"}}}, role.Rules)
+	assert.Equal(t, []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics", view.Path, status.Path, explain.Path, serving.CostsPath}, Verbs: []string{"get"}}}, role.Rules)
 	assert.Equal(t, []string{"https:" + service.Name + ":https"}, named[*rbacv1.Role](t, objects, role.Name).Rules[1].ResourceNames)
 }
 

@@ -23,7 +23,8 @@ func (s *Snapshot) Obstacle(groupID string, prices pool.Prices) *reasons.Reason 
 	case status.BlockedPrice:
 		return known.PriceObstacle(offered, prices)
 	case status.BlockedSpend:
-		return s.spendObstacle(known, offered, prices)
+		spent, priced := s.Spend(known, nil, prices)
+		return spendObstacle(known, offered, spent, priced, prices)
 	case status.BlockedStock:
 		shortage := s.Shortages[offered.Offering]
 		return reasons.New(reasons.NoStock, fmt.Sprintf("Wait until %s, when %s in %s is asked for again, or add other instance types or zones to pool %s.",

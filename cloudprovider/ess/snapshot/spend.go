@@ -59,10 +59,10 @@ func (s *Snapshot) SpendCapReached(known *pool.Pool, prices pool.Prices) bool {
 	return reached
 }
 
-// spendObstacle returns why the spend cap of the pool allows no instance of the offering.
-func (s *Snapshot) spendObstacle(known *pool.Pool, offered *pool.Offering, prices pool.Prices) *reasons.Reason {
+// spendObstacle returns why the spend cap of the pool, which costs that much in an hour if all its instances are priced, allows no instance of
+// the offering.
+func spendObstacle(known *pool.Pool, offered *pool.Offering, spent float64, priced bool, prices pool.Prices) *reasons.Reason {
 	limit := known.Settings.SpendCap
-	spent, priced := s.Spend(known, nil, prices)
 	price, found := known.Price(offered.Offering, prices, nil)
 	if !priced || !found {
 		return reasons.New(reasons.NoPrice, fmt.Sprintf("Wait until the prices of all instances of pool %s are known, or remove its spend cap.", known.ID),
