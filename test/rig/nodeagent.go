@@ -73,7 +73,8 @@ func (r *Rig) InstallNodeAgent(t *testing.T) {
 	r.InstallManifest(t, nodeAgentManifest)
 }
 
-// RunNodeAgent runs the agent of the Node until the test ends, from when the DaemonSet has a pod there. Further flags win.
+// RunNodeAgent runs the agent of the Node until the test ends, from when the DaemonSet has a pod there, and returns when it accepts connections.
+// Further flags win.
 func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, flags ...string) *NodeAgent {
 	t.Helper()
 	binary, err := buildNodeAgent()
@@ -100,6 +101,13 @@ func (r *Rig) RunNodeAgent(t *testing.T, node *corev1.Node, instanceID string, f
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.stop(t) })
+	Eventually(t, waitForPod, "the node-agent of "+node.Name+" accepts connections", func(ctx context.Context) (bool, error) {
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(nodeAddress, port))
+		if err != nil {
+			return false, nil
+		}
+		return true, connection.Close()
+	})
 	return a
 }
 
