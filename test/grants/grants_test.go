@@ -19,6 +19,7 @@ metadata: {name: a}
 rules:
   - {apiGroups: [""], resources: [pods, pods/eviction], verbs: [create, delete]}
   - {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [own, other], verbs: [get]}
+  - {nonResourceURLs: [/explain], verbs: [get]}
 ---
 kind: RoleBinding
 roleRef: {kind: Role, name: a}
@@ -73,7 +74,7 @@ func TestWhatNoEndToEndTestUsedIsNamedAndNothingElse(t *testing.T) {
 	err := check(t, "[]", map[string]string{"1/rbac-1.log": audit, "2/ram-1.json": `["ess:RemoveInstances"]`, "2/ram-2.json": `[]`})
 	for _, unused := range []string{
 		`"create pods" of Role a`, `"delete pods" of Role a`, `"delete pods/eviction" of Role a`,
-		`"get leases in coordination.k8s.io named other" of Role a`, `"anything" of ClusterRole system:auth-delegator`, `"ecs:DescribePrice" of RAM policy`,
+		`"get leases in coordination.k8s.io named other" of Role a`, `"get /explain" of Role a`, `"anything" of ClusterRole system:auth-delegator`, `"ecs:DescribePrice" of RAM policy`,
 	} {
 		assert.ErrorContains(t, err, "\n  "+unused)
 	}
@@ -88,6 +89,7 @@ func TestWhatHasAReasonIsExcusedAsLongAsItIsGranted(t *testing.T) {
 - {by: Role a, grant: delete pods, reason: x}
 - {by: Role a, grant: delete pods/eviction, reason: x}
 - {by: Role a, grant: get leases in coordination.k8s.io named other, reason: x}
+- {by: Role a, grant: get /explain, reason: x}
 - {by: "ClusterRole system:auth-delegator", grant: anything, reason: x}
 - {by: RAM policy, grant: "ecs:DescribePrice", reason: x}
 `

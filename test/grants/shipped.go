@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -154,10 +155,14 @@ func (m *manifests) grants() (granted []grant, err error) {
 	return granted, nil
 }
 
-// single describes a rule with one verb, one resource and at most one name.
+// single describes a rule with one verb, one resource and at most one name, or one path.
 func single(rule rbacv1.PolicyRule) (string, error) {
-	if len(rule.NonResourceURLs) > 0 || slices.ContainsFunc(slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs), func(word string) bool { return word == "*" }) {
+	named := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs)
+	if slices.ContainsFunc(named, func(word string) bool { return strings.Contains(word, "*") }) {
 		return "", fmt.Errorf("a rule that cannot be compared with what was used: %v", rule)
+	}
+	if len(rule.NonResourceURLs) > 0 {
+		return rule.Verbs[0] + " " + rule.NonResourceURLs[0], nil
 	}
 	name := ""
 	if len(rule.ResourceNames) > 0 {
