@@ -23,9 +23,12 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # The unit tests and the end-to-end tests are run apart: an end-to-end test runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
-E2E_PACKAGES = $$(go list ./test/...)
+SMALL_PACKAGES = $$(go list ./test/... | grep -v /test/e2e)
 OPERATOR_TESTS := TestJobs|TestJobsLoseNoMoreThanTheirNodes|TestTrainingOperator|TestFirstSamplesOfOperatorsSurviveAReclaim
 TEST_TIMEOUT ?= 20m
+E2E_TIMEOUT ?= 60m
+# What make test leaves to make test-all.
+SHORT ?= -short
 VERSIONS ?= $(shell sed -n 's|.*k8s.io/kubernetes v||p' $(CONTROLPLANE)/*.mod | sort -V)
 
 ##@ Use
@@ -54,7 +57,11 @@ clean: ## Remove out/ (Go's own caches stay).
 ##@ Check
 
 .PHONY: test
-test: lint test-unit test-e2e test-grants ## Lint, then every test under the race detector, the end-to-end tests included, and whether those used all rights that are shipped.
+test: lint test-unit test-e2e ## Lint, then the tests under the race detector, the end-to-end tests included but for those that take minutes.
+
+.PHONY: test-all
+test-all: SHORT =
+test-all: test test-grants ## The same with every end-to-end test, and whether those used all rights that are shipped: half an hour more.
 
 .PHONY: test-unit
 test-unit: compiler python ## Run the tests that need no cluster.
@@ -62,11 +69,12 @@ test-unit: compiler python ## Run the tests that need no cluster.
 	GOFLAGS= go test -C $(IMAGE) -vet=off .
 
 .PHONY: test-e2e
-test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud, one package at a time.
+test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SMALL_PACKAGES)
 	@rm -rf $(RECORDS)
 	E2E_RECORDS=$(RECORDS)/$$(date +%s) \
-		go test -race -vet=off -timeout=$(TEST_TIMEOUT) -p=1 -parallel=8 $(E2E_PACKAGES)
+		go test -race -vet=off -timeout=$(E2E_TIMEOUT) -parallel=8 $(SHORT) ./test/e2e
 
 .PHONY: test-operators
 test-operators: build compiler controlplane operators ## Run only the tests in which real operators of job systems run.
@@ -74,7 +82,7 @@ test-operators: build compiler controlplane operators ## Run only the tests in w
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -parallel=4 -run '^($(OPERATOR_TESTS))$$' ./test/e2e
 
 .PHONY: test-grants
-test-grants: ## Check that the end-to-end tests used all that the shipped roles and RAM policy grant, by what make test-e2e recorded.
+test-grants: ## Check that the end-to-end tests used all that the shipped roles and RAM policy grant, by what make test-e2e SHORT= recorded.
 	go run ./test/grants -records=$(RECORDS)
 
 .PHONY: test-monitoring

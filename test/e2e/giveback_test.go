@@ -52,6 +52,7 @@ func TestInstancesThatESSWasToldToKeepAreNotGivenBack(t *testing.T) {
 }
 
 func TestAnInstanceThatIsNotRemovedCountsAgain(t *testing.T) {
+	rig.Long(t)
 	s := newSuite(t, newWorld(singleOfferingPool("asg-1", 10)))
 	s.RunAutoscaler(t)
 	first := gpuPods("first", 1)

@@ -44,6 +44,7 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 
 // TestSuspendedJobLosesNoRetryWhileTheJobControllerIsBusy stops the controller, which in a big reclaim comes to a Job too late.
 func TestSuspendedJobLosesNoRetryWhileTheJobControllerIsBusy(t *testing.T) {
+	rig.Long(t)
 	s := newJobSuite(t, "waiting")
 	s.submit(`
 apiVersion: batch/v1

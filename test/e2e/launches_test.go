@@ -60,6 +60,7 @@ func TestAPoolThatBuysByRunInstancesServesAndGivesBack(t *testing.T) {
 
 // What cannot be attached serves all the same, and is released without its scaling group.
 func TestInstancesThatCannotBeAttachedServeAndAreGivenBack(t *testing.T) {
+	rig.Long(t)
 	s := newSuite(t, newWorld(launchPool("asg-1", 30)))
 	s.injectFault(alisim.Fault{Action: "AttachInstances", Kind: alisim.FaultError, Code: "Forbidden.RAM", Status: 403})
 	s.RunAutoscaler(t)
@@ -87,6 +88,7 @@ func launchKills(t *testing.T) int {
 // For each gang the autoscaler is killed at another moment: when RunInstances has created the instances and not answered, while ESS
 // attaches them, a second after RunInstances, and as soon as it was called.
 func TestGangsBoughtByRunInstancesAreBoughtOnceHoweverOftenTheAutoscalerIsKilled(t *testing.T) {
+	rig.Long(t)
 	kills := launchKills(t)
 	s := newSuite(t, newWorld(launchPool("asg-1", 8*kills+16)))
 	a := s.RunAutoscaler(t)

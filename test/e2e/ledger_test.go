@@ -22,6 +22,7 @@ import (
 const ledgerTolerance = 20 * time.Second
 
 func TestTheLedgerAgreesWithTheBillAlsoAfterItsLeaderWasKilled(t *testing.T) {
+	rig.Long(t)
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	s.InstallManifest(t, secureInstall)
 	address := ownAddress(t)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"gpu-spot-autoscaler/test/operators"
+	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
 
@@ -56,6 +57,7 @@ func clientOf(s *jobSuite, user string) dynamic.Interface {
 // TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing: it gives the cluster of a RayJob all labels and annotations of that, and
 // an owner who resumes one that is held does not take the marks off first.
 func TestMarksThatKubeRayCopiesAreLetThroughAndMeanNothing(t *testing.T) {
+	rig.Long(t)
 	s := newJobSuiteWithoutAutoscaler(t, newWorld())
 	require.NoError(t, operators.Install(t.Context(), operators.KubeRay, s.Cluster))
 	s.submit(tenants)

@@ -220,6 +220,7 @@ func TestNodeAgentMayWriteItsTwoAnnotationsOnItsOwnNodeAndNothingElse(t *testing
 }
 
 func TestNodeAgentWritesWhatItHeardWhileTheAPIServerWasAwayAndTakesItBack(t *testing.T) {
+	rig.Long(t)
 	s := newSuiteWith(t, rig.Options{World: newWorld(spotPool("asg-1", 10)), OwnCluster: true})
 	s.InstallNodeAgent(t)
 	autoscaler := s.RunAutoscaler(t)

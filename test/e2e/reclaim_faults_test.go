@@ -118,6 +118,7 @@ func traces(node *corev1.Node) (found []string) {
 
 // TestNodesThatOthersChangeDuringAReclaim has others than the autoscaler at its Nodes.
 func TestNodesThatOthersChangeDuringAReclaim(t *testing.T) {
+	rig.Long(t)
 	s := newSharedJobSuite(t, "renamed", "meddled")
 	t.Run("parts", func(t *testing.T) {
 		t.Run("a Node that comes back under another name is reclaiming still", func(t *testing.T) { nodeComesBackUnderAnotherName(s.subtest(t)) })

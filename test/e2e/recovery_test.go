@@ -18,6 +18,7 @@ import (
 
 // TestJobsThatCannotRun has less capacity than its jobs want.
 func TestJobsThatCannotRun(t *testing.T) {
+	rig.Long(t)
 	parts := []struct {
 		name string
 		run  func(*jobSuite)

@@ -39,6 +39,7 @@ const uninstallNotice = 4 * time.Minute
 // its arguments, and a token of its ServiceAccount. The pod of the autoscaler is killed meanwhile, one that runs elsewhere takes over, and
 // the hook itself is killed once.
 func TestReleaseAllLeavesNothingOfTheAutoscalerBehind(t *testing.T) {
+	rig.Long(t)
 	hook := renderReleaseAll(t)
 	s := newJobSuiteWithoutAutoscaler(t, newWorld(), "train", "elastic")
 	s.World.NoticePeriod = metav1.Duration{Duration: uninstallNotice}

@@ -33,6 +33,7 @@ type sample struct {
 // last pod. The samples ask for no GPU: the pool is of spot instances without one. The modules of JobSet, the Kubeflow Trainer
 // and Kueue ship no sample that runs.
 func TestFirstSamplesOfOperatorsSurviveAReclaim(t *testing.T) {
+	rig.Long(t)
 	for _, sample := range []sample{
 		{
 			operators.LeaderWorkerSet, "config/samples/leaderworkerset_v1_leaderworkerset.yaml", operators.LeaderWorkerSets,

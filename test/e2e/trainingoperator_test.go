@@ -35,6 +35,7 @@ const stayed = 5 * time.Second
 
 // TestTrainingOperator reclaims nodes of jobs under the training operator of Kubeflow.
 func TestTrainingOperator(t *testing.T) {
+	rig.Long(t)
 	parts := []struct {
 		pool string
 		run  func(*jobSuite)
