@@ -14,6 +14,12 @@ import (
 // so any text that names a scaling group counts.
 const Meta = "autoscaler-meta"
 
+// GOATScaler is the name of the component, and of its Lease in kube-system. In a managed cluster it runs in ACK's control plane, and the
+// Lease is all that is seen of it. The name is that of ACK's list of components ("ACK GOATScaler",
+// help.aliyun.com/en/ack/product-overview/ack-goatscaler); the Lease was seen in real managed clusters in October 2026, with a ConfigMap
+// Meta that named no scaling group although node pools were scaled.
+const GOATScaler = "ack-goatscaler"
+
 // Manages returns a sentence if the ConfigMap says that ACK's autoscaler manages the scaling group, and "" if it does not.
 func Manages(meta *corev1.ConfigMap, scalingGroup string) string {
 	for _, text := range meta.Data {

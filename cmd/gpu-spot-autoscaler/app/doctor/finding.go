@@ -100,6 +100,19 @@ const (
 	NoStorageClass Code = "no_storage_class"
 )
 
+// Codes are all of them.
+var Codes = []Code{
+	NoCredentials, UnknownKey, WrongSecret, ExpiredToken, WrongRole, ClockSkew,
+	NotAllowed, WrongRegion, Throttled, Unreachable, Refused, NoPools,
+	NotFound, OtherClusters, Tags, Configuration, InstanceType, VSwitch,
+	SharedGPU, LeftOut, Unbuyable, DesiredCapacity, CompensateWithOnDemand, SpotInstanceRemedy,
+	OnDemandBase, OnDemandPercentage, SpotAutoReplace, Standby, Stopped, ACKAutoscaler,
+	ScaleInSuspended, Protected, NoUserData, GroupMaximum, NoReserve, VCPUQuota,
+	FewAddresses, ClusterUnreachable, KubernetesVersion, UnknownPool, OtherAutoscaler, JobSupervisor,
+	PolicyMissing, NodeAgent, PushUnreachable, NoNotices, TemplateLabels, TemplateTaints,
+	LauncherOnSpot, NoDownwardAPI, NoStorageClass,
+}
+
 // Severity says how bad a finding is.
 type Severity string
 

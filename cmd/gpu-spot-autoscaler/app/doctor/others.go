@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,37 +20,31 @@ import (
 
 const (
 	// nameSupervisor is the name of the Deployment of Elastic-Job-Supervisor, and the value of its label app
-	// (arena-artifacts/charts/elastic-job-supervisor in kubeflow/arena, which ACK installs).
+	// (arena-artifacts/charts/elastic-job-supervisor/templates/deployment.yaml in kubeflow/arena, 2a4f33fa1a30).
 	nameSupervisor = "elastic-job-supervisor"
-	// nameClusterAutoscaler is in the name of the Deployment of Cluster Autoscaler: the chart of kubernetes/autoscaler names it
-	// <release>-<cloud>-cluster-autoscaler, ACK cluster-autoscaler.
+	// nameClusterAutoscaler is in the name of the Deployment of Cluster Autoscaler, whose chart calls it <release>-<cloud>-cluster-autoscaler,
+	// and the name of its Lease (--leader-elect-resource-name).
 	nameClusterAutoscaler = "cluster-autoscaler"
-	// nameGOATScaler is in the name of that of ACK's node instant scaling, where it runs in the cluster, such as in a dedicated one.
-	nameGOATScaler = "goatscaler"
-	// componentGOATScaler is the source of the Events ProvisionNode that it records on pods, wherever it runs: ACK runs it outside of
-	// managed clusters ("Node instant scaling", help.aliyun.com/en/ack/ack-managed-and-ack-dedicated/user-guide/enable-node-instant-scaling,
-	// has users look for these Events). The names are those in Events of real clusters.
-	componentGOATScaler = "GOATScaler"
-	reasonProvisionNode = "ProvisionNode"
-)
+	// freshLease is how old the last renewal of a Lease may be whose holder lives; leases of autoscalers are renewed every few seconds. It
+	// leaves room for a clock that is wrong.
+	freshLease = 5 * time.Minute
 
-const mendOther = "Turn it off, or keep its node pools and these apart by taints, or by node selectors of the pods"
+	sayOther  = "another autoscaler runs, so that both may buy for the same pods"
+	mendOther = "Turn it off, or keep its nodes and these apart by taints, or by node selectors of the pods"
+)
 
 // checkOthers looks for controllers that do the same work.
 func (e *clusterExam) checkOthers(ctx context.Context) {
-	list, err := e.Kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	deployments, err := e.Kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if !e.failed("other controllers", err) {
-		for _, deployment := range list.Items {
+		for _, deployment := range deployments.Items {
 			e.checkOther(deployment)
 		}
 	}
-	events, err := e.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reasonProvisionNode})
-	if e.failed("Events of GOATScaler", err) {
-		return
-	}
-	for _, event := range events.Items {
-		if event.Source.Component == componentGOATScaler || event.ReportingController == componentGOATScaler {
-			e.report.add(OtherAutoscaler, Warning, componentGOATScaler, "ACK's node instant scaling (GOATScaler) buys nodes for pending pods of this cluster, so that both may buy for the same pods", mendOther)
+	leases, err := e.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if !e.failed("other autoscalers that run outside of the cluster", err) {
+		for _, lease := range leases.Items {
+			e.checkLease(lease)
 		}
 	}
 }
@@ -61,17 +57,28 @@ func (e *clusterExam) checkOther(deployment appsv1.Deployment) {
 	switch {
 	case name == nameSupervisor || deployment.Labels["app"] == nameSupervisor || deployment.Labels["app.kubernetes.io/name"] == nameSupervisor:
 		e.report.add(JobSupervisor, Error, object, "Elastic-Job-Supervisor runs, too, and suspends and resumes the same jobs by the same annotations",
-			fmt.Sprintf("Stop it: kubectl -n %s scale deployment %s --replicas=0. The autoscaler does its work", deployment.Namespace, name))
-	case strings.Contains(name, nameGOATScaler), strings.Contains(name, nameClusterAutoscaler) && isAutoscaler(deployment):
-		e.report.add(OtherAutoscaler, Warning, object, "another autoscaler runs, so that both may buy for the same pods", mendOther)
+			fmt.Sprintf("Stop it, since the autoscaler does its work: kubectl -n %s scale deployment %s --replicas=0", deployment.Namespace, name))
+	case name == ack.GOATScaler, strings.Contains(name, nameClusterAutoscaler) && runsAutoscaler(deployment):
+		e.report.add(OtherAutoscaler, Warning, object, sayOther, mendOther)
 	}
 }
 
-// isAutoscaler tells a Cluster Autoscaler from what goes with one, such as an exporter of metrics or its Prometheus.
-func isAutoscaler(deployment appsv1.Deployment) bool {
+// runsAutoscaler tells a Cluster Autoscaler from what goes with one, such as an exporter of its metrics.
+func runsAutoscaler(deployment appsv1.Deployment) bool {
 	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
 		return strings.Contains(container.Image, "autoscaler")
 	})
+}
+
+// checkLease finds ACK's autoscalers, which run outside of managed clusters: only their Leases are seen in those.
+func (e *clusterExam) checkLease(lease coordinationv1.Lease) {
+	isOurs := lease.Namespace == e.Namespace && lease.Name == e.Name
+	if isOurs || lease.Name != ack.GOATScaler && lease.Name != nameClusterAutoscaler {
+		return
+	}
+	if renewed := lease.Spec.RenewTime; renewed != nil && e.Clock.Since(renewed.Time) < freshLease {
+		e.report.add(OtherAutoscaler, Warning, lease.Namespace+"/"+lease.Name, sayOther, mendOther)
+	}
 }
 
 // checkACK checks whether ACK's autoscaler manages a pool.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 	v1helper "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	storageutil "k8s.io/component-helpers/storage/volume"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+	storageutil "k8s.io/kubernetes/pkg/apis/storage/util"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
