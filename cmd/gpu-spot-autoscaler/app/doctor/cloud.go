@@ -33,8 +33,8 @@ type cloudExam struct {
 	// instances are those of the scaling groups, by id.
 	instances map[string]alicloud.ScalingInstance
 	read      *keeper
-	// canPoll says that ECS may be asked for reclaim notices.
-	canPoll bool
+	// pollRefused says that ECS cannot be asked for reclaim notices.
+	pollRefused bool
 }
 
 // keeper is the client, and keeps what the catalog of pools reads by it.
@@ -69,8 +69,13 @@ func (e *cloudExam) examine(ctx context.Context) {
 	}
 	e.readInstances(ctx)
 	e.checkPoll(ctx)
-	e.buildPools(ctx)
+	catalog := pool.NewCatalog()
+	err := catalog.Update(ctx, e.read, e.Clock.Now(), e.groups, nil)
+	e.failed("", err)
 	e.checkGroups()
+	if err == nil { // what is missing of the pools would not be missing, but unread
+		e.buildPools(catalog)
+	}
 	e.checkPools()
 	e.checkRoom()
 	e.checkQuota(ctx)
@@ -90,7 +95,9 @@ func (e *cloudExam) readGroups(ctx context.Context) bool {
 	e.groups = groups
 	e.checkTags(ctx)
 	for key, cause := range found {
-		e.report.addProblem(key.Reason, Error, key.Pool, cause)
+		if key.Reason != problem.OtherClusters { // which is said of the tags
+			e.report.addProblem(key.Reason, Error, key.Pool, cause)
+		}
 	}
 	return true
 }
@@ -128,7 +135,7 @@ func (e *cloudExam) checkPoll(ctx context.Context) {
 	if err == nil {
 		_, err = e.Cloud.RecyclingInstances(ctx)
 	}
-	e.canPoll = err == nil
+	e.pollRefused = err != nil
 	e.failed("", err)
 }
 
@@ -141,15 +148,24 @@ func (e *cloudExam) checkPrices(ctx context.Context) {
 				continue
 			}
 			asked[offered.Spot] = true
-			var err error
 			if offered.Spot {
-				_, err = e.Cloud.SpotPriceHistory(ctx, offered.InstanceType, offered.Zone, false, e.Clock.Now().Add(-history))
-				e.failed("", err)
+				_, err := e.Cloud.SpotPriceHistory(ctx, offered.InstanceType, offered.Zone, false, e.Clock.Now().Add(-history))
+				e.failedPrice(offered, err)
 			}
-			if _, err = e.Cloud.OnDemandPrice(ctx, offered.InstanceType, offered.Zone); alicloud.ClassOf(err) != alicloud.NotFound {
-				e.failed("", err)
-			}
+			_, err := e.Cloud.OnDemandPrice(ctx, offered.InstanceType, offered.Zone)
+			e.failedPrice(offered, err)
 		}
+	}
+}
+
+// failedPrice enters why a price could not be read. That there is none, as for what is not sold in a zone, is not wrong.
+func (e *cloudExam) failedPrice(offered *pool.Offering, err error) {
+	switch alicloud.ClassOf(err) {
+	case "":
+	case alicloud.Unauthorized:
+		e.report.addFailure("", err)
+	default:
+		e.report.notProven(fmt.Sprintf("the price of %s in %s: %s", offered.InstanceType, offered.Zone, alicloud.Brief(err)))
 	}
 }
 
@@ -197,13 +213,8 @@ func (e *cloudExam) checkLaunch(ctx context.Context, p *pool.Pool) {
 }
 
 // buildPools builds the pools as the autoscaler would, and enters what stands in the way.
-func (e *cloudExam) buildPools(ctx context.Context) {
+func (e *cloudExam) buildPools(catalog *pool.Catalog) {
 	e.pools = map[string]*pool.Pool{}
-	catalog := pool.NewCatalog()
-	if err := catalog.Update(ctx, e.read, e.Clock.Now(), e.groups, nil); err != nil {
-		e.failed("", err)
-		return // what is missing of the pools was not read
-	}
 	for _, group := range e.groups {
 		source := pool.Source{Region: e.Region, Group: group, Overrides: e.overrides[group.ID]}
 		if bounds, named := e.Nodes[group.ID]; named {

@@ -93,7 +93,7 @@ func (e *clusterExam) examine(ctx context.Context, cloud *cloudExam) {
 		e.checkSettings(cloud)
 		e.checkACK(ctx, cloud)
 		e.checkNodes(ctx, cloud)
-		if installed && !cloud.canPoll && !e.hasAgent && !e.hasPush {
+		if installed && cloud.pollRefused && !e.hasAgent && !e.hasPush {
 			e.report.add(NoNotices, Error, "", "ECS cannot be asked for reclaim notices, and neither the node-agent nor the endpoint for pushed notices is installed",
 				"Allow ecs:DescribeInstances, or set nodeAgent.enabled in the chart's values")
 		}

@@ -31,7 +31,6 @@ const (
 const (
 	NoPools                = Code(problem.NoPools)
 	NotFound               = Code(problem.NotFound)
-	OtherClusters          = Code(problem.OtherClusters)
 	Tags                   = Code(problem.Tags)
 	Configuration          = Code(problem.Configuration)
 	InstanceType           = Code(problem.InstanceType)
@@ -77,7 +76,7 @@ const (
 	// UnknownPool: a ConfigMap has settings of a scaling group that is not managed.
 	UnknownPool Code = "unknown_pool"
 	// OtherAutoscaler: another autoscaler buys for the same pending pods.
-	OtherAutoscaler Code = "other_autoscaler_beside"
+	OtherAutoscaler Code = "another_autoscaler"
 	// JobSupervisor: Elastic-Job-Supervisor suspends and resumes the same jobs.
 	JobSupervisor Code = "job_supervisor"
 	// PolicyMissing: an admission policy of the chart, or its binding, is missing or denies nothing.
@@ -104,7 +103,7 @@ const (
 var Codes = []Code{
 	NoCredentials, UnknownKey, WrongSecret, ExpiredToken, WrongRole, ClockSkew,
 	NotAllowed, WrongRegion, Throttled, Unreachable, Refused, NoPools,
-	NotFound, OtherClusters, Tags, Configuration, InstanceType, VSwitch,
+	NotFound, Tags, Configuration, InstanceType, VSwitch,
 	SharedGPU, LeftOut, Unbuyable, DesiredCapacity, CompensateWithOnDemand, SpotInstanceRemedy,
 	OnDemandBase, OnDemandPercentage, SpotAutoReplace, Standby, Stopped, ACKAutoscaler,
 	ScaleInSuspended, Protected, NoUserData, GroupMaximum, NoReserve, VCPUQuota,

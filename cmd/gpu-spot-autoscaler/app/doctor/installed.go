@@ -84,8 +84,8 @@ func (e *clusterExam) checkPush(ctx context.Context) {
 	if service.Spec.Type == corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) == 0 {
 		e.report.add(PushUnreachable, Error, object, "its load balancer has no address", "See the Events of the Service, and its annotations in push.service of the chart's values")
 	}
-	slices, err := e.Kube.DiscoveryV1().EndpointSlices(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
-	if !e.failed("the endpoints of pushed notices", err) && !anyEndpoint(slices.Items) {
+	behind, err := e.Kube.DiscoveryV1().EndpointSlices(e.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	if !e.failed("the endpoints of pushed notices", err) && !anyEndpoint(behind.Items) {
 		e.report.add(PushUnreachable, Error, object, "no pod is behind the Service to which notices are pushed", "See whether the pods of the autoscaler run, and whether the selector of the Service is theirs")
 	}
 }

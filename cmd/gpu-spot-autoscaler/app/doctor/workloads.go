@@ -178,4 +178,6 @@ func (w *workloads) checkClaim(claim *corev1.PersistentVolumeClaim, pod *corev1.
 	}
 }
 
-func isDefault(class storagev1.StorageClass) bool { return storageutil.IsDefaultAnnotation(class.ObjectMeta) }
+func isDefault(class storagev1.StorageClass) bool {
+	return storageutil.IsDefaultAnnotation(class.ObjectMeta)
+}
