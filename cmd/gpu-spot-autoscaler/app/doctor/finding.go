@@ -141,8 +141,13 @@ func (f Finding) String() string {
 	return text + ": " + ended(f.Sentence) + " " + ended(f.Mend)
 }
 
-// ended returns the text with a full stop, unless it ends with one.
-func ended(text string) string { return strings.TrimSuffix(text, ".") + "." }
+// ended returns the text with a full stop, unless it ends with a sentence.
+func ended(text string) string {
+	if strings.HasSuffix(text, "?") {
+		return text
+	}
+	return strings.TrimSuffix(text, ".") + "."
+}
 
 // Report is what an examination found.
 type Report struct {
