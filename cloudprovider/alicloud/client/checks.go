@@ -16,8 +16,8 @@ import (
 // Source: DryRun of RunInstances and of DescribeInstances, ECS 2014-05-26.
 const codeDryRun = "DryRunOperation"
 
-// noInstance is the id of no instance: those of ECS have at least 20 characters.
-const noInstance = "i-doesnotexist"
+// noInstance is the id of no instance, in the form of one.
+const noInstance = "i-doesnotexist00000000"
 
 // Attributes of an account. Source: AttributeName.N of DescribeAccountAttributes, ECS 2014-05-26
 // (help.aliyun.com/en/ecs/developer-reference/api-ecs-2014-05-26-describeaccountattributes).
@@ -51,7 +51,8 @@ func (c *ECS) CheckLaunch(ctx context.Context, l alicloud.LaunchRequest) error {
 // CheckRemove returns why Remove would be refused in the scaling group, nil if it would not. ESS has no dry run, so the request names an
 // instance that does not exist, and does not have invalid instances ignored: it fails in any case.
 //
-// That RAM is asked before the instance is looked for is not documented. If it is not, a missing permission remains unnoticed.
+// That RAM is asked before the instance is looked for is not documented. If it is not, a missing permission remains unnoticed. What is
+// answered otherwise is the question only-invalid of docs/contract.md.
 func (c *ESS) CheckRemove(ctx context.Context, groupID string) error {
 	_, err := rpc.Send(ctx, c.caller, rpc.Request[*essapi.RemoveInstancesResponse]{
 		Service: alicloud.ServiceESS, Action: "RemoveInstances", Response: essapi.CreateRemoveInstancesResponse,

@@ -36,7 +36,7 @@ func TestTheRemovalThatIsTriedRemovesNothing(t *testing.T) {
 			assert.Equal(t, class, alicloud.ClassOf(w.client().CheckRemove(t.Context(), "asg-1")))
 			require.Len(t, w.seen("RemoveInstances"), 1)
 			assertParameters(t, map[string]string{
-				"ScalingGroupId": "asg-1", "InstanceId.1": "i-doesnotexist", "IgnoreInvalidInstance": "false", "DecreaseDesiredCapacity": "false",
+				"ScalingGroupId": "asg-1", "InstanceId.1": "i-doesnotexist00000000", "IgnoreInvalidInstance": "false", "DecreaseDesiredCapacity": "false",
 			}, w.seen("RemoveInstances")[0])
 		})
 	}

@@ -186,11 +186,6 @@ func (r *Report) notProven(what string) {
 	}
 }
 
-// has returns whether there is such a finding.
-func (r *Report) has(code Code) bool {
-	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code })
-}
-
 // hasFor returns whether there is such a finding about the object.
 func (r *Report) hasFor(code Code, object string) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code && f.Object == object })
