@@ -65,7 +65,9 @@ $`
 
 	said, err = examine("-o", "json")
 	assert.ErrorContains(t, err, "exit status 1")
-	var report struct{ Findings []struct{ Code, Object string } }
+	var report struct {
+		Findings []struct{ Code, Object string }
+	}
 	require.NoError(t, json.Unmarshal([]byte(said), &report))
 	assert.ElementsMatch(t, []struct{ Code, Object string }{{"tags", "asg-1"}, {"ack_autoscaler", "asg-1"}}, report.Findings)
 }

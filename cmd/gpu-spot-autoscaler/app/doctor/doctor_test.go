@@ -348,7 +348,7 @@ func TestTheExaminationChangesNothing(t *testing.T) {
 	assert.Equal(t, before, fmt.Sprint(cloud.Instances()))
 	assert.Empty(t, cloud.Requests("ScaleWithAdjustment"))
 	known, _ := cloud.Group(group)
-	assert.Equal(t, 2, known.TotalCapacity)
+	assert.Equal(t, 2, known.Total)
 }
 
 func TestErrorsStandBeforeWarnings(t *testing.T) {
