@@ -32,8 +32,15 @@ func (e *clusterExam) checkNodes(ctx context.Context, cloud *cloudExam) {
 		if err != nil {
 			continue
 		}
-		if p := cloud.pools[cloud.instances[id].ScalingGroupID]; p != nil {
+		p := cloud.pools[cloud.instances[id].ScalingGroupID]
+		if p == nil {
+			continue
+		}
+		// One Node of a pool is enough to see it.
+		if !e.report.hasFor(TemplateLabels, p.ID) {
 			e.checkLabels(p, &node)
+		}
+		if !e.report.hasFor(TemplateTaints, p.ID) {
 			e.checkTaints(p, &node, taints.SanitizeTaints(node.Spec.Taints, passing))
 		}
 	}
@@ -44,7 +51,7 @@ func (e *clusterExam) checkLabels(p *pool.Pool, node *corev1.Node) {
 		if promised := p.Settings.Labels[key]; node.Labels[key] != promised {
 			e.report.add(TemplateLabels, Error, p.ID, fmt.Sprintf("its tags promise the label %s=%s, and Node %s has %q: pods that select it get nodes that do not fit them",
 				key, promised, node.Name, node.Labels[key]), "Correct the tag, or have the node pool set the label")
-			return // one Node is enough to see it
+			return
 		}
 	}
 }
