@@ -47,6 +47,6 @@ func TestALaunchThatIsOnlyCheckedCreatesNothing(t *testing.T) {
 	r = ecs.CreateRunInstancesRequest()
 	r.InstanceType, r.VSwitchId, r.SecurityGroupId, r.DryRun = small, vswA, "sg-1", requests.NewBoolean(true)
 	_, err = s.ecs.RunInstances(r)
-	assert.Equal(t, "MissingParameter", codeOf(t, err), "it is checked")
+	assert.Equal(t, "MissingImageId", codeOf(t, err), "it is checked")
 	assert.Empty(t, s.machines(nil))
 }

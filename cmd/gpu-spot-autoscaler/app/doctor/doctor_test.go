@@ -165,12 +165,14 @@ var cloudFaults = map[string]fault{
 		})(s)
 	}, []Code{SharedGPU}, "one GPU"},
 
-	"a suspended group":    {firstPool(func(p *alisim.Pool) { p.SystemSuspended = true }), []Code{Unbuyable}, "SystemSuspended"},
-	"no scale-out":         {firstPool(func(p *alisim.Pool) { p.SuspendedProcesses = []string{"ScaleOut"} }), []Code{Unbuyable}, "ScaleOut"},
-	"no scale-in":          {firstPool(func(p *alisim.Pool) { p.SuspendedProcesses = []string{"ScaleIn"} }), []Code{ScaleInSuspended}, "given back"},
-	"a desired capacity":   {firstPool(func(p *alisim.Pool) { p.DesiredCapacity = ptr.To(2) }), []Code{DesiredCapacity}, "DisableDesiredCapacity"},
-	"on-demand base":       {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy, p.OnDemandBaseCapacity = "COST_OPTIMIZED", ptr.To(1) }), []Code{OnDemandBase}, "Set it to 0"},
-	"on-demand percentage": {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy, p.OnDemandPercentageAboveBaseCapacity = "COST_OPTIMIZED", ptr.To(20) }), []Code{OnDemandPercentage}, "20%"},
+	"a suspended group":  {firstPool(func(p *alisim.Pool) { p.SystemSuspended = true }), []Code{Unbuyable}, "SystemSuspended"},
+	"no scale-out":       {firstPool(func(p *alisim.Pool) { p.SuspendedProcesses = []string{"ScaleOut"} }), []Code{Unbuyable}, "ScaleOut"},
+	"no scale-in":        {firstPool(func(p *alisim.Pool) { p.SuspendedProcesses = []string{"ScaleIn"} }), []Code{ScaleInSuspended}, "given back"},
+	"a desired capacity": {firstPool(func(p *alisim.Pool) { p.DesiredCapacity = ptr.To(2) }), []Code{DesiredCapacity}, "DisableDesiredCapacity"},
+	"on-demand base":     {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy, p.OnDemandBaseCapacity = "COST_OPTIMIZED", ptr.To(1) }), []Code{OnDemandBase}, "Set it to 0"},
+	"on-demand percentage": {firstPool(func(p *alisim.Pool) {
+		p.MultiAZPolicy, p.OnDemandPercentageAboveBaseCapacity = "COST_OPTIMIZED", ptr.To(20)
+	}), []Code{OnDemandPercentage}, "20%"},
 	"composable by default": {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy = "COMPOSABLE" }), []Code{OnDemandPercentage},
 		"the default where MultiAZPolicy is COMPOSABLE"},
 	"on-demand instead": {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy, p.CompensateWithOnDemand = "COST_OPTIMIZED", ptr.To(true) }),
