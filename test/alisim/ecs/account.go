@@ -60,7 +60,7 @@ func (c accountActions) describeAccountAttributes(r *protocol.Request) (protocol
 }
 
 // spotVCPUs is how many vCPUs all spot instances have together.
-func (c *Compute) spotVCPUs() (sum int) {
+func (c accountActions) spotVCPUs() (sum int) {
 	for _, i := range c.machines.Items {
 		if i.IsSpot() {
 			sum += i.Type.VCPU
@@ -70,7 +70,7 @@ func (c *Compute) spotVCPUs() (sum int) {
 }
 
 // quotaRoom is how many more instances of an offer the quotas of the account allow, limited where there are any.
-func (c *Compute) quotaRoom(o Offer) (room int, limited bool) {
+func (c accountActions) quotaRoom(o Offer) (room int, limited bool) {
 	if c.Quota.Instances > 0 {
 		room, limited = c.Quota.Instances-c.machines.Len(), true
 	}

@@ -102,7 +102,7 @@ func (o Offer) PricePerCPU(m *market.Static, now time.Time) float64 {
 // Room is how many more instances of an offer can be had, as far as anything but its price decides.
 func (c *Compute) Room(o Offer, now time.Time) int {
 	room := o.vsw.AvailableIPs - o.vsw.used
-	if quota, limited := c.quotaRoom(o); limited {
+	if quota, limited := (accountActions{c}).quotaRoom(o); limited {
 		room = min(room, quota)
 	}
 	q := c.Market.Quote(o.Type.ID, o.Zone, now)
@@ -118,7 +118,7 @@ func (c *Compute) Room(o Offer, now time.Time) int {
 // WhyNot says why an offer cannot be had, nil if it can.
 func (c *Compute) WhyNot(o Offer, now time.Time) *protocol.Failure {
 	q := c.Market.Quote(o.Type.ID, o.Zone, now)
-	quota, limited := c.quotaRoom(o)
+	quota, limited := accountActions{c}.quotaRoom(o)
 	switch {
 	case limited && quota <= 0:
 		return protocol.Fail(CodeQuota, "The quota of the account is used up: %+v.", c.Quota)

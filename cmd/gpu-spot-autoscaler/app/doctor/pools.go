@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown/eligibility"
+
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
@@ -82,7 +84,7 @@ func (e *cloudExam) checkIdle(group string) {
 	if ids := found[alicloud.LifecycleProtected]; len(ids) > 0 {
 		e.report.add(Protected, Warning, group,
 			fmt.Sprintf("%d instances are protected from scale-in in ESS, and are never given back: %s", len(ids), snapshot.Abbreviate(ids)),
-			"Call SetInstancesProtection with ProtectedFromScaleIn=false, and keep Nodes by the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled instead")
+			"Call SetInstancesProtection with ProtectedFromScaleIn=false, and keep Nodes by the annotation "+eligibility.ScaleDownDisabledKey+" instead")
 	}
 }
 
