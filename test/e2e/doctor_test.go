@@ -26,7 +26,7 @@ func TestDoctor(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(credentials, name), []byte(text), 0o600))
 	}
 	examine := func(arguments ...string) (string, error) {
-		return printed(t.Context(), s.Cluster.AdminKubeconfig(), append([]string{"doctor",
+		return s.printed(t.Context(), s.Cluster.AdminKubeconfig(), append([]string{"doctor",
 			"--region=" + s.World.Region, "--cluster-name=" + s.ClusterName, "--credentials-dir=" + credentials, "--cloud-scheme=http",
 			"--ess-endpoint=" + s.Cloud.Endpoint(), "--ecs-endpoint=" + s.Cloud.Endpoint(), "--vpc-endpoint=" + s.Cloud.Endpoint(),
 		}, arguments...)...)
