@@ -281,6 +281,16 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 	}
 }
 
+func TestTheRAMPolicyOfADryRunAllowsTheReadsOfTheOtherAndNothingElse(t *testing.T) {
+	var reads []string
+	for _, action := range ramPolicy(t, "ram-policy.json").Actions() {
+		if _, name, _ := strings.Cut(action, ":"); strings.HasPrefix(name, "Describe") {
+			reads = append(reads, action)
+		}
+	}
+	assert.Equal(t, reads, ramPolicy(t, "ram-policy-dry-run.json").Actions())
+}
+
 // Nothing that is not tagged for the cluster is bought for or given back.
 func TestTheRAMPolicyBindsWritesToTheDiscoveryTag(t *testing.T) {
 	policy, tagged := ramPolicy(t, "ram-policy.json"), map[string]string{"k8s.io/cluster-autoscaler/my-cluster": "owned"}
