@@ -86,6 +86,11 @@ func startKubelet(t *testing.T, r *rig.Rig) *kubelet {
 		cancel()
 		k.done.Wait()
 		logs.Close()
+		for _, c := range k.running {
+			if t.Failed() {
+				t.Logf("the last words of %s:\n%s", c.pod.Name, tail(c.log, 25))
+			}
+		}
 	})
 	return k
 }
@@ -184,16 +189,25 @@ func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) (err error) {
 			k.t.Errorf("%s has ended by itself, %v:\n%s", pod.Name, c.command.ProcessState, tail(c.log, 25))
 		}
 		c.over = true
-		return k.report(ctx, pod, c)
+		if err := k.report(ctx, pod, c); err != nil {
+			c.over = false
+			return err
+		}
+		return nil
 	default:
 	}
 	if time.Since(c.probed) < readinessPeriod {
 		return nil
 	}
 	c.probed = time.Now()
-	if ready := c.probe(ctx); ready != c.ready {
-		c.ready = ready
-		return k.report(ctx, pod, c)
+	ready := c.probe(ctx)
+	if ready == c.ready {
+		return nil
+	}
+	c.ready = ready
+	if err := k.report(ctx, pod, c); err != nil {
+		c.ready = !ready // what the pod says still
+		return err
 	}
 	return nil
 }
