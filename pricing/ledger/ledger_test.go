@@ -269,7 +269,7 @@ func TestALeaderThatEndsSavesTheInstancesThatThereAreThen(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, []RunningLine{{Offering: offeringOf("asg-1", spot), Price: w.prices[spot], Instances: []string{"i-1"}}}, running.Lines)
 				assert.Equal(t, w.at, running.At.UTC())
-				accounted := start
+				var accounted time.Time
 				if !pricesPending {
 					accounted = w.at
 				}
