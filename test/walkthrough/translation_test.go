@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// translated are the pages that have to be there in Chinese. Others may be.
-var translated = []string{}
+// translated are the pages that have to be there in Chinese as soon as there is any. Others may be.
+var translated = []string{"README.md", "docs/install.md", "docs/ack.md", "docs/settings.md", "docs/jobs.md"}
 
 func TestTranslationsHaveTheCommandsHeadingsKeysAndLinksOfTheirOriginals(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(root, translations, "*.md"))
@@ -34,7 +34,7 @@ func TestTranslationsHaveTheCommandsHeadingsKeysAndLinksOfTheirOriginals(t *test
 		})
 	}
 	for _, page := range translated {
-		assert.True(t, there[page], "%s is not translated", page)
+		assert.True(t, there[page] || len(pages) == 0, "%s is not translated", page)
 	}
 }
 
