@@ -87,7 +87,7 @@ func (m module) check(file string) (found []Finding, err error) {
 		case terraformConfiguration:
 			var c configuration
 			if err = json.Unmarshal(resource.Values, &c); err == nil {
-				below = tags(file, resource.Address, c.Tags, false)
+				below = Tags(file, resource.Address, c.Tags, false)
 			}
 		}
 		if err != nil {
@@ -131,7 +131,7 @@ func checkGroup(file, address string, values []byte, spot bool) ([]Finding, erro
 	if err := json.Unmarshal(values, &g); err != nil {
 		return nil, err
 	}
-	found := tags(file, address, g.Tags, true)
+	found := Tags(file, address, g.Tags, true)
 	if len(settings.ClusterTags(g.Tags)) == 0 {
 		return found, nil
 	}
