@@ -94,7 +94,13 @@ func TestTheGuideForACKLeadsFromANodePoolToAPodThroughAReclaimAndBack(t *testing
 	}
 	assert.Empty(t, after, "all sections were met")
 	w.checkCalls()
-	t.Logf("The stopwatch, on a cloud that boots instances within seconds:\n%s", w.shell.stopwatch())
+	stopwatch := w.shell.stopwatch()
+	t.Logf("The stopwatch, on a cloud that boots instances within seconds:\n%s", stopwatch)
+	// go test remembers no result of a test that has opened a file of the module which is as new as this: it does not know that the binary and
+	// the chart are what is tested. Source: computeTestInputsID in cmd/go/internal/test.
+	file := filepath.Join(root, "out", "walkthrough", "stopwatch.txt")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(stopwatch), 0o644))
 }
 
 func newWalk(t *testing.T) *walk {
