@@ -157,6 +157,10 @@ chart: image $(BIN)/helm ## Package the chart with the digests of these images: 
 manifests: $(BIN)/helm ## Render deploy/manifests and deploy/alerts.yaml from the Helm chart.
 	.ci/render $(BIN)/helm deploy
 
+.PHONY: docs
+docs: compiler ## Write docs/metrics.md from the metrics in the code.
+	go test -race -vet=off -run '^TestThePageOfMetrics' ./cmd/gpu-spot-autoscaler/app -update
+
 .PHONY: rendered
 rendered: $(BIN)/helm
 	@rm -rf out/rendered && .ci/render $(BIN)/helm out/rendered
