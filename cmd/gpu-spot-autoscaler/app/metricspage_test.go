@@ -191,7 +191,7 @@ func page(own, agent, core []metric) string {
 cmd/gpu-spot-autoscaler/app/metricsbounds_test.go. -->
 
 What the autoscaler and the node-agent serve at ` + "`/metrics`" + `. [operations.md](operations.md#metrics) says which of them to look at,
-[deploy/alerts.yaml](../deploy/alerts.yaml) has alerts on them.
+[deploy/alerts.yaml](../deploy/alerts.yaml) has alerts on them, and [deploy/dashboards](../deploy/dashboards) shows them.
 
 Counters begin at 0 with the process: take their ` + "`rate` or `increase`" + `. Only the replica that leads has pools, prices, jobs and reclaims
 to count.
