@@ -78,6 +78,8 @@ type Job struct {
 	// Min and Max bound the number of workers with which the job can train; Replicas is how many it asks for. All three are
 	// equal for a job that is not elastic. Hosts count as workers where they train, launchers never do.
 	Min, Max, Replicas int
+	// NeedsHosts is true if the job cannot go on once it loses one of its hosts, however many workers survive.
+	NeedsHosts bool
 	// Suspended is true whoever suspended the job, Finished when it has ended for good.
 	Suspended, Finished bool
 	// StopRequested is true from the start of Registry.Stop until the held annotations are removed. Stopped is true once the

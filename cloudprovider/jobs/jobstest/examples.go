@@ -24,6 +24,14 @@ var (
 	//
 	//go:embed examples/pytorchjob.yaml
 	PyTorchJob string
+	// TFJob has a chief, two parameter servers and four workers.
+	//
+	//go:embed examples/tfjob.yaml
+	TFJob string
+	// JAXJob has three workers.
+	//
+	//go:embed examples/jaxjob.yaml
+	JAXJob string
 	// ElasticMPIJob runs Horovod Elastic, with two slots for each worker.
 	//
 	//go:embed examples/elasticmpijob.yaml

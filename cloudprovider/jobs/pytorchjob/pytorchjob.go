@@ -111,20 +111,7 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 		return nil, err
 	}
 	masters := min(job.Spec.ReplicaSpecs.Count(typeMaster), workers)
-	var sets []jobs.PodSet
-	for _, kind := range []struct {
-		name  string
-		count int
-		role  jobs.Role
-	}{{typeWorker, workers - masters, jobs.RoleWorker}, {typeMaster, masters, jobs.RoleHost}} {
-		if kind.count == 0 {
-			continue
-		}
-		set, err := job.Spec.ReplicaSpecs.PodSet(of, pathSpecs, operator, kind.name, kind.count, kind.role)
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, set)
-	}
-	return sets, nil
+	return job.Spec.ReplicaSpecs.PodSets(of, pathSpecs, operator,
+		kubeflow.Replicas{Type: typeWorker, Count: workers - masters, Role: jobs.RoleWorker},
+		kubeflow.Replicas{Type: typeMaster, Count: masters, Role: jobs.RoleHost})
 }

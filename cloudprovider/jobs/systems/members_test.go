@@ -20,6 +20,7 @@ func pod(name, labels, owner string) string {
 
 func TestMembers(t *testing.T) {
 	kubeflow := "training.kubeflow.org/operator-name: %s, training.kubeflow.org/job-name: j, training.kubeflow.org/replica-type: %s, training.kubeflow.org/replica-index: \"%d\""
+	tfJob, jaxJob := "apiVersion: kubeflow.org/v1, kind: TFJob, name: j", "apiVersion: kubeflow.org/v1, kind: JAXJob, name: j"
 	batch := "apiVersion: batch/v1, kind: Job, name: j-x"
 	jobset := "jobset.sigs.k8s.io/jobset-name: j, jobset.sigs.k8s.io/replicatedjob-name: %s, jobset.sigs.k8s.io/job-index: \"%d\", " +
 		"jobset.sigs.k8s.io/job-global-index: \"%d\", batch.kubernetes.io/job-completion-index: \"%d\", batch.kubernetes.io/job-name: j-x"
@@ -31,7 +32,14 @@ func TestMembers(t *testing.T) {
 		{"rendezvous host of an elastic PyTorchJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 0)+", training.kubeflow.org/job-role: master", ""), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
 		{"worker of a PyTorchJob", pod("j-worker-1", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 1), ""), jobstest.Member("pytorchjob", "j", jobs.RoleWorker)},
 		{"master of a PyTorchJob", pod("j-master-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "master", 0), ""), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
-		{"pod of a TFJob, which is of no known system", pod("j-ps-0", fmt.Sprintf(kubeflow, "tfjob-controller", "ps", 0), "apiVersion: kubeflow.org/v1, kind: TFJob, name: j"), jobstest.Member(jobs.SystemPod, "tfjob.j", jobs.RoleWorker)},
+		{"parameter server of a TFJob", pod("j-ps-0", fmt.Sprintf(kubeflow, "tfjob-controller", "ps", 0), tfJob), jobstest.Member("tfjob", "j", jobs.RoleHost)},
+		{"worker of a TFJob with a chief", pod("j-worker-0", fmt.Sprintf(kubeflow, "tfjob-controller", "worker", 0), tfJob), jobstest.Member("tfjob", "j", jobs.RoleWorker)},
+		{"worker of a TFJob that is its chief", pod("j-worker-0", fmt.Sprintf(kubeflow, "tfjob-controller", "worker", 0)+", training.kubeflow.org/job-role: master", tfJob), jobstest.Member("tfjob", "j", jobs.RoleHost)},
+		{"evaluator of a TFJob of Arena", pod("j-evaluator-0", "group-name: kubeflow.org, tf-job-name: j, tf-replica-type: evaluator", tfJob), jobstest.Member("tfjob", "j", jobs.RoleHost)},
+		{"worker of a TFJob of Arena", pod("j-worker-1", "group-name: kubeflow.org, tf-job-name: j, tf-replica-type: worker", tfJob), jobstest.Member("tfjob", "j", jobs.RoleWorker)},
+		{"coordinator of a JAXJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "jaxjob-controller", "worker", 0), jaxJob), jobstest.Member("jaxjob", "j", jobs.RoleHost)},
+		{"worker of a JAXJob", pod("j-worker-1", fmt.Sprintf(kubeflow, "jaxjob-controller", "worker", 1), jaxJob), jobstest.Member("jaxjob", "j", jobs.RoleWorker)},
+		{"pod of an XGBoostJob, which is of no known system", pod("j-worker-0", fmt.Sprintf(kubeflow, "xgboostjob-controller", "worker", 0), "apiVersion: kubeflow.org/v1, kind: XGBoostJob, name: j"), jobstest.Member(jobs.SystemPod, "xgboostjob.j", jobs.RoleWorker)},
 		{"launcher of the mpi-operator, which a Job owns", jobstest.MPILauncher, jobstest.Member("mpijob", "tf", jobs.RoleLauncher)},
 		{"worker of the mpi-operator", pod("j-worker-1", "training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: j, training.kubeflow.org/job-role: worker", ""), jobstest.Member("mpijob", "j", jobs.RoleWorker)},
 		{"launcher of the training operator", pod("j-launcher", fmt.Sprintf(kubeflow, "mpijob-controller", "launcher", 0)+", training.kubeflow.org/job-role: master", ""), jobstest.Member("mpijob-v1", "j", jobs.RoleLauncher)},

@@ -24,6 +24,8 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document, replicas, field string }{
 		"Job":        {"job", "train", jobstest.IndexedJob, "4", `"spec":{"suspend":%t}`},
 		"PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, "3", `"spec":{"runPolicy":{"suspend":%t}}`},
+		"TFJob":      {"tfjob", "ctr", jobstest.TFJob, "7", `"spec":{"runPolicy":{"suspend":%t}}`},
+		"JAXJob":     {"jaxjob", "gemma", jobstest.JAXJob, "3", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"MPIJob":     {"mpijob", "tf", jobstest.ElasticMPIJob, "4", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"MPIJob v1":  {"mpijob-v1", "tf", strings.Replace(jobstest.ElasticMPIJob, "v2beta1", "v1", 1), "4", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"JobSet":     {"jobset", "llm", jobstest.JobSet, "6", `"spec":{"suspend":%t}`},
@@ -118,7 +120,8 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 
 func TestJobsThatHealByThemselvesNeedNothingToShrinkOrGrow(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document string }{
-		"Job": {"job", "train", jobstest.IndexedJob}, "PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob}, "MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob},
+		"Job": {"job", "train", jobstest.IndexedJob}, "PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob},
+		"TFJob": {"tfjob", "ctr", jobstest.TFJob}, "MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob},
 		"ElasticJob": {"dlrover", "nanogpt", jobstest.ElasticJob}, "AITrainingJob": {"aitrainingjob", "horovod", jobstest.AITrainingJob},
 		"RayCluster": {"raycluster", "rc", jobstest.RayCluster}, "Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob},
 	} {

@@ -7,10 +7,12 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/dlrover"
 	"gpu-spot-autoscaler/cloudprovider/jobs/etjob"
+	"gpu-spot-autoscaler/cloudprovider/jobs/jaxjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobset"
 	"gpu-spot-autoscaler/cloudprovider/jobs/kuberay"
 	"gpu-spot-autoscaler/cloudprovider/jobs/mpijob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/pytorchjob"
+	"gpu-spot-autoscaler/cloudprovider/jobs/tfjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/volcano"
 )
 
@@ -20,7 +22,7 @@ func All(cluster jobs.Cluster) []jobs.System {
 	return []jobs.System{
 		etjob.New(cluster),
 		mpijob.New(cluster), mpijob.NewV1(cluster),
-		pytorchjob.New(cluster),
+		pytorchjob.New(cluster), tfjob.New(cluster), jaxjob.New(cluster),
 		dlrover.New(),
 		aitrainingjob.New(),
 		kuberay.NewRayJob(cluster), kuberay.NewRayCluster(cluster),
