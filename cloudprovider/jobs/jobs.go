@@ -2,7 +2,7 @@
 // it is shrunk, suspended, resumed and grown.
 //
 // Each job system has a package of its own below this one, which implements System and those of the optional interfaces
-// that fit it: Suspender, Resizer, Stopper, HostsRefresher, Child, Starter and Independent. Package systems lists them all, and the
+// that fit it: Suspender, Resizer, Stopper, HostsRefresher, Child, Starter and Divided. Package systems lists them all, and the
 // Registry asks them. The Go modules of the job systems are not imported: their objects are read and patched as
 // unstructured data, and a system is off while the API server does not serve its resource.
 package jobs
@@ -128,4 +128,10 @@ func ControllerOf(object metav1.Object, group, kind string) *metav1.OwnerReferen
 		return nil
 	}
 	return owner
+}
+
+// IsControlledBy returns whether the controller of an object is the one with the given API group, kind and name.
+func IsControlledBy(object metav1.Object, group, kind, name string) bool {
+	owner := ControllerOf(object, group, kind)
+	return owner != nil && owner.Name == name
 }

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -93,10 +94,15 @@ type StartGangs struct {
 	// no gang.
 	Size  int
 	Sizes map[string]int
+	// Except are labels of pods that are in no gang, because they start before the others.
+	Except map[string]string
 }
 
 // Of returns the part of the job that the pod starts with, "" for the whole job, and how many pods of that have to run at least.
 func (g StartGangs) Of(pod *corev1.Pod) (part string, size int) {
+	if len(g.Except) > 0 && labels.SelectorFromSet(g.Except).Matches(labels.Set(pod.Labels)) {
+		return "", 0
+	}
 	part, size = pod.Labels[g.Label], g.Size
 	if own, ok := g.Sizes[part]; ok {
 		size = own
@@ -133,9 +139,10 @@ func (s Starts) GangsOf(ctx context.Context, ref Ref) (StartGangs, error) {
 	return starter.StartsWith(job)
 }
 
-// Independent is implemented by systems some of whose pods have nothing in common with others of their job.
-type Independent interface {
-	// IsIndependent says whether the pod has its own work to save, and is lost without harm to the others. The pod is one for
-	// which Member returns ok.
-	IsIndependent(pod *corev1.Pod) bool
+// Divided is implemented by systems whose jobs have parts that do not need each other.
+type Divided interface {
+	// UnitOf returns the name of the pod's unit: those pods of its job that save their work, and lose it, together. It is the name of the
+	// pod if that has nothing in common with others but their controller, and empty if all pods of the job are one unit. The pod is one
+	// for which Member returns ok.
+	UnitOf(pod *corev1.Pod) string
 }

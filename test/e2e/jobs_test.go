@@ -41,6 +41,7 @@ func TestJobs(t *testing.T) {
 		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
 		{"volcano", volcanoJobIsAbortedAndResumed},
+		{"lws", groupOfALeaderWorkerSetIsMadeAnew},
 		{"annotated", annotatedPodsGoInOrder},
 		{"broken", brokenJobIsDrainedLikeAnyPod},
 		{"unknown", jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod},
@@ -503,6 +504,42 @@ spec:
 	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
 	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
 	s.requireBought("volcano", 2+1)
+}
+
+func groupOfALeaderWorkerSetIsMadeAnew(s *jobSuite) {
+	s.runRealOperator(operators.LeaderWorkerSet)
+	s.submit(`
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: lws}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: ` + strings.Replace(gpuTemplate("lws", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`), "restartPolicy: Never", "restartPolicy: Always", 1) + `
+`)
+	const pods = operators.LabelLeaderWorkerSet + "=lws"
+	before := s.awaitRunningPods(pods, 4) // lws-0, lws-0-1, lws-1, lws-1-1
+	reclaiming := s.reclaimNodesOf(before[1])
+	s.awaitJobEvent("LeaderWorkerSet", "lws", "SpotJobWarned", 1)
+	awaitRequestOnAll(s, pods+",leaderworkerset.sigs.k8s.io/group-index=0", 2)
+	requirePodsStay(s, before[1])
+	for _, other := range before[2:] {
+		pod, err := s.pod(s.t.Context(), other.Name)
+		require.NoError(s.t, err)
+		assert.Empty(s.t, pod.Annotations["gpu-spot.autoscaling/checkpoint-request"], "its group loses nothing")
+	}
+	acknowledgeWhenAsked(s, before[0]) // the leader speaks for its group
+	s.awaitGone(reclaiming)
+	var now []corev1.Pod
+	rig.Eventually(s.t, recovered, "the group is made anew, as a whole", func(context.Context) (bool, error) {
+		now = s.awaitRunningPods(pods, 4)
+		return now[0].UID != before[0].UID && now[1].UID != before[1].UID, nil
+	})
+	s.requireOtherNodes(reclaiming, now)
+	assert.Equal(s.t, names(before), names(now))
+	assert.Equal(s.t, uids(before[2:]), uids(now[2:]), "the other group goes on")
+	s.requireBought("lws", 4+1)
 }
 
 func annotatedPodsGoInOrder(s *jobSuite) {

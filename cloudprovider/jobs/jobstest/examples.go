@@ -64,6 +64,10 @@ var (
 	//
 	//go:embed examples/rayjob.yaml
 	RayJob string
+	// LeaderWorkerSet has two groups of a leader and two workers.
+	//
+	//go:embed examples/leaderworkerset.yaml
+	LeaderWorkerSet string
 	// VolcanoJob has a launcher and five workers.
 	//
 	//go:embed examples/volcanojob.yaml

@@ -56,11 +56,13 @@ func TestBounds(t *testing.T) {
 		"an AITrainingJob, without its launcher":              {"aitrainingjob", "horovod", jobstest.AITrainingJob, bounds{1, 5, 3}},
 		"an AITrainingJob that is not elastic":                {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerant: true", "faultTolerant: false"), bounds{3, 3, 3}},
 		"a RayCluster, in pods, without what is suspended":    {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
-		"a RayJob":                            {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
-		"a Volcano job, without its launcher": {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
-		"a Volcano job that restarts when a pod is evicted": {"vcjob", "resnet", change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: [{event: PodEvicted, action: RestartJob}]\n"), bounds{5, 5, 5}},
-		"a Volcano job with a task that restarts it":        {"vcjob", "resnet", change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: [{events: [PodFailed, Unknown], action: RestartJob}],"), bounds{5, 5, 5}},
-		"a Volcano job without minAvailable":                {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
+		"a RayJob": {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
+		"a LeaderWorkerSet, of whose groups none needs another": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, bounds{0, 6, 6}},
+		"a LeaderWorkerSet that says nothing":                   {"leaderworkerset", "vllm", change(change(jobstest.LeaderWorkerSet, "  replicas: 2\n", ""), "    size: 3\n", ""), bounds{0, 1, 1}},
+		"a Volcano job, without its launcher":                   {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
+		"a Volcano job that restarts when a pod is evicted":     {"vcjob", "resnet", change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: [{event: PodEvicted, action: RestartJob}]\n"), bounds{5, 5, 5}},
+		"a Volcano job with a task that restarts it":            {"vcjob", "resnet", change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: [{events: [PodFailed, Unknown], action: RestartJob}],"), bounds{5, 5, 5}},
+		"a Volcano job without minAvailable":                    {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)

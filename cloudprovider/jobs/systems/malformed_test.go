@@ -31,6 +31,8 @@ func TestMissingAndMalformedFieldsAreNamed(t *testing.T) {
 		"AITrainingJob":                  {"aitrainingjob", "horovod", jobstest.AITrainingJob, "maxReplicas: 5", "maxReplicas: many", "spec.replicaSpecs.trainer.maxReplicas"},
 		"RayCluster":                     {"raycluster", "rc", jobstest.RayCluster, "maxReplicas: 4", "maxReplicas: -4", "spec.workerGroupSpecs[0].maxReplicas"},
 		"RayJob without a cluster":       {"rayjob", "rj", jobstest.RayJob, "rayClusterSpec", "raySpec", "spec.rayClusterSpec"},
+		"LeaderWorkerSet":                {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, "size: 3", "size: large", "spec.leaderWorkerTemplate.size"},
+		"LeaderWorkerSet without groups": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, "leaderWorkerTemplate", "template", "spec.leaderWorkerTemplate"},
 		"Volcano job without tasks":      {"vcjob", "resnet", jobstest.VolcanoJob, "tasks:", "roles:", "spec.tasks"},
 		"Volcano job with an odd task":   {"vcjob", "resnet", jobstest.VolcanoJob, "replicas: 5", "replicas: 5.5", "spec.tasks[1].replicas"},
 	} {

@@ -21,6 +21,8 @@ func pod(name, labels, owner string) string {
 func TestMembers(t *testing.T) {
 	kubeflow := "training.kubeflow.org/operator-name: %s, training.kubeflow.org/job-name: j, training.kubeflow.org/replica-type: %s, training.kubeflow.org/replica-index: \"%d\""
 	tfJob, jaxJob := "apiVersion: kubeflow.org/v1, kind: TFJob, name: j", "apiVersion: kubeflow.org/v1, kind: JAXJob, name: j"
+	lws := "leaderworkerset.sigs.k8s.io/name: j, leaderworkerset.sigs.k8s.io/group-index: \"1\", leaderworkerset.sigs.k8s.io/worker-index: \"%d\""
+	statefulSet := "apiVersion: apps/v1, kind: StatefulSet, name: "
 	batch := "apiVersion: batch/v1, kind: Job, name: j-x"
 	jobset := "jobset.sigs.k8s.io/jobset-name: j, jobset.sigs.k8s.io/replicatedjob-name: %s, jobset.sigs.k8s.io/job-index: \"%d\", " +
 		"jobset.sigs.k8s.io/job-global-index: \"%d\", batch.kubernetes.io/job-completion-index: \"%d\", batch.kubernetes.io/job-name: j-x"
@@ -59,6 +61,8 @@ func TestMembers(t *testing.T) {
 		{"head of a RayCluster", pod("rc-head", "ray.io/cluster: rc, ray.io/node-type: head, ray.io/group: headgroup", ""), jobstest.Member("raycluster", "rc", jobs.RoleLauncher)},
 		{"worker of a RayCluster", pod("rc-big-worker-x", "ray.io/cluster: rc, ray.io/node-type: worker, ray.io/group: big", ""), jobstest.Member("raycluster", "rc", jobs.RoleWorker)},
 		{"submitter of a RayJob", pod("rj-abcde", "ray.io/originated-from-cr-name: rj, ray.io/originated-from-crd: RayJob", batch), jobstest.Member("rayjob", "rj", jobs.RoleLauncher)},
+		{"leader of a LeaderWorkerSet", pod("j-1", fmt.Sprintf(lws, 0), statefulSet+"j"), jobstest.Member("leaderworkerset", "j", jobs.RoleHost)},
+		{"worker of a LeaderWorkerSet", pod("j-1-2", fmt.Sprintf(lws, 2), statefulSet+"j-1"), jobstest.Member("leaderworkerset", "j", jobs.RoleWorker)},
 		{"master of a Volcano job", pod("resnet-mpimaster-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: mpimaster", "apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: resnet"), jobstest.Member("vcjob", "resnet", jobs.RoleLauncher)},
 		{"worker of a Volcano job", pod("resnet-worker-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: worker", ""), jobstest.Member("vcjob", "resnet", jobs.RoleWorker)},
 	} {
@@ -102,7 +106,7 @@ func TestWhatIsPartOfAJob(t *testing.T) {
 	}
 }
 
-func TestPodsOfAJobThatHaveOnlyItsControllerInCommonAreAlone(t *testing.T) {
+func TestWhichPodsOfAJobLoseTheirWorkTogether(t *testing.T) {
 	owned := func(kind, name, more string) string {
 		return fmt.Sprintf(`
 apiVersion: v1
@@ -113,20 +117,19 @@ metadata:
   %s
 `, kind, name, more)
 	}
-	for name, tc := range map[string]struct {
-		pod  string
-		want bool
-	}{
-		"of a Job":                      {owned("batch/v1", "Job", ""), true},
-		"of an Indexed Job":             {owned("batch/v1", "Job", `annotations: {batch.kubernetes.io/job-completion-index: "1"}`), false},
-		"of a ReplicaSet":               {owned("apps/v1", "ReplicaSet", ""), true},
-		"of a StatefulSet":              {owned("apps/v1", "StatefulSet", ""), false},
-		"of an unknown system":          {owned("example.com/v1", "Training", ""), false},
-		"that say they are one":         {owned("batch/v1", "Job", "annotations: {gpu-spot.autoscaling/job: search}"), false},
-		"of a TrainingJob":              {owned("kai.alibabacloud.com/v1alpha1", "TrainingJob", "labels: {group-name: kai.alibabacloud.com, training-job-name: sweep}"), false},
-		"of a JobSet, which makes Jobs": {owned("batch/v1", "Job", "labels: {jobset.sigs.k8s.io/jobset-name: sweep}"), false},
-		"of nobody":                     {"{apiVersion: v1, kind: Pod, metadata: {name: one}}", false},
+	const all, itself = "", "one"
+	for name, tc := range map[string]struct{ pod, want string }{
+		"of a Job":                      {owned("batch/v1", "Job", ""), itself},
+		"of an Indexed Job":             {owned("batch/v1", "Job", `annotations: {batch.kubernetes.io/job-completion-index: "1"}`), all},
+		"of a ReplicaSet":               {owned("apps/v1", "ReplicaSet", ""), itself},
+		"of a StatefulSet":              {owned("apps/v1", "StatefulSet", ""), all},
+		"of an unknown system":          {owned("example.com/v1", "Training", ""), all},
+		"that say they are one":         {owned("batch/v1", "Job", "annotations: {gpu-spot.autoscaling/job: search}"), all},
+		"of a TrainingJob":              {owned("kai.alibabacloud.com/v1alpha1", "TrainingJob", "labels: {group-name: kai.alibabacloud.com, training-job-name: sweep}"), all},
+		"of a JobSet, which makes Jobs": {owned("batch/v1", "Job", "labels: {jobset.sigs.k8s.io/jobset-name: sweep}"), all},
+		"of a LeaderWorkerSet":          {owned("apps/v1", "StatefulSet", `labels: {leaderworkerset.sigs.k8s.io/name: sweep, leaderworkerset.sigs.k8s.io/group-index: "3"}`), "sweep-3"},
+		"of nobody":                     {"{apiVersion: v1, kind: Pod, metadata: {name: one}}", all},
 	} {
-		assert.Equal(t, tc.want, newFixture(t).Registry.IsIndependent(jobstest.ParsePod(t, tc.pod)), name)
+		assert.Equal(t, tc.want, newFixture(t).Registry.UnitOf(jobstest.ParsePod(t, tc.pod)), name)
 	}
 }

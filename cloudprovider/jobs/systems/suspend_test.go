@@ -103,6 +103,7 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document string }{
 		"ElasticJob":                         {"dlrover", "nanogpt", jobstest.ElasticJob},
 		"AITrainingJob":                      {"aitrainingjob", "horovod", jobstest.AITrainingJob},
+		"LeaderWorkerSet":                    {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet},
 		"Job of another controller":          {"job", "train", owned},
 		"RayCluster of a RayService":         {"raycluster", "rc", served},
 		"RayJob that leaves its cluster":     {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  shutdownAfterJobFinishes: true\n", "", 1)},
@@ -123,7 +124,7 @@ func TestJobsThatHealByThemselvesNeedNothingToShrinkOrGrow(t *testing.T) {
 		"Job": {"job", "train", jobstest.IndexedJob}, "PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob},
 		"TFJob": {"tfjob", "ctr", jobstest.TFJob}, "MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob},
 		"ElasticJob": {"dlrover", "nanogpt", jobstest.ElasticJob}, "AITrainingJob": {"aitrainingjob", "horovod", jobstest.AITrainingJob},
-		"RayCluster": {"raycluster", "rc", jobstest.RayCluster}, "Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob},
+		"RayCluster": {"raycluster", "rc", jobstest.RayCluster}, "LeaderWorkerSet": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet}, "Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)

@@ -10,6 +10,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/jaxjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobset"
 	"gpu-spot-autoscaler/cloudprovider/jobs/kuberay"
+	"gpu-spot-autoscaler/cloudprovider/jobs/leaderworkerset"
 	"gpu-spot-autoscaler/cloudprovider/jobs/mpijob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/pytorchjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/tfjob"
@@ -27,6 +28,7 @@ func All(cluster jobs.Cluster) []jobs.System {
 		aitrainingjob.New(),
 		kuberay.NewRayJob(cluster), kuberay.NewRayCluster(cluster),
 		volcano.New(cluster),
+		leaderworkerset.New(),
 		jobset.New(cluster),
 		batchjob.New(cluster),
 	}
