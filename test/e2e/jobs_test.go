@@ -530,12 +530,8 @@ spec:
 		assert.Empty(s.t, pod.Annotations["gpu-spot.autoscaling/checkpoint-request"], "its group loses nothing")
 	}
 	acknowledgeWhenAsked(s, before[0]) // the leader speaks for its group
-	s.awaitGone(reclaiming)
-	var now []corev1.Pod
-	rig.Eventually(s.t, recovered, "the group is made anew, as a whole", func(context.Context) (bool, error) {
-		now = s.awaitRunningPods(pods, 4)
-		return now[0].UID != before[0].UID && now[1].UID != before[1].UID, nil
-	})
+	s.awaitGone(reclaimedPods{pods: before[:2], deadline: reclaiming.deadline}) // the operator deletes the leader
+	now := s.awaitRunningPods(pods, 4)
 	s.requireOtherNodes(reclaiming, now)
 	assert.Equal(s.t, names(before), names(now))
 	assert.Equal(s.t, uids(before[2:]), uids(now[2:]), "the other group goes on")

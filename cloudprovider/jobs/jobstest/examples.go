@@ -40,6 +40,10 @@ var (
 	//
 	//go:embed examples/mpilauncher.yaml
 	MPILauncher string
+	// ArenaMPIJob is as `arena submit mpi --workers=2 --gpus=4` renders it, with the status that Arena's operator gives it.
+	//
+	//go:embed examples/arenampijob.yaml
+	ArenaMPIJob string
 	// JobSet is one that the Kubeflow Trainer makes, with an initializer that has ended.
 	//
 	//go:embed examples/jobset.yaml

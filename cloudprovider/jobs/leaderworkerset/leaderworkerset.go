@@ -107,7 +107,9 @@ func (s *System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 }
 
 // UnitOf returns the group of the pod, by the name of its leader.
-func (*System) UnitOf(pod *corev1.Pod) string { return pod.Labels[labelName] + "-" + pod.Labels[labelGroupIndex] }
+func (*System) UnitOf(pod *corev1.Pod) string {
+	return pod.Labels[labelName] + "-" + pod.Labels[labelGroupIndex]
+}
 
 // Read returns a job that goes on with any number of groups.
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {

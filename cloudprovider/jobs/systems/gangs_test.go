@@ -27,6 +27,8 @@ func TestGangs(t *testing.T) {
 			"ctr-worker-0 worker, ctr-worker-1 worker, ctr-ps-0 host, ctr-ps-1 host, ctr-chief-0 host", 3},
 		"JAXJob": {"jaxjob", "gemma", jobstest.JAXJob, 3, "gemma-worker-0 worker, gemma-worker-1 worker, gemma-worker-2 worker", 24},
 		"MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob, 2, "tf-worker-0 worker, tf-worker-1 worker, tf-launcher-0 launcher", 4},
+		"MPIJob of Arena, whose launcher has resources of its own": {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, 2,
+			"resnet50-worker-0 worker, resnet50-worker-1 worker, resnet50-launcher-0 launcher", 8},
 		"JobSet, whole at all times": {"jobset", "llm", jobstest.JobSet, 1,
 			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker, llm-node-1-1 worker, llm-node-1-2 worker", 48},
 		"ElasticJob":    {"dlrover", "nanogpt", jobstest.ElasticJob, 2, "nanogpt-edljob-worker-0 worker, nanogpt-edljob-worker-1 worker, nanogpt-edljob-dlrover-master-0 launcher", 2},

@@ -25,6 +25,8 @@ func TestMissingAndMalformedFieldsAreNamed(t *testing.T) {
 		"JAXJob without replicas":        {"jaxjob", "gemma", jobstest.JAXJob, "jaxReplicaSpecs", "replicaSpecs", "spec.jaxReplicaSpecs"},
 		"MPIJob without workers":         {"mpijob", "tf", jobstest.ElasticMPIJob, "    Worker:\n", "    Workers:\n", "spec.mpiReplicaSpecs.Worker"},
 		"MPIJob with odd arguments":      {"mpijob", "tf", jobstest.ElasticMPIJob, "args: [--min-np", "args: [3, --min-np", "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].args[0]"},
+		"MPIJob of Arena":                {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, "replicas: 2", "replicas: two", "spec.replicas"},
+		"MPIJob of Arena without pods":   {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, "  template:\n    metadata", "  templates:\n    metadata", "spec.template"},
 		"JobSet without jobs":            {"jobset", "llm", jobstest.JobSet, "replicatedJobs:", "jobs:", "spec.replicatedJobs"},
 		"JobSet with a job without spec": {"jobset", "llm", jobstest.JobSet, "template: {spec: {template: {spec: {containers: [{name: init", "template: {specs: {template: {spec: {containers: [{name: init", "spec.replicatedJobs[0].template.spec"},
 		"ElasticJob without workers":     {"dlrover", "nanogpt", jobstest.ElasticJob, "    worker:\n", "    workers:\n", "spec.replicaSpecs.worker"},

@@ -46,6 +46,8 @@ func TestMembers(t *testing.T) {
 		{"worker of the mpi-operator", pod("j-worker-1", "training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: j, training.kubeflow.org/job-role: worker", ""), jobstest.Member("mpijob", "j", jobs.RoleWorker)},
 		{"launcher of the training operator", pod("j-launcher", fmt.Sprintf(kubeflow, "mpijob-controller", "launcher", 0)+", training.kubeflow.org/job-role: master", ""), jobstest.Member("mpijob-v1", "j", jobs.RoleLauncher)},
 		{"worker of the training operator's MPIJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "mpijob-controller", "worker", 0), ""), jobstest.Member("mpijob-v1", "j", jobs.RoleWorker)},
+		{"worker of an MPIJob of Arena", pod("j-worker-1", "group_name: kubeflow.org, mpi_job_name: j, mpi_role_type: worker", statefulSet+"j-worker"), jobstest.Member("mpijob-v1alpha1", "j", jobs.RoleWorker)},
+		{"launcher of an MPIJob of Arena", pod("j-launcher-x", "group_name: kubeflow.org, mpi_job_name: j, mpi_role_type: launcher", "apiVersion: batch/v1, kind: Job, name: j-launcher"), jobstest.Member("mpijob-v1alpha1", "j", jobs.RoleLauncher)},
 		{"first pod of a JobSet", pod("j-node-0-0-x", fmt.Sprintf(jobset, "node", 0, 0, 0), batch), jobstest.Member("jobset", "j", jobs.RoleHost)},
 		{"first pod of the second Job of a JobSet", pod("j-node-1-0-x", fmt.Sprintf(jobset, "node", 1, 1, 0), batch), jobstest.Member("jobset", "j", jobs.RoleWorker)},
 		{"coordinator of a JobSet", pod("j-node-1-2-x", fmt.Sprintf(coordinator, "node", 1, 1, 2), batch), jobstest.Member("jobset", "j", jobs.RoleHost)},

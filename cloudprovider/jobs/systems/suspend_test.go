@@ -104,6 +104,7 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 		"ElasticJob":                         {"dlrover", "nanogpt", jobstest.ElasticJob},
 		"AITrainingJob":                      {"aitrainingjob", "horovod", jobstest.AITrainingJob},
 		"LeaderWorkerSet":                    {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet},
+		"MPIJob of Arena":                    {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob},
 		"Job of another controller":          {"job", "train", owned},
 		"RayCluster of a RayService":         {"raycluster", "rc", served},
 		"RayJob that leaves its cluster":     {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  shutdownAfterJobFinishes: true\n", "", 1)},

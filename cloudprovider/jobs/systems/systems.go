@@ -4,6 +4,7 @@ package systems
 import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/aitrainingjob"
+	"gpu-spot-autoscaler/cloudprovider/jobs/arenampijob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/jobs/dlrover"
 	"gpu-spot-autoscaler/cloudprovider/jobs/etjob"
@@ -22,7 +23,7 @@ import (
 func All(cluster jobs.Cluster) []jobs.System {
 	return []jobs.System{
 		etjob.New(cluster),
-		mpijob.New(cluster), mpijob.NewV1(cluster),
+		mpijob.New(cluster), mpijob.NewV1(cluster), arenampijob.New(),
 		pytorchjob.New(cluster), tfjob.New(cluster), jaxjob.New(cluster),
 		dlrover.New(),
 		aitrainingjob.New(),
