@@ -54,9 +54,9 @@ type fakeJobs struct {
 var _ handshake.Jobs = (*fakeJobs)(nil)
 
 const (
-	labelJob   = "job"
-	labelRole  = "role"
-	labelUnit  = "unit"
+	labelJob  = "job"
+	labelRole = "role"
+	labelUnit = "unit"
 )
 
 // withJobs runs a test with jobs in a bubble of its own. The controller is started by f.start.

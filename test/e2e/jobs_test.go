@@ -529,7 +529,7 @@ spec:
 		require.NoError(s.t, err)
 		assert.Empty(s.t, pod.Annotations["gpu-spot.autoscaling/checkpoint-request"], "its group loses nothing")
 	}
-	acknowledgeWhenAsked(s, before[0]) // the leader speaks for its group
+	acknowledgeWhenAsked(s, before[0])                                          // the leader speaks for its group
 	s.awaitGone(reclaimedPods{pods: before[:2], deadline: reclaiming.deadline}) // the operator deletes the leader
 	now := s.awaitRunningPods(pods, 4)
 	s.requireOtherNodes(reclaiming, now)
