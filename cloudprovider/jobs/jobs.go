@@ -130,6 +130,17 @@ func ControllerOf(object metav1.Object, group, kind string) *metav1.OwnerReferen
 	return owner
 }
 
+// OwnerOf returns the owner of an object that is of the given API group and kind, its controller or not, else nil.
+func OwnerOf(object metav1.Object, group, kind string) *metav1.OwnerReference {
+	owners := object.GetOwnerReferences()
+	for i := range owners {
+		if version, err := schema.ParseGroupVersion(owners[i].APIVersion); err == nil && version.Group == group && owners[i].Kind == kind {
+			return &owners[i]
+		}
+	}
+	return nil
+}
+
 // IsControlledBy returns whether the controller of an object is the one with the given API group, kind and name.
 func IsControlledBy(object metav1.Object, group, kind, name string) bool {
 	owner := ControllerOf(object, group, kind)

@@ -17,8 +17,10 @@ type System interface {
 	Name() string
 	// Resource is the resource of the job's object, in the one version that the system reads and writes.
 	Resource() schema.GroupVersionResource
-	// Member returns the name of the job that the pod belongs to and the pod's role, from the pod's labels and owners alone.
-	// Systems are asked in the order in which they are registered, and the first that knows the pod has it.
+	// Member returns the name of the job that the pod belongs to and the pod's role. It goes by the pod alone. The pod's owner decides: the
+	// job, or an object that the system makes for the job, by the name that the system gives it. Labels, which whoever makes a pod may copy
+	// from another, make no pod part of a job, and only tell the role. Systems are asked in the order in which they are registered, and
+	// the first that knows the pod has it.
 	Member(pod *corev1.Pod) (job string, role Role, ok bool)
 	// Read returns the bounds and the state of a job. The Registry adds the Ref, the UID, the Object and what the owner's
 	// annotations say. The error is a FieldError where a field is missing or malformed.

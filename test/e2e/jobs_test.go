@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/operators"
@@ -561,40 +562,36 @@ apiVersion: elastic.iml.github.io/v1alpha1
 kind: ElasticJob
 metadata: {name: broken}
 spec: {}
-`)
-	checkDrainsInTime(s, "broken", map[string]string{standin.LabelElasticJob: "broken", "elasticjob.dlrover/replica-type": "worker"})
-}
-
-func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobSuite) {
-	checkDrainsInTime(s, "unknown", map[string]string{
-		"training.kubeflow.org/operator-name": "pytorchjob-controller", "training.kubeflow.org/job-name": "unknown",
-		"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "0",
-	})
-}
-
-// checkDrainsInTime checks that a pod with the labels leaves its reclaiming node in time and runs elsewhere.
-func checkDrainsInTime(s *jobSuite, name string, labels map[string]string) {
-	s.t.Helper()
-	s.submit(`
+---
 apiVersion: apps/v1
 kind: ReplicaSet
-metadata: {name: ` + name + `}
+metadata: {name: broken}
 spec:
   replicas: 1
-  selector: {matchLabels: {app: ` + name + `}}
-  template: ` + strings.Replace(gpuTemplate(name, "metadata: {labels: "+flow(labels, "app", name)+"}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
+  selector: {matchLabels: {app: broken}}
+  template: ` + strings.Replace(gpuTemplate("broken", "metadata: {labels: {app: broken}}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
 `)
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("app="+name, 1)...)
+	job, err := s.getObject(s.t.Context(), standin.ElasticJobs, "broken")
+	require.NoError(s.t, err)
+	pods := s.awaitRunningPods("app=broken", 1)
+	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"elastic.iml.github.io/v1alpha1","kind":"ElasticJob","name":"broken","uid":%q}]}}`, job.GetUID())
+	_, err = s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), pods[0].Name, types.StrategicMergePatchType, []byte(owner), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+
+	reclaiming := s.reclaimNodesOf(pods...)
 	s.awaitGone(reclaiming)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods("app="+name, 1))
-	s.requireBought(name, 1+1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("app=broken", 1))
+	s.requireBought("broken", 1+1)
 }
 
-// flow writes a map and one pair more as YAML.
-func flow(labels map[string]string, key, value string) string {
-	pairs := []string{fmt.Sprintf("%s: %q", key, value)}
-	for k, v := range labels {
-		pairs = append(pairs, fmt.Sprintf("%s: %q", k, v))
-	}
-	return "{" + strings.Join(pairs, ", ") + "}"
+// jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod is about a pod that nobody makes again: no operator is there.
+func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobSuite) {
+	pod := rig.GPUPod("unknown-worker-0", 1)
+	pod.Labels = map[string]string{"app": "unknown"}
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "kubeflow.org/v1", Kind: "PyTorchJob", Name: "unknown", UID: "11111111-2222-3333-4444-555555555555", Controller: ptr.To(true),
+	}}
+	pod.Spec.NodeSelector = map[string]string{"pool": "unknown"}
+	s.Submit(s.t, pod)
+	s.awaitGone(s.reclaimNodesOf(s.awaitRunningPods("app=unknown", 1)...))
 }

@@ -14,10 +14,11 @@ import (
 const Name = "pytorchjob"
 
 const (
-	operator   = "pytorchjob-controller"
-	typeMaster = "Master"
-	typeWorker = "Worker"
-	pathSpecs  = "spec.pytorchReplicaSpecs"
+	kindPyTorchJob = "PyTorchJob"
+	operator       = "pytorchjob-controller"
+	typeMaster     = "Master"
+	typeWorker     = "Worker"
+	pathSpecs      = "spec.pytorchReplicaSpecs"
 )
 
 var resource = schema.GroupVersionResource{Group: kubeflow.Group, Version: "v1", Resource: "pytorchjobs"}
@@ -69,14 +70,14 @@ func (p *elasticPolicy) bounds(workers int) (least, most int) {
 
 func (*System) Name() string { return Name }
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[kubeflow.LabelJob]
-	if pod.Labels[kubeflow.LabelOperator] != operator || job == "" {
+	owner := jobs.ControllerOf(pod, kubeflow.Group, kindPyTorchJob)
+	if owner == nil {
 		return "", "", false
 	}
-	if pod.Labels[kubeflow.LabelType] == "master" || pod.Labels[kubeflow.LabelIndex] == "0" {
-		return job, jobs.RoleHost, true
+	if kind, index := kubeflow.ReplicaOf(pod, owner.Name); kind == "master" || index == "0" {
+		return owner.Name, jobs.RoleHost, true
 	}
-	return job, jobs.RoleWorker, true
+	return owner.Name, jobs.RoleWorker, true
 }
 
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
