@@ -133,7 +133,7 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 			rules["Role "+role.Name] = role.Rules
 		}
 	}
-	require.Len(t, rules, 7)
+	require.Len(t, rules, 8)
 	assert.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}},
 		rules["ClusterRole gpu-spot-autoscaler-node-agent"])
 	for name, rules := range rules {
@@ -279,6 +279,16 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 		_, name, _ := strings.Cut(action, ":")
 		assert.Regexp(t, `(?m)^\|.*\b`+name+`\b`, calls, "%s: whether it is documented, and what happens where it fails", action)
 	}
+}
+
+func TestTheRAMPolicyOfADryRunAllowsTheReadsOfTheOtherAndNothingElse(t *testing.T) {
+	var reads []string
+	for _, action := range ramPolicy(t, "ram-policy.json").Actions() {
+		if _, name, _ := strings.Cut(action, ":"); strings.HasPrefix(name, "Describe") {
+			reads = append(reads, action)
+		}
+	}
+	assert.Equal(t, reads, ramPolicy(t, "ram-policy-dry-run.json").Actions())
 }
 
 // Nothing that is not tagged for the cluster is bought for or given back.
