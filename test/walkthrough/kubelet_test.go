@@ -51,6 +51,9 @@ type kubelet struct {
 	node    *corev1.Node
 	done    sync.WaitGroup
 	running map[types.UID]*container
+	// refused are pods that could not be started. The first ends the walk: nothing waits for them that would not wait in vain.
+	refused map[types.UID]bool
+	endWalk context.CancelFunc
 }
 
 // container is the process of a pod.
@@ -68,10 +71,10 @@ type container struct {
 	probed      time.Time
 }
 
-// startKubelet registers the Node and runs its pods until the test ends.
-func startKubelet(t *testing.T, r *rig.Rig) *kubelet {
+// startKubelet registers the Node and runs its pods until the test ends. It calls endWalk if it cannot run one.
+func startKubelet(t *testing.T, r *rig.Rig, endWalk context.CancelFunc) *kubelet {
 	t.Helper()
-	k := &kubelet{t: t, rig: r, dir: t.TempDir(), running: map[types.UID]*container{}}
+	k := &kubelet{t: t, rig: r, dir: t.TempDir(), running: map[types.UID]*container{}, refused: map[types.UID]bool{}, endWalk: endWalk}
 	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	require.NoError(t, err)
@@ -164,8 +167,12 @@ func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) (err error) {
 	switch {
 	case c == nil && pod.DeletionTimestamp != nil:
 		return k.remove(ctx, pod)
-	case c == nil && pod.Status.Phase == corev1.PodPending:
+	case c == nil && pod.Status.Phase == corev1.PodPending && !k.refused[pod.UID]:
 		if c, err = k.start(ctx, pod); err != nil {
+			if ctx.Err() == nil {
+				k.refused[pod.UID] = true
+				k.endWalk()
+			}
 			return err
 		}
 		k.running[pod.UID] = c

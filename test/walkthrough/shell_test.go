@@ -2,12 +2,14 @@ package walkthrough
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -18,7 +20,9 @@ import (
 // shell runs blocks of the documentation one after the other, each with the variables that the ones before have exported, in a directory that
 // looks like a checkout of this repository.
 type shell struct {
-	t           *testing.T
+	t *testing.T
+	// ctx ends what runs.
+	ctx         context.Context
 	dir         string
 	environment []string
 	laps        []lap
@@ -31,9 +35,9 @@ type lap struct {
 }
 
 // newShell returns a shell that finds the tools and nothing of the user's.
-func newShell(t *testing.T, kubeconfig string, stubs map[string]string) *shell {
+func newShell(ctx context.Context, t *testing.T, kubeconfig string, stubs map[string]string) *shell {
 	t.Helper()
-	s := &shell{t: t, dir: t.TempDir()}
+	s := &shell{t: t, ctx: ctx, dir: t.TempDir()}
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
 	require.NoError(t, os.Symlink(filepath.Join(repository, "deploy"), filepath.Join(s.dir, "deploy")))
@@ -68,7 +72,9 @@ func (s *shell) execute(text string) (printed string, state *os.ProcessState, to
 	s.t.Helper()
 	exported := filepath.Join(s.dir, ".exported")
 	script := fmt.Sprintf("set -e\n[ ! -e %[1]s ] || . %[1]s\n%[2]s\nexport -p > %[1]s\n", exported, text)
-	command := exec.CommandContext(s.t.Context(), "bash", "-c", script)
+	command := exec.CommandContext(s.ctx, "bash", "-c", script)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) } // with what it waits for
 	command.Dir, command.Env = s.dir, s.environment
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out

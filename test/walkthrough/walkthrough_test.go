@@ -115,14 +115,16 @@ func newWalk(t *testing.T) *walk {
 		t.Skip("there is no helm: make lint builds it")
 	}
 	w := &walk{t: t, Rig: rig.ForTestWith(t, rig.Options{World: newWorld(), ClusterName: clusterName, Bare: true}), calls: filepath.Join(t.TempDir(), "calls")}
-	w.kubelet = startKubelet(t, w.Rig)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w.kubelet = startKubelet(t, w.Rig, cancel)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	stubs := map[string]string{"kubectl": kubectl, "helm": helm, "aliyun": self}
 	for name := range notRun {
 		stubs[name] = self
 	}
-	w.shell = newShell(t, w.Cluster.AdminKubeconfig(), stubs)
+	w.shell = newShell(ctx, t, w.Cluster.AdminKubeconfig(), stubs)
 	sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/aliyun/alibaba-cloud-sdk-go").Output()
 	require.NoError(t, err)
 	repository, err := filepath.Abs(root)
