@@ -27,6 +27,7 @@ import (
 // What docs/ack.md begins with, and what the world of the test therefore has.
 const (
 	guide       = "docs/ack.md"
+	inChinese   = "docs/zh-CN/ack.md"
 	region      = "cn-hangzhou"
 	account     = "1234567890123456"
 	clusterName = "my-cluster"
@@ -66,16 +67,24 @@ type walk struct {
 	summary string
 }
 
-// TestTheGuideForACKLeadsFromANodePoolToAPodThroughAReclaimAndBack runs all shell blocks of docs/ack.md, in their order. What the text between
-// them says is checked after the block that it follows. Its translation has the same blocks, which another test sees to.
 func TestTheGuideForACKLeadsFromANodePoolToAPodThroughAReclaimAndBack(t *testing.T) {
+	walkThrough(t, guide)
+}
+
+func TestTheGuideInChineseLeadsThereToo(t *testing.T) {
+	rig.Long(t)
+	walkThrough(t, inChinese)
+}
+
+// walkThrough runs all shell blocks of the page, in their order. What the text between them says is checked after the block that it follows.
+func walkThrough(t *testing.T, page string) {
 	w := newWalk(t)
 	after := map[string]func(printed string){ // by the beginning of the heading; after its first block
 		"2.": w.checkGroup, "3.": w.checkTrust, "5.": w.checkInstalled, "6.": w.checkFirstPod, "7.": w.checkReclaimed, "9.": w.checkUninstalled,
 	}
 	w.Cloud.SetPrice(a10, "cn-hangzhou-h", 6, 10)
 	w.Cloud.SetPrice(a10, "cn-hangzhou-i", 4, 10)
-	for _, b := range readDocument(t, guide).blocks {
+	for _, b := range readDocument(t, page).blocks {
 		if !b.isShell() {
 			continue
 		}
@@ -98,7 +107,7 @@ func TestTheGuideForACKLeadsFromANodePoolToAPodThroughAReclaimAndBack(t *testing
 	t.Logf("The stopwatch, on a cloud that boots instances within seconds:\n%s", stopwatch)
 	// go test remembers no result of a test that has opened a file of the module which is as new as this: it does not know that the binary and
 	// the chart are what is tested. Source: computeTestInputsID in cmd/go/internal/test.
-	file := filepath.Join(root, "out", "walkthrough", "stopwatch.txt")
+	file := filepath.Join(root, "out", "walkthrough", strings.ReplaceAll(strings.TrimSuffix(page, ".md"), "/", "-")+".txt")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	require.NoError(t, os.WriteFile(file, []byte(stopwatch), 0o644))
 }
