@@ -103,8 +103,8 @@ func (s *Store) Reclaiming() sets.Set[string] {
 	ids := sets.KeySet(s.heard)
 	s.mu.Unlock()
 	for _, node := range s.cluster.MarkedNodes() {
-		if !cluster.IsOnDemand(node) {
-			ids.Insert(s.cluster.InstanceID(node))
+		if n, reclaiming := s.Of(node); reclaiming {
+			ids.Insert(n.InstanceID)
 		}
 	}
 	return ids
@@ -121,12 +121,20 @@ func (s *Store) Get(instanceID string) (Notice, bool) {
 }
 
 // Of returns the notice of the Node's instance: what its marks state, with what this process was told since. An on-demand Node
-// has none.
+// has none but that of a fault.
 func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	id := s.cluster.InstanceID(node)
-	if id == "" || cluster.IsOnDemand(node) {
+	if id == "" {
 		return Notice{}, false
 	}
+	n, reclaiming := s.of(node, id)
+	if reclaiming && cluster.IsOnDemand(node) && n.Source != SourceFault {
+		return Notice{}, false
+	}
+	return n, reclaiming
+}
+
+func (s *Store) of(node *corev1.Node, id string) (Notice, bool) {
 	marked, isMarked := FromMarks(node, id)
 	heard, isHeard := s.inMemory(id)
 	switch {
