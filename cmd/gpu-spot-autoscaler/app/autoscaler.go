@@ -318,11 +318,16 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	faults, err := config.Faults.Settings()
+	if err != nil {
+		return nil, err
+	}
 	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor, p.gangs)
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
-		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Problems: p.problems,
+		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider,
+		Problems: p.problems,
 	}); err != nil {
 		return nil, err
 	}
