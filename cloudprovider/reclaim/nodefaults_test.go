@@ -87,10 +87,7 @@ func lost(status corev1.ConditionStatus) func(*corev1.Node) { return broken(devi
 
 func broken(kind corev1.NodeConditionType, status corev1.ConditionStatus, message string) func(*corev1.Node) {
 	return func(node *corev1.Node) {
-		node.Status.Conditions = []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-			{Type: kind, Status: status, Reason: "NodeHasGPUFault", Message: message},
-		}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: kind, Status: status, Reason: "NodeHasGPUFault", Message: message}}
 	}
 }
 

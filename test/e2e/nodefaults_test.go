@@ -67,9 +67,9 @@ spec:
 		node, err := s.node(ctx, faulty)
 		return node == nil, err
 	})
-	now := s.awaitRunningPods(workersOfET("training"), 4)
+	s.awaitRunningPods(workersOfET("training"), 4)
 	s.awaitNotHeld(standin.TrainingJobs, "training")
-	now = s.awaitRunningPods(workersOfET("training"), 4)
+	now := s.awaitRunningPods(workersOfET("training"), 4)
 	for i, survivor := range workers {
 		assert.Equal(t, i != 2, has(now, survivor), "%s trained on, unless its GPU was lost", survivor.Name)
 	}
