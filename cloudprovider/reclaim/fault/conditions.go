@@ -112,10 +112,10 @@ func (c Conditions) Of(node *corev1.Node) (found Fault, faulty bool) {
 	return found, faulty
 }
 
-// xid finds the number of an Xid in the names of conditions (NvidiaXID79Error) and in messages of the driver, which have the address of the
-// device before it: "NVRM: Xid (PCI:0000:03:00): 79, pid=1". The SXids of NVSwitches have other numbers and are left out.
+// xid finds the number of an Xid in the names of conditions (NvidiaXID79Error, HasXid79) and in messages of the driver, which have the address
+// of the device before it: "NVRM: Xid (PCI:0000:03:00): 79, pid=1". The SXids of NVSwitches have other numbers and are left out.
 // Source: "Viewing Xid Error Messages" of the same document.
-var xid = regexp.MustCompile(`(?i)(?:^|[^s])xid(?:\s+errors?)?(?:\s*\([^)]*\))?[\s:=#-]*(\d+)`)
+var xid = regexp.MustCompile(`(?:(?:^|[^sS])[xX]|sX)[iI][dD](?:\s+(?i:errors?))?(?:\s*\([^)]*\))?[\s:=#-]*(\d+)`)
 
 // isOfProgram returns whether the texts name Xids, and none but those of a program.
 func isOfProgram(texts ...string) bool {
