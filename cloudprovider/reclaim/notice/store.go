@@ -127,26 +127,20 @@ func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	if id == "" {
 		return Notice{}, false
 	}
-	n, reclaiming := s.of(node, id)
-	if reclaiming && cluster.IsOnDemand(node) && n.Source != SourceFault {
+	marked, isMarked := FromMarks(node, id)
+	n, reclaiming := s.inMemory(id)
+	switch {
+	case isMarked && reclaiming:
+		n = marked.Merge(n)
+	case isMarked:
+		n, reclaiming = marked, true
+	case !reclaiming && cluster.IsMarked(node):
+		n, reclaiming = newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), true
+	}
+	if !reclaiming || cluster.IsOnDemand(node) && n.Source != SourceFault {
 		return Notice{}, false
 	}
-	return n, reclaiming
-}
-
-func (s *Store) of(node *corev1.Node, id string) (Notice, bool) {
-	marked, isMarked := FromMarks(node, id)
-	heard, isHeard := s.inMemory(id)
-	switch {
-	case isMarked && isHeard:
-		return marked.Merge(heard), true
-	case isHeard:
-		return heard, true
-	case isMarked:
-		return marked, true
-	default:
-		return newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), cluster.IsMarked(node)
-	}
+	return n, true
 }
 
 // Heard returns whether this process was told of the notice, and did not only find it on a Node.

@@ -26,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
@@ -318,7 +319,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
-	faults, err := config.Faults.Settings()
+	faults, err := faultSettings(config.Faults)
 	if err != nil {
 		return nil, err
 	}
@@ -342,6 +343,12 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}
 	p.core, err = buildCore(config, p, kube, p.pods, expander, events, snapshotter)
 	return p, err
+}
+
+// faultSettings returns which Nodes are faulty. The error is that of a condition, which Options.Validate refuses.
+func faultSettings(faults options.FaultOptions) (fault.Settings, error) {
+	conditions, err := fault.ParseConditions(faults.Conditions)
+	return fault.Settings{Conditions: conditions, MaxNodes: &faults.MaxNodes}, err
 }
 
 // reclaimState is what the sources of notices write, and what the provider and the processors read.

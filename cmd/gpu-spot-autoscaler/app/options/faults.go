@@ -32,9 +32,3 @@ func (o *FaultOptions) validate() (problems []error) {
 	}
 	return problems
 }
-
-// Settings returns the options as package fault takes them. The error is that of a condition which Options.Validate has refused.
-func (o *FaultOptions) Settings() (fault.Settings, error) {
-	conditions, err := fault.ParseConditions(o.Conditions)
-	return fault.Settings{Conditions: conditions, MaxNodes: &o.MaxNodes}, err
-}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 )
 
 // newOnce declares the flags in a pod of the namespace infra. They are the process's, so that is done once.
@@ -53,10 +52,8 @@ func TestCommandLine(t *testing.T) {
 	assert.Equal(t, 2*time.Second, o.SettleWindow)
 	assert.Equal(t, "127.0.0.1:1", o.Endpoints.ESS)
 	assert.Equal(t, intstr.FromInt32(3), o.ReclaimMaxUnconfirmed)
-	faults, err := o.Faults.Settings()
-	require.NoError(t, err)
-	assert.Equal(t, fault.Conditions{"A": 5 * time.Minute, "B": fault.DefaultPeriod}, faults.Conditions)
-	assert.Equal(t, intstr.FromInt32(2), *faults.MaxNodes)
+	assert.Equal(t, []string{"A=5m", "B"}, o.Faults.Conditions)
+	assert.Equal(t, intstr.FromInt32(2), o.Faults.MaxNodes)
 	assert.False(t, o.LeaderElection.LeaderElect)
 	assert.Equal(t, "infra", o.LeaderElection.ResourceNamespace, "the lease is where the pod is")
 	assert.Equal(t, Name, o.LeaderElection.ResourceName)
