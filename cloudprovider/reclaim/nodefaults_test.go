@@ -39,6 +39,8 @@ type fakePools struct {
 	released []string
 	err      error
 	lingers  bool
+	// takes is how long the cloud takes to accept a release.
+	takes time.Duration
 }
 
 func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
@@ -46,6 +48,7 @@ func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
 }
 
 func (p *fakePools) Release(node *corev1.Node) error {
+	time.Sleep(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = append(p.released, node.Name)
@@ -233,6 +236,24 @@ func TestADrainedFaultyNodeGoesWhateverItsConditionsSayAfterwards(t *testing.T) 
 		assert.True(t, cluster.IsMarked(w.node("a")))
 		w.cloud.release("a")
 		w.pass(time.Minute)
+		assert.Nil(t, w.node("a"))
+	})
+}
+
+func TestADrainedFaultyNodeTakesNoPodsAgainWhileTheCloudHasNotAnswered(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w, takes: time.Minute}
+		w.addNode("a")
+		w.start(pools.watchFaults)
+		w.updateNode("a", lost("True"))
+		w.pass(fault.Persistence + 2*time.Second)
+		require.True(t, cluster.IsDrained(w.node("a")))
+		w.updateNode("a", lost("False"))
+		w.pass(45 * time.Second)
+		assert.True(t, cluster.IsMarked(w.node("a")))
+		assert.Empty(t, pools.gone())
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"a"}, pools.gone())
 		assert.Nil(t, w.node("a"))
 	})
 }
