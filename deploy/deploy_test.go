@@ -133,7 +133,7 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 			rules["Role "+role.Name] = role.Rules
 		}
 	}
-	require.Len(t, rules, 7)
+	require.Len(t, rules, 8)
 	assert.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}},
 		rules["ClusterRole gpu-spot-autoscaler-node-agent"])
 	for name, rules := range rules {
@@ -267,7 +267,8 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 	require.NotEmpty(t, called)
 	onlyContract := sets.New("ecs:DescribeAvailableResource", "ecs:DescribeSpotAdvice") // docs/contract.md has a policy of its own
 	onlyLaunch := sets.New("ecs:RunInstances", "ecs:DeleteInstances", "ess:AttachInstances")
-	assert.Equal(t, sets.List(called.Difference(onlyContract).Difference(onlyLaunch)), policy.Actions())
+	onlyDoctor := sets.New("ecs:DescribeAccountAttributes") // docs/doctor.md has what it needs besides
+	assert.Equal(t, sets.List(called.Difference(onlyContract).Difference(onlyLaunch).Difference(onlyDoctor)), policy.Actions())
 	assert.Equal(t, sets.List(onlyLaunch.Union(sets.New("ram:PassRole"))), launchPolicy.Actions(), "RunInstances passes the role of the nodes on")
 
 	operations, err := os.ReadFile("../docs/operations.md")
@@ -279,6 +280,16 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 		_, name, _ := strings.Cut(action, ":")
 		assert.Regexp(t, `(?m)^\|.*\b`+name+`\b`, calls, "%s: whether it is documented, and what happens where it fails", action)
 	}
+}
+
+func TestTheRAMPolicyOfADryRunAllowsTheReadsOfTheOtherAndNothingElse(t *testing.T) {
+	var reads []string
+	for _, action := range ramPolicy(t, "ram-policy.json").Actions() {
+		if _, name, _ := strings.Cut(action, ":"); strings.HasPrefix(name, "Describe") {
+			reads = append(reads, action)
+		}
+	}
+	assert.Equal(t, reads, ramPolicy(t, "ram-policy-dry-run.json").Actions())
 }
 
 // Nothing that is not tagged for the cluster is bought for or given back.

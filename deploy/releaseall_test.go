@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +84,22 @@ func TestTheRightsOfReleaseAllExistOnlyDuringHelmUninstall(t *testing.T) {
 			assert.NotEqual(t, releaseAll, account.Name, "without Helm there is no hook")
 		}
 	}
+}
+
+func TestADryRunHasALeaseOfItsOwnAndTakesNothingOffTheCluster(t *testing.T) {
+	objects := render(t, "dryRun.enabled=true")
+	deployment := only[*appsv1.Deployment](t, objects)
+	assert.Contains(t, deployment.Spec.Template.Spec.Containers[0].Args, "--dry-run")
+	lease := named[*rbacv1.Role](t, objects, deployment.Name+"-dry-run")
+	assert.Equal(t, []rbacv1.PolicyRule{{
+		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{deployment.Name + "-dry-run"}, Verbs: []string{"get", "update"},
+	}}, lease.Rules)
+	named[*admissionv1.ValidatingAdmissionPolicyBinding](t, objects, deployment.Name+"-dry-run")
+	text, err := helm(t, "dryRun.enabled=true")
+	require.NoError(t, err)
+	assert.NotContains(t, string(text), "release-all")
+	_, err = helm(t, "dryRun.enabled=true", "nodeAgent.enabled=true")
+	assert.ErrorContains(t, err, "dryRun.enabled: the node-agent writes to Nodes")
 }
 
 func TestImagesArePulledFromTheRegistryThatIsNamed(t *testing.T) {

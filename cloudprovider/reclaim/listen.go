@@ -100,9 +100,22 @@ func (c *Controller) Listed() {
 	for _, id := range c.notices.DropExpiredHeld() {
 		c.syncMarks(id)
 	}
-	underWay.Set(float64(len(c.cluster.MarkedNodes())))
-	unconfirmedNotices.Set(float64(c.notices.Unconfirmed().Len()))
+	c.expose()
 	c.handshakes.CheckReplacements()
+}
+
+// expose sets the gauges.
+func (c *Controller) expose() {
+	marked := c.cluster.MarkedNodes()
+	underWay.Set(float64(len(marked)))
+	unconfirmedNotices.Set(float64(c.notices.Unconfirmed().Len()))
+	next := int64(0)
+	for _, node := range marked {
+		if n, reclaiming := c.notices.Of(node); reclaiming && (next == 0 || n.Deadline.Unix() < next) {
+			next = n.Deadline.Unix()
+		}
+	}
+	nextDeadline.Set(float64(next))
 }
 
 // NodeAdded takes up what stands on the Node, and what was announced of its instance before.

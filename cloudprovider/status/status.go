@@ -44,6 +44,8 @@ type Status struct {
 	Reclaims []Reclaim    `json:"reclaims"`
 	Jobs     []JobReclaim `json:"jobs"`
 	Problems []Problem    `json:"problems"`
+	// DryRun is null unless the autoscaler only says what it would do.
+	DryRun *DryRun `json:"dryRun,omitempty"`
 }
 
 // Pool is a scaling group.
@@ -182,6 +184,26 @@ type Spend struct {
 	Since    time.Time `json:"since"`
 	Cost     float64   `json:"cost"`
 	OnDemand float64   `json:"onDemand"`
+}
+
+// DryRun is what an autoscaler would have done that changes nothing.
+type DryRun struct {
+	// Decisions are the last hundred, the oldest first.
+	Decisions []Decision `json:"decisions"`
+}
+
+// Decision is a purchase or a removal that was not made.
+type Decision struct {
+	Time time.Time `json:"time"`
+	// Action is the API action that was not sent: ScaleWithAdjustment and RunInstances buy, RemoveInstances and DeleteInstances remove.
+	Action string `json:"action"`
+	Pool   string `json:"pool,omitempty"`
+	Count  int    `json:"count"`
+	// InstanceType, Zone and SpotStrategy are of what would have been bought, Instances are those that would have been removed.
+	InstanceType string   `json:"instanceType,omitempty"`
+	Zone         string   `json:"zone,omitempty"`
+	SpotStrategy string   `json:"spotStrategy,omitempty"`
+	Instances    []string `json:"instances,omitempty"`
 }
 
 // Problem keeps the autoscaler from its work until somebody fixes it, or until it passes.

@@ -34,6 +34,7 @@ func TestTheManualExplainsEveryFieldAndNoOther(t *testing.T) {
 	for heading, of := range map[string]any{
 		"are in `cloudprovider/status`.": Status{}, "A pool:": Pool{}, "An offering:": Offering{}, "A purchase:": Purchase{},
 		"A reclaim:": Reclaim{}, "A job:": JobReclaim{}, "A pod that waits:": PendingPod{}, "What is spent:": Spend{}, "A problem:": Problem{},
+		"A dry run:": DryRun{}, "A decision:": Decision{},
 	} {
 		fields := sets.New[string]()
 		for i := range reflect.TypeOf(of).NumField() {

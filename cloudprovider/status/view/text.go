@@ -27,7 +27,7 @@ func WriteText(to io.Writer, s *status.Status) error {
 	for _, p := range o.Problems {
 		fmt.Fprintf(w, "%s\t%s\n", p.Where, oneLine(p.Text))
 	}
-	for _, t := range []table{o.Reclaims, o.Jobs, o.Pending, o.Offerings} {
+	for _, t := range []table{o.Decisions, o.Reclaims, o.Jobs, o.Pending, o.Offerings} {
 		if len(t.Rows) == 0 && t.Empty == "" {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/status"
@@ -24,6 +25,8 @@ type overview struct {
 	Pending   table
 	Reclaims  table
 	Jobs      table
+	// Decisions are what would have been done in a dry run. Without one it has no rows and no text.
+	Decisions table
 }
 
 // problem is something that somebody has to correct.
@@ -59,6 +62,9 @@ func of(s *status.Status) overview {
 	}
 	o.Figures = figures(s)
 	o.Offerings, o.Pending, o.Reclaims, o.Jobs = offerings(s), pending(s), reclaims(s), jobs(s)
+	if s.DryRun != nil {
+		o.Decisions = decisions(s)
+	}
 	return o
 }
 
@@ -158,6 +164,21 @@ func jobs(s *status.Status) table {
 			saved = "saved"
 		}
 		t.Rows = append(t.Rows, []string{j.Namespace + "/" + j.Name, j.System, j.Phase, fmt.Sprint(j.Pods), left(s, j.Deadline), saved})
+	}
+	return t
+}
+
+// decisions has the latest first.
+func decisions(s *status.Status) table {
+	t := table{Title: "Dry run: what would have been done", Empty: "This is a dry run: nothing is bought or removed. Nothing would have been done yet.", Columns: []column{
+		{"Ago", true, false}, {"Pool", false, true}, {"Action", false, false}, {"Instances", true, false}, {"What", false, false},
+	}}
+	for _, d := range slices.Backward(s.DryRun.Decisions) {
+		what := strings.Join(d.Instances, ", ")
+		if what == "" {
+			what = fmt.Sprintf("%s in %s (%s)", d.InstanceType, d.Zone, d.SpotStrategy)
+		}
+		t.Rows = append(t.Rows, []string{short(s.Time.Sub(d.Time)), d.Pool, d.Action, fmt.Sprint(d.Count), what})
 	}
 	return t
 }

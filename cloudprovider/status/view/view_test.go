@@ -93,6 +93,24 @@ func TestALeaderWithNothingToDoSaysSo(t *testing.T) {
 	assert.Contains(t, page(t, s), "no problems")
 }
 
+func TestADryRunShowsWhatItWouldHaveDoneTheLatestFirst(t *testing.T) {
+	s := busy()
+	s.DryRun = &status.DryRun{}
+	for _, shown := range []string{text(t, s), page(t, s)} {
+		assert.Contains(t, shown, "Nothing would have been done yet.")
+	}
+	s.DryRun.Decisions = []status.Decision{
+		{Time: now.Add(-time.Minute), Action: "ScaleWithAdjustment", Pool: "asg-h", Count: 2, InstanceType: "ecs.gn6v", Zone: "h-b", SpotStrategy: "SpotAsPriceGo"},
+		{Time: now.Add(-time.Second), Action: "RemoveInstances", Pool: "asg-h", Count: 1, Instances: []string{"i-idle"}},
+	}
+	for _, shown := range []string{text(t, s), page(t, s)} {
+		bought, removed := strings.Index(shown, "ecs.gn6v in h-b (SpotAsPriceGo)"), strings.Index(shown, "i-idle")
+		assert.True(t, 0 < removed && removed < bought, "%d %d", removed, bought)
+	}
+	s.DryRun = nil
+	assert.NotContains(t, page(t, s), "would have been done")
+}
+
 // Names and messages are other people's.
 func TestTextOfOthersNeitherRunsOnThePageNorMovesTheCursor(t *testing.T) {
 	s := busy()

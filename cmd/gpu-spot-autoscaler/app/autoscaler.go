@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
@@ -47,10 +48,12 @@ const (
 
 // parts are what runs while this process leads.
 type parts struct {
-	informers  informers.SharedInformerFactory
-	overrides  *overrides
-	ack        *ackAutoscaler
-	problems   *problems.Board
+	informers informers.SharedInformerFactory
+	overrides *overrides
+	ack       *ackAutoscaler
+	problems  *problems.Board
+	// dryRun is nil unless this is a dry run.
+	dryRun     *dryrun.Cloud
 	status     *statusWriter
 	prices     *pricing.Book
 	ledger     *ledger.Ledger
@@ -127,11 +130,26 @@ func (p *parts) Describe(to *status.Status) {
 		klog.ErrorS(err, "Cannot tell which pods wait")
 	}
 	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
+	if p.dryRun != nil {
+		to.DryRun = dryRunStatus(p.dryRun.Decisions())
+	}
 	for _, active := range p.problems.Report().Problems {
 		to.Problems = append(to.Problems, status.Problem{
 			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
 		})
 	}
+}
+
+// dryRunStatus returns what would have been done, as the status has it.
+func dryRunStatus(decisions []dryrun.Decision) *status.DryRun {
+	result := &status.DryRun{Decisions: []status.Decision{}}
+	for _, d := range decisions {
+		result.Decisions = append(result.Decisions, status.Decision{
+			Time: d.Time.UTC(), Action: d.Action, Pool: d.Pool, Count: d.Count, InstanceType: d.InstanceType, Zone: d.Zone, SpotStrategy: d.SpotStrategy,
+			Instances: d.Instances,
+		})
+	}
+	return result
 }
 
 // spend returns what the pools cost, nil before anything is accounted for.
@@ -262,7 +280,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
 	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 
-	p.problems = problems.NewBoard(events, config.Clock)
+	p.problems, p.dryRun = problems.NewBoard(events, config.Clock), config.DryRun
 	p.status = &statusWriter{
 		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + options.StatusSuffix,
 		identity: config.Identity, board: p.problems, clock: config.Clock,

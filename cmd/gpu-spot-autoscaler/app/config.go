@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/google/uuid"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
@@ -13,8 +14,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
+	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // Config is the options and the clients made of them.
@@ -25,11 +30,24 @@ type Config struct {
 	KubeConfig *rest.Config
 	// ElectionClient has a limit of its own, so that the lease is renewed however busy Kube is.
 	ElectionClient kubernetes.Interface
-	Cloud          *client.Client
-	Clock          clock.WithTicker
+	Cloud          Cloud
+	// DryRun has what would have been done, nil unless this is a dry run.
+	DryRun *dryrun.Cloud
+	Clock  clock.WithTicker
 	// Identity distinguishes this process from other candidates for the lease.
 	Identity string
 }
+
+// Cloud is what the autoscaler asks of Alibaba Cloud.
+type Cloud interface {
+	ess.Cloud
+	pricing.Source
+	poll.Cloud
+}
+
+// dryRunKeep is how long what a dry run has decided counts: as long as a new GPU node takes to be ready, and some more. The pods for which it would
+// have been bought wait for it meanwhile, as they would for a real one.
+const dryRunKeep = 10 * time.Minute
 
 // NewConfig makes the clients. It sends no requests.
 func NewConfig(opts *options.Options) (*Config, error) {
@@ -38,18 +56,26 @@ func NewConfig(opts *options.Options) (*Config, error) {
 		return nil, fmt.Errorf("configure the Kubernetes client: %w", err)
 	}
 	c := &Config{Options: opts, KubeConfig: kubeConfig, Clock: clock.RealClock{}}
+	election := rest.AddUserAgent(rest.CopyConfig(kubeConfig), "leader-election")
+	if opts.DryRun {
+		kubeConfig.Wrap(dryrun.Transport)
+	}
 	if c.Kube, err = kubernetes.NewForConfig(kubeConfig); err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client: %w", err)
 	}
-	election := rest.AddUserAgent(rest.CopyConfig(kubeConfig), "leader-election")
 	election.Timeout = opts.LeaderElection.RenewDeadline.Duration / 2
 	if c.ElectionClient, err = kubernetes.NewForConfig(election); err != nil {
 		return nil, fmt.Errorf("make the Kubernetes client for leader election: %w", err)
 	}
-	if c.Cloud, err = client.New(rpc.Options{
+	alibaba, err := client.New(rpc.Options{
 		Region: opts.Region, Scheme: opts.CloudScheme, Endpoints: opts.Endpoints, CredentialsDir: opts.CredentialsDir, UserAgent: opts.Autoscaling.UserAgent, Clock: c.Clock,
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
+	}
+	if c.Cloud = alibaba; opts.DryRun {
+		c.DryRun = dryrun.New(alibaba, c.Clock, dryRunKeep)
+		c.Cloud = c.DryRun
 	}
 	if c.Identity, err = identity(); err != nil {
 		return nil, fmt.Errorf("name myself for leader election: %w", err)

@@ -56,6 +56,9 @@ var sectionsOfOurs = []string{sectionCloud, sectionPurchases, sectionReclaims, s
 // sectionOf is where those flags of Cluster Autoscaler are listed that matter most to us.
 var sectionOf = map[string]string{"cluster-name": sectionCloud, "nodes": sectionCloud, "scale-down-delay-after-add": sectionPurchases}
 
+// DryRunSuffix ends the name of the lease of a dry run, which must not take that of an autoscaler that buys.
+const DryRunSuffix = "-dry-run"
+
 // defaultPriceRefreshInterval: Alibaba publishes spot prices by the hour.
 const defaultPriceRefreshInterval = 5 * time.Minute
 
@@ -92,6 +95,9 @@ type Options struct {
 	// DeploymentName is the Deployment of this process, on which Events are recorded that concern no object of the cluster.
 	DeploymentName string
 
+	// DryRun has the process decide and tell, and change nothing but its lease.
+	DryRun bool
+
 	LeaderElection componentconfig.LeaderElectionConfiguration
 	Logs           *logsapi.LoggingConfiguration
 	// Autoscaling are the flags of Cluster Autoscaler. Complete sets them.
@@ -126,6 +132,8 @@ func (o *Options) addOurs() {
 	o.Secure.add(fs)
 	fs.StringVar(&o.DeploymentName, "deployment-name", Name,
 		"Name of the Deployment that runs this binary. Events that belong to no pod and no node are recorded there.")
+	fs.BoolVar(&o.DryRun, "dry-run", false,
+		"Decide, log what would be bought and removed and show it in the status, and change nothing in the cloud and nothing in the cluster but a lease, whose name gets the suffix "+DryRunSuffix+".")
 }
 
 func (o *Options) addPurchases(fs *pflag.FlagSet) {
@@ -215,6 +223,9 @@ func (o *Options) Complete() error {
 	o.Autoscaling = flags.AutoscalingOptions()
 	if o.LeaderElection.ResourceNamespace == "" {
 		o.LeaderElection.ResourceNamespace = o.Autoscaling.ConfigNamespace
+	}
+	if o.DryRun {
+		o.LeaderElection.ResourceName += DryRunSuffix
 	}
 	if !o.Autoscaling.ScaleDownDelayTypeLocal {
 		klog.InfoS("With --scale-down-delay-type-local=false every purchase delays every scale-down, in addition to the cooldown of each pool")

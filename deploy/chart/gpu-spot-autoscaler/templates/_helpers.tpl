@@ -38,6 +38,11 @@ app.kubernetes.io/name: gpu-spot-node-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* A dry run leaves nothing on the cluster, and must not take off what another release has put there. */}}
+{{- define "releaseAllEnabled" -}}
+{{- if and .Values.releaseAll.enabled (not .Values.dryRun.enabled) }}true{{ end }}
+{{- end }}
+
 {{- define "releaseAllName" -}}
 {{ include "fullname" . }}-release-all
 {{- end }}
@@ -76,6 +81,12 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 {{- end }}
 - --deployment-name={{ include "fullname" . }}
+{{- if .Values.dryRun.enabled }}
+{{- if .Values.nodeAgent.enabled }}
+{{- fail "dryRun.enabled: the node-agent writes to Nodes, so it is not part of a dry run" }}
+{{- end }}
+- --dry-run
+{{- end }}
 - --leader-elect-resource-name={{ include "fullname" . }}
 - --v={{ .Values.logLevel }}
 {{- if and .Values.credentials.secretName (not (include "rrsa" .)) }}
@@ -176,7 +187,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{/* CEL: whether the request is the autoscaler's, or that of release-all, which undoes what the autoscaler has done. */}}
 {{- define "isAutoscaler" -}}
 {{- $account := printf "system:serviceaccount:%s:" .Release.Namespace -}}
-{{- if .Values.releaseAll.enabled -}}
+{{- if include "releaseAllEnabled" . -}}
 request.userInfo.username in ["{{ $account }}{{ include "serviceAccount" . }}", "{{ $account }}{{ include "releaseAllName" . }}"]
 {{- else -}}
 request.userInfo.username == "{{ $account }}{{ include "serviceAccount" . }}"

@@ -1,0 +1,34 @@
+package dryrun
+
+import (
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Transport returns a wrapper of transports that makes each request which may change something a dry run. The API server authorizes and admits such
+// a request, and answers as if it had been carried out, but stores nothing.
+// Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
+func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next} }
+
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip sends the request. It refuses one that asks for a kind of dry run other than All.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return t.next.RoundTrip(r)
+	}
+	query := r.URL.Query()
+	if asked := query["dryRun"]; len(asked) > 0 && (len(asked) != 1 || asked[0] != metav1.DryRunAll) {
+		return nil, fmt.Errorf("dry run: %s %s asks for dryRun=%v", r.Method, r.URL.Path, asked)
+	}
+	query.Set("dryRun", metav1.DryRunAll)
+	dry := r.Clone(r.Context()) // a RoundTripper must not modify the request
+	dry.URL.RawQuery = query.Encode()
+	return t.next.RoundTrip(dry)
+}
+
+// WrappedRoundTripper returns the transport that is wrapped.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
