@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk"
+	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/auth/credentials"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
 )
 
@@ -184,7 +185,7 @@ func answerTo(product, action, region string, parameters map[string]string) (str
 // ask sends a request to the simulated cloud, as an administrator.
 func ask(action, region string, parameters map[string]string) (string, error) {
 	id, secret, _ := strings.Cut(os.Getenv(keyVariable), ":")
-	client, err := sdk.NewClientWithAccessKey(region, id, secret)
+	client, err := sdk.NewClientWithOptions(region, sdk.NewConfig(), credentials.NewAccessKeyCredential(id, secret))
 	if err != nil {
 		return "", err
 	}
