@@ -67,11 +67,12 @@ test-all: test test-grants ## The same with every end-to-end test, and whether t
 test-unit: compiler python ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 	GOFLAGS= go test -C $(IMAGE) -vet=off .
+	GOFLAGS= go test -C $(PROMETHEUS) -vet=off .
 
 .PHONY: test-e2e
 test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
-	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SMALL_PACKAGES)
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SHORT) $(SMALL_PACKAGES)
 	@rm -rf $(RECORDS)
 	E2E_RECORDS=$(RECORDS)/$$(date +%s) \
 		go test -race -vet=off -timeout=$(E2E_TIMEOUT) -parallel=8 $(SHORT) ./test/e2e
@@ -86,7 +87,7 @@ test-grants: ## Check that the end-to-end tests used all that the shipped roles 
 	go run ./test/grants -records=$(RECORDS)
 
 .PHONY: test-monitoring
-test-monitoring: prometheus ## Run the shipped alerts in a real Prometheus: each is raised by its fault, and none without one.
+test-monitoring: prometheus compiler controlplane ## Run the shipped alerts and dashboards in a real Prometheus: each alert is raised by its fault, and each panel shows an autoscaler that lives.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/monitoring
 
 .PHONY: test-versions
@@ -106,6 +107,7 @@ vet: compiler controlplane operators
 	go vet -race ./...
 	GOFLAGS= go vet -C $(SUPERVISOR) ./...
 	GOFLAGS= go vet -C $(IMAGE) ./...
+	GOFLAGS= go vet -C $(PROMETHEUS) .
 
 .PHONY: staticcheck
 staticcheck: compiler $(BIN)/staticcheck
@@ -154,8 +156,12 @@ chart: image $(BIN)/helm ## Package the chart with the digests of these images: 
 	.ci/package $(BIN)/helm out/image/digests out/chart
 
 .PHONY: manifests
-manifests: $(BIN)/helm ## Render deploy/manifests and deploy/alerts.yaml from the Helm chart.
+manifests: $(BIN)/helm ## Render deploy/manifests, deploy/alerts.yaml and deploy/dashboards from the Helm chart.
 	.ci/render $(BIN)/helm deploy
+
+.PHONY: docs
+docs: compiler ## Write docs/metrics.md from the metrics in the code.
+	go test -race -vet=off -run '^TestThePageOfMetrics' ./cmd/gpu-spot-autoscaler/app -update
 
 .PHONY: rendered
 rendered: $(BIN)/helm

@@ -407,7 +407,7 @@ gpu_spot_price_per_hour{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="s
 		assertStale := func(count int) {
 			t.Helper()
 			want := fmt.Sprintf(`
-# HELP gpu_spot_offerings_without_fresh_price Offerings whose price is unknown or older than --price-max-age, so that nothing is bought of them under a cap.
+# HELP gpu_spot_offerings_without_fresh_price Offerings whose price is unknown or older than --price-max-age: they are compared by the last known price, and not bought if they have a cap.
 # TYPE gpu_spot_offerings_without_fresh_price gauge
 gpu_spot_offerings_without_fresh_price %d
 `, count)

@@ -19,7 +19,7 @@ var (
 		"Time since the price of an offering was last seen.",
 		[]string{"instance_type", "zone", "purchase_option"}, nil)
 	staleDesc = prometheus.NewDesc("gpu_spot_offerings_without_fresh_price",
-		"Offerings whose price is unknown or older than --price-max-age, so that nothing is bought of them under a cap.", nil, nil)
+		"Offerings whose price is unknown or older than --price-max-age: they are compared by the last known price, and not bought if they have a cap.", nil, nil)
 )
 
 // published is the book that runs. Its prices are read when metrics are scraped, so that ages are right and offerings that are gone

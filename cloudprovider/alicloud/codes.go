@@ -221,9 +221,11 @@ func ClassOfReply(status int, code string) Class {
 	return Unknown
 }
 
-// IsKnownCode returns whether the code is one of those that have a class of their own here. There are about a hundred, so a
-// metric may have a label of them.
-func IsKnownCode(code string) bool {
-	_, known := classOfCode[code]
-	return known
+// LabelOf returns the code if it is one of the hundred or so that have a class of their own here, and else "Other". So a metric may have it
+// as a label, whatever Alibaba Cloud answers.
+func LabelOf(code string) string {
+	if _, known := classOfCode[code]; known {
+		return code
+	}
+	return "Other"
 }

@@ -23,11 +23,11 @@ var (
 	})
 	unrecognizedNodes = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_unrecognized_nodes_total",
-		Help: "Nodes without a providerID of Alibaba Cloud, which are left alone.",
+		Help: "Nodes without a providerID of Alibaba Cloud, which are ignored.",
 	})
 	penalizedOfferings = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_recently_reclaimed_offerings",
-		Help: "Offerings that had an instance reclaimed of late, for which their price counts for more.",
+		Help: "Offerings of which an instance was reclaimed within the last 10 minutes. When offerings are compared, their price counts 1.5 times (the interruption penalty).",
 	})
 )
 

@@ -10,6 +10,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
@@ -17,6 +18,7 @@ import (
 
 var (
 	_ poll.Listener   = (*Controller)(nil)
+	_ fault.Listener  = (*Controller)(nil)
 	_ cluster.Handler = (*Controller)(nil)
 )
 
@@ -33,7 +35,7 @@ func (c *Controller) announce(ctx context.Context, announcements []notice.Announ
 	}
 	defer c.backlog.Announcing()()
 	for _, a := range announcements {
-		if c.isOnDemand(a.InstanceID) {
+		if a.Source != notice.SourceFault && c.isOnDemand(a.InstanceID) {
 			klog.FromContext(ctx).V(2).Info("Ignored a notice for an on-demand instance", "instance", a.InstanceID, "source", a.Source)
 			continue
 		}
@@ -98,9 +100,22 @@ func (c *Controller) Listed() {
 	for _, id := range c.notices.DropExpiredHeld() {
 		c.syncMarks(id)
 	}
-	underWay.Set(float64(len(c.cluster.MarkedNodes())))
-	unconfirmedNotices.Set(float64(c.notices.Unconfirmed().Len()))
+	c.expose()
 	c.handshakes.CheckReplacements()
+}
+
+// expose sets the gauges.
+func (c *Controller) expose() {
+	marked := c.cluster.MarkedNodes()
+	underWay.Set(float64(len(marked)))
+	unconfirmedNotices.Set(float64(c.notices.Unconfirmed().Len()))
+	next := int64(0)
+	for _, node := range marked {
+		if n, reclaiming := c.notices.Of(node); reclaiming && (next == 0 || n.Deadline.Unix() < next) {
+			next = n.Deadline.Unix()
+		}
+	}
+	nextDeadline.Set(float64(next))
 }
 
 // NodeAdded takes up what stands on the Node, and what was announced of its instance before.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -40,6 +41,9 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		w.pass(5 * time.Second)
 		require.Equal(t, []string{"on-a"}, w.gone())
 		assert.EqualValues(t, 1, value(t, "gpu_spot_reclaims_in_progress"))
+		deadline, err := time.Parse(time.RFC3339, w.node("a").Annotations[api.AnnotationReclaimDeadline])
+		require.NoError(t, err)
+		assert.EqualValues(t, deadline.Unix(), value(t, "gpu_spot_reclaim_next_deadline_timestamp_seconds"))
 
 		assert.InDelta(t, 0, toMark.one(), step)
 		assert.InDelta(t, replacedAfter.Seconds(), toReplacement.one(), step)
@@ -51,5 +55,6 @@ func TestEveryStepOfAReclaimIsTimed(t *testing.T) {
 		w.poll()
 		w.poll()
 		assert.Zero(t, value(t, "gpu_spot_reclaims_in_progress"))
+		assert.Zero(t, value(t, "gpu_spot_reclaim_next_deadline_timestamp_seconds"))
 	})
 }

@@ -24,7 +24,7 @@ var (
 	}, []string{"pool", "purchase_option"})
 	gpuHours = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_gpu_hours_total",
-		Help: "GPU-hours of the instances of a pool, by use: used (requested by pods), idle, and reclaiming (under reclaim, used or not).",
+		Help: "GPU-hours of the instances of a pool, by use: used (requested by pods), idle, and reclaiming (from a notice to the release, used or not).",
 	}, []string{"pool", "use"})
 	namespaceCosts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_namespace_cost_total",

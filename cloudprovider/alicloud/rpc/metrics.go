@@ -28,8 +28,5 @@ func codeLabel(err error) string {
 	if err == nil {
 		return "OK"
 	}
-	if code := alicloud.CodeOf(err); alicloud.IsKnownCode(code) {
-		return code
-	}
-	return "Other"
+	return alicloud.LabelOf(alicloud.CodeOf(err))
 }

@@ -243,7 +243,7 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	before := len(p.placeholders)
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
-	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), code).Add(float64(failed))
+	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), codeLabel(code)).Add(float64(failed))
 	if a.noteShortage(p, missing, code) > 0 {
 		p.placeholders = p.placeholders[:before] // a backoff would keep core from asking for as many as there are
 	}
@@ -299,7 +299,7 @@ func (a *account) settle(p *Purchase, now time.Time) {
 		return
 	}
 	if timeout := a.provisionTime(); now.Sub(p.accepted) > timeout {
-		a.fail(p, p.missing(), alicloud.Unknown, "TimedOut", fmt.Sprintf("no word of it for %v", timeout))
+		a.fail(p, p.missing(), alicloud.Unknown, codeTimedOut, fmt.Sprintf("no word of it for %v", timeout))
 	}
 }
 
@@ -382,7 +382,7 @@ func errorClass(class alicloud.Class) cloudprovider.InstanceErrorClass {
 
 // codeOf returns the error code of the cloud, Unknown where there is none.
 func codeOf(err error) string {
-	return cmp.Or(alicloud.CodeOf(err), "Unknown")
+	return cmp.Or(alicloud.CodeOf(err), codeUnknown)
 }
 
 // MaySucceedLater says whether a request was not carried out for a reason that passes, or may have been carried out.

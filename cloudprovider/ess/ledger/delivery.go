@@ -152,7 +152,7 @@ func (d *delivery) failure() (class alicloud.Class, code, message string) {
 	code, message = a.ErrorCode, a.ErrorMessage
 	class = alicloud.ClassOfCode(code)
 	if code == "" {
-		code = "CameShort"
+		code = codeCameShort
 	}
 	if message == "" || !strings.Contains(a.StatusDetail, message) {
 		message = strings.TrimSpace(message + " " + a.StatusDetail)

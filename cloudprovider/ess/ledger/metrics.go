@@ -1,15 +1,29 @@
 package ledger
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+)
+
+// Codes of failures for which Alibaba Cloud has none.
+const (
+	// codeCameShort: the activity delivered less than was asked for and does not say why.
+	codeCameShort = "CameShort"
+	// codeTimedOut: nothing was heard of the purchase for too long.
+	codeTimedOut = "TimedOut"
+	// codeUnknown: the error is not Alibaba Cloud's.
+	codeUnknown = "Unknown"
+)
 
 var (
 	poolTargeting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_targeting",
-		Help: "1 for the way in which the pool is targeted (single, request, whole or run-instances), and for what decided it: one_offering, tag, plan, delivery, refusal, or none as long as nothing did.",
+		Help: "1 for the way in which the pool is targeted (single, request, whole or run-instances), and for what decided it: one_offering, tag, plan (what ESS planned), delivery (what it delivered), refusal, or none as long as nothing did.",
 	}, []string{"pool", "mode", "reason"})
 	poolInstances = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_pool_instances",
-		Help: "Instances of the pool: live, purchased (and not delivered yet), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected from scale-in, and those that are unattached (not in their scaling group yet).",
+		Help: "Instances of the pool: live, purchased (and not delivered yet), reclaiming, removing, standby and stopped (which serve nothing); of the live, those that are protected (from scale-in in ESS, and never given back), and those that are unattached (bought by RunInstances, and not in their scaling group yet).",
 	}, []string{"pool", "state"})
 	purchasedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchased_instances_total",
@@ -26,15 +40,15 @@ var (
 	}, []string{"pool"})
 	givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_given_up_instances_total",
-		Help: "Instances that could not be asked for in time, because the scaling group took no purchase.",
+		Help: "Instances that could not be asked for within two minutes, because the scaling group accepted no purchase.",
 	}, []string{"pool"})
 	missedNotes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchase_notes_missing_total",
-		Help: "Activities of purchases that came back without the note that says what they are for.",
+		Help: "Activities of purchases that came back without the note that says what they are for, each counted once. See the Event SpotPurchaseNoteLost.",
 	}, []string{"pool"})
 	purchaseFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchase_failures_total",
-		Help: "Instances that were purchased and not delivered, by the cloud's error code.",
+		Help: "Instances that were purchased and not delivered, by the cloud's error code: one of those that are documented, CameShort, TimedOut or Unknown where it has none, and Other. The Event SpotPurchaseFailed has the code in full.",
 	}, []string{"pool", "instance_type", "zone", "purchase_option", "code"})
 	compensatedInstances = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_compensated_instances_total",
@@ -58,6 +72,15 @@ var (
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(poolTargeting, poolInstances, purchasedInstances, queueLength, queueSeconds, givenUp, missedNotes,
 		purchaseFailures, compensatedInstances, outOfStock, failedRemovals, removedInstances)
+}
+
+// codeLabel bounds the number of label values.
+func codeLabel(code string) string {
+	switch code {
+	case codeCameShort, codeTimedOut, codeUnknown:
+		return code
+	}
+	return alicloud.LabelOf(code)
 }
 
 // ExposePools sets the gauges of all pools.

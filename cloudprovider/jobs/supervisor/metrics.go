@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	jobsHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_held_jobs",
-		Help: "Jobs that are held, by system and reason: reclaim or max-wait, or shrunk.",
+		Help: "Jobs that are held, by system and reason: suspended for a reclaim or after their max-wait, or shrunk.",
 	}, []string{"system", "reason"})
 	waitsExpired = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_job_waits_expired_total",

@@ -36,7 +36,7 @@ var (
 	}, []string{"system", "outcome"})
 	jobFailures = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_job_failures_total",
-		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, stop, or decide (shrink or suspend).",
+		Help: "Failed attempts to have a job prepared for the loss of pods, by the system of the job and by action: warn, stop, or decide (shrink or suspend). The pods of the job are then drained like others.",
 	}, []string{"system", "action"})
 )
 

@@ -10,7 +10,7 @@ var (
 	}, []string{"source"})
 	heldNotices = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaim_notices_held",
-		Help: "Pushed notices that are not acted upon before another source confirms them, because too many others are unconfirmed, or ECS contradicted the last one for the instance.",
+		Help: "Pushed notices that are not acted upon before another source confirms them, because too many others are unconfirmed, or ECS contradicted the last one for the instance. While ECS can be asked, this lasts for seconds only.",
 	})
 )
 

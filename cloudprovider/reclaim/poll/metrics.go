@@ -9,7 +9,7 @@ var (
 	}, []string{"source"})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_poll_failures_total",
-		Help: "Polls for notices that failed.",
+		Help: "Polls for notices that failed, also those that could not learn what became of an instance.",
 	})
 	lastPoll = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_reclaim_last_poll_timestamp_seconds",

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
@@ -73,7 +74,7 @@ func Run(ctx context.Context, config *Config) error {
 	lost := make(chan struct{})
 	group.Go(func() error {
 		defer cancel()
-		err := lead(ctx, config, r.watchdog, func(ctx context.Context) error { return autoscale(ctx, r) })
+		err := lead(ctx, config, r.watchdog, r.readiness.StandBy, func(ctx context.Context) error { return autoscale(ctx, r) })
 		if errors.Is(err, errLostLease) {
 			close(lost)
 		}
@@ -154,21 +155,29 @@ var registerOnce sync.Once
 func registerMetrics(perNodeGroup bool) {
 	registerOnce.Do(func() {
 		metrics.RegisterAll(perNodeGroup)
-		registry := legacyregistry.Registerer()
-		rpc.RegisterMetrics(registry)
-		problems.RegisterMetrics(registry)
-		ess.RegisterMetrics(registry)
-		customresources.RegisterMetrics(registry)
-		templates.RegisterMetrics(registry)
-		podlist.RegisterMetrics(registry)
-		scaleup.RegisterMetrics(registry)
-		scaledown.RegisterMetrics(registry)
-		spotfirst.RegisterMetrics(registry)
-		trigger.RegisterMetrics(registry)
-		pricing.RegisterMetrics(registry)
-		ledger.RegisterMetrics(registry)
-		jobs.RegisterMetrics(registry)
-		supervisor.RegisterMetrics(registry)
-		reclaim.RegisterMetrics(registry)
+		registerOwnMetrics(legacyregistry.Registerer())
 	})
+}
+
+// registerOwnMetrics registers those of this project. It panics if they are registered already.
+func registerOwnMetrics(registry prometheus.Registerer) {
+	for _, register := range []func(prometheus.Registerer){
+		rpc.RegisterMetrics,
+		problems.RegisterMetrics,
+		ess.RegisterMetrics,
+		customresources.RegisterMetrics,
+		templates.RegisterMetrics,
+		podlist.RegisterMetrics,
+		scaleup.RegisterMetrics,
+		scaledown.RegisterMetrics,
+		spotfirst.RegisterMetrics,
+		trigger.RegisterMetrics,
+		pricing.RegisterMetrics,
+		ledger.RegisterMetrics,
+		jobs.RegisterMetrics,
+		supervisor.RegisterMetrics,
+		reclaim.RegisterMetrics,
+	} {
+		register(registry)
+	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,7 @@ type metric struct {
 var (
 	noticeDeadline = &metric{
 		name: "gpu_spot_agent_notice_deadline_timestamp_seconds", kind: "gauge",
-		help: "When this instance is released; 0 while there is no notice.",
+		help: "Unix time when this instance is released; 0 while there is no notice.",
 	}
 	metadataFailures = &metric{
 		name: "gpu_spot_agent_metadata_failures_total", kind: "counter",
@@ -40,6 +41,11 @@ var (
 
 func serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	WriteMetrics(w)
+}
+
+// WriteMetrics writes all metrics in Prometheus' text format.
+func WriteMetrics(w io.Writer) {
 	for _, m := range allMetrics {
 		fmt.Fprintf(w, "# HELP %[1]s %[2]s\n# TYPE %[1]s %[3]s\n%[1]s %[4]d\n", m.name, m.help, m.kind, m.value.Load())
 	}
