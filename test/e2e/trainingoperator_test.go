@@ -204,7 +204,7 @@ spec:
 	awaitRunningCondition(s, operators.TFJobs, "tf-dynamic")
 
 	checkSuspendedAndResumed(s, operators.TFJobs, "TFJob", "tf-dynamic", pods, 4, now[1:])
-	finishJob(s, operators.TFJobs, "tf-dynamic", s.awaitRunningPods(pods, 4)[1])
+	finishJob(s, operators.TFJobs, "tf-dynamic", s.awaitRunningPods(pods, 4)[1:]...)
 }
 
 func jaxJobIsSuspended(s *jobSuite) {
