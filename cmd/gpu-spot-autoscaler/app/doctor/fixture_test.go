@@ -223,7 +223,7 @@ func launcher() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mpi-launcher", Labels: map[string]string{
 			"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/job-role": "launcher",
-		}},
+		}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "mpi-launcher", Controller: ptr.To(true)}}},
 		Spec: corev1.PodSpec{NodeName: "elsewhere", NodeSelector: map[string]string{"alibabacloud.com/nodepool-id": "system"},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 	}
