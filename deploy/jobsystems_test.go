@@ -20,6 +20,7 @@ import (
 // TestEveryJobSystemIsGrantedBoundAndExplained holds the chart and the docs to the list of job systems.
 func TestEveryJobSystemIsGrantedBoundAndExplained(t *testing.T) {
 	objects := manifests(t)
+	uninstall := []runtime.Object{named[*rbacv1.ClusterRole](t, render(t), releaseAll)}
 	text, err := os.ReadFile("../docs/jobs.md")
 	require.NoError(t, err)
 	for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
@@ -30,10 +31,16 @@ func TestEveryJobSystemIsGrantedBoundAndExplained(t *testing.T) {
 			verbs = append(verbs, "patch")
 		}
 		for _, verb := range verbs {
-			assert.True(t, isGranted(objects, group, resource, verb), "no ClusterRole lets the autoscaler %s %s of %s", verb, resource, group)
+			assert.True(t, isGranted(objects, group, resource, verb), "no ClusterRole lets the autoscaler %s %s of %s: add it to rbac.yaml of the chart, and run make manifests", verb, resource, group)
+		}
+		if _, resizes := system.(jobs.Resizer); suspends || resizes { // release-all looks for held jobs of these
+			for _, verb := range []string{"get", "list", "patch"} {
+				assert.True(t, isGranted(uninstall, group, resource, verb),
+					"helm uninstall may not %s %s of %s, and would fail: add it to the ClusterRole in release-all.yaml of the chart", verb, resource, group)
+			}
 		}
 		if suspends {
-			assert.Positive(t, policiesOn(objects, group, resource), "no admission policy bounds what the autoscaler writes on %s of %s", resource, group)
+			assert.Positive(t, policiesOn(objects, group, resource), "no admission policy bounds what the autoscaler writes on %s of %s: add it to the policy -jobs in policies.yaml of the chart, and run make manifests", resource, group)
 		}
 		assert.Contains(t, strings.ToLower(string(text)), "`"+strings.TrimSuffix(resource, "s"), "docs/jobs.md does not explain %s", resource)
 	}

@@ -25,7 +25,7 @@ type PodSet struct {
 	// NamePrefix is followed by "-<number>", where Name is nil.
 	NamePrefix string
 	Name       func(i int) string
-	// Labels are those that the system adds to the template's for each pod.
+	// Labels are those that the system adds to the template's for each pod. It is nil where there are none.
 	Labels func(i int) map[string]string
 	// SchedulerName is for pods whose template names no scheduler.
 	SchedulerName string
@@ -106,7 +106,9 @@ func (s *PodSet) pod(namespace string, template *corev1.PodTemplateSpec, i int) 
 	}
 	maps.Copy(pod.Annotations, template.Annotations)
 	maps.Copy(pod.Labels, template.Labels)
-	maps.Copy(pod.Labels, s.Labels(i))
+	if s.Labels != nil {
+		maps.Copy(pod.Labels, s.Labels(i))
+	}
 	pod.Spec.NodeName = ""
 	apicorev1.SetObjectDefaults_Pod(pod) // above all, requests where there are limits only
 	if s.SchedulerName != "" && pod.Spec.SchedulerName == corev1.DefaultSchedulerName {

@@ -142,6 +142,7 @@ func (s *jobSuite) runOperator(operator func(*rest.Config) (*standin.Operator, e
 	if s.operators.running[o.Name] {
 		return
 	}
+	require.Contains(s.t, systemsOfOperator, o.Name)
 	require.NoError(s.t, o.Install(s.t.Context(), s.Cluster))
 	s.operators.running[o.Name] = true
 	s.eventually(o.Name+" is known", func(ctx context.Context) (bool, error) {

@@ -29,6 +29,8 @@ type document struct {
 	blocks []block
 	// keys are the cells in the first column of a table that are nothing but code, in order.
 	keys []string
+	// rows are how many rows each table has, in order.
+	rows []int
 	// links are where the links lead, see target, in the order of the alphabet.
 	links []string
 }
@@ -66,6 +68,7 @@ func readDocument(t *testing.T, page string) document {
 func parse(page, text string) document {
 	d := document{path: page}
 	section, fence, inItem, blank := "", (*block)(nil), false, true
+	inTable := false
 	indented := false // whether the last block is an indented one that may go on
 	for number, line := range strings.Split(text, "\n") {
 		switch {
@@ -87,6 +90,11 @@ func parse(page, text string) document {
 			d.blocks[len(d.blocks)-1].text += strings.TrimPrefix(line, "    ") + "\n"
 			indented, blank = true, false
 			continue
+		}
+		if isRow := cell.MatchString(line); isRow && inTable {
+			d.rows[len(d.rows)-1]++
+		} else if inTable = isRow; isRow {
+			d.rows = append(d.rows, 1)
 		}
 		blank = strings.TrimSpace(line) == ""
 		if blank {

@@ -59,6 +59,9 @@ func differences(of, to document) (all []string) {
 	} else if !slices.Equal(of.keys, to.keys) {
 		say("tables of %s have the keys %v, and those of %s the same in another order: %v", of.path, of.keys, to.path, to.keys)
 	}
+	if !slices.Equal(of.rows, to.rows) {
+		say("tables of %s have %v rows, and those of %s %v", of.path, of.rows, to.path, to.rows)
+	}
 	if missing, more := compare(of.links, to.links); missing != nil || more != nil {
 		say("%s lacks links of %s to %v, and has links to %v besides", to.path, of.path, missing, more)
 	}
@@ -156,6 +159,7 @@ func TestWhatATranslationHasOtherwiseIsFound(t *testing.T) {
 			before: "    helm install x    # 一个发布\n", want: `"helm install x" became "kubectl get pods"`,
 		},
 		"another key":            {before: "`b`", after: "`d`", want: "lack [`a` `b`] of docs/install.md, and have [`a` `d`] besides"},
+		"a row that is lost":     {before: "| `c`等 | 不是键 |\n", want: "tables of docs/install.md have [4] rows, and those of docs/zh-CN/install.md [3]"},
 		"a link that is lost":    {before: "[一页](../jobs.md)", want: "lacks links of docs/install.md to [docs/jobs.md]"},
 		"a link without a place": {before: "settings.md#标签", after: "settings.md", want: "to [docs/settings.md#], and has links to [docs/settings.md] besides"},
 	} {

@@ -154,7 +154,7 @@ func TestTheHeldLabelOfJobsOfEverySystemIsReserved(t *testing.T) {
 		assert.True(t, slices.ContainsFunc(policy.Spec.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
 			return slices.Contains(rule.APIGroups, resource.Group) && slices.Contains(rule.Resources, resource.Resource) &&
 				slices.Contains(rule.Operations, admissionv1.Create) && slices.Contains(rule.Operations, admissionv1.Update)
-		}), "those of %s", resource.GroupResource())
+		}), "anybody may set the held label of %s: add it to the policy -marks in policies.yaml of the chart, and run make manifests", resource.GroupResource())
 	}
 	job := jobs.Job{Object: jobstest.Parse(t, `{kind: Job, metadata: {name: held}}`), Parts: []jobs.Ref{jobstest.Ref("raycluster", "part")}}
 	patch := f.Config.Cluster.HoldPatch(job, jobs.HeldSuspended, jobs.ReasonReclaim)

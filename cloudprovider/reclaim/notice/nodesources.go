@@ -14,8 +14,9 @@ import (
 //
 // What it announces stands until it is removed: it keeps a notice that ECS contradicts until a minute after the deadline. Then
 // the marks are removed, and with them SourceAnnotations. A source whose annotation or condition is not removed with them must
-// not announce it again, or a false alarm would become a notice again and again: it announces only a deadline that is ahead, or
-// goes by api.AnnotationReclaimCancelled, as conditionSource does.
+// not announce it again, or a false alarm would become a notice again and again: it announces only a deadline that is ahead, and by
+// no more than maxAhead, because a deadline beyond that is replaced by an estimate; or it goes by api.AnnotationReclaimCancelled, as
+// conditionSource does.
 type NodeSource interface {
 	// Announcement returns what the source says on the Node, and false if it says nothing. The instance is filled in by the caller.
 	Announcement(node *corev1.Node) (Announcement, bool)
