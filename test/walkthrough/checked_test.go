@@ -144,7 +144,9 @@ func (c *checker) help(name string, arguments []string, usage string) error {
 	if err, asked := c.helped[key]; asked {
 		return err
 	}
-	out, err := exec.Command(c.tools[name], append(slices.Clone(arguments), "--help")...).CombinedOutput()
+	command := exec.Command(c.tools[name], append(slices.Clone(arguments), "--help")...)
+	command.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	out, err := command.CombinedOutput()
 	switch {
 	case err != nil:
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
