@@ -52,7 +52,9 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 	s, ok := t.states[l.party]
 	if !ok {
 		s = recovered(l, now)
-		s.acknowledged = acknowledged(s)
+		if acknowledged(s) {
+			s.acknowledged, s.acknowledgedAt = true, s.requested
+		}
 	}
 	if s.isClosedToNewcomers() && l.hasNewcomers(s) {
 		s = newState(now)
@@ -74,7 +76,7 @@ func recovered(l loss, now time.Time) state {
 			continue
 		}
 		if !found || at.After(s.requested) || at.Equal(s.requested) && id > s.id {
-			s.id, s.requested, found = id, at, true
+			s.id, s.requested, s.last, found = id, at, isLastID(id), true
 		}
 		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[api.AnnotationReclaimDeadline]); err == nil {
 			s.limit(deadline)

@@ -53,6 +53,14 @@ type podFlow struct {
 	judgements *explain.Judgements
 }
 
+// replacementReady returns what tells drains when replacements are ready, nil if they do not wait for that.
+func (f *podFlow) replacementReady(config *Config) func(node string) bool {
+	if config.ReclaimReplaceUntil == options.ReplacementBought {
+		return nil
+	}
+	return f.reclaiming.AllReady
+}
+
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision,
 	natives podlist.NativeGangs) *podFlow {
