@@ -298,3 +298,19 @@ func TestANewLeaderAsksForTheLastCheckpointOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLastCheckpointIsNotAskedForAgainIfItWasSavedWhileNobodyLed(t *testing.T) {
+	untilReady(t, func(w *waiting) {
+		w.say("p")
+		w.at(60 * time.Second)
+		w.ready.Store(true)
+		w.pass(time.Second)
+		w.stop()
+		require.Equal(t, 2, w.fake.warnings())
+		w.say("p")
+		w.pass(30 * time.Second)
+		w.lead()
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"p"}, w.gone())
+	})
+}

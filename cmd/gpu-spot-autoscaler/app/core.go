@@ -37,6 +37,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 )
 
