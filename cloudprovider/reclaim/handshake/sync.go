@@ -49,7 +49,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
 		return unwarned
 	}
-	if c.asksAgain(l, s) && c.table.askAgain(party, s.id, c.Clock.Now()) {
+	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.Clock.Now()) {
 		c.queue.Add(party)
 		return nil
 	}
@@ -89,10 +89,10 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
 		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
-	if s.acknowledged && c.isDoneTraining(l, s) {
+	if s.acknowledged && l.isDoneTraining(s, c.ReplacementReady != nil) {
 		return "", time.Time{}
 	}
-	return c.waitsForPlace(l, s)
+	return c.replacements.waitsFor(l, s)
 }
 
 // drainLast has the Nodes drained whose pods may have waited for other pods of the job.

@@ -93,6 +93,22 @@ func requestOn(pod leavingPod) string {
 	return pod.Annotations[api.AnnotationCheckpointRequest]
 }
 
+// askAgain begins the handshake again with the request for the last checkpoint. It returns false, and changes nothing, if the job is not
+// waiting any more, or another request was made meanwhile.
+func (t *table) askAgain(party cluster.Party, id string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.states[party]
+	if !ok || s.id != id || s.phase != Waiting {
+		return false
+	}
+	last := newState(now)
+	last.id += lastSuffix
+	last.last, last.saving, last.leaving, last.deadline = true, s.took(), s.leaving, s.deadline
+	t.states[party] = last
+	return true
+}
+
 // update changes the state. It returns false, and changes nothing, if another request was made meanwhile.
 func (t *table) update(party cluster.Party, id string, change func(*state)) (updated bool) {
 	t.mu.Lock()
