@@ -91,6 +91,9 @@ type Config struct {
 	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node, so that the drain may
 	// begin. It must be cheap. Without it nothing is waited for.
 	Replaced func(node string) bool
+	// ReplacementReady returns whether that place is on nodes that are ready. With it the drain waits for that, too, as long as the
+	// deadline allows. It must be cheap. Optional.
+	ReplacementReady func(node string) bool
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
@@ -148,7 +151,8 @@ func New(config Config) (*Controller, error) {
 	}
 	c.handshakes = handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: requests,
-		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced, ReplaceWait: config.ReplaceWait,
+		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced,
+		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait,
 	})
 	c.drainer = drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,

@@ -30,7 +30,11 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	}
 	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
 		checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
-		c.Events.Eventf(l.object(s), events.ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", s.id)
+		without := "going on without"
+		if s.last {
+			without = "going on with what was saved before"
+		}
+		c.Events.Eventf(l.object(s), events.ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)

@@ -50,7 +50,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 }
 
-// Config is what a Controller is made of. Everything is required.
+// Config is what a Controller is made of. Everything but ReplacementReady is required.
 type Config struct {
 	Cluster *cluster.Cluster
 	Notices *notice.Store
@@ -70,7 +70,10 @@ type Config struct {
 	}
 	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node. It must be cheap.
 	Replaced func(node string) bool
-	// ReplaceWait is for how long after its notice a Node's pods wait for that at most.
+	// ReplacementReady returns whether that place is on nodes that are ready. It must be cheap. If it is nil, pods do not wait for that,
+	// and no job is asked for a second checkpoint.
+	ReplacementReady func(node string) bool
+	// ReplaceWait is for how long after its notice a Node's pods wait for a place at most, if there is none.
 	ReplaceWait time.Duration
 }
 
@@ -105,7 +108,7 @@ func New(config Config) *Controller {
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
 		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
-		replacements: newReplacements(config.Replaced, config.Clock),
+		replacements: newReplacements(config),
 		untracker:    &untracker{Config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
 	}

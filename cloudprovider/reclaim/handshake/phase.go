@@ -36,7 +36,7 @@ const (
 
 // transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose.
 // Pods that come after the acknowledgement, or once the decision has begun, were not asked: with them it begins again with
-// another request, in Asking.
+// another request, in Asking. So it does, from Waiting, when the last checkpoint is asked for.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
 	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system
@@ -83,8 +83,14 @@ type state struct {
 	spared sets.Set[types.UID]
 	// job is nil until its object was read, and for jobs without one.
 	job *jobs.Job
-	// acknowledged is true once the job has said that its work is saved.
-	acknowledged bool
+	// acknowledged is true once the job has said that its work is saved, and acknowledgedAt when that was seen. A leader that did not see
+	// it takes the time of the request.
+	acknowledged   bool
+	acknowledgedAt time.Time
+	// last is true if the request is the second one, for what was trained since the first was acknowledged, and saving how long
+	// the checkpoint of the first took.
+	last   bool
+	saving time.Duration
 	// release is from when the pods may be evicted, once the phase is Leaving.
 	release time.Time
 	// suspended is true once the job makes no pods for those that leave.

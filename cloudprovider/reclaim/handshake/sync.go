@@ -8,7 +8,6 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 const (
@@ -50,6 +49,10 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
 		return unwarned
 	}
+	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.Clock.Now()) {
+		c.queue.Add(party)
+		return nil
+	}
 	c.decide(ctx, l, s)
 	return nil
 }
@@ -59,10 +62,12 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if s.acknowledged || !c.losses.isAcknowledged(l, s) {
 		return
 	}
-	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged = true }) {
+	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.Clock.Now() }) {
 		return
 	}
-	noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+	if !s.last {
+		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+	}
 	checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.Events.Eventf(l.object(s), events.ReasonSaved, "The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
@@ -84,16 +89,10 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
 		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
-	if s.acknowledged && l.restartsInPlace() {
-		return "", time.Time{} // it has ended or will, and would begin again on a Node that is released
-	}
-	if c.replacements.haveAll(l.instances()) {
+	if s.acknowledged && l.isDoneTraining(s, c.ReplacementReady != nil) {
 		return "", time.Time{}
 	}
-	if until := notice.Earlier(l.firstSeen().Add(c.ReplaceWait), budget); now.Before(until) {
-		return "there is no place elsewhere yet", notice.Earlier(now.Add(replaceCheck), until)
-	}
-	return "", time.Time{}
+	return c.replacements.waitsFor(l, s)
 }
 
 // drainLast has the Nodes drained whose pods may have waited for other pods of the job.

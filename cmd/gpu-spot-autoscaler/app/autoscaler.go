@@ -345,8 +345,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
-		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider,
-		Problems: p.problems,
+		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplacementReady: p.pods.replacementReady(config),
+		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
 	}); err != nil {
 		return nil, err
 	}

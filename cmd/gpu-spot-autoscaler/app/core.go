@@ -37,6 +37,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -51,6 +52,14 @@ type podFlow struct {
 	// held and judgements are why the last loop bought nothing for pods.
 	held       *reasons.Held
 	judgements *explain.Judgements
+}
+
+// replacementReady returns what tells drains when replacements are ready, nil if they do not wait for that.
+func (f *podFlow) replacementReady(config *Config) func(node string) bool {
+	if config.ReclaimReplaceUntil == options.ReplacementBought {
+		return nil
+	}
+	return f.reclaiming.AllReady
 }
 
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
