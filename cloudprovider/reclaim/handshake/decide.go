@@ -29,8 +29,8 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 		return
 	}
 	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
-		checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
-		c.Events.Eventf(l.object(s), events.ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", s.id)
+		s.count(l.party.System, checkpointMissed)
+		c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; going on without", s.id)
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
@@ -51,7 +51,7 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)
-		c.Events.Eventf(l.object(s), events.ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
+		c.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 	}
 	now := c.Clock.Now()
 	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(LateGrace))

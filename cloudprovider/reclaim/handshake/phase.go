@@ -73,6 +73,10 @@ type state struct {
 	// id is that of the request for a checkpoint.
 	id        string
 	requested time.Time
+	// drill is true if all of it is a rehearsal.
+	drill bool
+	// missed is true once it was told that the acknowledgement did not come, in a drill that ends with it.
+	missed bool
 	// begun is when this process began with it.
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
@@ -95,8 +99,8 @@ type state struct {
 	sent *sync.Map
 }
 
-func newState(now time.Time) state {
-	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+func newState(now time.Time, drill bool) state {
+	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
 }
 
 // left returns how long before the release it is now.
@@ -141,11 +145,20 @@ func (s *state) limit(deadline time.Time) {
 // randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
 const randomLength = 20
 
-// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot
-// be guessed, because a pod on its node's network is known by nothing else.
-func newID(now time.Time) string {
-	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+// drillSuffix ends the id of a request that is a rehearsal, so that the next leader, and the job, know that.
+const drillSuffix = "-drill"
+
+// newID returns "<Unix seconds of the request>-<random>", with drillSuffix in a drill. A leader that finds it on a pod knows when it was made.
+// The rest cannot be guessed, because a pod on its node's network is known by nothing else.
+func newID(now time.Time, drill bool) string {
+	id := fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+	if drill {
+		id += drillSuffix
+	}
+	return id
 }
+
+func isOfDrill(id string) bool { return strings.HasSuffix(id, drillSuffix) }
 
 // requestedAt returns false for an id that newID did not make.
 func requestedAt(id string) (time.Time, bool) {
