@@ -132,7 +132,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 	if !l.until.IsZero() {
 		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
 	}
-	if len(l.leaving) == 0 && lost.stays(l) {
+	if len(l.leaving) == 0 && lost.stays(l) || l.onlySaves() {
 		return preparation{}, nil // the notices were withdrawn meanwhile
 	}
 	if l.isTooSmallFor(job) {

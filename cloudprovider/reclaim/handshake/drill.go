@@ -11,7 +11,7 @@ import (
 func (c *Controller) awaitSaved(l loss, s state) {
 	now, until := c.Clock.Now(), l.awaitsUntil(s)
 	switch {
-	case s.acknowledged || s.missed || until.IsZero():
+	case s.acknowledged || s.missed || until.IsZero() || !now.Before(s.deadline):
 	case now.Before(until):
 		c.queue.AddAfter(l.party, until.Sub(now))
 	case c.table.update(l.party, s.id, func(s *state) { s.missed = true }):

@@ -42,11 +42,12 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 	if !changed {
 		return nil
 	}
-	drill.Count(n.Until, outcome)
+	d, _, _ := notice.DrillOf(node)
+	drill.Count(d.Until, outcome)
 	how := endings[outcome]
 	if outcome == drill.Completed {
 		how = "all work is saved"
-		if n.Until == notice.UntilDrain {
+		if d.Until == notice.UntilDrain {
 			how = "the node was drained"
 		}
 	}

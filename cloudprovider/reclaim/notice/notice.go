@@ -70,7 +70,8 @@ type Notice struct {
 	// Source is the one that announced it first, FirstSeen is when it did.
 	Source    Source
 	FirstSeen time.Time
-	// Until is how far a drill goes. It is empty for what is no drill, and for a drill that no longer stands on its Node.
+	// Until is how far a drill goes. It is empty for what is no drill, and for a drill that is over: its time, or it no longer stands on its
+	// Node.
 	Until Until
 }
 

@@ -140,6 +140,9 @@ func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	if !reclaiming || cluster.IsOnDemand(node) && n.Source != SourceFault {
 		return Notice{}, false
 	}
+	if n.IsDrill() && !s.clock.Now().Before(n.Deadline) {
+		n.Until = ""
+	}
 	return n, true
 }
 
