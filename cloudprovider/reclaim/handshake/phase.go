@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -145,20 +146,17 @@ func (s *state) limit(deadline time.Time) {
 // randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
 const randomLength = 20
 
-// drillSuffix ends the id of a request that is a rehearsal, so that the next leader, and the job, know that.
-const drillSuffix = "-drill"
-
-// newID returns "<Unix seconds of the request>-<random>", with drillSuffix in a drill. A leader that finds it on a pod knows when it was made.
+// newID returns "<Unix seconds of the request>-<random>", with notice.DrillSuffix in a drill. A leader that finds it on a pod knows when it was made.
 // The rest cannot be guessed, because a pod on its node's network is known by nothing else.
 func newID(now time.Time, drill bool) string {
 	id := fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
 	if drill {
-		id += drillSuffix
+		id += notice.DrillSuffix
 	}
 	return id
 }
 
-func isOfDrill(id string) bool { return strings.HasSuffix(id, drillSuffix) }
+func isOfDrill(id string) bool { return strings.HasSuffix(id, notice.DrillSuffix) }
 
 // requestedAt returns false for an id that newID did not make.
 func requestedAt(id string) (time.Time, bool) {

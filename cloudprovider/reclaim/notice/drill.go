@@ -29,6 +29,9 @@ const (
 	MaxDrill = maxAhead
 )
 
+// DrillSuffix ends the id of a request for a checkpoint that is a rehearsal, so that the next leader, and the job, know that.
+const DrillSuffix = "-drill"
+
 // Drill is a rehearsal of a reclaim, as it stands on a Node.
 type Drill struct {
 	Until      Until
