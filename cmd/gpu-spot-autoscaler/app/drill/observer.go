@@ -69,10 +69,7 @@ type nodeState struct {
 }
 
 // job is one job that was asked, by the id of its request.
-type job struct {
-	Job
-	acknowledged bool
-}
+type job struct{ Job }
 
 func newObserver(client kubernetes.Interface, clk clock.PassiveClock, plan notice.Drill, names []string, t *timeline) *observer {
 	o := &observer{
@@ -115,9 +112,9 @@ func (o *observer) begin(ctx context.Context) error {
 
 // look enters what is new. What cannot be read is read next time.
 func (o *observer) look(ctx context.Context) {
-	o.lookAtPods(ctx)
-	o.lookAtNodes()
 	o.lookAtEvents()
+	o.lookAtNodes()
+	o.lookAtPods(ctx)
 }
 
 func (o *observer) lookAtNodes() {
@@ -140,7 +137,7 @@ func (o *observer) lookAtNodes() {
 			o.timeline.add(stepOvertaken, name, "", fmt.Sprintf("a notice has come (%s), and takes the place of the drill", source))
 		case !marked && node.Annotations[api.AnnotationDrill] == "" && (state.marked || o.endings[name] != ""):
 			state.over = true
-			if state.marked {
+			if !strings.HasPrefix(o.endings[name], string(outcomes.Refused)) {
 				o.timeline.add(stepRestored, name, "", "schedulable as before, and the marks are off")
 			}
 		}
@@ -225,9 +222,20 @@ func (o *observer) lookAtSteps(ctx context.Context, namespace string) {
 		if j == nil {
 			continue
 		}
+		if pod.Annotations[api.AnnotationCheckpointAcknowledged] == pod.Annotations[api.AnnotationCheckpointRequest] {
+			o.acknowledged(j)
+		}
 		j.Awaited = j.Awaited || awaits(&pod)
 		j.TrainingStep = later(j.TrainingStep, pod.Annotations[api.AnnotationTrainingStep])
 		j.CheckpointStep = later(j.CheckpointStep, pod.Annotations[api.AnnotationCheckpointStep])
+	}
+}
+
+// acknowledged enters the acknowledgement once: of two leaders, neither may have written an Event.
+func (o *observer) acknowledged(j *job) {
+	if j.Outcome != OutcomeAcknowledged {
+		j.Outcome = OutcomeAcknowledged
+		o.timeline.add(stepAcknowledged, "", j.String(), "says that its work is saved")
 	}
 }
 
@@ -298,8 +306,7 @@ func (o *observer) enterJob(event *corev1.Event, text string) bool {
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, " ,", ",")), " ")
 	switch event.Reason {
 	case events.ReasonSaved:
-		found.Outcome = OutcomeAcknowledged
-		o.timeline.add(stepAcknowledged, "", found.String(), "says that its work is saved")
+		o.acknowledged(found)
 	case events.ReasonUnsaved:
 		found.Outcome = OutcomeMissed
 		o.timeline.add(stepMissed, "", found.String(), "has not said in time that its work is saved")
@@ -319,15 +326,20 @@ func (o *observer) hasBegun() bool {
 	return false
 }
 
-// isOver returns whether no Node is drilled any more. One that never had marks is over when it does not say any more that there is a drill.
+// isOver returns whether no Node is drilled any more. One with which no leader has begun in time is over once it does not say any more that
+// there is a drill.
 func (o *observer) isOver() bool {
 	for name, state := range o.states {
-		node, err := o.nodes.Get(name)
-		if !state.over && (state.marked || err == nil && (cluster.IsMarked(node) || node.Annotations[api.AnnotationDrill] != "" || !o.hasBegun() && o.clock.Since(o.timeline.began) < beginsWithin)) {
+		if !state.over && (state.marked || o.clock.Since(o.timeline.began) < beginsWithin || o.saysDrill(name)) {
 			return false
 		}
 	}
 	return true
+}
+
+func (o *observer) saysDrill(name string) bool {
+	node, err := o.nodes.Get(name)
+	return err == nil && (cluster.IsMarked(node) || node.Annotations[api.AnnotationDrill] != "")
 }
 
 // isExplained returns whether it is known of each Node how its drill has ended.
