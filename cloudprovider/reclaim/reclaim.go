@@ -150,7 +150,7 @@ func New(config Config) (*Controller, error) {
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced, ReplaceWait: config.ReplaceWait,
 	})
 	c.drills = drill.New(drill.Config{
-		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: c.handshakes, Clock: config.Clock, Sync: c.marks.Add,
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: c.handshakes.Rehearsals, Clock: config.Clock, Sync: c.marks.Add,
 	})
 	c.marker = &mark.Marker{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: c.drills, Backlog: backlog, Client: config.MarkClient,

@@ -42,7 +42,7 @@ const (
 	Refused Outcome = "refused"
 )
 
-// Handshakes know how far jobs are. They are implemented by *handshake.Controller.
+// Handshakes know how far jobs are. They are implemented by *handshake.Rehearsals.
 type Handshakes interface {
 	// HaveSaved returns whether no job on the Node is awaited any more: each was asked, and has acknowledged or let its time go by, or is not
 	// waited for. It also returns whether none has let its time go by.

@@ -42,7 +42,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.replacements.checkAll(l)
 	s, _ = c.table.get(party)
 	if l.onlySaves() {
-		c.awaitSaved(l, s)
+		c.Rehearsals.awaitSaved(l, s)
 		return unwarned
 	}
 	if s.phase.isDecided() {

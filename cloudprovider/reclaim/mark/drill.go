@@ -37,7 +37,7 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 	}
 	m.Backlog.Done(node.Name)
 	if !cluster.IsMarked(node) { // or else it ends when the informer shows that the marks are off
-		m.Notices.EndDrill(n.InstanceID)
+		m.Notices.Unmarked(n.InstanceID)
 	}
 	if !changed {
 		return nil

@@ -256,15 +256,6 @@ func (s *Store) Unmarked(instanceID string) {
 	}
 }
 
-// EndDrill forgets the notice if it is still that of a drill.
-func (s *Store) EndDrill(instanceID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.heard[instanceID].notice.IsDrill() {
-		delete(s.heard, instanceID)
-	}
-}
-
 // Forget forgets everything about an instance that is gone.
 func (s *Store) Forget(instanceID string) {
 	s.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	outcomes "gpu-spot-autoscaler/cloudprovider/reclaim/drill"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -194,7 +195,7 @@ func (j Job) sentence() string {
 	said := map[string]string{
 		OutcomeAcknowledged: "its work was saved in time",
 		OutcomeMissed:       "it did not say in time that its work is saved",
-		OutcomeNotAwaited:   "nobody waits for it: none of its pods has the annotation gpu-spot.autoscaling/await-checkpoint",
+		OutcomeNotAwaited:   "nobody waits for it: none of its pods has the annotation " + api.AnnotationAwaitCheckpoint,
 		OutcomeOpen:         "the drill was over before it said that its work is saved",
 	}[j.Outcome]
 	if j.StepsLost != nil {
