@@ -80,6 +80,8 @@ type Config struct {
 // Controller takes handshakes from the first request to the end. It is safe for concurrent use.
 type Controller struct {
 	Config
+	// Rehearsals are those of drills.
+	Rehearsals *Rehearsals
 
 	queue        work.Queue[cluster.Party]
 	table        *table
@@ -102,6 +104,7 @@ func New(config Config) *Controller {
 	systemPace := pace.New(config.Clock)
 	return &Controller{
 		Config:       config,
+		Rehearsals:   &Rehearsals{config: config, queue: queue, table: table, losses: losses},
 		queue:        queue,
 		table:        table,
 		losses:       losses,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -73,6 +74,10 @@ type state struct {
 	// id is that of the request for a checkpoint.
 	id        string
 	requested time.Time
+	// drill is true if all of it is a rehearsal.
+	drill bool
+	// missed is true once it was told that the acknowledgement did not come, in a drill that ends with it.
+	missed bool
 	// begun is when this process began with it.
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
@@ -101,8 +106,8 @@ type state struct {
 	sent *sync.Map
 }
 
-func newState(now time.Time) state {
-	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+func newState(now time.Time, drill bool) state {
+	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
 }
 
 // left returns how long before the release it is now.
@@ -147,11 +152,17 @@ func (s *state) limit(deadline time.Time) {
 // randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
 const randomLength = 20
 
-// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot
-// be guessed, because a pod on its node's network is known by nothing else.
-func newID(now time.Time) string {
-	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+// newID returns "<Unix seconds of the request>-<random>", with notice.DrillSuffix in a drill. A leader that finds it on a pod knows when it was made.
+// The rest cannot be guessed, because a pod on its node's network is known by nothing else.
+func newID(now time.Time, drill bool) string {
+	id := fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+	if drill {
+		id += notice.DrillSuffix
+	}
+	return id
 }
+
+func isOfDrill(id string) bool { return strings.HasSuffix(id, notice.DrillSuffix) }
 
 // requestedAt returns false for an id that newID did not make.
 func requestedAt(id string) (time.Time, bool) {

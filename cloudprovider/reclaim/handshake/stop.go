@@ -47,8 +47,8 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			c.countStop(l, s, checkpointAcknowledged)
-			c.Events.Eventf(l.object(s), events.ReasonSaved, "The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
+			s.countStop(l, checkpointAcknowledged)
+			c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
 			return true
 		}
 		select {
@@ -57,15 +57,15 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 		case <-c.Clock.After(replaceCheck):
 		}
 	}
-	c.countStop(l, s, checkpointMissed)
-	c.Events.Eventf(l.object(s), events.ReasonUnsaved, "The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
+	s.countStop(l, checkpointMissed)
+	c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
 	return pods > 0
 }
 
 // countStop counts what came of telling the job to stop, unless the request was awaited, and its outcome is counted already.
-func (c *Controller) countStop(l loss, s state, outcome string) {
-	if l.awaitsUntil(s).IsZero() {
-		checkpoints.WithLabelValues(l.party.System, outcome).Inc()
+func (s *state) countStop(l loss, outcome string) {
+	if l.awaitsUntil(*s).IsZero() {
+		s.count(l.party.System, outcome)
 	}
 }
 

@@ -39,7 +39,12 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.warnSystem(ctx, l, s)
 	c.noteAcknowledgement(ctx, l, s)
 	c.replacements.checkAll(l)
-	if s, _ = c.table.get(party); s.phase.isDecided() {
+	s, _ = c.table.get(party)
+	if l.onlySaves() {
+		c.Rehearsals.awaitSaved(l, s)
+		return unwarned
+	}
+	if s.phase.isDecided() {
 		c.drainLast(l, s)
 		c.untracker.hurry(l, s)
 		return c.untracker.sync(ctx, l, s)
@@ -65,12 +70,12 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.Clock.Now() }) {
 		return
 	}
-	if !s.last {
+	if !s.last && !s.drill {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
 	}
-	checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
+	s.count(l.party.System, checkpointAcknowledged)
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
-	c.Events.Eventf(l.object(s), events.ReasonSaved, "The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
+	c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.

@@ -56,8 +56,9 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 			s.acknowledged, s.acknowledgedAt = true, s.requested
 		}
 	}
-	if s.isClosedToNewcomers() && l.hasNewcomers(s) {
-		s = newState(now)
+	// What is saved for a drill is old when a notice comes in earnest, so the job is asked again.
+	if s.drill != l.drill || s.isClosedToNewcomers() && l.hasNewcomers(s) {
+		s = newState(now, l.drill)
 	}
 	s.take(l)
 	t.states[l.party] = s
@@ -67,12 +68,12 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 // recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its
 // present instance. If there is none, it returns a new one.
 func recovered(l loss, now time.Time) state {
-	s := newState(now)
+	s := newState(now, l.drill)
 	found := false
 	for _, pod := range l.leaving {
 		id := requestOn(pod)
 		at, ok := requestedAt(id)
-		if !ok {
+		if !ok || isOfDrill(id) != l.drill {
 			continue
 		}
 		if !found || at.After(s.requested) || at.Equal(s.requested) && id > s.id {
