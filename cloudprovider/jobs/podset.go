@@ -218,7 +218,7 @@ func (s Submissions) own(of Submission, pod *corev1.Pod) error {
 		candidates = append(candidates, owner(of.Group.GroupVersionKind(), of.Group.GetName()))
 	}
 	made := pod.Name[:max(strings.LastIndexByte(pod.Name, '-'), 0)]
-	for _, name := range []string{of.Job.Name, pod.Name, made} {
+	for _, name := range []string{made, pod.Name, of.Job.Name} {
 		candidates = append(candidates, owner(batchv1.SchemeGroupVersion.WithKind("Job"), name), owner(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), name))
 	}
 	for _, candidate := range candidates {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -22,15 +23,15 @@ func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T
 	}{
 		"Job":             {jobstest.IndexedJob, "4 worker", ""},
 		"TrainingJob":     {jobstest.TrainingJob, "4 worker, 1 launcher", ""},
-		"PyTorchJob":      {jobstest.PyTorchJob, "3 worker, 1 host", ":4"},
+		"PyTorchJob":      {jobstest.PyTorchJob, "2 worker, 2 host", ":4"},
 		"TFJob":           {jobstest.TFJob, "4 worker, 3 host", ":7"},
 		"JAXJob":          {jobstest.JAXJob, "2 worker, 1 host", ":3"},
 		"MPIJob":          {jobstest.ElasticMPIJob, "4 worker, 1 launcher", ":2"},
 		"MPIJob of Arena": {jobstest.ArenaMPIJob, "2 worker, 1 launcher", ":2"},
-		"JobSet":          {jobstest.JobSet, "5 worker, 1 host", ":6"},
+		"JobSet":          {jobstest.JobSet, "6 worker", ":6"},
 		"ElasticJob":      {jobstest.ElasticJob, "4 worker, 1 launcher", ""},
 		"AITrainingJob":   {jobstest.AITrainingJob, "3 worker, 1 launcher", ""},
-		"RayCluster":      {jobstest.RayCluster, "4 worker, 1 launcher", ""},
+		"RayCluster":      {jobstest.RayCluster, "7 worker, 1 launcher", ""},
 		"RayJob":          {jobstest.RayJob, "2 worker, 1 launcher", ""},
 		"RayJob in a gang": {strings.Replace(jobstest.RayJob, "uid: uid-rj", "labels: {ray.io/gang-scheduling-enabled: 'true'}", 1),
 			"2 worker, 1 launcher", ":1"},
@@ -91,7 +92,8 @@ func TestTheGroupOfAVolcanoJobSaysHowManyStartTogether(t *testing.T) {
 }
 
 func TestASuspendedJobHasNoPods(t *testing.T) {
-	object := jobstest.Parse(t, strings.Replace(jobstest.JobSet, "spec:", "spec:\n  suspend: true", 1))
+	object := jobstest.Parse(t, jobstest.JobSet)
+	require.NoError(t, unstructured.SetNestedField(object.Object, true, "spec", "suspend"))
 	found, err := jobs.NewSubmissions(newFixture(t).Registry).Of(object)
 	require.NoError(t, err)
 	assert.True(t, found.Job.Suspended)
