@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -275,4 +276,20 @@ func (n overlaidNamespace) Get(ctx context.Context, name string, options metav1.
 		return object.DeepCopy(), nil
 	}
 	return n.ResourceInterface.Get(ctx, name, options, subresources...)
+}
+
+// CheckNew returns an error for each job that the cluster has already: its pods count as they are.
+func (s *Submitted) CheckNew(ctx context.Context, cluster dynamic.Interface) error {
+	var errs []error
+	for _, job := range s.Jobs {
+		resource, _ := meta.UnsafeGuessKindToResource(job.Object.GroupVersionKind())
+		_, err := cluster.Resource(resource).Namespace(job.Object.GetNamespace()).Get(ctx, job.Object.GetName(), metav1.GetOptions{})
+		switch {
+		case err == nil:
+			errs = append(errs, job.errorf("metadata.name: the cluster has it already, and its pods count as they are. Give it another name, or ask why a pod waits: gpu-spot-autoscaler explain pod NAMESPACE/NAME"))
+		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+			errs = append(errs, job.errorf("find out whether it exists: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
