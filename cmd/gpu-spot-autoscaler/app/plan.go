@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
@@ -28,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
+	"gpu-spot-autoscaler/pricing"
 )
 
 const (
@@ -58,8 +58,8 @@ func planConfig(opts *options.Options, kube *rest.Config) (*Config, error) {
 	autoscaling := &opts.Autoscaling
 	autoscaling.ScaleDownEnabled, autoscaling.WriteStatusConfigMap, autoscaling.ProvisioningRequestEnabled = false, false, false
 	autoscaling.NewPodScaleUpDelay = 0
-	kube.QPS, kube.Burst = autoscaling.KubeClientQPS, autoscaling.KubeClientBurst
-	kube.ContentType, kube.UserAgent = autoscaling.APIContentType, options.Name+"-plan"
+	kube.QPS, kube.Burst = autoscaling.KubeClientOpts.KubeClientQPS, autoscaling.KubeClientOpts.KubeClientBurst
+	kube.ContentType, kube.UserAgent = autoscaling.KubeClientOpts.APIContentType, options.Name+"-plan"
 	kube.Wrap(dryrun.ReadOnly)
 	return newConfig(opts, kube)
 }
