@@ -201,7 +201,7 @@ func podsLike(count int, document string) (pods []*corev1.Pod) {
 	return pods
 }
 
-const gpu = `containers: [{name: main, image: train, resources: {limits: {nvidia.com/gpu: "1"}}}]`
+const oneGPU = `containers: [{name: main, image: train, resources: {limits: {nvidia.com/gpu: "1"}}}]`
 
 // soonAfter is a deadline that leaves time for an hour of work, and not for a reclaim.
 var soonAfter = time.Now().Add(75 * time.Minute).UTC().Format(time.RFC3339)
@@ -219,111 +219,111 @@ var planCases = map[string]struct {
 }{
 	"the cheapest zone": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
 	"the cheapest type": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10, planT4})},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
 	"the type that the pods select": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10, planT4})},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {nodeSelector: {node.kubernetes.io/instance-type: ` + planA10 + `}, ` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {nodeSelector: {node.kubernetes.io/instance-type: `+planA10+`}, `+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {nodeSelector: {node.kubernetes.io/instance-type: ` + planA10 + `}, ` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {nodeSelector: {node.kubernetes.io/instance-type: `+planA10+`}, `+oneGPU+`}}`),
 	},
 	"the zone that the pods select": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {nodeSelector: {topology.kubernetes.io/zone: ` + planA + `}, ` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {nodeSelector: {topology.kubernetes.io/zone: `+planA+`}, `+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {nodeSelector: {topology.kubernetes.io/zone: ` + planA + `}, ` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {nodeSelector: {topology.kubernetes.io/zone: `+planA+`}, `+oneGPU+`}}`),
 	},
 	"a Deployment of four": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: apps/v1, kind: Deployment, metadata: {name: serve}, spec: {replicas: 4, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {` + gpu + `}}}}`,
-		pods:     podsLike(4, `{metadata: {name: serve-5d-%d, labels: {a: b}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-5d, uid: u, controller: true}]}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: apps/v1, kind: Deployment, metadata: {name: serve}, spec: {replicas: 4, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {` + oneGPU + `}}}}`,
+		pods:     podsLike(4, `{metadata: {name: serve-5d-%d, labels: {a: b}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: serve-5d, uid: u, controller: true}]}, spec: {`+oneGPU+`}}`),
 	},
 	"a batch Job of three": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, completions: 3, template: {spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, completions: 3, template: {spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 	"a price cap that leaves one zone": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10}, tagged("price-cap", "5")), planPool("asg-2", 10, []string{planT4}, tagged("price-cap", "1"))},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
 	"a price cap that leaves nothing": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10}, tagged("price-cap", "1"))},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 		nothing:  "price cap 1 < price 4",
 	},
 	"more pods than the pool may have": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 	"more pods than one pool may have, and another": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planT4}), planPool("asg-2", 2, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 	"a declared gang": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 	"a gang for which there is no room": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 		nothing:  "gang",
 	},
 	"a gang over two pools": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planA10}), planPool("asg-2", 2, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}}, spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "3"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 	"a gang that is not whole": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "4"}}, spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "4"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {metadata: {annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "4"}}, spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(3, `{metadata: {name: train-%d, annotations: {gpu-spot.autoscaling/gang-name: g, gpu-spot.autoscaling/gang-size: "4"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 		nothing:  "Gang 3 of 4: only so many of its pods exist.",
 	},
 	"a PyTorchJob, which is a gang by itself": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planT4}), planPool("asg-2", 10, []string{planA10})},
-		document: `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: bert}, spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {` + gpu + `}}}, Worker: {replicas: 2, template: {spec: {` + gpu + `}}}}}}`,
-		pods:     podsLike(3, `{metadata: {name: bert-worker-%d, labels: {training.kubeflow.org/operator-name: pytorchjob-controller, training.kubeflow.org/job-name: bert, training.kubeflow.org/replica-type: worker, training.kubeflow.org/replica-index: "%d"}, ownerReferences: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: bert, uid: u, controller: true}]}, spec: {`+gpu+`}}`),
-		objects:  map[string]string{"/apis/kubeflow.org/v1/pytorchjobs": `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: bert, namespace: default}, spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {` + gpu + `}}}, Worker: {replicas: 2, template: {spec: {` + gpu + `}}}}}}`},
+		document: `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: bert}, spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {` + oneGPU + `}}}, Worker: {replicas: 2, template: {spec: {` + oneGPU + `}}}}}}`,
+		pods:     podsLike(3, `{metadata: {name: bert-worker-%d, labels: {training.kubeflow.org/operator-name: pytorchjob-controller, training.kubeflow.org/job-name: bert, training.kubeflow.org/replica-type: worker, training.kubeflow.org/replica-index: "%d"}, ownerReferences: [{apiVersion: kubeflow.org/v1, kind: PyTorchJob, name: bert, uid: u, controller: true}]}, spec: {`+oneGPU+`}}`),
+		objects:  map[string]string{"/apis/kubeflow.org/v1/pytorchjobs": `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: bert, namespace: default}, spec: {pytorchReplicaSpecs: {Master: {replicas: 1, template: {spec: {` + oneGPU + `}}}, Worker: {replicas: 2, template: {spec: {` + oneGPU + `}}}}}}`},
 	},
 	"a JobSet": {
 		pools:    []alisim.Pool{planPool("asg-1", 3, []string{planT4}), planPool("asg-2", 10, []string{planA10})},
-		document: `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: llm}, spec: {replicatedJobs: [{name: node, replicas: 2, template: {spec: {parallelism: 2, template: {spec: {` + gpu + `}}}}}]}}`,
-		pods: append(podsLike(2, `{metadata: {name: llm-node-0-%d, labels: {jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "0"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: llm-node-0, uid: u0, controller: true}]}, spec: {`+gpu+`}}`),
-			podsLike(2, `{metadata: {name: llm-node-1-%d, labels: {jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "1"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: llm-node-1, uid: u1, controller: true}]}, spec: {`+gpu+`}}`)...),
-		objects: map[string]string{"/apis/jobset.x-k8s.io/v1alpha2/jobsets": `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: llm, namespace: default}, spec: {replicatedJobs: [{name: node, replicas: 2, template: {spec: {parallelism: 2, template: {spec: {` + gpu + `}}}}}]}}`},
+		document: `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: llm}, spec: {replicatedJobs: [{name: node, replicas: 2, template: {spec: {parallelism: 2, template: {spec: {` + oneGPU + `}}}}}]}}`,
+		pods: append(podsLike(2, `{metadata: {name: llm-node-0-%d, labels: {jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "0"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: llm-node-0, uid: u0, controller: true}]}, spec: {`+oneGPU+`}}`),
+			podsLike(2, `{metadata: {name: llm-node-1-%d, labels: {jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "1"}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: llm-node-1, uid: u1, controller: true}]}, spec: {`+oneGPU+`}}`)...),
+		objects: map[string]string{"/apis/jobset.x-k8s.io/v1alpha2/jobsets": `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: llm, namespace: default}, spec: {replicatedJobs: [{name: node, replicas: 2, template: {spec: {parallelism: 2, template: {spec: {` + oneGPU + `}}}}}]}}`},
 	},
 	"a Volcano job, whose group says how many start together": {
 		pools:    []alisim.Pool{planPool("asg-1", 2, []string{planT4}), planPool("asg-2", 10, []string{planA10})},
-		document: `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: res}, spec: {minAvailable: 3, tasks: [{name: worker, replicas: 3, template: {spec: {` + gpu + `}}}]}}`,
-		pods:     podsLike(3, `{metadata: {name: res-worker-%d, annotations: {scheduling.k8s.io/group-name: res-uid}, labels: {volcano.sh/job-name: res, volcano.sh/task-spec: worker}, ownerReferences: [{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: res, uid: u, controller: true}]}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: res}, spec: {minAvailable: 3, tasks: [{name: worker, replicas: 3, template: {spec: {` + oneGPU + `}}}]}}`,
+		pods:     podsLike(3, `{metadata: {name: res-worker-%d, annotations: {scheduling.k8s.io/group-name: res-uid}, labels: {volcano.sh/job-name: res, volcano.sh/task-spec: worker}, ownerReferences: [{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: res, uid: u, controller: true}]}, spec: {`+oneGPU+`}}`),
 		objects:  map[string]string{"/apis/scheduling.volcano.sh/v1beta1/podgroups": `{apiVersion: scheduling.volcano.sh/v1beta1, kind: PodGroup, metadata: {name: res-uid, namespace: default}, spec: {minMember: 3}}`},
 	},
 	"on-demand, where there is no spot": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10}, onDemand)},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
 	"on-demand, for which pods wait": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10}, tagged("price-cap", "1")), planPool("asg-2", 10, []string{planA10}, onDemand, tagged("on-demand-after", "10m"))},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 		nothing:  "on-demand, for which the pod waits until",
 	},
 	"on-demand in time for a deadline": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10}), planPool("asg-2", 10, []string{planA10}, onDemand, tagged("on-demand-after", "10m"))},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train, annotations: {gpu-spot.autoscaling/deadline: "` + soonAfter + `", gpu-spot.autoscaling/work: 1h}}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train, annotations: {gpu-spot.autoscaling/deadline: "`+soonAfter+`", gpu-spot.autoscaling/work: 1h}}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train, annotations: {gpu-spot.autoscaling/deadline: "` + soonAfter + `", gpu-spot.autoscaling/work: 1h}}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train, annotations: {gpu-spot.autoscaling/deadline: "`+soonAfter+`", gpu-spot.autoscaling/work: 1h}}, spec: {`+oneGPU+`}}`),
 	},
 	"a pod that fits nothing": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
@@ -333,16 +333,16 @@ var planCases = map[string]struct {
 	},
 	"a pool that cannot be asked for a type": {
 		pools:    []alisim.Pool{planPool("asg-1", 10, []string{planA10, planT4}, tagged("targeting", "whole"))},
-		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + gpu + `}}`,
-		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+gpu+`}}`),
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
 	"a node that is there has the place": {
 		pools: []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
 		change: func(w *planWorld) {
 			w.api.put("/api/v1/nodes", `{metadata: {name: mine, labels: {kubernetes.io/hostname: mine}}, status: {conditions: [{type: Ready, status: "True"}], capacity: {nvidia.com/gpu: "1", cpu: "8", memory: 32Gi, pods: "64"}, allocatable: {nvidia.com/gpu: "1", cpu: "8", memory: 32Gi, pods: "64"}}}`)
 		},
-		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 2, template: {spec: {restartPolicy: Never, ` + gpu + `}}}}`,
-		pods:     podsLike(2, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+gpu+`}}`),
+		document: `{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 2, template: {spec: {restartPolicy: Never, ` + oneGPU + `}}}}`,
+		pods:     podsLike(2, `{metadata: {name: train-%d, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}, spec: {restartPolicy: Never, `+oneGPU+`}}`),
 	},
 }
 
