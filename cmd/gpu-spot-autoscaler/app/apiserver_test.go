@@ -26,6 +26,8 @@ type apiServer struct {
 	writes  []string
 }
 
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{T: t, objects: map[string][]*unstructured.Unstructured{}}
 	server := httptest.NewServer(s)
@@ -33,7 +35,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	s.url = server.URL
 	s.put("/api/v1/namespaces", `{metadata: {name: kube-system, uid: 0f0f0f0f-1111}}`)
 	for _, name := range []string{"pytorchjobs.kubeflow.org", "jobsets.jobset.x-k8s.io", "rayjobs.ray.io", "rayclusters.ray.io", "jobs.batch.volcano.sh", "mpijobs.kubeflow.org", "leaderworkersets.leaderworkerset.x-k8s.io"} {
-		s.put("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{apiVersion: meta.k8s.io/v1, kind: PartialObjectMetadata, metadata: {name: `+name+`}}`)
+		s.put(definitionsPath, `{apiVersion: meta.k8s.io/v1, kind: PartialObjectMetadata, metadata: {name: `+name+`}}`)
 	}
 	return s
 }
@@ -75,7 +77,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	list, namespace, name := parts3(r.URL.Path)
+	list, namespace, name := dividePath(r.URL.Path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var found []*unstructured.Unstructured
@@ -87,7 +89,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var answer any
-	switch {
+	switch resources := s.discovered(r.URL.Path); {
+	case len(resources) > 0:
+		answer = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, APIResources: resources}
 	case name != "" && len(found) == 0:
 		w.WriteHeader(http.StatusNotFound)
 		answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
@@ -115,8 +119,22 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// parts3 divides the path of a request.
-func parts3(path string) (list, namespace, name string) {
+// discovered returns the resources of the group whose path is asked for.
+func (s *apiServer) discovered(path string) (found []metav1.APIResource) {
+	words := strings.Split(strings.Trim(path, "/"), "/")
+	if len(words) != 3 || words[0] != "apis" {
+		return nil
+	}
+	for _, definition := range s.objects[definitionsPath] {
+		if name, ok := strings.CutSuffix(definition.GetName(), "."+words[1]); ok {
+			found = append(found, metav1.APIResource{Name: name})
+		}
+	}
+	return found
+}
+
+// dividePath divides the path of a request.
+func dividePath(path string) (list, namespace, name string) {
 	words := strings.Split(strings.Trim(path, "/"), "/")
 	root := 2 // api/v1
 	if words[0] == "apis" {

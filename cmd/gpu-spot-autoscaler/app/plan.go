@@ -18,6 +18,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
@@ -296,8 +297,8 @@ func (p *parts) outcomes(submitted *plan.Submitted, before [][]bool) ([]plan.Out
 			default:
 				waiting = append(waiting, pod)
 			}
-			if work, stated := spotfirst.WorkOf(pod); stated {
-				outcome.Work = work.String()
+			if _, stated := spotfirst.WorkOf(pod); stated {
+				outcome.Work = pod.Annotations[api.AnnotationWork]
 			}
 		}
 		if job.Nothing != "" {

@@ -152,6 +152,13 @@ func (w *planWorld) lead(do func(ctx context.Context, p *parts)) {
 	}))
 }
 
+// putPending has a pod of one GPU in the cluster that the scheduler could not place.
+func (w *planWorld) putPending(name string) {
+	w.Helper()
+	w.api.put("/api/v1/pods", fmt.Sprintf(`{metadata: {name: %s, namespace: default, uid: %s}, spec: {schedulerName: default-scheduler, containers: [{name: main, resources: {requests: {nvidia.com/gpu: "1"}, limits: {nvidia.com/gpu: "1"}}}]},
+		status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable}]}}`, name, name))
+}
+
 // submit has the pods in the informer of the autoscaler, as their controllers and the scheduler leave them.
 func (w *planWorld) submit(p *parts, pods []*corev1.Pod) {
 	w.Helper()
@@ -169,6 +176,23 @@ func (w *planWorld) bought() map[string]int {
 			option = "on-demand"
 		}
 		all[fmt.Sprintf("%s/%s/%s/%s", i.ScalingGroupID, i.InstanceType, i.Zone, option)]++
+	}
+	return all
+}
+
+// boughtOf is bought, in the words of the plan: of a pool that cannot be asked for a type, any type.
+func (w *planWorld) boughtOf(p plan.Purchase) map[string]int {
+	all := w.bought()
+	for _, item := range p.Items {
+		if item.InstanceType != pricing.AnyType {
+			continue
+		}
+		for key, count := range all {
+			if strings.HasPrefix(key, item.Pool+"/") {
+				delete(all, key)
+				all[item.Offering] += count
+			}
+		}
 	}
 	return all
 }
@@ -380,7 +404,82 @@ func TestThePlanEqualsThePurchaseThatFollows(t *testing.T) {
 				assert.Eventually(t, func() bool { return len(w.cloud.Instances()) >= want }, 20*time.Second, 50*time.Millisecond, "as many are bought")
 				require.NoError(t, p.loops(ctx, mostLoops))
 			})
-			assert.Equal(t, planned(made.Purchase), w.bought())
+			assert.Equal(t, planned(made.Purchase), w.boughtOf(made.Purchase))
 		})
 	}
+}
+
+// What the leader has found out of stock is out of stock for a plan, too.
+func TestAPlanKnowsWhatTheLeaderHasFoundOutOfStock(t *testing.T) {
+	for name, test := range map[string]struct {
+		empty   []string
+		bought  map[string]int
+		nothing string
+	}{
+		"in the cheapest zone": {empty: []string{planB}, bought: map[string]int{"asg-1/" + planA10 + "/" + planA + "/spot": 1}},
+		"everywhere":           {empty: []string{planA, planB}, bought: map[string]int{}, nothing: "out of stock: pool asg-1 got 0 of 1 at "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPlanWorld(t, planPool("asg-1", 10, []string{planA10}))
+			for _, zone := range test.empty {
+				w.cloud.SetStock(planA10, zone, 0)
+			}
+			document := `{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {` + oneGPU + `}}`
+			w.putPending("first")
+			w.lead(func(ctx context.Context, p *parts) {
+				short := func() bool {
+					require.NoError(t, p.loops(ctx, mostLoops))
+					pools, _ := p.provider.Pools()
+					return len(plan.ShortagesOf(pools)) == len(test.empty) && len(w.cloud.Instances()) == len(test.bought)
+				}
+				require.Eventually(t, short, 30*time.Second, 50*time.Millisecond, "the leader has found what is out of stock")
+				before := len(w.cloud.Instances())
+
+				made := w.plan(fmt.Sprintf(document, "second"), p)
+				var text strings.Builder
+				require.NoError(t, made.WriteText(&text))
+				t.Log(text.String())
+				assert.Equal(t, test.bought, planned(made.Purchase))
+				assert.Contains(t, text.String(), test.nothing)
+
+				w.submit(p, podsLike(1, fmt.Sprintf(document, "second")))
+				require.NoError(t, p.loops(ctx, mostLoops))
+				assert.Eventually(t, func() bool { return len(w.cloud.Instances()) == before+len(test.bought) }, 20*time.Second, 50*time.Millisecond)
+				for offering, count := range test.bought {
+					assert.Equal(t, before+count, w.bought()[offering])
+				}
+			})
+		})
+	}
+}
+
+func TestPodsThatWaitAlreadyAreNotPartOfThePlan(t *testing.T) {
+	w := newPlanWorld(t, planPool("asg-1", 3, []string{planA10}))
+	w.putPending("other-a")
+	w.putPending("other-b")
+	made := w.plan(`{apiVersion: batch/v1, kind: Job, metadata: {name: train}, spec: {parallelism: 3, template: {spec: {restartPolicy: Never, `+oneGPU+`}}}}`, nil)
+	assert.Equal(t, map[string]int{"asg-1/" + planA10 + "/" + planB + "/spot": 1}, planned(made.Purchase), "two of three are for those that wait")
+}
+
+func TestTheCostToFinishIsThatOfTheWorkAndOfWhatReclaimsTakeAway(t *testing.T) {
+	w := newPlanWorld(t, planPool("asg-1", 3, []string{planA10}))
+	made := w.plan(`{apiVersion: v1, kind: Pod, metadata: {name: train, annotations: {gpu-spot.autoscaling/work: 10h}}, spec: {`+oneGPU+`}}`, nil)
+	require.NotNil(t, made.Purchase.CostToFinish)
+	// Where nothing was ever seen, an instance is expected to be kept for a day, and ten minutes are lost with it.
+	assert.InDelta(t, 4*10*24/(24-1./6), *made.Purchase.CostToFinish, .01)
+	require.NotNil(t, made.RunnerUp.CostToFinish)
+	assert.Greater(t, *made.RunnerUp.CostToFinish, *made.Purchase.CostToFinish)
+	assert.Equal(t, "CNY", made.Currency)
+	var text strings.Builder
+	require.NoError(t, made.WriteText(&text))
+	assert.Contains(t, text.String(), "expected until the job has done its 10h of work")
+}
+
+func TestAJobThatTheClusterHasAlreadyIsNoPlan(t *testing.T) {
+	w := newPlanWorld(t, planPool("asg-1", 3, []string{planA10}))
+	w.api.put("/api/v1/pods", `{apiVersion: v1, kind: Pod, metadata: {name: train, namespace: default, uid: u}, spec: {containers: [{name: main}]}}`)
+	read, err := plan.ReadFiles([]string{plan.Stdin}, strings.NewReader(`{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {`+oneGPU+`}}`), "default")
+	require.NoError(t, err)
+	_, err = foretell(t.Context(), plan.Request{Options: w.options(), Kube: w.api.config(), Documents: read})
+	assert.ErrorContains(t, err, "standard input, document 1 (Pod default/train): metadata.name: the cluster has it already")
 }

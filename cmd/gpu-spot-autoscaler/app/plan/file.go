@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +18,8 @@ import (
 
 // Stdin is the name that stands for the standard input in place of that of a file.
 const Stdin = "-"
+
+const stdinName = "standard input"
 
 // Document is an object of a file.
 type Document struct {
@@ -52,13 +55,24 @@ func ReadFiles(files []string, stdin io.Reader, namespace string) (documents []*
 		return nil, err
 	}
 	if len(documents) == 0 {
-		return nil, fmt.Errorf("%s: there is no object", strings.Join(files, ", "))
+		return nil, fmt.Errorf("%s: there is no object", shownNames(files))
 	}
 	return documents, nil
 }
 
+// shownNames returns the names of the files, as people are told them.
+func shownNames(files []string) string {
+	shown := slices.Clone(files)
+	for i := range shown {
+		if shown[i] == Stdin {
+			shown[i] = stdinName
+		}
+	}
+	return strings.Join(shown, ", ")
+}
+
 func readFile(name string, stdin io.Reader, namespace string) (documents []*Document, err error) {
-	in, shown := stdin, "standard input"
+	in, shown := stdin, stdinName
 	if name != Stdin {
 		file, err := os.Open(name)
 		if err != nil {

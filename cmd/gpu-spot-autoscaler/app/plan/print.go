@@ -75,8 +75,15 @@ func (p *Plan) write(w io.Writer, title string, bought Purchase) {
 		price := "price unknown"
 		if item.Price != nil {
 			price = pricing.Amount(*item.Price, p.Currency) + " an hour each"
+			if item.InstanceType == pricing.AnyType {
+				price += " at most"
+			}
 		}
-		fmt.Fprintf(w, "%s\t%d × %s (%s) in %s, pool %s, at %s\n", title, item.Count, item.InstanceType, item.PurchaseOption, item.Zone, item.Pool, price)
+		what := fmt.Sprintf("%s (%s) in %s, pool %s", item.InstanceType, item.PurchaseOption, item.Zone, item.Pool)
+		if item.InstanceType == pricing.AnyType {
+			what = fmt.Sprintf("what pool %s delivers (%s)", item.Pool, item.PurchaseOption)
+		}
+		fmt.Fprintf(w, "%s\t%d × %s, at %s\n", title, item.Count, what, price)
 		title = ""
 	}
 	if bought.PricePerHour == nil {

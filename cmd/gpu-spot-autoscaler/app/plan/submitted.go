@@ -143,6 +143,9 @@ func (s *Submitted) makePods(job *Job, submissions jobs.Submissions) error {
 
 // decode reads an object of Kubernetes. The error names a field that does not exist or has the wrong type.
 func decode(object *unstructured.Unstructured, into any) error {
+	if err := jobs.Decode(object, into); err != nil {
+		return err
+	}
 	return runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, into, true)
 }
 
