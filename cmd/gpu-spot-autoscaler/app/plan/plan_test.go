@@ -109,7 +109,7 @@ func TestASuspendedJobAndOneThatAsksForNothingSayWhyTheyHaveNoPods(t *testing.T)
 	for document, want := range map[string]string{
 		`{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {suspend: true, ` + template + `}}`:     "suspended",
 		`{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {parallelism: 0, ` + template + `}}`:    "asks for no pods",
-		`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeName: node-1, containers: [{name: c}]}}`:      "names its node",
+		`{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeName: node-1, containers: [{name: c}]}}`: "names its node",
 		`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {replicas: 0, ` + template + `}}`: "asks for no pods",
 	} {
 		found, err := read(t, document)
