@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
@@ -41,7 +44,7 @@ func newAPIServer(t *testing.T) *apiServer {
 }
 
 func (s *apiServer) config() *rest.Config {
-	return &rest.Config{Host: s.url, QPS: -1}
+	return &rest.Config{Host: s.url, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 }
 
 // put adds an object to the list.
@@ -65,11 +68,7 @@ func (s *apiServer) written() []string {
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.Method != http.MethodGet {
-		s.mu.Lock()
-		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
-		s.mu.Unlock()
-		body, _ := io.ReadAll(r.Body)
-		_, _ = w.Write(body)
+		s.write(w, r)
 		return
 	}
 	if r.URL.Query().Get("watch") != "" {
@@ -117,6 +116,27 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		s.Log(err)
 	}
+}
+
+// write answers a write with the object that was sent. Pods get a toleration, as admission adds some.
+func (s *apiServer) write(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		body = bytes.Replace(body, []byte(`"status":{"allowed":false}`), []byte(`"status":{"allowed":true}`), 1)
+	case strings.HasSuffix(r.URL.Path, "/pods") && r.URL.Query().Get("dryRun") == metav1.DryRunAll:
+		pod := &corev1.Pod{}
+		if err := json.Unmarshal(body, pod); err != nil {
+			s.Error(err)
+		}
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "admitted", Operator: corev1.TolerationOpExists})
+		body, _ = json.Marshal(pod)
+	default:
+		s.mu.Lock()
+		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
+		s.mu.Unlock()
+	}
+	_, _ = w.Write(body)
 }
 
 // discovered returns the resources of the group whose path is asked for.

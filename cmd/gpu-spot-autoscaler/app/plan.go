@@ -13,6 +13,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
@@ -48,7 +49,7 @@ func foretell(ctx context.Context, request plan.Request) (*plan.Plan, error) {
 		return nil, err
 	}
 	config.Shortages = request.Shortages
-	return planFor(ctx, config, request.Documents)
+	return planFor(ctx, config, request)
 }
 
 // planConfig returns the configuration of an autoscaler with these options that writes nothing, and buys at once what it would otherwise buy a
@@ -66,8 +67,8 @@ func planConfig(opts *options.Options, kube *rest.Config) (*Config, error) {
 }
 
 // planFor returns what would be bought for the documents.
-func planFor(ctx context.Context, config *Config, documents []*plan.Document) (*plan.Plan, error) {
-	submitted, err := readSubmitted(ctx, config, documents)
+func planFor(ctx context.Context, config *Config, request plan.Request) (*plan.Plan, error) {
+	submitted, err := readSubmitted(ctx, config, request)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func planFor(ctx context.Context, config *Config, documents []*plan.Document) (*
 }
 
 // readSubmitted makes the pods of the documents, with the job systems that are installed.
-func readSubmitted(ctx context.Context, config *Config, documents []*plan.Document) (*plan.Submitted, error) {
+func readSubmitted(ctx context.Context, config *Config, request plan.Request) (*plan.Submitted, error) {
 	registry, _, err := newJobs(config, &record.FakeRecorder{}, func() {})
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func readSubmitted(ctx context.Context, config *Config, documents []*plan.Docume
 	if err := await(ctx, installedTime, registry.HasSynced); err != nil {
 		return nil, fmt.Errorf("find out which job systems are installed; may you list CustomResourceDefinitions and jobs? %w", err)
 	}
-	submitted, err := plan.Read(documents, registry, config.Clock)
+	submitted, err := plan.Read(request.Documents, registry, config.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,16 @@ func readSubmitted(ctx context.Context, config *Config, documents []*plan.Docume
 	if err != nil {
 		return nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
-	return submitted, submitted.CheckNew(ctx, objects)
+	if err := submitted.CheckNew(ctx, objects); err != nil {
+		return nil, err
+	}
+	dry := rest.CopyConfig(request.Kube)
+	dry.Wrap(dryrun.Transport)
+	client, err := kubernetes.NewForConfig(dry)
+	if err != nil {
+		return nil, fmt.Errorf("make the client of pods: %w", err)
+	}
+	return submitted, submitted.Admit(ctx, client)
 }
 
 // await waits until something is so, for as long as that may take.

@@ -360,6 +360,13 @@ var planCases = map[string]struct {
 		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
 		pods:     podsLike(1, `{metadata: {name: train}, spec: {`+oneGPU+`}}`),
 	},
+	"a taint that only admitted pods tolerate": {
+		pools: []alisim.Pool{planPool("asg-1", 10, []string{planA10}, func(pool *alisim.Pool) {
+			pool.Tags["k8s.io/cluster-autoscaler/node-template/taint/admitted"] = "yes:NoSchedule"
+		})},
+		document: `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {` + oneGPU + `}}`,
+		pods:     podsLike(1, `{metadata: {name: train}, spec: {tolerations: [{key: admitted, operator: Exists}], `+oneGPU+`}}`),
+	},
 	"a node that is there has the place": {
 		pools: []alisim.Pool{planPool("asg-1", 10, []string{planA10})},
 		change: func(w *planWorld) {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,10 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
@@ -176,4 +181,47 @@ func TestAGangIsLostWithAnyOfItsInstances(t *testing.T) {
 	assert.Nil(t, NewPurchase(items, 0, false, terms).CostToFinish)
 	items[1].Price = nil
 	assert.Nil(t, NewPurchase(items, 10, false, terms).PricePerHour)
+}
+
+func TestPodsAreAsTheAPIServerAdmitsThem(t *testing.T) {
+	job := `{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {parallelism: 3, ` + template + `}}`
+	refused := apierrors.NewForbidden(corev1.Resource("pods"), "planned-x", errors.New("exceeded quota: gpus"))
+	for name, test := range map[string]struct {
+		allowed       bool
+		err           error
+		pods, creates int
+		priority      *int32
+		nothing, note string
+	}{
+		"admitted":                         {allowed: true, pods: 3, creates: 1, priority: ptr.To[int32](7)},
+		"refused":                          {allowed: true, err: refused, creates: 1, nothing: "exceeded quota: gpus"},
+		"a webhook that knows no dry runs": {allowed: true, err: apierrors.NewBadRequest("does not support dry run"), pods: 3, creates: 1, note: "does not support dry run"},
+		"who may create no pods":           {pods: 3, note: "You may not create pods in namespace research"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, err := read(t, job)
+			require.NoError(t, err)
+			client, creates := fake.NewClientset(), 0
+			client.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: test.allowed}}, nil
+			})
+			client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				creates++
+				create := action.(clienttesting.CreateActionImpl)
+				assert.Equal(t, []string{metav1.DryRunAll}, create.CreateOptions.DryRun)
+				pod := create.Object.(*corev1.Pod).DeepCopy()
+				pod.Spec.Priority = test.priority
+				return true, pod, test.err
+			})
+			require.NoError(t, found.Admit(t.Context(), client))
+			assert.Equal(t, test.creates, creates, "one for all that are alike")
+			require.Len(t, found.Pods(), test.pods)
+			for _, pod := range found.Pods() {
+				assert.Equal(t, test.priority, pod.Spec.Priority)
+				assert.NotEmpty(t, pod.OwnerReferences)
+			}
+			assert.Contains(t, found.Jobs[0].Nothing, test.nothing)
+			assert.Contains(t, strings.Join(found.Notes, " "), test.note)
+		})
+	}
 }
