@@ -64,7 +64,7 @@ func NewCommand(root *cobra.Command, opts *options.Options, foretell func(contex
 		Use:   "plan -f FILE [-- AUTOSCALER FLAGS]",
 		Short: "Say what would be bought now for the jobs in a file, and what it would cost",
 		Long: `Says what the autoscaler would buy now if the jobs in the files were submitted: offerings and how many instances, the price, the runner-up,
-and the expected cost until the job is over if it states its work (annotation gpu-spot.autoscaling/work). Or it says why nothing would be bought.
+and the expected cost until the job is over if it states its work (annotation ` + api.AnnotationWork + `). Or it says why nothing would be bought.
 
 It runs the autoscaler itself, in this process, over your cluster and your account as they are now, with the pods that the jobs would have. It
 writes nothing: neither in the cluster nor in the cloud. Its settings are those of the autoscaler's Deployment; those after -- come on top.
