@@ -26,7 +26,7 @@ func ArgumentsOf(ctx context.Context, client kubernetes.Interface, namespace, na
 		at = 0
 	}
 	if at < 0 {
-		return nil, fmt.Errorf("Deployment %s/%s has no container", namespace, name)
+		return nil, fmt.Errorf("no container is in Deployment %s/%s", namespace, name)
 	}
 	env := map[string]string{}
 	for _, each := range containers[at].Env {
