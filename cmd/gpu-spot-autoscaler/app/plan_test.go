@@ -387,7 +387,6 @@ var planCases = map[string]struct {
 func TestThePlanEqualsThePurchaseThatFollows(t *testing.T) {
 	for name, test := range planCases {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if test.isSlow && testing.Short() {
 				t.Skip("a new process waits half a minute before it buys")
 			}
