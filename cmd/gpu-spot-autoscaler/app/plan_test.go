@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ const (
 	planA10    = "ecs.gn7i-c8g1.2xlarge" // one GPU
 	planT4     = "ecs.gn6i-c8g1.2xlarge" // one GPU
 )
+
+// coreOptions are the defaults of Cluster Autoscaler, which are computed of global variables.
+var coreOptions = sync.OnceValue(flags.AutoscalingOptions)
 
 // planWorld is a cloud and a cluster in which something is planned, and then bought.
 type planWorld struct {
@@ -95,7 +99,7 @@ func (w *planWorld) options() *options.Options {
 	o.LeaderElection.RenewDeadline.Duration = 10 * time.Second
 	o.Region, o.CloudScheme, o.CredentialsDir = planRegion, "http", dir
 	o.Endpoints.ESS, o.Endpoints.ECS, o.Endpoints.VPC, o.Endpoints.STS = w.cloud.Endpoint(), w.cloud.Endpoint(), w.cloud.Endpoint(), w.cloud.STSEndpoint()
-	o.Autoscaling = flags.AutoscalingOptions()
+	o.Autoscaling = coreOptions()
 	o.Autoscaling.ClusterName, o.Autoscaling.ExpanderNames = "test", pricing.LeastPriceName
 	o.Autoscaling.ScaleDownEnabled, o.Autoscaling.WriteStatusConfigMap, o.Autoscaling.CordonNodeBeforeTerminate = false, false, false
 	o.Autoscaling.KubeClientOpts.KubeClientQPS, o.Autoscaling.KubeClientOpts.KubeClientBurst = 1000, 1000
@@ -387,6 +391,7 @@ var planCases = map[string]struct {
 func TestThePlanEqualsThePurchaseThatFollows(t *testing.T) {
 	for name, test := range planCases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if test.isSlow && testing.Short() {
 				t.Skip("a new process waits half a minute before it buys")
 			}
