@@ -127,6 +127,7 @@ func (d *Drainer) Forget(name string) {
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
 	d.unlooked.Delete(name)
+	d.budgets.forget(name)
 }
 
 // LookAtJobs has the jobs on the Node looked at in the first step that need not wait for marks. A job that is being asked already says

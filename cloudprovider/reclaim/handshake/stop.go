@@ -47,7 +47,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
+			c.countStop(l, s, checkpointAcknowledged)
 			c.Events.Eventf(l.object(s), events.ReasonSaved, "The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
 			return true
 		}
@@ -57,9 +57,16 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 		case <-c.Clock.After(replaceCheck):
 		}
 	}
-	checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
+	c.countStop(l, s, checkpointMissed)
 	c.Events.Eventf(l.object(s), events.ReasonUnsaved, "The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
 	return pods > 0
+}
+
+// countStop counts what came of telling the job to stop, unless the request was awaited, and its outcome is counted already.
+func (c *Controller) countStop(l loss, s state, outcome string) {
+	if l.awaitsUntil(s).IsZero() {
+		checkpoints.WithLabelValues(l.party.System, outcome).Inc()
+	}
 }
 
 // listensForStop returns whether one of the pods was submitted so that it can be told.
