@@ -326,7 +326,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
-		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms,
+		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
