@@ -72,7 +72,7 @@ test-unit: compiler python ## Run the tests that need no cluster.
 .PHONY: test-e2e
 test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
-	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SMALL_PACKAGES)
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SHORT) $(SMALL_PACKAGES)
 	@rm -rf $(RECORDS)
 	E2E_RECORDS=$(RECORDS)/$$(date +%s) \
 		go test -race -vet=off -timeout=$(E2E_TIMEOUT) -parallel=8 $(SHORT) ./test/e2e

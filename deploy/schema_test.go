@@ -32,6 +32,7 @@ func TestTheChartRefusesValuesThatItDoesNotKnow(t *testing.T) {
 		"topologySpreadConstraints[0].skew=1":  "/topologySpreadConstraints/0",
 		"extraArgs.--scale-down-enabled=false": "--scale-down-enabled",
 		"releaseAll.enable=false":              "/releaseAll",
+		"nodeFaults.maxnodes=1":                "/nodeFaults",
 		"imagePullSecrets[0].secret=x":         "/imagePullSecrets/0",
 		"image.registry=example.org":           "/image",
 	} {
@@ -45,22 +46,25 @@ func TestTheChartRefusesValuesThatItDoesNotKnow(t *testing.T) {
 
 func TestTheChartRefusesValuesOfTheWrongKind(t *testing.T) {
 	for value, at := range map[string]string{
-		"replicas=two":                                 "/replicas",
-		"image.tag=20261126":                           "/image/tag", // Helm prints a number of a file as 2.0261126e+07
-		"image.pullPolicy=always":                      "/image/pullPolicy",
-		"push.signature=checked":                       "/push/signature",
-		"push.port=70000":                              "/push/port",
-		"push.port=8085":                               "/push/port", // that of --address
-		"secureServing.port=8085":                      "/secureServing/port",
-		"nodeAgent.protectedPeriod=0":                  "/nodeAgent/protectedPeriod",
-		"serviceMonitor.interval=30":                   "/serviceMonitor/interval",
-		"credentials.secretName=my_secret":             "/credentials/secretName",
-		"credentials.rrsa.roleARN=my-role":             "/credentials/rrsa/roleARN",
-		"credentials.rrsa.tokenExpirationSeconds=60":   "/credentials/rrsa/tokenExpirationSeconds",
-		"admission.keepOffReclaiming.enabled=sometime": "/admission/keepOffReclaiming/enabled",
-		"tolerations[0].effect=NoRun":                  "/tolerations/0/effect",
-		"releaseAll.timeout=5":                         "/releaseAll/timeout",
-		"imageRegistry=https://example.org":            "/imageRegistry",
+		"replicas=two":                                  "/replicas",
+		"image.tag=20261126":                            "/image/tag", // Helm prints a number of a file as 2.0261126e+07
+		"image.pullPolicy=always":                       "/image/pullPolicy",
+		"push.signature=checked":                        "/push/signature",
+		"push.port=70000":                               "/push/port",
+		"push.port=8085":                                "/push/port", // that of --address
+		"secureServing.port=8085":                       "/secureServing/port",
+		"nodeAgent.protectedPeriod=0":                   "/nodeAgent/protectedPeriod",
+		"serviceMonitor.interval=30":                    "/serviceMonitor/interval",
+		"credentials.secretName=my_secret":              "/credentials/secretName",
+		"credentials.rrsa.roleARN=my-role":              "/credentials/rrsa/roleARN",
+		"credentials.rrsa.tokenExpirationSeconds=60":    "/credentials/rrsa/tokenExpirationSeconds",
+		"admission.keepOffReclaiming.enabled=sometime":  "/admission/keepOffReclaiming/enabled",
+		"tolerations[0].effect=NoRun":                   "/tolerations/0/effect",
+		"releaseAll.timeout=5":                          "/releaseAll/timeout",
+		"nodeFaults.maxNodes=many":                      "/nodeFaults/maxNodes",
+		"nodeFaults.conditions[0]=Xid 79":               "/nodeFaults/conditions/0",
+		"nodeFaults.conditions={NvidiaDeviceLost=soon}": "/nodeFaults/conditions/0",
+		"imageRegistry=https://example.org":             "/imageRegistry",
 	} {
 		_, err := helm(t, value)
 		assert.ErrorContains(t, err, at, value)
@@ -72,7 +76,7 @@ func TestTheChartRefusesFlagsThatBreakWhatItSetsUp(t *testing.T) {
 	for _, value := range []string{
 		"extraArgs.address=127.0.0.1:8085", "extraArgs.address=:9090", "extraArgs.region=cn-beijing", "extraArgs.cluster-name=other",
 		"extraArgs.leader-elect-resource-name=other", "extraArgs.namespace=default", "extraArgs.secure-address=:1", "extraArgs.notice-address=:1",
-		"extraArgs.v=5", "nodeAgent.extraArgs.port=1", "nodeAgent.extraArgs.address=127.0.0.1",
+		"extraArgs.v=5", "extraArgs.node-fault-conditions=Ready", "extraArgs.node-fault-max-nodes=5", "nodeAgent.extraArgs.port=1", "nodeAgent.extraArgs.address=127.0.0.1",
 	} {
 		_, err := helm(t, value)
 		assert.ErrorContains(t, err, "xtraArgs/", value)

@@ -38,3 +38,17 @@ func TestNoticesReachAReplicaThatIsNotReady(t *testing.T) {
 	assert.Equal(t, "/readyz", container.ReadinessProbe.HTTPGet.Path)
 	assert.Equal(t, "/health-check", container.LivenessProbe.HTTPGet.Path, "which a cloud that refuses everything leaves well")
 }
+
+func TestTheChartSetsWhichNodesAreFaulty(t *testing.T) {
+	args := func(values ...string) []string {
+		return named[*appsv1.Deployment](t, render(t, values...), "gpu-spot-autoscaler").Spec.Template.Spec.Containers[0].Args
+	}
+	for _, arg := range args() {
+		assert.NotContains(t, arg, "node-fault", "the defaults are those of the binary")
+	}
+	chosen := args("nodeFaults.conditions={NvidiaDeviceLost,NvidiaXID48Error=5m}", "nodeFaults.maxNodes=3")
+	assert.Contains(t, chosen, "--node-fault-conditions=NvidiaDeviceLost,NvidiaXID48Error=5m")
+	assert.Contains(t, chosen, "--node-fault-max-nodes=3")
+	assert.Contains(t, args("nodeFaults.maxNodes=0"), "--node-fault-max-nodes=0")
+	assert.Contains(t, args("nodeFaults.enabled=false"), "--node-fault-conditions=")
+}

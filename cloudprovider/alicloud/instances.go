@@ -64,4 +64,10 @@ func (i Instance) Recycling() bool {
 type VSwitch struct {
 	ID     string
 	ZoneID string
+	// FreeAddresses is AvailableIpAddressCount, as it was when it was asked.
+	FreeAddresses int
 }
+
+// VCPUQuota is how many vCPUs the spot instances of an account may have in a region, and how many they have.
+// Source: max-spot-instance-vcpu-count and used-spot-instance-vcpu-count of DescribeAccountAttributes, ECS 2014-05-26.
+type VCPUQuota struct{ Max, Used int }

@@ -25,7 +25,8 @@ const (
 	AnnotationReclaimNoticed = "gpu-spot.autoscaling/reclaim-noticed"
 	// AnnotationReclaimStated is "true" if a source stated the deadline. Without it the deadline is an estimate.
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
-	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, or unknown.
+	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, fault, or
+	// unknown.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
 	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"

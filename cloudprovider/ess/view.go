@@ -84,6 +84,16 @@ func (v *View) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
 	}, true
 }
 
+// PoolID returns the pool of the node; false for a node of no pool.
+func (v *View) PoolID(node *apiv1.Node) (id string, ours bool) {
+	last := v.store.Last()
+	group, ours := last.GroupOf(node)
+	if !ours {
+		return "", false
+	}
+	return last.Groups[group].PoolID, true
+}
+
 // TemplateOf returns the node that the offering of the node promises; nil for a node of no offering. The caller must not
 // change it.
 func (v *View) TemplateOf(node *apiv1.Node) *apiv1.Node {

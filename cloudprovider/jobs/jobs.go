@@ -2,7 +2,7 @@
 // it is shrunk, suspended, resumed and grown.
 //
 // Each job system has a package of its own below this one, which implements System and those of the optional interfaces
-// that fit it: Suspender, Resizer, Stopper, HostsRefresher, Child, Starter and Independent. Package systems lists them all, and the
+// that fit it: Suspender, Resizer, Stopper, HostsRefresher, Child, Starter and Divided. Package systems lists them all, and the
 // Registry asks them. The Go modules of the job systems are not imported: their objects are read and patched as
 // unstructured data, and a system is off while the API server does not serve its resource.
 package jobs
@@ -78,6 +78,8 @@ type Job struct {
 	// Min and Max bound the number of workers with which the job can train; Replicas is how many it asks for. All three are
 	// equal for a job that is not elastic. Hosts count as workers where they train, launchers never do.
 	Min, Max, Replicas int
+	// NeedsHosts is true if the job cannot go on once it loses one of its hosts, however many workers survive.
+	NeedsHosts bool
 	// Suspended is true whoever suspended the job, Finished when it has ended for good.
 	Suspended, Finished bool
 	// StopRequested is true from the start of Registry.Stop until the held annotations are removed. Stopped is true once the
@@ -126,4 +128,21 @@ func ControllerOf(object metav1.Object, group, kind string) *metav1.OwnerReferen
 		return nil
 	}
 	return owner
+}
+
+// OwnerOf returns the owner of an object that is of the given API group and kind, its controller or not, else nil.
+func OwnerOf(object metav1.Object, group, kind string) *metav1.OwnerReference {
+	owners := object.GetOwnerReferences()
+	for i := range owners {
+		if version, err := schema.ParseGroupVersion(owners[i].APIVersion); err == nil && version.Group == group && owners[i].Kind == kind {
+			return &owners[i]
+		}
+	}
+	return nil
+}
+
+// IsControlledBy returns whether the controller of an object is the one with the given API group, kind and name.
+func IsControlledBy(object metav1.Object, group, kind, name string) bool {
+	owner := ControllerOf(object, group, kind)
+	return owner != nil && owner.Name == name
 }

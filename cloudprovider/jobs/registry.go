@@ -124,19 +124,21 @@ func isOfReplicaSet(pod *corev1.Pod) bool {
 	return owner != nil && (owner.Kind == "ReplicaSet" || owner.Kind == "ReplicationController")
 }
 
-// IsIndependent returns whether the pod has nothing in common with others of its job but their controller: it has work of its own
-// to save, and is lost without harm to the others. Pods of a ReplicaSet are independent, and those of a batch Job that gives them
-// no index, unless api.AnnotationJob makes them one job. It goes by the pod alone.
-func (r *Registry) IsIndependent(pod *corev1.Pod) bool {
+// UnitOf returns the name of the pod's unit: those pods of its job that save their work, and lose it, together. It is empty if all pods
+// of the job are one unit, as they are if api.AnnotationJob says so. Pods of a ReplicaSet, and those of a batch Job that gives them no
+// index, are each a unit of their own. It goes by the pod alone.
+func (r *Registry) UnitOf(pod *corev1.Pod) string {
 	if pod.Annotations[api.AnnotationJob] != "" {
-		return false
+		return ""
 	}
 	_, system := r.member(pod)
-	if system == nil {
-		return isOfReplicaSet(pod)
+	if divided, ok := system.(Divided); ok {
+		return divided.UnitOf(pod)
 	}
-	independent, ok := system.(Independent)
-	return ok && independent.IsIndependent(pod)
+	if system == nil && isOfReplicaSet(pod) {
+		return pod.Name
+	}
+	return ""
 }
 
 // PartOf returns whether the pod is part of a job: of a known system, a batch Job among them, or one that its annotation names.

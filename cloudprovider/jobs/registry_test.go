@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -198,7 +199,9 @@ func TestWhatBelongsTogetherWhereNoSystemSays(t *testing.T) {
 func TestLaunchersAreToldOnceWorkersHaveGone(t *testing.T) {
 	delays := []time.Duration{time.Millisecond, 2 * time.Millisecond}
 	t.Cleanup(jobs.SetRefreshHostsAfter(delays...))
-	f := newFixture(t, jobstest.ElasticMPIJob, jobstest.MPILauncher)
+	copied := `{kind: Pod, metadata: {name: theirs, labels: {training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: tf,
+	  training.kubeflow.org/job-role: launcher}}, status: {phase: Running}}`
+	f := newFixture(t, jobstest.ElasticMPIJob, jobstest.MPILauncher, copied)
 	config := f.Config
 	config.Cluster.Clock = clock.RealClock{}
 	f.Renew(config)
@@ -210,6 +213,9 @@ func TestLaunchersAreToldOnceWorkersHaveGone(t *testing.T) {
 		return len(slices.DeleteFunc(f.Kube.Actions(), func(action clienttesting.Action) bool { return action.GetVerb() != "patch" }))
 	}
 	f.Eventually(func() bool { return patches() == len(delays) }, "each time")
+	theirs, err := f.Kube.CoreV1().Pods("ml").Get(t.Context(), "theirs", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, theirs.Annotations, "it only says that it is a launcher")
 	for _, write := range f.Writes() {
 		assert.Equal(t, `patch pods {"metadata":{"annotations":{"gpu-spot.autoscaling/hosts-refreshed":"`+jobstest.EpochText+`"}}}`, write)
 	}

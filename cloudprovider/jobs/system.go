@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -16,8 +17,10 @@ type System interface {
 	Name() string
 	// Resource is the resource of the job's object, in the one version that the system reads and writes.
 	Resource() schema.GroupVersionResource
-	// Member returns the name of the job that the pod belongs to and the pod's role, from the pod's labels and owners alone.
-	// Systems are asked in the order in which they are registered, and the first that knows the pod has it.
+	// Member returns the name of the job that the pod belongs to and the pod's role. It goes by the pod alone. The pod's owner decides: the
+	// job, or an object that the system makes for the job, by the name that the system gives it. Labels, which whoever makes a pod may copy
+	// from another, make no pod part of a job, and only tell the role. Systems are asked in the order in which they are registered, and
+	// the first that knows the pod has it.
 	Member(pod *corev1.Pod) (job string, role Role, ok bool)
 	// Read returns the bounds and the state of a job. The Registry adds the Ref, the UID, the Object and what the owner's
 	// annotations say. The error is a FieldError where a field is missing or malformed.
@@ -93,10 +96,15 @@ type StartGangs struct {
 	// no gang.
 	Size  int
 	Sizes map[string]int
+	// Except are labels of pods that are in no gang, because they start before the others.
+	Except map[string]string
 }
 
 // Of returns the part of the job that the pod starts with, "" for the whole job, and how many pods of that have to run at least.
 func (g StartGangs) Of(pod *corev1.Pod) (part string, size int) {
+	if len(g.Except) > 0 && labels.SelectorFromSet(g.Except).Matches(labels.Set(pod.Labels)) {
+		return "", 0
+	}
 	part, size = pod.Labels[g.Label], g.Size
 	if own, ok := g.Sizes[part]; ok {
 		size = own
@@ -133,9 +141,10 @@ func (s Starts) GangsOf(ctx context.Context, ref Ref) (StartGangs, error) {
 	return starter.StartsWith(job)
 }
 
-// Independent is implemented by systems some of whose pods have nothing in common with others of their job.
-type Independent interface {
-	// IsIndependent says whether the pod has its own work to save, and is lost without harm to the others. The pod is one for
-	// which Member returns ok.
-	IsIndependent(pod *corev1.Pod) bool
+// Divided is implemented by systems whose jobs have parts that do not need each other.
+type Divided interface {
+	// UnitOf returns the name of the pod's unit: those pods of its job that save their work, and lose it, together. It is the name of the
+	// pod if that has nothing in common with others but their controller, and empty if all pods of the job are one unit. The pod is one
+	// for which Member returns ok.
+	UnitOf(pod *corev1.Pod) string
 }

@@ -112,6 +112,23 @@ func TestAJobIsShrunkOrSuspendedByWhatSurvives(t *testing.T) {
 	}
 }
 
+func TestAJobThatNeedsItsHostsIsSuspendedBeforeItLosesOne(t *testing.T) {
+	for lost, want := range map[string]string{"train-host-0": "suspend train", "train-worker-0": "shrink train train-worker-0"} {
+		t.Run(lost, func(t *testing.T) {
+			withJobs(t, func(w *world, f *fakeJobs) {
+				f.add("train", 3, 6)
+				f.jobs["train"].NeedsHosts = true
+				w.gang("train", jobs.RoleHost, 2)
+				w.gang("train", jobs.RoleWorker, 4)
+				w.cloud.reclaim(lost)
+				f.start()
+				w.pass(time.Minute)
+				assert.Equal(t, []string{want}, f.called())
+			})
+		})
+	}
+}
+
 func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 2)

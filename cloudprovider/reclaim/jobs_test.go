@@ -54,9 +54,9 @@ type fakeJobs struct {
 var _ handshake.Jobs = (*fakeJobs)(nil)
 
 const (
-	labelJob   = "job"
-	labelRole  = "role"
-	labelAlone = "alone"
+	labelJob  = "job"
+	labelRole = "role"
+	labelUnit = "unit"
 )
 
 // withJobs runs a test with jobs in a bubble of its own. The controller is started by f.start.
@@ -92,8 +92,8 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	return jobs.Membership{Ref: f.refOf(pod.Labels[labelJob]), Role: jobs.Role(pod.Labels[labelRole])}
 }
 
-// IsIndependent is a pod that says so.
-func (f *fakeJobs) IsIndependent(pod *corev1.Pod) bool { return pod.Labels[labelAlone] != "" }
+// UnitOf is what the pod says.
+func (f *fakeJobs) UnitOf(pod *corev1.Pod) string { return pod.Labels[labelUnit] }
 
 func (f *fakeJobs) Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error) {
 	if err := f.answer(ctx, "get"); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
@@ -17,6 +18,7 @@ import (
 
 var (
 	_ poll.Listener   = (*Controller)(nil)
+	_ fault.Listener  = (*Controller)(nil)
 	_ cluster.Handler = (*Controller)(nil)
 )
 
@@ -33,7 +35,7 @@ func (c *Controller) announce(ctx context.Context, announcements []notice.Announ
 	}
 	defer c.backlog.Announcing()()
 	for _, a := range announcements {
-		if c.isOnDemand(a.InstanceID) {
+		if a.Source != notice.SourceFault && c.isOnDemand(a.InstanceID) {
 			klog.FromContext(ctx).V(2).Info("Ignored a notice for an on-demand instance", "instance", a.InstanceID, "source", a.Source)
 			continue
 		}

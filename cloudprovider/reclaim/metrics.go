@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/drain"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -32,6 +33,7 @@ func RegisterMetrics(r prometheus.Registerer) {
 	notice.RegisterMetrics(r)
 	poll.RegisterMetrics(r)
 	push.RegisterMetrics(r)
+	fault.RegisterMetrics(r)
 	mark.RegisterMetrics(r)
 	handshake.RegisterMetrics(r)
 	drain.RegisterMetrics(r)

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,33 @@ import (
 )
 
 // alone is a pod of the job that has work of its own.
-func alone(pod *corev1.Pod) { pod.Labels[labelAlone] = "true" }
+func alone(pod *corev1.Pod) { pod.Labels[labelUnit] = pod.Name }
+
+// inUnit is a pod that has its work in common with those of its unit, and not with the others of its job.
+func inUnit(name string) func(pod *corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Labels[labelUnit] = name }
+}
+
+func TestTheUnitOfALostPodIsAskedAndLeavesAndNoOther(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("serve", 0, 4)
+		for _, name := range []string{"a-worker", "a-host", "b-worker", "b-host"} {
+			unit, role, _ := strings.Cut(name, "-")
+			w.addNode(name)
+			w.addPod(name, name, of("serve", jobs.Role(role)), inUnit(unit), awaiting)
+		}
+		w.cloud.reclaim("a-worker", "a-host")
+		f.start()
+		w.pass(10 * time.Second)
+		require.NotEmpty(t, w.request("a-worker"))
+		require.Equal(t, w.request("a-worker"), w.request("a-host"))
+		require.Empty(t, w.request("b-worker")+w.request("b-host"), "they lose nothing")
+		w.say("a-host")
+		w.pass(5 * time.Second)
+		assert.Equal(t, []string{"a-worker", "a-host"}, w.gone(), "either speaks for both, and the host goes last")
+		assert.Empty(t, f.called(), "the others go on")
+	})
+}
 
 func TestTheAcknowledgementOfAPodThatIsOnItsOwnIsNoOther(t *testing.T) {
 	for name, acknowledge := range map[string]func(w *world){

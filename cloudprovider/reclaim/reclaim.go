@@ -3,7 +3,7 @@
 // The parts, each with its own state. This package has the queues of marks and of drains, handshake those of jobs and of awaited
 // acknowledgements:
 //
-//	poll, push            sources of notices: ECS is polled, events are pushed
+//	poll, push, fault     sources of notices: ECS is polled, events are pushed, conditions say that Nodes are faulty
 //	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
 //	handshake             prepares the jobs that lose Nodes
@@ -24,7 +24,7 @@
 //
 // All Nodes of this cluster and region are dealt with whose instance is reclaimed, whether they are in a pool or not: the
 // instance is released in either case, and its pods are better off warned. On-demand instances are never reclaimed, and never
-// touched. Instances without a Node are only remembered, and dealt with when their Node appears.
+// touched unless they are faulty. Instances without a Node are only remembered, and dealt with when their Node appears.
 package reclaim
 
 import (
@@ -44,6 +44,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/drain"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -93,6 +94,10 @@ type Config struct {
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
+	// Faults are the conditions of Nodes that are faults. Pools gives back the instances of faulty Nodes; without it no Node is of a
+	// pool, and none is faulty.
+	Faults fault.Settings
+	Pools  fault.Pools
 	// Problems is told whether ECS can be polled. Optional.
 	Problems *problems.Board
 }
@@ -105,6 +110,7 @@ type Controller struct {
 	removals   *notice.Removals
 	events     *events.Recorder
 	poller     *poll.Poller
+	faults     *fault.Watcher
 	backlog    *mark.Backlog
 	marker     *mark.Marker
 	handshakes *handshake.Controller
@@ -148,9 +154,16 @@ func New(config Config) (*Controller, error) {
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
 		Evictions: work.NewRequests(evictionsInFlight), Deletions: work.NewRequests(deletionsInFlight), Events: recorder, Clock: config.Clock,
 	})
+	var err error
+	if c.faults, err = fault.New(fault.Config{
+		Settings: config.Faults, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Pools: config.Pools,
+		Events: recorder, Clock: config.Clock,
+	}); err != nil {
+		return nil, fmt.Errorf("reclaim: %w", err)
+	}
 	c.poller = poll.New(poll.Config{
 		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Events: recorder, Clock: config.Clock,
-		Interval: config.PollInterval, Lists: config.Lists, Problems: config.Problems,
+		Interval: config.PollInterval, Lists: config.Lists, Faults: c.faults, Problems: config.Problems,
 	})
 	return c, nil
 }
@@ -174,10 +187,20 @@ func (c *Config) setDefaults() {
 	if c.Replaced == nil {
 		c.Replaced = func(string) bool { return true }
 	}
+	if c.Pools == nil {
+		c.Pools = noPools{}
+	}
 	if c.ReplaceWait <= 0 {
 		c.ReplaceWait = handshake.DefaultReplaceWait
 	}
 }
+
+// noPools has no Node.
+type noPools struct{}
+
+func (noPools) PoolID(*corev1.Node) (string, bool) { return "", false }
+
+func (noPools) Release(*corev1.Node) error { return errors.New("there are no pools") }
 
 // Run works until ctx ends, then waits for what it has begun. It returns an error if the informers' caches never filled.
 func (c *Controller) Run(ctx context.Context) error {
@@ -202,6 +225,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	running.Go(func() { c.handshakes.Run(ctx) })
 	running.Go(func() { c.markRemovals(ctx) })
+	running.Go(func() { c.faults.Run(ctx) })
 	c.poller.Run(ctx)
 	return nil
 }

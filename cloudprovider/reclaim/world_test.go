@@ -139,7 +139,7 @@ func (soloJobs) Member(pod *corev1.Pod) jobs.Membership {
 	return jobs.Membership{Ref: ref, Role: jobs.RoleWorker}
 }
 
-func (soloJobs) IsIndependent(*corev1.Pod) bool { return false } // its job is its own already
+func (soloJobs) UnitOf(*corev1.Pod) string { return "" } // its job is its own already
 
 func (soloJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	return jobs.Job{}, fmt.Errorf("%s: %w", ref, jobs.ErrNoObject)

@@ -60,13 +60,13 @@ func (l *Ledger) accountUntil(instances []Instance, at time.Time) (anew error) {
 	return anew
 }
 
-// running returns the instances that were counted last, by this process or the one before, by offering, in order. l.mu is held.
-func (l *Ledger) running() []RunningLine {
-	if l.last == nil {
-		return l.totals.running
+// running returns the instances that were listed last, by this process or the one before, by offering, in order, and as of when. l.mu is held.
+func (l *Ledger) running() (lines []RunningLine, at time.Time) {
+	if l.listedAt.IsZero() {
+		return l.totals.running, l.totals.runningAt
 	}
 	byOffering := map[Offering]*RunningLine{}
-	for _, i := range l.last {
+	for _, i := range l.listed {
 		offering := offeringOf(i.Pool, i.Offering)
 		line := byOffering[offering]
 		if line == nil {
@@ -76,7 +76,7 @@ func (l *Ledger) running() []RunningLine {
 		}
 		line.Instances = append(line.Instances, i.ID)
 	}
-	lines := make([]RunningLine, 0, len(byOffering))
+	lines = make([]RunningLine, 0, len(byOffering))
 	for _, line := range byOffering {
 		slices.Sort(line.Instances)
 		lines = append(lines, *line)
@@ -84,7 +84,7 @@ func (l *Ledger) running() []RunningLine {
 	slices.SortFunc(lines, func(a, b RunningLine) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.InstanceType, b.InstanceType), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.PurchaseOption, b.PurchaseOption))
 	})
-	return lines
+	return lines, l.listedAt
 }
 
 // period is what is accounted for of an instance.

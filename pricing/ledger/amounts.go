@@ -76,8 +76,10 @@ type totals struct {
 	offerings  map[Offering]Amounts
 	namespaces map[string]Amounts
 	jobs       map[Job]*jobAmounts
-	// running is what was paid for when the totals were saved, for as long as nothing has been counted since.
-	running []RunningLine
+	// running is what was paid for when the totals were saved, as of runningAt. That may be later than until: instances are not accounted for
+	// while their prices are not known.
+	running   []RunningLine
+	runningAt time.Time
 }
 
 func newTotals() *totals {

@@ -92,6 +92,9 @@ type Ledger struct {
 	// begun is from when on this process accounts, with the totals that it has loaded. measuredUntil is until when the metrics have what was
 	// accounted for.
 	begun, measuredUntil time.Time
+	// listed are the instances that were listed last, accounted for or not, as of listedAt; zero before the first time.
+	listed   []Instance
+	listedAt time.Time
 
 	// The following is Run's own. waiting is since when nothing is counted for want of prices, given up those offerings of which none came.
 	waiting time.Time
@@ -103,8 +106,8 @@ func New(config Config) *Ledger {
 	return &Ledger{config: config, totals: newTotals(), gone: map[string]time.Time{}, givenUp: map[pricing.Offering]bool{}}
 }
 
-// Run loads the totals and accounts until ctx ends. It saves them then once more. As long as they cannot be loaded, nothing is accounted
-// for, so that nothing is overwritten. Run is to be called once.
+// Run loads the totals and accounts until ctx ends. It accounts and saves once more then. As long as they cannot be loaded, nothing is
+// accounted for, so that nothing is overwritten. Run is to be called once.
 func (l *Ledger) Run(ctx context.Context) {
 	ticker := l.config.Clock.NewTicker(accountEvery)
 	defer ticker.Stop()
@@ -122,11 +125,22 @@ func (l *Ledger) Run(ctx context.Context) {
 		case <-ticker.C():
 		case <-ctx.Done():
 			if loaded {
-				l.save(context.WithoutCancel(ctx))
+				l.end(context.WithoutCancel(ctx))
 			}
 			return
 		}
 	}
+}
+
+// end accounts once more and saves: whoever reads what is saved when this process has ended looks for the instances that there are then.
+// Jobs are told by the next leader.
+func (l *Ledger) end(ctx context.Context) {
+	if instances, at, ready := l.list(); ready {
+		if err := l.accountUntil(instances, at); err != nil {
+			l.beginAnew(ctx, err)
+		}
+	}
+	l.save(ctx)
 }
 
 // load replaces the totals by the saved ones. It returns false if that has to be tried again.
@@ -166,7 +180,8 @@ func (l *Ledger) save(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	l.mu.Lock()
-	saved, err := encode(l.totals, l.running())
+	l.totals.running, l.totals.runningAt = l.running()
+	saved, err := encode(l.totals)
 	l.mu.Unlock()
 	if err == nil {
 		err = l.config.Store.Save(bounded, saved)
@@ -180,8 +195,8 @@ func (l *Ledger) save(ctx context.Context) bool {
 
 // account accounts for all instances until now. It returns false while they, or their prices, are not known.
 func (l *Ledger) account(ctx context.Context) bool {
-	instances, at := l.config.Inventory.Instances()
-	if at.IsZero() || l.awaitsPrices(instances) {
+	instances, at, ready := l.list()
+	if !ready {
 		return false
 	}
 	if err := l.accountUntil(instances, at); err != nil {
@@ -189,6 +204,17 @@ func (l *Ledger) account(ctx context.Context) bool {
 	}
 	l.tell(ctx)
 	return true
+}
+
+// list lists the instances. They are not ready to be accounted for while they, or their prices, are not known.
+func (l *Ledger) list() (instances []Instance, at time.Time, ready bool) {
+	if instances, at = l.config.Inventory.Instances(); at.IsZero() {
+		return nil, at, false
+	}
+	l.mu.Lock()
+	l.listed, l.listedAt = instances, at
+	l.mu.Unlock()
+	return instances, at, !l.awaitsPrices(instances)
 }
 
 // awaitsPrices returns whether prices of instances are not known that may be soon. If they do not come in time, the closest ones are taken.

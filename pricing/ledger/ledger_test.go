@@ -247,6 +247,38 @@ func TestNothingIsAccountedOrSavedUntilTheTotalsAreLoaded(t *testing.T) {
 	})
 }
 
+func TestALeaderThatEndsSavesTheInstancesThatThereAreThen(t *testing.T) {
+	for name, pricesPending := range map[string]bool{"with their prices": false, "whose prices are not known yet": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				l := New(Config{Inventory: w, Prices: w, Store: w, Clock: clock.RealClock{}})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { l.Run(ctx); close(done) }()
+				synctest.Wait()
+				running, err := RunningOf(w.saved)
+				require.NoError(t, err)
+				assert.Empty(t, running.Lines)
+
+				w.instances, w.at = []Instance{{ID: "i-1", Pool: "asg-1", Offering: spot, Created: start, GPUs: 1}}, start.Add(accountEvery/2)
+				w.pricesPending = pricesPending
+				cancel()
+				<-done
+				running, err = RunningOf(w.saved)
+				require.NoError(t, err)
+				assert.Equal(t, []RunningLine{{Offering: offeringOf("asg-1", spot), Price: w.prices[spot], Instances: []string{"i-1"}}}, running.Lines)
+				assert.Equal(t, w.at, running.At.UTC())
+				var accounted time.Time
+				if !pricesPending {
+					accounted = w.at
+				}
+				assert.Equal(t, accounted, l.Report().Until, "what is not accounted for is left to the next leader")
+			})
+		})
+	}
+}
+
 func TestTotalsThatSomebodyElseHasSavedAreLoadedAnew(t *testing.T) {
 	w := newWorld()
 	l := w.ledger(t)
@@ -451,7 +483,8 @@ func TestTheLinesAreBoundedAndNothingOfTheSumsIsLost(t *testing.T) {
 	}
 	assert.InDelta(t, r.Total.Used, used, 1e-6)
 	assert.Less(t, borne, r.Total.Cost)
-	state, err := encode(l.totals, l.running())
+	l.totals.running, l.totals.runningAt = l.running()
+	state, err := encode(l.totals)
 	require.NoError(t, err)
 	assert.Less(t, len(state), 1<<20)
 
@@ -501,7 +534,7 @@ func TestTheSavedStateHasTheInstancesThatArePaidForWithTheirPrices(t *testing.T)
 	running, err := RunningOf(w.saved)
 	require.NoError(t, err)
 	assert.Equal(t, w.currency, running.Currency)
-	assert.Equal(t, l.Report().Until, running.Until.UTC())
+	assert.Equal(t, l.Report().Until, running.At.UTC())
 	assert.Equal(t, []RunningLine{
 		{Offering: offeringOf("asg-1", spot), Price: w.prices[spot], Instances: []string{"i-2"}},
 		{Offering: offeringOf("asg-2", spot), Price: w.prices[spot], Instances: []string{"i-3"}},
@@ -515,6 +548,10 @@ func TestTheSavedStateHasTheInstancesThatArePaidForWithTheirPrices(t *testing.T)
 	none, err := RunningOf(nil)
 	require.NoError(t, err)
 	assert.Empty(t, none)
+	former, err := RunningOf([]byte(compressed(t, `{"version": 1, "until": "2026-11-01T08:00:00Z", "running": [{"pool": "asg-1", "instances": ["i-1"]}]}`)))
+	require.NoError(t, err)
+	assert.Equal(t, start, former.At.UTC(), "what a former version has saved")
+	assert.Equal(t, []string{"i-1"}, former.Lines[0].Instances)
 	_, err = RunningOf([]byte("x"))
 	assert.Error(t, err)
 }

@@ -19,8 +19,9 @@ type savedTotals struct {
 	Offerings  []OfferingLine     `json:"offerings"`
 	Namespaces map[string]Amounts `json:"namespaces"`
 	Jobs       []savedJob         `json:"jobs"`
-	// Running is for those who read the state without the process.
-	Running []RunningLine `json:"running,omitempty"`
+	// Running is for those who read the state without the process, as of RunningAt.
+	Running   []RunningLine `json:"running,omitempty"`
+	RunningAt time.Time     `json:"runningAt,omitzero"`
 }
 
 // RunningLine has the instances of an offering that were paid for when the state was saved.
@@ -34,8 +35,8 @@ type RunningLine struct {
 // Running is what was paid for when a state was saved.
 type Running struct {
 	Currency string
-	// Until is as of when. It is zero if nothing was accounted for yet.
-	Until time.Time
+	// At is as of when. It is zero if the instances were not known yet.
+	At    time.Time
 	Lines []RunningLine
 }
 
@@ -45,7 +46,11 @@ func RunningOf(text []byte) (Running, error) {
 		return Running{}, nil
 	}
 	saved, err := read(text)
-	return Running{Currency: saved.Currency, Until: saved.Until, Lines: saved.Running}, err
+	at := saved.RunningAt
+	if at.IsZero() {
+		at = saved.Until // saved before it was noted
+	}
+	return Running{Currency: saved.Currency, At: at, Lines: saved.Running}, err
 }
 
 type savedJob struct {
@@ -53,9 +58,11 @@ type savedJob struct {
 	Announced bool `json:"announced,omitempty"`
 }
 
-// encode returns the totals as they are saved, beside what is paid for.
-func encode(t *totals, running []RunningLine) ([]byte, error) {
-	saved := savedTotals{Version: version, Currency: t.currency, Since: t.since, Until: t.until, Namespaces: t.namespaces, Running: running}
+// encode returns the totals as they are saved.
+func encode(t *totals) ([]byte, error) {
+	saved := savedTotals{
+		Version: version, Currency: t.currency, Since: t.since, Until: t.until, Namespaces: t.namespaces, Running: t.running, RunningAt: t.runningAt,
+	}
 	for offering, amounts := range t.offerings {
 		saved.Offerings = append(saved.Offerings, OfferingLine{offering, amounts})
 	}
@@ -79,7 +86,8 @@ func decode(text []byte) (*totals, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.currency, t.since, t.until, t.running = saved.Currency, saved.Since, saved.Until, saved.Running
+	t.currency, t.since, t.until = saved.Currency, saved.Since, saved.Until
+	t.running, t.runningAt = saved.Running, saved.RunningAt
 	for _, line := range saved.Offerings {
 		t.offerings[line.Offering] = line.Amounts
 	}

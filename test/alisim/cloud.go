@@ -55,6 +55,11 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	for _, k := range w.Credentials {
 		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: sts.Owner(w.AccountID)})
 	}
+	for _, k := range w.Administrators {
+		administrator := sts.Owner(w.AccountID)
+		administrator.Administrates = true
+		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: administrator})
+	}
 	wire := protocol.Options{
 		Region: w.Region, Clock: clk, Keys: keys, RateLimits: w.RateLimits,
 		Policy: w.RAMPolicy, TagsOf: s.tagsOf, SlotBeforeToken: w.Temper.SlotBeforeToken,

@@ -214,6 +214,35 @@ func TestTagsAreListedPageByPage(t *testing.T) {
 	assert.Len(t, resp.TagResources.TagResource, tags)
 }
 
+func TestTagsAreSetAndRemovedOfAllGroupsThatAreNamedOrOfNone(t *testing.T) {
+	s := start(t)
+	tag := func(ids []string, tags ...ess.TagResourcesTag) error {
+		r := ess.CreateTagResourcesRequest()
+		r.ResourceType, r.ResourceId, r.Tag = "scalinggroup", &ids, &tags
+		_, err := s.ess.TagResources(r)
+		return err
+	}
+	both := []string{spotGroup, onDemandGroup}
+	require.NoError(t, tag(both, ess.TagResourcesTag{Key: "team", Value: "speech"}, ess.TagResourcesTag{Key: "new", Value: "v"}))
+	spot, _ := s.Group(spotGroup)
+	assert.Equal(t, map[string]string{"k8s.io/cluster-autoscaler/enabled": "true", "team": "speech", "new": "v"}, spot.Tags)
+	assert.Equal(t, "InvalidScalingGroupId.NotFound", codeOf(t, tag([]string{onDemandGroup, "asg-x"}, ess.TagResourcesTag{Key: "other", Value: "v"})))
+	many := make([]ess.TagResourcesTag, 19)
+	for i := range many {
+		many[i] = ess.TagResourcesTag{Key: fmt.Sprintf("key-%d", i), Value: "v"}
+	}
+	assert.Equal(t, "InvalidTagCount", codeOf(t, tag(both, many...)))
+	onDemand, _ := s.Group(onDemandGroup)
+	assert.Equal(t, map[string]string{"team": "speech", "new": "v"}, onDemand.Tags, "a refused request changes nothing")
+
+	untag := ess.CreateUntagResourcesRequest()
+	untag.ResourceType, untag.ResourceId, untag.TagKey = "scalinggroup", &both, &[]string{"team", "key-0"}
+	_, err := s.ess.UntagResources(untag)
+	require.NoError(t, err)
+	onDemand, _ = s.Group(onDemandGroup)
+	assert.Equal(t, map[string]string{"new": "v"}, onDemand.Tags)
+}
+
 func TestInstancesAreListedByGroupIDAndState(t *testing.T) {
 	s := start(t, func(w *alisim.World) { w.Pools[0].Instances, w.Pools[1].Instances = 12, 3 })
 	ask := func(change func(*ess.DescribeScalingInstancesRequest)) *ess.DescribeScalingInstancesResponse {

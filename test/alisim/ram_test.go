@@ -33,6 +33,19 @@ func TestAPolicyAllowsItsActionsAndNoOthers(t *testing.T) {
 	assert.Equal(t, []string{"ecs:DescribeInstances", "ess:DescribeScalingGroups"}, s.PermissionsUsed())
 }
 
+func TestNoPolicyLimitsAdministrators(t *testing.T) {
+	administrator := alisim.AccessKey{ID: "LTAIadministrator", Secret: "secret"}
+	s := start(t, underPolicy(t, `{"Effect": "Allow", "Action": "ess:DescribeScalingGroups", "Resource": "*"}`), func(w *alisim.World) {
+		w.Administrators = []alisim.AccessKey{administrator}
+	})
+	_, err := s.scale(spotGroup, 1)
+	assert.Equal(t, "Forbidden.RAM", codeOf(t, err))
+	s.connect(administrator)
+	_, err = s.scale(spotGroup, 1)
+	assert.NoError(t, err)
+	assert.Empty(t, s.PermissionsUsed(), "the policy need not allow what only they do")
+}
+
 func TestAConditionOnATagHoldsForTheGroupThatIsNamed(t *testing.T) {
 	s := start(t, underPolicy(t, `{"Effect": "Allow", "Action": "ess:ScaleWithAdjustment", "Resource": "*",
 		"Condition": {"StringEquals": {"acs:ResourceTag/k8s.io/cluster-autoscaler/a": "owned"}}}`))

@@ -30,6 +30,8 @@ type World struct {
 	Credentials []AccessKey `json:"credentials,omitempty"`
 	// RAMPolicy is what whoever signs may do; default everything, as the account itself may.
 	RAMPolicy *ram.Policy `json:"ramPolicy,omitempty"`
+	// Administrators are further access keys, which may do everything whatever RAMPolicy says.
+	Administrators []AccessKey `json:"administrators,omitempty"`
 	// Roles are the ARNs of the RAM roles that AssumeRoleWithOIDC hands out; empty allows every well-formed one.
 	Roles []string `json:"roles,omitempty"`
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -36,7 +35,7 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 
 	var said string
 	s.eventually("the leader explains the pod", func(ctx context.Context) (bool, error) {
-		out, err := explained(ctx, person, "default/train")
+		out, err := s.explained(ctx, person, "default/train")
 		said = out
 		return err == nil && strings.Contains(out, "price cap"), nil
 	})
@@ -45,13 +44,13 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 	assert.Regexp(t, `(?m)^Step: +Raise the tag gpu-spot\.autoscaling/price-cap of pool asg-1 to at least`, said)
 	assert.NotContains(t, said, "max")
 
-	said, err = explained(t.Context(), person, "default/huge")
+	said, err = s.explained(t.Context(), person, "default/huge")
 	require.NoError(t, err, said)
 	t.Logf("explain pod default/huge:\n%s", said)
 	assert.Contains(t, said, "It fits none of the 1 offerings: Insufficient nvidia.com/gpu.")
 	assert.Contains(t, said, "or add a pool whose nodes fit it")
 
-	said, err = explained(t.Context(), person, "default/train", "-o", "json")
+	said, err = s.explained(t.Context(), person, "default/train", "-o", "json")
 	require.NoError(t, err, said)
 	var found explain.Explanation
 	require.NoError(t, json.Unmarshal([]byte(said), &found))
@@ -62,27 +61,27 @@ func TestAPersonIsToldWhyAPodIsPendingAndWhatWouldMendIt(t *testing.T) {
 	assert.Equal(t, found.Step, found.Offerings[0].Reasons[0].Mend)
 
 	s.eventually("the ledger has begun", func(ctx context.Context) (bool, error) {
-		said, err = printed(ctx, person, "savings")
+		said, err = s.printed(ctx, person, "savings")
 		return strings.Contains(said, "\ntotal  0.0        0.00"), err
 	})
 
-	said, err = explained(t.Context(), person, "default/nobody")
+	said, err = s.explained(t.Context(), person, "default/nobody")
 	require.NoError(t, err, said)
 	assert.Contains(t, said, "There is no such pod.")
-	said, err = explained(t.Context(), person, "default/train", "--autoscaler-name=other")
+	said, err = s.explained(t.Context(), person, "default/train", "--autoscaler-name=other")
 	require.Error(t, err)
 	t.Logf("of an autoscaler that is not there: %s", said)
 	assert.Contains(t, said, "have the Role other-viewer of namespace kube-system bound to you")
 }
 
 // explained runs the command with the kubeconfig, and returns what it prints.
-func explained(ctx context.Context, kubeconfig, pod string, flags ...string) (string, error) {
-	return printed(ctx, kubeconfig, append([]string{"explain", "pod", pod}, flags...)...)
+func (s *suite) explained(ctx context.Context, kubeconfig, pod string, flags ...string) (string, error) {
+	return s.printed(ctx, kubeconfig, append([]string{"explain", "pod", pod}, flags...)...)
 }
 
 // printed runs a subcommand with the kubeconfig, and returns what it prints.
-func printed(ctx context.Context, kubeconfig string, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, "../../out/bin/gpu-spot-autoscaler", append(arguments, "--kubeconfig="+kubeconfig)...)
+func (s *suite) printed(ctx context.Context, kubeconfig string, arguments ...string) (string, error) {
+	command := s.Subcommand(ctx, append(arguments, "--kubeconfig="+kubeconfig)...)
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	err := command.Run()

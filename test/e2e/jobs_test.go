@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/operators"
@@ -41,6 +42,7 @@ func TestJobs(t *testing.T) {
 		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
 		{"volcano", volcanoJobIsAbortedAndResumed},
+		{"lws", groupOfALeaderWorkerSetIsMadeAnew},
 		{"annotated", annotatedPodsGoInOrder},
 		{"broken", brokenJobIsDrainedLikeAnyPod},
 		{"unknown", jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod},
@@ -505,6 +507,38 @@ spec:
 	s.requireBought("volcano", 2+1)
 }
 
+func groupOfALeaderWorkerSetIsMadeAnew(s *jobSuite) {
+	s.runRealOperator(operators.LeaderWorkerSet)
+	s.submit(`
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: lws}
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: ` + strings.Replace(gpuTemplate("lws", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`), "restartPolicy: Never", "restartPolicy: Always", 1) + `
+`)
+	const pods = operators.LabelLeaderWorkerSet + "=lws"
+	before := s.awaitRunningPods(pods, 4) // lws-0, lws-0-1, lws-1, lws-1-1
+	reclaiming := s.reclaimNodesOf(before[1])
+	s.awaitJobEvent("LeaderWorkerSet", "lws", "SpotJobWarned", 1)
+	awaitRequestOnAll(s, pods+",leaderworkerset.sigs.k8s.io/group-index=0", 2)
+	requirePodsStay(s, before[1])
+	for _, other := range before[2:] {
+		pod, err := s.pod(s.t.Context(), other.Name)
+		require.NoError(s.t, err)
+		assert.Empty(s.t, pod.Annotations["gpu-spot.autoscaling/checkpoint-request"], "its group loses nothing")
+	}
+	acknowledgeWhenAsked(s, before[0])                                          // the leader speaks for its group
+	s.awaitGone(reclaimedPods{pods: before[:2], deadline: reclaiming.deadline}) // the operator deletes the leader
+	now := s.awaitRunningPods(pods, 4)
+	s.requireOtherNodes(reclaiming, now)
+	assert.Equal(s.t, names(before), names(now))
+	assert.Equal(s.t, uids(before[2:]), uids(now[2:]), "the other group goes on")
+	s.requireBought("lws", 4+1)
+}
+
 func annotatedPodsGoInOrder(s *jobSuite) {
 	for _, name := range []string{"launcher", "host", "worker"} {
 		pod := rig.GPUPod("annotated-"+name, 1)
@@ -528,40 +562,36 @@ apiVersion: elastic.iml.github.io/v1alpha1
 kind: ElasticJob
 metadata: {name: broken}
 spec: {}
-`)
-	checkDrainsInTime(s, "broken", map[string]string{standin.LabelElasticJob: "broken", "elasticjob.dlrover/replica-type": "worker"})
-}
-
-func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobSuite) {
-	checkDrainsInTime(s, "unknown", map[string]string{
-		"training.kubeflow.org/operator-name": "pytorchjob-controller", "training.kubeflow.org/job-name": "unknown",
-		"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "0",
-	})
-}
-
-// checkDrainsInTime checks that a pod with the labels leaves its reclaiming node in time and runs elsewhere.
-func checkDrainsInTime(s *jobSuite, name string, labels map[string]string) {
-	s.t.Helper()
-	s.submit(`
+---
 apiVersion: apps/v1
 kind: ReplicaSet
-metadata: {name: ` + name + `}
+metadata: {name: broken}
 spec:
   replicas: 1
-  selector: {matchLabels: {app: ` + name + `}}
-  template: ` + strings.Replace(gpuTemplate(name, "metadata: {labels: "+flow(labels, "app", name)+"}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
+  selector: {matchLabels: {app: broken}}
+  template: ` + strings.Replace(gpuTemplate("broken", "metadata: {labels: {app: broken}}"), "restartPolicy: Never", "restartPolicy: Always", 1) + `
 `)
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("app="+name, 1)...)
+	job, err := s.getObject(s.t.Context(), standin.ElasticJobs, "broken")
+	require.NoError(s.t, err)
+	pods := s.awaitRunningPods("app=broken", 1)
+	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"elastic.iml.github.io/v1alpha1","kind":"ElasticJob","name":"broken","uid":%q}]}}`, job.GetUID())
+	_, err = s.Client.CoreV1().Pods(metav1.NamespaceDefault).Patch(s.t.Context(), pods[0].Name, types.StrategicMergePatchType, []byte(owner), metav1.PatchOptions{})
+	require.NoError(s.t, err)
+
+	reclaiming := s.reclaimNodesOf(pods...)
 	s.awaitGone(reclaiming)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods("app="+name, 1))
-	s.requireBought(name, 1+1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("app=broken", 1))
+	s.requireBought("broken", 1+1)
 }
 
-// flow writes a map and one pair more as YAML.
-func flow(labels map[string]string, key, value string) string {
-	pairs := []string{fmt.Sprintf("%s: %q", key, value)}
-	for k, v := range labels {
-		pairs = append(pairs, fmt.Sprintf("%s: %q", k, v))
-	}
-	return "{" + strings.Join(pairs, ", ") + "}"
+// jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod is about a pod that nobody makes again: no operator is there.
+func jobOfASystemThatIsNotInstalledIsDrainedLikeAnyPod(s *jobSuite) {
+	pod := rig.GPUPod("unknown-worker-0", 1)
+	pod.Labels = map[string]string{"app": "unknown"}
+	pod.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "kubeflow.org/v1", Kind: "PyTorchJob", Name: "unknown", UID: "11111111-2222-3333-4444-555555555555", Controller: ptr.To(true),
+	}}
+	pod.Spec.NodeSelector = map[string]string{"pool": "unknown"}
+	s.Submit(s.t, pod)
+	s.awaitGone(s.reclaimNodesOf(s.awaitRunningPods("app=unknown", 1)...))
 }

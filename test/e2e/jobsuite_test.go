@@ -128,6 +128,7 @@ func (s *jobSuite) subtest(t *testing.T) *jobSuite {
 var systemsOfOperator = map[string][]string{
 	"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
 	"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
+	"leaderworkerset": {"leaderworkerset"}, "arena-mpi-operator": {"mpijob-v1alpha1"},
 }
 
 // runOperator installs the definitions of a job system and runs the stand-in for its operator until the suite ends. It returns when

@@ -249,13 +249,19 @@ func annotateNode(s *suite, instanceID, key string, value any) {
 // setExpiringCondition sets the condition that ACK's node-problem-detector sets for a notice.
 func setExpiringCondition(s *suite, instanceID string, status corev1.ConditionStatus) {
 	s.t.Helper()
+	setCondition(s, instanceID, corev1.NodeCondition{Type: "InstanceExpired", Status: status, Reason: "InstanceToBeTerminated"})
+}
+
+// setCondition sets a condition of the Node of the instance, as a node-problem-detector does.
+func setCondition(s *suite, instanceID string, condition corev1.NodeCondition) {
+	s.t.Helper()
 	node, err := s.node(s.t.Context(), instanceID)
 	require.NoError(s.t, err)
 	require.NotNil(s.t, node)
 	now := time.Now().UTC().Format(time.RFC3339)
 	_, err = s.Client.CoreV1().Nodes().Patch(s.t.Context(), node.Name, types.StrategicMergePatchType, fmt.Appendf(nil,
-		`{"status":{"conditions":[{"type":"InstanceExpired","status":%q,"reason":"InstanceToBeTerminated","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`,
-		status, now, now), metav1.PatchOptions{}, "status")
+		`{"status":{"conditions":[{"type":%q,"status":%q,"reason":%q,"message":%q,"lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`,
+		condition.Type, condition.Status, condition.Reason, condition.Message, now, now), metav1.PatchOptions{}, "status")
 	require.NoError(s.t, err)
 }
 

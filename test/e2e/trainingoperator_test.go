@@ -44,6 +44,9 @@ func TestTrainingOperator(t *testing.T) {
 		{"never", jobThatNoWorkerMayLeaveIsSuspended},
 		{"mpi", mpiJobLosesAWorkerThenTooMany},
 		{"mpi-never", mpiJobThatNoWorkerMayLeaveIsSuspended},
+		{"tf", tfJobIsSuspended},
+		{"tf-dynamic", tfJobLosesADynamicWorkerThenAllOfThem},
+		{"jax", jaxJobIsSuspended},
 	}
 	var pools []string
 	for _, part := range parts {
@@ -157,6 +160,66 @@ func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 	const pods = "training.kubeflow.org/job-name=mpi-never"
 	checkSuspendedAndResumed(s, operators.KubeflowMPIJobsV1, "MPIJob", "mpi-never", pods, 4, s.awaitRunningPods(pods, 4)[3:])
 	finishJob(s, operators.KubeflowMPIJobsV1, "mpi-never", s.awaitRunningPods(pods, 4)[0])
+}
+
+// tfJobIsSuspended is about one by whose object nobody knows whether it can do without a worker.
+func tfJobIsSuspended(s *jobSuite) {
+	s.submit(`
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: tf}
+spec:
+  tfReplicaSpecs:
+    Chief: {replicas: 1, template: ` + kubeflowTemplate("tensorflow", "tf") + `}
+    Worker: {replicas: 2, template: ` + kubeflowTemplate("tensorflow", "tf") + `}
+`)
+	const pods = "training.kubeflow.org/job-name=tf"
+	checkSuspendedAndResumed(s, operators.TFJobs, "TFJob", "tf", pods, 3, s.awaitRunningPods(pods, 3)[2:])
+	finishJob(s, operators.TFJobs, "tf", s.awaitRunningPods(pods, 3)[0])
+	s.requireBought("tf", 3+1)
+}
+
+func tfJobLosesADynamicWorkerThenAllOfThem(s *jobSuite) {
+	s.submit(`
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: tf-dynamic}
+spec:
+  enableDynamicWorker: true
+  tfReplicaSpecs:
+    PS: {replicas: 1, template: {spec: {nodeSelector: {pool: launchers}, containers: [{name: tensorflow, image: train}]}}}
+    Worker: {replicas: 3, template: ` + kubeflowTemplate("tensorflow", "tf-dynamic") + `}
+`)
+	const pods = "training.kubeflow.org/job-name=tf-dynamic"
+	before := s.awaitRunningPods(pods, 4) // parameter server, workers
+	reclaiming := s.reclaimNodesOf(before[3])
+	awaitRequestOnAll(s, pods, 4)
+	requirePodsStay(s, before[3])
+	acknowledgeWhenAsked(s, before[1])
+	s.awaitGone(reclaiming)
+	now := s.awaitRunningPods(pods, 4)
+	s.requireOtherNodes(reclaiming, now)
+	assert.Equal(s.t, names(before), names(now), "it has its name again")
+	assert.Equal(s.t, uids(before[:3]), uids(now[:3]), "the others trained on")
+	awaitRunningCondition(s, operators.TFJobs, "tf-dynamic")
+
+	checkSuspendedAndResumed(s, operators.TFJobs, "TFJob", "tf-dynamic", pods, 4, now[1:])
+	finishJob(s, operators.TFJobs, "tf-dynamic", s.awaitRunningPods(pods, 4)[1:]...)
+}
+
+func jaxJobIsSuspended(s *jobSuite) {
+	s.submit(`
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {name: jax}
+spec:
+  jaxReplicaSpecs:
+    Worker: {replicas: 3, template: ` + kubeflowTemplate("jax", "jax") + `}
+`)
+	const pods = "training.kubeflow.org/job-name=jax"
+	checkSuspendedAndResumed(s, operators.JAXJobs, "JAXJob", "jax", pods, 3, s.awaitRunningPods(pods, 3)[2:])
+	finishJob(s, operators.JAXJobs, "jax", s.awaitRunningPods(pods, 3)...)
+	s.requireBought("jax", 3+1)
 }
 
 // checkSuspendedAndResumed takes so many pods from the job that it cannot go on. It is asked, answers, is suspended before any

@@ -77,6 +77,7 @@ var faults = map[string][]fault{
 		{counted(`gpu_spot_reclaim_push_signatures_total{outcome="wrong"}`), "10m", `outcome="wrong",severity="warning"`},
 	},
 	"GPUSpotPushedNoticesHeld": {{map[string]string{`gpu_spot_reclaim_notices_held`: "2x60"}, "2m", `severity="critical"`}},
+	"GPUSpotNodeFaultsHeld":    {{map[string]string{`gpu_spot_node_faults_held`: "7x60"}, "3m", `severity="critical"`}},
 	"GPUSpotPushedNoticeFalse": {
 		{counted(`gpu_spot_reclaims_total{source="push",outcome="cancelled"}`), "10m", `outcome="cancelled",severity="warning",source="push"`},
 	},
@@ -113,6 +114,7 @@ var sound = map[string]string{
 	`gpu_spot_leader_condition{condition="refreshed"}`:                                                    "1x120",
 	`gpu_spot_offerings_without_fresh_price`:                                                              "0x120",
 	`gpu_spot_reclaim_notices_held`:                                                                       "0x120",
+	`gpu_spot_node_faults_held`:                                                                           "0x120",
 	`gpu_spot_reclaims_total{source="ecs",outcome="drained"}`:                                             "0+1x120",
 	`gpu_spot_reclaims_total{source="ecs",outcome="late"}`:                                                "0x120",
 	`gpu_spot_reclaim_notice_to_mark_seconds_bucket{source="ecs",le="1"}`:                                 "0+1x120",

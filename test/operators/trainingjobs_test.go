@@ -45,6 +45,32 @@ spec:
 `, name, least, workers, workers, restartPolicy, strings.Join(annotations, ", "), gpus)
 }
 
+// tfJob has a parameter server and two workers, with the operator's default policy, which is Never.
+func tfJob(name string, isDynamic bool) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: %s}
+spec:
+  enableDynamicWorker: %t
+  tfReplicaSpecs:
+    PS: {replicas: 1, template: &template {spec: {terminationGracePeriodSeconds: 5, containers: [{name: tensorflow, image: tf}]}}}
+    Worker: {replicas: 2, template: *template}
+`, name, isDynamic)
+}
+
+// jaxJob has three workers. Without a policy the operator's default holds, which is Never.
+func jaxJob(name, policy string) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {name: %s}
+spec:
+  jaxReplicaSpecs:
+    Worker: {replicas: 3, %s template: {spec: {terminationGracePeriodSeconds: 5, containers: [{name: jax, image: jax}]}}}
+`, name, policy)
+}
+
 // mpiJob's launcher asks for no GPU. Without a policy the operator's default holds, which is Never.
 func mpiJob(name, restartPolicy string, workers, gpus int, annotations ...string) string {
 	policy := ""

@@ -71,6 +71,26 @@ func testWhatLosingAPodMeans(t *testing.T, c *cluster.Cluster) {
 			kind: mpiJobs, pods: 4, lost: "-launcher", outcome: "Running",
 			manifest: func(name string) string { return mpiJob(name, "ExitCode", 3, 1) },
 		},
+		"tf-worker": {
+			kind: TFJobs, pods: 3, lost: "-worker-1", outcome: "Failed",
+			manifest: func(name string) string { return tfJob(name, false) },
+		},
+		"tf-dynamic-worker": {
+			kind: TFJobs, pods: 3, lost: "-worker-1", outcome: "Running",
+			manifest: func(name string) string { return tfJob(name, true) },
+		},
+		"tf-dynamic-ps": {
+			kind: TFJobs, pods: 3, lost: "-ps-0", outcome: "Failed",
+			manifest: func(name string) string { return tfJob(name, true) },
+		},
+		"jax-default": {
+			kind: JAXJobs, pods: 3, lost: "-worker-1", outcome: "Failed",
+			manifest: func(name string) string { return jaxJob(name, "") },
+		},
+		"jax-onfailure": {
+			kind: JAXJobs, pods: 3, lost: "-worker-1", outcome: "Running",
+			manifest: func(name string) string { return jaxJob(name, "restartPolicy: OnFailure,") },
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -118,6 +138,8 @@ func testSuspensionCostsTheJobNothing(t *testing.T, c *cluster.Cluster) {
 	}{
 		"held-elastic": {pytorchJobs, pytorchJob("held-elastic", "Never", 3, 1, 1), 3},
 		"held-mpi":     {mpiJobs, mpiJob("held-mpi", "", 3, 1), 4},
+		"held-tf":      {TFJobs, tfJob("held-tf", false), 3},
+		"held-jax":     {JAXJobs, jaxJob("held-jax", ""), 3},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -45,6 +45,11 @@ func (r *Rig) StartAutoscaler(ctx context.Context, env []string, flags ...string
 	}, flags...)...)
 }
 
+// Subcommand returns the command that runs the binary as a person does, who gives it a kubeconfig of his own.
+func (r *Rig) Subcommand(ctx context.Context, arguments ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, r.binary, arguments...)
+}
+
 // StartInTree starts another binary, Cluster Autoscaler with its in-tree alicloud provider, as the cluster's administrator. Its SDK knows
 // the endpoints of Alibaba Cloud alone, so the simulator is the proxy on the way to them.
 func (r *Rig) StartInTree(ctx context.Context, binary string, flags ...string) (*Autoscaler, error) {

@@ -57,6 +57,9 @@ type Options struct {
 	Workloads bool
 	// OwnCluster keeps the control plane of a test from being one that other tests have used or will use.
 	OwnCluster bool
+	// Bare leaves out the shipped roles and policies, with their ServiceAccount, for a test that installs the autoscaler itself. The control
+	// plane is its own then, and the rig starts no autoscalers.
+	Bare bool
 
 	shared bool
 	// records is the directory in which the rig records what its autoscalers used of their rights; none where it is empty.
@@ -131,6 +134,9 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 	options.AuditUsers = audited
 	if r.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err
+	}
+	if r.Bare {
+		return nil
 	}
 	if err := r.install(ctx, root); err != nil || !r.shared {
 		return err
@@ -244,7 +250,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
 	options.records = records.Directory()
-	options.shared = !options.OwnCluster && options.NodeGracePeriod == 0 && !options.DefaultRates && !options.Workloads
+	options.shared = !options.OwnCluster && !options.Bare && options.NodeGracePeriod == 0 && !options.DefaultRates && !options.Workloads
 	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)

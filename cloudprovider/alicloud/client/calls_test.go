@@ -198,7 +198,7 @@ func TestVSwitches(t *testing.T) {
 	c := w.client()
 	got, err := c.VSwitches(t.Context(), []string{"vsw-007", "vsw-nowhere", "vsw-129"})
 	require.NoError(t, err)
-	assert.Equal(t, []alicloud.VSwitch{{ID: "vsw-007", ZoneID: "cn-test-1a"}, {ID: "vsw-129", ZoneID: "cn-test-1a"}}, got)
+	assert.Equal(t, []alicloud.VSwitch{{ID: "vsw-007", ZoneID: "cn-test-1a", FreeAddresses: 7}, {ID: "vsw-129", ZoneID: "cn-test-1a", FreeAddresses: 129}}, got)
 	assert.Len(t, w.seen("DescribeVSwitches"), 3)
 
 	var many []string

@@ -14,9 +14,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 )
 
-// codeDryRun is how a request is answered that was to be checked only, if it would have been carried out.
-const codeDryRun = "DryRunOperation"
-
 // maxDelete is how many instances one DeleteInstances takes. Source: InstanceId.N of DeleteInstances, ECS 2014-05-26.
 const maxDelete = 100
 
@@ -28,6 +25,11 @@ const maxDelete = 100
 // Everything is sent in the body of the request. So user data is in no URL, and errors of the transport quote URLs. A service that
 // read no body would refuse the request, which names its image there.
 func (c *ECS) Launch(ctx context.Context, l alicloud.LaunchRequest) ([]string, error) {
+	return c.launch(ctx, l, false)
+}
+
+// launch sends the request, or has ECS only check it. If ECS would carry out a request that it is to check, the code of the error is codeDryRun.
+func (c *ECS) launch(ctx context.Context, l alicloud.LaunchRequest, onlyCheck bool) ([]string, error) {
 	const action = "RunInstances"
 	switch {
 	case l.Amount < 1 || l.Amount > alicloud.MaxLaunch:
@@ -44,6 +46,9 @@ func (c *ECS) Launch(ctx context.Context, l alicloud.LaunchRequest) ([]string, e
 		Build: func() requests.AcsRequest {
 			q := ecsapi.CreateRunInstancesRequest()
 			q.FormParams = launchParameters(l)
+			if onlyCheck {
+				q.FormParams["DryRun"] = "true"
+			}
 			return q
 		}})
 	if err != nil {
@@ -81,10 +86,7 @@ func (c *ECS) LaunchedInstances(ctx context.Context, tag, value string) ([]alicl
 		q.Tag = &[]ecsapi.DescribeInstancesTag{{Key: tag, Value: value}}
 	})
 	if err == nil && len(listed) == 0 {
-		_, err = c.instances(ctx, func(q *ecsapi.DescribeInstancesRequest) { q.DryRun = requests.NewBoolean(true) })
-		if alicloud.CodeOf(err) == codeDryRun {
-			err = nil
-		}
+		err = c.CheckInstances(ctx)
 	}
 	// A service that ignored the filter would list all instances.
 	return slices.DeleteFunc(listed, func(i alicloud.Instance) bool { return i.Tags[tag] != value }), err

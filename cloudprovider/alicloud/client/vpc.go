@@ -59,5 +59,5 @@ func (c *VPC) vSwitchesPage(ctx context.Context, id string, number int) (paging.
 }
 
 func vSwitch(v *vpcapi.VSwitch) alicloud.VSwitch {
-	return alicloud.VSwitch{ID: v.VSwitchId, ZoneID: v.ZoneId}
+	return alicloud.VSwitch{ID: v.VSwitchId, ZoneID: v.ZoneId, FreeAddresses: int(v.AvailableIpAddressCount)}
 }

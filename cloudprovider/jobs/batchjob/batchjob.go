@@ -30,9 +30,9 @@ var resource = schema.GroupVersionResource{Group: batchv1.GroupName, Version: "v
 type System struct{ jobs.SuspendField }
 
 var (
-	_ jobs.System      = (*System)(nil)
-	_ jobs.Suspender   = (*System)(nil)
-	_ jobs.Independent = (*System)(nil)
+	_ jobs.System    = (*System)(nil)
+	_ jobs.Suspender = (*System)(nil)
+	_ jobs.Divided   = (*System)(nil)
 )
 
 // New returns the system.
@@ -64,10 +64,12 @@ func (*System) Member(pod *corev1.Pod) (name string, role jobs.Role, ok bool) {
 	return owner.Name, jobs.RoleWorker, true
 }
 
-// IsIndependent says whether the Job is not Indexed: the Job controller writes the index on all pods of an Indexed Job.
-func (*System) IsIndependent(pod *corev1.Pod) bool {
-	_, isIndexed := pod.Annotations[batchv1.JobCompletionIndexAnnotation]
-	return !isIndexed
+// UnitOf returns the pod by itself unless the Job is Indexed: the Job controller writes the index on all pods of an Indexed Job.
+func (*System) UnitOf(pod *corev1.Pod) string {
+	if _, isIndexed := pod.Annotations[batchv1.JobCompletionIndexAnnotation]; isIndexed {
+		return ""
+	}
+	return pod.Name
 }
 
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {

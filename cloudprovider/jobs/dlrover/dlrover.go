@@ -62,9 +62,14 @@ type elasticJob struct {
 func (*System) Name() string                          { return Name }
 func (*System) Resource() schema.GroupVersionResource { return resource }
 
+// Member goes by the owner of the pod, which is not its controller for the pods that the master makes.
+// Source: create_owner_reference in dlrover/python/scheduler/kubernetes.py of DLRover.
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[labelJob]
-	return job, roleOf(pod.Labels[labelType]), job != ""
+	owner := jobs.OwnerOf(pod, resource.Group, "ElasticJob")
+	if owner == nil {
+		return "", "", false
+	}
+	return owner.Name, roleOf(pod.Labels[labelType]), true
 }
 
 func roleOf(kind string) jobs.Role {

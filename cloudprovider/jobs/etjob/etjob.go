@@ -118,14 +118,14 @@ func (*System) Name() string                          { return Name }
 func (*System) Resource() schema.GroupVersionResource { return resource }
 
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[labelJob]
-	if pod.Labels[labelGroup] != group || job == "" {
+	owner := jobs.ControllerOf(pod, group, "TrainingJob")
+	if owner == nil {
 		return "", "", false
 	}
 	if pod.Labels[labelRole] == roleLauncher {
-		return job, jobs.RoleLauncher, true
+		return owner.Name, jobs.RoleLauncher, true
 	}
-	return job, jobs.RoleWorker, true
+	return owner.Name, jobs.RoleWorker, true
 }
 
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {

@@ -22,6 +22,7 @@ kind: Pod
 metadata:
   name: mnist-%s
   labels: {group-name: kai.alibabacloud.com, training-job-name: mnist, training-job-role: %s, replica-index: "0"}
+  ownerReferences: [{apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, name: mnist, uid: uid-mnist, controller: true}]
 `
 	jobstest.CheckMembers(newFixture(t), map[string]jobs.Membership{
 		"mnist-launcher": jobstest.Member("trainingjob", "mnist", jobs.RoleLauncher),

@@ -88,10 +88,16 @@ func TestNativeGangs(t *testing.T) {
 		indexed      = `batch.kubernetes.io/job-completion-index: "0"`
 		job          = `{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}`
 		ofJobSet     = `jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "1"`
-		ofPyTorchJob = `training.kubeflow.org/operator-name: pytorchjob-controller, training.kubeflow.org/job-name: %s, training.kubeflow.org/replica-index: "1"`
+		ofPyTorchJob = `training.kubeflow.org/operator-name: pytorchjob-controller, training.kubeflow.org/replica-index: "1"`
 		ofMPIJob     = `training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: tf, training.kubeflow.org/job-role: `
 		ofRayCluster = `ray.io/cluster: rc, ray.io/node-type: worker`
 	)
+	controller := func(version, kind, name string) string {
+		return "{apiVersion: " + version + ", kind: " + kind + ", name: " + name + ", uid: u, controller: true}"
+	}
+	jobSet, mpiLauncher := controller("batch/v1", "Job", "llm-node-1"), controller("batch/v1", "Job", "tf-launcher")
+	mpiJob, rayCluster := controller("kubeflow.org/v2beta1", "MPIJob", "tf"), controller("ray.io/v1", "RayCluster", "rc")
+	pyTorchJob := func(name string) string { return controller("kubeflow.org/v1", "PyTorchJob", name) }
 	change := func(document, from, to string) string {
 		require.Contains(t, document, from)
 		return strings.Replace(document, from, to, 1)
@@ -118,16 +124,24 @@ func TestNativeGangs(t *testing.T) {
 		"a pod group of Kueue that serves": {jobstest.JobSet,
 			pod("kueue.x-k8s.io/pod-group-name: g", `kueue.x-k8s.io/pod-group-total-count: "3", kueue.x-k8s.io/pod-group-serving: "true"`), podlist.NativeGang{}},
 		"an Indexed Job, whose pods may work on their own": {jobstest.IndexedJob, pod("", indexed, job), podlist.NativeGang{}},
-		"a JobSet": {jobstest.JobSet, pod(ofJobSet, ""), podlist.NativeGang{Name: "ml/jobset/llm", Size: 6, IsAssumed: true}},
-		"a JobSet in order": {change(jobstest.JobSet, "spec:\n", "spec:\n  startupPolicy: {startupPolicyOrder: InOrder}\n"), pod(ofJobSet, ""),
+		"a JobSet": {jobstest.JobSet, pod(ofJobSet, "", jobSet), podlist.NativeGang{Name: "ml/jobset/llm", Size: 6, IsAssumed: true}},
+		"a JobSet in order": {change(jobstest.JobSet, "spec:\n", "spec:\n  startupPolicy: {startupPolicyOrder: InOrder}\n"), pod(ofJobSet, "", jobSet),
 			podlist.NativeGang{Name: "ml/jobset/llm/node", Size: 6, IsAssumed: true}},
-		"a PyTorchJob": {jobstest.PyTorchJob, pod(strings.Replace(ofPyTorchJob, "%s", "bert", 1), ""), podlist.NativeGang{Name: "ml/pytorchjob/bert", Size: 4, IsAssumed: true}},
-		"an elastic PyTorchJob": {jobstest.ElasticPyTorchJob, pod(strings.Replace(ofPyTorchJob, "%s", "imagenet", 1), ""),
+		"a PyTorchJob": {jobstest.PyTorchJob, pod(ofPyTorchJob, "", pyTorchJob("bert")), podlist.NativeGang{Name: "ml/pytorchjob/bert", Size: 4, IsAssumed: true}},
+		"an elastic PyTorchJob": {jobstest.ElasticPyTorchJob, pod(ofPyTorchJob, "", pyTorchJob("imagenet")),
 			podlist.NativeGang{Name: "ml/pytorchjob/imagenet", Size: 2, IsAssumed: true}},
-		"an elastic MPIJob":                     {jobstest.ElasticMPIJob, pod(ofMPIJob+"worker", ""), podlist.NativeGang{Name: "ml/mpijob/tf", Size: 2, IsAssumed: true}},
-		"the launcher of an MPIJob comes alone": {jobstest.ElasticMPIJob, pod(ofMPIJob+"launcher", ""), podlist.NativeGang{}},
-		"a RayCluster begins with what it has":  {jobstest.RayCluster, pod(ofRayCluster, ""), podlist.NativeGang{}},
-		"a RayCluster that wants to be a gang": {change(jobstest.RayCluster, "uid: uid-rc", `uid: uid-rc, labels: {ray.io/gang-scheduling-enabled: "true"}`), pod(ofRayCluster, ""),
+		"an elastic MPIJob":                     {jobstest.ElasticMPIJob, pod(ofMPIJob+"worker", "", mpiJob), podlist.NativeGang{Name: "ml/mpijob/tf", Size: 2, IsAssumed: true}},
+		"the launcher of an MPIJob comes alone": {jobstest.ElasticMPIJob, pod(ofMPIJob+"launcher", "", mpiLauncher), podlist.NativeGang{}},
+		"a TFJob":                               {jobstest.TFJob, pod("", "", controller("kubeflow.org/v1", "TFJob", "ctr")), podlist.NativeGang{Name: "ml/tfjob/ctr", Size: 7, IsAssumed: true}},
+		"a JAXJob": {jobstest.JAXJob, pod("", "", controller("kubeflow.org/v1", "JAXJob", "gemma")),
+			podlist.NativeGang{Name: "ml/jaxjob/gemma", Size: 3, IsAssumed: true}},
+		"workers of an MPIJob of Arena": {jobstest.ArenaMPIJob, pod("mpi_job_name: resnet50", "", controller("apps/v1", "StatefulSet", "resnet50-worker")),
+			podlist.NativeGang{Name: "ml/mpijob-v1alpha1/resnet50", Size: 2, IsAssumed: true}},
+		"a group of a LeaderWorkerSet": {jobstest.LeaderWorkerSet,
+			pod(`leaderworkerset.sigs.k8s.io/name: vllm, leaderworkerset.sigs.k8s.io/group-index: "1"`, "", controller("apps/v1", "StatefulSet", "vllm-1")),
+			podlist.NativeGang{Name: "ml/leaderworkerset/vllm/1", Size: 3, IsAssumed: true}},
+		"a RayCluster begins with what it has": {jobstest.RayCluster, pod(ofRayCluster, "", rayCluster), podlist.NativeGang{}},
+		"a RayCluster that wants to be a gang": {change(jobstest.RayCluster, "uid: uid-rc", `uid: uid-rc, labels: {ray.io/gang-scheduling-enabled: "true"}`), pod(ofRayCluster, "", rayCluster),
 			podlist.NativeGang{Name: "ml/raycluster/rc", Size: 3, IsAssumed: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

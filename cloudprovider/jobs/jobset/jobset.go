@@ -121,10 +121,14 @@ func decode(object *unstructured.Unstructured) (*jobSet, []remainingJob, error) 
 }
 
 func (*System) Name() string { return Name }
+
+// Member goes by the Job that makes the pod, which has the name that the JobSet gives it.
+// Source: GenJobName in pkg/util/placement/placement.go of JobSet 0.10.1.
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[labelJobSet]
+	made := strings.Join([]string{job, pod.Labels[labelReplicatedJob], pod.Labels[labelJobIndex]}, "-")
 	switch {
-	case job == "":
+	case job == "" || !jobs.IsControlledBy(pod, batchv1.GroupName, "Job", made):
 		return "", "", false
 	case pod.Labels[labelReplicatedJob] == nameLauncher:
 		return job, jobs.RoleLauncher, true

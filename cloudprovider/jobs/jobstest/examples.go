@@ -24,6 +24,14 @@ var (
 	//
 	//go:embed examples/pytorchjob.yaml
 	PyTorchJob string
+	// TFJob has a chief, two parameter servers and four workers.
+	//
+	//go:embed examples/tfjob.yaml
+	TFJob string
+	// JAXJob has three workers.
+	//
+	//go:embed examples/jaxjob.yaml
+	JAXJob string
 	// ElasticMPIJob runs Horovod Elastic, with two slots for each worker.
 	//
 	//go:embed examples/elasticmpijob.yaml
@@ -32,6 +40,10 @@ var (
 	//
 	//go:embed examples/mpilauncher.yaml
 	MPILauncher string
+	// ArenaMPIJob is as `arena submit mpi --workers=2 --gpus=4` renders it, with the status that Arena's operator gives it.
+	//
+	//go:embed examples/arenampijob.yaml
+	ArenaMPIJob string
 	// JobSet is one that the Kubeflow Trainer makes, with an initializer that has ended.
 	//
 	//go:embed examples/jobset.yaml
@@ -56,6 +68,10 @@ var (
 	//
 	//go:embed examples/rayjob.yaml
 	RayJob string
+	// LeaderWorkerSet has two groups of a leader and two workers.
+	//
+	//go:embed examples/leaderworkerset.yaml
+	LeaderWorkerSet string
 	// VolcanoJob has a launcher and five workers.
 	//
 	//go:embed examples/volcanojob.yaml

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -45,6 +47,14 @@ type Status struct {
 
 // HasEnded says whether the job has ended for good.
 func (s Status) HasEnded() bool { return jobs.IsTrue(s.Conditions, "Succeeded", "Failed") }
+
+// ReplicaOf returns the type, in lower case, and the index of the replica that a pod of the job is. It goes by the pod's name, which is
+// the same under the training operator and under Arena's operators, while the labels are not.
+// Source: GenGeneralName in pkg/core/utils.go of the training operator 1.9.2.
+func ReplicaOf(pod *corev1.Pod, job string) (kind, index string) {
+	kind, index, _ = strings.Cut(strings.TrimPrefix(pod.Name, job+"-"), "-")
+	return kind, index
+}
 
 // ReplicaSpecs are the replicas of a job by their type. The operators accept types in upper and lower case.
 type ReplicaSpecs map[string]*ReplicaSpec
@@ -92,6 +102,38 @@ func (s ReplicaSpecs) HasRestartPolicy(policy, otherwise string, kinds ...string
 		}
 		return has == policy
 	})
+}
+
+// Total returns how many replicas of all types there are.
+func (s ReplicaSpecs) Total() (total int) {
+	for _, spec := range s {
+		if spec != nil {
+			total += spec.Replicas.Or(1)
+		}
+	}
+	return total
+}
+
+// Replicas are so many replicas of a type.
+type Replicas struct {
+	Type  string
+	Count int
+	Role  jobs.Role
+}
+
+// PodSets returns the pods of the types of which there are to be any. The path is that of the replicas' specs in the object.
+func (s ReplicaSpecs) PodSets(job jobs.Job, path, operator string, types ...Replicas) (sets []jobs.PodSet, err error) {
+	for _, replicas := range types {
+		if replicas.Count <= 0 {
+			continue
+		}
+		set, err := s.PodSet(job, path, operator, replicas.Type, replicas.Count, replicas.Role)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
 }
 
 // PodSet returns the pods of one type, as the operator makes them. The path is that of the replicas' specs in the object.

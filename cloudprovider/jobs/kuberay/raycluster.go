@@ -41,11 +41,14 @@ func (*RayCluster) StartsWith(job jobs.Job) (jobs.StartGangs, error) { return st
 
 func (*RayCluster) Name() string { return NameRayCluster }
 func (*RayCluster) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[labelCluster]
-	if pod.Labels[labelType] == typeHead {
-		return job, jobs.RoleLauncher, job != ""
+	owner := jobs.ControllerOf(pod, group, kindRayCluster)
+	if owner == nil {
+		return "", "", false
 	}
-	return job, jobs.RoleWorker, job != ""
+	if pod.Labels[labelType] == typeHead {
+		return owner.Name, jobs.RoleLauncher, true
+	}
+	return owner.Name, jobs.RoleWorker, true
 }
 
 // Parent returns the RayJob that the cluster was made for.

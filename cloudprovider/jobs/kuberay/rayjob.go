@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,7 @@ import (
 )
 
 const (
+	kindRayCluster  = "RayCluster"
 	kindRayJob      = "RayJob"
 	labelOriginName = "ray.io/originated-from-cr-name"
 	labelOriginKind = "ray.io/originated-from-crd"
@@ -71,10 +73,11 @@ func (*RayJob) StartsWith(job jobs.Job) (jobs.StartGangs, error) { return starts
 
 func (*RayJob) Name() string { return NameRayJob }
 
-// Member knows the pod that submits the program. The pods of the cluster only name the cluster.
+// Member knows the pod that submits the program: that of a Job with the name of the RayJob. The pods of the cluster only name the cluster.
+// Source: RayJobK8sJobNamespacedName in controllers/ray/common/association.go of ray-operator 1.5.0.
 func (*RayJob) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[labelOriginName]
-	if pod.Labels[labelOriginKind] != kindRayJob || job == "" || pod.Labels[labelCluster] != "" {
+	if pod.Labels[labelOriginKind] != kindRayJob || job == "" || !jobs.IsControlledBy(pod, batchv1.GroupName, "Job", job) {
 		return "", "", false
 	}
 	return job, jobs.RoleLauncher, true

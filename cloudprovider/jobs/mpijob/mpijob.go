@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,15 +87,22 @@ type mpiJob struct {
 }
 
 func (s *System) Name() string { return s.name }
+
+// Member goes by the MPIJob that makes the pod, or by the Job that makes the launcher of v2beta1.
+// Source: newLauncherJob in pkg/controller/mpi_job_controller.go of the MPI operator 0.6.0.
 func (s *System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	job = pod.Labels[kubeflow.LabelJob]
-	if pod.Labels[kubeflow.LabelOperator] != s.operator || job == "" {
-		return "", "", false
-	}
-	if pod.Labels[s.labelRole] == launcher {
+	switch {
+	case pod.Labels[kubeflow.LabelOperator] != s.operator || job == "":
+	case jobs.IsControlledBy(pod, batchv1.GroupName, "Job", job+"-"+launcher):
 		return job, jobs.RoleLauncher, true
+	case !jobs.IsControlledBy(pod, kubeflow.Group, "MPIJob", job):
+	case pod.Labels[s.labelRole] == launcher:
+		return job, jobs.RoleLauncher, true
+	default:
+		return job, jobs.RoleWorker, true
 	}
-	return job, jobs.RoleWorker, true
+	return "", "", false
 }
 
 func (s *System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
@@ -194,7 +202,7 @@ func (s *System) RefreshHosts(ctx context.Context, ref jobs.Ref) error {
 	var errs []error
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if pod.DeletionTimestamp != nil || podutil.IsPodTerminal(pod) {
+		if _, role, ok := s.Member(pod); !ok || role != jobs.RoleLauncher || pod.DeletionTimestamp != nil || podutil.IsPodTerminal(pod) {
 			continue
 		}
 		_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})

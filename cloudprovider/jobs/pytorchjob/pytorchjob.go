@@ -14,10 +14,11 @@ import (
 const Name = "pytorchjob"
 
 const (
-	operator   = "pytorchjob-controller"
-	typeMaster = "Master"
-	typeWorker = "Worker"
-	pathSpecs  = "spec.pytorchReplicaSpecs"
+	kindPyTorchJob = "PyTorchJob"
+	operator       = "pytorchjob-controller"
+	typeMaster     = "Master"
+	typeWorker     = "Worker"
+	pathSpecs      = "spec.pytorchReplicaSpecs"
 )
 
 var resource = schema.GroupVersionResource{Group: kubeflow.Group, Version: "v1", Resource: "pytorchjobs"}
@@ -69,14 +70,14 @@ func (p *elasticPolicy) bounds(workers int) (least, most int) {
 
 func (*System) Name() string { return Name }
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[kubeflow.LabelJob]
-	if pod.Labels[kubeflow.LabelOperator] != operator || job == "" {
+	owner := jobs.ControllerOf(pod, kubeflow.Group, kindPyTorchJob)
+	if owner == nil {
 		return "", "", false
 	}
-	if pod.Labels[kubeflow.LabelType] == "master" || pod.Labels[kubeflow.LabelIndex] == "0" {
-		return job, jobs.RoleHost, true
+	if kind, index := kubeflow.ReplicaOf(pod, owner.Name); kind == "master" || index == "0" {
+		return owner.Name, jobs.RoleHost, true
 	}
-	return job, jobs.RoleWorker, true
+	return owner.Name, jobs.RoleWorker, true
 }
 
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
@@ -111,20 +112,7 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 		return nil, err
 	}
 	masters := min(job.Spec.ReplicaSpecs.Count(typeMaster), workers)
-	var sets []jobs.PodSet
-	for _, kind := range []struct {
-		name  string
-		count int
-		role  jobs.Role
-	}{{typeWorker, workers - masters, jobs.RoleWorker}, {typeMaster, masters, jobs.RoleHost}} {
-		if kind.count == 0 {
-			continue
-		}
-		set, err := job.Spec.ReplicaSpecs.PodSet(of, pathSpecs, operator, kind.name, kind.count, kind.role)
-		if err != nil {
-			return nil, err
-		}
-		sets = append(sets, set)
-	}
-	return sets, nil
+	return job.Spec.ReplicaSpecs.PodSets(of, pathSpecs, operator,
+		kubeflow.Replicas{Type: typeWorker, Count: workers - masters, Role: jobs.RoleWorker},
+		kubeflow.Replicas{Type: typeMaster, Count: masters, Role: jobs.RoleHost})
 }

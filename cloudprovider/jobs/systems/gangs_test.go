@@ -1,6 +1,7 @@
 package systems_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,14 +23,23 @@ func TestGangs(t *testing.T) {
 		"Job":                {"job", "train", jobstest.IndexedJob, 2, "train-0 worker, train-1 worker", 4},
 		"elastic PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, 2, "imagenet-worker-0 worker, imagenet-worker-1 worker", 2},
 		"PyTorchJob":         {"pytorchjob", "bert", jobstest.PyTorchJob, 3, "bert-worker-0 worker, bert-worker-1 worker, bert-master-0 host", 3},
-		"MPIJob":             {"mpijob", "tf", jobstest.ElasticMPIJob, 2, "tf-worker-0 worker, tf-worker-1 worker, tf-launcher-0 launcher", 4},
+		"TFJob, with its hosts": {"tfjob", "ctr", jobstest.TFJob, 5,
+			"ctr-worker-0 worker, ctr-worker-1 worker, ctr-ps-0 host, ctr-ps-1 host, ctr-chief-0 host", 3},
+		"JAXJob": {"jaxjob", "gemma", jobstest.JAXJob, 3, "gemma-worker-0 worker, gemma-worker-1 worker, gemma-worker-2 worker", 24},
+		"MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob, 2, "tf-worker-0 worker, tf-worker-1 worker, tf-launcher-0 launcher", 4},
+		"MPIJob of Arena, whose launcher has resources of its own": {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, 2,
+			"resnet50-worker-0 worker, resnet50-worker-1 worker, resnet50-launcher-0 launcher", 8},
 		"JobSet, whole at all times": {"jobset", "llm", jobstest.JobSet, 1,
 			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker, llm-node-1-1 worker, llm-node-1-2 worker", 48},
 		"ElasticJob":    {"dlrover", "nanogpt", jobstest.ElasticJob, 2, "nanogpt-edljob-worker-0 worker, nanogpt-edljob-worker-1 worker, nanogpt-edljob-dlrover-master-0 launcher", 2},
 		"AITrainingJob": {"aitrainingjob", "horovod", jobstest.AITrainingJob, 2, "horovod-trainer-0 worker, horovod-trainer-1 worker, horovod-launcher-0 launcher", 2},
 		"RayCluster, each group's minimum first": {"raycluster", "rc", jobstest.RayCluster, 4,
 			"rc-big-worker-0 worker, rc-big-worker-1 worker, rc-big-worker-2 worker, rc-small-worker-0 worker, rc-headgroup-head-0 launcher", 25},
-		"RayJob":      {"rayjob", "rj", jobstest.RayJob, 1, "rj-gpu-worker-0 worker, rj-headgroup-head-0 launcher", 8},
+		"RayJob": {"rayjob", "rj", jobstest.RayJob, 1, "rj-gpu-worker-0 worker, rj-headgroup-head-0 launcher", 8},
+		"LeaderWorkerSet": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, 6,
+			"vllm-0-1 worker, vllm-0-2 worker, vllm-1-1 worker, vllm-1-2 worker, vllm-0 host, vllm-1 host", 34},
+		"LeaderWorkerSet with one template": {"leaderworkerset", "vllm", strings.Replace(jobstest.LeaderWorkerSet, "leaderTemplate", "noTemplate", 1), 6,
+			"vllm-0-1 worker, vllm-0-2 worker, vllm-1-1 worker, vllm-1-2 worker, vllm-0 host, vllm-1 host", 48},
 		"Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob, 2, "resnet-worker-0 worker, resnet-worker-1 worker, resnet-mpimaster-0 launcher", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,14 +55,17 @@ func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 	const template = `template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}`
 	f := newFixture(t)
 	for system, spec := range map[string]string{
-		"job":         `{parallelism: 300000, completionMode: Indexed, ` + template + `}`,
-		"pytorchjob":  `{pytorchReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
-		"mpijob":      `{mpiReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}, Launcher: {` + template + `}}}`,
-		"trainingjob": `{etReplicaSpecs: {worker: {replicas: 300000, ` + template + `}, launcher: {` + template + `}}}`,
-		"jobset":      `{replicatedJobs: [{name: w, replicas: 1000000000, template: {spec: {parallelism: 1000000000, ` + template + `}}}]}`,
-		"raycluster":  `{headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, minReplicas: 0, maxReplicas: 300000, ` + template + `}]}`,
-		"rayjob":      `{rayClusterSpec: {headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, ` + template + `}]}}`,
-		"vcjob":       `{tasks: [{name: launcher, replicas: 2000000000, ` + template + `}, {name: w, replicas: 300000, ` + template + `}]}`,
+		"job":             `{parallelism: 300000, completionMode: Indexed, ` + template + `}`,
+		"pytorchjob":      `{pytorchReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
+		"tfjob":           `{tfReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
+		"jaxjob":          `{jaxReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
+		"mpijob":          `{mpiReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}, Launcher: {` + template + `}}}`,
+		"trainingjob":     `{etReplicaSpecs: {worker: {replicas: 300000, ` + template + `}, launcher: {` + template + `}}}`,
+		"jobset":          `{replicatedJobs: [{name: w, replicas: 1000000000, template: {spec: {parallelism: 1000000000, ` + template + `}}}]}`,
+		"raycluster":      `{headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, minReplicas: 0, maxReplicas: 300000, ` + template + `}]}`,
+		"rayjob":          `{rayClusterSpec: {headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, ` + template + `}]}}`,
+		"leaderworkerset": `{replicas: 1000000000, leaderWorkerTemplate: {size: 1000000000, workerT` + template[1:] + `}}`,
+		"vcjob":           `{tasks: [{name: launcher, replicas: 2000000000, ` + template + `}, {name: w, replicas: 300000, ` + template + `}]}`,
 	} {
 		object := jobstest.Parse(t, `{apiVersion: `+f.Resource(system).GroupVersion().String()+`, kind: Any, metadata: {name: big}, spec: `+spec+`}`)
 		require.NoError(t, f.Dynamic.Tracker().Create(f.Resource(system), object, "ml"))
@@ -65,5 +78,36 @@ func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 		assert.Less(t, rooms, 10, "%s: one pod of each template was made at most", system)
 		_, err = f.Registry.Gang(job, job.Replicas, jobstest.AnyRoom)
 		assert.ErrorAs(t, err, &large, "%s: however large the pools are", system)
+	}
+}
+
+func TestEachGroupOfALeaderWorkerSetStartsAsAGang(t *testing.T) {
+	labels := "leaderworkerset.sigs.k8s.io/name: vllm, leaderworkerset.sigs.k8s.io/group-index: \"1\", leaderworkerset.sigs.k8s.io/worker-index: \"%d\""
+	leader := jobstest.ParsePod(t, pod("vllm-1", fmt.Sprintf(labels, 0), "apiVersion: apps/v1, kind: StatefulSet, name: vllm"))
+	worker := jobstest.ParsePod(t, pod("vllm-1-1", fmt.Sprintf(labels, 1), "apiVersion: apps/v1, kind: StatefulSet, name: vllm-1"))
+	type start struct {
+		part string
+		size int
+	}
+	for name, test := range map[string]struct {
+		from, to       string
+		leader, worker start
+	}{
+		"all at once":                      {"", "", start{"1", 3}, start{"1", 3}},
+		"once the leader is ready":         {"LeaderCreated", "LeaderReady", start{}, start{"1", 2}},
+		"once the leader has its Node":     {"uid: uid-vllm", "uid: uid-vllm, annotations: {leaderworkerset.sigs.k8s.io/exclusive-topology: rack}", start{}, start{"1", 2}},
+		"a group of one, which is no gang": {"size: 3", "size: 1", start{"1", 1}, start{"1", 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			starts := jobs.NewStarts(newFixture(t, strings.Replace(jobstest.LeaderWorkerSet, test.from, test.to, 1)).Registry)
+			for pod, want := range map[*corev1.Pod]start{leader: test.leader, worker: test.worker} {
+				ref, ok := starts.JobOf(pod)
+				require.True(t, ok)
+				gangs, err := starts.GangsOf(t.Context(), ref)
+				require.NoError(t, err)
+				part, size := gangs.Of(pod)
+				assert.Equal(t, want, start{part, size}, pod.Name)
+			}
+		})
 	}
 }

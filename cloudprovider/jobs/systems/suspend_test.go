@@ -24,6 +24,8 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document, replicas, field string }{
 		"Job":        {"job", "train", jobstest.IndexedJob, "4", `"spec":{"suspend":%t}`},
 		"PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, "3", `"spec":{"runPolicy":{"suspend":%t}}`},
+		"TFJob":      {"tfjob", "ctr", jobstest.TFJob, "7", `"spec":{"runPolicy":{"suspend":%t}}`},
+		"JAXJob":     {"jaxjob", "gemma", jobstest.JAXJob, "3", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"MPIJob":     {"mpijob", "tf", jobstest.ElasticMPIJob, "4", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"MPIJob v1":  {"mpijob-v1", "tf", strings.Replace(jobstest.ElasticMPIJob, "v2beta1", "v1", 1), "4", `"spec":{"runPolicy":{"suspend":%t}}`},
 		"JobSet":     {"jobset", "llm", jobstest.JobSet, "6", `"spec":{"suspend":%t}`},
@@ -101,6 +103,8 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document string }{
 		"ElasticJob":                         {"dlrover", "nanogpt", jobstest.ElasticJob},
 		"AITrainingJob":                      {"aitrainingjob", "horovod", jobstest.AITrainingJob},
+		"LeaderWorkerSet":                    {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet},
+		"MPIJob of Arena":                    {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob},
 		"Job of another controller":          {"job", "train", owned},
 		"RayCluster of a RayService":         {"raycluster", "rc", served},
 		"RayJob that leaves its cluster":     {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  shutdownAfterJobFinishes: true\n", "", 1)},
@@ -118,9 +122,10 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 
 func TestJobsThatHealByThemselvesNeedNothingToShrinkOrGrow(t *testing.T) {
 	for name, test := range map[string]struct{ system, job, document string }{
-		"Job": {"job", "train", jobstest.IndexedJob}, "PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob}, "MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob},
+		"Job": {"job", "train", jobstest.IndexedJob}, "PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob},
+		"TFJob": {"tfjob", "ctr", jobstest.TFJob}, "MPIJob": {"mpijob", "tf", jobstest.ElasticMPIJob},
 		"ElasticJob": {"dlrover", "nanogpt", jobstest.ElasticJob}, "AITrainingJob": {"aitrainingjob", "horovod", jobstest.AITrainingJob},
-		"RayCluster": {"raycluster", "rc", jobstest.RayCluster}, "Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob},
+		"RayCluster": {"raycluster", "rc", jobstest.RayCluster}, "LeaderWorkerSet": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet}, "Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)

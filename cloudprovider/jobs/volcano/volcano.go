@@ -124,8 +124,11 @@ func (*System) Name() string                          { return Name }
 func (*System) Resource() schema.GroupVersionResource { return resource }
 
 func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
-	job = pod.Labels[labelJob]
-	return job, jobs.RoleOf(pod.Labels[labelTask]), job != ""
+	owner := jobs.ControllerOf(pod, resource.Group, kind)
+	if owner == nil {
+		return "", "", false
+	}
+	return owner.Name, jobs.RoleOf(pod.Labels[labelTask]), true
 }
 
 func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {

@@ -37,8 +37,8 @@ const (
 type Jobs interface {
 	// Member is called for every pod of the cluster whenever it changes. It goes by the pod alone.
 	Member(pod *corev1.Pod) jobs.Membership
-	// IsIndependent returns whether the pod has only its controller in common with others of its job. It goes by the pod alone.
-	IsIndependent(pod *corev1.Pod) bool
+	// UnitOf returns the name of those pods of the job that lose their work with this one, empty for all of them. It goes by the pod alone.
+	UnitOf(pod *corev1.Pod) string
 }
 
 // Cluster is safe for concurrent use.

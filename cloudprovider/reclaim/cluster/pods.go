@@ -35,20 +35,19 @@ func IsNodeAgent(pod *corev1.Pod) bool {
 	return podutil.IsDaemonSetPod(pod) && pod.Labels[labelComponent] == componentNodeAgent && pod.Labels[labelPartOf] == partOfAutoscaler
 }
 
-// Party is the other side of a handshake: all pods of a job, or one pod of a job whose pods have only their controller in common.
-// It is comparable.
+// Party is the other side of a handshake: all pods of a job, or those of one of its units. It is comparable.
 type Party struct {
 	jobs.Ref
-	// Pod is the name of the one pod, empty for all pods of the job.
-	Pod string
+	// Unit is the name of the unit as jobs.Registry has it, empty for all pods of the job.
+	Unit string
 }
 
-// String returns that of the Ref, with the pod if it is only one.
+// String returns that of the Ref, with the unit if it is only one.
 func (p Party) String() string {
-	if p.Pod == "" {
+	if p.Unit == "" {
 		return p.Ref.String()
 	}
-	return p.Ref.String() + "/" + p.Pod
+	return p.Ref.String() + "/" + p.Unit
 }
 
 // Job returns the party of all pods of the job.
@@ -56,11 +55,7 @@ func (p Party) Job() Party { return Party{Ref: p.Ref} }
 
 // PartyOf returns the party that the pod belongs to.
 func (c *Cluster) PartyOf(pod *corev1.Pod) Party {
-	p := Party{Ref: c.jobs.Member(pod).Ref}
-	if c.jobs.IsIndependent(pod) {
-		p.Pod = pod.Name
-	}
-	return p
+	return Party{Ref: c.jobs.Member(pod).Ref, Unit: c.jobs.UnitOf(pod)}
 }
 
 // RoleOf returns the role of the pod in its job.
@@ -69,14 +64,14 @@ func (c *Cluster) RoleOf(pod *corev1.Pod) jobs.Role { return c.jobs.Member(pod).
 // SystemOf returns the name of the system of the pod's job.
 func (c *Cluster) SystemOf(pod *corev1.Pod) string { return c.jobs.Member(pod).System }
 
-// partyKeys returns the index keys of the pod: that of its job, and that of its own if it is a party by itself. Pods that belong
-// to their Node have none.
+// partyKeys returns the index keys of the pod: that of its job, and that of its unit if it is in one. Pods that belong to
+// their Node have none.
 func (c *Cluster) partyKeys(pod *corev1.Pod) []string {
 	if BelongsToNode(pod) {
 		return nil
 	}
 	p := c.PartyOf(pod)
-	if p.Pod != "" {
+	if p.Unit != "" {
 		return []string{p.Job().String(), p.String()}
 	}
 	return []string{p.String()}

@@ -128,7 +128,7 @@ func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.N
 	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
 	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
-	d.Events.Eventf(node, events.ReasonDrained, "No pods are left on spot instance %s, %s before its release", n.InstanceID, left.Round(time.Second))
+	d.Events.Eventf(node, events.ReasonDrained, "No pods are left on instance %s, %s before its release", n.InstanceID, left.Round(time.Second))
 	return nil
 }
 

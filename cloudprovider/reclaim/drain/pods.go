@@ -39,7 +39,7 @@ func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case err == nil:
 		drainedPods.WithLabelValues(s.Cluster.SystemOf(pod), methodEvict).Inc()
-		s.Events.PodEventf(pod, events.ReasonEvicted, "Evicted: spot instance %s of node %s will be released at %s",
+		s.Events.PodEventf(pod, events.ReasonEvicted, "Evicted: instance %s of node %s will be released at %s",
 			s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 		return nil
 	case apierrors.IsNotFound(err):
@@ -74,7 +74,7 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("delete pod %s: %w", klog.KObj(pod), err)
 	}
 	drainedPods.WithLabelValues(s.Cluster.SystemOf(pod), methodDelete).Inc()
-	s.Events.PodEventf(pod, events.ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: spot instance %s of node %s will be released at %s",
+	s.Events.PodEventf(pod, events.ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: instance %s of node %s will be released at %s",
 		s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 	return nil
 }

@@ -17,6 +17,12 @@ const (
 	ReasonNotice = "SpotReclaimNotice"
 	// ReasonHeld: a notice was pushed that nothing is done about until another source confirms it.
 	ReasonHeld = "SpotReclaimHeld"
+	// ReasonFault: a condition says that the Node is faulty, so it is drained and its instance given back.
+	ReasonFault = "SpotNodeFault"
+	// ReasonFaultHeld: a condition says so, and nothing is done because too many other Nodes are or were faulty.
+	ReasonFaultHeld = "SpotNodeFaultHeld"
+	// ReasonFaultStays: the instance of the faulty Node could not be given back.
+	ReasonFaultStays = "SpotNodeFaultStays"
 	// ReasonWarned, on a pod of a job: its Node will be released, and it was asked to save its work.
 	ReasonWarned = "SpotReclaimWarned"
 	// ReasonSaved, on a job, or on a pod if there is no other object: its work is saved.
@@ -60,7 +66,7 @@ func NewRecorder(recorder record.EventRecorder, clk clock.PassiveClock) *Recorde
 func (r *Recorder) Eventf(object runtime.Object, reason, format string, args ...any) {
 	kind := corev1.EventTypeNormal
 	switch reason {
-	case ReasonNotice, ReasonHeld, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted, ReasonStopped:
+	case ReasonNotice, ReasonHeld, ReasonFault, ReasonFaultHeld, ReasonFaultStays, ReasonWarned, ReasonUnsaved, ReasonUnprepared, ReasonDeleted, ReasonStopped:
 		kind = corev1.EventTypeWarning
 	}
 	r.recorder.Eventf(object, kind, reason, format, args...)

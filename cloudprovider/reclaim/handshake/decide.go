@@ -125,7 +125,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 	if told {
 		return c.suspend(ctx, job)
 	}
-	if party.Pod != "" && job.Min == 0 {
+	if party.Unit != "" && job.Min == 0 {
 		return preparation{}, nil // its job goes on without it
 	}
 	l := c.losses.of(party.Job())
@@ -139,7 +139,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 		return c.suspend(ctx, job)
 	}
 	workers := l.leavingWorkers()
-	if len(workers) == 0 || party.Pod != "" {
+	if len(workers) == 0 || party.Unit != "" {
 		return preparation{}, nil
 	}
 	return c.shrink(ctx, job, workers)

@@ -144,7 +144,7 @@ func (l *loss) restartsInPlace() bool {
 // isTooSmallFor returns whether the job cannot go on with what survives.
 func (l *loss) isTooSmallFor(job jobs.Job) bool {
 	for _, pod := range l.leaving {
-		if pod.role == jobs.RoleLauncher {
+		if pod.role == jobs.RoleLauncher || pod.role == jobs.RoleHost && job.NeedsHosts {
 			return true
 		}
 	}

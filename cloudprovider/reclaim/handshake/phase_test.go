@@ -59,7 +59,7 @@ func TestTheDocumentedTransitionsAreThoseOfTheCode(t *testing.T) {
 }
 
 func TestAWarningThatEndsLateLeavesTheDecisionAlone(t *testing.T) {
-	table, party := newTable(), cluster.Party{Pod: "p"}
+	table, party := newTable(), cluster.Party{Unit: "p"}
 	l := loss{party: party, leaving: []leavingPod{{Pod: &corev1.Pod{}}}}
 	id := table.open(l, time.Unix(1_800_000_000, 0), func(state) bool { return false }).id
 	job := &jobs.Job{}
@@ -72,7 +72,7 @@ func TestAWarningThatEndsLateLeavesTheDecisionAlone(t *testing.T) {
 }
 
 func TestAPhaseIsOnlyEnteredFromThoseBeforeIt(t *testing.T) {
-	table, party := newTable(), cluster.Party{Pod: "p"}
+	table, party := newTable(), cluster.Party{Unit: "p"}
 	l := loss{party: party, leaving: []leavingPod{{Pod: &corev1.Pod{}}}}
 	id := table.open(l, time.Unix(1_800_000_000, 0), func(state) bool { return false }).id
 	assert.False(t, table.enter(party, id, Leaving, nil), "not before the decision")

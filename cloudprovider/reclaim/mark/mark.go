@@ -49,10 +49,10 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 		m.Backlog.Done(name)
 		return false, nil
 	}
-	if cluster.IsOnDemand(node) && cluster.IsMarked(node) {
+	n, reclaiming := m.Notices.Of(node)
+	if !reclaiming && cluster.IsOnDemand(node) && cluster.IsMarked(node) {
 		return false, m.unmarkOnDemand(ctx, node)
 	}
-	n, reclaiming := m.Notices.Of(node)
 	if !reclaiming {
 		m.Backlog.Done(name)
 		return false, m.syncOther(ctx, node)
@@ -69,7 +69,10 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 		return false, err
 	}
 	m.Backlog.Done(name)
-	return !changed, nil
+	if m.Removals.Has(node) { // its instance was given back, because it is faulty
+		err = m.noteRemoved(ctx, node)
+	}
+	return !changed, err
 }
 
 // syncOther is for a Node without a notice.
@@ -108,8 +111,11 @@ func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (
 		next = "draining once ECS or the instance's metadata confirm it"
 	}
 	m.Backlog.Afterwards(func() { // an Event is a request, and the next mark would wait for it
-		m.Events.Eventf(node, events.ReasonNotice, "Spot instance %s will be released at %s (%s); tainted and cordoned, %s",
-			n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
+		what := "Spot instance %s will be released at %s (%s); tainted and cordoned, %s"
+		if n.Source == notice.SourceFault {
+			what = "Instance %s will be given back by %s (%s); tainted and cordoned, %s"
+		}
+		m.Events.Eventf(node, events.ReasonNotice, what, n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
 	})
 	return true, nil
 }
@@ -129,7 +135,7 @@ func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice)
 	if changed {
 		CountOutcome(n.Source, OutcomeCancelled)
 		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
-		m.Events.Eventf(node, events.ReasonCancelled, "The notice for spot instance %s was withdrawn; the node is given back", n.InstanceID)
+		m.Events.Eventf(node, events.ReasonCancelled, "The notice for instance %s was withdrawn (%s); the node is given back", n.InstanceID, n.Source)
 	}
 	return nil
 }
@@ -149,7 +155,7 @@ func (m *Marker) deleteReleased(ctx context.Context, node *corev1.Node, n notice
 	deleted, err := m.delete(ctx, node)
 	if deleted {
 		klog.FromContext(ctx).Info("Deleted the node of a released instance", "node", klog.KObj(node), "instance", n.InstanceID)
-		m.Events.Eventf(node, events.ReasonReleased, "Spot instance %s was released; the node is removed", n.InstanceID)
+		m.Events.Eventf(node, events.ReasonReleased, "Instance %s was released (%s); the node is removed", n.InstanceID, n.Source)
 	}
 	return err
 }
@@ -161,13 +167,7 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 	}
 	id := m.Cluster.InstanceID(node)
 	if m.Notices.VerdictOn(id) != notice.Released {
-		now := m.Clock.Now().UTC().Format(time.RFC3339)
-		_, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
-			if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
-				node.Annotations[api.AnnotationRemoved] = now
-			}
-		})
-		return err
+		return m.noteRemoved(ctx, node)
 	}
 	deleted, err := m.delete(ctx, node)
 	if deleted {
@@ -175,6 +175,17 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 		klog.FromContext(ctx).Info("Deleted the node of an instance that was given back", "node", klog.KObj(node), "instance", id)
 		m.Events.Eventf(node, events.ReasonRemoved, "Instance %s was given back and is gone; the node is removed", id)
 	}
+	return err
+}
+
+// noteRemoved notes on the Node that its instance is being given back, for the next leader.
+func (m *Marker) noteRemoved(ctx context.Context, node *corev1.Node) error {
+	now := m.Clock.Now().UTC().Format(time.RFC3339)
+	_, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
+		if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
+			node.Annotations[api.AnnotationRemoved] = now
+		}
+	})
 	return err
 }
 

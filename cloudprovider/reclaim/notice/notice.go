@@ -6,6 +6,7 @@
 package notice
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -21,12 +22,15 @@ const (
 	SourceAgent Source = "node-agent"
 	// SourceCondition is ACK's node-problem-detector. See api.ConditionInstanceExpired.
 	SourceCondition Source = "condition"
+	// SourceFault is a condition of the Node that says that it is faulty: its instance is not released by Alibaba Cloud, but given
+	// back once the Node is drained. See package fault.
+	SourceFault Source = "fault"
 	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.
 	SourceUnknown Source = "unknown"
 )
 
 // sources are those that a mark may name.
-var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition}
+var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault}
 
 // NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
 // Whoever has the token of a sender can push events.
@@ -42,6 +46,9 @@ type Announcement struct {
 	Source     Source
 	// Deadline is zero if the source does not state it.
 	Deadline time.Time
+	// Within is how long after At the instance goes, for a source that does not state the deadline but knows better than the
+	// Store's period. Zero stands for that.
+	Within time.Duration
 	// At is when the source said so; zero means now.
 	At time.Time
 }
@@ -53,7 +60,7 @@ type Notice struct {
 	Deadline time.Time
 	// Stated is true if a source named the deadline. Otherwise it is an estimate.
 	Stated bool
-	// Confirmed is true if more than a pushed event speaks for it: ECS, the instance itself, or ACK's node-problem-detector.
+	// Confirmed is true if more than a pushed event speaks for it: ECS, the instance itself, or a condition of the Node.
 	Confirmed bool
 	// Source is the one that announced it first, FirstSeen is when it did.
 	Source    Source
@@ -102,7 +109,7 @@ func newNotice(a Announcement, now time.Time, period time.Duration) Notice {
 	}
 	n.Stated = !n.Deadline.IsZero() && n.Deadline.Sub(now) <= maxAhead
 	if !n.Stated {
-		n.Deadline = n.FirstSeen.Add(period)
+		n.Deadline = n.FirstSeen.Add(cmp.Or(a.Within, period))
 	}
 	n.Deadline = n.Deadline.UTC().Truncate(time.Second)
 	return n

@@ -103,8 +103,8 @@ func (s *Store) Reclaiming() sets.Set[string] {
 	ids := sets.KeySet(s.heard)
 	s.mu.Unlock()
 	for _, node := range s.cluster.MarkedNodes() {
-		if !cluster.IsOnDemand(node) {
-			ids.Insert(s.cluster.InstanceID(node))
+		if n, reclaiming := s.Of(node); reclaiming {
+			ids.Insert(n.InstanceID)
 		}
 	}
 	return ids
@@ -121,24 +121,26 @@ func (s *Store) Get(instanceID string) (Notice, bool) {
 }
 
 // Of returns the notice of the Node's instance: what its marks state, with what this process was told since. An on-demand Node
-// has none.
+// has none but that of a fault.
 func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	id := s.cluster.InstanceID(node)
-	if id == "" || cluster.IsOnDemand(node) {
+	if id == "" {
 		return Notice{}, false
 	}
 	marked, isMarked := FromMarks(node, id)
-	heard, isHeard := s.inMemory(id)
+	n, reclaiming := s.inMemory(id)
 	switch {
-	case isMarked && isHeard:
-		return marked.Merge(heard), true
-	case isHeard:
-		return heard, true
+	case isMarked && reclaiming:
+		n = marked.Merge(n)
 	case isMarked:
-		return marked, true
-	default:
-		return newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), cluster.IsMarked(node)
+		n, reclaiming = marked, true
+	case !reclaiming && cluster.IsMarked(node):
+		n, reclaiming = newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), true
 	}
+	if !reclaiming || cluster.IsOnDemand(node) && n.Source != SourceFault {
+		return Notice{}, false
+	}
+	return n, true
 }
 
 // Heard returns whether this process was told of the notice, and did not only find it on a Node.

@@ -117,6 +117,9 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 		return notice.Released
 	}
 	n, reclaiming := p.Notices.Get(id)
+	if reclaiming && n.Source == notice.SourceFault {
+		return p.verdictOnFault(n, instance)
+	}
 	if reclaiming && instance.SpotStrategy == alicloud.NoSpot {
 		return notice.Withdrawn
 	}
@@ -128,6 +131,16 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 	case late >= notice.ReleaseGrace:
 		return notice.Withdrawn // a false alarm, whoever still says otherwise
 	case late >= 0 || p.stands(n):
+		return notice.Pending
+	}
+	return notice.Withdrawn
+}
+
+// verdictOnFault judges an instance whose Node is or was faulty, spot or not. It lives on until it is given back, which is no false alarm.
+func (p *Poller) verdictOnFault(n notice.Notice, instance alicloud.Instance) notice.Verdict {
+	nodes := p.Cluster.NodesOf(n.InstanceID)
+	stands := func(node *corev1.Node) bool { return p.Faults.Stands(node, n) }
+	if len(nodes) == 0 || slices.ContainsFunc(nodes, stands) || instance.Status != statusRunning || instance.Recycling() || p.stands(n) {
 		return notice.Pending
 	}
 	return notice.Withdrawn

@@ -40,7 +40,7 @@ func newPoller(t *testing.T, cloud Cloud, nodes ...*corev1.Node) *Poller {
 type noJobs struct{}
 
 func (noJobs) Member(*corev1.Pod) jobs.Membership { return jobs.Membership{} }
-func (noJobs) IsIndependent(*corev1.Pod) bool     { return false }
+func (noJobs) UnitOf(*corev1.Pod) string          { return "" }
 
 // listener only enters what is announced.
 type listener struct{ notices *notice.Store }

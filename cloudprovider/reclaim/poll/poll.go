@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -56,6 +57,10 @@ type Config struct {
 	Interval time.Duration
 	// Lists returns whether an instance was in a scaling group when that was last read.
 	Lists func(instanceID string) bool
+	// Faults knows which notices of faults stand. ECS knows nothing of them.
+	Faults interface {
+		Stands(node *corev1.Node, n notice.Notice) bool
+	}
 	// Problems is told whether ECS can be asked. Optional.
 	Problems *problems.Board
 }

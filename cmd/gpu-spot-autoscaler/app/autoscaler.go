@@ -27,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
@@ -336,11 +337,16 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	faults, err := faultSettings(config.Faults)
+	if err != nil {
+		return nil, err
+	}
 	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor, p.gangs)
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
-		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Problems: p.problems,
+		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider,
+		Problems: p.problems,
 	}); err != nil {
 		return nil, err
 	}
@@ -355,6 +361,12 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}
 	p.core, err = buildCore(config, p, kube, p.pods, expander, events, snapshotter)
 	return p, err
+}
+
+// faultSettings returns which Nodes are faulty. The error is that of a condition, which Options.Validate refuses.
+func faultSettings(faults options.FaultOptions) (fault.Settings, error) {
+	conditions, err := fault.ParseConditions(faults.Conditions)
+	return fault.Settings{Conditions: conditions, MaxNodes: &faults.MaxNodes}, err
 }
 
 // reclaimState is what the sources of notices write, and what the provider and the processors read.

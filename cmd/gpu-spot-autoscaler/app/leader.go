@@ -15,10 +15,11 @@ import (
 // errLostLease is returned if another process may be the leader by now.
 var errLostLease = errors.New("lost the leader lease")
 
-// lead does the work while this process holds the lease, or at once if leader election is disabled, and returns the work's error.
+// lead does the work while this process holds the lease, or at once if leader election is disabled, and returns the work's error. It calls
+// standBy when another process leads.
 // It holds the lease until the work has ended, so that two processes never work at the same time, and then releases it. If the lease
 // could not be renewed, lead returns errLostLease without waiting for the work.
-func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzAdaptor, work func(context.Context) error) error {
+func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzAdaptor, standBy func(), work func(context.Context) error) error {
 	if !config.LeaderElection.LeaderElect {
 		return work(ctx)
 	}
@@ -48,6 +49,11 @@ func lead(ctx context.Context, config *Config, watchdog *leaderelection.HealthzA
 				done <- work(held)
 			},
 			OnStoppedLeading: func() { klog.FromContext(ctx).Info("Stopped leading") },
+			OnNewLeader: func(identity string) {
+				if identity != "" && identity != config.Identity { // a lease that was released has no holder
+					standBy()
+				}
+			},
 		},
 	})
 	if err != nil {

@@ -57,7 +57,7 @@ func TestLeaseIsHeldUntilTheWorkEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var duringWindUp string
-		err := lead(ctx, candidate(client, "a"), watchdog(), func(ctx context.Context) error {
+		err := lead(ctx, candidate(client, "a"), watchdog(), func() {}, func(ctx context.Context) error {
 			time.Sleep(time.Minute) // many renewals
 			cancel()
 			<-ctx.Done()
@@ -74,7 +74,7 @@ func TestLeaseIsHeldUntilTheWorkEnds(t *testing.T) {
 func TestErrorOfTheWorkEndsTheLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, broken := fake.NewClientset(), errors.New("broken")
-		err := lead(t.Context(), candidate(client, "a"), watchdog(), func(context.Context) error { return broken })
+		err := lead(t.Context(), candidate(client, "a"), watchdog(), func() {}, func(context.Context) error { return broken })
 		assert.ErrorIs(t, err, broken)
 		assert.Empty(t, holder(t, client))
 	})
@@ -86,7 +86,7 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 		first, endFirst := context.WithCancel(t.Context())
 		defer endFirst()
 		go func() {
-			_ = lead(first, candidate(client, "a"), watchdog(), func(ctx context.Context) error { <-ctx.Done(); return nil })
+			_ = lead(first, candidate(client, "a"), watchdog(), func() {}, func(ctx context.Context) error { <-ctx.Done(); return nil })
 		}()
 		synctest.Wait()
 
@@ -94,15 +94,21 @@ func TestOnlyTheLeaderWorks(t *testing.T) {
 		waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		unexpected := errors.New("two leaders")
-		assert.NoError(t, lead(waiting, candidate(client, "b"), watchdog(), func(context.Context) error { return unexpected }))
+		var standsBy atomic.Bool
+		assert.NoError(t, lead(waiting, candidate(client, "b"), watchdog(), func() { standsBy.Store(true) }, func(context.Context) error { return unexpected }))
+		assert.True(t, standsBy.Load(), "it has seen that another one leads")
 
 		// Another takes over as soon as the lease is given back.
 		time.AfterFunc(time.Minute, endFirst)
 		began := time.Now()
-		err := lead(t.Context(), candidate(client, "c"), watchdog(), func(context.Context) error {
+		err := lead(t.Context(), candidate(client, "c"), watchdog(), func() {}, func(context.Context) error {
 			assert.Equal(t, "c", holder(t, client))
 			return nil
 		})
+		assert.NoError(t, lead(t.Context(), candidate(fake.NewClientset(), "d"), watchdog(), func() { t.Error("it leads itself") }, func(context.Context) error {
+			time.Sleep(time.Second)
+			return nil
+		}))
 		assert.NoError(t, err)
 		assert.Less(t, time.Since(began), time.Minute+10*time.Second)
 	})
@@ -118,7 +124,7 @@ func TestLostLeaseEndsAtOnceAndBadly(t *testing.T) {
 		var ended time.Duration
 		began := time.Now()
 		done := make(chan struct{})
-		err := lead(t.Context(), candidate(client, "a"), watchdog(), func(ctx context.Context) error {
+		err := lead(t.Context(), candidate(client, "a"), watchdog(), func() {}, func(ctx context.Context) error {
 			defer close(done)
 			cut.Store(true)
 			<-ctx.Done() // told to end, too
@@ -137,7 +143,7 @@ func TestWithoutElectionTheWorkIsDoneAtOnce(t *testing.T) {
 	config := candidate(fake.NewClientset(), "a")
 	config.LeaderElection.LeaderElect = false
 	broken := errors.New("broken")
-	assert.ErrorIs(t, lead(t.Context(), config, watchdog(), func(context.Context) error { return broken }), broken)
+	assert.ErrorIs(t, lead(t.Context(), config, watchdog(), func() {}, func(context.Context) error { return broken }), broken)
 }
 
 func TestNothingIsWaitedForAfterTheLeaseWasLost(t *testing.T) {

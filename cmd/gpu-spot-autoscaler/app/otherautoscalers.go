@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -15,14 +14,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ack"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
-
-// ackMeta is the name of the ConfigMap that says which scaling groups ACK's autoscaler manages. Its data is JSON, in which the
-// scaling groups are the keys of "scaling_configurations". Both Cluster Autoscaler as ACK runs it and its successor GOATScaler
-// use it. Source: clusterAutoscalerMeta and autoscalerMeta in resource_alicloud_cs_kubernetes_autoscaler.go of
-// aliyun/terraform-provider-alicloud. The form is not documented, so any text that names a scaling group counts.
-const ackMeta = "autoscaler-meta"
 
 // reportOthersFor is for how many scan intervals a purchase of another autoscaler is reported as a problem.
 const reportOthersFor = 60
@@ -38,12 +32,12 @@ type ackAutoscaler struct {
 func newACKAutoscaler(client kubernetes.Interface, namespace string) *ackAutoscaler {
 	if namespace != metav1.NamespaceSystem {
 		klog.InfoS("Not checking whether ACK's own autoscaler manages a pool too, its ConfigMap is in another namespace",
-			"namespace", namespace, "configMap", klog.KRef(metav1.NamespaceSystem, ackMeta))
+			"namespace", namespace, "configMap", klog.KRef(metav1.NamespaceSystem, ack.Meta))
 		return &ackAutoscaler{informers: informers.NewSharedInformerFactory(client, 0)}
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(trim.ManagedFields),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=" + ackMeta }))
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = "metadata.name=" + ack.Meta }))
 	return &ackAutoscaler{informers: factory, store: factory.Core().V1().ConfigMaps().Informer().GetStore()}
 }
 
@@ -53,13 +47,9 @@ func (a *ackAutoscaler) manages(poolID string) string {
 		return ""
 	}
 	for _, object := range a.store.List() {
-		configMap, ok := object.(*apiv1.ConfigMap)
-		if !ok {
-			continue
-		}
-		for _, text := range configMap.Data {
-			if strings.Contains(text, `"`+poolID+`"`) {
-				return fmt.Sprintf("ACK's own autoscaler is set up for the scaling group too: ConfigMap %s/%s names it", configMap.Namespace, configMap.Name)
+		if meta, ok := object.(*apiv1.ConfigMap); ok {
+			if cause := ack.Manages(meta, poolID); cause != "" {
+				return cause
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func Run(ctx context.Context, config *Config) error {
 	lost := make(chan struct{})
 	group.Go(func() error {
 		defer cancel()
-		err := lead(ctx, config, r.watchdog, func(ctx context.Context) error { return autoscale(ctx, r) })
+		err := lead(ctx, config, r.watchdog, r.readiness.StandBy, func(ctx context.Context) error { return autoscale(ctx, r) })
 		if errors.Is(err, errLostLease) {
 			close(lost)
 		}

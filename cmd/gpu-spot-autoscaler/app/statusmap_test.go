@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ack"
 )
 
 // discardedEvents discards Events.
@@ -101,7 +102,7 @@ func TestWhatACKsAutoscalerManages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(&apiv1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: ackMeta}, Data: map[string]string{"autoscaler-meta": test.data},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: ack.Meta}, Data: map[string]string{"autoscaler-meta": test.data},
 			})
 			ack := newACKAutoscaler(client, test.namespace)
 			ack.informers.Start(t.Context().Done())

@@ -35,13 +35,6 @@ type VSwitch struct {
 	AvailableIPs int `json:"availableIPs,omitempty"`
 }
 
-// Quota bounds the account.
-type Quota struct {
-	// Instances is how many instances the account may own at once; 0 means unlimited. Beyond it a scaling activity
-	// fails with QuotaExceed.ElasticQuota.
-	Instances int `json:"instances,omitempty"`
-}
-
 // Watcher hears, with the cloud's lock held, of what happens to instances by itself.
 type Watcher interface {
 	// Noticed is called when a spot instance gets its notice.
@@ -96,6 +89,7 @@ func (c *Compute) Watch(w Watcher) { c.watcher = w }
 // Service is ECS 2014-05-26.
 func (c *Compute) Service() protocol.Service {
 	return protocol.Service{Name: "Ecs", Version: "2014-05-26", Actions: map[string]protocol.Action{
+		"DescribeAccountAttributes": {Handle: accountActions{c}.describeAccountAttributes},
 		"DescribeInstances":         {Handle: instanceActions{c}.describeInstances},
 		"RunInstances":              {Handle: launchActions{c}.runInstances, Idempotent: true},
 		"DeleteInstances":           {Handle: launchActions{c}.deleteInstances, Idempotent: true},

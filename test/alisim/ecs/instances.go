@@ -106,7 +106,7 @@ func (c instanceActions) describeInstances(r *protocol.Request) (protocol.Reply,
 	if dry, err := r.Boolean("DryRun", false); err != nil {
 		return nil, err
 	} else if dry {
-		return nil, protocol.BadRequest("DryRunOperation", "Request validation has been passed with DryRun flag set.")
+		return nil, dryRun()
 	}
 	found, err := c.findMachines(r)
 	if err != nil {

@@ -54,6 +54,11 @@ func (c launchActions) runInstances(r *protocol.Request) (protocol.Reply, error)
 	if room < least {
 		return nil, protocol.Refuse(403, CodeNoStock, "%d instances of %s are left in zone %s.", room, offer.Type.ID, offer.Zone)
 	}
+	if dry, err := r.Boolean("DryRun", false); err != nil {
+		return nil, err
+	} else if dry {
+		return nil, dryRun()
+	}
 	var ids []string
 	for range min(room, amount) {
 		ids = append(ids, c.launch(offer, launch, r.Now).ID)

@@ -102,8 +102,8 @@ func (o Offer) PricePerCPU(m *market.Static, now time.Time) float64 {
 // Room is how many more instances of an offer can be had, as far as anything but its price decides.
 func (c *Compute) Room(o Offer, now time.Time) int {
 	room := o.vsw.AvailableIPs - o.vsw.used
-	if c.Quota.Instances > 0 {
-		room = min(room, c.Quota.Instances-c.machines.Len())
+	if quota, limited := (accountActions{c}).quotaRoom(o); limited {
+		room = min(room, quota)
 	}
 	q := c.Market.Quote(o.Type.ID, o.Zone, now)
 	if o.Strategy == NoSpot && o.sold.onDemandStock != market.Unlimited {
@@ -118,9 +118,10 @@ func (c *Compute) Room(o Offer, now time.Time) int {
 // WhyNot says why an offer cannot be had, nil if it can.
 func (c *Compute) WhyNot(o Offer, now time.Time) *protocol.Failure {
 	q := c.Market.Quote(o.Type.ID, o.Zone, now)
+	quota, limited := accountActions{c}.quotaRoom(o)
 	switch {
-	case c.Quota.Instances > 0 && c.machines.Len() >= c.Quota.Instances:
-		return protocol.Fail(CodeQuota, "The account's quota of %d instances is used up.", c.Quota.Instances)
+	case limited && quota <= 0:
+		return protocol.Fail(CodeQuota, "The quota of the account is used up: %+v.", c.Quota)
 	case o.vsw.used >= o.vsw.AvailableIPs:
 		return protocol.Fail(CodeNoAddress, "vSwitch %s has no address left.", o.vsw.ID)
 	case q.Spot == 0 && q.OnDemand == 0:

@@ -43,6 +43,9 @@ func newConfigurationJSON(g *scaling.Group) configurationJSON {
 		UserData: scaling.UserData(g.ID), RamRoleName: "KubernetesWorkerRole-sim",
 		SpotStrategy: g.SpotStrategy, SpotDuration: *g.SpotDuration, SpotInterruptionBehavior: "Terminate",
 	}
+	if g.NoUserData {
+		j.UserData = ""
+	}
 	var limits []priceLimitJSON
 	for _, id := range slices.Sorted(maps.Keys(g.SpotPriceLimits)) {
 		limits = append(limits, priceLimitJSON{id, g.SpotPriceLimits[id]})

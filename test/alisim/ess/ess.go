@@ -33,6 +33,8 @@ func Service(s *scaling.Engine) protocol.Service {
 		"SuspendProcesses":              {Handle: groups.suspendProcesses, Idempotent: true},
 		"ResumeProcesses":               {Handle: groups.resumeProcesses, Idempotent: true},
 		"ListTagResources":              {Handle: groups.listTagResources},
+		"TagResources":                  {Handle: groups.tagResources},
+		"UntagResources":                {Handle: groups.untagResources},
 	}}.Under(s.Cloud)
 }
 

@@ -21,9 +21,6 @@ import (
 // scheduler waits for the GPU driver. What ran on the node is cleared away by the pod garbage collector about a minute
 // later, which this does not wait for.
 func TestAMachineLivesAndDiesInARealCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a control plane")
-	}
 	const soon, tick = 30 * time.Second, 100 * time.Millisecond
 	config := cluster.StartForTest(t).AdminConfig()
 	client, err := kubernetes.NewForConfig(nodes.Tune(config))

@@ -12,7 +12,7 @@ import (
 // DescribeInstances is refused like the rest, so that a missing permission is not overlooked here; ECS announces that it
 // answers with an empty list instead (its API reference, 2024-10-21), of which docs/contract.md has a question.
 func (e *Endpoint) authorize(a Action, r *Request) error {
-	if e.Policy == nil || a.NeedsNoPermission {
+	if e.Policy == nil || a.NeedsNoPermission || r.Caller.Administrates {
 		return nil
 	}
 	wanted := []ram.Access{{Action: strings.ToLower(r.Service) + ":" + r.Action, ResourceTags: e.TagsOf(r), RequestTags: r.NewTags()}}

@@ -45,6 +45,8 @@ type Key struct {
 // Caller is who signed a request.
 type Caller struct {
 	Type, ARN, PrincipalID, UserID, RoleID string
+	// Administrates is true if no policy limits what the caller may do.
+	Administrates bool
 }
 
 // verify returns who signed the request.

@@ -39,6 +39,9 @@ type Pool struct {
 	// SystemDiskGiB is the size of the system disk; default 120.
 	SystemDiskGiB int `json:"systemDiskGiB,omitempty"`
 
+	// NoUserData leaves user data out of the scaling configuration. Instances of the group join the cluster all the same.
+	NoUserData bool `json:"noUserData,omitempty"`
+
 	// MultiAZPolicy chooses the offering where a request does not: PRIORITY and COMPOSABLE (vSwitches, then types, in their
 	// order), BALANCE (zones evenly) or COST_OPTIMIZED (the lowest price per vCPU); default PRIORITY.
 	MultiAZPolicy string `json:"multiAZPolicy,omitempty"`

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -18,8 +18,7 @@ const secureAddress = "127.0.0.1:8444"
 
 // Flags say which autoscaler is asked.
 type Flags struct {
-	// Kubeconfig and Context are those of kubectl. Without any, the ServiceAccount of the pod is used.
-	Kubeconfig, Context string
+	Cluster kubeconfig.Flags
 	// Namespace and Name are those of the release.
 	Namespace, Name string
 	// Address is where the autoscaler serves over TLS in its own pod.
@@ -28,8 +27,7 @@ type Flags struct {
 
 // AddTo adds the flags to the set, with their defaults.
 func (f *Flags) AddTo(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "Kubeconfig file. Default: as kubectl has it; in a pod, its ServiceAccount.")
-	fs.StringVar(&f.Context, "context", "", "Context of the kubeconfig file.")
+	f.Cluster.AddTo(fs)
 	fs.StringVar(&f.Namespace, "autoscaler-namespace", "kube-system", "Namespace of the autoscaler.")
 	fs.StringVar(&f.Name, "autoscaler-name", options.Name, "Name of the autoscaler's Service and lease: that of the release.")
 	fs.StringVar(&f.Address, "autoscaler-address", secureAddress, "Where the autoscaler serves over TLS (--secure-address), in its own pod.")
@@ -37,11 +35,9 @@ func (f *Flags) AddTo(fs *pflag.FlagSet) {
 
 // Leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod.
 func (f Flags) Leader() (Leader, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.Kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
+	config, err := f.Cluster.Config()
 	if err != nil {
-		return nil, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/doctor"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/exit"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/explain"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/lint"
@@ -20,7 +21,7 @@ import (
 // Add adds the subcommands.
 func Add(command *cobra.Command) {
 	command.CompletionOptions.HiddenDefaultCmd = true
-	command.AddCommand(explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), top.NewCommand(), version.NewCommand())
+	command.AddCommand(doctor.NewCommand(), explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), top.NewCommand(), version.NewCommand())
 }
 
 // Execute runs the command with the arguments, and returns the exit code of the process. The autoscaler logs its errors; subcommands

@@ -61,7 +61,7 @@ func document(file string, text []byte) ([]Finding, error) {
 	case content["ScalingGroups"] != nil, content["ScalingConfigurations"] != nil, content["Tags"] != nil, content["tags"] != nil:
 		return answers(file, content), nil
 	case isTags(content):
-		return tags(file, "", strs(content), true), nil
+		return Tags(file, "", strs(content), true), nil
 	}
 	return values(file, asJSON)
 }
@@ -94,7 +94,7 @@ func answers(file string, content map[string]any) (found []Finding) {
 			list = object["tags"]
 		}
 		if list != nil {
-			found = append(found, tags(file, name, tagList(list), isGroup)...)
+			found = append(found, Tags(file, name, tagList(list), isGroup)...)
 		}
 	})
 	return found

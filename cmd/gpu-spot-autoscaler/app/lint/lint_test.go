@@ -65,6 +65,7 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 				{"address": "module.gpu.alicloud_ess_scaling_configuration.a", "type": "alicloud_ess_scaling_configuration", "values": {
 					"spot_strategy": "SpotAsPriceGo", "tags": {"gpu-spot.autoscaling/targetting": "auto"}}}]}]}}}`,
 			want: []string{
+				"f: module.gpu.alicloud_ess_scaling_group.a: compensate_with_on_demand: CompensateWithOnDemand is on: the scaling group buys pay-as-you-go where spot is out",
 				"f: module.gpu.alicloud_ess_scaling_group.a: desired_capacity: the scaling group has a desired capacity: it replaces reclaimed instances by itself, so they are bought twice, and takes one purchase at a time. Call ModifyScalingGroup with DisableDesiredCapacity=true",
 				"f: module.gpu.alicloud_ess_scaling_group.a: spot_instance_remedy: SpotInstanceRemedy is on: the scaling group replaces reclaimed instances by itself, so they are bought twice",
 				`f: module.gpu.alicloud_ess_scaling_configuration.a: gpu-spot.autoscaling/targetting: "auto": there is no such setting; did you mean gpu-spot.autoscaling/targeting?`,

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
@@ -29,15 +31,18 @@ type module struct {
 }
 
 // group is what a scaling group has in a plan. The attributes are those of website/docs/r/ess_scaling_group.html.markdown of
-// aliyun/terraform-provider-alicloud (00403dd746e4), which has none for CompensateWithOnDemand.
+// aliyun/terraform-provider-alicloud (81c43b6727a0).
 type group struct {
 	Tags               map[string]string
 	DesiredCapacity    *int   `json:"desired_capacity"`
 	MultiAZPolicy      string `json:"multi_az_policy"`
 	SpotInstanceRemedy bool   `json:"spot_instance_remedy"`
-	OnDemandBase       int    `json:"on_demand_base_capacity"`
-	OnDemandPercentage int    `json:"on_demand_percentage_above_base_capacity"`
-	LaunchTemplateID   string `json:"launch_template_id"`
+	// CompensateWithOnDemand is true at Alibaba Cloud if it is not given.
+	CompensateWithOnDemand  *bool  `json:"compensate_with_on_demand"`
+	OnDemandBase            int    `json:"on_demand_base_capacity"`
+	OnDemandPercentage      int    `json:"on_demand_percentage_above_base_capacity"`
+	SpotAutoReplaceOnDemand bool   `json:"capacity_options_spot_auto_replace_on_demand"`
+	LaunchTemplateID        string `json:"launch_template_id"`
 }
 
 // configuration is what a scaling configuration has in a plan: ess_scaling_configuration.html.markdown, as above.
@@ -48,10 +53,12 @@ type configuration struct {
 
 // attributes are the attributes of a scaling group that are a problem of a pool when it is built.
 var attributes = map[problem.Reason]string{
-	problem.DesiredCapacity:    "desired_capacity",
-	problem.SpotInstanceRemedy: "spot_instance_remedy",
-	problem.OnDemandBase:       "on_demand_base_capacity",
-	problem.OnDemandPercentage: "on_demand_percentage_above_base_capacity",
+	problem.DesiredCapacity:        "desired_capacity",
+	problem.CompensateWithOnDemand: "compensate_with_on_demand",
+	problem.SpotInstanceRemedy:     "spot_instance_remedy",
+	problem.OnDemandBase:           "on_demand_base_capacity",
+	problem.OnDemandPercentage:     "on_demand_percentage_above_base_capacity",
+	problem.SpotAutoReplace:        "capacity_options_spot_auto_replace_on_demand",
 }
 
 // plan checks the scaling groups and scaling configurations that a plan makes or leaves.
@@ -80,7 +87,7 @@ func (m module) check(file string) (found []Finding, err error) {
 		case terraformConfiguration:
 			var c configuration
 			if err = json.Unmarshal(resource.Values, &c); err == nil {
-				below = tags(file, resource.Address, c.Tags, false)
+				below = Tags(file, resource.Address, c.Tags, false)
 			}
 		}
 		if err != nil {
@@ -124,7 +131,7 @@ func checkGroup(file, address string, values []byte, spot bool) ([]Finding, erro
 	if err := json.Unmarshal(values, &g); err != nil {
 		return nil, err
 	}
-	found := tags(file, address, g.Tags, true)
+	found := Tags(file, address, g.Tags, true)
 	if len(settings.ClusterTags(g.Tags)) == 0 {
 		return found, nil
 	}
@@ -133,6 +140,7 @@ func checkGroup(file, address string, values []byte, spot bool) ([]Finding, erro
 	}
 	described := alicloud.ScalingGroup{
 		DesiredCapacity: g.DesiredCapacity, MultiAZPolicy: g.MultiAZPolicy, SpotInstanceRemedy: g.SpotInstanceRemedy,
+		CompensateWithOnDemand: ptr.Deref(g.CompensateWithOnDemand, true), SpotAutoReplaceOnDemand: g.SpotAutoReplaceOnDemand,
 		OnDemandBase: g.OnDemandBase, OnDemandPercentage: g.OnDemandPercentage,
 	}
 	hazards := (&pool.Pool{Group: described, Spot: spot}).Hazards()

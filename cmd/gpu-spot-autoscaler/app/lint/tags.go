@@ -19,8 +19,8 @@ const (
 	maxTagLength = 128
 )
 
-// tags checks tags of a scaling group, or of a scaling configuration.
-func tags(file, resource string, tags map[string]string, ofGroup bool) []Finding {
+// Tags checks tags of a scaling group, or of a scaling configuration. File and resource are what the findings say of themselves.
+func Tags(file, resource string, tags map[string]string, ofGroup bool) []Finding {
 	found := parsed(file, resource, tags)
 	add := func(key, format string, args ...any) {
 		found = append(found, Finding{file, resource, key, fmt.Sprintf(format, args...)})

@@ -80,6 +80,8 @@ type Options struct {
 	ReclaimMaxUnconfirmed intstr.IntOrString
 	// ReclaimBudgets limit the requests per second for marks and for drains.
 	ReclaimBudgets reclaim.Budgets
+	// Faults are the conditions of faulty nodes.
+	Faults FaultOptions
 	// Notices is where reclaim notices may be pushed to.
 	Notices NoticeOptions
 	// Secure is where metrics and the status are served to callers whom Kubernetes allows it.
@@ -163,6 +165,7 @@ func (o *Options) addReclaims(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.ReclaimBudgets.DrainQPS, "reclaim-drain-qps", o.ReclaimBudgets.DrainQPS,
 		"Requests per second to the API server for warning and evicting the pods of reclaiming nodes.")
 	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
+	o.Faults.add(fs)
 }
 
 func (o *Options) addElection(fs *pflag.FlagSet) {
@@ -276,5 +279,5 @@ func (o *Options) Validate() []error {
 			fail("--%s=%v is not positive", name, value)
 		}
 	}
-	return slices.Concat(problems, o.CloudOptions.Validate(), o.Notices.validate(), o.Secure.validate())
+	return slices.Concat(problems, o.CloudOptions.Validate(), o.Faults.validate(), o.Notices.validate(), o.Secure.validate())
 }

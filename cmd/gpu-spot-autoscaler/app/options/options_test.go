@@ -44,7 +44,7 @@ func TestCommandLine(t *testing.T) {
 	o := parse(t,
 		"--region=cn-hangzhou", "--cluster-name=c1", "--nodes=0:10:asg-1", "--nodes=1:2:asg-2", "--settle-window=2s",
 		"--ess-endpoint=127.0.0.1:1", "--max-drain-parallelism=3", "--scale-down-unneeded-time=7m",
-		"--leader-elect=false", "--reclaim-max-unconfirmed=3", "-v=0")
+		"--leader-elect=false", "--reclaim-max-unconfirmed=3", "--node-fault-conditions=A=5m,B", "--node-fault-max-nodes=2", "-v=0")
 	require.NoError(t, o.Complete())
 	require.Empty(t, o.Validate())
 
@@ -52,6 +52,8 @@ func TestCommandLine(t *testing.T) {
 	assert.Equal(t, 2*time.Second, o.SettleWindow)
 	assert.Equal(t, "127.0.0.1:1", o.Endpoints.ESS)
 	assert.Equal(t, intstr.FromInt32(3), o.ReclaimMaxUnconfirmed)
+	assert.Equal(t, []string{"A=5m", "B"}, o.Faults.Conditions)
+	assert.Equal(t, intstr.FromInt32(2), o.Faults.MaxNodes)
 	assert.False(t, o.LeaderElection.LeaderElect)
 	assert.Equal(t, "infra", o.LeaderElection.ResourceNamespace, "the lease is where the pod is")
 	assert.Equal(t, Name, o.LeaderElection.ResourceName)
@@ -183,6 +185,8 @@ func TestValidate(t *testing.T) {
 		"signatures are treated in one of three ways": {func(o *Options) {
 			o.Notices = NoticeOptions{Address: ":8443", TokenFile: "token", CertFile: "tls.crt", KeyFile: "tls.key", Signatures: "believe"}
 		}, "--notice-signature=believe is neither check, require nor ignore"},
+		"a condition of programs is no fault": {func(o *Options) { o.Faults.Conditions = []string{"NvidiaXID79Error", "NvidiaXID31Error"} },
+			`--node-fault-conditions: "NvidiaXID31Error": NvidiaXID31Error cannot be a fault: that Xid is an error of a program, not of the GPU`},
 		"no notices, nothing to prove": {change: func(o *Options) { o.Notices = NoticeOptions{CertFile: "tls.crt"} }},
 	}
 	for name, test := range tests {

@@ -205,7 +205,7 @@ func settingsOfCore(t *testing.T) map[string][]string {
 func settingsOfOurs(t *testing.T) map[string][]string {
 	t.Helper()
 	set := map[string][]string{}
-	for _, name := range []string{"cloud.go", "options.go", "notices.go", "secure.go"} {
+	for _, name := range []string{"cloud.go", "faults.go", "options.go", "notices.go", "secure.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {

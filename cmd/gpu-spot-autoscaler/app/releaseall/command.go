@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/exit"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
@@ -30,9 +30,10 @@ const (
 
 // flags are those of the command.
 type flags struct {
-	kubeconfig, context, namespace, name, output string
-	dryRun, keepState                            bool
-	timeout                                      time.Duration
+	cluster                 kubeconfig.Flags
+	namespace, name, output string
+	dryRun, keepState       bool
+	timeout                 time.Duration
 }
 
 // NewCommand returns the command "release-all".
@@ -59,8 +60,7 @@ Exit codes: 0 if all is released, 1 if something could not be, which the summary
 		},
 	}
 	fs := command.Flags()
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "Kubeconfig file. Default: as kubectl has it; in a pod, its ServiceAccount.")
-	fs.StringVar(&f.context, "context", "", "Context of the kubeconfig file.")
+	f.cluster.AddTo(fs)
 	fs.StringVar(&f.namespace, "autoscaler-namespace", "kube-system", "Namespace of the autoscaler.")
 	fs.StringVar(&f.name, "autoscaler-name", options.Name, "Name of the autoscaler's Deployment and lease: that of the release.")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "Only say what would be done.")
@@ -106,11 +106,9 @@ type clients struct {
 }
 
 func (f flags) clients() (c clients, err error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	config, err := f.cluster.Config()
 	if err != nil {
-		return c, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
+		return c, err
 	}
 	config.QPS, config.Burst = qps, burst
 	rest.AddUserAgent(config, "release-all")

@@ -29,6 +29,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig"
 )
 
 func noObjects() dynamic.Interface {
@@ -233,5 +234,5 @@ func TestTheSummarySaysWhatStaysAndWhatItCosts(t *testing.T) {
 func TestBadFlagsAreRefused(t *testing.T) {
 	assert.ErrorContains(t, run(t.Context(), flags{output: "yaml", timeout: 1}, nil, nil), "want text or json")
 	assert.ErrorContains(t, run(t.Context(), flags{output: outputText}, nil, nil), "--timeout 0s")
-	assert.ErrorContains(t, run(t.Context(), flags{output: outputText, timeout: 1, kubeconfig: "/nowhere"}, nil, nil), "give --kubeconfig")
+	assert.ErrorContains(t, run(t.Context(), flags{output: outputText, timeout: 1, cluster: kubeconfig.Flags{File: "/nowhere"}}, nil, nil), "give --kubeconfig")
 }

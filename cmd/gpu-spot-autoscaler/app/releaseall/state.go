@@ -27,7 +27,7 @@ func (r *releaser) readInstances(ctx context.Context) (sets.Set[string], error) 
 	if err != nil {
 		return ids, err
 	}
-	found := Instances{AsOf: running.Until.UTC().Truncate(time.Second), Currency: running.Currency, Pools: map[string][]string{}}
+	found := Instances{AsOf: running.At.UTC().Truncate(time.Second), Currency: running.Currency, Pools: map[string][]string{}}
 	for _, line := range running.Lines {
 		ids.Insert(line.Instances...)
 		found.Count += len(line.Instances)

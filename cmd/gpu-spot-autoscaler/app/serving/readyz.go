@@ -9,13 +9,18 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/problems"
 )
 
-// Readiness answers /readyz. A replica that does not lead is ready: it takes pushed notices and waits for the lease. The leader is
-// ready once a refresh of the pools and a poll for notices have succeeded. It stays ready if later ones fail, because no other
-// replica would do better; the answer says what is wrong. Readiness is safe for concurrent use.
+// Readiness answers /readyz. A replica is ready once it knows that another one leads: it takes pushed notices and waits for the lease. The
+// leader is ready once a refresh of the pools and a poll for notices have succeeded. It stays ready if later ones fail, because no other
+// replica would do better; the answer says what is wrong. Before either is known a replica is not ready: it may be about to lead, and a
+// rollout would end before anybody has read the pools. Readiness is safe for concurrent use.
 type Readiness struct {
+	standby atomic.Bool
 	// board is nil until this process leads.
 	board atomic.Pointer[problems.Board]
 }
+
+// StandBy tells that another replica leads.
+func (r *Readiness) StandBy() { r.standby.Store(true) }
 
 // Lead tells that this process leads from now on, and has its problems on the board.
 func (r *Readiness) Lead(board *problems.Board) { r.board.Store(board) }
@@ -45,7 +50,10 @@ func (r *Readiness) serveBriefly(w http.ResponseWriter, _ *http.Request) {
 
 func (r *Readiness) text() (text string, ready bool) {
 	board := r.board.Load()
-	if board == nil {
+	switch {
+	case board == nil && !r.standby.Load():
+		return "[-]leader failed: it is not known yet which replica leads\nreadyz check failed\n", false
+	case board == nil:
 		return "[+]leader ok: standby, another replica leads\nreadyz check passed\n", true
 	}
 	var lines strings.Builder

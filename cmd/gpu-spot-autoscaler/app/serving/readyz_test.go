@@ -25,6 +25,10 @@ func askReadyz(r *Readiness, target string) (int, string) {
 func TestReadinessOfAReplica(t *testing.T) {
 	r := &Readiness{}
 	code, text := askReadyz(r, "/readyz?verbose")
+	assert.Equal(t, 500, code, "it may be about to lead")
+	assert.Contains(t, text, "[-]leader failed: it is not known yet which replica leads")
+	r.StandBy()
+	code, text = askReadyz(r, "/readyz?verbose")
 	assert.Equal(t, 200, code, "a standby is ready, whatever it could do")
 	assert.Contains(t, text, "standby")
 	code, text = askReadyz(r, "/readyz")

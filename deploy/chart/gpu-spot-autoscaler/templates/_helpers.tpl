@@ -98,6 +98,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- if .Values.dynamicResourceAllocation.enabled }}
 - --enable-dynamic-resource-allocation
 {{- end }}
+{{- if not .Values.nodeFaults.enabled }}
+- --node-fault-conditions=
+{{- else if .Values.nodeFaults.conditions }}
+- --node-fault-conditions={{ join "," .Values.nodeFaults.conditions }}
+{{- end }}
+{{- if ne (toString .Values.nodeFaults.maxNodes) "10%" }}
+- --node-fault-max-nodes={{ .Values.nodeFaults.maxNodes }}
+{{- end }}
 {{- if .Values.push.enabled }}
 - --notice-address=:{{ .Values.push.port }}
 - --notice-token-file=/etc/gpu-spot/notice-token/token

@@ -1,0 +1,41 @@
+package doctor
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestOperatorsCanReadUpEveryCode compares the tables of docs/doctor.md with the codes.
+func TestOperatorsCanReadUpEveryCode(t *testing.T) {
+	text, err := os.ReadFile(repository + "docs/doctor.md")
+	require.NoError(t, err)
+	var explained []Code
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z_, ]+) \| (error|warning|error, warning) \| `).FindAllStringSubmatch(string(text), -1) {
+		for code := range strings.SplitSeq(row[1], ", ") {
+			explained = append(explained, Code(code))
+		}
+	}
+	assert.ElementsMatch(t, Codes, explained)
+}
+
+func TestTheTestedVersionsOfKubernetesAreThoseOfTheDocs(t *testing.T) {
+	text, err := os.ReadFile(repository + "docs/install.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "("+oldestUsable.String()+" or newer)")
+	assert.Contains(t, string(text), "the control plane of Kubernetes "+newestTested.String()+".")
+}
+
+func TestThePoliciesAreThoseOfTheManifests(t *testing.T) {
+	text, err := os.ReadFile(repository + "deploy/manifests/policies.yaml")
+	require.NoError(t, err)
+	var shipped []string
+	for _, found := range regexp.MustCompile(`kind: ValidatingAdmissionPolicy\nmetadata:\n  name: gpu-spot-autoscaler(\S*)\n`).FindAllStringSubmatch(string(text), -1) {
+		shipped = append(shipped, found[1])
+	}
+	assert.ElementsMatch(t, policies, shipped)
+}
