@@ -252,7 +252,9 @@ func (c *Controller) notify() {
 
 // drain begins or goes on with the drain of a marked Node.
 func (c *Controller) drain(node *corev1.Node) {
-	c.handshakes.NodeMarked(node)
+	if !c.handshakes.NodeMarked(node) {
+		c.drainer.LookAtJobs(node.Name)
+	}
 	c.drains.Add(node.Name)
 }
 

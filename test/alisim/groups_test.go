@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
+	"github.com/aliyun/alibaba-cloud-sdk-go/services/ecs"
 	"github.com/aliyun/alibaba-cloud-sdk-go/services/ess"
+	"github.com/aliyun/alibaba-cloud-sdk-go/services/vpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/ptr"
@@ -316,4 +318,48 @@ func TestTheWorldIsRepeatable(t *testing.T) {
 	other := start(t, func(w *alisim.World) { w.Seed = 8 })
 	other.buy(spotGroup, 5)
 	assert.NotEqual(t, first, ids(other.members(spotGroup)))
+}
+
+func TestSpotInstancesTakeThePlaceOfPayAsYouGoOnes(t *testing.T) {
+	s := start(t, func(w *alisim.World) {
+		w.Pools[1].SpotAutoReplaceOnDemand, w.Pools[1].Instances, w.Pools[1].MaxSize = true, 2, 2
+	})
+	before := ids(s.members(onDemandGroup))
+	s.pass(4 * (healthCheckDelay + 2*activityDelay))
+	after := s.members(onDemandGroup)
+	require.Len(t, after, 2)
+	for _, member := range after {
+		assert.NotContains(t, before, member.InstanceId)
+		assert.Equal(t, "SpotAsPriceGo", member.SpotStrategy)
+	}
+}
+
+func TestARetiredTypeIsNeitherDescribedNorSold(t *testing.T) {
+	s := start(t, func(w *alisim.World) { w.Pools[0].InstanceTypes = []string{small} })
+	s.buy(spotGroup, 1)
+	s.Retire(small)
+	r := ecs.CreateDescribeInstanceTypesRequest()
+	r.InstanceTypes = &[]string{small, medium}
+	described, err := s.ecs.DescribeInstanceTypes(r)
+	require.NoError(t, err)
+	require.Len(t, described.InstanceTypes.InstanceType, 1)
+	assert.Equal(t, medium, described.InstanceTypes.InstanceType[0].InstanceTypeId)
+	assert.Equal(t, "Failed", s.buy(spotGroup, 1).StatusCode)
+	assert.Len(t, s.members(spotGroup), 1, "what runs goes on")
+}
+
+func TestAVSwitchIsDeletedUnlessItHasInstances(t *testing.T) {
+	s := start(t, func(w *alisim.World) { w.Pools[0].VSwitches = []string{vswA, vswB} })
+	s.buy(spotGroup, 1)
+	require.Error(t, s.DeleteVSwitch(vswA))
+	require.NoError(t, s.DeleteVSwitch(vswB))
+	require.Error(t, s.DeleteVSwitch("vsw-nowhere"))
+	r := vpc.CreateDescribeVSwitchesRequest()
+	r.RegionId = region
+	listed, err := s.vpc.DescribeVSwitches(r)
+	require.NoError(t, err)
+	for _, vswitch := range listed.VSwitches.VSwitch {
+		assert.NotEqual(t, vswB, vswitch.VSwitchId)
+	}
+	assert.Equal(t, []string{vswA, vswB}, s.group(spotGroup).VSwitchIds.VSwitchId, "the group names it still")
 }

@@ -187,8 +187,11 @@ func (w *walk) checkTrust(string) {
 // checkInstalled checks that the autoscaler runs without problems, and that the token which the chart mounts is what the trust policy wants.
 func (w *walk) checkInstalled(printed string) {
 	assert.Contains(w.t, printed, "successfully rolled out")
-	assert.Contains(w.t, printed, "ready: true")
-	assert.Contains(w.t, printed, "problems: []")
+	// The ConfigMap is written every two seconds if something has changed, and the rollout of this cluster ends sooner.
+	rig.Eventually(w.t, soon, "the status says that the leader is ready", func(ctx context.Context) (bool, error) {
+		status, err := w.Client.CoreV1().ConfigMaps(rig.Namespace).Get(ctx, "gpu-spot-autoscaler-status", metav1.GetOptions{})
+		return err == nil && strings.Contains(status.Data["status"], "ready: true") && strings.Contains(status.Data["status"], "problems: []"), err
+	})
 	tokens, err := filepath.Glob(filepath.Join(w.kubelet.dir, "*-alibabacloud-token"))
 	require.NoError(w.t, err)
 	require.Len(w.t, tokens, 2, "one of each replica")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -69,11 +70,13 @@ type Drainer struct {
 	mu sync.Mutex
 	// attempts are by Node.
 	attempts map[string]attempts
+	// unlooked are the Nodes whose jobs are to be looked at once no marks are waiting.
+	unlooked sets.Set[string]
 }
 
 // New returns a Drainer that has not begun.
 func New(config Config) *Drainer {
-	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}}
+	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
 }
 
 // Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
@@ -81,6 +84,9 @@ func New(config Config) *Drainer {
 // the queue.
 func (d *Drainer) Sync(ctx context.Context, name string) error {
 	node := d.Cluster.Node(name)
+	if node == nil {
+		d.Forget(name)
+	}
 	if node == nil || !cluster.IsMarked(node) {
 		return nil
 	}
@@ -93,6 +99,11 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 		return nil
 	}
 	pods := cluster.Drainable(d.Cluster.PodsOn(name))
+	if d.takeUnlooked(name) {
+		for _, pod := range pods {
+			d.Handshakes.LookAt(pod)
+		}
+	}
 	if len(pods) == 0 {
 		return d.noteDrained(ctx, node, n)
 	}
@@ -115,6 +126,23 @@ func (d *Drainer) Forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
+	d.unlooked.Delete(name)
+}
+
+// LookAtJobs has the jobs on the Node looked at in the first step that need not wait for marks. A job that is being asked already says
+// nothing when that changes what it waits for, such as the confirmation of the notice.
+func (d *Drainer) LookAtJobs(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unlooked.Insert(name)
+}
+
+func (d *Drainer) takeUnlooked(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	is := d.unlooked.Has(name)
+	d.unlooked.Delete(name)
+	return is
 }
 
 // noteDrained notes once that the Node is without pods. Pods that come back later are evicted again, and nothing is noted.

@@ -148,16 +148,17 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 	}
 }
 
-// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed. While other Nodes are about to be marked
-// it leaves that to the drain of the Node, which waits for them, too: otherwise each of many jobs would be looked at again and
-// again until then.
-func (c *Controller) NodeMarked(node *corev1.Node) {
+// NodeMarked looks at the jobs on a Node that was marked, or whose notice was confirmed, and returns true. While other Nodes are about
+// to be marked it returns false, and leaves that to the drain of the Node, which waits for them, too: otherwise each of many jobs would be
+// looked at again and again until then.
+func (c *Controller) NodeMarked(node *corev1.Node) bool {
 	if c.MarksWaiting() {
-		return
+		return false
 	}
 	for _, pod := range cluster.Drainable(c.Cluster.PodsOn(node.Name)) {
 		c.LookAt(pod)
 	}
+	return true
 }
 
 // NodeChanged looks at the jobs on a Node on which an acknowledgement was written, whose marks were taken off, or that was

@@ -6,7 +6,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/market"
 )
 
-// marketPanel sets prices and stock.
+// marketPanel sets what there is to be had, and for how much.
 type marketPanel struct{ services }
 
 // SetStock says how many spot instances of a type a zone carries at once, running ones included; market.Unlimited
@@ -18,6 +18,17 @@ func (p marketPanel) SetStock(instanceType, zone string, stock int) {
 // SetOnDemandStock says how many pay-as-you-go instances of a type a zone carries at once; running ones stay.
 func (p marketPanel) SetOnDemandStock(instanceType, zone string, stock int) {
 	p.locked(func() { p.compute.SetOnDemandStock(instanceType, zone, stock) })
+}
+
+// Retire has an instance type neither described nor sold any more. Its instances run on.
+func (p marketPanel) Retire(instanceType string) {
+	p.locked(func() { p.compute.Retire(instanceType) })
+}
+
+// DeleteVSwitch deletes a vSwitch in which nothing is. Scaling groups that name it go on naming it.
+func (p marketPanel) DeleteVSwitch(id string) (err error) {
+	p.locked(func() { err = p.compute.DeleteVSwitch(id) })
+	return err
 }
 
 // SetPrice says what an instance-hour costs, in CNY. Running instances whose price limit is passed are reclaimed once

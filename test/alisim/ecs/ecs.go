@@ -5,6 +5,8 @@ package ecs
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -56,6 +58,8 @@ type Compute struct {
 	recycling cloud.Roster[*Instance]
 	byID      map[string]*Instance
 	offerings map[offeringKey]*offering
+	// retired are the instance types that are neither described nor sold any more.
+	retired sets.Set[string]
 
 	// launched counts the instances that RunInstances created, since the temper treats one in so many of them otherwise.
 	launched int
@@ -74,7 +78,7 @@ type vswitch struct {
 func New(c *cloud.Cloud, options Options) *Compute {
 	e := &Compute{
 		Options: options, cloud: c, types: catalogue(options.Types), vswitches: map[string]*vswitch{},
-		byID: map[string]*Instance{}, offerings: map[offeringKey]*offering{}, metadataTokens: metadataTokens{},
+		byID: map[string]*Instance{}, offerings: map[offeringKey]*offering{}, retired: sets.New[string](), metadataTokens: metadataTokens{},
 		Meter: &Meter{market: options.Market},
 	}
 	for _, v := range options.VSwitches {

@@ -124,7 +124,7 @@ func (c *Compute) WhyNot(o Offer, now time.Time) *protocol.Failure {
 		return protocol.Fail(CodeQuota, "The quota of the account is used up: %+v.", c.Quota)
 	case o.vsw.used >= o.vsw.AvailableIPs:
 		return protocol.Fail(CodeNoAddress, "vSwitch %s has no address left.", o.vsw.ID)
-	case q.Spot == 0 && q.OnDemand == 0:
+	case q.Spot == 0 && q.OnDemand == 0, c.retired.Has(o.Type.ID):
 		return protocol.Fail(CodeNotOnSale, "%s is not on sale in zone %s.", o.Type.ID, o.Zone)
 	case o.Strategy == NoSpot:
 		if q.OnDemand == 0 || !o.sold.hasOnDemand() {

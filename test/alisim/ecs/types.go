@@ -77,7 +77,7 @@ func (c typeActions) describeInstanceTypes(r *protocol.Request) (protocol.Reply,
 	family := r.Get("InstanceTypeFamily")
 	for n := from; n < len(ids); n++ {
 		t, known := c.types[ids[n]]
-		if !known || family != "" && familyOf(t.ID) != family {
+		if !known || c.retired.Has(t.ID) || family != "" && familyOf(t.ID) != family {
 			continue
 		}
 		if len(list) == size {
@@ -106,6 +106,9 @@ const (
 	withoutStock = "WithoutStock"
 )
 
+// Retire has an instance type neither described nor sold any more. Its instances run on.
+func (c *Compute) Retire(instanceType string) { c.retired.Insert(instanceType) }
+
 // describeAvailableResource tells what is in stock. Types that a zone does not sell at all are left out.
 func (c typeActions) describeAvailableResource(r *protocol.Request) (protocol.Reply, error) {
 	destination, err := r.Required("DestinationResource")
@@ -133,7 +136,7 @@ func (c typeActions) stockIn(zone string, ids []string, strategy string, r *prot
 	z := stockZoneJSON{RegionId: c.cloud.Region, ZoneId: zone, Status: "SoldOut", StatusCategory: withoutStock}
 	var list []stockJSON
 	for _, id := range ids {
-		if c.Market.Quote(id, zone, r.Now) == (market.Quote{}) {
+		if c.retired.Has(id) || c.Market.Quote(id, zone, r.Now) == (market.Quote{}) {
 			continue
 		}
 		s := stockJSON{Value: id, Status: "SoldOut", StatusCategory: withoutStock}

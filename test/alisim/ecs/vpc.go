@@ -1,10 +1,25 @@
 package ecs
 
 import (
+	"fmt"
 	"slices"
 
 	"gpu-spot-autoscaler/test/alisim/protocol"
 )
+
+// DeleteVSwitch deletes a vSwitch in which nothing is. Scaling groups that name it go on naming it.
+func (c *Compute) DeleteVSwitch(id string) error {
+	deleted, known := c.vswitches[id]
+	switch {
+	case !known:
+		return fmt.Errorf("there is no vSwitch %q", id)
+	case deleted.used > 0:
+		return fmt.Errorf("vSwitch %q has %d instances", id, deleted.used)
+	}
+	deleted.AvailableIPs = 0
+	c.VSwitches = slices.DeleteFunc(c.VSwitches, func(v VSwitch) bool { return v.ID == id })
+	return nil
+}
 
 type vswitchJSON struct {
 	VSwitchId, VSwitchName, VpcId, ZoneId, Status, CidrBlock string

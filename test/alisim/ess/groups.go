@@ -50,7 +50,7 @@ type scalingGroupJSON struct {
 
 type capacityOptionsJSON struct {
 	OnDemandBaseCapacity, OnDemandPercentageAboveBaseCapacity int
-	CompensateWithOnDemand                                    bool
+	CompensateWithOnDemand, SpotAutoReplaceOnDemand           bool
 }
 
 // groupTagJSON names its fields otherwise than the tags of a scaling configuration.
@@ -82,7 +82,7 @@ func (s groupActions) groupJSON(g *scaling.Group) scalingGroupJSON {
 	}
 	base, percent := g.OnDemandMix()
 	j.OnDemandBaseCapacity, j.OnDemandPercentageAboveBaseCapacity = base, percent
-	j.CapacityOptions = capacityOptionsJSON{base, percent, *g.CompensateWithOnDemand}
+	j.CapacityOptions = capacityOptionsJSON{base, percent, *g.CompensateWithOnDemand, g.SpotAutoReplaceOnDemand}
 	if len(g.VSwitches) > 0 {
 		j.VSwitchId = g.VSwitches[0]
 	}

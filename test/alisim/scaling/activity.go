@@ -32,6 +32,8 @@ type Activity struct {
 	Victims  []*Member
 	// replaces is the instance with a notice that leaves the group once its replacement is there.
 	replaces *Member
+	// exchanges is the pay-as-you-go instance that is released once its replacement is there.
+	exchanges *Member
 	// aged instances have been there since before the world began.
 	aged bool
 	// stopTimeout is how long a scale-in waits for instances that do not stop; nil waits for ever.
@@ -106,6 +108,9 @@ func (a *Activity) finish(now time.Time) {
 	}
 	if a.replaces != nil && len(a.Created) > 0 {
 		a.replaces.detach()
+	}
+	if a.exchanges != nil && len(a.Created) > 0 {
+		a.Group.Remove([]*Member{a.exchanges}, "A pay-as-you-go instance was replaced by a preemptible one.", nil).Parallel = true
 	}
 	switch {
 	case a.Failure == nil:

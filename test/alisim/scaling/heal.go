@@ -1,6 +1,7 @@
 package scaling
 
 import (
+	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/test/alisim/ecs"
@@ -83,7 +84,28 @@ func (g *Group) heal() {
 		if victims := g.oldest(have - want); len(victims) > 0 {
 			g.Remove(victims, "The Total Capacity is above the expected number of instances.", nil).Parallel = true
 		}
+	default:
+		g.exchange()
 	}
+}
+
+// exchange buys a spot instance in place of a pay-as-you-go one that serves, whatever runs on that. It may exceed the group's
+// maximum for as long as both exist.
+// Source: aliyun-openapi-meta ess-20220222, CreateScalingGroup CapacityOptions.SpotAutoReplaceOnDemand; GUESS: one at a time, at a
+// health check, without regard to the maximum.
+func (g *Group) exchange() {
+	s := g.scaling
+	if !g.SpotAutoReplaceOnDemand || g.Suspended(ProcessScaleOut) || g.Suspended(ProcessScaleIn) {
+		return
+	}
+	at := slices.IndexFunc(g.Members.Items, func(i *Member) bool { return i.Lifecycle == StateInService && i.SpotStrategy == ecs.NoSpot })
+	purchase := Purchase{Count: 1, Strategy: ecs.SpotAsPriceGo}
+	if at < 0 || len(g.Plan(purchase, s.Cloud.Clock.Now())) == 0 {
+		return
+	}
+	a := g.newActivity(purchase, "A pay-as-you-go instance is about to be replaced by a preemptible one.")
+	a.Parallel, a.exchanges = true, g.Members.Items[at]
+	a.schedule()
 }
 
 // remedy buys the replacement of a reclaimed spot instance at its notice. It may exceed the group's maximum for as long as

@@ -55,6 +55,8 @@ type Pool struct {
 	OnDemandPercentageAboveBaseCapacity *int `json:"onDemandPercentageAboveBaseCapacity,omitempty"`
 	// SpotInstanceRemedy lets ESS buy a replacement of its own as soon as a spot instance gets its notice.
 	SpotInstanceRemedy bool `json:"spotInstanceRemedy,omitempty"`
+	// SpotAutoReplaceOnDemand lets ESS buy spot instances for the pay-as-you-go instances of the group, and release those.
+	SpotAutoReplaceOnDemand bool `json:"spotAutoReplaceOnDemand,omitempty"`
 	// ScalingPolicy is release or recycle; default release. Where it is recycle RemoveInstances may stop instances, in
 	// economical mode, instead of releasing them.
 	ScalingPolicy string `json:"scalingPolicy,omitempty"`

@@ -24,13 +24,9 @@ import (
 	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
-// notInReach are the codes that the simulated cloud and the fake cluster cannot bring about. Package pool and package alicloud have tests of
-// what they are made of.
-var notInReach = []Code{
-	ExpiredToken, WrongRole, ClockSkew, NoCredentials, // of the credentials, and of the clock
-	InstanceType, VSwitch, LeftOut, // a world with ids that do not exist is refused
-	SpotAutoReplace,    // the simulator has no CapacityOptions
-	Refused,            // what nobody has thought of
+// alone are the codes whose worlds have a test of their own.
+var alone = []Code{
+	WrongRole,          // TestARoleThatCannotBeAssumed
 	ClusterUnreachable, // TestWithoutAnAPIServerTheCloudIsCheckedAllTheSame
 }
 
@@ -72,6 +68,29 @@ func fails(code string, status int) func(*setup) {
 		s.running = append(s.running, func(cloud *alisim.Server) {
 			require.NoError(s.t, cloud.Fault(alisim.Fault{Kind: alisim.FaultError, Code: code, Status: status}))
 		})
+	}
+}
+
+// retires has the cloud not know the instance type any more.
+func retires(instanceType string) func(*setup) {
+	return func(s *setup) {
+		s.running = append(s.running, func(cloud *alisim.Server) { cloud.Retire(instanceType) })
+	}
+}
+
+// secondType gives the pool another instance type.
+func secondType(s *setup) {
+	const v100 = "ecs.gn6v-c8g1.2xlarge"
+	for _, vswitch := range s.world.VSwitches {
+		s.world.Sell(v100, vswitch.Zone, 8, 20)
+	}
+	firstPool(func(p *alisim.Pool) { p.InstanceTypes = append(p.InstanceTypes, v100) })(s)
+}
+
+// loses has the vSwitch deleted.
+func loses(vswitch string) func(*setup) {
+	return func(s *setup) {
+		s.running = append(s.running, func(cloud *alisim.Server) { require.NoError(s.t, cloud.DeleteVSwitch(vswitch)) })
 	}
 }
 
@@ -143,6 +162,13 @@ var cloudFaults = map[string]fault{
 	"a cloud that chokes": {fails("Throttling.User", 400), []Code{Throttled}, "Throttling.User"},
 	"a cloud that fails":  {fails("ServiceUnavailable", 503), []Code{Unreachable}, "ServiceUnavailable"},
 
+	"a cloud that refuses": {fails("OperationDenied.Unheard", 400), []Code{Refused}, "OperationDenied.Unheard"},
+	"no credentials":       {func(s *setup) { s.credentials = noCredentials }, []Code{NoCredentials}, "credentials.secretName"},
+	"an expired token":     {func(s *setup) { s.credentials = expiredToken }, []Code{ExpiredToken}, "ALIBABA_CLOUD_SECURITY_TOKEN"},
+	"a clock that is behind": {func(s *setup) {
+		s.running = append(s.running, func(cloud *alisim.Server) { cloud.Skew(time.Hour) })
+	}, []Code{ClockSkew}, "15 minutes"},
+
 	"no pool":                {func(s *setup) { s.clusterName = "other" }, []Code{NoPools}, "--cluster-name"},
 	"a pool that is not":     {func(s *setup) { s.nodes = map[string]pool.Bounds{"asg-nowhere": {Max: 1}} }, []Code{NotFound}, "--nodes"},
 	"a misspelt tag":         {poolTag("gpu-spot.autoscaling/max-sise", "8"), []Code{Tags}, "did you mean gpu-spot.autoscaling/max-size?"},
@@ -154,10 +180,14 @@ var cloudFaults = map[string]fault{
 	"a tag of the configuration": {firstPool(func(p *alisim.Pool) {
 		p.ConfigurationTags = map[string]string{"gpu-spot.autoscaling/targetting": "auto"}
 	}), []Code{Tags}, "did you mean"},
-	"settings in a ConfigMap": {with(configMap("pool", group, map[string]string{"gpu-spot.autoscaling/price-cap": "dear"})), []Code{Tags}, "price-cap"},
-	"settings of no pool":     {with(configMap("pool", "asg-gone", nil)), []Code{UnknownPool}, "asg-gone"},
-	"no configuration":        {firstPool(func(p *alisim.Pool) { p.InstanceTypes, p.Instances = nil, 0 }), []Code{Configuration}, "launch templates"},
-	"no user data":            {firstPool(func(p *alisim.Pool) { p.NoUserData = true }), []Code{NoUserData}, "join the cluster"},
+	"settings in a ConfigMap":    {with(configMap("pool", group, map[string]string{"gpu-spot.autoscaling/price-cap": "dear"})), []Code{Tags}, "price-cap"},
+	"settings of no pool":        {with(configMap("pool", "asg-gone", nil)), []Code{UnknownPool}, "asg-gone"},
+	"no configuration":           {firstPool(func(p *alisim.Pool) { p.InstanceTypes, p.Instances = nil, 0 }), []Code{Configuration}, "launch templates"},
+	"no user data":               {firstPool(func(p *alisim.Pool) { p.NoUserData = true }), []Code{NoUserData}, "join the cluster"},
+	"a retired type":             {retires(a10), []Code{InstanceType}, a10},
+	"one retired type of two":    {all(secondType, retires(a10)), []Code{LeftOut}, a10},
+	"one deleted vSwitch of two": {loses("vsw-b"), []Code{LeftOut}, "vsw-b"},
+	"no vSwitch left":            {all(firstPool(func(p *alisim.Pool) { p.Instances = 0 }), loses("vsw-a"), loses("vsw-b")), []Code{VSwitch}, "vsw-a"},
 	"shared GPUs on nodes of several": {func(s *setup) {
 		s.world.Types = []alisim.Type{{ID: "ecs.two", VCPU: 8, MemoryGiB: 32, GPUs: 2, GPUModel: "A10", GPUMemGiB: 24, OnDemand: 10, Spot: 4}}
 		firstPool(func(p *alisim.Pool) {
@@ -179,6 +209,8 @@ var cloudFaults = map[string]fault{
 		[]Code{CompensateWithOnDemand}, "CompensateWithOnDemand"},
 	"a remedy of its own": {firstPool(func(p *alisim.Pool) { p.MultiAZPolicy, p.SpotInstanceRemedy = "COST_OPTIMIZED", true }),
 		[]Code{SpotInstanceRemedy}, "bought twice"},
+	"spot for on-demand": {firstPool(func(p *alisim.Pool) { p.SpotAutoReplaceOnDemand = true }),
+		[]Code{SpotAutoReplace}, "SpotAutoReplaceOnDemand"},
 	"a protected instance": {inState("Protected"), []Code{Protected}, "SetInstancesProtection"},
 	"one on standby":       {inState("Standby"), []Code{Standby}, "Standby"},
 	"a stopped one":        {inState("Stopped"), []Code{Stopped}, "Stopped"},
@@ -278,7 +310,7 @@ func TestEachFaultIsFoundAndNothingElse(t *testing.T) {
 		})
 	}
 	for _, code := range Codes {
-		assert.NotEqual(t, slices.Contains(notInReach, code), found[code], "a fault with the code %s", code)
+		assert.NotEqual(t, slices.Contains(alone, code), found[code], "a fault with the code %s", code)
 	}
 }
 
@@ -359,4 +391,14 @@ func TestErrorsStandBeforeWarnings(t *testing.T) {
 	without("ess:RemoveInstances")(s)
 	report := s.doctor().Examine(t.Context())
 	assert.Equal(t, []Code{NotAllowed, NoReserve}, codesOf(report))
+}
+
+// TestARoleThatCannotBeAssumed runs alone: it changes the default transport, which is what the SDK exchanges tokens by.
+func TestARoleThatCannotBeAssumed(t *testing.T) {
+	s := soundSetup(t)
+	s.world.Roles = []string{"acs:ram::1234567890123456:role/another"}
+	s.credentials = assumedRole
+	report := s.doctor().Examine(t.Context())
+	assert.Equal(t, []Code{WrongRole}, codesOf(report), "%v", report.Findings)
+	assert.Contains(t, report.Findings[0].Mend, "credentials.rrsa")
 }

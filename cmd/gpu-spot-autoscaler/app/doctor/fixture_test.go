@@ -2,8 +2,14 @@ package doctor
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -56,6 +62,8 @@ type setup struct {
 	region, keyID, secret string
 	nodes                 map[string]pool.Bounds
 	clusterName           string
+	// credentials sign instead of keyID and secret, if set.
+	credentials func(*setup, *alisim.Server) credentials.CredentialsProvider
 	// running changes the cloud once it runs, and makes the Nodes of its instances.
 	running []func(*alisim.Server)
 	// refused are the resources of the cluster that may not be read.
@@ -152,8 +160,12 @@ func (s *setup) doctor() *Doctor {
 	}
 	key := cloud.AccessKey()
 	key.ID, key.Secret = cmp.Or(s.keyID, key.ID), cmp.Or(s.secret, key.Secret)
+	var provider credentials.CredentialsProvider = credentials.NewStaticAKCredentialsProvider(key.ID, key.Secret)
+	if s.credentials != nil {
+		provider = s.credentials(s, cloud)
+	}
 	connection, err := client.New(rpc.Options{
-		Region: s.region, Scheme: "http", Credentials: credentials.NewStaticAKCredentialsProvider(key.ID, key.Secret),
+		Region: s.region, Scheme: "http", Credentials: provider,
 		Endpoints: rpc.Endpoints{ESS: cloud.Endpoint(), ECS: cloud.Endpoint(), VPC: cloud.Endpoint(), STS: cloud.STSEndpoint()},
 		Retry:     wait.Backoff{Duration: time.Millisecond, Factor: 1, Steps: 2},
 	})
@@ -161,6 +173,42 @@ func (s *setup) doctor() *Doctor {
 	s.t.Cleanup(connection.Close)
 	return &Doctor{Cloud: connection, Kube: s.kube(), Clock: clock.RealClock{}, Region: s.region, ClusterName: s.clusterName, Nodes: s.nodes,
 		Namespace: "kube-system", Name: "gpu-spot-autoscaler"}
+}
+
+// noCredentials is what there is where neither a Secret nor a role gives any.
+func noCredentials(*setup, *alisim.Server) credentials.CredentialsProvider {
+	return credentials.NewEnvironmentVariableCredentialsProvider()
+}
+
+// expiredToken is a temporary key that nobody renewed.
+func expiredToken(_ *setup, cloud *alisim.Server) credentials.CredentialsProvider {
+	const id, secret, token = "STS.old", "secret", "token"
+	cloud.AddKey(id, secret, token, time.Now().Add(-time.Minute))
+	return credentials.NewStaticSTSCredentialsProvider(id, secret, token)
+}
+
+// assumedRole is a role that a ServiceAccount assumes by RRSA.
+func assumedRole(s *setup, cloud *alisim.Server) credentials.CredentialsProvider {
+	authority, err := os.ReadFile(cloud.CAFile())
+	require.NoError(s.t, err)
+	roots := x509.NewCertPool()
+	require.True(s.t, roots.AppendCertsFromPEM(authority))
+	transport := http.DefaultTransport.(*http.Transport)
+	before := transport.TLSClientConfig
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	s.t.Cleanup(func() { transport.TLSClientConfig = before })
+
+	// The simulated STS reads the claims, and does not check who signed them.
+	claims := fmt.Sprintf(`{"iss":"https://kubernetes","aud":["sts.aliyuncs.com"],"sub":"system:serviceaccount:kube-system:gpu-spot-autoscaler","exp":%d}`,
+		time.Now().Add(time.Hour).Unix())
+	token := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".signature"
+	file := filepath.Join(s.t.TempDir(), "token")
+	require.NoError(s.t, os.WriteFile(file, []byte(token), 0o600))
+	const account = "acs:ram::1234567890123456:"
+	provider, err := credentials.NewOIDCCredentialsProviderBuilder().WithSTSEndpoint(cloud.STSEndpoint()).WithRoleSessionName("doctor").
+		WithOIDCTokenFilePath(file).WithOIDCProviderARN(account + "oidc-provider/ack-rrsa").WithRoleArn(account + "role/autoscaler").Build()
+	require.NoError(s.t, err)
+	return provider
 }
 
 func (s *setup) kube() *fake.Clientset {
@@ -223,7 +271,7 @@ func launcher() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mpi-launcher", Labels: map[string]string{
 			"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "mpi", "training.kubeflow.org/job-role": "launcher",
-		}},
+		}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "mpi-launcher", Controller: ptr.To(true)}}},
 		Spec: corev1.PodSpec{NodeName: "elsewhere", NodeSelector: map[string]string{"alibabacloud.com/nodepool-id": "system"},
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}},
 	}
