@@ -47,11 +47,26 @@ func UsefulCost(price, onDemand float64, r Reliability, t Terms) float64 {
 	if value == 0 {
 		value = max(onDemand, price)
 	}
-	life := max(r.Life, 2*t.Restart) // nobody would begin for less
+	life := t.worthwhile(r.Life)
 	waits := refusalDelay.Hours() * r.Refusal / (1 - r.Refusal)
 	cost := (price*life.Hours() + value*(t.Restart.Hours()+waits)) / (life - t.Restart).Hours()
 	if onDemand > 0 && price >= worthSpot*onDemand {
 		cost = max(cost, notWorthSpot*onDemand)
 	}
 	return cost
+}
+
+// worthwhile returns the life of an instance as it counts: nobody would begin for less than twice a restart.
+func (t Terms) worthwhile(life time.Duration) time.Duration { return max(life, 2*t.Restart) }
+
+// CostToFinish returns what is expected to be paid for an instance of that price until so much useful work is done on it and on those that follow
+// it. Its life is how long it is of use until it, or one that the job cannot do without, is lost; 0 for never.
+//
+// Unlike UsefulCost it has no value of time: this is money that is paid.
+func CostToFinish(price float64, life, work time.Duration, t Terms) float64 {
+	if life <= 0 {
+		return price * work.Hours()
+	}
+	life = t.worthwhile(life)
+	return price * work.Hours() * life.Hours() / (life - t.Restart).Hours()
 }

@@ -51,8 +51,8 @@ const (
 	// AnnotationReclaimInstance is the reclaiming instance that the pod is on. Pods of the same job on other instances do not
 	// have it. The reclaim controller writes and reads it.
 	AnnotationReclaimInstance = "gpu-spot.autoscaling/reclaim-instance"
-	// AnnotationCheckpointRequest is the id of a request for a checkpoint, "<Unix seconds>-<random>". The reclaim controller
-	// writes it, and the job's processes read it through the downward API.
+	// AnnotationCheckpointRequest is the id of a request for a checkpoint, "<Unix seconds>-<random>", with "-drill" after it if that is
+	// a rehearsal. The reclaim controller writes it, and the job's processes read it through the downward API.
 	AnnotationCheckpointRequest = "gpu-spot.autoscaling/checkpoint-request"
 	// AnnotationCheckpointAcknowledged acknowledges that the checkpoint is saved. The reclaim controller reads it.
 	//
@@ -67,6 +67,10 @@ const (
 	// hexadecimal digits of the SHA-256. The reclaim controller writes it, and the node-agent accepts no other
 	// acknowledgements. The id itself is not in it, because it is the only proof that a pod on the node's network has.
 	AnnotationAwaitedAcknowledgements = "gpu-spot.autoscaling/awaited-acknowledgements"
+	// AnnotationTrainingStep, on a pod, is the step that its job has reached, and AnnotationCheckpointStep that of the last checkpoint that
+	// is saved, both as whole numbers. A job that can write its pods may report them; the command drill reads them.
+	AnnotationTrainingStep   = "gpu-spot.autoscaling/training-step"
+	AnnotationCheckpointStep = "gpu-spot.autoscaling/checkpoint-step"
 	// CallerHost stands for the node's own address, which all pods on the node's network share.
 	CallerHost = "host"
 )

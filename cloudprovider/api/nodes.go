@@ -25,8 +25,8 @@ const (
 	AnnotationReclaimNoticed = "gpu-spot.autoscaling/reclaim-noticed"
 	// AnnotationReclaimStated is "true" if a source stated the deadline. Without it the deadline is an estimate.
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
-	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, fault, or
-	// unknown.
+	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, fault, drill,
+	// or unknown.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
 	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
@@ -50,6 +50,10 @@ const (
 	// AnnotationNoticeAgent is the deadline in the metadata of the instance. The node-agent writes it, and removes it when the
 	// metadata no longer have it.
 	AnnotationNoticeAgent = "gpu-spot.autoscaling/notice-agent"
+	// AnnotationDrill is a rehearsal of a reclaim, "<checkpoint or drain> <begin>/<end>" with times in RFC 3339. The command drill writes
+	// it. The reclaim controller acts upon it until its end, and removes it when it takes off the marks, or when a notice comes that is
+	// none of a drill. An admission policy lets nobody set it but those who may start drills.
+	AnnotationDrill = "gpu-spot.autoscaling/drill"
 	// ConditionInstanceExpired is True while the instance is to be released. The node-problem-detector of ACK writes it.
 	ConditionInstanceExpired = "InstanceExpired"
 )

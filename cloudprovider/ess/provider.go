@@ -96,6 +96,8 @@ type Config struct {
 	Market Market
 	// Terms are what time is worth, for the comparison of offerings.
 	Terms pricing.Terms
+	// Shortages are those that another process has found, such as the leader whose decision is to be foretold. Optional.
+	Shortages map[pricing.Offering]snapshot.Shortage
 	// Wake asks for a loop before the scan interval is over, such as after a failed purchase. Optional.
 	Wake func()
 
@@ -165,6 +167,7 @@ func New(config Config) (*Provider, error) {
 	accounts := ledger.New(ledger.Config{
 		Region: config.Region, Clock: config.Clock, Events: config.Events, Reporter: reporter, Prices: config.Prices, Store: store,
 		Owner: config.Owner, MaxProvisionTime: config.MaxProvisionTime, Wake: config.Wake, Market: config.Market,
+		Shortages: config.Shortages,
 	})
 	shared := &manager{
 		ctx: ctx, store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),

@@ -290,7 +290,6 @@ func addIdle(last *snapshot.Snapshot, found problem.Set) {
 	}
 }
 
-// offeringsOf returns the offerings whose prices are wanted: those that the pools launch, and those of which instances are left.
 // unprotected returns the instance types of which no pool buys spot instances with a protected hour.
 func unprotected(pools map[string]*pool.Pool) sets.Set[string] {
 	without, with := sets.New[string](), sets.New[string]()
@@ -308,6 +307,7 @@ func unprotected(pools map[string]*pool.Pool) sets.Set[string] {
 	return without.Difference(with)
 }
 
+// offeringsOf returns the offerings whose prices are wanted: those that the pools launch, and those of which instances are left.
 func offeringsOf(pools map[string]*pool.Pool) []pricing.Offering {
 	wanted := sets.New[pricing.Offering]()
 	for _, known := range pools {

@@ -2,13 +2,21 @@ package jobs
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	apicorev1 "k8s.io/kubernetes/pkg/apis/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -136,4 +144,91 @@ func CommandLine(template json.RawMessage, path string) (string, error) {
 	}
 	first := pod.Spec.Containers[0]
 	return strings.Join(append(first.Command, first.Args...), " "), nil
+}
+
+// Submission is what the cluster would have of a job right after somebody has submitted its object.
+type Submission struct {
+	Job Job
+	// Pods have the owner by which the system knows its pods, and no UID.
+	Pods []*corev1.Pod
+	// Group is the object that a Grouper would make for the job, nil for none.
+	Group *unstructured.Unstructured
+}
+
+// Submissions tells what would come of objects that the cluster does not have. It is safe for concurrent use.
+type Submissions struct{ registry *Registry }
+
+// NewSubmissions returns the Submissions of the systems of a Registry.
+func NewSubmissions(registry *Registry) Submissions { return Submissions{registry} }
+
+// SystemOf returns the system of the objects of a kind. Others are the versions of it that are read, if it is not this one.
+func (s Submissions) SystemOf(kind schema.GroupVersionKind) (system string, others []string) {
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	for _, known := range s.registry.config.Systems {
+		switch {
+		case known.Resource() == resource:
+			return known.Name(), nil
+		case known.Resource().GroupResource() == resource.GroupResource():
+			others = append(others, known.Resource().Version)
+		}
+	}
+	return "", others
+}
+
+// Of returns what would come of the object, all of its pods at once. The error is a FieldError if a field is missing or malformed, and wraps
+// ErrNoObject if the cluster does not serve the system's resource.
+func (s Submissions) Of(object *unstructured.Unstructured) (Submission, error) {
+	name, _ := s.SystemOf(object.GroupVersionKind())
+	system, err := s.registry.system(NewRef(name, object.GetNamespace(), object.GetName()))
+	if err != nil {
+		return Submission{}, err
+	}
+	job, err := read(system, object)
+	if err != nil || job.Suspended {
+		return Submission{Job: job}, err
+	}
+	pods, err := s.registry.Gang(job, job.Replicas, func(*corev1.Pod) int { return math.MaxInt })
+	if err != nil {
+		return Submission{}, err
+	}
+	result := Submission{Job: job, Pods: pods}
+	if grouper, ok := system.(Grouper); ok {
+		if result.Group, err = grouper.Group(job, pods); err != nil {
+			return Submission{}, err
+		}
+	}
+	for _, pod := range pods {
+		if err := s.own(result, pod); err != nil {
+			return Submission{}, err
+		}
+	}
+	return result, nil
+}
+
+// own gives the pod the owner by which its system knows it: the job, the object that groups it, or one of those of Kubernetes that systems make
+// for jobs, by the names that they give them.
+func (s Submissions) own(of Submission, pod *corev1.Pod) error {
+	owner := func(kind schema.GroupVersionKind, name string) metav1.OwnerReference {
+		uid := types.UID(of.Job.Ref.String() + "/" + kind.Kind + "/" + name)
+		return *metav1.NewControllerRef(&metav1.ObjectMeta{Name: name, UID: uid}, kind)
+	}
+	candidates := []metav1.OwnerReference{owner(of.Job.Object.GroupVersionKind(), of.Job.Name)}
+	refs := []Ref{of.Job.Ref}
+	if of.Group != nil {
+		system, _ := s.SystemOf(of.Group.GroupVersionKind())
+		refs = append(refs, NewRef(system, of.Job.Namespace, of.Group.GetName()))
+		candidates = append(candidates, owner(of.Group.GroupVersionKind(), of.Group.GetName()))
+	}
+	made := pod.Name[:max(strings.LastIndexByte(pod.Name, '-'), 0)]
+	for _, name := range []string{made, pod.Name, of.Job.Name} {
+		candidates = append(candidates, owner(batchv1.SchemeGroupVersion.WithKind("Job"), name), owner(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), name))
+	}
+	for _, candidate := range candidates {
+		pod.OwnerReferences = []metav1.OwnerReference{candidate}
+		if found, _ := s.registry.member(pod); slices.Contains(refs, found.Ref) {
+			delete(pod.Annotations, api.AnnotationRole) // which is for pods without an owner
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: no owner makes pod %s one of its pods", of.Job.Ref, pod.Name)
 }

@@ -148,3 +148,10 @@ type Divided interface {
 	// for which Member returns ok.
 	UnitOf(pod *corev1.Pod) string
 }
+
+// Grouper is implemented by systems that make an object for each job, without which it is not known how many of its pods start together.
+type Grouper interface {
+	// Group returns that object as the system would make it for a job that was just submitted, and writes its name on the pods that name
+	// it. It is nil for a job without one.
+	Group(job Job, pods []*corev1.Pod) (*unstructured.Unstructured, error)
+}

@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
@@ -106,15 +107,19 @@ func (c *Controller) Listed() {
 
 // expose sets the gauges.
 func (c *Controller) expose() {
-	marked := c.cluster.MarkedNodes()
-	underWay.Set(float64(len(marked)))
 	unconfirmedNotices.Set(float64(c.notices.Unconfirmed().Len()))
-	next := int64(0)
-	for _, node := range marked {
-		if n, reclaiming := c.notices.Of(node); reclaiming && (next == 0 || n.Deadline.Unix() < next) {
+	marked, next := 0, int64(0)
+	for _, node := range c.cluster.MarkedNodes() {
+		n, reclaiming := c.notices.Of(node)
+		if n.IsDrill() {
+			continue
+		}
+		marked++
+		if reclaiming && (next == 0 || n.Deadline.Unix() < next) {
 			next = n.Deadline.Unix()
 		}
 	}
+	underWay.Set(float64(marked))
 	nextDeadline.Set(float64(next))
 }
 
@@ -146,6 +151,9 @@ func (c *Controller) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 	c.handshakes.NodeChanged(old, node)
 	_, queued := c.announce(ctx, c.notices.Announcements(node))
 	n, reclaiming := c.notices.Of(node)
+	if n.IsDrill() && old.Annotations[api.AnnotationDrill] != node.Annotations[api.AnnotationDrill] {
+		c.marks.Add(node.Name) // somebody may have ended it
+	}
 	switch {
 	case !reclaiming:
 		if cluster.IsMarked(node) {

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/drain"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/drill"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
@@ -34,6 +35,7 @@ func RegisterMetrics(r prometheus.Registerer) {
 	poll.RegisterMetrics(r)
 	push.RegisterMetrics(r)
 	fault.RegisterMetrics(r)
+	drill.RegisterMetrics(r)
 	mark.RegisterMetrics(r)
 	handshake.RegisterMetrics(r)
 	drain.RegisterMetrics(r)

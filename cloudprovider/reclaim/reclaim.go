@@ -5,6 +5,7 @@
 //
 //	poll, push, fault     sources of notices: ECS is polled, events are pushed, conditions say that Nodes are faulty
 //	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
+//	drill                 says when a rehearsal is over
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
 //	handshake             prepares the jobs that lose Nodes
 //	pace                  how quickly job systems end suspended jobs
@@ -43,6 +44,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/drain"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/drill"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
@@ -91,6 +93,9 @@ type Config struct {
 	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node, so that the drain may
 	// begin. It must be cheap. Without it nothing is waited for.
 	Replaced func(node string) bool
+	// ReplacementReady returns whether that place is on nodes that are ready. With it the drain waits for that, too, as long as the
+	// deadline allows. It must be cheap. Optional.
+	ReplacementReady func(node string) bool
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
@@ -111,6 +116,7 @@ type Controller struct {
 	events     *events.Recorder
 	poller     *poll.Poller
 	faults     *fault.Watcher
+	drills     *drill.Watcher
 	backlog    *mark.Backlog
 	marker     *mark.Marker
 	handshakes *handshake.Controller
@@ -142,14 +148,18 @@ func New(config Config) (*Controller, error) {
 			return rank
 		}),
 	}
-	c.marker = &mark.Marker{
-		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Backlog: backlog, Client: config.MarkClient, Deleter: config.Client,
-		Requests: requests, Events: recorder, Clock: config.Clock,
-	}
 	c.handshakes = handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: requests,
-		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced, ReplaceWait: config.ReplaceWait,
+		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced,
+		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait,
 	})
+	c.drills = drill.New(drill.Config{
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: c.handshakes.Rehearsals, Clock: config.Clock, Sync: c.marks.Add,
+	})
+	c.marker = &mark.Marker{
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: c.drills, Backlog: backlog, Client: config.MarkClient,
+		Deleter: config.Client, Requests: requests, Events: recorder, Clock: config.Clock,
+	}
 	c.drainer = drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
 		Evictions: work.NewRequests(evictionsInFlight), Deletions: work.NewRequests(deletionsInFlight), Events: recorder, Clock: config.Clock,
@@ -226,6 +236,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.handshakes.Run(ctx) })
 	running.Go(func() { c.markRemovals(ctx) })
 	running.Go(func() { c.faults.Run(ctx) })
+	running.Go(func() { c.drills.Run(ctx) })
 	c.poller.Run(ctx)
 	return nil
 }

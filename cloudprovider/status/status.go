@@ -92,6 +92,22 @@ type Offering struct {
 	UsefulCost *float64 `json:"usefulCost"`
 	LifeHours  *float64 `json:"lifeHours"`
 	Refusal    *float64 `json:"refusal"`
+	// Shortage is null unless a purchase came short lately, of any pool.
+	Shortage *Shortage `json:"shortage,omitempty"`
+}
+
+// Shortage is what a purchase that came short has shown of the stock of an offering.
+type Shortage struct {
+	// Pool asked for Asked instances and got Delivered.
+	Pool      string `json:"pool"`
+	Asked     int    `json:"asked"`
+	Delivered int    `json:"delivered"`
+	// Left is how many more there may be. Held is how many of the offering all pools had then.
+	Left int `json:"left"`
+	Held int `json:"held"`
+	// Since is when the purchase was found to have come short, Until is how long that counts.
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
 }
 
 // Reasons why nothing can be bought of an offering.

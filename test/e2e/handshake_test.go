@@ -201,3 +201,66 @@ func TestReplacementIsBoughtBeforeTheFirstEviction(t *testing.T) {
 	assert.Greater(t, len(s.requests("ScaleWithAdjustment")), before)
 	assert.Less(t, time.Since(noticed), time.Minute)
 }
+
+// TestTheDrainWaitsUntilTheReplacementIsReadyAndAsksForTheLastCheckpoint has nodes that take 25 s to come up, and kills the leader meanwhile.
+func TestTheDrainWaitsUntilTheReplacementIsReadyAndAsksForTheLastCheckpoint(t *testing.T) {
+	w := newWorld(spotPool("asg-1", 10))
+	w.BootDelay = metav1.Duration{Duration: 25 * time.Second}
+	w.NoticePeriod = metav1.Duration{Duration: 3 * time.Minute}
+	flags := []string{"--reclaim-notice-period=3m", "--reclaim-poll-interval=1s", "--scale-down-unneeded-time=5m"}
+	s := newSuite(t, w)
+	autoscaler := s.RunAutoscaler(t, flags...)
+	job := &jobSuite{suite: s}
+	template := rig.GPUPod("train", 1)
+	template.Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
+	createDeployment(s, 1, template)
+	var pods []corev1.Pod
+	s.eventually("the job trains", func(ctx context.Context) (bool, error) {
+		var err error
+		pods, err = runningReplicas(ctx, s, "train")
+		return len(pods) == 1, err
+	})
+	reclaiming := s.instances("asg-1")[0].ID
+	require.NoError(t, s.Cloud.Reclaim(reclaiming))
+	noticed := time.Now()
+	first := awaitCheckpointRequest(job, pods)
+	acknowledge(job, pods[0], first)
+	s.awaitEvent("SpotCheckpointAcknowledged", first)
+	autoscaler.Kill()
+	s.RunAutoscaler(t, flags...)
+	replacement := func(ctx context.Context) (ready bool, err error) {
+		nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for i := range nodes.Items {
+			node := &nodes.Items[i]
+			if gpus := node.Status.Allocatable[api.ResourceGPU]; instanceOf(node) != reclaiming && !gpus.IsZero() {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	s.eventually("another checkpoint is asked for", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[0].Name)
+		if err != nil || pod == nil || pod.DeletionTimestamp != nil {
+			return false, fmt.Errorf("the job was not asked before its pod left: %w", err)
+		}
+		return pod.Annotations[api.AnnotationCheckpointRequest] != first, nil
+	})
+	ready, err := replacement(t.Context())
+	require.NoError(t, err)
+	assert.True(t, ready, "not before the replacement has its GPU")
+	assert.Less(t, time.Since(noticed), 90*time.Second)
+	last := awaitCheckpointRequest(job, pods)
+	rig.Always(t, 3*time.Second, "the last acknowledgement is awaited", func(ctx context.Context) (bool, error) {
+		return podsRemain(ctx, job, pods...)
+	})
+	acknowledge(job, pods[0], last)
+	s.awaitEvent("SpotCheckpointAcknowledged", last)
+	s.eventually("the pod runs on the replacement", func(ctx context.Context) (bool, error) {
+		moved, err := runningReplicas(ctx, s, "train")
+		return len(moved) == 1 && moved[0].UID != pods[0].UID, err
+	})
+	assert.Less(t, time.Since(noticed), 2*time.Minute, "long before the deadline")
+}

@@ -30,29 +30,28 @@ import (
 // soon is for what takes seconds, on a machine that has other things to do.
 const soon = 2 * time.Minute
 
-// quiet are the panels in which nothing is to be seen after a scale-up and a reclaim that went well, and why.
+// quiet are the queries, by dashboard, panel and letter, that find nothing after a scale-up and a reclaim that went well, and why.
 var quiet = map[string]string{}
 
 // query is one of a dashboard. Its columns are the labels by which the panel shows it.
 type query struct {
-	panel, text string
-	columns     []string
+	name, text string
+	columns    []string
 }
 
-// dashboards returns the queries of each dashboard.
-func dashboards(t *testing.T) map[string][]query {
+// queries returns those of all dashboards.
+func queries(t *testing.T) (found []query) {
 	t.Helper()
 	paths, err := filepath.Glob("../../deploy/dashboards/*.json")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)
-	found := map[string][]query{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
 		var dashboard struct {
 			Panels []struct {
 				Title, Type     string
-				Targets         []struct{ Expr, LegendFormat string }
+				Targets         []struct{ RefID, Expr, LegendFormat string }
 				Transformations []struct {
 					Options struct{ Include struct{ Names []string } }
 				}
@@ -73,16 +72,16 @@ func dashboards(t *testing.T) map[string][]query {
 				}
 			}
 			for _, target := range panel.Targets {
-				q := query{panel.Title, target.Expr, slices.Clone(columns)}
+				q := query{name + ", " + panel.Title + ", " + target.RefID, target.Expr, slices.Clone(columns)}
 				for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(target.LegendFormat, -1) {
 					q.columns = append(q.columns, label[1])
 				}
-				found[name] = append(found[name], q)
+				found = append(found, q)
 			}
 		}
 		for _, variable := range dashboard.Templating.List {
 			if parts := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(variable.Definition); parts != nil {
-				found[name] = append(found[name], query{"variable " + variable.Name, parts[1], parts[2:]})
+				found = append(found, query{name + ", variable " + variable.Name, parts[1], parts[2:]})
 			}
 		}
 	}
@@ -90,30 +89,28 @@ func dashboards(t *testing.T) map[string][]query {
 }
 
 func TestEveryPanelOfTheDashboardsShowsALivingAutoscaler(t *testing.T) {
+	rig.Long(t)
 	prometheus := startPrometheus(t)
 	began := time.Now()
 	autoscaler := liveThroughAReclaim(t, prometheus)
 	names := sets.New[string]()
-	for dashboard, queries := range dashboards(t) {
-		for _, q := range queries {
-			name := dashboard + ", " + q.panel
-			names.Insert(name)
-			ended := time.Now()
-			text := strings.NewReplacer("$__rate_interval", "10s", "$__range", fmt.Sprintf("%.0fs", ended.Sub(began).Seconds()), "$job", ".*", "$pool", ".*").Replace(q.text)
-			answer, err := prometheus.queryRange(t.Context(), text, began, ended)
-			if !assert.NoError(t, err, "%s: %s", name, text) {
-				continue
-			}
-			assert.Equal(t, quiet[name] == "", !isEmpty(answer), "%s: %s\n%v", name, text, answer)
-			for _, each := range answer {
-				for _, column := range q.columns {
-					assert.NotEmpty(t, each.Labels[column], "%s shows the label %s: %s\n%v", name, column, text, each.Labels)
-				}
+	for _, q := range queries(t) {
+		names.Insert(q.name)
+		ended := time.Now()
+		text := strings.NewReplacer("$__rate_interval", "10s", "$__range", fmt.Sprintf("%.0fs", ended.Sub(began).Seconds()), "$job", ".*", "$pool", ".*").Replace(q.text)
+		answer, err := prometheus.queryRange(t.Context(), text, began, ended)
+		if !assert.NoError(t, err, "%s: %s", q.name, text) {
+			continue
+		}
+		assert.Equal(t, quiet[q.name] == "", !isEmpty(answer), "%s: whether there is something to be seen: %s\n%v", q.name, text, answer)
+		for _, each := range answer {
+			for _, column := range q.columns {
+				assert.NotEmpty(t, each.Labels[column], "%s shows the label %s: %s\n%v", q.name, column, text, each.Labels)
 			}
 		}
 	}
 	for name := range quiet {
-		assert.True(t, names.Has(name), "there is no panel %s", name)
+		assert.True(t, names.Has(name), "there is no query %s", name)
 	}
 	assertPageOfMetrics(t, autoscaler)
 }

@@ -271,6 +271,9 @@ var (
 	buildRace  = sync.OnceValues(func() (string, error) { return buildBinary("gpu-spot-autoscaler", "-race") })
 )
 
+// Build builds the binary as tests run it, with the race detector, and returns where it is. It is for those that need no control plane.
+func Build() (string, error) { return buildRace() }
+
 // buildBinary builds a command of this repository, with the detector -race or without.
 func buildBinary(name, detector string) (string, error) {
 	root, err := repositoryRoot()

@@ -45,11 +45,15 @@ const (
 // variables, tokens and pull Secrets that their manifest says, whatever made it. What differs is where they find the control plane and the
 // cloud, and where they listen.
 type kubelet struct {
-	t       *testing.T
-	rig     *rig.Rig
-	dir     string
-	node    *corev1.Node
+	t    *testing.T
+	rig  *rig.Rig
+	dir  string
+	node *corev1.Node
+	// address is where the secure servers of the pods listen, to which the API server's proxy connects.
+	address string
 	done    sync.WaitGroup
+	// mutex guards what is running, which the test looks at, too.
+	mutex   sync.Mutex
 	running map[types.UID]*container
 	// refused are pods that could not be started. The first ends the walk: nothing waits for them that would not wait in vain.
 	refused map[types.UID]bool
@@ -60,9 +64,10 @@ type kubelet struct {
 type container struct {
 	pod     *corev1.Pod
 	command *exec.Cmd
-	address string
-	log     string
-	started metav1.Time
+	// address is where it listens for probes, secure where callers need a token.
+	address, secure string
+	log             string
+	started         metav1.Time
 	// exited is closed when the process has ended.
 	exited chan struct{}
 	// ready is what the pod was reported to be last, over whether its end was reported. probed is when it was asked last.
@@ -74,7 +79,7 @@ type container struct {
 // startKubelet registers the Node and runs its pods until the test ends. It calls endWalk if it cannot run one.
 func startKubelet(t *testing.T, r *rig.Rig, endWalk context.CancelFunc) *kubelet {
 	t.Helper()
-	k := &kubelet{t: t, rig: r, dir: t.TempDir(), running: map[types.UID]*container{}, refused: map[types.UID]bool{}, endWalk: endWalk}
+	k := &kubelet{t: t, rig: r, dir: t.TempDir(), address: ownAddress(t), running: map[types.UID]*container{}, refused: map[types.UID]bool{}, endWalk: endWalk}
 	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	require.NoError(t, err)
@@ -163,6 +168,8 @@ func (k *kubelet) run(ctx context.Context) {
 
 // sync does what is to be done about a pod.
 func (k *kubelet) sync(ctx context.Context, pod *corev1.Pod) (err error) {
+	k.mutex.Lock()
+	defer k.mutex.Unlock()
 	c := k.running[pod.UID]
 	switch {
 	case c == nil && pod.DeletionTimestamp != nil:
@@ -242,15 +249,14 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) (*container, error
 	c := &container{pod: pod, log: filepath.Join(k.dir, pod.Name+".log"), started: metav1.Now(), exited: make(chan struct{})}
 	arguments := append(slices.Clone(spec.Args), "--kubeconfig="+kubeconfig)
 	if spec.Args[0] != "release-all" {
-		ports := make([]string, 2)
-		for i := range ports {
-			if ports[i], err = rig.FreePort(ctx, "127.0.0.1"); err != nil {
-				return nil, err
-			}
+		if c.address, err = freeAddress(ctx, "127.0.0.1"); err != nil {
+			return nil, err
 		}
-		c.address = net.JoinHostPort("127.0.0.1", ports[0])
+		if c.secure, err = freeAddress(ctx, k.address); err != nil {
+			return nil, err
+		}
 		cloud := k.rig.Cloud
-		arguments = append(arguments, "--address="+c.address, "--secure-address="+net.JoinHostPort("127.0.0.1", ports[1]), "--cloud-scheme=http",
+		arguments = append(arguments, "--address="+c.address, "--secure-address="+c.secure, "--cloud-scheme=http",
 			"--ess-endpoint="+cloud.Endpoint(), "--ecs-endpoint="+cloud.Endpoint(), "--vpc-endpoint="+cloud.Endpoint(), "--sts-endpoint="+cloud.STSEndpoint())
 	}
 	log, err := os.Create(c.log)
@@ -270,6 +276,11 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) (*container, error
 		close(c.exited)
 	}()
 	return c, nil
+}
+
+func freeAddress(ctx context.Context, host string) (string, error) {
+	port, err := rig.FreePort(ctx, host)
+	return net.JoinHostPort(host, port), err
 }
 
 // pull refuses to pull the image unless a pull Secret of the pod names the host that is in the name of the image, as the registry does.
@@ -376,6 +387,7 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, c *container) err
 	} else {
 		status.State.Running = &corev1.ContainerStateRunning{StartedAt: c.started}
 	}
+	pod.Status.PodIP, pod.Status.PodIPs = k.address, []corev1.PodIP{{IP: k.address}}
 	pod.Status.StartTime, pod.Status.ContainerStatuses = &c.started, []corev1.ContainerStatus{status}
 	for _, condition := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
 		value := ready

@@ -46,7 +46,8 @@ func newShell(ctx context.Context, t *testing.T, kubeconfig string, stubs map[st
 	for name, of := range stubs {
 		require.NoError(t, os.Symlink(of, filepath.Join(tools, name)))
 	}
-	s.environment = []string{"PATH=" + tools + ":/usr/bin:/bin", "HOME=" + s.dir, "KUBECONFIG=" + kubeconfig}
+	// A program that is built with the race detector sleeps for a second before it ends: go.dev/doc/articles/race_detector.
+	s.environment = []string{"GORACE=atexit_sleep_ms=0", "PATH=" + tools + ":/usr/bin:/bin", "HOME=" + s.dir, "KUBECONFIG=" + kubeconfig}
 	return s
 }
 

@@ -84,6 +84,7 @@ func walkThrough(t *testing.T, page string) {
 	}
 	w.Cloud.SetPrice(a10, "cn-hangzhou-h", 6, 10)
 	w.Cloud.SetPrice(a10, "cn-hangzhou-i", 4, 10)
+	before := ""
 	for _, b := range readDocument(t, page).blocks {
 		if !b.isShell() {
 			continue
@@ -92,6 +93,10 @@ func walkThrough(t *testing.T, page string) {
 		if number == "7." {
 			w.reclaim()
 		}
+		if pages := stations[number]; pages != nil && page == guide && number != before {
+			w.runPages(pages...)
+		}
+		before = number
 		printed := w.shell.run(b)
 		if check := after[number]; check != nil {
 			check(printed)
@@ -140,6 +145,7 @@ func newWalk(t *testing.T) *walk {
 	require.NoError(t, err)
 	administrator := w.World.Administrators[0]
 	for name, value := range map[string]string{
+		"ALIBABA_CLOUD_ACCESS_KEY_ID": administrator.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET": administrator.Secret, // for doctor
 		callsVariable: w.calls, binaryVariable: w.BinaryPath(), rootVariable: repository, cloudVariable: w.Cloud.Endpoint(),
 		keyVariable: administrator.ID + ":" + administrator.Secret, sdkVariable: strings.TrimSpace(string(sdk)),
 		groupVariable: group, nodePoolVariable: nodePool, issuerVariable: w.issuer(),

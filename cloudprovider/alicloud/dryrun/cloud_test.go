@@ -11,6 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // account is a scaling group with one instance. Other calls than those that are answered here fail the test.
@@ -132,15 +133,16 @@ func TestAnInstanceThatWouldHaveBeenBoughtIsRemovedWithoutADecision(t *testing.T
 
 func TestInstancesOfRunInstancesJoinTheirGroupWhenTheyAreAttached(t *testing.T) {
 	c, _ := newCloud(t)
-	launch := alicloud.LaunchRequest{Amount: 2, ClientToken: "t", InstanceType: "ecs.a", ZoneID: "a", Tags: map[string]string{"pool": "asg-1"}}
+	launch := alicloud.LaunchRequest{Amount: 2, ClientToken: "t", InstanceType: "ecs.a", ZoneID: "a", Tags: map[string]string{api.TagInstancePool: "asg-1"}}
 	ids, err := c.Launch(t.Context(), launch)
 	require.NoError(t, err)
 	again, err := c.Launch(t.Context(), launch)
 	require.NoError(t, err)
 	assert.Equal(t, ids, again)
-	launched, err := c.LaunchedInstances(t.Context(), "pool", "asg-1")
+	launched, err := c.LaunchedInstances(t.Context(), api.TagInstancePool, "asg-1")
 	require.NoError(t, err)
 	assert.Len(t, launched, 2)
+	assert.Equal(t, "asg-1", c.Decisions()[0].Pool, "by the tag of its instances")
 	assert.Len(t, instances(t, c), 1, "they are in no group yet")
 
 	_, err = c.Attach(t.Context(), alicloud.AttachRequest{ScalingGroupID: "asg-1", InstanceIDs: ids, ClientToken: "a"})

@@ -30,5 +30,23 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(dry)
 }
 
+// ReadOnly returns a wrapper of transports that sends no request which may change something, not even as a dry run. Whoever makes one gets an
+// error.
+func ReadOnly(next http.RoundTripper) http.RoundTripper { return &readOnly{next} }
+
+type readOnly struct{ next http.RoundTripper }
+
+// RoundTrip sends the request if it is a read.
+func (t *readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return t.next.RoundTrip(r)
+	}
+	return nil, fmt.Errorf("%s %s would write, and nothing is to be written", r.Method, r.URL.Path)
+}
+
+// WrappedRoundTripper returns the transport that is wrapped.
+func (t *readOnly) WrappedRoundTripper() http.RoundTripper { return t.next }
+
 // WrappedRoundTripper returns the transport that is wrapped.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -38,3 +38,22 @@ func TestARequestForAnotherKindOfDryRunIsNotSent(t *testing.T) {
 	_, err = client.Do(request)
 	assert.ErrorContains(t, err, "dryRun=[None]")
 }
+
+func TestOfAReadOnlyClientNothingButReadsIsSent(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Method) }))
+	defer server.Close()
+	client := &http.Client{Transport: ReadOnly(http.DefaultTransport)}
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		request, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/nodes?dryRun=All", strings.NewReader(""))
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		if method == http.MethodGet {
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			continue
+		}
+		assert.ErrorContains(t, err, method+" /api/v1/nodes would write")
+	}
+	assert.Equal(t, []string{http.MethodGet}, got)
+}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Scale enters what would have been bought.
@@ -83,7 +84,7 @@ func (c *Cloud) Launch(ctx context.Context, request alicloud.LaunchRequest) ([]s
 	}})
 	c.tokens[request.ClientToken] = ids
 	c.decide(ctx, Decision{
-		Action: "RunInstances", Count: request.Amount, InstanceType: request.InstanceType, Zone: request.ZoneID, SpotStrategy: request.SpotStrategy,
+		Action: "RunInstances", Pool: request.Tags[api.TagInstancePool], Count: request.Amount, InstanceType: request.InstanceType, Zone: request.ZoneID, SpotStrategy: request.SpotStrategy,
 	})
 	return ids, nil
 }

@@ -46,7 +46,7 @@ type account struct {
 	historyRead bool
 	// unreadSince is since when the activities cannot be read; zero once they were.
 	unreadSince time.Time
-	// knownLaunches are the tokens of purchases by RunInstances that are or were in the book.
+	// knownLaunches are the tokens of purchases by RunInstances, kept for as long as those of former processes are restored.
 	knownLaunches sets.Set[string]
 	// launchesUnread: the launched instances of the pool could not be listed.
 	launchesUnread bool

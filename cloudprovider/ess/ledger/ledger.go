@@ -38,7 +38,7 @@ import (
 // pending now may be those that its last purchases were for. After that only the pool itself is not bought from.
 const UnreadFor = 2 * time.Minute
 
-// Config is what a Ledger is made of. All fields but Owner are required.
+// Config is what a Ledger is made of. All fields but Owner and Shortages are required.
 type Config struct {
 	Region   string
 	Clock    clock.PassiveClock
@@ -54,6 +54,8 @@ type Config struct {
 	Wake func()
 	// Market is told what became of purchases. It is called with the lock held.
 	Market Market
+	// Shortages are those that another process has found. They may be nil.
+	Shortages map[pricing.Offering]snapshot.Shortage
 }
 
 // Market remembers what purchases have shown of the stock.
@@ -94,7 +96,7 @@ type state struct {
 // New returns an empty Ledger.
 func New(config Config) *Ledger {
 	s := &state{
-		config: config, facts: snapshot.Facts{Region: config.Region}, accounts: map[string]*account{},
+		config: config, facts: snapshot.Facts{Region: config.Region, Shortages: config.Shortages}, accounts: map[string]*account{},
 		removals: map[string]*removal{}, failedRemovals: map[string]failedRemoval{}, removed: sets.New[string](),
 	}
 	s.publish()

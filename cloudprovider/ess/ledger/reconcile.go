@@ -168,7 +168,10 @@ func (r *reconciliation) learn(recent []alicloud.Activity, read bool) {
 	if !r.historyRead && r.unreadSince.IsZero() {
 		r.unreadSince = r.at
 	}
-	if r.historyRead && r.at.Sub(r.begun) < shortfallTime {
+	switch {
+	case r.at.Sub(r.begun) >= shortfallTime:
+		clear(r.knownLaunches) // nothing is restored any more
+	case r.historyRead:
 		r.restore(r.formerLaunches())
 	}
 }

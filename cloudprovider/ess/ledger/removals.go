@@ -193,7 +193,7 @@ func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time
 			continue
 		}
 		switch activity, read := activities[leaving.activityID]; {
-		case read && activity.Done():
+		case read && activity.Done() && leaving.ended.IsZero(): // later refreshes of a busy pool read it again
 			leaving.ended, leaving.end = now, activity
 		case read:
 			leaving.begun = true

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/lru"
 
 	"gpu-spot-autoscaler/cloudprovider/problems"
 )
@@ -30,12 +30,15 @@ type Reporter struct {
 
 	mu       sync.Mutex
 	reported Set
-	once     sets.Set[string]
+	once     *lru.Cache
 }
+
+// mostOnce bounds how many keys of Once are remembered. The keys of instances and nodes that are gone make room for others.
+const mostOnce = 8192
 
 // NewReporter returns a Reporter that passes problems on to the board.
 func NewReporter(board *problems.Board) *Reporter {
-	return &Reporter{board: board, reported: Set{}, once: sets.New[string]()}
+	return &Reporter{board: board, reported: Set{}, once: lru.New(mostOnce)}
 }
 
 // Settle takes all active problems.
@@ -60,12 +63,19 @@ func (r *Reporter) Settle(found Set) {
 	r.board.Settle(problems.Pools, all...)
 }
 
-// Once calls report the first time that it is called with the key.
+// Once calls report the first time that it is called with the key. It remembers the keys that were used last.
 func (r *Reporter) Once(key string, report func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.once.Has(key) {
-		r.once.Insert(key)
+	if r.isFirst(key) {
 		report()
 	}
+}
+
+func (r *Reporter) isFirst(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, reported := r.once.Get(key); reported {
+		return false
+	}
+	r.once.Add(key, nil)
+	return true
 }

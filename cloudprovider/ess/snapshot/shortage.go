@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -26,6 +27,20 @@ type Shortage struct {
 func (s Shortage) String() string {
 	return fmt.Sprintf("out of stock: pool %s got %d of %d at %s, and it is not asked for again before %s",
 		s.PoolID, s.Delivered, s.Asked, s.Since.UTC().Format(time.TimeOnly), s.Until.UTC().Format("15:04:05 MST"))
+}
+
+// status returns the shortage as it is served. ShortageOf is its inverse.
+func (s Shortage) status() *status.Shortage {
+	return &status.Shortage{
+		Pool: s.PoolID, Asked: s.Asked, Delivered: s.Delivered, Left: s.Left, Held: s.Held, Since: s.Since.UTC(), Until: s.Until.UTC(),
+	}
+}
+
+// ShortageOf returns a shortage that was served.
+func ShortageOf(served status.Shortage) Shortage {
+	return Shortage{
+		PoolID: served.Pool, Asked: served.Asked, Delivered: served.Delivered, Left: served.Left, Held: served.Held, Since: served.Since, Until: served.Until,
+	}
 }
 
 const (

@@ -53,6 +53,9 @@ func (s *Snapshot) offeringStatus(known *pool.Pool, id string, prices pool.Price
 	if offered.PriceCap > 0 {
 		result.PriceCap = &offered.PriceCap
 	}
+	if shortage, short := s.Shortages[offered.Offering]; short {
+		result.Shortage = shortage.status()
+	}
 	return result
 }
 

@@ -249,6 +249,10 @@ func (g *Gangs) next(ctx context.Context) bool {
 		return false
 	}
 	defer g.queue.Done(key)
+	if !g.isKnown(key) {
+		g.queue.Forget(key)
+		return true
+	}
 	if err := g.reads.Wait(ctx); err != nil {
 		return false
 	}
@@ -266,6 +270,13 @@ func (g *Gangs) next(ctx context.Context) bool {
 	return true
 }
 
+// isKnown returns whether pods have named the object lately.
+func (g *Gangs) isKnown(key key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[key] != nil
+}
+
 // read returns what the object says of gangs. One that does not exist, or is malformed, says nothing.
 func (g *Gangs) read(ctx context.Context, key key) (content, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
@@ -281,7 +292,7 @@ func (g *Gangs) read(ctx context.Context, key key) (content, error) {
 		klog.FromContext(ctx).Error(err, "Buying for pods one by one, because what declares their gang is malformed", "object", key.String())
 		return content{}, nil
 	}
-	return content{}, fmt.Errorf("reading %s: %w", key, err)
+	return content{}, fmt.Errorf("read %s: %w", key, err)
 }
 
 func (g *Gangs) readObject(ctx context.Context, key key) (content, error) {

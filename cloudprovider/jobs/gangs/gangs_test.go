@@ -218,7 +218,6 @@ func TestPodsDoNotWaitForAnObjectThatThereIsNot(t *testing.T) {
 	member := ofGroup(t, "ml", "train")
 	first := g.Find(member)
 	assert.Equal(t, podlist.NativeGang{Name: "ml/podgroups.scheduling.volcano.sh/train", Size: podlist.UnknownSize}, first)
-	assert.Equal(t, first.Name, g.NameOf(member))
 	f.Eventually(func() bool { return wakes.Load() == 2 }, "a loop is asked for once it is known that there is no group")
 	assert.Equal(t, podlist.NativeGang{}, g.Find(member))
 	assert.Empty(t, g.NameOf(member))
@@ -239,6 +238,57 @@ func TestPodsWaitForAWhileForAnObjectThatCannotBeRead(t *testing.T) {
 		return g.Find(member) == podlist.NativeGang{}
 	}, "its pods are pods like any other after a while")
 	assert.Empty(t, g.NameOf(member))
+}
+
+func TestAnObjectThatCannotBeReadIsNotReadForEver(t *testing.T) {
+	g, _, f, client := newGangsWith(t)
+	var refused atomic.Int32
+	client.PrependReactor("get", "podgroups", func(clienttesting.Action) (bool, runtime.Object, error) {
+		refused.Add(1)
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "podgroups"}, "train", errors.New("no role"))
+	})
+	g.Find(ofGroup(t, "ml", "train"))
+	f.Eventually(func() bool { f.Clock.Step(time.Second); return refused.Load() > 2 }, "it is tried again")
+	quiet := func() bool { // for so long that it would have been tried again
+		before := refused.Load()
+		for range 10 {
+			f.Clock.Step(5 * time.Minute)
+			time.Sleep(10 * time.Millisecond)
+		}
+		return refused.Load() == before
+	}
+	f.Eventually(quiet, "it is forgotten with its pods")
+}
+
+func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
+	const member = `apiVersion: v1, kind: Pod, metadata: {name: p, uid: u-p, annotations: {batch.kubernetes.io/job-completion-index: "0"},
+		ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}`
+	f := jobstest.New(t, systems.All)
+	kubernetes := fake.NewClientset()
+	kubernetes.Resources = []*metav1.APIResourceList{{GroupVersion: "scheduling.k8s.io/v1alpha3", APIResources: []metav1.APIResource{{Name: "podgroups"}}}}
+	var fails atomic.Bool
+	var failed, wakes atomic.Int32
+	kubernetes.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if fails.Load() {
+			failed.Add(1)
+			return true, nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		}
+		return false, nil, nil
+	})
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		{Version: "v1", Resource: "pods"}: "PodList", {Group: "scheduling.k8s.io", Version: "v1alpha3", Resource: "podgroups"}: "PodGroupList",
+	}, jobstest.Parse(t, podGroup("scheduling.k8s.io/v1alpha3", "schedulingPolicy: {gang: {minCount: 4}}")), jobstest.Parse(t, "{"+member+", spec: {schedulingGroup: {podGroupName: train}}}"))
+	g, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(f.Registry), Dynamic: client, Discovery: kubernetes.Discovery(), Clock: f.Clock, Wake: func() { wakes.Add(1) }})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
+	first := jobstest.ParsePod(t, "{"+member+"}")
+	f.Eventually(func() bool { return g.Find(first).Size == 4 }, "the gang is known")
+	fails.Store(true)
+	f.Eventually(func() bool { f.Clock.Step(time.Minute); return failed.Load() > 0 }, "Kubernetes is asked again")
+	f.Eventually(func() bool { return g.Find(first).Size == 4 }, "the gang is still known")
 }
 
 func TestATenantWithThousandsOfGroupsDelaysNoOther(t *testing.T) {

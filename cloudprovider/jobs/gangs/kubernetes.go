@@ -2,6 +2,7 @@ package gangs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,23 +22,35 @@ var kubernetesKinds = []*podGroupKind{
 	{resource: podGroups(schedulingv1.GroupName, "v1alpha2")},
 }
 
-// discover finds out whether Kubernetes has pod groups. If that cannot be known, it is taken to have none until the next time.
+// discover finds out whether Kubernetes has pod groups. If that cannot be known, what was known before holds until the next time, and at
+// first that it has none.
 func (g *Gangs) discover(ctx context.Context) {
-	var served *podGroupKind
-	for _, kind := range kubernetesKinds {
-		isServed, err := g.isServed(kind)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", forgetAfter)
-		}
-		if isServed {
-			served = kind
-			break
-		}
+	served, err := g.served()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", forgetAfter)
 	}
 	g.mu.Lock()
-	g.isDiscovered, g.kubernetes = true, served
+	isNew := !g.isDiscovered || err == nil && served != g.kubernetes
+	if isNew {
+		g.isDiscovered, g.kubernetes = true, served
+	}
 	g.mu.Unlock()
-	g.config.Wake()
+	if isNew {
+		g.config.Wake()
+	}
+}
+
+// served returns the pod groups that Kubernetes has, nil for none.
+func (g *Gangs) served() (*podGroupKind, error) {
+	var errs []error
+	for _, kind := range kubernetesKinds {
+		isServed, err := g.isServed(kind)
+		if isServed {
+			return kind, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 func (g *Gangs) isServed(kind *podGroupKind) (bool, error) {
@@ -47,7 +60,7 @@ func (g *Gangs) isServed(kind *podGroupKind) (bool, error) {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("discovering %s: %w", version, err)
+		return false, fmt.Errorf("discover %s: %w", version, err)
 	}
 	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == kind.resource.Resource }), nil
 }

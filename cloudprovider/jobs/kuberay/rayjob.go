@@ -7,6 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -36,6 +37,7 @@ var (
 	_ jobs.System    = (*RayJob)(nil)
 	_ jobs.Suspender = (*RayJob)(nil)
 	_ jobs.Starter   = (*RayJob)(nil)
+	_ jobs.Grouper   = (*RayJob)(nil)
 )
 
 // NewRayJob returns the system of RayJobs.
@@ -111,6 +113,16 @@ func (*RayJob) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 		return nil, &jobs.BusyError{With: "the deletion of its RayCluster"}
 	}
 	return job.Spec.RayClusterSpec.podSets(of, workers, pathClusterSpec), nil
+}
+
+// Group returns the RayCluster of the job, by which its pods are known.
+func (*RayJob) Group(job jobs.Job, _ []*corev1.Pod) (*unstructured.Unstructured, error) {
+	cluster := &unstructured.Unstructured{Object: map[string]any{}}
+	cluster.SetGroupVersionKind(rayClusters.GroupVersion().WithKind(kindRayCluster))
+	cluster.SetNamespace(job.Namespace)
+	cluster.SetName(job.Name)
+	cluster.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(job.Object, job.Object.GroupVersionKind())})
+	return cluster, nil
 }
 
 // Suspend leaves alone a job that the operator would fail for it.

@@ -33,6 +33,8 @@ const (
 	actionRestart   = "RestartJob"
 	defaultMaxRetry = 3
 	pathTasks       = "spec.tasks"
+	// annotationGroup is on the pods, and names their PodGroup.
+	annotationGroup = "scheduling.k8s.io/group-name"
 )
 
 var (
@@ -54,6 +56,7 @@ type System struct{ cluster jobs.Cluster }
 var (
 	_ jobs.System    = (*System)(nil)
 	_ jobs.Suspender = (*System)(nil)
+	_ jobs.Grouper   = (*System)(nil)
 )
 
 // New returns the system.
@@ -81,6 +84,8 @@ type task struct {
 	Replicas *jobs.Count     `json:"replicas"`
 	Policies []policy        `json:"policies"`
 	Template json.RawMessage `json:"template"`
+	// MinAvailable is how many of them start together.
+	MinAvailable *jobs.Count `json:"minAvailable"`
 
 	path string
 	role jobs.Role
@@ -182,6 +187,32 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 		})
 	}
 	return sets, nil
+}
+
+// Group returns the PodGroup of the job. The UID of the job at the end of its name is not known before the job exists. Without minAvailable,
+// Volcano's webhook writes the sum of those of the tasks.
+// Source: createOrUpdatePodGroup in pkg/controllers/job/job_controller_actions.go, and patchDefaultMinAvailable in
+// pkg/webhooks/admission/jobs/mutate/mutate_job.go, of volcano.sh/volcano.
+func (*System) Group(of jobs.Job, pods []*corev1.Pod) (*unstructured.Unstructured, error) {
+	job, err := decode(of.Object)
+	if err != nil {
+		return nil, err
+	}
+	least := job.Spec.MinAvailable.Int()
+	if least == 0 {
+		for _, task := range job.Spec.Tasks {
+			least += task.MinAvailable.Or(task.Replicas.Or(1))
+		}
+	}
+	group := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minMember": int64(least)}}}
+	group.SetAPIVersion("scheduling.volcano.sh/v1beta1")
+	group.SetKind("PodGroup")
+	group.SetNamespace(of.Namespace)
+	group.SetName(of.Name)
+	for _, pod := range pods {
+		pod.Annotations[annotationGroup] = of.Name
+	}
+	return group, nil
 }
 
 // Suspend writes the held label, then has Volcano abort it.

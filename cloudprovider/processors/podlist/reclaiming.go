@@ -29,8 +29,9 @@ type ReclaimingPods struct {
 	addedLastLoop sets.Set[types.UID]
 
 	mu sync.RWMutex
-	// unplaced is how many pods of each reclaiming node were left without a place in the last loop.
-	unplaced map[string]int
+	// unplaced is how many pods of each reclaiming node were left without a place in the last loop, unready how many of them
+	// were left without one on a node that is ready. Both have an entry for each reclaiming node.
+	unplaced, unready map[string]int
 }
 
 var _ pods.PodListProcessor = (*ReclaimingPods)(nil)
@@ -57,9 +58,10 @@ func (r *ReclaimingPods) Process(ctx *cacontext.AutoscalingContext, unschedulabl
 			found.unplaced[node]++
 		}
 	}
+	unready := found.unready(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unplaced = found.unplaced
+	r.unplaced, r.unready = found.unplaced, unready
 	return left, err
 }
 
@@ -71,6 +73,15 @@ func (r *ReclaimingPods) AllPlaced(node string) bool {
 	defer r.mu.RUnlock()
 	unplaced, known := r.unplaced[node]
 	return known && unplaced == 0
+}
+
+// AllReady returns whether AllPlaced does, and all of those places are on nodes that exist and are ready. It is safe for concurrent
+// use.
+func (r *ReclaimingPods) AllReady(node string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	unready, known := r.unready[node]
+	return known && unready == 0
 }
 
 // Added returns whether the last loop added the pod as one of a reclaiming node.
@@ -123,6 +134,35 @@ func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, er
 	copies := notTerminating(copied(podutil.ClearPodNodeNames(toMove)))
 	groupBySpec(ctx, copies)
 	return podsToMove{pods: copies, nodeOf: nodeOf, unplaced: unplaced}, nil
+}
+
+// unready returns of each reclaiming node how many pods have no place on a ready node. It is nil if nothing is known.
+func (p podsToMove) unready(ctx *cacontext.AutoscalingContext) map[string]int {
+	if len(p.unplaced) == 0 {
+		return nil
+	}
+	unready := make(map[string]int, len(p.unplaced))
+	for node := range p.unplaced {
+		unready[node] = 0
+	}
+	for _, node := range p.nodeOf {
+		unready[node]++
+	}
+	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
+	if err != nil {
+		klog.ErrorS(err, "Cannot list the nodes of the snapshot to find those that are ready for the pods of reclaiming nodes")
+	}
+	for _, info := range nodes {
+		if !isReady(info.Node()) {
+			continue
+		}
+		for _, pod := range info.Pods() {
+			if node, added := p.nodeOf[pod.UID]; added {
+				unready[node]--
+			}
+		}
+	}
+	return unready
 }
 
 // isRecreated returns whether the pod has not ended, and a controller creates another one when it is gone.

@@ -13,8 +13,10 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
 	podlist "k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
@@ -141,6 +143,59 @@ func TestAllPodsOfAReclaimingNodeArePlaced(t *testing.T) {
 				}
 			}
 			assert.Equal(t, test.placed, placed)
+		})
+	}
+}
+
+// placingOn is an inner processor that places each pod on the node of its name's ending, if there is one.
+type placingOn struct{ on map[string]string }
+
+func (s placingOn) Process(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) (left []*apiv1.Pod, err error) {
+	for _, pod := range pods {
+		node := s.on[pod.Name]
+		if node == "" {
+			left = append(left, pod)
+		} else if err := ctx.ClusterSnapshot.ForceAddPod(pod, node); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func (placingOn) CleanUp() {}
+
+func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
+	owned := testutil.OwnedBy("Job")
+	pods := []*apiv1.Pod{testutil.NewPod("one", testutil.OnNode("reclaiming"), owned), testutil.NewPod("two", testutil.OnNode("reclaiming"), owned)}
+	ready := func(name string, status apiv1.ConditionStatus) *apiv1.Node {
+		node := testutil.NewNode(name)
+		node.Status.Conditions = []apiv1.NodeCondition{{Type: apiv1.NodeReady, Status: status}}
+		return node
+	}
+	upcoming := ready("upcoming", apiv1.ConditionTrue)
+	upcoming.Annotations = map[string]string{core.NodeUpcomingAnnotation: "true"}
+	for name, test := range map[string]struct {
+		on   map[string]string
+		want bool
+	}{
+		"both on a ready node":          {map[string]string{"one": "ready", "two": "ready"}, true},
+		"one on a node that is coming":  {map[string]string{"one": "ready", "two": "upcoming"}, false},
+		"one on a node that starts":     {map[string]string{"one": "ready", "two": "unready"}, false},
+		"one without a place":           {map[string]string{"one": "ready"}, false},
+		"both on a node that is coming": {map[string]string{"one": "upcoming", "two": "upcoming"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, _, _ := testutil.NewContext(pods, []*apiv1.Node{testutil.NewNode("reclaiming")})
+			ctx.ClusterSnapshot = testsnapshot.NewTestSnapshotOrDie(t)
+			for _, node := range []*apiv1.Node{ready("ready", apiv1.ConditionTrue), ready("unready", apiv1.ConditionFalse), upcoming} {
+				require.NoError(t, ctx.ClusterSnapshot.AddNodeInfo(framework.NewTestNodeInfo(node.DeepCopy())))
+			}
+			r := NewReclaimingPods(placingOn{test.on}, func(node *apiv1.Node) bool { return node.Name == "reclaiming" })
+			assert.False(t, r.AllReady("reclaiming"), "no loop has looked yet")
+			_, err := r.Process(ctx, nil)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, r.AllReady("reclaiming"))
+			assert.False(t, r.AllReady("ready"), "it is not reclaiming")
 		})
 	}
 }

@@ -52,10 +52,15 @@ func newSettling(arrivals *Arrivals, clk clock.PassiveClock, window time.Duratio
 	}
 }
 
+// InGang returns whether the pod declares itself the gang that it is in.
+func InGang(pod *apiv1.Pod) bool {
+	gang, _, _ := gangOf(pod)
+	return gang != ""
+}
+
 // MustSettle returns whether [Deferral] would defer the pod until its settle window ends, as long as that is not zero.
 func MustSettle(pod *apiv1.Pod) bool {
-	gang, _, _ := gangOf(pod)
-	return gang == "" && processors.GPUDemand(pod) != "" && !processors.IsProvisioningRequest(pod)
+	return !InGang(pod) && processors.GPUDemand(pod) != "" && !processors.IsProvisioningRequest(pod)
 }
 
 // batch is the waiting pods of one demand.

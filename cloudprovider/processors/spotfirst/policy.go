@@ -117,6 +117,12 @@ func wishOf(pod *apiv1.Pod) (wish, error) {
 	return w, errors.Join(errs...)
 }
 
+// WorkOf returns how much useful time the job of the pod needs, and false if the pod does not say so.
+func WorkOf(pod *apiv1.Pod) (time.Duration, bool) {
+	w, _ := wishOf(pod)
+	return w.work, w.work >= 0
+}
+
 // slack returns how much longer than the work the time is that is left until the deadline; false if the pod states none.
 func (w wish) slack(now time.Time) (time.Duration, bool) {
 	return w.deadline.Sub(now) - w.work, !w.deadline.IsZero() && w.work >= 0

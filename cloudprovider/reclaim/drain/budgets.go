@@ -111,6 +111,17 @@ func (b *budgets) changed(budget *policyv1.PodDisruptionBudget) []string {
 	return sets.List(nodes)
 }
 
+// forget drops the Node from those that wait.
+func (b *budgets) forget(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for budget, nodes := range b.waiting {
+		if nodes.Delete(node); nodes.Len() == 0 {
+			delete(b.waiting, budget)
+		}
+	}
+}
+
 // BudgetChanged returns the Nodes that are to be looked at because of the PodDisruptionBudget.
 func (d *Drainer) BudgetChanged(budget *policyv1.PodDisruptionBudget) (nodes []string) {
 	return d.budgets.changed(budget)

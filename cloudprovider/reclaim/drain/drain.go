@@ -104,6 +104,9 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 			d.Handshakes.LookAt(pod)
 		}
 	}
+	if !n.Evicts() {
+		return nil
+	}
 	if len(pods) == 0 {
 		return d.noteDrained(ctx, node, n)
 	}
@@ -112,7 +115,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	switch {
 	case doubtful:
 		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
-	case s.now.Before(n.DeleteFrom()):
+	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // nobody's budget is broken for a rehearsal
 		next = s.evictSome(ctx, pods)
 	default:
 		next = s.deleteAll(ctx, pods)
@@ -127,6 +130,7 @@ func (d *Drainer) Forget(name string) {
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
 	d.unlooked.Delete(name)
+	d.budgets.forget(name)
 }
 
 // LookAtJobs has the jobs on the Node looked at in the first step that need not wait for marks. A job that is being asked already says
@@ -156,7 +160,7 @@ func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.N
 	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
 	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
-	d.Events.Eventf(node, events.ReasonDrained, "No pods are left on instance %s, %s before its release", n.InstanceID, left.Round(time.Second))
+	d.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
 	return nil
 }
 
@@ -183,6 +187,9 @@ type step struct {
 // evictSome evicts those of the pods that may be evicted, and returns when to look again at the latest.
 func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Time) {
 	next = s.notice.DeleteFrom()
+	if s.notice.IsDrill() {
+		next = s.now.Add(checkAfter)
+	}
 	var ready []*corev1.Pod
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {

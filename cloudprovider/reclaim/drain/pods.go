@@ -39,7 +39,7 @@ func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case err == nil:
 		drainedPods.WithLabelValues(s.Cluster.SystemOf(pod), methodEvict).Inc()
-		s.Events.PodEventf(pod, events.ReasonEvicted, "Evicted: instance %s of node %s will be released at %s",
+		s.Events.PodEventf(pod, events.ReasonEvicted, s.notice.Prefix()+"Evicted: instance %s of node %s will be released at %s",
 			s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 		return nil
 	case apierrors.IsNotFound(err):
@@ -80,14 +80,18 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // deleteOptions limit the pod's grace period to what is left until the deadline. It is never zero: that would remove the pod from
-// the API while its containers still run.
+// the API while its containers still run. In a drill the pod has all of it, because its instance stays.
 func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
+	preconditions := &metav1.Preconditions{UID: &pod.UID}
+	if s.notice.IsDrill() {
+		return metav1.DeleteOptions{Preconditions: preconditions}
+	}
 	grace := int64(s.notice.Deadline.Sub(s.Clock.Now()).Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		grace = min(grace, *own)
 	}
 	grace = max(grace, 1)
-	return metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}}
+	return metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: preconditions}
 }
 
 // attempts are the requests to move the pods of one Node. One worker at a time has them.

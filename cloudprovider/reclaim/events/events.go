@@ -23,6 +23,8 @@ const (
 	ReasonFaultHeld = "SpotNodeFaultHeld"
 	// ReasonFaultStays: the instance of the faulty Node could not be given back.
 	ReasonFaultStays = "SpotNodeFaultStays"
+	// ReasonDrillEnded: a drill is over, and the Node is given back.
+	ReasonDrillEnded = "SpotDrillEnded"
 	// ReasonWarned, on a pod of a job: its Node will be released, and it was asked to save its work.
 	ReasonWarned = "SpotReclaimWarned"
 	// ReasonSaved, on a job, or on a pod if there is no other object: its work is saved.
@@ -82,3 +84,6 @@ func (r *Recorder) PodEventf(pod *corev1.Pod, reason, format string, args ...any
 
 // FormatTime returns the time as Events and annotations have it.
 func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// FormatLeft returns how much time is left as Events have it.
+func FormatLeft(left time.Duration) string { return left.Round(time.Second).String() }

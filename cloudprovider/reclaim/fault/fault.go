@@ -179,8 +179,8 @@ func (w *Watcher) waiting(underWay sets.Set[string]) (waiting []faultyNode) {
 		if _, known := w.since[instance]; !known {
 			w.since[instance] = now
 		}
-		_, reclaiming := w.Notices.Of(node)
-		if !reclaiming && !underWay.Has(instance) && !w.Removals.Has(node) && now.Sub(w.since[instance]) >= Persistence {
+		n, reclaiming := w.Notices.Of(node)
+		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.Removals.Has(node) && now.Sub(w.since[instance]) >= Persistence {
 			waiting = append(waiting, faultyNode{Node: node, Fault: found, instance: instance, pool: pool})
 		}
 	}

@@ -11,7 +11,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
 // isAcknowledged returns whether the job has acknowledged that its work is saved: on one of its pods, or through the node-agent
@@ -113,4 +116,64 @@ func (l *loss) awaitsUntil(s state) (until time.Time) {
 		until = notice.Later(until, limit)
 	}
 	return until
+}
+
+// Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. It is safe for
+// concurrent use.
+type Rehearsals struct {
+	config Config
+	queue  work.Queue[cluster.Party]
+	table  *table
+	losses *losses
+}
+
+// awaitSaved is the whole handshake with a job that is only to save its work: nobody leaves. It tells once that the acknowledgement has not come
+// in time.
+func (r *Rehearsals) awaitSaved(l loss, s state) {
+	now, until := r.config.Clock.Now(), l.awaitsUntil(s)
+	switch {
+	case s.acknowledged || s.missed || until.IsZero() || !now.Before(s.deadline):
+	case now.Before(until):
+		r.queue.AddAfter(l.party, until.Sub(now))
+	case r.table.update(l.party, s.id, func(s *state) { s.missed = true }):
+		r.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(l.drill)+"No acknowledgement that the work is saved (request %s) came in time", s.id)
+	}
+}
+
+// HaveSaved returns whether no job on the Node is awaited any more: each was asked, and has acknowledged or let its time go by, or is not waited
+// for. It also returns whether none has let its time go by.
+func (r *Rehearsals) HaveSaved(node string) (done, all bool) {
+	all = true
+	for _, pod := range cluster.Drainable(r.config.Cluster.PodsOn(node)) {
+		if pod.DeletionTimestamp != nil {
+			continue // it leaves anyway
+		}
+		party := r.config.Cluster.PartyOf(pod)
+		s, open := r.table.get(party)
+		if !open || !s.drill || !s.leaving.Has(pod.UID) || !s.acknowledged && r.isAwaited(party, s) {
+			return false, false
+		}
+		all = all && (s.acknowledged || !s.missed)
+	}
+	return true, all
+}
+
+// isAwaited returns whether the job is yet to be asked, or its acknowledgement may still come in time. That it does not is for awaitSaved to tell
+// first.
+func (r *Rehearsals) isAwaited(party cluster.Party, s state) bool {
+	if s.phase == Asking || s.phase == Warning {
+		return true
+	}
+	l := r.losses.of(party)
+	return !s.missed && !l.awaitsUntil(s).IsZero()
+}
+
+// LoseInEarnest returns whether a job on the Node loses pods to a notice that is no drill.
+func (r *Rehearsals) LoseInEarnest(node string) bool {
+	for _, pod := range cluster.Drainable(r.config.Cluster.PodsOn(node)) {
+		if l := r.losses.of(r.config.Cluster.PartyOf(pod).Job()); len(l.leaving) > 0 && !l.drill {
+			return true
+		}
+	}
+	return false
 }

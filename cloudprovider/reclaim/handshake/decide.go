@@ -29,8 +29,12 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 		return
 	}
 	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
-		checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
-		c.Events.Eventf(l.object(s), events.ReasonUnsaved, "No acknowledgement that the work is saved (request %s) came in time; going on without", s.id)
+		s.count(l.party.System, checkpointMissed)
+		without := "going on without"
+		if s.last {
+			without = "going on with what was saved before"
+		}
+		c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
@@ -51,7 +55,7 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)
-		c.Events.Eventf(l.object(s), events.ReasonUnprepared, "The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
+		c.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 	}
 	now := c.Clock.Now()
 	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(LateGrace))
@@ -132,7 +136,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 	if !l.until.IsZero() {
 		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
 	}
-	if len(l.leaving) == 0 && lost.stays(l) {
+	if len(l.leaving) == 0 && lost.stays(l) || l.onlySaves() {
 		return preparation{}, nil // the notices were withdrawn meanwhile
 	}
 	if l.isTooSmallFor(job) {

@@ -50,7 +50,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 }
 
-// Config is what a Controller is made of. Everything is required.
+// Config is what a Controller is made of. Everything but ReplacementReady is required.
 type Config struct {
 	Cluster *cluster.Cluster
 	Notices *notice.Store
@@ -70,13 +70,18 @@ type Config struct {
 	}
 	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node. It must be cheap.
 	Replaced func(node string) bool
-	// ReplaceWait is for how long after its notice a Node's pods wait for that at most.
+	// ReplacementReady returns whether that place is on nodes that are ready. It must be cheap. If it is nil, pods do not wait for that,
+	// and no job is asked for a second checkpoint.
+	ReplacementReady func(node string) bool
+	// ReplaceWait is for how long after its notice a Node's pods wait for a place at most, if there is none.
 	ReplaceWait time.Duration
 }
 
 // Controller takes handshakes from the first request to the end. It is safe for concurrent use.
 type Controller struct {
 	Config
+	// Rehearsals are those of drills.
+	Rehearsals *Rehearsals
 
 	queue        work.Queue[cluster.Party]
 	table        *table
@@ -99,13 +104,14 @@ func New(config Config) *Controller {
 	systemPace := pace.New(config.Clock)
 	return &Controller{
 		Config:       config,
+		Rehearsals:   &Rehearsals{config: config, queue: queue, table: table, losses: losses},
 		queue:        queue,
 		table:        table,
 		losses:       losses,
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
 		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
-		replacements: newReplacements(config.Replaced, config.Clock),
+		replacements: newReplacements(config),
 		untracker:    &untracker{Config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
 	}

@@ -35,6 +35,10 @@ type loss struct {
 	// survivors. If there are no others they are moved to leaving, and until is when to look again.
 	doubtful []leavingPod
 	until    time.Time
+	// rehearsing are those whose Node is only drilled, while others are leaving in earnest: they count as survivors. If there are no others
+	// they are moved to leaving, and drill is true.
+	rehearsing []leavingPod
+	drill      bool
 	// workers and hosts are how many survive.
 	workers, hosts int
 	// training is how many workers and hosts are not terminating, whether they survive or not.
@@ -49,6 +53,8 @@ func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *outlook) {
 		if l.until.IsZero() || node.until.Before(l.until) {
 			l.until = node.until
 		}
+	case node.reclaiming && node.notice.IsDrill():
+		l.rehearsing = append(l.rehearsing, leavingPod{pod, role, node.notice})
 	case node.reclaiming:
 		l.leaving = append(l.leaving, leavingPod{pod, role, node.notice})
 	default:
@@ -69,16 +75,30 @@ func (l *loss) addSurvivor(pod *corev1.Pod, role jobs.Role) {
 	}
 }
 
-// settleDoubtful decides what the doubtful pods count as.
-func (l *loss) settleDoubtful() {
-	if len(l.leaving) == 0 {
+// settle decides what the doubtful pods and the rehearsing ones count as.
+func (l *loss) settle() {
+	switch {
+	case len(l.leaving) > 0:
+		l.spare(l.doubtful)
+		l.until = time.Time{}
+	case len(l.doubtful) > 0:
 		l.leaving, l.doubtful = l.doubtful, nil
-		return
+	default:
+		l.leaving, l.rehearsing, l.drill = l.rehearsing, nil, len(l.rehearsing) > 0
 	}
-	for _, pod := range l.doubtful {
+	l.spare(l.rehearsing)
+}
+
+// spare has the pods count as survivors.
+func (l *loss) spare(pods []leavingPod) {
+	for _, pod := range pods {
 		l.addSurvivor(pod.Pod, pod.role)
 	}
-	l.until = time.Time{}
+}
+
+// onlySaves returns whether the job is only to save its work: a drill of one of its Nodes ends with that.
+func (l *loss) onlySaves() bool {
+	return l.drill && slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return !pod.notice.Evicts() })
 }
 
 func uids(pods []leavingPod) sets.Set[types.UID] {
@@ -253,7 +273,7 @@ func (f *losses) of(party cluster.Party) loss {
 		}
 		l.add(pod, f.cluster.RoleOf(pod), node)
 	}
-	l.settleDoubtful()
+	l.settle()
 	return l
 }
 

@@ -21,6 +21,11 @@ var (
 		Help:    "From the first sight of a notice until there was a place, existing or bought, for what is on the Node.",
 		Buckets: []float64{.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300},
 	}, []string{"source"})
+	noticeToReady = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "gpu_spot_reclaim_notice_to_ready_seconds",
+		Help:    "From the first sight of a notice until there was a place on nodes that are ready for what is on the Node. Counted with --reclaim-replace-until=ready only.",
+		Buckets: []float64{1, 2, 5, 10, 20, 30, 60, 90, 120, 150, 180, 210, 240, 300, 600},
+	}, []string{"source"})
 	noticeToAcknowledgement = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_reclaim_notice_to_acknowledgement_seconds",
 		Help:    "From the first sight of a notice to a job's acknowledgement that its work is saved, by the job's system.",
@@ -40,7 +45,14 @@ var (
 	}, []string{"system", "action"})
 )
 
+// count counts how the request has ended, unless it was a rehearsal: nothing is lost then.
+func (s *state) count(system, outcome string) {
+	if !s.drill {
+		checkpoints.WithLabelValues(system, outcome).Inc()
+	}
+}
+
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(noticeToReplacement, noticeToAcknowledgement, warnedPods, checkpoints, jobFailures)
+	r.MustRegister(noticeToReplacement, noticeToReady, noticeToAcknowledgement, warnedPods, checkpoints, jobFailures)
 }

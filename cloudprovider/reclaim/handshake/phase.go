@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose.
 // Pods that come after the acknowledgement, or once the decision has begun, were not asked: with them it begins again with
-// another request, in Asking.
+// another request, in Asking. So it does, from Waiting, when the last checkpoint is asked for.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
 	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system
@@ -73,6 +74,10 @@ type state struct {
 	// id is that of the request for a checkpoint.
 	id        string
 	requested time.Time
+	// drill is true if all of it is a rehearsal.
+	drill bool
+	// missed is true once it was told that the acknowledgement did not come, in a drill that ends with it.
+	missed bool
 	// begun is when this process began with it.
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
@@ -83,8 +88,14 @@ type state struct {
 	spared sets.Set[types.UID]
 	// job is nil until its object was read, and for jobs without one.
 	job *jobs.Job
-	// acknowledged is true once the job has said that its work is saved.
-	acknowledged bool
+	// acknowledged is true once the job has said that its work is saved, and acknowledgedAt when that was seen. A leader that did not see
+	// it takes the time of the request.
+	acknowledged   bool
+	acknowledgedAt time.Time
+	// last is true if the request is the second one, for what was trained since the first was acknowledged, and saving how long
+	// the checkpoint of the first took.
+	last   bool
+	saving time.Duration
 	// release is from when the pods may be evicted, once the phase is Leaving.
 	release time.Time
 	// suspended is true once the job makes no pods for those that leave.
@@ -95,8 +106,8 @@ type state struct {
 	sent *sync.Map
 }
 
-func newState(now time.Time) state {
-	return state{phase: Asking, id: newID(now), requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+func newState(now time.Time, drill bool) state {
+	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
 }
 
 // left returns how long before the release it is now.
@@ -141,11 +152,17 @@ func (s *state) limit(deadline time.Time) {
 // randomLength times five bits cannot be guessed by trying: the digest is on a Node, and everybody who may read Nodes can read it.
 const randomLength = 20
 
-// newID returns "<Unix seconds of the request>-<random>". A leader that finds it on a pod knows when it was made. The rest cannot
-// be guessed, because a pod on its node's network is known by nothing else.
-func newID(now time.Time) string {
-	return fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+// newID returns "<Unix seconds of the request>-<random>", with notice.DrillSuffix in a drill. A leader that finds it on a pod knows when it was made.
+// The rest cannot be guessed, because a pod on its node's network is known by nothing else.
+func newID(now time.Time, drill bool) string {
+	id := fmt.Sprintf("%d-%s", now.Unix(), strings.ToLower(rand.Text()[:randomLength]))
+	if drill {
+		id += notice.DrillSuffix
+	}
+	return id
 }
+
+func isOfDrill(id string) bool { return strings.HasSuffix(id, notice.DrillSuffix) }
 
 // requestedAt returns false for an id that newID did not make.
 func requestedAt(id string) (time.Time, bool) {

@@ -17,7 +17,7 @@ import (
 
 func TestAnIdTellsWhenTheRequestWasMade(t *testing.T) {
 	now := time.Unix(1_800_000_000, 999)
-	first, second := newID(now), newID(now)
+	first, second := newID(now, false), newID(now, false)
 	assert.NotEqual(t, first, second)
 	at, ok := requestedAt(first)
 	assert.True(t, ok)
@@ -32,7 +32,7 @@ func TestRequestsCannotBeGuessed(t *testing.T) {
 	now := time.Unix(1767603601, 0)
 	var ids []string
 	for range 100 {
-		id := newID(now)
+		id := newID(now, false)
 		at, ok := requestedAt(id)
 		require.True(t, ok)
 		require.Equal(t, now, at)

@@ -1,40 +1,80 @@
 package handshake
 
 import (
+	"strings"
 	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
+// Where pods wait until their new nodes are ready, the job trains meanwhile, and is asked once more for a checkpoint before they leave.
+// So it has saved its work early, in case that the instance goes early, and loses nothing if it does not.
+const (
+	// lastRequestMargin is how long before the deadline the last checkpoint is asked for at the latest, and lastRequestTenths the part of a
+	// short notice.
+	lastRequestMargin = 90 * time.Second
+	lastRequestTenths = 3
+	// lastRequestRoom is how long before the end of the budget that is at least, and lastRequestRoomFraction the part of a short notice.
+	// Pods with a long grace period leave early.
+	lastRequestRoom         = 10 * time.Second
+	lastRequestRoomFraction = 30
+	// savingFactor is how many times as long as it took the job to save its work before it is given the second time.
+	savingFactor = 2
+	// leastTraining is for how long a job must have trained since its acknowledgement to be asked again.
+	leastTraining = 10 * time.Second
+	// lastSuffix ends the id of a request for the last checkpoint, by which the next leader knows that there is no other.
+	lastSuffix = "-last"
+)
+
 // replacements knows for which instances there was a place elsewhere at some time. Names of Nodes are used again. It is safe for
 // concurrent use.
 type replacements struct {
-	replaced func(node string) bool
-	clock    clock.PassiveClock
+	// replaced and ready are those of Config.
+	replaced, ready func(node string) bool
+	// wait is ReplaceWait.
+	wait  time.Duration
+	clock clock.PassiveClock
 
-	mu    sync.Mutex
-	found sets.Set[string]
+	mu sync.Mutex
+	// found are the instances for which there was a place, readied those for which that was on nodes that are ready.
+	found, readied sets.Set[string]
 }
 
-func newReplacements(replaced func(node string) bool, clk clock.PassiveClock) *replacements {
-	return &replacements{replaced: replaced, clock: clk, found: sets.New[string]()}
-}
-
-// check observes whether there is a place for what is on the Node. A Node for which there was one is not checked again.
-func (r *replacements) check(node string, n notice.Notice) {
-	if r.haveAll(sets.New(n.InstanceID)) || !r.replaced(node) {
-		return
+func newReplacements(config Config) *replacements {
+	return &replacements{
+		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock, found: sets.New[string](), readied: sets.New[string](),
 	}
-	r.mu.Lock()
-	first := !r.found.Has(n.InstanceID)
-	r.found.Insert(n.InstanceID)
-	r.mu.Unlock()
-	if first {
+}
+
+// check observes whether there is a place for what is on the Node, and whether it is ready. A Node for which there was one is not
+// checked again.
+func (r *replacements) check(node string, n notice.Notice) {
+	if r.note(r.found, n.InstanceID, func() bool { return r.replaced(node) }) {
 		noticeToReplacement.WithLabelValues(string(n.Source)).Observe(r.clock.Since(n.FirstSeen).Seconds())
 	}
+	if r.ready != nil && r.note(r.readied, n.InstanceID, func() bool { return r.ready(node) }) {
+		noticeToReady.WithLabelValues(string(n.Source)).Observe(r.clock.Since(n.FirstSeen).Seconds())
+	}
+}
+
+// note adds the instance to the set if it is so, and returns whether that was the first time.
+func (r *replacements) note(set sets.Set[string], instance string, isSo func() bool) (first bool) {
+	r.mu.Lock()
+	known := set.Has(instance)
+	r.mu.Unlock()
+	if known || !isSo() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = !set.Has(instance)
+	set.Insert(instance)
+	return first
 }
 
 // checkAll checks the Nodes that the job loses.
@@ -55,9 +95,88 @@ func (r *replacements) haveAll(instances sets.Set[string]) bool {
 	return r.found.IsSuperset(instances)
 }
 
+// areReady returns whether each of those places was on nodes that are ready, or need not be.
+func (r *replacements) areReady(instances sets.Set[string]) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready == nil || r.readied.IsSuperset(instances)
+}
+
 // forget is for an instance whose Node is gone, or whose notice was withdrawn.
 func (r *replacements) forget(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.found.Delete(instance)
+	r.readied.Delete(instance)
+}
+
+func isLastID(id string) bool { return strings.HasSuffix(id, lastSuffix) }
+
+// waitsFor returns why the pods stay until there is a place for them, and when to look again. The reason is empty if they do not.
+func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time) {
+	now := r.clock.Now()
+	if !r.haveAll(l.instances()) {
+		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.budget())
+	} else if !r.areReady(l.instances()) && !s.last {
+		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s)
+	}
+	if !now.Before(until) {
+		return "", time.Time{}
+	}
+	return reason, notice.Earlier(now.Add(replaceCheck), until)
+}
+
+// lastRequestAt returns until when new nodes may become ready. Then there is time left to save the work once more.
+func (l *loss) lastRequestAt(s state) (at time.Time) {
+	for _, pod := range l.leaving {
+		length := pod.notice.Length()
+		latest := notice.Earlier(pod.notice.Deadline.Add(-min(lastRequestMargin, length*lastRequestTenths/10)),
+			l.budget().Add(-max(min(lastRequestRoom, length/lastRequestRoomFraction), savingFactor*s.took())))
+		if at.IsZero() || latest.Before(at) {
+			at = latest
+		}
+	}
+	return at
+}
+
+// took returns how long the job took to save its work, zero if that is not known.
+func (s *state) took() time.Duration {
+	if s.last {
+		return s.saving
+	}
+	if !s.acknowledged {
+		return 0
+	}
+	return s.acknowledgedAt.Sub(s.requested)
+}
+
+// asksAgain returns whether the job is to be asked for its last checkpoint now that its pods are about to leave: if it has trained since it
+// acknowledged the first, for longer than it takes to save the work, and there is time for that.
+func (r *replacements) asksAgain(l loss, s state) bool {
+	if r.ready == nil || !s.acknowledged || s.last || l.awaitsUntil(s).IsZero() || l.isDoneTraining(s, true) ||
+		s.job != nil && (s.job.Suspended || s.job.Finished) {
+		return false
+	}
+	now := r.clock.Now()
+	return now.Sub(s.acknowledgedAt) >= max(leastTraining, s.took()) && now.Add(s.took()).Before(l.budget())
+}
+
+// isDoneTraining returns whether a job that has acknowledged has ended, and would begin again on a Node that is released. Where it is not
+// asked again, all that restarts in place is taken to end.
+func (l *loss) isDoneTraining(s state, isAskedAgain bool) bool {
+	if !isAskedAgain {
+		return l.restartsInPlace()
+	}
+	for _, pod := range l.leaving {
+		for _, container := range pod.Status.ContainerStatuses {
+			if hasEndedSince(container.State, s.requested) || hasEndedSince(container.LastTerminationState, s.requested) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasEndedSince(state corev1.ContainerState, since time.Time) bool {
+	return state.Terminated != nil && !state.Terminated.FinishedAt.Time.Before(since)
 }

@@ -47,8 +47,8 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
-			c.Events.Eventf(l.object(s), events.ReasonSaved, "The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
+			s.countStop(l, checkpointAcknowledged)
+			c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
 			return true
 		}
 		select {
@@ -57,9 +57,16 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 		case <-c.Clock.After(replaceCheck):
 		}
 	}
-	checkpoints.WithLabelValues(l.party.System, checkpointMissed).Inc()
-	c.Events.Eventf(l.object(s), events.ReasonUnsaved, "The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
+	s.countStop(l, checkpointMissed)
+	c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
 	return pods > 0
+}
+
+// countStop counts what came of telling the job to stop, unless the request was awaited, and its outcome is counted already.
+func (s *state) countStop(l loss, outcome string) {
+	if l.awaitsUntil(*s).IsZero() {
+		s.count(l.party.System, outcome)
+	}
 }
 
 // listensForStop returns whether one of the pods was submitted so that it can be told.

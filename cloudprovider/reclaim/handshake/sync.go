@@ -8,7 +8,6 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 const (
@@ -40,7 +39,12 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.warnSystem(ctx, l, s)
 	c.noteAcknowledgement(ctx, l, s)
 	c.replacements.checkAll(l)
-	if s, _ = c.table.get(party); s.phase.isDecided() {
+	s, _ = c.table.get(party)
+	if l.onlySaves() {
+		c.Rehearsals.awaitSaved(l, s)
+		return unwarned
+	}
+	if s.phase.isDecided() {
 		c.drainLast(l, s)
 		c.untracker.hurry(l, s)
 		return c.untracker.sync(ctx, l, s)
@@ -49,6 +53,10 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)
 		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
 		return unwarned
+	}
+	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.Clock.Now()) {
+		c.queue.Add(party)
+		return nil
 	}
 	c.decide(ctx, l, s)
 	return nil
@@ -59,13 +67,15 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if s.acknowledged || !c.losses.isAcknowledged(l, s) {
 		return
 	}
-	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged = true }) {
+	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.Clock.Now() }) {
 		return
 	}
-	noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
-	checkpoints.WithLabelValues(l.party.System, checkpointAcknowledged).Inc()
+	if !s.last && !s.drill {
+		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+	}
+	s.count(l.party.System, checkpointAcknowledged)
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
-	c.Events.Eventf(l.object(s), events.ReasonSaved, "The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
+	c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.
@@ -84,16 +94,10 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
 		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
-	if s.acknowledged && l.restartsInPlace() {
-		return "", time.Time{} // it has ended or will, and would begin again on a Node that is released
-	}
-	if c.replacements.haveAll(l.instances()) {
+	if s.acknowledged && l.isDoneTraining(s, c.ReplacementReady != nil) {
 		return "", time.Time{}
 	}
-	if until := notice.Earlier(l.firstSeen().Add(c.ReplaceWait), budget); now.Before(until) {
-		return "there is no place elsewhere yet", notice.Earlier(now.Add(replaceCheck), until)
-	}
-	return "", time.Time{}
+	return c.replacements.waitsFor(l, s)
 }
 
 // drainLast has the Nodes drained whose pods may have waited for other pods of the job.

@@ -52,10 +52,13 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 	s, ok := t.states[l.party]
 	if !ok {
 		s = recovered(l, now)
-		s.acknowledged = acknowledged(s)
+		if acknowledged(s) {
+			s.acknowledged, s.acknowledgedAt = true, s.requested
+		}
 	}
-	if s.isClosedToNewcomers() && l.hasNewcomers(s) {
-		s = newState(now)
+	// What is saved for a drill is old when a notice comes in earnest, so the job is asked again.
+	if s.drill != l.drill || s.isClosedToNewcomers() && l.hasNewcomers(s) {
+		s = newState(now, l.drill)
 	}
 	s.take(l)
 	t.states[l.party] = s
@@ -65,16 +68,16 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 // recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its
 // present instance. If there is none, it returns a new one.
 func recovered(l loss, now time.Time) state {
-	s := newState(now)
+	s := newState(now, l.drill)
 	found := false
 	for _, pod := range l.leaving {
 		id := requestOn(pod)
 		at, ok := requestedAt(id)
-		if !ok {
+		if !ok || isOfDrill(id) != l.drill {
 			continue
 		}
 		if !found || at.After(s.requested) || at.Equal(s.requested) && id > s.id {
-			s.id, s.requested, found = id, at, true
+			s.id, s.requested, s.last, found = id, at, isLastID(id), true
 		}
 		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[api.AnnotationReclaimDeadline]); err == nil {
 			s.limit(deadline)
@@ -89,6 +92,22 @@ func requestOn(pod leavingPod) string {
 		return ""
 	}
 	return pod.Annotations[api.AnnotationCheckpointRequest]
+}
+
+// askAgain begins the handshake again with the request for the last checkpoint. It returns false, and changes nothing, if the job is not
+// waiting any more, or another request was made meanwhile.
+func (t *table) askAgain(party cluster.Party, id string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok := t.states[party]
+	if !ok || s.id != id || s.phase != Waiting {
+		return false
+	}
+	last := newState(now)
+	last.id += lastSuffix
+	last.last, last.saving, last.leaving, last.deadline = true, s.took(), s.leaving, s.deadline
+	t.states[party] = last
+	return true
 }
 
 // update changes the state. It returns false, and changes nothing, if another request was made meanwhile.

@@ -95,7 +95,7 @@ func (w *warner) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod, s s
 	}
 	warnedPods.WithLabelValues(job.System).Inc()
 	if instance != "" && areOneJob(job, pod) {
-		w.events.PodEventf(pod, events.ReasonWarned, "Instance %s of node %s will be released at %s; asked to save its work (request %s)",
+		w.events.PodEventf(pod, events.ReasonWarned, notice.PrefixOf(s.drill)+"Instance %s of node %s will be released at %s; asked to save its work (request %s)",
 			instance, pod.Spec.NodeName, events.FormatTime(s.deadline), s.id)
 	}
 	return nil

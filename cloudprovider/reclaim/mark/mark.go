@@ -29,6 +29,7 @@ type Marker struct {
 	Cluster  *cluster.Cluster
 	Notices  *notice.Store
 	Removals *notice.Removals
+	Drills   Drills
 	Backlog  *Backlog
 	// Client patches Nodes. It should have a budget of its own, so that the marks of a mass reclaim do not wait behind evictions.
 	Client kubernetes.Interface
@@ -64,6 +65,11 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 	case notice.Withdrawn:
 		return false, m.unmark(ctx, node, n)
 	}
+	if n.IsDrill() {
+		if outcome, over := m.Drills.Over(node, n); over {
+			return false, m.endDrill(ctx, node, n, outcome)
+		}
+	}
 	changed, err := m.mark(ctx, node, n)
 	if err != nil {
 		return false, err
@@ -79,6 +85,9 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 	if cluster.IsOnDemand(node) {
 		m.Notices.Withdraw(m.Cluster.InstanceID(node)) // it is from before the Node had its label
+	}
+	if why := m.Drills.Refusal(node); why != nil {
+		return m.refuseDrill(ctx, node, why)
 	}
 	if notice.HasExpiredPush(node, m.Clock) {
 		if _, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
@@ -96,25 +105,21 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
 	var first bool
 	changed, err = nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
-		first = !cluster.IsMarked(node)
+		first = !cluster.IsMarked(node) || isOfDrill(node) && !n.IsDrill()
 		apply(node, n)
 	})
 	if err != nil || !changed || !first {
 		return changed, err
 	}
 	for source, at := range m.Notices.Announced(n) {
+		if n.IsDrill() {
+			break // it began by the clock of the operator
+		}
 		noticeToMark.WithLabelValues(string(source)).Observe(m.Clock.Since(at).Seconds())
 	}
 	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", n.InstanceID, "deadline", n.Deadline)
-	next := "draining"
-	if !n.Confirmed {
-		next = "draining once ECS or the instance's metadata confirm it"
-	}
 	m.Backlog.Afterwards(func() { // an Event is a request, and the next mark would wait for it
-		what := "Spot instance %s will be released at %s (%s); tainted and cordoned, %s"
-		if n.Source == notice.SourceFault {
-			what = "Instance %s will be given back by %s (%s); tainted and cordoned, %s"
-		}
+		what, next := noticeEvent(n)
 		m.Events.Eventf(node, events.ReasonNotice, what, n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
 	})
 	return true, nil

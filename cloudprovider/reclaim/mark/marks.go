@@ -31,6 +31,7 @@ func IsComplete(node *corev1.Node, n notice.Notice) bool {
 
 // apply puts the marks on the Node that are missing.
 func apply(node *corev1.Node, n notice.Notice) {
+	replaceDrill(node, n)
 	node.Annotations[api.AnnotationReclaimDeadline] = n.Deadline.UTC().Format(time.RFC3339)
 	node.Annotations[api.AnnotationReclaimNoticed] = n.FirstSeen.UTC().Format(time.RFC3339Nano)
 	node.Annotations[api.AnnotationReclaimSource] = string(n.Source)
@@ -55,9 +56,11 @@ func apply(node *corev1.Node, n notice.Notice) {
 	}
 }
 
-// Remove takes off the Node what apply and the sources put on, and nothing else. If there was anything, it notes when.
+// Remove takes off the Node what apply and the sources put on, and nothing else. If there was anything, it notes when, unless it was a
+// drill.
 func Remove(node *corev1.Node, now time.Time) {
-	found := false
+	found, drilled := false, isOfDrill(node)
+	delete(node.Annotations, api.AnnotationDrill)
 	if node.Spec.Unschedulable && node.Annotations[api.AnnotationReclaimCordoned] == "true" {
 		node.Spec.Unschedulable = false
 		node.Spec.Taints, _ = taints.DeleteTaint(node.Spec.Taints, &cordonTaint)
@@ -77,7 +80,7 @@ func Remove(node *corev1.Node, now time.Time) {
 		node.Spec.Taints, _ = taints.DeleteTaintsByKey(node.Spec.Taints, api.TaintReclaim)
 		found = true
 	}
-	if found {
+	if found && !drilled {
 		node.Annotations[api.AnnotationReclaimCancelled] = now.UTC().Format(time.RFC3339)
 	}
 }

@@ -36,7 +36,8 @@ func (s *Store) Hold(a Announcement) (held bool, reason string) {
 		return false, ""
 	}
 	s.mu.Lock()
-	_, acted := s.heard[a.InstanceID]
+	r, acted := s.heard[a.InstanceID]
+	acted = acted && !r.notice.IsDrill()
 	deadline, held := s.held[a.InstanceID]
 	held = held && !isOver(deadline, s.clock)
 	s.mu.Unlock()
@@ -50,7 +51,7 @@ func (s *Store) Hold(a Announcement) (held bool, reason string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, acted := s.heard[a.InstanceID]; acted {
+	if r, acted := s.heard[a.InstanceID]; acted && !r.notice.IsDrill() {
 		return false, "" // another source announced it meanwhile
 	}
 	s.held[n.InstanceID] = n.Deadline
@@ -61,7 +62,9 @@ func (s *Store) Hold(a Announcement) (held bool, reason string) {
 // reasonToHold is empty for a pushed notice that is to be acted upon.
 func (s *Store) reasonToHold(n Notice) string {
 	nodes := s.cluster.NodesOf(n.InstanceID)
-	if slices.ContainsFunc(nodes, cluster.IsMarked) {
+	if slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
+		return cluster.IsMarked(node) && Source(node.Annotations[api.AnnotationReclaimSource]) != SourceDrill
+	}) {
 		return "" // an earlier leader acts upon it
 	}
 	for _, node := range nodes {

@@ -24,6 +24,9 @@ func FromMarks(node *corev1.Node, instanceID string) (Notice, bool) {
 	if source := Source(node.Annotations[api.AnnotationReclaimSource]); slices.Contains(sources, source) {
 		n.Source = source
 	}
+	if d, stands, err := DrillOf(node); n.IsDrill() && stands && err == nil {
+		n.Until = d.Until
+	}
 	n.Confirmed = !n.Source.NeedsConfirmation() || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
 	if n.FirstSeen = cluster.TimeOf(node, api.AnnotationReclaimNoticed); n.FirstSeen.IsZero() {
 		n.FirstSeen = n.Deadline.Add(-DefaultPeriod)

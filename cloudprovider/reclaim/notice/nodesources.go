@@ -37,12 +37,14 @@ func (s *Store) Announcements(node *corev1.Node) (found []Announcement) {
 	return found
 }
 
-// nodeSources are in the order in which they are read. What is only pushed is last, because another source may confirm it.
+// nodeSources are in the order in which they are read. What is only pushed comes after what may confirm it, and drills are last,
+// because all others take their place.
 func nodeSources(clk clock.PassiveClock, period time.Duration) []NodeSource {
 	return []NodeSource{
 		agentSource{clk},
 		conditionSource{clk, period},
 		pushSource{clk},
+		drillSource{clk},
 	}
 }
 

@@ -25,12 +25,15 @@ const (
 	// SourceFault is a condition of the Node that says that it is faulty: its instance is not released by Alibaba Cloud, but given
 	// back once the Node is drained. See package fault.
 	SourceFault Source = "fault"
+	// SourceDrill is a rehearsal that an operator has started: the instance lives on, and its Node is given back. What any other source
+	// announces takes its place. See package drill.
+	SourceDrill Source = "drill"
 	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.
 	SourceUnknown Source = "unknown"
 )
 
 // sources are those that a mark may name.
-var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault}
+var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault, SourceDrill}
 
 // NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
 // Whoever has the token of a sender can push events.
@@ -49,6 +52,8 @@ type Announcement struct {
 	// Within is how long after At the instance goes, for a source that does not state the deadline but knows better than the
 	// Store's period. Zero stands for that.
 	Within time.Duration
+	// Until is how far a drill goes.
+	Until Until
 	// At is when the source said so; zero means now.
 	At time.Time
 }
@@ -65,6 +70,9 @@ type Notice struct {
 	// Source is the one that announced it first, FirstSeen is when it did.
 	Source    Source
 	FirstSeen time.Time
+	// Until is how far a drill goes. It is empty for what is no drill, and for a drill that is over: its time, or it no longer stands on its
+	// Node.
+	Until Until
 }
 
 const (
@@ -83,10 +91,15 @@ func (n Notice) DeleteFrom() time.Time {
 }
 
 // Merge returns the notice with what another source adds. A stated deadline is preferred to an estimated one, and of two of a
-// kind the earlier is taken.
+// kind the earlier is taken. A drill adds nothing to what others announce, and what they announce takes its place.
 func (n Notice) Merge(other Notice) Notice {
-	if n.Source == SourceUnknown {
-		n.Source, n.FirstSeen = other.Source, other.FirstSeen
+	switch {
+	case n.Source == SourceUnknown:
+		n.Source, n.FirstSeen, n.Until = other.Source, other.FirstSeen, other.Until
+	case n.IsDrill() && !other.IsDrill():
+		return other
+	case other.IsDrill() && !n.IsDrill():
+		return n
 	}
 	if other.Stated && !n.Stated || other.Stated == n.Stated && other.Deadline.Before(n.Deadline) {
 		n.Deadline, n.Stated = other.Deadline, other.Stated
@@ -102,7 +115,7 @@ const maxAhead = time.Hour
 func newNotice(a Announcement, now time.Time, period time.Duration) Notice {
 	now = now.UTC()
 	n := Notice{
-		InstanceID: a.InstanceID, Deadline: a.Deadline, Confirmed: !a.Source.NeedsConfirmation(), Source: a.Source, FirstSeen: a.At,
+		InstanceID: a.InstanceID, Deadline: a.Deadline, Confirmed: !a.Source.NeedsConfirmation(), Source: a.Source, FirstSeen: a.At, Until: a.Until,
 	}
 	if n.FirstSeen.IsZero() || n.FirstSeen.After(now) {
 		n.FirstSeen = now

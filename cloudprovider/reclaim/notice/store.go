@@ -140,6 +140,9 @@ func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	if !reclaiming || cluster.IsOnDemand(node) && n.Source != SourceFault {
 		return Notice{}, false
 	}
+	if n.IsDrill() && !s.clock.Now().Before(n.Deadline) {
+		n.Until = ""
+	}
 	return n, true
 }
 
@@ -190,6 +193,10 @@ func (s *Store) Add(a Announcement) (change Change) {
 		known.announced[a.Source] = said.FirstSeen
 	}
 	merged := known.notice.Merge(said)
+	if known.notice.IsDrill() && !merged.IsDrill() { // what the drill has done counts for nothing
+		change.First = true
+		known.announced = map[Source]time.Time{said.Source: said.FirstSeen}
+	}
 	change.Changed = change.Changed || merged != known.notice
 	change.Confirmed = merged.Confirmed && !known.notice.Confirmed
 	known.notice = merged
@@ -238,12 +245,12 @@ func (s *Store) Withdraw(instanceID string) {
 	delete(s.heard, instanceID)
 }
 
-// Unmarked ends a withdrawal: the informer shows the Node without marks. What a source announces from now on is another notice.
+// Unmarked ends a withdrawal, or a drill: the informer shows the Node without marks. What a source announces from now on is another notice.
 // What was announced in between was read from the Node as it was before.
 func (s *Store) Unmarked(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdicts[instanceID].agreed() == Withdrawn {
+	if s.verdicts[instanceID].agreed() == Withdrawn || s.heard[instanceID].notice.IsDrill() {
 		delete(s.heard, instanceID)
 		delete(s.verdicts, instanceID)
 	}

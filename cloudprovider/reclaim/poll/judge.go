@@ -103,7 +103,7 @@ func (p *Poller) removedFromESS() sets.Set[string] {
 func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
 	switch n, reclaiming := p.Notices.Get(instance.ID); {
 	case !reclaiming:
-	case instance.Recycling() && !n.Confirmed:
+	case instance.Recycling() && (!n.Confirmed || n.IsDrill()):
 		p.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
 	case instance.Status == statusRunning && !instance.Recycling():
 		p.Notices.Contradict(instance.ID)
@@ -117,6 +117,9 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 		return notice.Released
 	}
 	n, reclaiming := p.Notices.Get(id)
+	if reclaiming && n.IsDrill() {
+		return notice.Pending // ECS knows nothing of it, and package drill says when it is over
+	}
 	if reclaiming && n.Source == notice.SourceFault {
 		return p.verdictOnFault(n, instance)
 	}
@@ -152,7 +155,7 @@ func (p *Poller) verdictOnFault(n notice.Notice, instance alicloud.Instance) not
 func (p *Poller) stands(n notice.Notice) bool {
 	for _, node := range p.Cluster.NodesOf(n.InstanceID) {
 		for _, a := range p.Notices.Announcements(node) {
-			if !a.Source.NeedsConfirmation() {
+			if !a.Source.NeedsConfirmation() && a.Source != notice.SourceDrill {
 				return true
 			}
 		}

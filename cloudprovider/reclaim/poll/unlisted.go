@@ -15,13 +15,13 @@ import (
 const unlistedPatience = time.Minute
 
 // noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling
-// although another source says that it is, and although it was neither released nor kept. A fault is no notice that ECS has. It counts at once if the instance's own
+// although another source says that it is, and although it was neither released nor kept. A fault is no notice that ECS has, nor is a drill. It counts at once if the instance's own
 // lock says so too, because then the filter of the list does not work, else after ECS has had the time to catch up.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.Notices.Get(instance.ID)
 	announced := p.Notices.Announced(n)
 	_, polled := announced[notice.SourcePoll]
-	if !reclaiming || n.Source == notice.SourceFault || !p.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
+	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
 		return
 	}
 	if !instance.Recycling() && p.Clock.Since(n.FirstSeen) < unlistedPatience {

@@ -326,7 +326,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
-		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms,
+		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
 		return nil, err
@@ -345,8 +345,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
-		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider,
-		Problems: p.problems,
+		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplacementReady: p.pods.replacementReady(config),
+		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
 	}); err != nil {
 		return nil, err
 	}

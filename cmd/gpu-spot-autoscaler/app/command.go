@@ -26,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
 )
 
 // NewCommand returns the command. It can be made and run once in a process, since the flags of Cluster Autoscaler are global.
@@ -56,6 +57,7 @@ and those given by --nodes. Credentials come from --credentials-dir, else from t
 	}
 	commands.AddHelp(command, opts)
 	commands.Add(command)
+	command.AddCommand(plan.NewCommand(command, opts, foretell))
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if commands.HelpAll(command, opts) {
 			return nil

@@ -17,8 +17,10 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -33,7 +35,10 @@ type Config struct {
 	Cloud          Cloud
 	// DryRun has what would have been done, nil unless this is a dry run.
 	DryRun *dryrun.Cloud
-	Clock  clock.WithTicker
+	// Submitted is what a plan adds to the cluster, and Shortages are those that the leader knows; nil unless this is a plan.
+	Submitted *plan.Submitted
+	Shortages map[pricing.Offering]snapshot.Shortage
+	Clock     clock.WithTicker
 	// Identity distinguishes this process from other candidates for the lease.
 	Identity string
 }
@@ -55,7 +60,11 @@ func NewConfig(opts *options.Options) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the Kubernetes client: %w", err)
 	}
-	c := &Config{Options: opts, KubeConfig: kubeConfig, Clock: clock.RealClock{}}
+	return newConfig(opts, kubeConfig)
+}
+
+func newConfig(opts *options.Options, kubeConfig *rest.Config) (c *Config, err error) {
+	c = &Config{Options: opts, KubeConfig: kubeConfig, Clock: clock.RealClock{}}
 	election := rest.AddUserAgent(rest.CopyConfig(kubeConfig), "leader-election")
 	if opts.DryRun {
 		kubeConfig.Wrap(dryrun.Transport)

@@ -5,12 +5,14 @@ import (
 	"strings"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	"k8s.io/autoscaler/cluster-autoscaler/expander/factory"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/autoscaler/cluster-autoscaler/observers/loopstart"
 	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	simulatoroptions "k8s.io/autoscaler/cluster-autoscaler/simulator/options"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/problems"
@@ -37,6 +40,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -51,6 +55,14 @@ type podFlow struct {
 	// held and judgements are why the last loop bought nothing for pods.
 	held       *reasons.Held
 	judgements *explain.Judgements
+}
+
+// replacementReady returns what tells drains when replacements are ready, nil if they do not wait for that.
+func (f *podFlow) replacementReady(config *Config) func(node string) bool {
+	if config.ReclaimReplaceUntil == options.ReplacementBought {
+		return nil
+	}
+	return f.reclaiming.AllReady
 }
 
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
@@ -80,9 +92,10 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
 		Held: flow.held,
 	})
-	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, policy, flow.deferral))
+	allows := config.Submitted.Allows(policy.Allows)
+	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, allows, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
-		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, policy.Allows, config.Clock), Purchases: provider.Purchases(),
+		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, allows, config.Clock), Purchases: provider.Purchases(),
 		AllowSpot: policy.AllowSpot, Only: flow.search.Only, Held: flow.held,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
@@ -93,11 +106,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 
 // searchConfig evaluates the offerings by price only if the first of the expanders is least-price. Any other expander chooses by
 // something else, and needs all offerings.
-func searchConfig(config *Config, provider *ess.Provider, policy *spotfirst.Policy, deferral *podlist.Deferral) ourscaleup.SearchConfig {
+func searchConfig(config *Config, provider *ess.Provider, allows func(string, []*apiv1.Pod) bool, deferral *podlist.Deferral) ourscaleup.SearchConfig {
 	first, _, _ := strings.Cut(config.Autoscaling.ExpanderNames, ",")
 	return ourscaleup.SearchConfig{
 		Offerings: provider, ByPrice: first == pricing.LeastPriceName, MaxBinpackingTime: config.Autoscaling.MaxBinpackingTime, Clock: config.Clock,
-		Allows: policy.Allows, Reopen: deferral.Reopen,
+		Allows: allows, Reopen: deferral.Reopen,
 	}
 }
 
@@ -190,4 +203,36 @@ func (p *parts) poolProblems() (found []*reasons.Reason) {
 		}
 	}
 	return found
+}
+
+// newExpander returns the chain of expanders that --expander names, of Cluster Autoscaler's expanders and ours.
+func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cacontext.AutoscalingKubeClients,
+	events templates.EventSink) (expander.Strategy, error) {
+	model, aErr := provider.Pricing()
+	if aErr != nil {
+		return nil, fmt.Errorf("prices: %w", aErr)
+	}
+	known := factory.NewFactory()
+	known.RegisterDefaultExpanders(provider, kube, config.Kube, config.Autoscaling.ConfigNamespace,
+		config.Autoscaling.GRPCExpanderCert, config.Autoscaling.GRPCExpanderURL)
+	known.RegisterFilter(pricing.LeastPriceName, func() expander.Filter {
+		return pricing.NewLeastPrice(model, config.Clock, explainTo(events))
+	})
+	strategy, err := known.Build(strings.Split(config.Autoscaling.ExpanderNames, ","))
+	if err != nil {
+		return nil, fmt.Errorf("--expander=%s: %w", config.Autoscaling.ExpanderNames, err)
+	}
+	return strategy, nil
+}
+
+// explainTo returns a function that records an Event and a log line with the reason why an offering was chosen.
+func explainTo(events templates.EventSink) func(pricing.Decision) {
+	return func(decision pricing.Decision) {
+		reason := "no other can do it for less"
+		if decision.RunnerUp != nil {
+			reason = fmt.Sprintf("best of %d; next %s", decision.Alternatives+1, decision.RunnerUp)
+		}
+		klog.InfoS("Chose an offering", "offering", decision.Chosen, "reason", reason)
+		events.Eventf(apiv1.EventTypeNormal, "SpotOfferingChosen", "%s (%s)", decision.Chosen, reason)
+	}
 }

@@ -30,7 +30,7 @@ func TestOnlyLeastPriceEvaluatesOfferingsByPrice(t *testing.T) {
 			}}, Clock: clock.RealClock{}}
 			provider, err := ess.New(ess.Config{Clock: config.Clock})
 			require.NoError(t, err)
-			search := searchConfig(config, provider, spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Clock: config.Clock}), nil)
+			search := searchConfig(config, provider, spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Clock: config.Clock}).Allows, nil)
 			assert.Equal(t, byPrice, search.ByPrice)
 			assert.Equal(t, time.Minute, search.MaxBinpackingTime)
 			assert.Same(t, provider, search.Offerings, "GPU nodes are reserved with any expander")

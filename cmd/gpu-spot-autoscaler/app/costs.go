@@ -6,14 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/autoscaler/cluster-autoscaler/utils/gpu"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -21,9 +19,9 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
@@ -101,12 +99,9 @@ func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Sha
 	return shares
 }
 
-// gpuResources are those by which pods request GPUs, or parts of them.
-var gpuResources = []corev1.ResourceName{gpu.ResourceNvidiaGPU, api.ResourceTopologyGPU, api.ResourceGPUCount, api.ResourceGPUMemory}
-
 // partOf returns which part of the node the pod requests. A node offers its GPUs by one resource or another, and each of them stands for all.
 func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
-	if hasGPUs && !slices.ContainsFunc(pod.Spec.Containers, requestsGPU) && !slices.ContainsFunc(pod.Spec.InitContainers, requestsGPU) {
+	if hasGPUs && !processors.RequestsGPU(pod) {
 		return 0 // most pods of a big cluster, of which the sum of all requests would cost more than all the rest of the ledger
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -120,19 +115,12 @@ func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
 	if !hasGPUs {
 		return of(corev1.ResourceCPU)
 	}
-	for _, resource := range gpuResources {
-		part = max(part, of(resource))
-	}
-	return part
-}
-
-func requestsGPU(container corev1.Container) bool {
-	for _, resource := range gpuResources {
-		if _, requested := container.Resources.Requests[resource]; requested {
-			return true
+	for resource := range requests {
+		if processors.IsGPU(resource) {
+			part = max(part, of(resource))
 		}
 	}
-	return false
+	return part
 }
 
 // longestName bounds the names in the ledger: those that come from annotations may be as long as their owners like.

@@ -124,6 +124,7 @@ func TestAPodBearsThePartOfTheNodeThatItRequests(t *testing.T) {
 		want      float64
 	}{
 		"whole GPUs":               {list("nvidia.com/gpu", "8", "cpu", "96"), list("nvidia.com/gpu", "2", "cpu", "90"), true, .25},
+		"a slice of a GPU":         {list("nvidia.com/mig-1g.10gb", "4", "cpu", "96"), list("nvidia.com/mig-1g.10gb", "1"), true, .25},
 		"GPU memory":               {list("aliyun.com/gpu-mem", "80", "cpu", "96"), list("aliyun.com/gpu-mem", "8"), true, .1},
 		"a pod without GPUs":       {list("nvidia.com/gpu", "8", "cpu", "96"), list("cpu", "90"), true, 0},
 		"a node without GPUs":      {list("cpu", "32"), list("cpu", "8"), false, .25},

@@ -26,10 +26,11 @@ const (
 func newJobs(config *Config, recorder record.EventRecorder, wake func()) (*jobs.Registry, *gangs.Gangs, error) {
 	kube := rest.CopyConfig(config.KubeConfig)
 	kube.QPS, kube.Burst, kube.RateLimiter = jobsQPS, jobsBurst, nil
-	objects, err := dynamic.NewForConfig(kube)
+	inCluster, err := dynamic.NewForConfig(kube)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make the client of jobs: %w", err)
 	}
+	objects := config.Submitted.Dynamic(inCluster)
 	definitions, err := metadata.NewForConfig(kube)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make the client of job definitions: %w", err)

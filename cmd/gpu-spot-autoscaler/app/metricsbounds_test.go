@@ -6,7 +6,7 @@ var factors = []struct{ name, meaning string }{
 	{"offerings", "instance types × zones × purchase options of all pools"},
 	{"reasons", "[problems of a pool](operations.md#problems-of-a-pool), about 30"},
 	{"job systems", "those of [jobs.md](jobs.md#what-becomes-of-the-job), and `pod` for pods of none, about 15"},
-	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), 6"},
+	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), 7"},
 	{"conditions", "those of [`--node-fault-conditions`](reclaim.md#faulty-nodes), 6 by default"},
 	{"actions", "[calls to Alibaba Cloud](operations.md#calls-to-alibaba-cloud), about 15"},
 	{"codes", "error codes that Alibaba Cloud documents for these calls, about 100; any other counts as `Other`"},
@@ -55,6 +55,7 @@ var bounds = map[string]string{
 	"gpu_spot_job_system_installed":    "job systems",
 	"gpu_spot_job_waits_expired_total": "job systems",
 
+	"gpu_spot_drills_total":                              "3 × 6",
 	"gpu_spot_node_faults_total":                         "conditions",
 	"gpu_spot_reclaims_total":                            "sources × 4",
 	"gpu_spot_reclaim_checkpoints_total":                 "job systems × 2",

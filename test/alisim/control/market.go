@@ -3,6 +3,7 @@ package control
 import (
 	"time"
 
+	"gpu-spot-autoscaler/test/alisim/ecs"
 	"gpu-spot-autoscaler/test/alisim/market"
 )
 
@@ -22,12 +23,12 @@ func (p marketPanel) SetOnDemandStock(instanceType, zone string, stock int) {
 
 // Retire has an instance type neither described nor sold any more. Its instances run on.
 func (p marketPanel) Retire(instanceType string) {
-	p.locked(func() { p.compute.Retire(instanceType) })
+	p.locked(func() { ecs.Supply{Compute: p.compute}.Retire(instanceType) })
 }
 
 // DeleteVSwitch deletes a vSwitch in which nothing is. Scaling groups that name it go on naming it.
 func (p marketPanel) DeleteVSwitch(id string) (err error) {
-	p.locked(func() { err = p.compute.DeleteVSwitch(id) })
+	p.locked(func() { err = ecs.Supply{Compute: p.compute}.DeleteVSwitch(id) })
 	return err
 }
 

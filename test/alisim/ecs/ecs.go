@@ -69,6 +69,9 @@ type Compute struct {
 	metadataTokens metadataTokens
 }
 
+// Supply takes away what was to be had. Its methods expect the cloud's lock to be held.
+type Supply struct{ *Compute }
+
 type vswitch struct {
 	VSwitch
 	used int

@@ -107,7 +107,7 @@ const (
 )
 
 // Retire has an instance type neither described nor sold any more. Its instances run on.
-func (c *Compute) Retire(instanceType string) { c.retired.Insert(instanceType) }
+func (c Supply) Retire(instanceType string) { c.retired.Insert(instanceType) }
 
 // describeAvailableResource tells what is in stock. Types that a zone does not sell at all are left out.
 func (c typeActions) describeAvailableResource(r *protocol.Request) (protocol.Reply, error) {

@@ -8,7 +8,7 @@ import (
 )
 
 // DeleteVSwitch deletes a vSwitch in which nothing is. Scaling groups that name it go on naming it.
-func (c *Compute) DeleteVSwitch(id string) error {
+func (c Supply) DeleteVSwitch(id string) error {
 	deleted, known := c.vswitches[id]
 	switch {
 	case !known:

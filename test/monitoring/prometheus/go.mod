@@ -8,6 +8,7 @@ tool (
 )
 
 require (
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/prometheus/prometheus v0.311.0
 	sigs.k8s.io/yaml v1.6.0
 )

@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/cli"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/doctor"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/drill"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/exit"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/explain"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/lint"
@@ -21,7 +22,8 @@ import (
 // Add adds the subcommands.
 func Add(command *cobra.Command) {
 	command.CompletionOptions.HiddenDefaultCmd = true
-	command.AddCommand(doctor.NewCommand(), explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(), top.NewCommand(), version.NewCommand())
+	command.AddCommand(doctor.NewCommand(), drill.NewCommand(), explain.NewCommand(), lint.NewCommand(), releaseall.NewCommand(), savings.NewCommand(),
+		top.NewCommand(), version.NewCommand())
 }
 
 // Execute runs the command with the arguments, and returns the exit code of the process. The autoscaler logs its errors; subcommands

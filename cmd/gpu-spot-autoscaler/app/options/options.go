@@ -56,6 +56,12 @@ var sectionsOfOurs = []string{sectionCloud, sectionPurchases, sectionReclaims, s
 // sectionOf is where those flags of Cluster Autoscaler are listed that matter most to us.
 var sectionOf = map[string]string{"cluster-name": sectionCloud, "nodes": sectionCloud, "scale-down-delay-after-add": sectionPurchases}
 
+// Values of --reclaim-replace-until.
+const (
+	ReplacementBought = "bought"
+	ReplacementReady  = "ready"
+)
+
 // DryRunSuffix ends the name of the lease of a dry run, which must not take that of an autoscaler that buys.
 const DryRunSuffix = "-dry-run"
 
@@ -74,8 +80,10 @@ type Options struct {
 	// ReclaimPollInterval is the time between two polls for reclaim notices. ReclaimNoticePeriod is the time between a notice and
 	// the release of the instance.
 	ReclaimPollInterval, ReclaimNoticePeriod time.Duration
-	// ReclaimReplaceWait is the longest time that a drain waits until the replacement is bought.
-	ReclaimReplaceWait time.Duration
+	// ReclaimReplaceWait is the longest time that a drain waits until the replacement is bought. ReclaimReplaceUntil is bought, or ready if
+	// it also waits, as long as the deadline allows, until the replacement is ready.
+	ReclaimReplaceWait  time.Duration
+	ReclaimReplaceUntil string
 	// ReclaimMaxUnconfirmed is the number of nodes whose pushed notices have an effect before another source confirms them.
 	ReclaimMaxUnconfirmed intstr.IntOrString
 	// ReclaimBudgets limit the requests per second for marks and for drains.
@@ -155,6 +163,8 @@ func (o *Options) addReclaims(fs *pflag.FlagSet) {
 		"Time between a notice and the release of the instance, if the notice does not state the deadline.")
 	fs.DurationVar(&o.ReclaimReplaceWait, "reclaim-replace-wait", handshake.DefaultReplaceWait,
 		"Longest time to delay evictions from a reclaiming node until its replacement is bought.")
+	fs.StringVar(&o.ReclaimReplaceUntil, "reclaim-replace-until", ReplacementReady,
+		"What evictions from a reclaiming node wait for: until its replacement is bought, or until that is ready (while the deadline allows; jobs train meanwhile, and are asked for another checkpoint before they leave).")
 	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
 		"Maximum number of nodes (or share of the spot nodes) on which pushed notices take effect before ECS or the instance confirms them. Further notices wait for confirmation.", fs)
@@ -263,6 +273,9 @@ func (o *Options) Validate() []error {
 		if value <= 0 {
 			fail("--%s=%v is not positive", name, value)
 		}
+	}
+	if o.ReclaimReplaceUntil != ReplacementBought && o.ReclaimReplaceUntil != ReplacementReady {
+		fail("--reclaim-replace-until=%s is neither %s nor %s", o.ReclaimReplaceUntil, ReplacementBought, ReplacementReady)
 	}
 	if o.Terms.Restart < 0 || o.Terms.ValueOfTime < 0 {
 		fail("--restart-time and --value-of-time must not be negative")
