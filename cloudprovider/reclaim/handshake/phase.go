@@ -162,8 +162,6 @@ func newID(now time.Time, drill bool) string {
 	return id
 }
 
-func isOfDrill(id string) bool { return strings.HasSuffix(id, notice.DrillSuffix) }
-
 // requestedAt returns false for an id that newID did not make.
 func requestedAt(id string) (time.Time, bool) {
 	seconds, _, ok := strings.Cut(id, "-")

@@ -8,6 +8,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 const (

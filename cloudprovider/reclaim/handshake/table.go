@@ -73,7 +73,7 @@ func recovered(l loss, now time.Time) state {
 	for _, pod := range l.leaving {
 		id := requestOn(pod)
 		at, ok := requestedAt(id)
-		if !ok || isOfDrill(id) != l.drill {
+		if !ok || notice.IsOfDrill(id) != l.drill {
 			continue
 		}
 		if !found || at.After(s.requested) || at.Equal(s.requested) && id > s.id {
@@ -103,7 +103,7 @@ func (t *table) askAgain(party cluster.Party, id string, now time.Time) bool {
 	if !ok || s.id != id || s.phase != Waiting {
 		return false
 	}
-	last := newState(now)
+	last := newState(now, s.drill)
 	last.id += lastSuffix
 	last.last, last.saving, last.leaving, last.deadline = true, s.took(), s.leaving, s.deadline
 	t.states[party] = last

@@ -29,8 +29,12 @@ const (
 	MaxDrill = maxAhead
 )
 
-// DrillSuffix ends the id of a request for a checkpoint that is a rehearsal, so that the next leader, and the job, know that.
+// DrillSuffix ends the id of a request for a checkpoint that is a rehearsal, so that the next leader, and the job, know that. In the id
+// of a request for the last checkpoint something follows it.
 const DrillSuffix = "-drill"
+
+// IsOfDrill returns whether the id is that of a request for a checkpoint that is a rehearsal.
+func IsOfDrill(id string) bool { return strings.Contains(id, DrillSuffix) }
 
 // Drill is a rehearsal of a reclaim, as it stands on a Node.
 type Drill struct {

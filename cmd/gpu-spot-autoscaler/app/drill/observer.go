@@ -173,7 +173,7 @@ func (o *observer) lookAtPods(ctx context.Context) {
 				continue
 			}
 			o.pods.Insert(pod.Namespace + "/" + pod.Name)
-			if id := pod.Annotations[api.AnnotationCheckpointRequest]; isOurs(id) {
+			if id := pod.Annotations[api.AnnotationCheckpointRequest]; notice.IsOfDrill(id) {
 				namespaces.Insert(pod.Namespace)
 				o.asked(id, pod)
 			}
@@ -188,7 +188,6 @@ func (o *observer) lookAtPods(ctx context.Context) {
 }
 
 // isOurs returns whether the id is that of a request in a drill.
-func isOurs(id string) bool { return strings.HasSuffix(id, notice.DrillSuffix) }
 
 // asked enters the job whose pod has the request.
 func (o *observer) asked(id string, pod *corev1.Pod) {
