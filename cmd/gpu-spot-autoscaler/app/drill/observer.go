@@ -187,8 +187,6 @@ func (o *observer) lookAtPods(ctx context.Context) {
 	}
 }
 
-// isOurs returns whether the id is that of a request in a drill.
-
 // asked enters the job whose pod has the request.
 func (o *observer) asked(id string, pod *corev1.Pod) {
 	if _, known := o.jobs[id]; known {
