@@ -21,7 +21,7 @@ import (
 const pushTimeout = 10 * time.Second
 
 // policies are the suffixes of the names of the admission policies of the chart, and of their bindings. A test compares them with the manifests.
-var policies = []string{"", "-jobs", "-marks", "-nodes", "-pods", "-requests", "-trainingjob-status"}
+var policies = []string{"", "-drills", "-jobs", "-marks", "-nodes", "-pods", "-requests", "-trainingjob-status"}
 
 const (
 	agentSuffix = "-node-agent"
