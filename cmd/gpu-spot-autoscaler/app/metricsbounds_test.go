@@ -67,6 +67,7 @@ var bounds = map[string]string{
 	"gpu_spot_reclaim_notice_to_empty_seconds":           "sources",
 	"gpu_spot_reclaim_notice_to_mark_seconds":            "sources",
 	"gpu_spot_reclaim_notice_to_replacement_seconds":     "sources",
+	"gpu_spot_reclaim_notice_to_ready_seconds":           "sources",
 	"gpu_spot_reclaim_notices_unseen_by_poll_total":      "sources",
 	"gpu_spot_reclaim_push_signatures_total":             "4",
 	"gpu_spot_reclaim_pushed_events_total":               "10",
