@@ -100,6 +100,7 @@ func (c *checker) check(t *testing.T, blocks []block) {
 	calls := filepath.Join(t.TempDir(), "calls")
 	s.environment = append(s.environment, callsVariable+"="+calls, "REGION=cn-hangzhou", "CLUSTER=my-cluster")
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "values.yaml"), []byte("region: cn-hangzhou\nclusterName: my-cluster\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "job.yaml"), nil, 0o644)) // which blocks redirect
 	for _, b := range blocks {
 		require.NoError(t, os.WriteFile(calls, nil, 0o644))
 		printed, _, _ := s.execute(placeholder.ReplaceAllStringFunc(b.text, func(found string) string {

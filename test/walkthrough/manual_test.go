@@ -37,6 +37,8 @@ var manual = map[string]held{
 	"docs/install.md":         parsed,
 	"docs/doctor.md":          parsed,
 	"docs/dry-run.md":         parsed,
+	"docs/plan.md":            parsed,
+	"docs/drill.md":           parsed,
 	"docs/status.md":          parsed,
 	"docs/costs.md":           parsed,
 	"docs/pricing.md":         parsed,
