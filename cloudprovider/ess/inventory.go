@@ -24,7 +24,7 @@ func (v *View) Instances() ([]costs.Instance, time.Time) {
 		}
 		instances = append(instances, costs.Instance{
 			Protected: protected, ID: id, Pool: instance.ScalingGroupID, Offering: offering, GPUs: float64(last.Types[offering.InstanceType].GPUs),
-			Created: instance.Created, Reclaiming: last.Loop.Reclaiming.Has(id),
+			Created: instance.Created, Reclaiming: last.Loop.Reclaiming.Has(id), Lost: last.Loop.Lost.Has(id),
 		})
 	}
 	return instances, last.Refreshed

@@ -42,30 +42,22 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 			loop.Removed.Insert(id)
 		}
 	}
+	loop.Lost = loop.Reclaiming
+	if p.config.Lost != nil {
+		loop.Lost = p.config.Lost()
+	}
 	loop.Disputed = p.disputed(nodes)
 	p.inspectSuspects(nodes)
 	p.retryRemovals(nodes, loop.Disputed)
 	p.manager.ledger.BeginLoop(loop)
-	p.penalty.Observe(reclaimingOfferings(p.store.Last(), drilled(last, nodes)))
+	p.penalty.Observe(lostOfferings(p.store.Last()))
 }
 
-// drilled returns the instances of the Nodes on which a reclaim is only rehearsed.
-func drilled(last *snapshot.Snapshot, nodes []*apiv1.Node) sets.Set[string] {
-	ids := sets.New[string]()
-	for _, node := range nodes {
-		if _, drill := node.Annotations[api.AnnotationDrill]; drill {
-			ids.Insert(last.InstanceID(node))
-		}
-	}
-	return ids
-}
-
-// reclaimingOfferings returns the offerings of the spot instances that are being reclaimed, by instance, without those that are drilled:
-// nobody takes them away.
-func reclaimingOfferings(last *snapshot.Snapshot, drilled sets.Set[string]) map[string]pricing.Offering {
+// lostOfferings returns the offerings of the spot instances that the market takes away, by instance.
+func lostOfferings(last *snapshot.Snapshot) map[string]pricing.Offering {
 	found := map[string]pricing.Offering{}
-	for id := range last.Loop.Reclaiming {
-		if instance, listed := last.Instances[id]; listed && !drilled.Has(id) {
+	for id := range last.Loop.Lost {
+		if instance, listed := last.Instances[id]; listed {
 			if offered := snapshot.OfferingOf(instance); offered.Spot {
 				found[id] = offered
 			}

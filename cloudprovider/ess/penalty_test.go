@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 
@@ -73,6 +74,24 @@ func TestReclaimingOfferingLosesToOneThatCostsLittleMore(t *testing.T) {
 		f.provider.BeginLoop(nodesOf(ids...))
 		assert.Equal(t, 4.5, f.price(a10InA), "a further notice counts anew")
 	})
+}
+
+func TestOnlyWhatTheMarketTakesAwayMakesAnOfferingDearer(t *testing.T) {
+	lost := sets.New[string]()
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) { c.Lost = func() sets.Set[string] { return lost.Clone() } })
+	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")
+	f.refresh()
+	f.reclaiming.Insert(ids...)
+	f.provider.BeginLoop(nodesOf(ids...))
+	assert.Equal(t, 3., f.price(a10InA), "both are faulty, or nothing has confirmed that they go")
+	lost.Insert(ids[0])
+	f.provider.BeginLoop(nodesOf(ids...))
+	assert.Equal(t, 4.5, f.price(a10InA))
+	instances, _ := f.provider.Instances()
+	for _, instance := range instances {
+		assert.Equal(t, instance.ID == ids[0], instance.Lost)
+		assert.True(t, instance.Reclaiming)
+	}
 }
 
 func TestNewProcessLearnsThePenaltyFromMarkedNodes(t *testing.T) {

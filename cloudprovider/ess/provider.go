@@ -87,6 +87,8 @@ type Config struct {
 
 	// Reclaiming returns the instances that have a reclaim notice, whether or not their Nodes are marked. Optional.
 	Reclaiming func() sets.Set[string]
+	// Lost returns those of them that the market takes away, which makes their offerings dearer. It defaults to Reclaiming.
+	Lost func() sets.Set[string]
 	// Overrides are tags of a pool from elsewhere (the annotations of its ConfigMap). They win. Optional.
 	Overrides func(poolID string) map[string]string
 	// Occupied says whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied, so

@@ -25,6 +25,8 @@ type Instance struct {
 	Protected time.Duration
 	// Reclaiming is true from the notice on.
 	Reclaiming bool
+	// Lost is true from then on if it is the market that takes it away.
+	Lost bool
 	// Shares are the parts of it that pods request.
 	Shares []Share
 }

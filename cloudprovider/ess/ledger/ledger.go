@@ -261,7 +261,7 @@ func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud
 
 // Loop is what the nodes of the cluster say at the start of a loop. All sets are of instance ids.
 type Loop struct {
-	Reclaiming, Disputed sets.Set[string]
+	Reclaiming, Lost, Disputed sets.Set[string]
 	// Removed are those whose Node says that it was given back.
 	Removed     sets.Set[string]
 	ProviderIDs map[string]string
@@ -271,7 +271,7 @@ type Loop struct {
 func (l *Ledger) BeginLoop(loop Loop) {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
-	l.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
+	l.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Lost: loop.Lost, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
 	l.facts.Loop.OutOfService = l.outOfService(loop.Removed)
 }
 

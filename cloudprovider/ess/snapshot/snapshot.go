@@ -54,6 +54,8 @@ type Facts struct {
 type Loop struct {
 	// Reclaiming are the instances with a reclaim notice.
 	Reclaiming sets.Set[string]
+	// Lost are those of them that the market takes away.
+	Lost sets.Set[string]
 	// OutOfService are the instances that are no capacity, though they are not being reclaimed.
 	OutOfService sets.Set[string]
 	// Disputed are the instances that several Nodes claim to be.

@@ -325,7 +325,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
+		Reclaiming:      reclaims.notices.Reclaiming, Lost: reclaims.notices.Lost, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
 		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {

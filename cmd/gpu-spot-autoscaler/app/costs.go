@@ -57,7 +57,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, ev
 			instances, at := provider.Instances()
 			for _, i := range instances {
 				if i.Offering.Spot {
-					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Reclaiming})
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost})
 				}
 			}
 			return spot, at
