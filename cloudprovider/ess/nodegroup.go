@@ -133,8 +133,9 @@ func (g *NodeGroup) IncreaseSize(delta int) error {
 	return g.buy(delta, false)
 }
 
-// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back. If the
-// scaling group is busy, what several calls ask for is bought together, and nothing of that is given back: it serves some of them.
+// AtomicIncreaseSize buys delta instances or none: after a partial delivery, the instances that were delivered are given back. What
+// several calls ask for in one loop, or while the scaling group is busy, is bought together, and nothing of that is given back: it serves
+// some of them.
 func (g *NodeGroup) AtomicIncreaseSize(delta int) error {
 	return g.buy(delta, true)
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -364,6 +365,9 @@ type fakePools struct {
 	mu       sync.Mutex
 	released []string
 	minimum  bool
+	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
+	accepts chan struct{}
+	waiting atomic.Int32
 	// room is what Room returns, unbounded where it is zero.
 	room int
 }
@@ -384,6 +388,10 @@ func (f *fakePools) Releasable(node *corev1.Node) bool {
 }
 
 func (f *fakePools) Release(node *corev1.Node) error {
+	if f.accepts != nil {
+		f.waiting.Add(1)
+		<-f.accepts
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.minimum {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -260,4 +261,24 @@ func TestNodesThatCannotBeMarkedDoNotHoldUpTheRest(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNodesThatTheCloudTakesLongToRemoveHoldUpNoJob(t *testing.T) {
+	const nodes = 50
+	inBubble(t, func(f *fixture) {
+		f.pools.accepts = make(chan struct{})
+		for n := range nodes {
+			f.node(fmt.Sprint("node-", n), func(node *corev1.Node) {
+				node.Spec.Unschedulable = true
+				node.Annotations = map[string]string{api.AnnotationGiveBack: "other@" + time.Now().UTC().Format(time.RFC3339)}
+			})
+		}
+		suspended(f, elastic(2))
+		assert.EqualValues(t, nodes, f.pools.waiting.Load(), "one call can remove all of them")
+		f.loop(5, 0)
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done())
+		close(f.pools.accepts)
+		f.pass(time.Second)
+		assert.Len(t, f.pools.released, nodes)
+	})
 }

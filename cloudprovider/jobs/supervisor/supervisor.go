@@ -11,7 +11,7 @@
 //
 // A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
 // have waited, heldJobs what is tried for jobs that are held, and giveBack releases nodes. One queue and its workers serve
-// them all.
+// all but the last, which has its own: the cloud may take minutes to accept a removal.
 package supervisor
 
 import (
@@ -39,6 +39,8 @@ import (
 const (
 	// workers is how many tasks are done at once; most of the time of each is waiting for an API.
 	workers = 8
+	// giveBackWorkers is how many nodes are given back at once. Those that wait for the cloud together are removed by one call.
+	giveBackWorkers = 100
 	// lookEvery is how often the held jobs are looked at.
 	lookEvery = 2 * time.Second
 )
@@ -104,12 +106,11 @@ func New(config Config) (*Supervisor, error) {
 	}
 	core := config.Informers.Core().V1()
 	nodes, quotas := core.Nodes(), core.ResourceQuotas()
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[task]{Name: "supervisor", Clock: config.Clock})
+	queue := newTaskQueue("supervisor", config.Clock)
 	pods := newPodIndex(config.Jobs.Member)
 	giveBack := &giveBack{
-		pods: pods, nodes: nodes.Lister(), pools: config.Pools, client: config.Client, recorder: config.Recorder, clock: config.Clock, queue: queue,
+		pods: pods, nodes: nodes.Lister(), pools: config.Pools, client: config.Client, recorder: config.Recorder, clock: config.Clock,
+		queue: newTaskQueue("give_back", config.Clock),
 	}
 	held := &heldJobs{
 		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, queue: queue, wake: config.Wake,
@@ -132,6 +133,12 @@ func New(config Config) (*Supervisor, error) {
 // taskQueue has the tasks that are due.
 type taskQueue = workqueue.TypedRateLimitingInterface[task]
 
+func newTaskQueue(name string, clock clock.WithTicker) taskQueue {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
+		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})
+}
+
 // task is something to look at: the wait of a job, a held job to be resumed or grown, what a shrunk job's system was asked for,
 // or a node to be given back.
 type task struct {
@@ -151,7 +158,7 @@ const (
 
 // Run supervises until ctx ends. It is to be called once, by the leader, after the informers were started.
 func (s *Supervisor) Run(ctx context.Context) error {
-	defer s.queue.ShutDown()
+	defer s.shutDown()
 	s.waits.start()
 	stopWatching, err := s.watch(ctx)
 	if err != nil {
@@ -163,16 +170,25 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	for range workers {
-		running.Go(func() {
-			for s.next(ctx) {
-			}
-		})
+	serve := func(queue taskQueue, workers int) {
+		for range workers {
+			running.Go(func() {
+				for s.next(ctx, queue) {
+				}
+			})
+		}
 	}
+	serve(s.queue, workers)
+	serve(s.giveBack.queue, giveBackWorkers)
 	running.Go(func() { s.lookAtHeldJobs(ctx) })
 	<-ctx.Done()
-	s.queue.ShutDown()
+	s.shutDown()
 	return nil
+}
+
+func (s *Supervisor) shutDown() {
+	s.queue.ShutDown()
+	s.giveBack.queue.ShutDown()
 }
 
 // watch adds the handler here, not in New, so that only the leader has it.
@@ -211,22 +227,22 @@ func (s *Supervisor) onPod(pod *corev1.Pod) {
 	}
 }
 
-func (s *Supervisor) next(ctx context.Context) bool {
-	due, shutdown := s.queue.Get()
+func (s *Supervisor) next(ctx context.Context, queue taskQueue) bool {
+	due, shutdown := queue.Get()
 	if shutdown {
 		return false
 	}
-	defer s.queue.Done(due)
+	defer queue.Done(due)
 	again, err := s.do(ctx, due)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Will try again", "job", due.ref, "node", due.node)
-		s.queue.AddRateLimited(due)
+		queue.AddRateLimited(due)
 	default:
-		s.queue.Forget(due)
+		queue.Forget(due)
 		if again > 0 {
-			s.queue.AddAfter(due, again)
+			queue.AddAfter(due, again)
 		}
 	}
 	return true
