@@ -278,11 +278,11 @@ func TestAFloodOfPushedNoticesIsHeldUntilTheyAreConfirmed(t *testing.T) {
 		assert.EqualValues(t, 18, value(t, "gpu_spot_reclaim_notices_held"))
 		assert.EqualValues(t, 2, value(t, "gpu_spot_reclaim_notices_unconfirmed"))
 		assert.Len(t, w.notices.Reclaiming(), 2)
-		assert.Empty(t, w.notices.Lost(), "whoever pushes notices steers no purchases")
+		assert.Empty(t, notice.Lost(w.notices), "whoever pushes notices steers no purchases")
 
 		w.cloud.reclaim("n10")
 		w.pass(5 * time.Second)
-		assert.Equal(t, []string{"i-n10"}, w.notices.Lost().UnsortedList())
+		assert.Equal(t, []string{"i-n10"}, notice.Lost(w.notices).UnsortedList())
 		assert.True(t, cluster.IsMarked(w.node("n10")))
 		assert.Equal(t, []string{"on-n10"}, w.gone(), "what is confirmed is held no more")
 		assert.EqualValues(t, 17, value(t, "gpu_spot_reclaim_notices_held"))

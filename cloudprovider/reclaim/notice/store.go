@@ -110,18 +110,6 @@ func (s *Store) Reclaiming() sets.Set[string] {
 	return ids
 }
 
-// Lost returns those of the Reclaiming that the market takes away: not those that are faulty or drilled, nor those of which there is
-// only a pushed notice that nothing has confirmed. What is bought goes by them, so that neither can steer it.
-func (s *Store) Lost() sets.Set[string] {
-	ids := s.Reclaiming()
-	for id := range ids {
-		if n, reclaiming := s.Get(id); !reclaiming || !n.Confirmed || n.Source == SourceFault || n.IsDrill() {
-			ids.Delete(id)
-		}
-	}
-	return ids
-}
-
 // Get returns the notice of the instance, whether it has a Node or not.
 func (s *Store) Get(instanceID string) (Notice, bool) {
 	for _, node := range s.cluster.NodesOf(instanceID) { // of two, only one may have marks
@@ -274,4 +262,16 @@ func (s *Store) Forget(instanceID string) {
 	defer s.mu.Unlock()
 	delete(s.heard, instanceID)
 	delete(s.verdicts, instanceID)
+}
+
+// Lost returns those of the reclaiming instances that the market takes away: not those that are faulty or drilled, nor those of which
+// there is only a pushed notice that nothing has confirmed. What is bought goes by them, so that neither can steer it.
+func Lost(s *Store) sets.Set[string] {
+	ids := s.Reclaiming()
+	for id := range ids {
+		if n, reclaiming := s.Get(id); !reclaiming || !n.Confirmed || n.Source == SourceFault || n.IsDrill() {
+			ids.Delete(id)
+		}
+	}
+	return ids
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/loop"
@@ -325,7 +326,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Reclaiming:      reclaims.notices.Reclaiming, Lost: reclaims.notices.Lost, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
+		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
+		Lost:      func() sets.Set[string] { return notice.Lost(reclaims.notices) },
 		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	}); err != nil {
