@@ -18,6 +18,8 @@ const (
 	root = "../.."
 	// translations is where the translation of docs/x.md is, under the same name; that of README.md is there, too.
 	translations = "docs/zh-CN"
+	// index is the translation of docs/README.md, whose name that of README.md has taken.
+	index = "manual.md"
 )
 
 // document is what of a page is compared with its translation, or run.
@@ -135,6 +137,8 @@ func original(page string) (string, bool) {
 		return page, false
 	case name == "README.md":
 		return name, true
+	case name == index:
+		return "docs/README.md", true
 	}
 	return path.Join("docs", name), true
 }
