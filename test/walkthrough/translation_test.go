@@ -21,7 +21,7 @@ var translated = []string{
 	"docs/node-agent.md", "docs/pricing.md", "docs/threat-model.md",
 }
 
-func TestTranslationsHaveTheCommandsHeadingsKeysAndLinksOfTheirOriginals(t *testing.T) {
+func TestTranslationsHaveTheCommandsHeadingsNamesAndLinksOfTheirOriginals(t *testing.T) {
 	there := map[string]bool{}
 	for _, page := range pagesIn(t, translations, path.Join(translations, "runbooks")) {
 		of, _ := original(page)
@@ -76,6 +76,9 @@ func differences(of, to document) (all []string) {
 	}
 	if !slices.Equal(of.rows, to.rows) {
 		say("tables of %s have %v rows, and those of %s %v", of.path, of.rows, to.path, to.rows)
+	}
+	if missing, more := compare(of.names, to.names); missing != nil || more != nil {
+		say("%s does not name %v as often as %s, and %v more often", to.path, missing, of.path, more)
 	}
 	if missing, more := compare(of.links, to.links); missing != nil || more != nil {
 		say("%s lacks links of %s to %v, and has links to %v besides", to.path, of.path, missing, more)
@@ -174,6 +177,7 @@ func TestWhatATranslationHasOtherwiseIsFound(t *testing.T) {
 			before: "    helm install x    # 一个发布\n", want: `"helm install x" became "kubectl get pods"`,
 		},
 		"another key":            {before: "`b`", after: "`d`", want: "lack [`a` `b`] of docs/install.md, and have [`a` `d`] besides"},
+		"a name that is lost":    {before: "`c`等", after: "其他", want: "does not name [`c`] as often as docs/install.md"},
 		"a row that is lost":     {before: "| `c`等 | 不是键 |\n", want: "tables of docs/install.md have [4] rows, and those of docs/zh-CN/install.md [3]"},
 		"a link that is lost":    {before: "[一页](../jobs.md)", want: "lacks links of docs/install.md to [docs/jobs.md]"},
 		"a link without a place": {before: "settings.md#标签", after: "settings.md", want: "to [docs/settings.md#], and has links to [docs/settings.md] besides"},
