@@ -13,10 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // everything switches on whatever the chart can install and the types of this client know.
@@ -83,6 +86,65 @@ func TestTheChartHasTheFieldsOfADeploymentThatOperatorsSet(t *testing.T) {
 		_, account := object.(*corev1.ServiceAccount)
 		assert.False(t, account && accessor.GetName() == "mine", "the chart was told not to create it")
 	}
+}
+
+func TestOperatorsSayHowPrometheusFindsTheAutoscaler(t *testing.T) {
+	values := []string{"serviceMonitor.enabled=true", "alerts.enabled=true", "nodeAgent.enabled=true", "serviceMonitor.namespace=monitoring",
+		"alerts.namespace=rules", "serviceMonitor.annotations.a=b", "serviceMonitor.relabelings[0].action=labeldrop",
+		"serviceMonitor.metricRelabelings[0].action=drop", "service.annotations.c=d", "service.labels.e=f"}
+	for _, kind := range []string{"ServiceMonitor", "PodMonitor"} {
+		monitor := unstructuredOf(t, kind, values...)
+		assert.Equal(t, "monitoring", monitor.GetNamespace())
+		assert.Equal(t, map[string]string{"a": "b"}, monitor.GetAnnotations())
+		found, _, err := unstructured.NestedStringSlice(monitor.Object, "spec", "namespaceSelector", "matchNames")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"kube-system"}, found, "where the pods are")
+		endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", map[string]string{"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}[kind])
+		require.NoError(t, err)
+		assert.Equal(t, []any{map[string]any{"action": "labeldrop"}}, endpoints[0].(map[string]any)["relabelings"])
+		assert.Equal(t, []any{map[string]any{"action": "drop"}}, endpoints[0].(map[string]any)["metricRelabelings"])
+	}
+	assert.Equal(t, "rules", unstructuredOf(t, "PrometheusRule", values...).GetNamespace())
+	service := unstructuredOf(t, "Service", values...)
+	assert.Equal(t, map[string]string{"c": "d"}, service.GetAnnotations())
+	assert.Equal(t, "f", service.GetLabels()["e"])
+}
+
+// unstructuredOf returns the only object of the kind that the chart renders, also of kinds that no client here knows.
+func unstructuredOf(t *testing.T, kind string, values ...string) *unstructured.Unstructured {
+	t.Helper()
+	text, err := helm(t, values...)
+	require.NoError(t, err)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	var found *unstructured.Unstructured
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); err == io.EOF {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		if object.GetKind() == kind {
+			require.Nil(t, found, "there is one %s", kind)
+			found = object
+		}
+	}
+	require.NotNil(t, found, kind)
+	return found
+}
+
+func TestABudgetKeepsSoManyReplicasOrGivesSoManyUp(t *testing.T) {
+	assert.Equal(t, 1, only[*policyv1.PodDisruptionBudget](t, render(t)).Spec.MaxUnavailable.IntValue())
+	spec := only[*policyv1.PodDisruptionBudget](t, render(t, "replicas=3", "podDisruptionBudget.minAvailable=2")).Spec
+	assert.Nil(t, spec.MaxUnavailable)
+	assert.Equal(t, 2, spec.MinAvailable.IntValue())
+}
+
+func TestContainersMayRunBeforeTheAutoscaler(t *testing.T) {
+	spec := only[*appsv1.Deployment](t, render(t, "extraInitContainers[0].name=wait", "extraInitContainers[0].image=busybox")).Spec.Template.Spec
+	require.Len(t, spec.InitContainers, 1)
+	assert.Equal(t, "wait", spec.InitContainers[0].Name)
+	assert.Equal(t, "autoscaler", spec.Containers[0].Name)
 }
 
 func TestReplicasSpreadOverNodesAndZones(t *testing.T) {
