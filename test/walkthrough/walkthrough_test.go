@@ -78,7 +78,7 @@ func TestTheGuideInChineseLeadsThereToo(t *testing.T) {
 
 // walkThrough runs all shell blocks of the page, in their order. What the text between them says is checked after the block that it follows.
 func walkThrough(t *testing.T, page string) {
-	w := newWalk(t)
+	w := newWalk(t, newWorld())
 	after := map[string]func(printed string){ // by the beginning of the heading; after its first block
 		"2.": w.checkGroup, "3.": w.checkTrust, "5.": w.checkInstalled, "6.": w.checkFirstPod, "7.": w.checkReclaimed, "9.": w.checkUninstalled,
 	}
@@ -117,7 +117,7 @@ func walkThrough(t *testing.T, page string) {
 	require.NoError(t, os.WriteFile(file, []byte(stopwatch), 0o644))
 }
 
-func newWalk(t *testing.T) *walk {
+func newWalk(t *testing.T, world alisim.World) *walk {
 	t.Helper()
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
@@ -128,7 +128,7 @@ func newWalk(t *testing.T) *walk {
 	if _, err := os.Stat(helm); err != nil {
 		t.Skip("there is no helm: make lint builds it")
 	}
-	w := &walk{t: t, Rig: rig.ForTestWith(t, rig.Options{World: newWorld(), ClusterName: clusterName, Bare: true}), calls: filepath.Join(t.TempDir(), "calls")}
+	w := &walk{t: t, Rig: rig.ForTestWith(t, rig.Options{World: world, ClusterName: clusterName, Bare: true}), calls: filepath.Join(t.TempDir(), "calls")}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	w.kubelet = startKubelet(t, w.Rig, cancel)
