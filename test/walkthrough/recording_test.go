@@ -13,8 +13,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/status/view"
 )
 
-// command is what was typed, and what it has printed.
-type command struct{ typed, printed string }
+// typedCommand is what was typed, and what it has printed.
+type typedCommand struct{ typed, printed string }
 
 const (
 	terminalMargin, terminalTop = 24, 54
@@ -23,7 +23,7 @@ const (
 
 // drawTerminal draws a session at a terminal as an SVG, with the colours of the other pages of the project, light or dark as the reader has it.
 // The text is as it was printed.
-func drawTerminal(session []command) string {
+func drawTerminal(session []typedCommand) string {
 	var b strings.Builder
 	y, widest := terminalTop, 0
 	line := func(class, text string) {
@@ -50,7 +50,7 @@ text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans 
 }
 
 func TestAPictureOfATerminalHasTheTextAsItWasPrinted(t *testing.T) {
-	picture := drawTerminal([]command{{"explain pod a/b", "Why:  <none> & more\nStep: 1"}})
+	picture := drawTerminal([]typedCommand{{"explain pod a/b", "Why:  <none> & more\nStep: 1"}})
 	assert.NoError(t, xml.Unmarshal([]byte(picture), new(struct{})))
 	for _, want := range []string{">$ explain pod a/b<", ">Why:  &lt;none&gt; &amp; more<", ">Step: 1<"} {
 		assert.Contains(t, picture, want)

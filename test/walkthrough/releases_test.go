@@ -184,7 +184,7 @@ func (s releases) record() {
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.shell.dir, "wide.yaml"), []byte(big), 0o600))
 	one := strings.NewReplacer("name: first", "name: train").Replace(s.shell.ask("cat deploy/examples/ack/job.yaml"))
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.shell.dir, "train.yaml"), []byte(one), 0o600))
-	var session []command
+	var session []typedCommand
 	for _, text := range []string{
 		"gpu-spot-autoscaler plan -f train.yaml",
 		"kubectl apply -f wide.yaml",
@@ -197,7 +197,7 @@ func (s releases) record() {
 				return strings.Contains(printed, "Why:"), nil
 			})
 		}
-		session = append(session, command{text, s.shell.ask(text)})
+		session = append(session, typedCommand{text, s.shell.ask(text)})
 	}
 	s.shell.ask("kubectl delete job wide")
 	s.t.Logf("%v", session)

@@ -84,11 +84,17 @@ func TestABrowserShowsThePageOnADeskAndOnAPhoneLightAndDark(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "statusz.html")
 	require.NoError(t, os.WriteFile(path, []byte(page), 0o600))
+	// A window is never as narrow as a phone, so the page is shown in a frame.
+	narrow := filepath.Join(t.TempDir(), "phone.html")
+	require.NoError(t, os.WriteFile(narrow, fmt.Appendf(nil, `<!doctype html><meta name="color-scheme" content="light dark"><style>body{margin:0;display:flex;gap:20px}
+iframe{border:0;width:390px;height:900px}.light{color-scheme:light}.dark{color-scheme:dark}</style>
+<iframe class="light" srcdoc="%[1]s"></iframe><iframe class="dark" srcdoc="%[1]s"></iframe>`, html.EscapeString(page)), 0o600))
 	for name, of := range map[string]struct {
+		path          string
 		width, height int
 		scheme        string
-	}{"light": {1240, 900, light}, "dark": {1240, 900, dark}} {
-		browse(t, path, "--screenshot="+filepath.Join(*screenshots, "statusz-"+name+".png"), "--blink-settings=preferredColorScheme="+of.scheme,
+	}{"light": {path, 1240, 900, light}, "dark": {path, 1240, 900, dark}, "phone": {narrow, 800, 900, light}} {
+		browse(t, of.path, "--screenshot="+filepath.Join(*screenshots, "statusz-"+name+".png"), "--blink-settings=preferredColorScheme="+of.scheme,
 			"--window-size="+strconv.Itoa(of.width)+","+strconv.Itoa(of.height))
 	}
 }
