@@ -17,6 +17,12 @@ const (
 	AnnotationMaxWait = "gpu-spot.autoscaling/max-wait"
 	// AnnotationRecovery is with how many workers a suspended job is resumed: full (default) or dynamic.
 	AnnotationRecovery = "gpu-spot.autoscaling/recovery"
+	// LabelGrow, on the object of a job, is whether the job gets more workers than it asks for, up to its maximum: GrowNever (default), GrowFree
+	// where nodes that exist have room for them, or GrowBuy, for which spot instances are bought, too.
+	LabelGrow = "gpu-spot.autoscaling/grow"
+	GrowNever = "never"
+	GrowFree  = "free"
+	GrowBuy   = "buy"
 	// LabelKeepOffReclaiming, on pods or namespaces, is "true" if pods are to get a node affinity against LabelReclaiming.
 	// The admission policy of the chart reads it.
 	LabelKeepOffReclaiming = "gpu-spot.autoscaling/keep-off-reclaiming"
@@ -93,6 +99,10 @@ const (
 	// AnnotationHeldParts are the objects that the job consisted of, separated by commas. Some of their pods outlive them.
 	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 )
+
+// AnnotationGrownTo, on the object of a job, is to how many workers the job was grown last beyond what it asked for. The jobs framework
+// writes it, and the job supervisor reads it: a job that has fewer since was made smaller by somebody, and is not grown again.
+const AnnotationGrownTo = "gpu-spot.autoscaling/grown-to"
 
 // AnnotationHostsRefreshed, on the launcher of an MPIJob, is when it was last written. The jobs framework writes it, because a
 // change of the pod makes the kubelet update the files of its ConfigMaps. The value is not read.

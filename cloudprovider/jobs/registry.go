@@ -50,6 +50,9 @@ type Registry struct {
 
 	heldMu sync.Mutex
 	held   map[types.UID]Job // as Held returned them last
+
+	growingMu sync.Mutex
+	growing   map[types.UID]Job // as Growing returned them last
 }
 
 // New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
