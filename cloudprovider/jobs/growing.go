@@ -124,18 +124,18 @@ func (r *Registry) GrowBeyond(ctx context.Context, job Job, workers int) error {
 		name: "grow-beyond", event: ReasonGrown, readsAgain: true,
 		message: fmt.Sprintf("Grows to %d workers: there is capacity for more than it asks for", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
-			growth, err := job.Growth()
-			isUntouched := job.HeldAs() == "" && !job.Suspended && !job.Finished && job.Replicas < min(workers, job.Max)
-			if err != nil || growth == GrowNever || !isUntouched {
-				return false, err
-			}
 			if err := checkGrowth(system, job); err != nil {
 				return false, err
+			}
+			growth, _ := job.Growth()
+			workers := min(workers, job.Max)
+			if growth == GrowNever || job.HeldAs() != "" || job.Suspended || job.Finished || job.Replicas >= workers {
+				return false, nil
 			}
 			if _, ok := system.(HostsRefresher); ok {
 				r.hosts.add(job.Ref)
 			}
-			return system.(Grower).GrowBeyond(ctx, job, min(workers, job.Max))
+			return system.(Grower).GrowBeyond(ctx, job, workers)
 		},
 	})
 }

@@ -48,7 +48,9 @@ type watch struct {
 	ended         sync.WaitGroup
 }
 
-func (w *watch) informers() []cache.SharedIndexInformer { return []cache.SharedIndexInformer{w.held, w.growing} }
+func (w *watch) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{w.held, w.growing}
+}
 
 func newInstalled(config Config) *installed {
 	in := &installed{
