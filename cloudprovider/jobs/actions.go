@@ -24,6 +24,8 @@ const (
 	ReasonResumed = "SpotJobResumed"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
+	// ReasonWishMalformed: annotations of the job cannot be read, and are ignored.
+	ReasonWishMalformed = "SpotWishMalformed"
 	// ReasonTimedOut: the job was suspended because its maximum wait was over.
 	ReasonTimedOut = "SpotJobTimedOut"
 )

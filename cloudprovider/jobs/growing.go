@@ -81,6 +81,7 @@ func (r *Registry) Growing() []Job {
 			job := r.growing[object.GetUID()]
 			if job.Object != object {
 				job = readGrowing(system, object)
+				r.recordIgnored(job)
 			}
 			growing[job.UID] = job
 			jobs = append(jobs, job)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -25,6 +26,9 @@ const SystemPod = "pod"
 
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
+
+// maxIgnored is of how many jobs is known which annotations are ignored. Of more, the owners may be told again.
+const maxIgnored = 1024
 
 // Config is what a Registry needs. The clients' budgets bound how many requests it sends to the API server.
 type Config struct {
@@ -48,6 +52,9 @@ type Registry struct {
 	installed *installed
 	hosts     *hostsQueue
 
+	// ignored has the messages of the last Events SpotWishMalformed, by the UID of the job.
+	ignored *lru.Cache
+
 	heldMu sync.Mutex
 	held   map[types.UID]Job // as Held returned them last
 
@@ -63,7 +70,7 @@ func New(config Config) (*Registry, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
 	}
-	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config)}
+	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config), ignored: lru.New(maxIgnored)}
 	r.hosts = &hostsQueue{clock: config.Cluster.Clock, refresh: r.refreshHosts}
 	for _, system := range config.Systems {
 		if r.byName[system.Name()] != nil {
@@ -173,7 +180,22 @@ func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error)
 	if parent, name, ok := parentOf(system, object); ok && r.installed.has(parent) {
 		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))
 	}
-	return read(system, object)
+	job, err := read(system, object)
+	r.recordIgnored(job)
+	return job, err
+}
+
+// recordIgnored tells the owner of a job which of its annotations are ignored: once for each mistake.
+func (r *Registry) recordIgnored(job Job) {
+	if job.Ignored == nil {
+		return
+	}
+	message := job.Ignored.Error()
+	if known, ok := r.ignored.Get(job.UID); ok && known == message {
+		return
+	}
+	r.ignored.Add(job.UID, message)
+	r.config.Recorder.Event(job.Object, corev1.EventTypeWarning, ReasonWishMalformed, "Ignored: "+message)
 }
 
 func parentOf(system System, object *unstructured.Unstructured) (parent, name string, ok bool) {
@@ -187,12 +209,10 @@ func parentOf(system System, object *unstructured.Unstructured) (parent, name st
 func read(system System, object *unstructured.Unstructured) (Job, error) {
 	ref := NewRef(system.Name(), object.GetNamespace(), object.GetName())
 	job, err := system.Read(object)
-	if err == nil {
-		err = readSettings(&job, object.GetAnnotations())
-	}
 	if err != nil {
 		return Job{}, fmt.Errorf("%s: %w", ref, err)
 	}
+	job.Ignored = readSettings(&job, object.GetAnnotations())
 	job.Ref, job.UID, job.Object = ref, object.GetUID(), object
 	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[api.AnnotationHeldParts]) {
 		if !slices.Contains(job.Parts, part) {
@@ -218,6 +238,7 @@ func (r *Registry) Held() []Job {
 			job := r.held[object.GetUID()]
 			if job.Object != object {
 				job = readHeld(system, object, job.Problem)
+				r.recordIgnored(job)
 			}
 			held[job.UID] = job
 			jobs = append(jobs, job)
