@@ -52,6 +52,18 @@ const (
 	AnnotationWork     = "gpu-spot.autoscaling/work"
 )
 
+// How often a job is to save a checkpoint.
+const (
+	// AnnotationCheckpointTime, on a pod, is how long a checkpoint takes, a duration. Its owner writes it.
+	AnnotationCheckpointTime = "gpu-spot.autoscaling/checkpoint-time"
+	// AnnotationCheckpointInterval, on such a pod, is how long the job is advised to train from one checkpoint to the next, a duration. The
+	// autoscaler writes it, and the job's processes read it through the downward API.
+	AnnotationCheckpointInterval = "gpu-spot.autoscaling/checkpoint-interval"
+	// AnnotationCheckpointIntervals, on a Node, lists the same of its pods, separated by commas: "<caller>=<duration>" by the address of the
+	// pod, or CallerHost for those on the Node's network. The autoscaler writes it, and the node-agent reads it.
+	AnnotationCheckpointIntervals = "gpu-spot.autoscaling/checkpoint-intervals"
+)
+
 // The handshake with a job whose nodes are reclaimed, on its pods. AnnotationReclaimDeadline belongs to it as well.
 const (
 	// AnnotationReclaimInstance is the reclaiming instance that the pod is on. Pods of the same job on other instances do not

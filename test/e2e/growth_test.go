@@ -74,7 +74,7 @@ spec:
 	})
 	assert.Nil(s.t, s.field(batchJobs, "mpi-grows-launcher", "status.failed"))
 
-	s.submit(`{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: mpi-grows}, spec: {mpiReplicaSpecs: {Worker: {replicas: 3}}}}`)
+	patchObject(s, operators.MPIJobs, metav1.NamespaceDefault, "mpi-grows", `{spec: {mpiReplicaSpecs: {Worker: {replicas: 3}}}}`)
 	s.awaitRunningPods(workersOf, 3)
 	s.requireBought("mpi-grows", 2+2)
 }
