@@ -12,11 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/lru"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -26,9 +23,6 @@ const SystemPod = "pod"
 
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
-
-// maxIgnored is of how many jobs is known which annotations are ignored. Of more, the owners may be told again.
-const maxIgnored = 1024
 
 // Config is what a Registry needs. The clients' budgets bound how many requests it sends to the API server.
 type Config struct {
@@ -52,14 +46,8 @@ type Registry struct {
 	installed *installed
 	hosts     *hostsQueue
 
-	// ignored has the messages of the last Events SpotWishMalformed, by the UID of the job.
-	ignored *lru.Cache
-
-	heldMu sync.Mutex
-	held   map[types.UID]Job // as Held returned them last
-
-	growingMu sync.Mutex
-	growing   map[types.UID]Job // as Growing returned them last
+	ignored *ignored
+	*watched
 }
 
 // New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
@@ -70,7 +58,10 @@ func New(config Config) (*Registry, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
 	}
-	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config), ignored: lru.New(maxIgnored)}
+	r := &Registry{
+		config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config), ignored: newIgnored(config.Recorder),
+	}
+	r.watched = &watched{installed: r.installed, ignored: r.ignored}
 	r.hosts = &hostsQueue{clock: config.Cluster.Clock, refresh: r.refreshHosts}
 	for _, system := range config.Systems {
 		if r.byName[system.Name()] != nil {
@@ -181,21 +172,8 @@ func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error)
 		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))
 	}
 	job, err := read(system, object)
-	r.recordIgnored(job)
+	r.ignored.record(job)
 	return job, err
-}
-
-// recordIgnored tells the owner of a job which of its annotations are ignored: once for each mistake.
-func (r *Registry) recordIgnored(job Job) {
-	if job.Ignored == nil {
-		return
-	}
-	message := job.Ignored.Error()
-	if known, ok := r.ignored.Get(job.UID); ok && known == message {
-		return
-	}
-	r.ignored.Add(job.UID, message)
-	r.config.Recorder.Event(job.Object, corev1.EventTypeWarning, ReasonWishMalformed, "Ignored: "+message)
 }
 
 func parentOf(system System, object *unstructured.Unstructured) (parent, name string, ok bool) {
@@ -220,44 +198,6 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 		}
 	}
 	return job, nil
-}
-
-// Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with a Problem, so
-// that it neither holds up the others nor is forgotten. A job is read again only once the informer has another object of it:
-// Held is called every few seconds.
-func (r *Registry) Held() []Job {
-	r.heldMu.Lock()
-	defer r.heldMu.Unlock()
-	var jobs []Job
-	held := map[types.UID]Job{}
-	for system, objects := range r.installed.held() {
-		for _, object := range objects {
-			if _, _, ok := parentOf(system, object); ok {
-				continue // its label was copied from its parent's, and may be out of date
-			}
-			job := r.held[object.GetUID()]
-			if job.Object != object {
-				job = readHeld(system, object, job.Problem)
-				r.recordIgnored(job)
-			}
-			held[job.UID] = job
-			jobs = append(jobs, job)
-		}
-	}
-	r.held = held
-	return jobs
-}
-
-// readHeld reads a held job. It logs why it cannot, unless that was known.
-func readHeld(system System, object *unstructured.Unstructured, known error) Job {
-	job, err := read(system, object)
-	if err == nil {
-		return job
-	}
-	if known == nil || err.Error() != known.Error() {
-		klog.ErrorS(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
-	}
-	return Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object, Problem: err}
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no

@@ -78,3 +78,44 @@ func replicasOr(annotations map[string]string, key string, otherwise int) (int, 
 func annotationError(key, format string, args ...any) error {
 	return &FieldError{Path: fmt.Sprintf("metadata.annotations[%s]", key), Problem: fmt.Sprintf(format, args...)}
 }
+
+// Growth is whether a job gets more workers than it asks for: a value of api.LabelGrow.
+type Growth string
+
+const (
+	// GrowNever is the default.
+	GrowNever Growth = api.GrowNever
+	// GrowFree adds workers for which there is room on nodes that exist.
+	GrowFree Growth = api.GrowFree
+	// GrowBuy buys spot instances for more workers, too.
+	GrowBuy Growth = api.GrowBuy
+)
+
+// Growth returns whether the job is to get more workers than it asks for. The error is a FieldError where the label is malformed.
+func (j Job) Growth() (Growth, error) {
+	switch growth := Growth(j.Object.GetLabels()[api.LabelGrow]); growth {
+	case "", GrowNever:
+		return GrowNever, nil
+	case GrowFree, GrowBuy:
+		return growth, nil
+	default:
+		return GrowNever, &FieldError{
+			Path:    fmt.Sprintf("metadata.labels[%s]", api.LabelGrow),
+			Problem: fmt.Sprintf("is %q, neither %q nor %q nor %q", growth, GrowFree, GrowBuy, GrowNever),
+		}
+	}
+}
+
+// GrownTo returns to how many workers the job was grown last, zero if it never was.
+func (j Job) GrownTo() int {
+	workers, err := strconv.ParseInt(j.Object.GetAnnotations()[api.AnnotationGrownTo], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return max(0, int(workers))
+}
+
+// GrownPatch returns the patch that notes to how many workers the job was grown.
+func GrownPatch(workers int) Patch {
+	return Patch{}.SetAnnotation(api.AnnotationGrownTo, strconv.Itoa(workers))
+}
