@@ -71,7 +71,6 @@ func TestAReleaseOfTheFirstChartIsUpgradedJoinedByAnotherAndUninstalled(t *testi
 	assert.Equal(t, node, s.shell.ask("kubectl get pods -l job-name=first -o jsonpath='{.items[*].spec.nodeName}'"), "the job goes on where it was")
 	assert.Len(t, s.zones(), 1, "nothing is bought twice, and nothing is given back")
 	before := s.installed()
-	s.record()
 
 	s.joinedBySecond()
 	s.shell.ask("helm uninstall gpu-spot-autoscaler --namespace " + secondNamespace)
@@ -79,6 +78,7 @@ func TestAReleaseOfTheFirstChartIsUpgradedJoinedByAnotherAndUninstalled(t *testi
 	assert.Subset(t, s.installed(), before, "the first release is whole")
 	s.shell.ask("kubectl delete job first && kubectl apply -f deploy/examples/ack/job.yaml && kubectl wait --for=jsonpath='{.status.ready}'=1 job/first --timeout=2m")
 
+	s.record()
 	s.shell.ask("helm uninstall gpu-spot-autoscaler --namespace kube-system")
 	assert.Empty(t, s.left("gpu-spot-"))
 	_, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(t.Context(), "first", metav1.GetOptions{})
@@ -192,9 +192,10 @@ func (s releases) record() {
 		"gpu-spot-autoscaler top -o text",
 	} {
 		if strings.Contains(text, "explain") {
+			s.shell.ask("kubectl wait --for=condition=PodScheduled=false pod -l job-name=wide --timeout=1m")
 			rig.Eventually(s.t, soon, "the leader has looked at the pod", func(context.Context) (bool, error) {
-				printed, _, _ := s.shell.execute(text)
-				return strings.Contains(printed, "Why:"), nil
+				printed, state, _ := s.shell.execute(text)
+				return state.Success() && strings.Contains(printed, group), nil
 			})
 		}
 		session = append(session, typedCommand{text, s.shell.ask(text)})
