@@ -24,7 +24,7 @@ var recording = flag.String("recording", "", "File to which a picture of the ter
 // firstChart is the chart of the first version, as helm package has made it.
 const firstChart = "deploy/testdata/gpu-spot-autoscaler-0.1.0.tgz"
 
-// The second release of the story, which has the Helm name of the first in another namespace, and the scaling group that it manages.
+// The second release, which has the Helm name of the first in another namespace, and the scaling group that it manages.
 const (
 	secondName, secondNamespace  = "gpu-spot-b", "team-b"
 	secondCluster, secondGroup   = "team-b", "asg-bp1teamb"
@@ -33,7 +33,7 @@ const (
 		"clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 
-// releases is the story of two releases.
+// releases are two releases in one cluster.
 type releases struct{ *walk }
 
 // twoPools returns a region with a scaling group for each of two releases.
