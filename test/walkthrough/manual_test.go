@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"gpu-spot-autoscaler/test/rig"
 )
 
 // held is how the commands of a page are held to what is there.
@@ -141,7 +143,7 @@ var says = map[string]string{
 
 // runPages runs the shell blocks of the pages, as they are written.
 func (w *walk) runPages(pages ...string) {
-	w.openService()
+	w.openService(rig.Namespace, "gpu-spot-autoscaler")
 	for _, page := range pages {
 		for _, b := range commandsOf(readDocument(w.t, page)) {
 			out, state, total := w.shell.execute(b.text)
@@ -157,26 +159,27 @@ func (w *walk) runPages(pages ...string) {
 	}
 }
 
-// openService has the Service of the chart lead to the pods, each of which listens at a port of its own here.
-func (w *walk) openService() {
-	w.shell.ask(`kubectl -n kube-system patch service gpu-spot-autoscaler --type=merge --patch '{"spec": {"selector": null}}'`)
-	w.shell.ask("kubectl -n kube-system delete endpoints,endpointslices -l kubernetes.io/service-name=gpu-spot-autoscaler; kubectl -n kube-system delete endpoints gpu-spot-autoscaler --ignore-not-found")
-	w.shell.ask("kubectl apply -f - <<END\n" + w.kubelet.endpoints() + "END\n")
+// openService has the Service of a release lead to its pods, each of which listens at a port of its own here.
+func (w *walk) openService(namespace, name string) {
+	kubectl := "kubectl -n " + namespace + " "
+	w.shell.ask(kubectl + "patch service " + name + ` --type=merge --patch '{"spec": {"selector": null}}'`)
+	w.shell.ask(kubectl + "delete endpoints,endpointslices -l kubernetes.io/service-name=" + name + "; " + kubectl + "delete endpoints " + name + " --ignore-not-found")
+	w.shell.ask("kubectl apply -f - <<END\n" + w.kubelet.endpoints(namespace, name) + "END\n")
 }
 
 // endpoints returns the Endpoints of the Service, by which the API server's proxy goes.
-func (k *kubelet) endpoints() string {
+func (k *kubelet) endpoints(namespace, name string) string {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	var subsets strings.Builder
 	for _, c := range k.running {
-		if c.secure == "" || c.over || !c.told.IsZero() {
+		if c.secure == "" || c.over || !c.told.IsZero() || c.pod.Namespace != namespace {
 			continue
 		}
 		host, port, _ := net.SplitHostPort(c.secure)
 		fmt.Fprintf(&subsets, "  - addresses: [{ip: %s, targetRef: {kind: Pod, namespace: %s, name: %s}}]\n    ports: [{name: https, port: %s}]\n", host, c.pod.Namespace, c.pod.Name, port)
 	}
-	return "apiVersion: v1\nkind: Endpoints\nmetadata: {name: gpu-spot-autoscaler, namespace: kube-system}\nsubsets:\n" + subsets.String()
+	return "apiVersion: v1\nkind: Endpoints\nmetadata: {name: " + name + ", namespace: " + namespace + "}\nsubsets:\n" + subsets.String()
 }
 
 // ownAddress returns an address of this machine to which the API server's proxy connects: loopback it refuses.

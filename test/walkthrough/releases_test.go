@@ -132,6 +132,7 @@ func (s releases) joinedBySecond() {
 	s.awaitReady(secondNamespace, secondName)
 
 	pools := func(namespace, name string) string {
+		s.openService(namespace, name)
 		return s.shell.ask(fmt.Sprintf("gpu-spot-autoscaler top -o json --autoscaler-namespace=%s --autoscaler-name=%s", namespace, name))
 	}
 	first, second := pools(rig.Namespace, "gpu-spot-autoscaler"), pools(secondNamespace, secondName)
