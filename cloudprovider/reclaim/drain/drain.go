@@ -64,7 +64,7 @@ type Config struct {
 
 // Drainer is safe for concurrent use.
 type Drainer struct {
-	Config
+	config  Config
 	budgets *budgets
 
 	mu sync.Mutex
@@ -76,32 +76,32 @@ type Drainer struct {
 
 // New returns a Drainer that has not begun.
 func New(config Config) *Drainer {
-	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
+	return &Drainer{config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
 }
 
 // Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
 // again when time alone changes what may go. When a pod changes, or its job has got further, somebody else has to add the Node to
 // the queue.
 func (d *Drainer) Sync(ctx context.Context, name string) error {
-	node := d.Cluster.Node(name)
+	node := d.config.Cluster.Node(name)
 	if node == nil {
 		d.Forget(name)
 	}
 	if node == nil || !cluster.IsMarked(node) {
 		return nil
 	}
-	n, reclaiming := d.Notices.Of(node)
-	if !reclaiming || d.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+	n, reclaiming := d.config.Notices.Of(node)
+	if !reclaiming || d.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
 		return nil
 	}
-	if d.MarksWaiting() {
-		d.Queue.AddAfter(name, handshake.MarksRetry)
+	if d.config.MarksWaiting() {
+		d.config.Queue.AddAfter(name, handshake.MarksRetry)
 		return nil
 	}
-	pods := cluster.Drainable(d.Cluster.PodsOn(name))
+	pods := cluster.Drainable(d.config.Cluster.PodsOn(name))
 	if d.takeUnlooked(name) {
 		for _, pod := range pods {
-			d.Handshakes.LookAt(pod)
+			d.config.Handshakes.LookAt(pod)
 		}
 	}
 	if !n.Evicts() {
@@ -110,8 +110,8 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	if len(pods) == 0 {
 		return d.noteDrained(ctx, node, n)
 	}
-	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.Clock.Now()}
-	next, doubtful := d.Notices.DoubtfulUntil(n)
+	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.config.Clock.Now()}
+	next, doubtful := d.config.Notices.DoubtfulUntil(n)
 	switch {
 	case doubtful:
 		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
@@ -120,7 +120,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	default:
 		next = s.deleteAll(ctx, pods)
 	}
-	d.Queue.AddAfter(name, next.Sub(d.Clock.Now()))
+	d.config.Queue.AddAfter(name, next.Sub(d.config.Clock.Now()))
 	return nil
 }
 
@@ -151,8 +151,8 @@ func (d *Drainer) takeUnlooked(name string) bool {
 
 // noteDrained notes once that the Node is without pods. Pods that come back later are evicted again, and nothing is noted.
 func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.Notice) error {
-	now := d.Clock.Now()
-	changed, err := nodepatch.Apply(ctx, d.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
+	now := d.config.Clock.Now()
+	changed, err := nodepatch.Apply(ctx, d.config.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
 	if err != nil || !changed {
 		return err
 	}
@@ -160,14 +160,14 @@ func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.N
 	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
 	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
-	d.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
+	d.config.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
 	return nil
 }
 
 // Outcome returns how the reclaim of a Node ended that is gone now.
 func (d *Drainer) Outcome(node *corev1.Node) string {
 	switch {
-	case !cluster.IsDrained(node) || d.Cluster.Occupied(node):
+	case !cluster.IsDrained(node) || d.config.Cluster.Occupied(node):
 		return mark.OutcomeLate
 	case node.Annotations[api.AnnotationReclaimForced] != "":
 		return mark.OutcomeDeleted
@@ -205,15 +205,15 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 			next = notice.Earlier(next, until)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Evictions, ready, s.evict))
+	return notice.Earlier(next, s.requestAll(ctx, s.config.Evictions, ready, s.evict))
 }
 
 // staysFor returns why the pod must stay for now, and when to look again, zero if somebody will say. The reason is empty if its
 // eviction is to be requested.
 func (s *step) staysFor(pod *corev1.Pod) (reason string, until time.Time) {
-	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+	answer := s.config.Handshakes.MayEvict(pod, s.node, s.notice)
 	if answer.Unknown {
-		s.Handshakes.LookAt(pod)
+		s.config.Handshakes.LookAt(pod)
 		return answer.Reason, s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
 	}
 	if answer.Reason != "" {
@@ -241,7 +241,7 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 			ready = append(ready, pod)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Deletions, ready, s.delete))
+	return notice.Earlier(next, s.requestAll(ctx, s.config.Deletions, ready, s.delete))
 }
 
 // isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
@@ -249,12 +249,12 @@ func (s *step) isAskedLate(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil || s.notice.Deadline.Sub(s.now) < lateMargin {
 		return false
 	}
-	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+	answer := s.config.Handshakes.MayEvict(pod, s.node, s.notice)
 	if answer.Reason == "" {
 		return false
 	}
 	if answer.Unknown {
-		s.Handshakes.LookAt(pod)
+		s.config.Handshakes.LookAt(pod)
 	}
 	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace
 }
@@ -269,7 +269,7 @@ func (s *step) requestAll(ctx context.Context, requests *work.Requests, pods []*
 		err := request(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()
-		next = notice.Earlier(next, s.attempts.add(pod, s.Clock.Now(), err))
+		next = notice.Earlier(next, s.attempts.add(pod, s.config.Clock.Now(), err))
 		if errors.Is(err, errRefused) {
 			klog.FromContext(ctx).V(2).Info("Will request it again", "pod", klog.KObj(pod), "node", s.node.Name, "answer", err.Error())
 			return nil

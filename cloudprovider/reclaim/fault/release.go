@@ -75,19 +75,19 @@ func (r *releases) keep(instances sets.Set[string]) {
 // release gives back the instances of the faulty Nodes that are drained, or whose deadline has passed. It does not wait for the cloud.
 func (w *Watcher) release(ctx context.Context, start func(func())) {
 	faulty := sets.New[string]()
-	for _, node := range w.Cluster.MarkedNodes() {
-		n, reclaiming := w.Notices.Of(node)
+	for _, node := range w.config.Cluster.MarkedNodes() {
+		n, reclaiming := w.config.Notices.Of(node)
 		if !reclaiming || n.Source != notice.SourceFault {
 			continue
 		}
 		faulty.Insert(n.InstanceID)
-		if !w.isDue(node, n) || w.Removals.Has(node) || w.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+		if !w.isDue(node, n) || w.config.Removals.Has(node) || w.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
 			continue
 		}
-		if cluster.IsDrained(node) && w.Cluster.Occupied(node) && w.Clock.Now().Before(n.Deadline) {
+		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {
 			continue // a pod came back, and is evicted again
 		}
-		if w.releases.begin(n.InstanceID, w.Clock.Now()) {
+		if w.releases.begin(n.InstanceID, w.config.Clock.Now()) {
 			start(func() { w.releaseOne(ctx, node, n.InstanceID) })
 		}
 	}
@@ -95,8 +95,8 @@ func (w *Watcher) release(ctx context.Context, start func(func())) {
 }
 
 func (w *Watcher) releaseOne(ctx context.Context, node *corev1.Node, instance string) {
-	err := w.Pools.Release(node)
-	news := w.releases.end(instance, err, w.Clock.Now())
+	err := w.config.Pools.Release(node)
+	news := w.releases.end(instance, err, w.config.Clock.Now())
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Gave back the instance of a faulty node", "node", klog.KObj(node), "instance", instance)
@@ -104,7 +104,7 @@ func (w *Watcher) releaseOne(ctx context.Context, node *corev1.Node, instance st
 	default:
 		klog.FromContext(ctx).Error(err, "Could not give back the instance of a faulty node, will try again", "node", klog.KObj(node), "instance", instance)
 		if news {
-			w.Events.Eventf(node, events.ReasonFaultStays, "Instance %s is faulty and could not be given back: %v", instance, err)
+			w.config.Events.Eventf(node, events.ReasonFaultStays, "Instance %s is faulty and could not be given back: %v", instance, err)
 		}
 	}
 }

@@ -56,16 +56,16 @@ func (l *loss) isTracked() bool {
 // untracker releases the pods of suspended jobs whose system does not end them in time, and takes those of Jobs out of the account of the
 // Job controller before. It is safe for concurrent use.
 type untracker struct {
-	Config
-	queue work.Queue[cluster.Party]
-	table *table
-	pace  *pace.Pace
+	config Config
+	queue  work.Queue[cluster.Party]
+	table  *table
+	pace   *pace.Pace
 }
 
 // hurry releases the pods of a suspended job if its system turns out to be too slow. Those that the Job controller counts are first
 // taken out of its account.
 func (u *untracker) hurry(l loss, s state) {
-	now := u.Clock.Now()
+	now := u.config.Clock.Now()
 	if !s.suspended || !now.Before(s.release) {
 		return
 	}
@@ -82,7 +82,7 @@ func (u *untracker) hurry(l loss, s state) {
 	}
 	if u.table.update(l.party, s.id, func(s *state) { s.release = from }) {
 		for node := range l.nodes() {
-			u.Drains.AddAfter(node, from.Sub(now))
+			u.config.Drains.AddAfter(node, from.Sub(now))
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (u *untracker) hurry(l loss, s state) {
 // sync has the Job controller count the end of no pod of a suspended Job, and releases the pods. Pods that stay are part of it: they
 // fail when the others leave, and a few failures may be the end of the Job.
 func (u *untracker) sync(ctx context.Context, l loss, s state) error {
-	now := u.Clock.Now()
+	now := u.config.Clock.Now()
 	if s.untrack.IsZero() || !now.Before(s.release.Add(untrackPatience)) || len(tracked(l.pods)) == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 		u.queue.AddAfter(l.party, s.untrack.Sub(now))
 		return nil
 	}
-	job, err := u.Jobs.Get(ctx, l.party.Ref)
+	job, err := u.config.Jobs.Get(ctx, l.party.Ref)
 	if err != nil {
 		return fmt.Errorf("read the job whose pods are to be taken out of its account: %w", err)
 	}
@@ -112,7 +112,7 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 	if u.table.update(l.party, s.id, func(s *state) { s.release = notice.Earlier(s.release, now) }) {
 		klog.FromContext(ctx).Info("The Job controller has not ended the pods of a suspended job; they are evicted uncounted", "job", l.party)
 		for node := range l.nodes() {
-			u.Drains.AddAfter(node, 0)
+			u.config.Drains.AddAfter(node, 0)
 		}
 	}
 	return nil
@@ -129,12 +129,12 @@ func tracked(pods []*corev1.Pod) (counted []*corev1.Pod) {
 }
 
 func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
-	return u.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	return u.config.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		patch, err := batchjob.UntrackPatch(pod)
 		if err != nil {
 			return err
 		}
-		_, err = u.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err = u.config.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("take pod %s out of the account of its job: %w", klog.KObj(pod), err)
 		}
