@@ -61,8 +61,7 @@ func (l *listener) enter(ctx context.Context, announcements []notice.Announcemen
 			klog.FromContext(ctx).V(2).Info("Ignored a notice for an on-demand instance", "instance", a.InstanceID, "source", a.Source)
 			continue
 		}
-		if held, reason := l.notices.Hold(a); held {
-			l.reportHeld(ctx, a.InstanceID, reason)
+		if l.hold(ctx, a) {
 			continue
 		}
 		change := l.notices.Add(a)
@@ -95,10 +94,20 @@ func (l *listener) isOnDemand(instanceID string) bool {
 	return false
 }
 
-func (l *listener) reportHeld(ctx context.Context, instanceID, reason string) {
-	if reason == "" {
-		return // it was reported
+// hold holds the announcement if it is a pushed notice that is not to be acted upon, and reports that once. It returns whether it is held.
+func (l *listener) hold(ctx context.Context, a notice.Announcement) (held bool) {
+	if l.notices.IsHeld(a) {
+		return true
 	}
+	reason := l.notices.ReasonToHold(a)
+	if reason == "" || !l.notices.Hold(a) {
+		return false
+	}
+	l.reportHeld(ctx, a.InstanceID, reason)
+	return true
+}
+
+func (l *listener) reportHeld(ctx context.Context, instanceID, reason string) {
 	klog.FromContext(ctx).Info("A pushed notice is held until another source confirms it", "instance", instanceID, "reason", reason)
 	for _, node := range l.cluster.NodesOf(instanceID) {
 		l.events.Eventf(node, events.ReasonHeld, "A notice was pushed for spot instance %s. It is not acted upon before ECS or the instance's metadata confirm it: %s",

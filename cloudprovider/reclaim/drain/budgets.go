@@ -60,9 +60,9 @@ func isNotReady(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodPending || ready != nil && ready.Status != corev1.ConditionTrue
 }
 
-// take returns whether the eviction of the pod is to be requested now, and if not, when it is at the latest. The pod's Node is
-// among those that changed returns once the budget allows more.
-func (b *budgets) take(pod *corev1.Pod) (again time.Time, ok bool) {
+// take counts an eviction of the pod that is requested now, if its budget allows that. Otherwise it returns when the eviction is to be
+// requested at the latest, and the pod's Node is among those that changed returns once the budget allows more.
+func (b *budgets) take(pod *corev1.Pod) (again time.Time, taken bool) {
 	budget := b.only(pod)
 	if budget == nil {
 		return time.Time{}, true

@@ -195,10 +195,14 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		if pod.DeletionTimestamp != nil {
 			continue // it is terminating
 		}
-		reason, until := s.staysFor(pod)
+		reason, until := s.staysFor(pod, s.ask(pod))
 		if reason == "" {
-			ready = append(ready, pod)
-			continue
+			again, taken := s.budgets.take(pod)
+			if taken {
+				ready = append(ready, pod)
+				continue
+			}
+			reason, until = "its PodDisruptionBudget does not allow its eviction", again
 		}
 		klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", s.node.Name, "reason", reason)
 		if !until.IsZero() {
@@ -208,22 +212,26 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 	return notice.Earlier(next, s.requestAll(ctx, s.config.Evictions, ready, s.evict))
 }
 
-// staysFor returns why the pod must stay for now, and when to look again, zero if somebody will say. The reason is empty if its
-// eviction is to be requested.
-func (s *step) staysFor(pod *corev1.Pod) (reason string, until time.Time) {
+// ask asks the handshakes whether the pod may be evicted. If they do not know it, they look at its job.
+func (s *step) ask(pod *corev1.Pod) handshake.Answer {
 	answer := s.config.Handshakes.MayEvict(pod, s.node, s.notice)
 	if answer.Unknown {
 		s.config.Handshakes.LookAt(pod)
+	}
+	return answer
+}
+
+// staysFor returns why the pod must stay for now, going by the handshakes' answer and by former requests, and when to look again,
+// zero if somebody will say. The reason is empty if it may go.
+func (s *step) staysFor(pod *corev1.Pod, answer handshake.Answer) (reason string, until time.Time) {
+	again := s.attempts[pod.UID].next
+	switch {
+	case answer.Unknown:
 		return answer.Reason, s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
-	}
-	if answer.Reason != "" {
+	case answer.Reason != "":
 		return answer.Reason, answer.From
-	}
-	if again := s.attempts[pod.UID].next; again.After(s.now) {
+	case again.After(s.now):
 		return "its eviction was requested", again
-	}
-	if again, ok := s.budgets.take(pod); !ok {
-		return "its PodDisruptionBudget does not allow its eviction", again
 	}
 	return "", time.Time{}
 }
@@ -234,7 +242,7 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 	var ready []*corev1.Pod
 	for _, pod := range pods {
 		switch attempt := s.attempts[pod.UID]; {
-		case s.isAskedLate(pod):
+		case s.hasTimeFor(pod) && s.isAskedLate(s.ask(pod)):
 			next = s.now.Add(lateCheck)
 		case attempt.refusals == 0 && attempt.next.After(s.now): // it is terminating
 		default:
@@ -244,19 +252,14 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 	return notice.Earlier(next, s.requestAll(ctx, s.config.Deletions, ready, s.delete))
 }
 
-// isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
-func (s *step) isAskedLate(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil || s.notice.Deadline.Sub(s.now) < lateMargin {
-		return false
-	}
-	answer := s.config.Handshakes.MayEvict(pod, s.node, s.notice)
-	if answer.Reason == "" {
-		return false
-	}
-	if answer.Unknown {
-		s.config.Handshakes.LookAt(pod)
-	}
-	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace
+// hasTimeFor returns whether the pod may still be given time for a handshake with its job.
+func (s *step) hasTimeFor(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && s.notice.Deadline.Sub(s.now) >= lateMargin
+}
+
+// isAskedLate returns whether the answer is that the handshake with the pod's job has begun only now, or is yet to begin.
+func (s *step) isAskedLate(answer handshake.Answer) bool {
+	return answer.Reason != "" && (answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace)
 }
 
 // requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later

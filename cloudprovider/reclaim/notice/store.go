@@ -63,6 +63,9 @@ type record struct {
 	announced map[Source]time.Time
 }
 
+// isActedUpon returns whether there is a notice that is no rehearsal.
+func (r record) isActedUpon() bool { return len(r.announced) > 0 && !r.notice.IsDrill() }
+
 // NewStore returns an empty Store. The error says what is missing or makes no sense.
 func NewStore(config Config) (*Store, error) {
 	if config.Cluster == nil {
