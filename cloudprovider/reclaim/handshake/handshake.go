@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/clock"
@@ -107,7 +108,7 @@ func New(config Config) (*Controller, *Rehearsals) {
 		queue:        queue,
 		table:        table,
 		losses:       losses,
-		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
+		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events, sent: &sentWarnings{byParty: map[cluster.Party]map[types.UID]warning{}}},
 		systems:      &systems{jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
 		replacements: newReplacements(config),

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -67,8 +66,7 @@ func (p Phase) reported() string {
 	return status.JobPhaseWarning
 }
 
-// state is what this process knows of one handshake. Others than the table have copies, and change nothing but sent, which all
-// copies share.
+// state is what this process knows of one handshake. Others than the table have copies.
 type state struct {
 	phase Phase
 	// id is that of the request for a checkpoint.
@@ -102,12 +100,10 @@ type state struct {
 	suspended bool
 	// untrack is from when the pods are taken out of the account of the Job controller, zero for never.
 	untrack time.Time
-	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
-	sent *sync.Map
 }
 
 func newState(now time.Time, drill bool) state {
-	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now}
 }
 
 // left returns how long before the release it is now.

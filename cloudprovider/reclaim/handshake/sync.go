@@ -28,10 +28,14 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	if len(l.leaving) == 0 {
 		return c.end(ctx, l)
 	}
-	if known, open := c.table.get(party); open && l.isBeingEnded() {
-		c.pace.Ended(party, c.config.Clock.Now().Before(known.release)) // those that were released may have been evicted
+	s, open := c.table.get(party)
+	if open && l.isBeingEnded() {
+		c.pace.Ended(party, c.config.Clock.Now().Before(s.release)) // those that were released may have been evicted
 	}
-	s := c.table.open(l, c.config.Clock.Now(), func(s state) bool { return c.losses.isAcknowledged(l, s) })
+	if !open {
+		s = c.losses.recovered(l, c.config.Clock.Now())
+	}
+	s = c.table.open(l, s, c.config.Clock.Now())
 	unwarned := c.warner.warn(ctx, l, s)
 	c.awaited.syncJob(l, s)
 	if unwarned != nil && c.config.Clock.Since(s.begun) < l.warnPatience() {
@@ -119,6 +123,7 @@ func (c *Controller) end(ctx context.Context, l loss) error {
 	s, open := c.table.get(l.party)
 	c.pace.Ended(l.party, !open || c.config.Clock.Now().Before(s.release))
 	c.table.forget(l.party)
+	c.warner.sent.forget(l.party)
 	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })
 }
 
