@@ -17,6 +17,8 @@ const (
 	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
 	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
+	// shrinkLook is how often it is looked at meanwhile whether the handshake has ended, or begun again with another request.
+	shrinkLook = 500 * time.Millisecond
 	// LateGrace is how long a job is given at least, also if its handshake began when its pods were to be deleted already,
 	// because there was no leader before.
 	LateGrace = 5 * time.Second
@@ -184,7 +186,7 @@ func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.config.Clock.After(min(replaceCheck, until.Sub(c.config.Clock.Now()))):
+		case <-c.config.Clock.After(min(shrinkLook, until.Sub(c.config.Clock.Now()))):
 		}
 		s, open := c.table.get(l.party)
 		if open && s.id != id {

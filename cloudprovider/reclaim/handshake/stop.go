@@ -20,6 +20,9 @@ import (
 // could be told to stop. A job that was told is given all the time there is.
 const stopWait = 90 * time.Second
 
+// stopLook is how often it is looked at whether a job that was told to stop has ended, or has acknowledged.
+const stopLook = 500 * time.Millisecond
+
 // stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns
 // when the job has ended, or has acknowledged the request, or there is no more time. A job that has acknowledged already, or that
 // goes on, is not told. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
@@ -54,7 +57,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 		select {
 		case <-ctx.Done():
 			return pods > 0
-		case <-c.config.Clock.After(replaceCheck):
+		case <-c.config.Clock.After(stopLook):
 		}
 	}
 	s.countStop(l, checkpointMissed)
