@@ -46,9 +46,11 @@ type giveBack struct {
 // reclaimingNodes returns the names of the Nodes that are being reclaimed.
 func reclaimingNodes(nodes corelisters.NodeLister) []string {
 	var names []string
-	list, _ := nodes.List(labels.SelectorFromSet(labels.Set{api.LabelReclaiming: "true"}))
+	list, _ := nodes.List(labels.Everything())
 	for _, node := range list {
-		names = append(names, node.Name)
+		if api.IsReclaiming(node.Labels) {
+			names = append(names, node.Name)
+		}
 	}
 	return names
 }
@@ -89,7 +91,7 @@ func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 
 // isReleasable goes by the Node's label too, which may be there before the pools know of the reclaim.
 func (g *giveBack) isReleasable(node *corev1.Node) bool {
-	return node.Labels[api.LabelReclaiming] != "true" && g.pools.Releasable(node)
+	return !api.IsReclaiming(node.Labels) && g.pools.Releasable(node)
 }
 
 // suits says whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
@@ -156,7 +158,7 @@ func (g *giveBack) keep(ctx context.Context, node *corev1.Node, reason string) e
 		return nil
 	}
 	klog.FromContext(ctx).Info("Keeping a node that was to be given back", "node", klog.KObj(node), "reason", reason)
-	return g.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
+	return g.patch(ctx, node, nil, api.IsReclaiming(node.Labels))
 }
 
 // patch writes the annotation, or removes it where the value is nil. It is refused where the Node has changed since it was read:

@@ -132,9 +132,9 @@ func awaitOn(pod *corev1.Pod) (longest time.Duration, declared bool, err error) 
 	return longest, true, nil
 }
 
-// reportMalformedAwaits writes to the log which of the job's pods have a value that awaitOn cannot read.
-func (l *loss) reportMalformedAwaits(ctx context.Context) {
-	for _, pod := range l.pods {
+// reportMalformedAwaits writes to the log which of the pods have a value that awaitOn cannot read.
+func reportMalformedAwaits(ctx context.Context, pods []*corev1.Pod) {
+	for _, pod := range pods {
 		if _, _, err := awaitOn(pod); err != nil {
 			klog.FromContext(ctx).V(1).Info("Waiting as long as possible for the acknowledgement of a pod", "pod", klog.KObj(pod), "err", err)
 		}

@@ -113,7 +113,7 @@ func (c *Controller) warnSystem(ctx context.Context, l loss, s state) {
 	if !c.table.enter(l.party, s.id, Warning, nil) {
 		return
 	}
-	l.reportMalformedAwaits(ctx)
+	reportMalformedAwaits(ctx, l.pods)
 	until := c.config.Clock.Now().Add(l.patience())
 	c.calls.Go(func() {
 		job := c.systems.warn(ctx, l.party, jobs.Warning{ID: s.id, Deadline: s.deadline}, until)

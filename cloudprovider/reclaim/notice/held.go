@@ -100,7 +100,7 @@ func withdrawnLately(c *cluster.Cluster, clk clock.PassiveClock) sets.Set[string
 func (s *Store) Unconfirmed() sets.Set[string] {
 	ids := sets.New[string]()
 	for _, node := range s.cluster.MarkedNodes() {
-		if Source(node.Annotations[api.AnnotationReclaimSource]).NeedsConfirmation() && node.Annotations[api.AnnotationReclaimConfirmed] == "" {
+		if Source(node.Annotations[api.AnnotationReclaimSource]).NeedsConfirmation() && !cluster.IsConfirmed(node) {
 			ids.Insert(s.cluster.InstanceID(node))
 		}
 	}
