@@ -12,6 +12,7 @@
 //	drain                 evicts the pods that the handshakes let go
 //	cluster               Nodes and pods, from the informers
 //	nodepatch, events     patches of Nodes, and Events
+//	share                 bounds that are a number or a share
 //	work                  queues, and a bound on requests for pods
 //
 // This package wires them, except push, which replicas that do not lead serve, too. A notice takes this way:

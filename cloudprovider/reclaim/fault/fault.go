@@ -12,7 +12,6 @@ package fault
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
 )
 
 const (
@@ -89,11 +89,12 @@ func New(config Config) (*Watcher, error) {
 	if config.MaxNodes == nil {
 		config.MaxNodes = &DefaultMaxNodes
 	}
-	if number, err := intstr.GetScaledValueFromIntOrPercent(config.MaxNodes, 100, true); err != nil || number < 0 {
-		return nil, errors.Join(fmt.Errorf("fault: MaxNodes %s is neither a number nor a share", config.MaxNodes), err)
+	maxNodes, err := share.Parse(*config.MaxNodes)
+	if err != nil {
+		return nil, fmt.Errorf("fault: MaxNodes: %w", err)
 	}
 	return &Watcher{
-		config: config, brake: newBrake(config.MaxNodes), since: map[string]time.Time{}, told: sets.New[string](),
+		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, told: sets.New[string](),
 		releases: releases{attempts: map[string]attempt{}},
 	}, nil
 }

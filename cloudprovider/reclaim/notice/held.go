@@ -74,7 +74,7 @@ func (s *Store) ReasonToHold(a Announcement) (reason string) {
 			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
 		}
 	}
-	if others := s.Unconfirmed().Union(withdrawnLately(s.cluster, s.clock)).Len(); others >= mostUnconfirmed(s.maxUnconfirmed, s.countSpotNodes()) {
+	if others := s.Unconfirmed().Union(withdrawnLately(s.cluster, s.clock)).Len(); others >= s.maxUnconfirmed.Of(s.countSpotNodes()) {
 		return fmt.Sprintf("%d others are unconfirmed or were contradicted in the last %v, and no more may be (--reclaim-max-unconfirmed)", others, countAfterWithdrawal)
 	}
 	return ""
@@ -130,15 +130,6 @@ func (s *Store) DropExpiredHeld() (expired []string) {
 	return expired
 }
 
-// mostUnconfirmed returns Config.MaxUnconfirmed as a number. Shares are rounded up.
-func mostUnconfirmed(most *intstr.IntOrString, spotNodes int) int {
-	number, err := intstr.GetScaledValueFromIntOrPercent(most, spotNodes, true)
-	if err != nil {
-		panic(err) // NewStore has checked it
-	}
-	return number
-}
-
 // countSpotNodes counts them once a second: in a flood of pushed notices this is called for each.
 func (s *Store) countSpotNodes() int {
 	s.mu.Lock()
@@ -147,12 +138,4 @@ func (s *Store) countSpotNodes() int {
 		s.spotsCounted, s.spots = now, len(s.cluster.SpotNodes())
 	}
 	return s.spots
-}
-
-func checkMaxUnconfirmed(most *intstr.IntOrString) error {
-	number, err := intstr.GetScaledValueFromIntOrPercent(most, 100, true)
-	if err == nil && number < 0 {
-		err = fmt.Errorf("%s is negative", most)
-	}
-	return err
 }
