@@ -178,15 +178,15 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	})
 }
 
-// Release removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
-func (r *Registry) Release(ctx context.Context, job Job) error {
+// Unhold removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
+func (r *Registry) Unhold(ctx context.Context, job Job) error {
 	return r.act(ctx, job, action{
-		name: "release", readsAgain: true,
+		name: "unhold", readsAgain: true,
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if !job.Finished || job.HeldAs() == "" {
 				return false, nil
 			}
-			patch := ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+			patch := UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 			err := r.config.Cluster.PatchJob(ctx, system.Resource(), job, patch)
 			return err == nil, err
 		},

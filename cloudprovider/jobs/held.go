@@ -82,8 +82,8 @@ func (c Cluster) heldSince(job Job, how HeldAs) string {
 	return c.Clock.Now().UTC().Format(time.RFC3339)
 }
 
-// ReleasePatch returns the patch that removes what HoldPatch has written.
-func ReleasePatch() Patch {
+// UnholdPatch returns the patch that removes what HoldPatch has written.
+func UnholdPatch() Patch {
 	patch := Patch{}.Set(nil, "metadata", "labels", api.LabelHeld)
 	for _, key := range []string{api.AnnotationHeldReason, api.AnnotationHeldSince, api.AnnotationHeldReplicas, api.AnnotationHeldParts} {
 		patch.SetAnnotation(key, nil)

@@ -64,7 +64,7 @@ func (k kueue) resume(
 			return false, err
 		}
 	}
-	return true, k.PatchJob(ctx, resource, job, ReleasePatch())
+	return true, k.PatchJob(ctx, resource, job, UnholdPatch())
 }
 
 func isActive(workload *unstructured.Unstructured) bool {

@@ -26,7 +26,7 @@ const SystemPod = "pod"
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
 
-// Config is what a Registry needs. The clients' budgets bound how many requests it sends to the API server.
+// Config is what a Registry needs. The clients' rate limits bound how many requests it sends to the API server.
 type Config struct {
 	// Cluster reads and changes the jobs.
 	Cluster Cluster

@@ -67,11 +67,11 @@ func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
 	f.Writes()
 	f.Events()
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	require.Empty(t, f.Writes(), "it is to be resumed")
 
 	f.Set(f.Resource("job"), "train", []any{map[string]any{"type": "Failed", "status": "True"}}, "status", "conditions")
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	stored := f.Object(f.Resource("job"), "train")
 	assert.Empty(t, stored.GetLabels())
 	for key := range stored.GetAnnotations() {
@@ -79,7 +79,7 @@ func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	}
 	assert.Empty(t, f.Events())
 	f.Writes()
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	assert.Empty(t, f.Writes(), "the same again")
 }
 

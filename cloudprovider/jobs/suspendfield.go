@@ -44,7 +44,7 @@ func (s SuspendField) Suspend(ctx context.Context, job Job, reason Reason) (chan
 	}
 	return false, errors.Join(
 		fmt.Errorf("%s is not known to the operator that is installed: %w", strings.Join(s.path, "."), ErrUnsupported),
-		s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch()),
+		s.Cluster.PatchJob(ctx, s.resource, job, UnholdPatch()),
 	)
 }
 
@@ -53,7 +53,7 @@ func (s SuspendField) Resume(ctx context.Context, job Job, _ int) (changed bool,
 	if job.HeldAs() != HeldSuspended {
 		return false, nil
 	}
-	if err := s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch().Set(false, s.path...)); err != nil {
+	if err := s.Cluster.PatchJob(ctx, s.resource, job, UnholdPatch().Set(false, s.path...)); err != nil {
 		return false, err
 	}
 	return true, nil

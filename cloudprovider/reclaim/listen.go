@@ -227,9 +227,9 @@ func (l *listener) PodChanged(pod *corev1.Pod) {
 	l.handshakes.PodChanged(pod)
 }
 
-// BudgetChanged goes on with the drain of the Nodes whose pods wait for the budget.
-func (l *listener) BudgetChanged(budget *policyv1.PodDisruptionBudget) {
-	for _, node := range l.drainer.BudgetChanged(budget) {
+// PDBChanged goes on with the drain of the Nodes whose pods wait for the PodDisruptionBudget.
+func (l *listener) PDBChanged(pdb *policyv1.PodDisruptionBudget) {
+	for _, node := range l.drainer.PDBChanged(pdb) {
 		l.drains.Add(node)
 	}
 }

@@ -63,7 +63,7 @@ const (
 	// not share theirs, because jobs need time to save their work, nor do deletions, which begin when there is little time.
 	warningsInFlight, evictionsInFlight, deletionsInFlight = 48, 48, 64
 
-	// Retries never get rarer than this. The budget of the client bounds those of marks.
+	// Retries never get rarer than this. The rate limit of the client bounds those of marks.
 	slowestMarkRetry  = 2 * time.Second
 	slowestDrainRetry = 10 * time.Second
 )
@@ -75,9 +75,9 @@ type Config struct {
 	Removals *notice.Removals
 	Cloud    poll.Cloud
 	Jobs     handshake.Jobs
-	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its budget.
+	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its rate limit.
 	Client kubernetes.Interface
-	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a budget of its own, so that the marks of
+	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a rate limit of its own, so that the marks of
 	// a mass reclaim do not wait behind evictions. It defaults to Client.
 	MarkClient kubernetes.Interface
 	Recorder   record.EventRecorder

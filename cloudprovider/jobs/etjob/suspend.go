@@ -60,7 +60,7 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	case job.StopRequested:
 		workers = min(workers, job.Replicas) // it went on in spite of the request, with the workers that it had left
 	}
-	patch := releasePatch()
+	patch := unholdPatch()
 	if workers < job.FullReplicas() { // the rest is left to Grow
 		patch = s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.ReasonReclaim).
 			SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
@@ -71,9 +71,9 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	return true, nil
 }
 
-// releasePatch removes the held label and all annotations that belong to it.
-func releasePatch() jobs.Patch {
-	return jobs.ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+// unholdPatch removes the held label and all annotations that belong to it.
+func unholdPatch() jobs.Patch {
+	return jobs.UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 }
 
 // restart resets the job so that the operator starts it with so many workers.

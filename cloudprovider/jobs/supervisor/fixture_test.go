@@ -326,7 +326,7 @@ func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)
 }
 
-func (f *fakeJobs) Release(_ context.Context, job jobs.Job) error { return f.do("release", job, "") }
+func (f *fakeJobs) Unhold(_ context.Context, job jobs.Job) error { return f.do("unhold", job, "") }
 
 func (f *fakeJobs) CancelStaleShrinks(context.Context, jobs.Ref) error {
 	f.mu.Lock()
@@ -362,9 +362,9 @@ func (f *fakeJobs) done() []string {
 
 // fakePools owns every node but the one with the name foreign.
 type fakePools struct {
-	mu       sync.Mutex
-	released []string
-	minimum  bool
+	mu        sync.Mutex
+	givenBack []string
+	minimum   bool
 	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
 	accepts chan struct{}
 	waiting atomic.Int32
@@ -384,7 +384,7 @@ func (f *fakePools) Room(*corev1.Pod) int {
 func (f *fakePools) Releasable(node *corev1.Node) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return node.Name != "foreign" && !slices.Contains(f.released, node.Name)
+	return node.Name != "foreign" && !slices.Contains(f.givenBack, node.Name)
 }
 
 func (f *fakePools) Release(node *corev1.Node) error {
@@ -397,7 +397,7 @@ func (f *fakePools) Release(node *corev1.Node) error {
 	if f.minimum {
 		return fmt.Errorf("node group: remove instance: %w", ess.ErrBelowMinimum)
 	}
-	f.released = append(f.released, node.Name)
+	f.givenBack = append(f.givenBack, node.Name)
 	return nil
 }
 

@@ -31,7 +31,7 @@ const (
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
 )
 
-// giveBack releases nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
+// giveBack gives back nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
 // written on the Nodes.
 type giveBack struct {
 	pods     *podIndex
@@ -86,11 +86,11 @@ func (g *giveBack) boughtFor(ref jobs.Ref, pod *corev1.Pod, withEmpty bool) (bou
 // mayGo is false for nodes that somebody else has cordoned, and those that are going already.
 func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 	job, _ := jobOf(node)
-	return g.isReleasable(node) && (!node.Spec.Unschedulable || job == ref.String())
+	return g.mayGiveBack(node) && (!node.Spec.Unschedulable || job == ref.String())
 }
 
-// isReleasable goes by the Node's label too, which may be there before the pools know of the reclaim.
-func (g *giveBack) isReleasable(node *corev1.Node) bool {
+// mayGiveBack goes by the Node's label too, which may be there before the pools know of the reclaim.
+func (g *giveBack) mayGiveBack(node *corev1.Node) bool {
 	return !api.IsReclaiming(node.Labels) && g.pools.Releasable(node)
 }
 
@@ -193,14 +193,14 @@ func (g *giveBack) resume() error {
 	return err
 }
 
-// enqueue has the named nodes released.
+// enqueue has the named nodes given back.
 func (g *giveBack) enqueue(names []string) {
 	for _, name := range names {
 		g.queue.Add(task{kind: taskGiveBack, node: name})
 	}
 }
 
-// sync releases a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
+// sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
 // and when its pool needs it.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
@@ -216,7 +216,7 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	}
 	own, others := g.pods.onNode(name, job)
 	switch {
-	case !g.isReleasable(node):
+	case !g.mayGiveBack(node):
 		return 0, nil // it is going already
 	case others > 0:
 		return 0, g.keep(ctx, node, "it has pods of another job")

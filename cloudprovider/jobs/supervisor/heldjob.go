@@ -49,8 +49,8 @@ type actionKind int
 const (
 	actionResume actionKind = iota
 	actionGrow
-	// actionRelease removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
-	actionRelease
+	// actionUnhold removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
+	actionUnhold
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
 	actionSuspend
 )
@@ -144,7 +144,7 @@ func (j *heldJob) decide(v view) {
 	case j.job.Finished:
 		j.gang = nil
 		if j.isSettled(v.now) {
-			j.due = &action{kind: actionRelease}
+			j.due = &action{kind: actionUnhold}
 		}
 	case j.job.FullReplicas() == 0:
 		j.gang = nil
@@ -170,7 +170,7 @@ func (j *heldJob) decideUnsuspended(v view) {
 		j.due = &action{kind: actionSuspend}
 	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
 	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
-		j.due = &action{actionRelease, j.job.FullReplicas()}
+		j.due = &action{actionUnhold, j.job.FullReplicas()}
 	}
 }
 
@@ -202,7 +202,7 @@ func (j *heldJob) decideShrunk(v view) {
 	case missing <= 0:
 		j.gang = nil
 		if j.isSettled(v.now) && j.job.Replicas >= j.job.FullReplicas() && workers >= j.job.FullReplicas() {
-			j.due = &action{actionRelease, j.job.FullReplicas()}
+			j.due = &action{actionUnhold, j.job.FullReplicas()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
 		gang, err := v.gangs.missing(j, missing, v.now, v.offers)

@@ -160,9 +160,9 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
-	case due.kind == actionRelease && j.job.Finished:
-		return h.jobs.Release(ctx, j.job)
-	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
+	case due.kind == actionUnhold && j.job.Finished:
+		return h.jobs.Unhold(ctx, j.job)
+	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)

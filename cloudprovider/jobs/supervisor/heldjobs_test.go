@@ -150,7 +150,7 @@ func TestHeldLabelIsRemovedFromAJobThatHasEnded(t *testing.T) {
 				f.pass(lookEvery)
 				assert.Empty(t, f.systems.done(), "its informer may be ahead of whoever holds it")
 				f.pass(settleTime)
-				assert.Equal(t, []string{"release train "}, f.systems.done())
+				assert.Equal(t, []string{"unhold train "}, f.systems.done())
 				assert.Zero(t, f.loop(4, 0))
 			})
 		})

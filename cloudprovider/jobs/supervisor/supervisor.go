@@ -10,7 +10,7 @@
 // stopped. Memory holds only when to look again.
 //
 // A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
-// have waited, heldJobs what is tried for jobs that are held, and giveBack releases nodes. One queue and its workers serve
+// have waited, heldJobs what is tried for jobs that are held, and giveBack gives nodes back. One queue and its workers serve
 // all but the last, which has its own: the cloud may take minutes to accept a removal.
 package supervisor
 
@@ -55,7 +55,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
-	Release(ctx context.Context, job jobs.Job) error
+	Unhold(ctx context.Context, job jobs.Job) error
 	CancelStaleShrinks(ctx context.Context, ref jobs.Ref) error
 }
 

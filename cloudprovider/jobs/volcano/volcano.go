@@ -261,7 +261,7 @@ func (s *System) Resume(ctx context.Context, of jobs.Job, _ int) (changed bool, 
 			return false, err
 		}
 	}
-	if err := s.cluster.PatchJob(ctx, resource, of, jobs.ReleasePatch()); err != nil {
+	if err := s.cluster.PatchJob(ctx, resource, of, jobs.UnholdPatch()); err != nil {
 		return false, err
 	}
 	return true, nil

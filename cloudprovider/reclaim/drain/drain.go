@@ -64,8 +64,8 @@ type Config struct {
 
 // Drainer is safe for concurrent use.
 type Drainer struct {
-	config  Config
-	budgets *budgets
+	config Config
+	pdbs   *pdbs
 
 	mu sync.Mutex
 	// attempts are by Node.
@@ -76,7 +76,7 @@ type Drainer struct {
 
 // New returns a Drainer that has not begun.
 func New(config Config) *Drainer {
-	return &Drainer{config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
+	return &Drainer{config: config, pdbs: newPDBs(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
 }
 
 // Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
@@ -115,7 +115,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	switch {
 	case doubtful:
 		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
-	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // nobody's budget is broken for a rehearsal
+	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // no PodDisruptionBudget is broken for a rehearsal
 		next = s.evictSome(ctx, pods)
 	default:
 		next = s.deleteAll(ctx, pods)
@@ -130,7 +130,7 @@ func (d *Drainer) Forget(name string) {
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
 	d.unlooked.Delete(name)
-	d.budgets.forget(name)
+	d.pdbs.forget(name)
 }
 
 // LookAtJobs has the jobs on the Node looked at in the first step that need not wait for marks. A job that is being asked already says
@@ -197,7 +197,7 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		}
 		reason, until := s.staysFor(pod, s.ask(pod))
 		if reason == "" {
-			again, taken := s.budgets.take(pod)
+			again, taken := s.pdbs.take(pod)
 			if taken {
 				ready = append(ready, pod)
 				continue

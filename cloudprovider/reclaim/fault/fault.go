@@ -81,7 +81,7 @@ type Watcher struct {
 	// told are the instances whose faults are reported to be held.
 	told sets.Set[string]
 
-	releases releases
+	attempts attempts
 }
 
 // New returns a Watcher that has looked at nothing yet. The error says which setting makes no sense.
@@ -95,11 +95,11 @@ func New(config Config) (*Watcher, error) {
 	}
 	return &Watcher{
 		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, told: sets.New[string](),
-		releases: releases{attempts: map[string]attempt{}},
+		attempts: attempts{byInstance: map[string]attempt{}},
 	}, nil
 }
 
-// Run looks at the Nodes until ctx ends, then waits for the releases under way.
+// Run looks at the Nodes until ctx ends, then waits for what is being given back.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -107,7 +107,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		w.look(ctx)
-		w.release(ctx, running.Go)
+		w.giveBack(ctx, running.Go)
 		select {
 		case <-ctx.Done():
 			return
@@ -238,7 +238,7 @@ func (w *Watcher) Stands(node *corev1.Node, n notice.Notice) bool {
 	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.Has(node) {
 		return true
 	}
-	return w.isDue(node, n) && !w.releases.hasFailed(n.InstanceID)
+	return w.isDue(node, n) && !w.attempts.hasFailed(n.InstanceID)
 }
 
 // isDue returns whether the instance of the Node is to be given back.

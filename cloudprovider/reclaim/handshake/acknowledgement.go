@@ -101,13 +101,13 @@ func callersOf(pod *corev1.Pod) (callers []string) {
 	return callers
 }
 
-// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the budget. It is zero if no running pod
+// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the time limit. It is zero if no running pod
 // has declared that one will come.
 func (l *loss) awaitsUntil(s state) (until time.Time) {
-	budget := l.budget()
+	limit := l.timeLimit()
 	for _, pod := range l.pods {
 		if longest, declared, _ := awaitOn(pod); declared {
-			until = notice.Later(until, notice.Earlier(budget, s.requested.Add(longest)))
+			until = notice.Later(until, notice.Earlier(limit, s.requested.Add(longest)))
 		}
 	}
 	return until

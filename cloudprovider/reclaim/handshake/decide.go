@@ -60,7 +60,7 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 		c.config.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 	}
 	now := c.config.Clock.Now()
-	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(LateGrace))
+	latest = notice.Later(l.timeLimit().Add(l.patience()/2), now.Add(LateGrace))
 	if err != nil {
 		c.systems.cancelShrink(ctx, l.party, l.leavingWorkers(), notice.Earlier(latest, now.Add(callTimeout)))
 	}
@@ -70,10 +70,10 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 // settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
 // request was made meanwhile, that goes on.
 func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
-	release := notice.Earlier(c.config.Clock.Now(), latest)
+	from := notice.Earlier(c.config.Clock.Now(), latest)
 	if p.suspended {
 		c.pace.Suspended(l.party)
-		release = notice.Earlier(c.config.Clock.Now().Add(pace.SuspendWait), latest)
+		from = notice.Earlier(c.config.Clock.Now().Add(pace.SuspendWait), latest)
 	}
 	switch {
 	case p.doubtful:
@@ -81,15 +81,15 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	case len(p.shrinking) > 0:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	default:
-		c.release(l, s.id, release, p.suspended)
+		c.letGo(l, s.id, from, p.suspended)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
 }
 
-// release enters Leaving, and has the Nodes drained from that time. A job that is suspended is looked at again when its pods are to
+// letGo enters Leaving, and has the Nodes drained from that time. A job that is suspended is looked at again when its pods are to
 // be taken out of the account of the Job controller.
-func (c *Controller) release(l loss, id string, from time.Time, suspended bool) {
+func (c *Controller) letGo(l loss, id string, from time.Time, suspended bool) {
 	var untrack time.Time
 	switch {
 	case suspended && l.isTracked():
@@ -98,7 +98,7 @@ func (c *Controller) release(l loss, id string, from time.Time, suspended bool) 
 	case suspended:
 		from = c.pace.Until(l.party, from)
 	}
-	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack, s.suspended = from, untrack, suspended }) {
+	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.evictFrom, s.untrack, s.suspended = from, untrack, suspended }) {
 		return
 	}
 	current := c.losses.of(l.party)
@@ -209,6 +209,6 @@ func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers
 	if len(workers) > 0 {
 		c.systems.cancelShrink(ctx, l.party, workers, c.config.Clock.Now().Add(callTimeout))
 	}
-	c.release(l, id, c.config.Clock.Now(), false)
+	c.letGo(l, id, c.config.Clock.Now(), false)
 	c.queue.Add(l.party)
 }

@@ -45,10 +45,10 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 		answer.Reason = "its job is being asked"
 	case s.phase == Shrinking:
 		answer.Reason = "its job's system is taking it out of the job"
-	case c.config.Clock.Now().Before(s.release):
-		answer.Reason, answer.From = "its job's system is ending it", s.release
-	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.config.Clock.Now().Before(s.release.Add(untrackPatience)):
-		answer.Reason, answer.From = "the Job controller would count its end", s.release.Add(untrackPatience)
+	case c.config.Clock.Now().Before(s.evictFrom):
+		answer.Reason, answer.From = "its job's system is ending it", s.evictFrom
+	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.config.Clock.Now().Before(s.evictFrom.Add(untrackPatience)):
+		answer.Reason, answer.From = "the Job controller would count its end", s.evictFrom.Add(untrackPatience)
 	case !warned && c.config.Clock.Since(s.begun) < warnPatienceOf(n):
 		answer.Reason, answer.From = "it is not warned", s.begun.Add(warnPatienceOf(n))
 	case !c.isNext(pod, s):

@@ -213,12 +213,12 @@ const (
 	defaultGrace       = 30 * time.Second
 )
 
-// budget returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system
+// timeLimit returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system
 // is asked before evictions turn into deletions. Terminating pods count only if there are no others.
-func (l *loss) budget() (until time.Time) {
+func (l *loss) timeLimit() (until time.Time) {
 	for _, terminating := range []bool{false, true} {
 		for _, pod := range l.leaving {
-			if end := pod.budget(); terminating == (pod.DeletionTimestamp != nil) && (until.IsZero() || end.Before(until)) {
+			if end := pod.timeLimit(); terminating == (pod.DeletionTimestamp != nil) && (until.IsZero() || end.Before(until)) {
 				until = end
 			}
 		}
@@ -229,8 +229,8 @@ func (l *loss) budget() (until time.Time) {
 	return until
 }
 
-// budget grants at most half of the notice as the pod's grace period: more would leave nothing to wait for the acknowledgement.
-func (p leavingPod) budget() time.Time {
+// timeLimit grants at most half of the notice as the pod's grace period: more would leave nothing to wait for the acknowledgement.
+func (p leavingPod) timeLimit() time.Time {
 	length := p.notice.Length()
 	grace := time.Duration(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, int64(defaultGrace/time.Second))) * time.Second
 	end := notice.Earlier(p.notice.Deadline.Add(-min(grace, length/2)), p.notice.DeleteFrom())

@@ -30,7 +30,7 @@ const (
 	Deciding Phase = "Deciding"
 	// Shrinking: the job's system is taking the reclaiming workers out of the job.
 	Shrinking Phase = "Shrinking"
-	// Leaving: the pods may be evicted, from the time of release.
+	// Leaving: the pods may be evicted, from a time on.
 	Leaving Phase = "Leaving"
 )
 
@@ -94,8 +94,8 @@ type state struct {
 	// the checkpoint of the first took.
 	last   bool
 	saving time.Duration
-	// release is from when the pods may be evicted, once the phase is Leaving.
-	release time.Time
+	// evictFrom is from when the pods may be evicted, once the phase is Leaving.
+	evictFrom time.Time
 	// suspended is true once the job makes no pods for those that leave.
 	suspended bool
 	// untrack is from when the pods are taken out of the account of the Job controller, zero for never.
@@ -106,7 +106,7 @@ func newState(now time.Time, drill bool) state {
 	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now}
 }
 
-// left returns how long before the release it is now.
+// left returns how long before the deadline it is now.
 func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
 
 // isClosedToNewcomers returns whether pods that come now are too late for this request.

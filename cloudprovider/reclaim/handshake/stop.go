@@ -40,7 +40,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
 	}
-	until := l.budget()
+	until := l.timeLimit()
 	if pods == 0 {
 		until = notice.Earlier(until, began.Add(stopWait))
 		launcher = "" // if it ends, that has another reason

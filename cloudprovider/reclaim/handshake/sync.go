@@ -30,7 +30,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	}
 	s, open := c.table.get(party)
 	if open && l.isBeingEnded() {
-		c.pace.Ended(party, c.config.Clock.Now().Before(s.release)) // those that were released may have been evicted
+		c.pace.Ended(party, c.config.Clock.Now().Before(s.evictFrom)) // those that were let go may have been evicted
 	}
 	if !open {
 		s = c.losses.recovered(l, c.config.Clock.Now())
@@ -85,14 +85,14 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.
 func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) {
-	now, budget := c.config.Clock.Now(), l.budget()
+	now, limit := c.config.Clock.Now(), l.timeLimit()
 	switch {
 	case !l.until.IsZero():
 		return "nothing has confirmed the notice", l.until
-	case !now.Before(budget):
+	case !now.Before(limit):
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:
-		return "the job's system is being warned", budget
+		return "the job's system is being warned", limit
 	case s.job != nil && (s.job.Suspended || s.job.Finished):
 		return "", time.Time{}
 	}
@@ -121,7 +121,7 @@ func (c *Controller) drainLast(l loss, s state) {
 // withdrawn. The warnings are taken off the survivors, who go on as if nothing had happened.
 func (c *Controller) end(ctx context.Context, l loss) error {
 	s, open := c.table.get(l.party)
-	c.pace.Ended(l.party, !open || c.config.Clock.Now().Before(s.release))
+	c.pace.Ended(l.party, !open || c.config.Clock.Now().Before(s.evictFrom))
 	c.table.forget(l.party)
 	c.warner.sent.forget(l.party)
 	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })

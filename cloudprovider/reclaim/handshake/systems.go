@@ -38,7 +38,7 @@ func (l *loss) patience() time.Duration {
 
 // preparesUntil returns when to give up on a system that does not prepare the job.
 func (l *loss) preparesUntil(now time.Time) time.Time {
-	return notice.Later(notice.Earlier(now.Add(prepareFactor*l.patience()), l.budget()), now.Add(l.patience()))
+	return notice.Later(notice.Earlier(now.Add(prepareFactor*l.patience()), l.timeLimit()), now.Add(l.patience()))
 }
 
 // systems calls job systems. What fails is tried again, within limits.

@@ -31,7 +31,7 @@ type Config struct {
 	Removals *notice.Removals
 	Drills   Drills
 	Backlog  *Backlog
-	// Client patches Nodes. It should have a budget of its own, so that the marks of a mass reclaim do not wait behind evictions.
+	// Client patches Nodes. It should have a rate limit of its own, so that the marks of a mass reclaim do not wait behind evictions.
 	Client kubernetes.Interface
 	// Deleter deletes Nodes, and what is left of their pods.
 	Deleter  kubernetes.Interface

@@ -8,8 +8,8 @@ const (
 	// idleFactor is how much rarer polls are while nothing can be reclaimed, busyFactor how much more frequent while reclaims are
 	// likely.
 	idleFactor, busyFactor = 5, 2
-	// pollBudget is how many requests per second polls make at most: less than half of what the API allows for DescribeInstances.
-	pollBudget = 5
+	// pollQPS is how many requests per second polls make at most: less than half of what the API allows for DescribeInstances.
+	pollQPS = 5
 	// pageSize is how many instances one request lists or names.
 	pageSize = 100
 
@@ -37,7 +37,7 @@ func (p *Poller) pause(requests int) time.Duration {
 	case likely:
 		interval /= busyFactor
 	}
-	return max(interval, time.Duration(requests)*time.Second/pollBudget)
+	return max(interval, time.Duration(requests)*time.Second/pollQPS)
 }
 
 // likelihood says how likely further notices are.

@@ -18,10 +18,10 @@ import (
 // retryAfter is how long after an attempt to give back an instance the next one is made, if the instance is still there.
 const retryAfter = 30 * time.Second
 
-// releases are the instances of faulty Nodes that are being given back. It is safe for concurrent use.
-type releases struct {
-	mu       sync.Mutex
-	attempts map[string]attempt
+// attempts are those to give back the instances of faulty Nodes. It is safe for concurrent use.
+type attempts struct {
+	mu         sync.Mutex
+	byInstance map[string]attempt
 }
 
 // attempt is the last one to give back an instance.
@@ -33,47 +33,47 @@ type attempt struct {
 }
 
 // hasFailed returns whether the last attempt has ended with an error.
-func (r *releases) hasFailed(instance string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.attempts[instance].err != ""
+func (a *attempts) hasFailed(instance string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byInstance[instance].err != ""
 }
 
 // begin returns whether the instance is to be given back now, and notes that it is.
-func (r *releases) begin(instance string, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last, tried := r.attempts[instance]
+func (a *attempts) begin(instance string, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last, tried := a.byInstance[instance]
 	if last.underWay || tried && now.Sub(last.ended) < retryAfter {
 		return false
 	}
 	last.underWay = true
-	r.attempts[instance] = last
+	a.byInstance[instance] = last
 	return true
 }
 
 // end notes how the attempt has ended, and returns whether that is another error than the last time.
-func (r *releases) end(instance string, err error, now time.Time) (news bool) {
+func (a *attempts) end(instance string, err error, now time.Time) (news bool) {
 	ended := attempt{ended: now}
 	if err != nil {
 		ended.err = err.Error()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	news = ended.err != "" && ended.err != r.attempts[instance].err
-	r.attempts[instance] = ended
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	news = ended.err != "" && ended.err != a.byInstance[instance].err
+	a.byInstance[instance] = ended
 	return news
 }
 
 // keep forgets the attempts with all other instances.
-func (r *releases) keep(instances sets.Set[string]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.attempts, func(instance string, last attempt) bool { return !last.underWay && !instances.Has(instance) })
+func (a *attempts) keep(instances sets.Set[string]) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.byInstance, func(instance string, last attempt) bool { return !last.underWay && !instances.Has(instance) })
 }
 
-// release gives back the instances of the faulty Nodes that are drained, or whose deadline has passed. It does not wait for the cloud.
-func (w *Watcher) release(ctx context.Context, start func(func())) {
+// giveBack gives back the instances of the faulty Nodes that are drained, or whose deadline has passed. It does not wait for the cloud.
+func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 	faulty := sets.New[string]()
 	for _, node := range w.config.Cluster.MarkedNodes() {
 		n, reclaiming := w.config.Notices.Of(node)
@@ -87,16 +87,16 @@ func (w *Watcher) release(ctx context.Context, start func(func())) {
 		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {
 			continue // a pod came back, and is evicted again
 		}
-		if w.releases.begin(n.InstanceID, w.config.Clock.Now()) {
-			start(func() { w.releaseOne(ctx, node, n.InstanceID) })
+		if w.attempts.begin(n.InstanceID, w.config.Clock.Now()) {
+			start(func() { w.giveBackOne(ctx, node, n.InstanceID) })
 		}
 	}
-	w.releases.keep(faulty)
+	w.attempts.keep(faulty)
 }
 
-func (w *Watcher) releaseOne(ctx context.Context, node *corev1.Node, instance string) {
+func (w *Watcher) giveBackOne(ctx context.Context, node *corev1.Node, instance string) {
 	err := w.config.Pools.Release(node)
-	news := w.releases.end(instance, err, w.config.Clock.Now())
+	news := w.attempts.end(instance, err, w.config.Clock.Now())
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Gave back the instance of a faulty node", "node", klog.KObj(node), "instance", instance)
