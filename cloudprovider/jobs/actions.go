@@ -113,7 +113,7 @@ func (r *Registry) cancelShrinks(ctx context.Context, ref Ref, call func(context
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	if err := call(ctx, resizer); err != nil {
-		return fmt.Errorf("cancelling the shrink of %s: %w", ref, withErrNoObject(err))
+		return fmt.Errorf("cancel the shrink of %s: %w", ref, withErrNoObject(err))
 	}
 	return nil
 }

@@ -201,7 +201,7 @@ func (in *installed) isServed(resource schema.GroupVersionResource) (bool, error
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("discovering %s: %w", resource.GroupVersion(), err)
+		return false, fmt.Errorf("discover %s: %w", resource.GroupVersion(), err)
 	}
 	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
 }

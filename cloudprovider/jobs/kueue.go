@@ -75,7 +75,7 @@ func isActive(workload *unstructured.Unstructured) bool {
 func (k kueue) setActive(ctx context.Context, workload *unstructured.Unstructured, active bool) error {
 	name := types.NamespacedName{Namespace: workload.GetNamespace(), Name: workload.GetName()}
 	if _, err := k.Patch(ctx, KueueWorkloads, name, workload.GetUID(), Patch{}.Set(active, "spec", "active")); err != nil {
-		return fmt.Errorf("setting active of its Workload %s: %w", workload.GetName(), err)
+		return fmt.Errorf("set active of its Workload %s: %w", workload.GetName(), err)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 			break // Kueue is not installed, or does not serve this version
 		}
 		if err != nil {
-			return nil, fmt.Errorf("finding its Workload: %w", err)
+			return nil, fmt.Errorf("find its Workload: %w", err)
 		}
 		owned := func(workload unstructured.Unstructured) bool {
 			return workload.GetDeletionTimestamp() == nil && slices.ContainsFunc(workload.GetOwnerReferences(),

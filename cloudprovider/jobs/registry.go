@@ -165,7 +165,7 @@ func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
 func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error) {
 	object, err := r.config.Cluster.Dynamic.Resource(system.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
-		return Job{}, fmt.Errorf("reading %s: %w", ref, withErrNoObject(err))
+		return Job{}, fmt.Errorf("read %s: %w", ref, withErrNoObject(err))
 	}
 	if parent, name, ok := parentOf(system, object); ok && r.installed.has(parent) {
 		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))
@@ -202,7 +202,7 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 // Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with a Problem, so
 // that it neither holds up the others nor is forgotten. A job is read again only once the informer has another object of it:
 // Held is called every few seconds.
-func (r *Registry) Held() []Job {
+func (r *Registry) Held(ctx context.Context) []Job {
 	r.heldMu.Lock()
 	defer r.heldMu.Unlock()
 	var jobs []Job
@@ -214,7 +214,7 @@ func (r *Registry) Held() []Job {
 			}
 			job := r.held[object.GetUID()]
 			if job.Object != object {
-				job = readHeld(system, object, job.Problem)
+				job = readHeld(ctx, system, object, job.Problem)
 			}
 			held[job.UID] = job
 			jobs = append(jobs, job)
@@ -225,13 +225,13 @@ func (r *Registry) Held() []Job {
 }
 
 // readHeld reads a held job. It logs why it cannot, unless that was known.
-func readHeld(system System, object *unstructured.Unstructured, known error) Job {
+func readHeld(ctx context.Context, system System, object *unstructured.Unstructured, known error) Job {
 	job, err := read(system, object)
 	if err == nil {
 		return job
 	}
 	if known == nil || err.Error() != known.Error() {
-		klog.ErrorS(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
+		klog.FromContext(ctx).Error(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
 	}
 	return Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object, Problem: err}
 }

@@ -127,7 +127,7 @@ func (s *System) scalersOf(ctx context.Context, job types.NamespacedName) ([]*sc
 	for _, resource := range []schema.GroupVersionResource{scaleIns, scaleOuts} {
 		found, err := s.cluster.Dynamic.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", resource.Resource, err)
+			return nil, fmt.Errorf("list %s: %w", resource.Resource, err)
 		}
 		for i := range found.Items {
 			if scaler := newScaler(resource, &found.Items[i]); scaler.Spec.Selector.Name == job.Name {
@@ -232,7 +232,7 @@ func (s *System) deleteScaler(ctx context.Context, scaler *scaler) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting %s: %w", scaler, err)
+		return fmt.Errorf("delete %s: %w", scaler, err)
 	}
 	klog.FromContext(ctx).Info("Deleted a scaler that must not be carried out any more", "scaler", scaler.String(), "namespace", object.GetNamespace())
 	return nil

@@ -84,7 +84,7 @@ func (s *System) restart(ctx context.Context, job jobs.Job, workers int) error {
 	hosts := job.Name + "-config" // the operator would keep an old list of hosts
 	err := s.cluster.Client.CoreV1().ConfigMaps(job.Namespace).Delete(ctx, hosts, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting ConfigMap %s: %w", hosts, err)
+		return fmt.Errorf("delete ConfigMap %s: %w", hosts, err)
 	}
 	// The operator starts the launcher when as many workers run as are asked for.
 	patch := jobs.Patch{}.Set(int64(min(max(workers, 1), job.Max)), workerReplicas()...).

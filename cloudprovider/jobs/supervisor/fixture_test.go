@@ -255,7 +255,7 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 			return job, nil
 		}
 	}
-	return jobs.Job{}, fmt.Errorf("reading %s: %w", ref, jobs.ErrNoObject)
+	return jobs.Job{}, fmt.Errorf("read %s: %w", ref, jobs.ErrNoObject)
 }
 
 func (f *fakeJobs) HasSynced() bool {
@@ -271,7 +271,7 @@ func (f *fakeJobs) sync(isKnown bool) {
 	f.unsynced = !isKnown
 }
 
-func (f *fakeJobs) Held() (held []jobs.Job) {
+func (f *fakeJobs) Held(context.Context) (held []jobs.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, job := range f.jobs {

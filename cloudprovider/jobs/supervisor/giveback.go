@@ -177,7 +177,7 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCo
 	}
 	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("patching node %s, which is to be given back or kept: %w", node.Name, err)
+		return fmt.Errorf("patch node %s, which is to be given back or kept: %w", node.Name, err)
 	}
 	return nil
 }

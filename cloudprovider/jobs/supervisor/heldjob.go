@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -76,7 +78,9 @@ type heldJob struct {
 	// Until pausedUntil nothing is tried; pause is how long the last pause was.
 	pausedUntil time.Time
 	pause       time.Duration
-	due         *action
+	// pausedFor is why nothing is tried, until it is logged.
+	pausedFor error
+	due       *action
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
 	// eventReason is that of the last Event that said why the job stays held, empty before.
@@ -239,7 +243,18 @@ func (j *heldJob) explain(reason string, err error, v view) {
 func (j *heldJob) pauseFor(now time.Time, reason string, err error) {
 	j.pause = min(max(2*j.pause, firstPause), lastPause)
 	j.pausedUntil, j.gang, j.due = now.Add(j.pause), nil, nil
-	klog.Background().V(1).Info("A job stays held for now", "job", j.job.Ref, "pause", j.pause, "reason", reason, "err", err)
+	j.pausedFor = errors.New(reason)
+	if err != nil {
+		j.pausedFor = fmt.Errorf("%s: %w", reason, err)
+	}
+}
+
+// logPause logs once for each pause why nothing is tried.
+func (j *heldJob) logPause(ctx context.Context) {
+	if j.pausedFor != nil {
+		klog.FromContext(ctx).V(1).Info("A job stays held for now", "job", j.job.Ref, "pause", j.pause, "reason", j.pausedFor.Error())
+		j.pausedFor = nil
+	}
 }
 
 // place takes in where the loop has found capacity for the gang.

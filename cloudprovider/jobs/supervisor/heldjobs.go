@@ -36,9 +36,9 @@ type heldJobs struct {
 type heldSet map[string]*heldJob
 
 // look compares the jobs that are held with what is tried for them.
-func (h *heldJobs) look() {
+func (h *heldJobs) look(ctx context.Context) {
 	isKnown := h.jobs.HasSynced() // before they are read
-	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
+	if h.update(ctx, h.jobs.Held(ctx), reclaimingNodes(h.nodes)) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -47,7 +47,7 @@ func (h *heldJobs) look() {
 }
 
 // update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
-func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
+func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder}
@@ -71,6 +71,7 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 		counts[[2]string{job.System, j.reason()}]++
 		hadGang := j.gang != nil
 		j.decide(view)
+		j.logPause(ctx)
 		view.offers.replace(j, before)
 		hasNewGang = hasNewGang || !hadGang && j.gang != nil
 		if j.due != nil {

@@ -359,7 +359,7 @@ func TestGangOfABusyJobIsOfferedSoon(t *testing.T) {
 		suspended(f)
 		require.Zero(t, f.loop(0, 0))
 		f.systems.failGangs(nil)
-		f.supervisor.held.look()
+		f.supervisor.held.look(t.Context())
 		assert.Equal(t, 5, f.loop(0, 0), "or scale-down would take the nodes that wait for it")
 	})
 }

@@ -50,7 +50,7 @@ type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	HasSynced() bool
-	Held() []jobs.Job
+	Held(ctx context.Context) []jobs.Job
 	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
@@ -131,12 +131,15 @@ func New(config Config) (*Supervisor, error) {
 }
 
 // taskQueue has the tasks that are due.
-type taskQueue = workqueue.TypedRateLimitingInterface[task]
+type taskQueue struct {
+	name string
+	workqueue.TypedRateLimitingInterface[task]
+}
 
 func newTaskQueue(name string, clock clock.WithTicker) taskQueue {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
+	return taskQueue{name, workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})
+		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})}
 }
 
 // task is something to look at: the wait of a job, a held job to be resumed or grown, what a shrunk job's system was asked for,
@@ -207,7 +210,7 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
+		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 	stop = func() {
 		if err := s.informer.RemoveEventHandler(handler); err != nil {
@@ -237,7 +240,7 @@ func (s *Supervisor) next(ctx context.Context, queue taskQueue) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Will try again", "job", due.ref, "node", due.node)
+		klog.FromContext(ctx).Error(err, "Will try again", "queue", queue.name, "job", due.ref, "node", due.node)
 		queue.AddRateLimited(due)
 	default:
 		queue.Forget(due)
@@ -267,7 +270,7 @@ func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
 	ticker := s.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		s.held.look()
+		s.held.look(ctx)
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():

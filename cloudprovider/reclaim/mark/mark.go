@@ -7,6 +7,7 @@ package mark
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -212,7 +213,10 @@ func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, e
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, fmt.Errorf("delete node %s: %w", node.Name, err)
+	}
+	return true, nil
 }
 
 // deletePods deletes what is left of the pods of an instance that is gone. Nothing of them runs any more, and whoever creates
@@ -225,7 +229,10 @@ func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
-		return err
+		if err != nil {
+			return fmt.Errorf("delete pod %s: %w", klog.KObj(pod), err)
+		}
+		return nil
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		klog.FromContext(ctx).Error(err, "Could not delete the pods of a released instance; they are left to the garbage collector", "node", klog.KObj(node))
