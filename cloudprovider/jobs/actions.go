@@ -229,9 +229,9 @@ func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
 // action is one call to a system, and the Event that records it, if it has one.
 type action struct {
 	name, event, message string
-	// isAlwaysRecorded says that there is an Event even where the system had nothing to do.
+	// isAlwaysRecorded is true if there is an Event even where the system had nothing to do.
 	isAlwaysRecorded bool
-	// readsAgain says that the call depends on what the object says now.
+	// readsAgain is true if the call depends on what the object says now.
 	readsAgain bool
 	do         func(context.Context, System, Job) (changed bool, err error)
 }

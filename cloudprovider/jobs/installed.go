@@ -70,7 +70,7 @@ func definitionOf(system System) string {
 	return resource.GroupResource().String()
 }
 
-// hasSynced says whether it is known which systems are installed, and which of their jobs are held.
+// hasSynced returns whether it is known which systems are installed, and which of their jobs are held.
 func (in *installed) hasSynced() bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
@@ -255,7 +255,7 @@ func (in *installed) stopAll() {
 	}
 }
 
-// has says whether the system is installed, or may be.
+// has returns whether the system is installed, or may be.
 func (in *installed) has(name string) bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
@@ -270,7 +270,7 @@ func (in *installed) has(name string) bool {
 	return false
 }
 
-// hasAny says whether one of the systems of a definition is installed.
+// hasAny returns whether one of the systems of a definition is installed.
 func (in *installed) hasAny(definition string) bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()

@@ -21,7 +21,7 @@ var KueueWorkloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Versio
 // ErrKueue is returned for jobs that Kueue alone suspends and resumes. It wraps ErrUnsupported.
 var ErrKueue = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
-// IsQueued says whether an object is in a queue of Kueue.
+// IsQueued returns whether an object is in a queue of Kueue.
 func IsQueued(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[api.LabelKueueQueue] != ""
 }

@@ -82,7 +82,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	return r.installed.run(ctx)
 }
 
-// HasSynced says whether it is known which systems are installed, and which of their jobs are held.
+// HasSynced returns whether it is known which systems are installed, and which of their jobs are held.
 func (r *Registry) HasSynced() bool { return r.installed.hasSynced() }
 
 // Member returns which job a pod belongs to, and its role there. It goes by the pod alone. A pod of no known system belongs

@@ -128,7 +128,7 @@ func (l *listener) Judged(instanceID string) { l.syncMarks(instanceID) }
 
 // Listed looks at what changes with time.
 func (l *listener) Listed() {
-	for _, id := range l.notices.DropExpiredHeld() {
+	for _, id := range l.notices.ForgetExpiredHeld() {
 		l.syncMarks(id)
 	}
 	l.expose()

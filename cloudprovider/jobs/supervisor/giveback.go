@@ -55,7 +55,7 @@ func reclaimingNodes(nodes corelisters.NodeLister) []string {
 	return names
 }
 
-// hasReclaimingNodeOfOthers says whether pods of others than the job are on nodes that are being reclaimed.
+// hasReclaimingNodeOfOthers returns whether pods of others than the job are on nodes that are being reclaimed.
 func (g *giveBack) hasReclaimingNodeOfOthers(ref jobs.Ref) bool {
 	for _, node := range reclaimingNodes(g.nodes) {
 		if _, others := g.pods.onNode(node, ref.String()); others > 0 {
@@ -94,7 +94,7 @@ func (g *giveBack) mayGiveBack(node *corev1.Node) bool {
 	return !api.IsReclaiming(node.Labels) && g.pools.Releasable(node)
 }
 
-// suits says whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
+// suits returns whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
 func suits(node *corev1.Node, pod *corev1.Pod) bool {
 	hasExtendedResource := false
 	for name, requested := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {

@@ -125,10 +125,10 @@ func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynami
 // least returns with how many workers a dynamic job is resumed.
 func (j *heldJob) least() int { return max(1, j.job.Min) }
 
-// isSettled says whether the job has been held for so long that it must have been suspended or shrunk by now.
+// isSettled returns whether the job has been held for so long that it must have been suspended or shrunk by now.
 func (j *heldJob) isSettled(now time.Time) bool { return now.Sub(j.since) >= settleTime }
 
-// losesNodes says whether pods of the job are on nodes that are being reclaimed.
+// losesNodes returns whether pods of the job are on nodes that are being reclaimed.
 func (j *heldJob) losesNodes(v view) bool {
 	return slices.ContainsFunc(v.reclaiming, func(node string) bool {
 		own, _ := v.pods.onNode(node, j.job.String())

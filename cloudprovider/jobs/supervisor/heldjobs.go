@@ -46,7 +46,7 @@ func (h *heldJobs) look(ctx context.Context) {
 	h.isKnown = isKnown
 }
 
-// update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
+// update takes in the jobs that are held, and returns whether there is a new gang to look for capacity for.
 func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,7 +91,7 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 	return hasNewGang
 }
 
-// isAnyToReturn says whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
+// isAnyToReturn returns whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
 func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

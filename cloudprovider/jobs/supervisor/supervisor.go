@@ -61,7 +61,7 @@ type Jobs interface {
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
-	// Releasable says whether the node is of a pool, lives, and is not being reclaimed.
+	// Releasable returns whether the node is of a pool, lives, and is not being reclaimed.
 	Releasable(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
@@ -279,7 +279,7 @@ func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
 	}
 }
 
-// Abandoned says whether the maximum wait of the pod's job is over.
+// Abandoned returns whether the maximum wait of the pod's job is over.
 func (s *Supervisor) Abandoned(pod *corev1.Pod) bool { return s.waits.abandoned(pod) }
 
 // Returning returns the gangs for which capacity is looked for.

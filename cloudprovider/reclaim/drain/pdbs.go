@@ -111,7 +111,7 @@ func (b *pdbs) changed(pdb *policyv1.PodDisruptionBudget) []string {
 	return sets.List(nodes)
 }
 
-// forget drops the Node from those that wait.
+// forget forgets that the Node waits.
 func (b *pdbs) forget(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

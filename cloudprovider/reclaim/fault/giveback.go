@@ -65,8 +65,8 @@ func (a *attempts) end(instance string, err error, now time.Time) (news bool) {
 	return news
 }
 
-// keep forgets the attempts with all other instances.
-func (a *attempts) keep(instances sets.Set[string]) {
+// forgetOthers forgets the attempts with all other instances.
+func (a *attempts) forgetOthers(instances sets.Set[string]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.byInstance, func(instance string, last attempt) bool { return !last.underWay && !instances.Has(instance) })
@@ -91,7 +91,7 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 			start(func() { w.giveBackOne(ctx, node, n.InstanceID) })
 		}
 	}
-	w.attempts.keep(faulty)
+	w.attempts.forgetOthers(faulty)
 }
 
 func (w *Watcher) giveBackOne(ctx context.Context, node *corev1.Node, instance string) {

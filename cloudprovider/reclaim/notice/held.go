@@ -116,8 +116,8 @@ func (s *Store) Unconfirmed() sets.Set[string] {
 	return ids
 }
 
-// DropExpiredHeld forgets the held notices that came to nothing, and returns their instances.
-func (s *Store) DropExpiredHeld() (expired []string) {
+// ForgetExpiredHeld forgets the held notices that came to nothing, and returns their instances.
+func (s *Store) ForgetExpiredHeld() (expired []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, deadline := range s.held {

@@ -41,7 +41,7 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 	}
 	p.noteInESS(reclaiming.Union(p.config.Removals.All()))
 	unlisted = unlisted.Union(p.removedFromESS())
-	p.config.Notices.Prune(reclaiming, unlisted)
+	p.config.Notices.ForgetOthers(reclaiming, unlisted)
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
