@@ -190,6 +190,9 @@ func (l *listener) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
 			l.marks.Add(node.Name)
 		}
 	case !mark.IsComplete(node, n):
+		if l.cluster.InstanceID(old) == "" && !cluster.IsMarked(node) {
+			l.backlog.AddNews() // it has a notice that came before its providerID
+		}
 		if !queued {
 			l.markSoon(node)
 		}
