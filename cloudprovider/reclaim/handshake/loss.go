@@ -279,13 +279,19 @@ func (f *losses) of(party cluster.Party) loss {
 
 // rankOf returns the place of the party in the queue: all jobs are asked for a checkpoint before the first of them takes the next step,
 // because saving takes time.
+//
+// The queue calls it under its lock, and for a party with a handshake again and again: that is ranked by what the last look has found.
 func (f *losses) rankOf(party cluster.Party) work.Rank {
-	rank := work.Rank{Later: f.table.has(party)}
+	if s, open := f.table.get(party); open {
+		return work.Rank{Later: true, Deadline: s.deadline, Name: s.firstNode}
+	}
+	rank, looked := work.Rank{}, sets.New[string]()
 	for _, pod := range f.cluster.PodsOf(party) {
 		node := f.cluster.Node(pod.Spec.NodeName)
-		if node == nil {
+		if node == nil || looked.Has(node.Name) {
 			continue
 		}
+		looked.Insert(node.Name)
 		n, reclaiming := f.notices.Of(node)
 		if !reclaiming {
 			continue

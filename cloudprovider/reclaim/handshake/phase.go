@@ -80,6 +80,8 @@ type state struct {
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
 	deadline time.Time
+	// firstNode is the one of them whose name comes first.
+	firstNode string
 	// leaving are the pods that lose their Node. The set is never changed, but replaced.
 	leaving sets.Set[types.UID]
 	// spared are the pods that the decision left out, because the notice of their Node was not confirmed.
@@ -133,8 +135,12 @@ func (s *state) take(l loss) {
 	if s.leaving != nil && leaving.IsSuperset(s.leaving) {
 		s.deadline = time.Time{}
 	}
+	s.firstNode = ""
 	for _, pod := range l.leaving {
 		s.limit(pod.notice.Deadline)
+		if s.firstNode == "" || pod.Spec.NodeName < s.firstNode {
+			s.firstNode = pod.Spec.NodeName
+		}
 	}
 	s.leaving = leaving
 }

@@ -107,7 +107,7 @@ func (t *table) askAgain(party cluster.Party, id string, now time.Time) bool {
 	}
 	last := newState(now, s.drill)
 	last.id += lastSuffix
-	last.last, last.saving, last.leaving, last.deadline = true, s.took(), s.leaving, s.deadline
+	last.last, last.saving, last.leaving, last.deadline, last.firstNode = true, s.took(), s.leaving, s.deadline, s.firstNode
 	t.states[party] = last
 	return true
 }

@@ -25,9 +25,9 @@ func NewQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time
 }
 
 // NewRankedQueue is NewQueue for a queue from which the item of the least rank is taken first. The queue calls rank for each item
-// that is added, under its lock.
+// that is added, or added again, under its lock.
 func NewRankedQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, rank func(T) Rank) Queue[T] {
-	return newQueue(name, clk, slowestRetry, &ranked[T]{rank: rank})
+	return newQueue(name, clk, slowestRetry, newRanked(rank))
 }
 
 func newQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, order workqueue.Queue[T]) Queue[T] {
