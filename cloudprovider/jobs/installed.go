@@ -84,17 +84,18 @@ func (in *installed) hasSynced() bool {
 
 // run watches until ctx ends. It is to be called once.
 func (in *installed) run(ctx context.Context) error {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute))
-	defer queue.ShutDown()
-	if err := in.addEventHandler(queue); err != nil {
-		return err
-	}
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: in.config.Cluster.Clock})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer in.stopAll()
 	defer running.Wait()
 	defer queue.ShutDown()
 	defer cancel()
+	if err := in.addEventHandler(queue); err != nil {
+		return err
+	}
 	running.Go(func() { in.definitions.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), in.definitions.HasSynced) {
 		return nil

@@ -125,7 +125,8 @@ func New(config Config) (*Supervisor, error) {
 		pods:   pods, held: held, giveBack: giveBack,
 		waits: &waits{
 			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock, queue: queue,
-			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), byJob: map[jobs.Ref]*jobWait{},
+			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
+			byJob: map[jobs.Ref]*jobWait{},
 		},
 	}, nil
 }
