@@ -248,7 +248,9 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // NodeAdded enters what stands on the Node. It is for a Controller that does not run: Run does so for all Nodes.
-func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) { c.listener.NodeAdded(ctx, node) }
+func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
+	c.listener.NodeAdded(ctx, node)
+}
 
 // syncMark brings a Node in line with the notices.
 func (c *Controller) syncMark(ctx context.Context, name string) error {

@@ -54,7 +54,8 @@ func (b *pdbs) only(pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	return all[0]
 }
 
-// isNotReady goes by a condition that says so: that of a pod that is ready is not kept by the informers of this process.
+// isNotReady returns whether the pod is known not to be ready. A pod without the condition counts as ready: the informers of this
+// process keep the condition only of pods that are not.
 func isNotReady(pod *corev1.Pod) bool {
 	_, ready := podutil.GetPodCondition(&pod.Status, corev1.PodReady)
 	return pod.Status.Phase == corev1.PodPending || ready != nil && ready.Status != corev1.ConditionTrue

@@ -14,9 +14,10 @@ import (
 // unlistedPatience is how long ECS may leave out an instance of which another source has a notice.
 const unlistedPatience = time.Minute
 
-// noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling
-// although another source says that it is, and although it was neither released nor kept. A fault is no notice that ECS has, nor is a drill. It counts at once if the instance's own
-// lock says so too, because then the filter of the list does not work, else after ECS has had the time to catch up.
+// noteUnlisted counts an instance that ECS does not list as recycling although another source says that it is, and although it was
+// neither released nor kept. It is counted once for each notice that this process was told of: at once if the instance's own lock says
+// so too, because then the filter of the list does not work, or else after ECS has had the time to catch up. Faults and drills are not
+// counted, because ECS knows nothing of them.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.config.Notices.Get(instance.ID)
 	announced := p.config.Notices.Announced(n)
