@@ -18,7 +18,7 @@ import (
 // retryAfter is how long after an attempt to give back an instance the next one is made, if the instance is still there.
 const retryAfter = 30 * time.Second
 
-// attempts are those to give back the instances of faulty Nodes. It is safe for concurrent use.
+// attempts has the attempts to give back the instances of faulty Nodes. It is safe for concurrent use.
 type attempts struct {
 	mu         sync.Mutex
 	byInstance map[string]attempt
@@ -39,7 +39,8 @@ func (a *attempts) hasFailed(instance string) bool {
 	return a.byInstance[instance].err != ""
 }
 
-// begin returns whether the instance is to be given back now, and notes that it is.
+// begin notes an attempt to give back the instance now. It returns false, and notes nothing, if one is under way or the last was a moment
+// ago.
 func (a *attempts) begin(instance string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -25,10 +25,10 @@ const (
 	// default, and two for each pod, so that hundreds of pods would wait for minutes.
 	// Source: deleteJobPods in pkg/controller/job, SetDefaults_KubeControllerManagerConfiguration.
 	trackedWait = 10 * time.Second
-	// untrackMargin is how long before they may be evicted pods are taken out of the account, if there is less time than trackedWait.
+	// untrackMargin is how long before pods may be evicted they are taken out of the account, if there is less time than trackedWait.
 	untrackMargin = 3 * time.Second
-	// untrackPatience is how long after they might be evicted pods stay that are not untracked yet, because the API server is slow, or there
-	// are hundreds of jobs.
+	// untrackPatience is for how much longer pods stay that are not untracked by then, because the API server is slow, or there are
+	// hundreds of jobs.
 	untrackPatience = 15 * time.Second
 	// paceCheck is how often it is looked at whether the system will get to the pods in time.
 	paceCheck = 5 * time.Second
