@@ -111,7 +111,10 @@ func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
 			f.Run()
 			require.False(t, f.Registry.IsInstalled("pytorchjob"))
 			served.Store(true)
-			f.Eventually(func() bool { return f.Registry.IsInstalled("pytorchjob") }, "on")
+			f.Eventually(func() bool {
+				f.Clock.Step(100 * time.Millisecond)
+				return f.Registry.IsInstalled("pytorchjob")
+			}, "on")
 		})
 	}
 }
