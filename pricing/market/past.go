@@ -161,6 +161,8 @@ type Present struct {
 	Up, Gone []bool
 	// Outage is for how long none of them has been up.
 	Outage time.Duration
+	// Stale is true if nothing was seen of any of them for hours.
+	Stale bool
 }
 
 // AnyUp returns whether an instance can probably be bought.
@@ -174,7 +176,7 @@ func (p Present) AnyUp() bool {
 }
 
 func (p *past) present(offerings []pricing.Offering, now int64) Present {
-	result := Present{Up: make([]bool, len(offerings)), Gone: make([]bool, len(offerings))}
+	result := Present{Up: make([]bool, len(offerings)), Gone: make([]bool, len(offerings)), Stale: true}
 	darkSince := int64(0)
 	for i, o := range offerings {
 		at := place{o.InstanceType, o.Zone}
@@ -183,6 +185,7 @@ func (p *past) present(offerings []pricing.Offering, now int64) Present {
 			continue
 		}
 		last := runs[len(runs)-1]
+		result.Stale = result.Stale && isStale(last.to, now)
 		result.Up[i] = last.up || isStale(last.to, now)
 		if refused, was := p.refused[at]; was && last.up && now-refused <= int64(refusedFor/time.Second) {
 			result.Gone[i] = true

@@ -50,14 +50,15 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 }
 
 // newKeeper returns what fills and keeps the memory of the market.
-func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, events templates.EventSink) *market.Keeper {
+func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events templates.EventSink) *market.Keeper {
 	return &market.Keeper{
 		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {
 			instances, at := provider.Instances()
 			for _, i := range instances {
 				if i.Offering.Spot {
-					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost})
+					price, _ := prices.Price(i.Offering)
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost, Price: price})
 				}
 			}
 			return spot, at
