@@ -100,7 +100,7 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
 	if known == nil || known.planner == nil {
 		return Undecided
 	}
-	return d.choose(known, g, state, now)
+	return d.choose(known, state, now)
 }
 
 // key tells plans apart.
@@ -126,7 +126,7 @@ func (d *Desk) renew(ctx context.Context, p *plan) {
 	defer p.queued.Store(false)
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
 	known := p.now.Load()
-	if known.hasToLearn(now, changes) {
+	if known == nil || known.planner == nil || known.isOutdated(now, changes) {
 		began := d.config.Clock.Now()
 		known = d.learn(p, now, changes)
 		klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.terms.work)*p.terms.tick,

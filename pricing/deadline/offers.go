@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"gpu-spot-autoscaler/pricing"
@@ -39,7 +40,16 @@ func NewOffers(all []Offer) *Offers {
 		return o.Share <= 0 || o.InstanceType == pricing.AnyType || o.Spot && (o.Zone == pricing.AnyZone || o.Zone == "")
 	})
 	slices.SortFunc(all, func(a, b Offer) int {
-		return cmp.Or(cmp.Compare(a.InstanceType, b.InstanceType), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.PurchaseOption(), b.PurchaseOption()), cmp.Compare(a.Protected, b.Protected))
+		switch {
+		case a.InstanceType != b.InstanceType:
+			return strings.Compare(a.InstanceType, b.InstanceType)
+		case a.Zone != b.Zone:
+			return strings.Compare(a.Zone, b.Zone)
+		case a.Spot != b.Spot:
+			return strings.Compare(a.PurchaseOption(), b.PurchaseOption())
+		default:
+			return cmp.Compare(a.Protected, b.Protected)
+		}
 	})
 	// Pools may sell the same offering. It counts with the shortest protection.
 	all = slices.CompactFunc(all, func(a, b Offer) bool { return a.Offering == b.Offering })
@@ -88,4 +98,12 @@ func (d *Desk) best(offers *Offers, onDemand float64) (seen []Offer, others bool
 	}
 	slices.SortStableFunc(seen, func(a, b Offer) int { return cmp.Compare(costs[a.Offering], costs[b.Offering]) })
 	return seen[:min(len(seen), mostSpot)], others
+}
+
+// Offerings returns all of them.
+func (o *Offers) Offerings() (offerings []pricing.Offering) {
+	for _, each := range o.all {
+		offerings = append(offerings, each.Offering)
+	}
+	return offerings
 }

@@ -14,10 +14,11 @@ const leastSeen = 300
 // outlook is what a plan knows at a time. It does not change.
 type outlook struct {
 	// planner is nil if too little was seen.
-	planner   *finish.Planner
-	spot      []pricing.Offering
-	shares    []float64
-	onDemand  float64
+	planner *finish.Planner
+	spot    []pricing.Offering
+	// units make hourly prices of instances to those of ticks of what the job takes of them.
+	units []float64
+	// hasOthers is whether there are offerings, for less than on-demand, of which nothing was seen.
 	hasOthers bool
 	// learnt and looked are when, and the others how many changes of the market there had been.
 	learnt, looked                 time.Time
@@ -25,38 +26,36 @@ type outlook struct {
 }
 
 func (o *outlook) isDue(now time.Time, changes int) bool {
-	return o == nil || o.changesSeen != changes || now.Sub(o.looked) >= lookEvery || o.hasToLearn(now, changes)
+	return o == nil || o.changesSeen != changes || now.Sub(o.looked) >= lookEvery || o.isOutdated(now, changes)
 }
 
-// hasToLearn returns whether the outlook is a day old, or the market has changed more than in all the time before. One that has not
-// learnt anything yet tries whenever it looks.
-func (o *outlook) hasToLearn(now time.Time, changes int) bool {
-	if o == nil || now.Sub(o.learnt) >= learnEvery || o.planner == nil {
-		return true
-	}
-	return now.Sub(o.learnt) >= soonest && changes > 2*o.changesAtLearning
+// isOutdated returns whether the outlook learnt a day ago, or the market has changed more since than in all the time before.
+func (o *outlook) isOutdated(now time.Time, changes int) bool {
+	age := now.Sub(o.learnt)
+	return age >= learnEvery || age >= soonest && changes > 2*o.changesAtLearning
 }
 
 // learn learns from all that was seen.
 func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
-	o := &outlook{onDemand: d.onDemand(p.offers), learnt: now, changesAtLearning: changes}
-	if math.IsInf(o.onDemand, 1) {
+	o := &outlook{learnt: now, changesAtLearning: changes}
+	onDemand := d.onDemand(p.offers)
+	if math.IsInf(onDemand, 1) {
 		return o
 	}
-	offers, hasOthers := d.best(p.offers, o.onDemand)
+	offers, hasOthers := d.best(p.offers, onDemand)
 	o.hasOthers = hasOthers
 	protected := time.Duration(math.MaxInt64)
 	for _, each := range offers {
-		o.spot, o.shares = append(o.spot, each.Offering), append(o.shares, each.Share)
+		o.spot, o.units = append(o.spot, each.Offering), append(o.units, each.Share*p.terms.tick.Hours())
 		protected = min(protected, each.Protected)
 	}
-	history, since := d.config.Memory.History(o.spot)
+	history, since := d.config.Memory.History(o.spot, o.units)
 	if since.IsZero() || now.Sub(since) < leastSeen*p.terms.tick {
 		return o
 	}
 	terms := finish.Terms{
 		Work: p.terms.work, Slack: p.terms.slack, Restart: p.terms.restart, Protected: int(protected / p.terms.tick),
-		OnDemand: o.onDemand * p.terms.tick.Hours(),
+		OnDemand: onDemand * p.terms.tick.Hours(),
 	}
 	if planner := finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now); planner.HasLearnt() {
 		o.planner = planner
@@ -69,14 +68,14 @@ func (d *Desk) look(o *outlook, now time.Time, changes int) *outlook {
 	next := *o
 	next.looked, next.changesSeen = now, changes
 	if o.planner != nil {
-		history, _ := d.config.Memory.History(o.spot)
+		history, _ := d.config.Memory.History(o.spot, o.units)
 		next.planner = o.planner.Beside(history)
 	}
 	return &next
 }
 
 // choose returns what may be bought for a job of that state.
-func (d *Desk) choose(o *outlook, g grid, state finish.State, now time.Time) Choice {
+func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
 	present := d.config.Memory.Present(o.spot, now)
 	if present.Stale {
 		return Undecided
@@ -88,7 +87,7 @@ func (d *Desk) choose(o *outlook, g grid, state finish.State, now time.Time) Cho
 		if !known {
 			return Undecided
 		}
-		situation.Prices[i] = price * o.shares[i] * g.tick.Hours()
+		situation.Prices[i] = price * o.units[i]
 	}
 	switch place := o.planner.Choose(state, situation); {
 	case place != finish.OnDemand:

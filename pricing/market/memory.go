@@ -119,11 +119,12 @@ func (m *Memory) Refused(o pricing.Offering, instances int) {
 	}
 }
 
-// History returns what was seen of the offerings in the last 30 days, and since when; zero if nothing was.
-func (m *Memory) History(offerings []pricing.Offering) (history *History, since time.Time) {
+// History returns what was seen of the offerings in the last 30 days, and since when; zero if nothing was. The hourly price of each is multiplied by
+// a unit, to be that of another time or of a part of the instance.
+func (m *Memory) History(offerings []pricing.Offering, units []float64) (history *History, since time.Time) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.past.history(offerings)
+	return m.past.history(offerings, units)
 }
 
 // Present returns what is known of the offerings at a time, which is now.

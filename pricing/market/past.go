@@ -138,8 +138,9 @@ func (p *past) prune(now int64) {
 	}
 }
 
-// history returns what was seen of the offerings as observations, and when the first was made; zero if there were none.
-func (p *past) history(offerings []pricing.Offering) (h *History, since time.Time) {
+// history returns what was seen of the offerings as observations, with the prices times these units, and when the first was made; zero if there
+// were none.
+func (p *past) history(offerings []pricing.Offering, units []float64) (h *History, since time.Time) {
 	h = NewHistory(make([]string, len(offerings))) // all are of one region
 	for i, o := range offerings {
 		for _, r := range p.runs[place{o.InstanceType, o.Zone}] {
@@ -147,9 +148,9 @@ func (p *past) history(offerings []pricing.Offering) (h *History, since time.Tim
 				since = from
 			}
 			for at := r.from; at < r.to; at += int64(look / time.Second) {
-				h.observe(i, at, r.up, r.price)
+				h.observe(i, at, r.up, r.price*units[i])
 			}
-			h.observe(i, r.to, r.up, r.price)
+			h.observe(i, r.to, r.up, r.price*units[i])
 		}
 	}
 	return h, since

@@ -90,16 +90,16 @@ func TestRunsBecomeObservations(t *testing.T) {
 		m.Observe(kept(here, 1, 0, 0), at(time.Duration(minute)*time.Minute))
 	}
 	m.Observe(kept(here, 1, 1, 0), at(65*time.Minute))
-	h, since := m.History([]pricing.Offering{there, here})
+	h, since := m.History([]pricing.Offering{there, here}, []float64{1, 3})
 	assert.Equal(t, at(0), since)
 	up, price := h.At(1, at(59*time.Minute))
 	assert.True(t, up)
-	assert.Equal(t, 2., price)
+	assert.Equal(t, 6., price)
 	up, _ = h.At(1, at(65*time.Minute))
 	assert.False(t, up)
 	assert.Len(t, h.offerings[1].at, 8, "every ten minutes, and at the loss")
 	assert.Empty(t, h.offerings[0].at)
-	_, since = m.History([]pricing.Offering{there})
+	_, since = m.History([]pricing.Offering{there}, []float64{1})
 	assert.Zero(t, since)
 }
 
@@ -114,7 +114,7 @@ func TestThePastSurvivesARestart(t *testing.T) {
 	require.NoError(t, next.Decode(text))
 	assert.Equal(t, m.past.runs, next.past.runs)
 	next.Observe(kept(here, 1, 0, 2*time.Hour), at(2*time.Hour))
-	h, since := next.History([]pricing.Offering{here})
+	h, since := next.History([]pricing.Offering{here}, []float64{1})
 	assert.Equal(t, at(0), since)
 	for minute, want := range map[int]bool{20: true, 56: false, 121: true} {
 		up, _ := h.At(0, at(time.Duration(minute)*time.Minute))

@@ -32,8 +32,12 @@ type Chooser interface {
 	Choose(offers *deadline.Offers, work, slack time.Duration) deadline.Choice
 }
 
-// choiceFor is how long a decision stands, so that it is the same for all node groups in a loop, and made once for all of them.
-const choiceFor = 5 * time.Second
+const (
+	// choiceFor is how long a decision stands, so that it is the same for all node groups in a loop, and made once for all of them.
+	choiceFor = 5 * time.Second
+	// offersFor is how long it is taken to be known which offerings fit a pod: pools change rarely.
+	offersFor = time.Minute
+)
 
 // Deadlines decides for pods whose jobs have to be over in time. It is safe for concurrent use.
 type Deadlines struct {
@@ -42,10 +46,11 @@ type Deadlines struct {
 	clock   clock.PassiveClock
 
 	mu      sync.Mutex
-	until   time.Time
 	choices map[podKey]deadline.Choice
 	// offers are by what a pod requires.
 	offers map[string]*deadline.Offers
+	// choicesUntil and offersUntil are until when they are good.
+	choicesUntil, offersUntil time.Time
 }
 
 type podKey struct {
@@ -65,8 +70,12 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now := d.clock.Now(); !now.Before(d.until) {
-		d.until, d.choices, d.offers = now.Add(choiceFor), map[podKey]deadline.Choice{}, map[string]*deadline.Offers{}
+	now := d.clock.Now()
+	if !now.Before(d.choicesUntil) {
+		d.choicesUntil, d.choices = now.Add(choiceFor), map[podKey]deadline.Choice{}
+	}
+	if !now.Before(d.offersUntil) {
+		d.offersUntil, d.offers = now.Add(offersFor), map[string]*deadline.Offers{}
 	}
 	key := podKey{types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID}
 	choice, known := d.choices[key]
