@@ -58,15 +58,15 @@ var (
 	a10OnDemand = pricing.Offering{InstanceType: "a10", Zone: "a"}
 )
 
-// story is a pod of a job with 24 hours of work in a market that was looked at for two weeks.
-type story struct {
+// jobPod is a pod of a job with 24 hours of work in a market that was looked at for two weeks.
+type jobPod struct {
 	policy *Policy
 	pod    *apiv1.Pod
 }
 
-// tell returns the story of an offering that was up in some of the looks, every ten minutes, and of a job with so much slack. It has to be called in a
+// podIn returns the pod of a job with so much slack, in a market whose offering was up in some of the looks, one every ten minutes. It has to be called in a
 // bubble of synctest.
-func tell(t *testing.T, up func(look int) bool, looks int, prices map[pricing.Offering]float64, slack time.Duration, options ...testutil.PodOption) story {
+func podIn(t *testing.T, up func(look int) bool, looks int, prices map[pricing.Offering]float64, slack time.Duration, options ...testutil.PodOption) jobPod {
 	memory, now := market.NewMemory(), time.Now()
 	was := false
 	for look := range looks {
@@ -93,7 +93,7 @@ func tell(t *testing.T, up func(look int) bool, looks int, prices map[pricing.Of
 		testutil.Annotated(api.AnnotationWork, "24h"),
 		func(pod *apiv1.Pod) { pod.CreationTimestamp.Time = now },
 	}, options...)...)
-	s := story{pod: pod, policy: NewPolicy(Config{
+	s := jobPod{pod: pod, policy: NewPolicy(Config{
 		Offerings: shop, Restart: restart, Clock: clock.RealClock{}, Deadlines: NewDeadlines(shop, desk, clock.RealClock{}),
 	})}
 	s.wait("od") // the tables are computed from here on
@@ -102,7 +102,7 @@ func tell(t *testing.T, up func(look int) bool, looks int, prices map[pricing.Of
 	return s
 }
 
-func (s story) wait(group string) time.Duration { return s.policy.Wait(group, s.pod) }
+func (s jobPod) wait(group string) time.Duration { return s.policy.Wait(group, s.pod) }
 
 // down is always up but for so many looks in each so many, and goes down at the last of all looks.
 func down(looks, in, all int) func(int) bool {
@@ -141,7 +141,7 @@ func TestAJobWithADeadlineIsBoughtByTheValueTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := tell(t, c.up, c.looks, c.prices, c.slack, c.options...)
+				s := podIn(t, c.up, c.looks, c.prices, c.slack, c.options...)
 				assert.Equal(t, c.onDemand, s.wait("od") == 0, "on demand: %s", s.wait("od"))
 				assert.Equal(t, c.spot, s.wait("spot") == 0, "spot: %s", s.wait("spot"))
 			})
@@ -153,7 +153,7 @@ func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {
 	for name, up := range map[string]func(int) bool{"short outages": down(3, 72, twoWeeks), "no outages": func(int) bool { return true }} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := tell(t, up, twoWeeks, map[pricing.Offering]float64{a10Spot: 1, a10OnDemand: 3}, 3*time.Hour)
+				s := podIn(t, up, twoWeeks, map[pricing.Offering]float64{a10Spot: 1, a10OnDemand: 3}, 3*time.Hour)
 				assert.Positive(t, s.wait("od"))
 				assert.LessOrEqual(t, s.wait("od"), 3*time.Hour-2*restart+time.Minute, "it says until when at the latest")
 				waited := time.Duration(0)

@@ -77,5 +77,6 @@ var bounds = map[string]string{
 
 // madeWhenScraped are the types of metrics that no vector holds.
 var madeWhenScraped = map[string]string{
+	"gpu_spot_market_age_seconds": "gauge", "gpu_spot_market_offerings": "gauge",
 	"gpu_spot_price_per_hour": "gauge", "gpu_spot_price_age_seconds": "gauge", "gpu_spot_offerings_without_fresh_price": "gauge",
 }
