@@ -346,7 +346,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if err != nil {
 		return nil, err
 	}
-	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: p.prices.Price, Terms: config.Terms, Clock: config.Clock})
+	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
 	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, p.supervisor, p.gangs)
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,

@@ -57,7 +57,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 			instances, at := provider.Instances()
 			for _, i := range instances {
 				if i.Offering.Spot {
-					price, _ := prices.Price(i.Offering)
+					price, _ := prices.ExactPrice(i.Offering)
 					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost, Price: price})
 				}
 			}
@@ -66,6 +66,16 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
 		},
+	}
+}
+
+// marketPrice returns a function that returns the price of an offering. Unlike the book it does not take the price of on-demand for that of spot.
+func marketPrice(prices *pricing.Book) func(pricing.Offering) (float64, bool) {
+	return func(o pricing.Offering) (float64, bool) {
+		if o.Spot {
+			return prices.ExactPrice(o)
+		}
+		return prices.Price(o)
 	}
 }
 
