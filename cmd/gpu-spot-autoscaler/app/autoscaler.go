@@ -315,7 +315,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if err != nil {
 		return nil, err
 	}
-	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits)
 	if err != nil {
 		return nil, err
 	}
