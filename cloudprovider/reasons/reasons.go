@@ -33,7 +33,7 @@ const (
 	WaitsForSpot Code = "waits-for-spot"
 	// SpotOnly: the pod never gets on-demand instances.
 	SpotOnly Code = "spot-only"
-	// DeadlineClose: the deadline of the pod is too close for a spot instance.
+	// DeadlineClose: the deadline of the pod is too close for a spot instance, or spot would cost more until then.
 	DeadlineClose Code = "deadline-close"
 	// Backoff: the last purchase failed, and Cluster Autoscaler waits before the next.
 	Backoff Code = "backoff"

@@ -53,7 +53,7 @@ func (v *view) learn(from, to time.Time) *model {
 	var losses, returns []scene
 	on, outage := Nothing, time.Duration(0)
 	for at := from.Add(firstSeen * v.tick); at.Before(to); at = at.Add(v.poll) {
-		s := m.sceneAt(at, nil)
+		s := m.sceneAt(Situation{Now: at})
 		g := m.glimpseOf(s, v.ticks(outage))
 		if on != Nothing {
 			up, _ := v.history.At(int(on), at)
@@ -120,10 +120,11 @@ func (v *view) isAnyUp(at time.Time) bool {
 }
 
 // sceneAt returns the offers as they were seen last, without those that are known to be gone since.
-func (m *model) sceneAt(at time.Time, gone map[Place]bool) (s scene) {
+func (m *model) sceneAt(now Situation) (s scene) {
 	for offering := range m.history.Len() {
-		if up, price := m.history.At(offering, at); up && !gone[Place(offering)] {
-			s.offers = append(s.offers, m.offerAt(Place(offering), price, at))
+		place := Place(offering)
+		if up, price := m.history.At(offering, now.Now); up && !now.Gone[place] {
+			s.offers = append(s.offers, m.offerAt(place, now.price(place, price), now.Now))
 		}
 	}
 	return s

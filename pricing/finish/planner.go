@@ -39,6 +39,23 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 	return p
 }
 
+// HasLearnt returns whether there was enough of the past to learn from.
+func (p *Planner) HasLearnt() bool { return len(p.models) > 0 }
+
+// Beside returns a planner that has learnt the same, and takes the present from another history of the same offerings. Nothing may be added to
+// that while the planner is used.
+func (p *Planner) Beside(history *market.History) *Planner {
+	v := *p.view
+	v.history = history
+	other := &Planner{view: &v}
+	for _, m := range p.models {
+		renewed := *m
+		renewed.view = &v
+		other.models = append(other.models, &renewed)
+	}
+	return other
+}
+
 // Situation is what a decision is about, beside the state of the job.
 type Situation struct {
 	Now time.Time
@@ -46,6 +63,16 @@ type Situation struct {
 	Gone map[Place]bool
 	// Outage is for how long no offering has been up.
 	Outage time.Duration
+	// Prices are what the offerings cost now, per tick, if that is known better than from the history.
+	Prices []float64
+}
+
+// price returns what the place costs now, which was so much when it was seen last.
+func (s Situation) price(of Place, last float64) float64 {
+	if s.Prices == nil {
+		return last
+	}
+	return s.Prices[of]
 }
 
 // Choose returns what the job is to run on in the next tick.
@@ -75,8 +102,8 @@ func (p *Planner) Choose(s State, now Situation) Place {
 
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
 func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
-	here := m.withOutages(m.sceneAt(now.Now, now.Gone), m.ticks(now.Outage))
-	here = m.withOwn(here, s, now.Now)
+	here := m.withOutages(m.sceneAt(now), m.ticks(now.Outage))
+	here = m.withOwn(here, s, now)
 	classOf, leaving := m.classOf(here, now), 0.0
 	if s.On >= 0 {
 		leaving = m.weights() * leaveMargin * m.terms.OnDemand
@@ -89,7 +116,7 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), m.terms.Restart, s, classOf) + leaving
 		}
 	}
-	if o, ok := m.lasting(here, s, now.Now); ok {
+	if o, ok := m.lasting(here, s, now); ok {
 		costs[o.place] += m.onSpot(o, s.WarmUp, s, classOf)
 	}
 	costs[OnDemand] += m.onDemand(here, s, classOf) + leaving
@@ -143,19 +170,19 @@ func (m *model) wait(here scene, s State, class []int) float64 {
 }
 
 // withOwn adds the offering that the job is on, if that was seen to be down: the job would have lost it, so it was seen wrong, or is back.
-func (m *model) withOwn(here scene, s State, now time.Time) scene {
+func (m *model) withOwn(here scene, s State, now Situation) scene {
 	if s.On >= 0 && s.Age >= m.terms.Protected && !here.has(s.On) {
-		_, price := m.history.At(int(s.On), now)
-		here.offers = append(here.offers, m.offerAt(s.On, price, now))
+		_, price := m.history.At(int(s.On), now.Now)
+		here.offers = append(here.offers, m.offerAt(s.On, now.price(s.On, price), now.Now))
 	}
 	return here
 }
 
 // lasting returns the offering that the job is on, if that is not up any more and the instance is kept only because it is protected.
-func (m *model) lasting(here scene, s State, now time.Time) (offer, bool) {
+func (m *model) lasting(here scene, s State, now Situation) (offer, bool) {
 	if s.On < 0 || here.has(s.On) {
 		return offer{}, false
 	}
-	_, price := m.history.At(int(s.On), now)
-	return offer{place: s.On, price: price, lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
+	_, price := m.history.At(int(s.On), now.Now)
+	return offer{place: s.On, price: now.price(s.On, price), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
 }

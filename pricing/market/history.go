@@ -133,9 +133,9 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 	return s.up[last] || s.isStale(last, at), s.price[last]
 }
 
-func (s *series) isStale(last int, at time.Time) bool {
-	return at.Unix()-s.at[last] > int64(staleAfter/time.Second)
-}
+func (s *series) isStale(last int, at time.Time) bool { return isStale(s.at[last], at.Unix()) }
+
+func isStale(seen, now int64) bool { return now-seen > int64(staleAfter/time.Second) }
 
 // IsStale returns whether nothing is known of the present: no offering was looked at in the hours before the time.
 func (h *History) IsStale(at time.Time) bool {

@@ -10,7 +10,7 @@ import (
 )
 
 // Memory remembers how long spot instances were kept, and how often purchases were refused, and estimates from that how reliable an
-// offering is. What is seen in one pool counts for all: an instance type in a zone is one market. It is safe for concurrent use.
+// offering is. It also remembers when each offering was up, which is its History. What is seen in one pool counts for all: an instance type in a zone is one market. It is safe for concurrent use.
 type Memory struct {
 	mu  sync.RWMutex
 	now time.Time
@@ -19,6 +19,7 @@ type Memory struct {
 	byType, byZone map[string]*experience
 	// lost are the instances whose loss was counted, with the time at which they were last listed: a notice may be withdrawn and come back.
 	lost map[string]time.Time
+	past past
 }
 
 // place is an instance type in a zone.
@@ -50,7 +51,7 @@ const (
 
 // NewMemory returns a Memory of nothing.
 func NewMemory() *Memory {
-	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, lost: map[string]time.Time{}}
+	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, lost: map[string]time.Time{}, past: newPast()}
 }
 
 // Living is a spot instance.
@@ -61,6 +62,8 @@ type Living struct {
 	Created time.Time
 	// Reclaiming is true from its notice on.
 	Reclaiming bool
+	// Price is what an instance of the offering costs per hour now, 0 if that is not known.
+	Price float64
 }
 
 // maxGap is the longest time between two calls of Observe that counts: what happened in a longer one was not seen.
@@ -97,6 +100,7 @@ func (m *Memory) Observe(instances []Living, at time.Time) {
 			m.add(i.Offering, experience{Losses: 1})
 		}
 	}
+	m.past.lookAt(instances, at.Unix())
 	maps.DeleteFunc(m.lost, func(_ string, listed time.Time) bool { return at.Sub(listed) > maxGap })
 }
 
@@ -108,6 +112,40 @@ func (m *Memory) Asked(o pricing.Offering, instances int) {
 // Refused enters that instances that were asked for were out of stock.
 func (m *Memory) Refused(o pricing.Offering, instances int) {
 	m.enter(o, experience{Refused: float64(instances)})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o.Spot && !m.now.IsZero() {
+		m.past.refuse(place{o.InstanceType, o.Zone}, m.now.Unix())
+	}
+}
+
+// History returns what was seen of the offerings in the last 30 days, and since when; zero if nothing was. The hourly price of each is multiplied by
+// a unit, to be that of another time or of a part of the instance.
+func (m *Memory) History(offerings []pricing.Offering, units []float64) (history *History, since time.Time) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.past.history(offerings, units)
+}
+
+// Present returns what is known of the offerings at a time, which is now.
+func (m *Memory) Present(offerings []pricing.Offering, now time.Time) Present {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.past.present(offerings, now.Unix())
+}
+
+// Seen returns whether anything is in the History of the offering.
+func (m *Memory) Seen(o pricing.Offering) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return o.Spot && len(m.past.runs[place{o.InstanceType, o.Zone}]) > 0
+}
+
+// Changes returns how often an offering went up or down so far.
+func (m *Memory) Changes() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.past.changes
 }
 
 func (m *Memory) enter(o pricing.Offering, e experience) {

@@ -36,6 +36,8 @@ type Keeper struct {
 // Run loads what was remembered, and observes the instances until ctx ends. Then it saves once more. Until what was saved is loaded, nothing
 // is saved, so that nothing is lost. Run is to be called once.
 func (k *Keeper) Run(ctx context.Context) {
+	published.Store(k)
+	defer published.CompareAndSwap(k, nil)
 	ticker := k.Clock.NewTicker(observeEvery)
 	defer ticker.Stop()
 	loaded := false
@@ -108,6 +110,8 @@ type memoryState struct {
 	Seen    []placeMemory `json:"seen"`
 	// Lost are instances whose loss is counted already.
 	Lost map[string]time.Time `json:"lost,omitempty"`
+	// Past is when offerings were up.
+	Past []placePast `json:"past,omitempty"`
 }
 
 type placeMemory struct {
@@ -119,7 +123,7 @@ type placeMemory struct {
 func (m *Memory) Encode() ([]byte, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost}
+	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost, Past: m.past.encode()}
 	for key, e := range m.seen {
 		saved.Seen = append(saved.Seen, placeMemory{key, *e})
 	}
@@ -132,8 +136,13 @@ func (m *Memory) Decode(text []byte) error {
 	if err := state.Decode(text, memoryVersion, &saved); err != nil {
 		return fmt.Errorf("read what was remembered of the market: %w", err)
 	}
+	runs, err := decodePast(saved.Past)
+	if err != nil {
+		return fmt.Errorf("read what was remembered of the market: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.past.prepend(runs)
 	for _, s := range saved.Seen {
 		m.add(pricing.Offering{InstanceType: s.InstanceType, Zone: s.Zone, Spot: true}, s.experience)
 	}

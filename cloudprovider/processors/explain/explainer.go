@@ -203,7 +203,7 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 		_, onDemand := e.config.Provider.OnDemandAfter(group.Id())
 		switch {
 		case !onDemand:
-			rules = append(rules, reasons.New(reasons.DeadlineClose, "Move the deadline of the pod, or add on-demand instances.", "the deadline of the pod is too close for a spot instance"))
+			rules = append(rules, reasons.New(reasons.DeadlineClose, "Move the deadline of the pod, or add on-demand instances.", "the deadline of the pod is too close for a spot instance, or spot would cost more until then"))
 		case wait == spotfirst.Never:
 			rules = append(rules, reasons.New(reasons.SpotOnly, "Change "+api.AnnotationOnDemandAfter+" of the pod.", "the pod is never to have on-demand instances (%s)", api.AnnotationOnDemandAfter))
 		default:

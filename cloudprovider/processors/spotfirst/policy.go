@@ -1,6 +1,7 @@
 // Package spotfirst has pods wait for spot capacity before on-demand instances are bought for them: as long as the tag
 // gpu-spot.autoscaling/on-demand-after of a pool of on-demand instances says, or the annotation of the same name on the pod, and no longer than
-// the deadline of its job allows.
+// the deadline of its job allows. What a job with a deadline waits for is decided by what is expected to cost least until it is over, if enough is
+// known of the market ([Deadlines]).
 //
 // A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once.
 //
@@ -23,6 +24,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/pricing/deadline"
 )
 
 const (
@@ -52,7 +54,9 @@ type Config struct {
 	Restart time.Duration
 	// HasRun returns whether the pod stands for one that has run already: it is on a reclaiming node, or its job is suspended. It may be nil.
 	HasRun func(*apiv1.Pod) bool
-	Clock  clock.PassiveClock
+	// Deadlines decides for pods whose jobs have to be over in time, while there is time to spare. It may be nil.
+	Deadlines *Deadlines
+	Clock     clock.PassiveClock
 }
 
 // NewPolicy returns a policy.
@@ -129,14 +133,15 @@ func (w wish) slack(now time.Time) (time.Duration, bool) {
 }
 
 // Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
-// pod waits until it has waited long enough, or its deadline allows no more. Spot instances are bought at once, and, once a reclaim would make
-// the job late, never.
+// pod waits until it has waited long enough, or its deadline allows no more, or until that costs more than it saves if that is known. Spot instances
+// are bought at once, and, once a reclaim would make the job late or if they would cost more, never.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
 	w, _ := wishOf(pod)
 	slack, hasDeadline := w.slack(now)
 	wait, onDemand := p.config.Offerings.OnDemandAfter(groupID)
 	safe := slack - restarts*p.config.Restart
+	choice := p.choose(pod, w, now)
 	switch {
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
@@ -144,6 +149,10 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return 0
 	case w.wait == Never:
 		return Never
+	case choice == deadline.OnDemand, choice == deadline.Any:
+		return 0
+	case choice == deadline.Spot && w.wait < 0:
+		return max(0, safe)
 	case p.config.HasRun(pod):
 		return 0
 	case w.wait >= 0:
@@ -171,7 +180,7 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	return is
 }
 
-// AllowSpot allows spot instances for pods that may have none because their deadline is close, until the caller calls restore. It returns nil
+// AllowSpot allows spot instances for pods that are to have none because of their deadline, until the caller calls restore. It returns nil
 // if there are no such pods.
 func (p *Policy) AllowSpot(pods []*apiv1.Pod) (restore func()) {
 	if slices.ContainsFunc(pods, processors.IsProvisioningRequest) || !p.isLate(pods) {
@@ -181,12 +190,24 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod) (restore func()) {
 	return func() { p.spotAnyway = false }
 }
 
-// isLate returns whether one of the pods may have no spot instances because its deadline is close.
+// choose returns what may be bought for the pod by what is known of the market. Undecided are pods without a deadline, and those with no time to
+// spare, which are to be on demand whatever it costs.
+func (p *Policy) choose(pod *apiv1.Pod, w wish, now time.Time) deadline.Choice {
+	slack, hasDeadline := w.slack(now)
+	if !hasDeadline || w.wait == Never || slack < restarts*p.config.Restart {
+		return deadline.Undecided
+	}
+	return p.config.Deadlines.choose(pod, w.work, slack)
+}
+
+// isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.
 func (p *Policy) isLate(pods []*apiv1.Pod) bool {
+	now := p.config.Clock.Now()
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
 		w, _ := wishOf(pod)
-		slack, hasDeadline := w.slack(p.config.Clock.Now())
-		return hasDeadline && slack < restarts*p.config.Restart && w.wait != Never
+		slack, hasDeadline := w.slack(now)
+		isClose := hasDeadline && slack < restarts*p.config.Restart && w.wait != Never
+		return isClose || p.choose(pod, w, now) == deadline.OnDemand
 	})
 }
 

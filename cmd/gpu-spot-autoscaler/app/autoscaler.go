@@ -35,6 +35,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/deadline"
 	"gpu-spot-autoscaler/pricing/ledger"
 	"gpu-spot-autoscaler/pricing/market"
 )
@@ -60,6 +61,7 @@ type parts struct {
 	prices     *pricing.Book
 	ledger     *ledger.Ledger
 	market     *market.Keeper
+	deadlines  *deadline.Desk
 	jobs       *jobs.Registry
 	gangs      *gangs.Gangs
 	reclaimer  *reclaim.Controller
@@ -105,6 +107,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { p.ledger.Run(ctx); return nil })
 	group.Go(func() error { p.market.Run(ctx); return nil })
+	group.Go(func() error { p.deadlines.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
@@ -347,7 +350,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if err != nil {
 		return nil, err
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, arrivals, p.supervisor, p.gangs)
+	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, p.supervisor, p.gangs)
 	if p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
 		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
@@ -356,7 +360,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
-	p.market = newKeeper(config, memory, p.provider, events)
+	p.market = newKeeper(config, memory, p.provider, p.prices, events)
 	p.ledger = newLedger(config, p, reclaims.cluster, kube.Recorder, events)
 	expander, err := newExpander(config, p.provider, kube, events)
 	if err != nil {

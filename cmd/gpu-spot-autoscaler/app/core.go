@@ -42,6 +42,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/deadline"
 )
 
 // podFlow is the parts that a pending pod passes on its way to a purchase.
@@ -50,6 +51,7 @@ type podFlow struct {
 	reclaiming   *podlist.ReclaimingPods
 	search       *ourscaleup.Search
 	orchestrator scaleup.Orchestrator
+	deadlines    *spotfirst.Deadlines
 	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
 	injectedPods status.ScaleUpStatusProcessor
 	// held and judgements are why the last loop bought nothing for pods.
@@ -66,13 +68,15 @@ func (f *podFlow) replacementReady(config *Config) func(node string) bool {
 }
 
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
-func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, arrivals *podlist.Arrivals, supervision podlist.Supervision,
-	natives podlist.NativeGangs) *podFlow {
+func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals,
+	supervision podlist.Supervision, natives podlist.NativeGangs) *podFlow {
 	flow := &podFlow{held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
-	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, HasRun: func(pod *apiv1.Pod) bool {
-		return flow.reclaiming.Added(pod) || podlist.IsReturning(pod)
-	}})
+	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
+	policy := spotfirst.NewPolicy(spotfirst.Config{
+		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines,
+		HasRun: func(pod *apiv1.Pod) bool { return flow.reclaiming.Added(pod) || podlist.IsReturning(pod) },
+	})
 	chain := podlist.NewDefault(places, policy)
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
@@ -188,8 +192,10 @@ func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
 	}
 	return explain.New(explain.Config{
 		Provider: p.provider, Held: p.pods.held, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
-		Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock}),
-		Pods:   p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
+		Policy: spotfirst.NewPolicy(spotfirst.Config{
+			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines,
+		}),
+		Pods: p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
 		Handle: handle, Taints: taints.NewTaintConfig(autoscaling), Parallelism: autoscaling.ClusterSnapshotParallelism,
 		LeastPriority: autoscaling.ExpendablePodsPriorityCutoff, Clock: config.Clock,
 	}), nil

@@ -50,14 +50,15 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 }
 
 // newKeeper returns what fills and keeps the memory of the market.
-func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, events templates.EventSink) *market.Keeper {
+func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events templates.EventSink) *market.Keeper {
 	return &market.Keeper{
 		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {
 			instances, at := provider.Instances()
 			for _, i := range instances {
 				if i.Offering.Spot {
-					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost})
+					price, _ := prices.ExactPrice(i.Offering)
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost, Price: price})
 				}
 			}
 			return spot, at
@@ -65,6 +66,16 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, ev
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
 		},
+	}
+}
+
+// marketPrice returns a function that returns the price of an offering. Unlike the book it does not take the price of on-demand for that of spot.
+func marketPrice(prices *pricing.Book) func(pricing.Offering) (float64, bool) {
+	return func(o pricing.Offering) (float64, bool) {
+		if o.Spot {
+			return prices.ExactPrice(o)
+		}
+		return prices.Price(o)
 	}
 }
 

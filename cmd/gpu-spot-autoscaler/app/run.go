@@ -35,6 +35,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 // Run serves health, metrics and the status, and autoscales the cluster while it is the leader. It returns nil if ctx ended and the
@@ -173,6 +174,7 @@ func registerOwnMetrics(registry prometheus.Registerer) {
 		spotfirst.RegisterMetrics,
 		trigger.RegisterMetrics,
 		pricing.RegisterMetrics,
+		market.RegisterMetrics,
 		ledger.RegisterMetrics,
 		jobs.RegisterMetrics,
 		supervisor.RegisterMetrics,

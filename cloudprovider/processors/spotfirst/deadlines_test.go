@@ -1,0 +1,244 @@
+package spotfirst
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/deadline"
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+const restart = 10 * time.Minute
+
+// shop sells an instance with a GPU in each of its node groups.
+type shop struct {
+	sold   map[string]pricing.Offering
+	groups []cloudprovider.NodeGroup
+	nodes  map[string]*apiv1.Node
+}
+
+func newShop(sold map[string]pricing.Offering) *shop {
+	provider := testprovider.NewTestCloudProviderBuilder().Build()
+	nodes := map[string]*apiv1.Node{}
+	for id := range sold {
+		provider.AddNodeGroup(id, 0, 10, 0)
+		nodes[id] = &apiv1.Node{Status: apiv1.NodeStatus{Allocatable: apiv1.ResourceList{
+			"nvidia.com/gpu": resource.MustParse("1"), apiv1.ResourceCPU: resource.MustParse("8"), apiv1.ResourcePods: resource.MustParse("64"),
+		}}}
+	}
+	return &shop{sold: sold, groups: provider.NodeGroups(), nodes: nodes}
+}
+
+func (s *shop) NodeGroups() []cloudprovider.NodeGroup { return s.groups }
+
+func (s *shop) Sold(id string) (pricing.Offering, time.Duration, *apiv1.Node) {
+	return s.sold[id], 0, s.nodes[id]
+}
+
+func (s *shop) OnDemandAfter(id string) (time.Duration, bool) {
+	return 0, !s.sold[id].Spot
+}
+
+var (
+	a10Spot     = pricing.Offering{InstanceType: "a10", Zone: "a", Spot: true}
+	otherSpot   = pricing.Offering{InstanceType: "a10", Zone: "b", Spot: true}
+	a10OnDemand = pricing.Offering{InstanceType: "a10", Zone: "a"}
+)
+
+// jobPod is a pod of a job with 24 hours of work in a market that was looked at for two weeks.
+type jobPod struct {
+	policy *Policy
+	pod    *apiv1.Pod
+}
+
+// podIn returns the pod of a job with so much slack, in a market whose offering was up in some of the looks, one every ten minutes. It has to be called in a
+// bubble of synctest.
+func podIn(t *testing.T, up func(look int) bool, looks int, prices map[pricing.Offering]float64, slack time.Duration, options ...testutil.PodOption) jobPod {
+	memory, now := market.NewMemory(), time.Now()
+	was := false
+	for look := range looks {
+		at, is := now.Add(-time.Duration(looks-1-look)*10*time.Minute), up(look)
+		var living []market.Living
+		if is || was {
+			living = append(living, market.Living{ID: fmt.Sprint(look), Offering: a10Spot, Reclaiming: !is, Price: prices[a10Spot]})
+		}
+		memory.Observe(living, at)
+		was = is
+	}
+	sold := map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}
+	if _, exists := prices[otherSpot]; exists {
+		sold["other"] = otherSpot
+	}
+	shop := newShop(sold)
+	desk := deadline.NewDesk(deadline.Config{
+		Memory: memory, Clock: clock.RealClock{}, Terms: pricing.Terms{Restart: restart},
+		Price: func(o pricing.Offering) (float64, bool) { price, known := prices[o]; return price, known },
+	})
+	go desk.Run(t.Context())
+	pod := testutil.NewPod("p", append([]testutil.PodOption{
+		testutil.Annotated(api.AnnotationDeadline, now.Add(24*time.Hour+slack+time.Minute).Format(time.RFC3339)),
+		testutil.Annotated(api.AnnotationWork, "24h"),
+		func(pod *apiv1.Pod) { pod.CreationTimestamp.Time = now },
+	}, options...)...)
+	s := jobPod{pod: pod, policy: NewPolicy(Config{
+		Offerings: shop, Restart: restart, Clock: clock.RealClock{}, Deadlines: NewDeadlines(shop, desk, clock.RealClock{}),
+	})}
+	s.wait("od") // the tables are computed from here on
+	synctest.Wait()
+	time.Sleep(choiceFor)
+	return s
+}
+
+func (s jobPod) wait(group string) time.Duration { return s.policy.Wait(group, s.pod) }
+
+// down is always up but for so many looks in each so many, and goes down at the last of all looks.
+func down(looks, in, all int) func(int) bool {
+	return func(look int) bool { return (all-1-look+looks-1)%in >= looks }
+}
+
+const twoWeeks = 14 * 24 * 6
+
+func TestAJobWithADeadlineIsBoughtByTheValueTable(t *testing.T) {
+	always := func(int) bool { return true }
+	cheap := map[pricing.Offering]float64{a10Spot: 1, a10OnDemand: 3}
+	dear := map[pricing.Offering]float64{a10Spot: 3.2, a10OnDemand: 3}
+	for name, c := range map[string]struct {
+		up      func(look int) bool
+		looks   int
+		prices  map[pricing.Offering]float64
+		slack   time.Duration
+		options []testutil.PodOption
+		// onDemand and spot are whether they may be bought now.
+		onDemand, spot bool
+	}{
+		"spot that lasts is waited for, though on-demand might be bought at once": {always, twoWeeks, cheap, 6 * time.Hour, nil, false, true},
+		"so it is in an outage, if outages are short":                             {down(3, 72, twoWeeks), twoWeeks, cheap, 6 * time.Hour, nil, false, true},
+		"on-demand is bought in an outage that lasts too long": {
+			down(90, 200, twoWeeks), twoWeeks, cheap, 2 * time.Hour, nil, true, true,
+		},
+		"spot that costs more than on-demand is not bought": {always, twoWeeks, dear, 6 * time.Hour, nil, true, false},
+		"unless there is another that nobody has tried": {
+			always, twoWeeks, map[pricing.Offering]float64{a10Spot: 3.2, otherSpot: 1, a10OnDemand: 3}, 6 * time.Hour, nil, true, true,
+		},
+		"a pod that wants no on-demand gets none": {always, twoWeeks, dear, 6 * time.Hour, []testutil.PodOption{wishing("never")}, false, true},
+		"nor waits longer than it wants to":       {always, twoWeeks, cheap, 6 * time.Hour, []testutil.PodOption{wishing("1s")}, true, true},
+		"without a past the pool's rule holds":    {always, 1, cheap, 6 * time.Hour, nil, true, true},
+		"and so it does after a day":              {always, twoWeeks / 14, cheap, 6 * time.Hour, nil, true, true},
+		"a close deadline needs no table":         {always, twoWeeks, cheap, 15 * time.Minute, nil, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := podIn(t, c.up, c.looks, c.prices, c.slack, c.options...)
+				assert.Equal(t, c.onDemand, s.wait("od") == 0, "on demand: %s", s.wait("od"))
+				assert.Equal(t, c.spot, s.wait("spot") == 0, "spot: %s", s.wait("spot"))
+			})
+		})
+	}
+}
+
+func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {
+	for name, up := range map[string]func(int) bool{"short outages": down(3, 72, twoWeeks), "no outages": func(int) bool { return true }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := podIn(t, up, twoWeeks, map[pricing.Offering]float64{a10Spot: 1, a10OnDemand: 3}, 3*time.Hour)
+				assert.Positive(t, s.wait("od"))
+				assert.LessOrEqual(t, s.wait("od"), 3*time.Hour-2*restart+time.Minute, "it says until when at the latest")
+				waited := time.Duration(0)
+				for ; s.wait("od") > 0; waited += time.Minute {
+					time.Sleep(time.Minute)
+					synctest.Wait()
+				}
+				assert.LessOrEqual(t, waited, 3*time.Hour-2*restart+time.Minute, "two restarts are left beside the work")
+			})
+		})
+	}
+}
+
+func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
+	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand, "other": otherSpot})
+	shop.nodes["other"].Labels = map[string]string{"zone": "b"}
+	asked := &listener{}
+	d := NewDeadlines(shop, asked, clocktesting.NewFakePassiveClock(testutil.Epoch))
+	requests := func(gpus string) testutil.PodOption {
+		return func(pod *apiv1.Pod) {
+			pod.Spec.Containers = []apiv1.Container{{Resources: apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse(gpus)}}}}
+		}
+	}
+	inZoneB := func(pod *apiv1.Pod) { pod.Spec.NodeSelector = map[string]string{"zone": "b"} }
+	for n, c := range []struct {
+		options []testutil.PodOption
+		want    []pricing.Offering
+	}{
+		{[]testutil.PodOption{requests("1")}, []pricing.Offering{a10OnDemand, a10Spot, otherSpot}},
+		{[]testutil.PodOption{requests("1"), inZoneB}, []pricing.Offering{otherSpot}},
+		{[]testutil.PodOption{requests("2")}, nil},
+	} {
+		pod := testutil.NewPod(fmt.Sprint(n), c.options...)
+		d.choose(pod, time.Hour, time.Hour)
+		assert.Equal(t, c.want, asked.last.Offerings())
+		before := asked.times
+		d.choose(pod, time.Hour, time.Hour)
+		assert.Equal(t, before, asked.times, "a decision stands for a while")
+	}
+}
+
+type listener struct {
+	last  *deadline.Offers
+	times int
+}
+
+func (l *listener) Choose(offers *deadline.Offers, _, _ time.Duration) deadline.Choice {
+	l.last, l.times = offers, l.times+1
+	return deadline.Spot
+}
+
+// BenchmarkWaitOfAPodWithADeadlineAtAThousandOfferings is a whole decision, with what fits the pod, as often as the loop makes it.
+func BenchmarkWaitOfAPodWithADeadlineAtAThousandOfferings(b *testing.B) {
+	memory, fake := market.NewMemory(), clocktesting.NewFakeClock(testutil.Epoch)
+	sold, prices := map[string]pricing.Offering{}, map[pricing.Offering]float64{}
+	for n := range 1000 {
+		o := pricing.Offering{InstanceType: fmt.Sprint("type-", n%100), Zone: fmt.Sprint("zone-", n/100%5), Spot: n < 500}
+		sold[fmt.Sprint("group-", n)], prices[o] = o, 3
+		if o.Spot {
+			prices[o] = 1 + float64(n)/1000
+		}
+	}
+	for look := range 4 * 24 * 6 {
+		var living []market.Living
+		for o := range prices {
+			if o.Spot {
+				living = append(living, market.Living{ID: o.InstanceType + o.Zone, Offering: o, Price: prices[o]})
+			}
+		}
+		memory.Observe(living, testutil.Epoch.Add(time.Duration(look-4*24*6)*10*time.Minute))
+	}
+	shop := newShop(sold)
+	desk := deadline.NewDesk(deadline.Config{
+		Memory: memory, Clock: fake, Terms: pricing.Terms{Restart: restart},
+		Price: func(o pricing.Offering) (float64, bool) { price, known := prices[o]; return price, known },
+	})
+	go desk.Run(b.Context())
+	pod := testutil.NewPod("p", until("30h", "24h")...)
+	policy := NewPolicy(Config{Offerings: shop, Restart: restart, Clock: fake, Deadlines: NewDeadlines(shop, desk, fake)})
+	for policy.Wait("group-999", pod) == 0 { // until the table is there
+		time.Sleep(10 * time.Millisecond)
+		fake.Step(choiceFor)
+	}
+	for b.Loop() {
+		fake.Step(choiceFor)
+		policy.Wait("group-999", pod)
+	}
+}

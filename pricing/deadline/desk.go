@@ -1,0 +1,136 @@
+package deadline
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+const (
+	// mostPlans is how many plans are kept, of up to ten megabytes each; those that were not asked for the longest are forgotten.
+	mostPlans = 16
+	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
+	learnEvery, soonest = 24 * time.Hour, time.Hour
+	// lookEvery is how often it is looked at the present, if nothing has changed.
+	lookEvery = 10 * time.Minute
+)
+
+// Choice is what may be bought for a job now.
+type Choice int
+
+const (
+	// Undecided is that too little is known.
+	Undecided Choice = iota
+	// Spot is that it costs less to wait for spot than to buy on demand, if there is none.
+	Spot
+	// OnDemand is that spot costs more until the job is over.
+	OnDemand
+	// Any is that it costs too much to wait. No spot instances are known to be there; those that are may be bought.
+	Any
+)
+
+// Config is what a Desk needs. All of it is required.
+type Config struct {
+	Memory *market.Memory
+	// Price returns the market price of an offering per instance-hour.
+	Price func(pricing.Offering) (float64, bool)
+	// Terms are what time is worth.
+	Terms pricing.Terms
+	Clock clock.Clock
+}
+
+// Desk decides what is bought for jobs. It is safe for concurrent use.
+type Desk struct {
+	config Config
+	mu     sync.Mutex
+	plans  *lru.Cache
+	// due are plans that have to be made or renewed.
+	due chan *plan
+}
+
+// plan is what is known of jobs of some kind.
+type plan struct {
+	terms  grid
+	offers *Offers
+	now    atomic.Pointer[outlook]
+	queued atomic.Bool
+}
+
+// NewDesk returns a Desk. Nothing is decided before Run runs.
+func NewDesk(config Config) *Desk {
+	return &Desk{config: config, plans: lru.New(mostPlans), due: make(chan *plan, mostPlans)}
+}
+
+// Run makes and renews plans until the context ends.
+func (d *Desk) Run(ctx context.Context) {
+	for {
+		select {
+		case p := <-d.due:
+			d.renew(ctx, p)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Choose returns what may be bought now for a job that may run on the offers and needs so much useful time, if the time until its deadline is so
+// much longer.
+func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
+	if !offers.isChoice || work <= 0 || slack <= 0 {
+		return Undecided
+	}
+	g, state := gridOf(work, slack, d.config.Terms.Restart)
+	p := d.planOf(g, offers)
+	known, now := p.now.Load(), d.config.Clock.Now()
+	if known.isDue(now, d.config.Memory.Changes()) && p.queued.CompareAndSwap(false, true) {
+		select {
+		case d.due <- p:
+		default:
+			p.queued.Store(false) // the next decision asks again
+		}
+	}
+	if known == nil || known.planner == nil {
+		return Undecided
+	}
+	return d.choose(known, state, now)
+}
+
+// key tells plans apart.
+type key struct {
+	grid   grid
+	offers string
+}
+
+func (d *Desk) planOf(g grid, offers *Offers) *plan {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := key{g, offers.key}
+	if known, ok := d.plans.Get(at); ok {
+		return known.(*plan)
+	}
+	p := &plan{terms: g, offers: offers}
+	d.plans.Add(at, p)
+	return p
+}
+
+// renew has the plan learn, if it is time to, and look at the present.
+func (d *Desk) renew(ctx context.Context, p *plan) {
+	defer p.queued.Store(false)
+	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
+	known := p.now.Load()
+	if known == nil || known.planner == nil || known.isOutdated(now, changes) {
+		began := d.config.Clock.Now()
+		known = d.learn(p, now, changes)
+		klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.terms.work)*p.terms.tick,
+			"slack", time.Duration(p.terms.slack)*p.terms.tick, "offerings", known.spot, "learnt", known.planner != nil, "took", d.config.Clock.Since(began))
+	}
+	p.now.Store(d.look(known, now, changes))
+}

@@ -1,0 +1,213 @@
+package deadline
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/market"
+)
+
+var (
+	spot     = pricing.Offering{InstanceType: "a10", Zone: "a", Spot: true}
+	onDemand = pricing.Offering{InstanceType: "a10", Zone: "a"}
+	start    = time.Unix(1_800_000_000, 0)
+)
+
+// fixture is a desk that has seen a spot offering being up for some days.
+type fixture struct {
+	*Desk
+	memory *market.Memory
+	clock  *clocktesting.FakeClock
+	prices map[pricing.Offering]float64
+	offers *Offers
+}
+
+func newFixture(days int) *fixture {
+	f := &fixture{
+		memory: market.NewMemory(), clock: clocktesting.NewFakeClock(start), prices: map[pricing.Offering]float64{spot: 1, onDemand: 3},
+		offers: NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1}}),
+	}
+	f.Desk = f.deskOf(f.memory)
+	for look := range days * 24 * 6 {
+		f.see(time.Duration(look-days*24*6)*10*time.Minute, true)
+	}
+	return f
+}
+
+func (f *fixture) deskOf(memory *market.Memory) *Desk {
+	return NewDesk(Config{
+		Memory: memory, Clock: f.clock, Terms: pricing.Terms{Restart: 10 * time.Minute},
+		Price: func(o pricing.Offering) (float64, bool) { price, known := f.prices[o]; return price, known },
+	})
+}
+
+// see has an instance of the offering be there, or be reclaimed.
+func (f *fixture) see(after time.Duration, up bool) {
+	f.memory.Observe([]market.Living{{ID: fmt.Sprint(after), Offering: spot, Reclaiming: !up, Price: f.prices[spot]}}, start.Add(after))
+}
+
+// work does what Run would do.
+func (d *Desk) work(b testing.TB) (plans int) {
+	for {
+		select {
+		case p := <-d.due:
+			d.renew(b.Context(), p)
+			plans++
+		default:
+			return plans
+		}
+	}
+}
+
+func (f *fixture) ask() Choice { return f.Choose(f.offers, 24*time.Hour, 6*time.Hour) }
+
+func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
+	f := newFixture(5)
+	assert.Equal(t, Undecided, f.ask())
+	assert.Equal(t, Undecided, f.ask())
+	assert.Equal(t, 1, f.work(t), "once for both")
+	assert.Equal(t, Spot, f.ask())
+	assert.Zero(t, f.work(t))
+	assert.Equal(t, Undecided, f.Choose(f.offers, 100*time.Hour, 6*time.Hour), "a job of another length has another table")
+	assert.Equal(t, Spot, f.Choose(f.offers, 23*time.Hour, 5*time.Hour+50*time.Minute), "one of about the same length has not")
+}
+
+func TestADecisionGoesByThePresent(t *testing.T) {
+	f := newFixture(5)
+	f.ask()
+	f.work(t)
+	require.Equal(t, Spot, f.ask())
+	f.prices[spot] = 3.2
+	assert.Equal(t, OnDemand, f.ask(), "by the price of now")
+	f.prices[spot] = 1
+	f.clock.Step(time.Minute)
+	f.see(time.Minute, false)
+	f.ask()
+	assert.Equal(t, 1, f.work(t), "what has changed is looked at")
+	learnt := f.planOf(f.gridOf(24*time.Hour, 6*time.Hour), f.offers).now.Load().learnt
+	assert.Equal(t, start, learnt, "and not learnt from before a day is over")
+	f.clock.Step(learnEvery)
+	f.see(learnEvery+time.Minute, true)
+	f.ask()
+	f.work(t)
+	learnt = f.planOf(f.gridOf(24*time.Hour, 6*time.Hour), f.offers).now.Load().learnt
+	assert.Equal(t, f.clock.Now(), learnt)
+	f.clock.Step(7 * time.Hour)
+	f.ask()
+	f.work(t)
+	assert.Equal(t, Undecided, f.ask(), "nobody has looked for hours")
+}
+
+func (f *fixture) gridOf(work, slack time.Duration) grid {
+	g, _ := gridOf(work, slack, f.config.Terms.Restart)
+	return g
+}
+
+func TestADeskGoesOnAfterARestart(t *testing.T) {
+	f := newFixture(5)
+	saved, err := f.memory.Encode()
+	require.NoError(t, err)
+	memory := market.NewMemory()
+	require.NoError(t, memory.Decode(saved))
+	next := f.deskOf(memory)
+	next.Choose(f.offers, 24*time.Hour, 6*time.Hour)
+	next.work(t)
+	assert.Equal(t, Spot, next.Choose(f.offers, 24*time.Hour, 6*time.Hour))
+}
+
+func TestTooLittleDecidesNothing(t *testing.T) {
+	for name, f := range map[string]*fixture{"a day": newFixture(1), "nothing": newFixture(0)} {
+		f.ask()
+		f.work(t)
+		assert.Equal(t, Undecided, f.ask(), name)
+	}
+	f := newFixture(5)
+	delete(f.prices, onDemand)
+	f.ask()
+	f.work(t)
+	assert.Equal(t, Undecided, f.ask(), "no price on demand")
+	assert.Equal(t, Undecided, f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}}), 24*time.Hour, 6*time.Hour), "no on-demand")
+	assert.Empty(t, f.due)
+}
+
+func TestOnlyTheLatestPlansAreKept(t *testing.T) {
+	f := newFixture(5)
+	for n := range 3 * mostPlans {
+		f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1, Protected: time.Duration(n)}}), 24*time.Hour, 6*time.Hour)
+	}
+	assert.Equal(t, mostPlans, f.plans.Len())
+	assert.Len(t, f.due, mostPlans)
+}
+
+func TestGrid(t *testing.T) {
+	for name, c := range map[string]struct {
+		work, slack, restart time.Duration
+		tick                 time.Duration
+		left, spare, once    int
+	}{
+		"work is rounded up, slack down": {61 * time.Minute, 59 * time.Minute, 10 * time.Minute, shortTick, 7, 5, 1},
+		"so is a restart":                {time.Hour, time.Hour, 11 * time.Minute, shortTick, 6, 6, 2},
+		"it is one tick at least":        {time.Hour, time.Hour, 0, shortTick, 6, 6, 1},
+		"long jobs have long ticks":      {90 * time.Hour, 20 * time.Hour, 10 * time.Minute, 20 * time.Minute, 270, 60, 1},
+		"of very long ones a part":       {288 * time.Hour, 48 * time.Hour, 10 * time.Minute, longTick, 288, 48, 1},
+		"too much slack is cut":          {24 * time.Hour, 100 * time.Hour, 10 * time.Minute, shortTick, 144, mostSlack, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, state := gridOf(c.work, c.slack, c.restart)
+			assert.Equal(t, c.tick, g.tick)
+			assert.Equal(t, []int{c.left, c.spare, c.once}, []int{state.Work, state.Slack, g.restart})
+			assert.GreaterOrEqual(t, g.work, state.Work)
+			assert.GreaterOrEqual(t, g.slack, state.Slack)
+		})
+	}
+}
+
+// largest returns a desk and offers at which everything was seen for a month.
+func largest(b *testing.B) (*fixture, *Offers) {
+	f := newFixture(0)
+	var all []Offer
+	for n := range 1000 {
+		o := pricing.Offering{InstanceType: fmt.Sprint("type-", n/2%100), Zone: fmt.Sprint("zone-", n/200), Spot: n%2 == 0}
+		f.prices[o] = 3
+		if o.Spot {
+			f.prices[o] = 1 + float64(n)/1000
+		}
+		all = append(all, Offer{Offering: o, Share: 1})
+	}
+	for look := range 30 * 24 {
+		var living []market.Living
+		for n, o := range all {
+			if isUp := (look+n)%(20+n%17) > 0; o.Spot {
+				living = append(living, market.Living{ID: fmt.Sprint(n, look), Offering: o.Offering, Reclaiming: !isUp, Price: f.prices[o.Offering]})
+			}
+		}
+		f.memory.Observe(living, start.Add(time.Duration(look-30*24)*time.Hour))
+	}
+	return f, NewOffers(all)
+}
+
+func BenchmarkChoiceAtAThousandOfferings(b *testing.B) {
+	f, offers := largest(b)
+	f.Choose(offers, 48*time.Hour, 16*time.Hour)
+	f.work(b)
+	for b.Loop() {
+		if f.Choose(offers, 48*time.Hour, 16*time.Hour) == Undecided {
+			b.Fatal("it is not decided")
+		}
+	}
+}
+
+func BenchmarkLearningAtAThousandOfferings(b *testing.B) {
+	f, offers := largest(b)
+	for b.Loop() {
+		f.plans.Clear()
+		f.Choose(offers, 48*time.Hour, 16*time.Hour)
+		f.work(b)
+	}
+}

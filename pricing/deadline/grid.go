@@ -1,0 +1,50 @@
+package deadline
+
+import (
+	"time"
+
+	"gpu-spot-autoscaler/pricing/finish"
+)
+
+const (
+	// shortTick is the length of a tick, and longTick that for long jobs.
+	shortTick, longTick = 10 * time.Minute, 30 * time.Minute
+	// mostWork and mostSlack bound the tables, in ticks.
+	mostWork, mostSlack = 288, 96
+	// leastSize is the least work and slack of a table.
+	leastSize = 12
+)
+
+// grid is the size of the tables for jobs of about the same length and slack. Numbers without a unit are ticks.
+type grid struct {
+	tick                 time.Duration
+	work, slack, restart int
+}
+
+// gridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.
+// Of a job that is too long for the tables the next days count, with their part of the slack.
+func gridOf(work, slack, restart time.Duration) (grid, finish.State) {
+	tick := min(shortTick*time.Duration(max(1, ceil(work, mostWork*shortTick))), longTick)
+	state := finish.State{Work: ceil(work, tick), Slack: int(slack / tick), On: finish.Nothing}
+	if state.Work > mostWork {
+		state.Slack = state.Slack * mostWork / state.Work
+		state.Work = mostWork
+	}
+	state.Slack = min(state.Slack, mostSlack)
+	return grid{
+		tick: tick, restart: max(1, ceil(restart, tick)),
+		work: min(sizeFor(state.Work), mostWork), slack: min(sizeFor(state.Slack), mostSlack),
+	}, state
+}
+
+func ceil(d, unit time.Duration) int { return int((d + unit - 1) / unit) }
+
+// sizeFor returns the size of a table that holds so many ticks. There are few sizes, so that jobs share tables, also while their work and slack
+// get less.
+func sizeFor(ticks int) int {
+	size := leastSize
+	for size < ticks {
+		size += size / 2
+	}
+	return size
+}

@@ -1,0 +1,100 @@
+package deadline
+
+import (
+	"math"
+	"time"
+
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/finish"
+)
+
+// leastSeen is how many ticks must lie between the first and the last that was seen of the market.
+const leastSeen = 300
+
+// outlook is what a plan knows at a time. It does not change.
+type outlook struct {
+	// planner is nil if too little was seen.
+	planner *finish.Planner
+	spot    []pricing.Offering
+	// units make hourly prices of instances to those of ticks of what the job takes of them.
+	units []float64
+	// hasOthers is whether there are offerings, for less than on-demand, of which nothing was seen.
+	hasOthers bool
+	// learnt and looked are when, and the others how many changes of the market there had been.
+	learnt, looked                 time.Time
+	changesAtLearning, changesSeen int
+}
+
+func (o *outlook) isDue(now time.Time, changes int) bool {
+	return o == nil || o.changesSeen != changes || now.Sub(o.looked) >= lookEvery || o.isOutdated(now, changes)
+}
+
+// isOutdated returns whether the outlook learnt a day ago, or the market has changed more since than in all the time before.
+func (o *outlook) isOutdated(now time.Time, changes int) bool {
+	age := now.Sub(o.learnt)
+	return age >= learnEvery || age >= soonest && changes > 2*o.changesAtLearning
+}
+
+// learn learns from all that was seen.
+func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
+	o := &outlook{learnt: now, changesAtLearning: changes}
+	onDemand := d.onDemand(p.offers)
+	if math.IsInf(onDemand, 1) {
+		return o
+	}
+	offers, hasOthers := d.best(p.offers, onDemand)
+	o.hasOthers = hasOthers
+	protected := time.Duration(math.MaxInt64)
+	for _, each := range offers {
+		o.spot, o.units = append(o.spot, each.Offering), append(o.units, each.Share*p.terms.tick.Hours())
+		protected = min(protected, each.Protected)
+	}
+	history, since := d.config.Memory.History(o.spot, o.units)
+	if since.IsZero() || now.Sub(since) < leastSeen*p.terms.tick {
+		return o
+	}
+	terms := finish.Terms{
+		Work: p.terms.work, Slack: p.terms.slack, Restart: p.terms.restart, Protected: int(protected / p.terms.tick),
+		OnDemand: onDemand * p.terms.tick.Hours(),
+	}
+	if planner := finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now); planner.HasLearnt() {
+		o.planner = planner
+	}
+	return o
+}
+
+// look returns the outlook with the present as it is.
+func (d *Desk) look(o *outlook, now time.Time, changes int) *outlook {
+	next := *o
+	next.looked, next.changesSeen = now, changes
+	if o.planner != nil {
+		history, _ := d.config.Memory.History(o.spot, o.units)
+		next.planner = o.planner.Beside(history)
+	}
+	return &next
+}
+
+// choose returns what may be bought for a job of that state.
+func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
+	present := d.config.Memory.Present(o.spot, now)
+	if present.Stale {
+		return Undecided
+	}
+	situation := finish.Situation{Now: now, Gone: map[finish.Place]bool{}, Outage: present.Outage, Prices: make([]float64, len(o.spot))}
+	for i, offering := range o.spot {
+		situation.Gone[finish.Place(i)] = present.Gone[i] || !present.Up[i]
+		price, known := d.config.Price(offering)
+		if !known {
+			return Undecided
+		}
+		situation.Prices[i] = price * o.units[i]
+	}
+	switch place := o.planner.Choose(state, situation); {
+	case place != finish.OnDemand:
+		return Spot
+	case present.AnyUp() && !o.hasOthers:
+		return OnDemand
+	default:
+		return Any
+	}
+}
