@@ -45,13 +45,12 @@ var _ cloudprovider.NodeGroup = (*NodeGroup)(nil)
 // manager is what all node groups share.
 type manager struct {
 	// ctx ends with Provider.Cleanup: the interfaces of Cluster Autoscaler carry no context.
-	ctx      context.Context
-	store    *snapshot.Store
-	prices   Prices
-	ledger   *ledger.Ledger
-	buyer    *buyer.Buyer
-	remover  *remover.Remover
-	minimums minimums
+	ctx     context.Context
+	store   *snapshot.Store
+	prices  Prices
+	ledger  *ledger.Ledger
+	buyer   *buyer.Buyer
+	remover *remover.Remover
 }
 
 // nodeGroups holds one NodeGroup for each id, for as long as the process lives. It is safe for concurrent use.
@@ -108,9 +107,8 @@ func (g *NodeGroup) Debug() string {
 	return fmt.Sprintf("%s: %d live, %d purchased, %d failed", g.id, size.Live, size.Purchased, size.Failed)
 }
 
-// MinSize is 0 except while a pool is bought up to its minimum: the minimum is that of the pool, and is enforced where nodes to
-// remove are chosen. See Provider.SetMinimums.
-func (g *NodeGroup) MinSize() int { return g.minimums.of(g.id) }
+// MinSize is 0: the minimum is that of the pool, and is enforced where nodes to remove are chosen. Shortfalls has what a pool lacks of it.
+func (g *NodeGroup) MinSize() int { return 0 }
 
 // MaxSize is the target plus what the pool may still grow by. The node groups of a pool share that room.
 func (g *NodeGroup) MaxSize() int {

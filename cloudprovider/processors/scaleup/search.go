@@ -204,8 +204,13 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 // Template returns the node that the last scale-up took the node group to bring, nil if it did not consider any.
 func (s *Search) Template(groupID string) *framework.NodeInfo { return s.templates[groupID] }
 
-// Only has the scale-ups that follow evaluate one node group; all of them again if it is empty.
-func (s *Search) Only(groupID string) { s.only = groupID }
+// Only has the scale-ups that buy makes evaluate one node group. Core has nothing to pass that by: it calls the processors of node groups with
+// what it knows itself.
+func (s *Search) Only(groupID string, buy func()) {
+	s.only = groupID
+	defer func() { s.only = "" }()
+	buy()
+}
 
 // CleanUp does nothing.
 func (s *Search) CleanUp() {}
