@@ -3,6 +3,7 @@ package ess
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -152,6 +153,8 @@ type Provider struct {
 	// refreshing admits one refresh at a time. It guards the refresher.
 	refreshing sync.Mutex
 	refresher  *refresher
+	// unfinished are the nodes by which the next refresh looks after what was not finished before; nil if it has done so in this loop.
+	unfinished atomic.Pointer[[]*apiv1.Node]
 }
 
 var _ cloudprovider.CloudProvider = (*Provider)(nil)

@@ -27,13 +27,14 @@ import (
 
 const refreshTimeout = time.Minute
 
-// Refresh reads the pools and publishes a new snapshot. If it fails, the last snapshot stays. Only a failure before the first
+// Refresh reads the pools and publishes a new snapshot. It also goes on with removals and gangs that were not finished before. If it fails, the last snapshot stays. Only a failure before the first
 // success is an error: on an error core does nothing for any pool.
 func (p *Provider) Refresh() error {
 	p.refreshing.Lock()
 	defer p.refreshing.Unlock()
 	ctx, cancel := context.WithTimeout(p.manager.ctx, refreshTimeout)
 	defer cancel()
+	p.finish(ctx)
 	return p.refresher.refresh(ctx)
 }
 
