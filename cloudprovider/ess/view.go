@@ -46,9 +46,9 @@ func (v *View) Lists(instanceID string) bool {
 	return listed || last.Refreshed.IsZero()
 }
 
-// Releasable says whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
+// MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
 // and no other Node claims to be the same instance.
-func (v *View) Releasable(node *apiv1.Node) bool {
+func (v *View) MayGiveBack(node *apiv1.Node) bool {
 	last := v.store.Last()
 	id := last.InstanceID(node)
 	instance, listed := last.Instances[id]

@@ -66,7 +66,7 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	if known == nil || offered == nil {
 		return nil, UnknownGroup(groupID)
 	}
-	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.verdict == ignored {
+	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.finding == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
 	if room := a.last.Headroom(groupID, a.config.Prices); o.delta > room {
@@ -197,7 +197,7 @@ func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
 	now := a.config.Clock.Now()
 	p.accepted = now
 	p.activityID = scaling.ActivityID
-	a.book.releaseActivity(p)
+	a.book.claimActivity(p)
 	if scaling.CapacityChange || scaling.ActivityID == "" {
 		// An activity that only changes a number creates nothing. What ESS does about it later is another activity.
 		p.activityID = ""

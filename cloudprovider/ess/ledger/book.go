@@ -128,9 +128,9 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 	return owned
 }
 
-// releaseActivity takes the activity of this purchase, which the cloud named, from another purchase that it was attributed to
+// claimActivity takes the activity of this purchase, which the cloud named, from another purchase that it was attributed to
 // because it resembled it.
-func (b book) releaseActivity(p *Purchase) {
+func (b book) claimActivity(p *Purchase) {
 	for _, other := range b {
 		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain {
 			other.activityID, other.accepted, other.delivery = "", time.Time{}, newDelivery()

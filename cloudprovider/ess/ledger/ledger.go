@@ -1,7 +1,7 @@
 // Package ledger keeps account of what the provider buys and removes.
 //
 // The Ledger is the one owner of purchases and removals, and the only writer of the snapshot: each change is made under its
-// lock, and one that a snapshot shows is published before the lock is released. The Ledger never calls the cloud: package buyer
+// lock, and one that a snapshot shows is published before it is unlocked. The Ledger never calls the cloud: package buyer
 // sends purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found
 // out by Reconcile, once per refresh, from the scaling activities and the list of instances.
 //
@@ -137,7 +137,7 @@ func (s *state) publishAndUnlock() {
 	}
 }
 
-// wake has core woken when the lock is released.
+// wake has core woken after unlocking.
 func (s *state) wake() { s.wakeAsked = true }
 
 func (s *state) account(poolID string) *account {
@@ -213,7 +213,7 @@ func (l *Ledger) InUse() map[string][]pricing.Offering {
 func (l *Ledger) IgnoresTargeting(poolID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.account(poolID).target.verdict == ignored
+	return l.account(poolID).target.finding == ignored
 }
 
 // Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds. launching are the

@@ -169,7 +169,7 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 // that were accepted go first.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) error {
 	if r.isUnattached(ids[0]) {
-		return r.release(ctx, poolID, ids)
+		return r.deleteUnattached(ctx, poolID, ids)
 	}
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
 	// If the context ends while it waits, the call says so.

@@ -95,7 +95,7 @@ func (w *Watcher) release(ctx context.Context, start func(func())) {
 }
 
 func (w *Watcher) releaseOne(ctx context.Context, node *corev1.Node, instance string) {
-	err := w.Pools.Release(node)
+	err := w.Pools.GiveBack(node)
 	news := w.releases.end(instance, err, w.Clock.Now())
 	switch {
 	case err == nil:
