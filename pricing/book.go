@@ -43,11 +43,8 @@ type Book struct {
 	wake    chan struct{}
 
 	mu     sync.RWMutex
-	wanted map[Offering]bool
-	// unprotected are the instance types whose spot prices are those without a protected hour.
-	unprotected sets.Set[string]
-	lookups     map[lookup]*schedule
-	prices      prices
+	wanted wanted
+	prices prices
 	// lookedUp is closed, and replaced, after each lookup.
 	lookedUp chan struct{}
 }
@@ -69,8 +66,7 @@ func NewBook(options BookOptions) *Book {
 	return &Book{
 		options:  options,
 		wake:     make(chan struct{}, 1),
-		wanted:   map[Offering]bool{},
-		lookups:  map[lookup]*schedule{},
+		wanted:   wanted{offerings: map[Offering]bool{}, lookups: map[lookup]*schedule{}},
 		prices:   newPrices(),
 		lookedUp: make(chan struct{}),
 	}
@@ -84,18 +80,7 @@ func NewBook(options BookOptions) *Book {
 func (b *Book) SetOfferings(offerings []Offering, unprotected sets.Set[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.wanted
-	b.wanted, b.unprotected = make(map[Offering]bool, len(offerings)), unprotected
-	added := false
-	for _, o := range offerings {
-		b.wanted[o] = true
-		added = added || !before[o]
-		if l := b.lookupFor(o); b.lookups[l] == nil {
-			b.lookups[l] = &schedule{}
-			added = true
-		}
-	}
-	if added {
+	if b.wanted.set(offerings, unprotected) {
 		select {
 		case b.wake <- struct{}{}:
 		default: // Run is to wake up already
@@ -138,8 +123,8 @@ func (b *Book) freshSince() time.Time { return b.options.Clock.Now().Add(-b.opti
 func (b *Book) Known() map[Offering]float64 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	known := make(map[Offering]float64, len(b.wanted))
-	for o := range b.wanted {
+	known := make(map[Offering]float64, len(b.wanted.offerings))
+	for o := range b.wanted.offerings {
 		if price, ok := b.prices.of(o, ever); ok {
 			known[o] = price
 		}
@@ -167,10 +152,5 @@ func (b *Book) AwaitFirstLookup(ctx context.Context) error {
 func (b *Book) firstLookupDone() (bool, <-chan struct{}) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for o := range b.wanted {
-		if b.lookups[b.lookupFor(o)].due.IsZero() {
-			return false, b.lookedUp
-		}
-	}
-	return true, b.lookedUp
+	return b.wanted.firstDone(), b.lookedUp
 }

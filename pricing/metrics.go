@@ -48,7 +48,7 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 	book.mu.RLock()
 	defer book.mu.RUnlock()
 	stale := 0
-	for o := range book.wanted {
+	for o := range book.wanted.offerings {
 		if _, fresh := book.prices.of(o, freshSince); !fresh {
 			stale++
 		}
