@@ -75,12 +75,15 @@ func NewBook(options BookOptions) *Book {
 // SetOfferings sets the offerings whose prices are wanted from now on, and the instance types that are bought as spot instances without a
 // protected hour only, which are cheaper: the price of any other is that with a protected hour.
 // Run looks up soon those that are new, or that are wanted again and due. SetOfferings does not wait for that. Prices of offerings that
-// are not wanted any more are kept, but not refreshed.
+// are not wanted any more are kept for two days, but not refreshed.
 // Source: https://www.alibabacloud.com/help/en/ecs/spot-instance, "Billing rules"; SpotDuration of DescribeSpotPriceHistory, ECS 2014-05-26.
 func (b *Book) SetOfferings(offerings []Offering, unprotected sets.Set[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.wanted.set(offerings, unprotected) {
+	now := b.options.Clock.Now()
+	added := b.wanted.set(offerings, unprotected, now)
+	b.prices.forget(now.Add(-keepPrices), b.wanted.types())
+	if added {
 		select {
 		case b.wake <- struct{}{}:
 		default: // Run is to wake up already

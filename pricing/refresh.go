@@ -3,6 +3,7 @@ package pricing
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,8 @@ const (
 	firstRetry = 15 * time.Second
 	// maxConcurrentLookups limits the calls to the source.
 	maxConcurrentLookups = 8
+	// keepPrices is how long the prices of an instance type are kept that is not wanted any more.
+	keepPrices = 48 * time.Hour
 )
 
 // lookup is one call to the source: for the spot prices of an instance type in all zones, or for its on-demand price in one.
@@ -42,9 +45,9 @@ type wanted struct {
 	lookups     map[lookup]*schedule
 }
 
-// set sets the offerings, and returns whether that makes a lookup necessary.
-func (w *wanted) set(offerings []Offering, unprotected sets.Set[string]) (added bool) {
-	before := w.offerings
+// set sets the offerings, and returns whether that makes a lookup necessary. It forgets when others were looked up once they would be due again.
+func (w *wanted) set(offerings []Offering, unprotected sets.Set[string], now time.Time) (added bool) {
+	before, kept := w.offerings, sets.New[lookup]()
 	w.offerings, w.unprotected = make(map[Offering]bool, len(offerings)), unprotected
 	for _, o := range offerings {
 		w.offerings[o] = true
@@ -53,7 +56,9 @@ func (w *wanted) set(offerings []Offering, unprotected sets.Set[string]) (added 
 			w.lookups[l] = &schedule{}
 			added = true
 		}
+		kept.Insert(w.lookupFor(o))
 	}
+	maps.DeleteFunc(w.lookups, func(l lookup, s *schedule) bool { return !kept.Has(l) && !s.due.After(now) })
 	return added
 }
 
@@ -68,6 +73,15 @@ func (w *wanted) due(now time.Time) (due []lookup) {
 		seen[l] = true
 	}
 	return due
+}
+
+// types returns the instance types of the offerings.
+func (w *wanted) types() sets.Set[string] {
+	types := sets.New[string]()
+	for o := range w.offerings {
+		types.Insert(o.InstanceType)
+	}
+	return types
 }
 
 // untilNext returns how long it is until the next lookup is due, most if that is longer.
@@ -217,7 +231,12 @@ func (b *Book) reschedule(ctx context.Context, l lookup, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	close(b.lookedUp)
+	b.lookedUp = make(chan struct{})
 	s := b.wanted.lookups[l]
+	if s == nil {
+		return // it is not wanted any more
+	}
 	s.failures++
 	if err == nil {
 		s.failures = 0
@@ -228,6 +247,4 @@ func (b *Book) reschedule(ctx context.Context, l lookup, err error) {
 		interval = min(interval, firstRetry<<min(s.failures-1, 10))
 	}
 	s.due = b.options.Clock.Now().Add(wait.Jitter(interval, jitter))
-	close(b.lookedUp)
-	b.lookedUp = make(chan struct{})
 }

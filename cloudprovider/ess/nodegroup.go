@@ -53,7 +53,7 @@ type manager struct {
 	remover *remover.Remover
 }
 
-// nodeGroups holds one NodeGroup for each id, for as long as the process lives. It is safe for concurrent use.
+// nodeGroups holds one NodeGroup for each id that the ledger knows. It is safe for concurrent use.
 type nodeGroups struct {
 	manager *manager
 
@@ -83,6 +83,7 @@ func (g *nodeGroups) update(s *snapshot.Snapshot) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	maps.DeleteFunc(g.byID, func(id string, _ *NodeGroup) bool { _, known := s.Groups[id]; return !known })
 	g.list = make([]cloudprovider.NodeGroup, 0, ids.Len())
 	for _, id := range sets.List(ids) {
 		g.list = append(g.list, g.getLocked(id))
@@ -202,7 +203,7 @@ func (g *NodeGroup) sortNodes(nodes []*apiv1.Node) (instances []string, placehol
 	return instances, placeholders, errs
 }
 
-// neverRegistered says whether core made the nodes up, for instances that never became Nodes.
+// neverRegistered returns whether core made the nodes up, for instances that never became Nodes.
 func neverRegistered(nodes []*apiv1.Node) bool {
 	return !slices.ContainsFunc(nodes, func(node *apiv1.Node) bool {
 		return node.Annotations[cloudprovider.FakeNodeReasonAnnotation] != cloudprovider.FakeNodeUnregistered
@@ -234,7 +235,7 @@ func (g *NodeGroup) TemplateNodeInfo() (*framework.NodeInfo, error) {
 		&framework.PodInfo{Pod: cloudprovider.BuildKubeProxy(g.id)}), nil
 }
 
-// Exist says whether the pool is still under management.
+// Exist returns whether the pool is still under management.
 func (g *NodeGroup) Exist() bool { return g.snapshot().PoolOf(g.id) != nil }
 
 // Create is not implemented: the operator makes scaling groups.

@@ -18,7 +18,6 @@ package ledger
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -147,7 +146,7 @@ func (s *state) account(poolID string) *account {
 	return s.accounts[poolID]
 }
 
-// listed says whether the instance was listed in the last refresh.
+// listed returns whether the instance was listed in the last refresh.
 func (s *state) listed(instanceID string) bool {
 	_, exists := s.facts.Instances[instanceID]
 	return exists
@@ -209,7 +208,7 @@ func (l *Ledger) InUse() map[string][]pricing.Offering {
 	return used
 }
 
-// IgnoresTargeting says whether the pool was found to deliver something else than requests name.
+// IgnoresTargeting returns whether the pool was found to deliver something else than requests name.
 func (l *Ledger) IgnoresTargeting(poolID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,17 +239,23 @@ func (l *Ledger) Obstacle(known *pool.Pool, launching sets.Set[string], found pr
 	return why
 }
 
+// keepGroups is for how long node groups are known that no pool has any more. Core holds on to those of a loop, and to failed purchases for
+// minutes.
+const keepGroups = 24 * time.Hour
+
 // SetPools enters the pools that a refresh has built, and with them the end of the refresh.
 func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud.InstanceType, refreshed time.Time) {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
-	groups := maps.Clone(l.facts.Groups)
-	if groups == nil {
-		groups = map[string]snapshot.Group{}
+	groups := map[string]snapshot.Group{}
+	for id, group := range l.facts.Groups {
+		if refreshed.Sub(group.Seen) < keepGroups {
+			groups[id] = group
+		}
 	}
 	for _, known := range pools {
 		for id, offered := range known.NodeGroups {
-			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering}
+			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering, Seen: refreshed}
 		}
 	}
 	l.facts.Pools, l.facts.Groups, l.facts.Types, l.facts.Refreshed = pools, groups, types, refreshed
