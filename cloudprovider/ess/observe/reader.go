@@ -74,7 +74,7 @@ func NewReader(config ReaderConfig) *Reader {
 	return &Reader{config: config, launchesListed: map[string]time.Time{}}
 }
 
-// TooSoon says whether listing the instances again would take more calls than the client may make, so that the last snapshot has to do.
+// TooSoon returns whether listing the instances again would take more calls than the client may make, so that the last snapshot has to do.
 // While pods are pending, loops follow each other within a fraction of a second; listing ten thousand instances in each would
 // soon make every loop wait four seconds before it buys. Purchases and removals are in the snapshot all the same.
 func (r *Reader) TooSoon(now time.Time) bool {
