@@ -23,7 +23,7 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Board has the active problems, as each source last settled them, and says whether the leader is ready: one refresh and
+// Board has the active problems, as each source last settled them, and whether the leader is ready: one refresh and
 // one poll have succeeded. It is safe for concurrent use.
 type Board struct {
 	mu    sync.Mutex

@@ -157,7 +157,7 @@ func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err 
 	return true, err
 }
 
-// SendQueued sends the purchases that the cloud has not accepted yet. read says whether the recent activities of a pool were
+// SendQueued sends the purchases that the cloud has not accepted yet. read returns whether the recent activities of a pool were
 // read.
 func (b *Buyer) SendQueued(ctx context.Context, managed sets.Set[string], read func(poolID string) bool, now time.Time) {
 	var sending errgroup.Group
@@ -227,7 +227,7 @@ func (b *Buyer) plan(ctx context.Context, purchase *ledger.Purchase, request ali
 	return b.purchases.Planned(purchase, plan, err)
 }
 
-// isStable says whether a scaling group with a desired capacity may be sent a purchase, because nothing in it is under way.
+// isStable returns whether a scaling group with a desired capacity may be sent a purchase, because nothing in it is under way.
 func (b *Buyer) isStable(ctx context.Context, poolID string) bool {
 	if !b.purchases.NothingUnderWay(poolID) {
 		return false

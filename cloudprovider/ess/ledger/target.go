@@ -76,7 +76,7 @@ func (t *target) reset(configuration string) {
 	}
 }
 
-// isAuto says whether the provider has to find out how the pool can be targeted.
+// isAuto returns whether the provider has to find out how the pool can be targeted.
 func (t *target) isAuto() bool {
 	known := t.facts.Pools[t.poolID]
 	return known != nil && known.Settings.Targeting == settings.TargetingAuto
@@ -104,12 +104,12 @@ func (t *target) startCheck(p *Purchase) {
 	p.plan, t.check, t.checkBought = true, p.request.ClientToken, false
 }
 
-// holdsUp says whether the purchase has to wait for the result of the check.
+// holdsUp returns whether the purchase has to wait for the result of the check.
 func (t *target) holdsUp(p *Purchase) bool {
 	return t.check != "" && t.check != p.request.ClientToken && p.targeting == pool.TargetRequest
 }
 
-// planned compares a plan with the purchase, and says whether the purchase is to be sent.
+// planned compares a plan with the purchase, and returns whether the purchase is to be sent.
 func (t *target) planned(p *Purchase, plan alicloud.Plan) (send bool) {
 	if t.configuration != p.configuration {
 		t.book.rejoin(p)
@@ -236,7 +236,7 @@ func (t *target) expireCheck(now time.Time) {
 	}
 }
 
-// refuses says whether the purchase seems to be refused because it names its offering, and enters that finding. Only the
+// refuses returns whether the purchase seems to be refused because it names its offering, and enters that finding. Only the
 // refusal of the check counts: the pool accepted such requests before any later one.
 func (t *target) refuses(p *Purchase, refusal error) bool {
 	if t.check == "" || t.check != p.request.ClientToken || alicloud.ClassOf(refusal) != alicloud.Invalid ||

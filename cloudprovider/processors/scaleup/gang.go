@@ -95,7 +95,7 @@ func (g *Gangs) tryWhole(l *loop, gang string, pods []*apiv1.Pod, call scaleUp) 
 	return attempt, nil
 }
 
-// isMixed says whether some of the pods request GPUs and others do not.
+// isMixed returns whether some of the pods request GPUs and others do not.
 func isMixed(pods []*apiv1.Pod) bool {
 	requests := processors.RequestsGPU(pods[0])
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return processors.RequestsGPU(pod) != requests })
