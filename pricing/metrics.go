@@ -23,7 +23,7 @@ var (
 )
 
 // published is the book that runs. Its prices are read when metrics are scraped, so that ages are right and offerings that are gone
-// disappear.
+// disappear. Metrics are registered once in the life of a process, and there is a book only while it leads.
 var published atomic.Pointer[Book]
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.

@@ -51,7 +51,7 @@ type Config struct {
 	MaxProvisionTime time.Duration
 	// Wake asks for a loop of core. It is called without the lock.
 	Wake func()
-	// Market is told what became of purchases. It is called with the lock held.
+	// Market is told what became of purchases. It is called under the lock of the ledger, and must not call the ledger.
 	Market Market
 	// Shortages are those that another process has found. They may be nil.
 	Shortages map[pricing.Offering]snapshot.Shortage
