@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,8 @@ const (
 	ReasonResumed = "SpotJobResumed"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
+	// ReasonWishMalformed: annotations of the job cannot be read, and are ignored.
+	ReasonWishMalformed = "SpotWishMalformed"
 	// ReasonTimedOut: the job was suspended because its maximum wait was over.
 	ReasonTimedOut = "SpotJobTimedOut"
 )
@@ -113,7 +116,7 @@ func (r *Registry) cancelShrinks(ctx context.Context, ref Ref, call func(context
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	if err := call(ctx, resizer); err != nil {
-		return fmt.Errorf("cancelling the shrink of %s: %w", ref, withErrNoObject(err))
+		return fmt.Errorf("cancel the shrink of %s: %w", ref, withErrNoObject(err))
 	}
 	return nil
 }
@@ -178,15 +181,56 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	})
 }
 
-// Release removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
-func (r *Registry) Release(ctx context.Context, job Job) error {
+// GrowBeyond has a job that runs ask for so many workers, more than its owner wrote. Nothing is done to a job that is held, has ended, or is
+// not to grow any more. The error is a BusyError where the job is being scaled.
+func (r *Registry) GrowBeyond(ctx context.Context, job Job, workers int) error {
 	return r.act(ctx, job, action{
-		name: "release", readsAgain: true,
+		name: "grow-beyond", event: ReasonGrown, readsAgain: true,
+		message: fmt.Sprintf("Grows to %d workers: there is capacity for more than it asks for", workers),
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			if err := checkGrowth(system, job); err != nil {
+				return false, err
+			}
+			growth, _ := job.Growth()
+			workers := min(workers, job.Max)
+			if growth == GrowNever || job.HeldAs() != "" || job.Suspended || job.Finished || job.Replicas >= workers {
+				return false, nil
+			}
+			if _, ok := system.(HostsRefresher); ok {
+				r.hosts.add(job.Ref)
+			}
+			return system.(Grower).GrowBeyond(ctx, job, workers)
+		},
+	})
+}
+
+// checkGrowth returns why the job does not get more workers than it asks for, nil if it may, or is not to.
+func checkGrowth(system System, job Job) error {
+	growth, err := job.Growth()
+	grower, ok := system.(Grower)
+	switch {
+	case err != nil || growth == GrowNever:
+		return err
+	case !ok:
+		return fmt.Errorf("%s cannot add workers to a job that runs: %w", system.Name(), ErrNotGrown)
+	case IsQueued(job.Object):
+		return fmt.Errorf("Kueue would suspend the job to admit it anew: %w", ErrNotGrown)
+	}
+	if err := grower.CheckGrowth(job); err != nil {
+		return errors.Join(ErrNotGrown, err)
+	}
+	return nil
+}
+
+// Unhold removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
+func (r *Registry) Unhold(ctx context.Context, job Job) error {
+	return r.act(ctx, job, action{
+		name: "unhold", readsAgain: true,
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if !job.Finished || job.HeldAs() == "" {
 				return false, nil
 			}
-			patch := ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+			patch := UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 			err := r.config.Cluster.PatchJob(ctx, system.Resource(), job, patch)
 			return err == nil, err
 		},
@@ -229,9 +273,9 @@ func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
 // action is one call to a system, and the Event that records it, if it has one.
 type action struct {
 	name, event, message string
-	// isAlwaysRecorded says that there is an Event even where the system had nothing to do.
+	// isAlwaysRecorded is true if there is an Event even where the system had nothing to do.
 	isAlwaysRecorded bool
-	// readsAgain says that the call depends on what the object says now.
+	// readsAgain is true if the call depends on what the object says now.
 	readsAgain bool
 	do         func(context.Context, System, Job) (changed bool, err error)
 }

@@ -127,31 +127,29 @@ func (s *System) Grow(ctx context.Context, job jobs.Job, workers int) (changed b
 		if err != nil || next == "" {
 			return false, err
 		}
-		return s.createScaler(ctx, scaleOuts, "ScaleOut", next, job, map[string]any{
-			"timeout": scaleOutTimeout, "toAdd": map[string]any{"count": int64(missing)},
-		})
+		return s.createScaleOut(ctx, next, job, missing)
 	}
 	if job.HeldAs() != jobs.HeldShrunk || job.Replicas < job.FullReplicas() {
 		return false, nil
 	}
-	return s.release(ctx, job)
+	return s.unhold(ctx, job)
 }
 
-// release removes the held label of a job that has all its workers again.
-func (s *System) release(ctx context.Context, job jobs.Job) (changed bool, err error) {
+// unhold removes the held label of a job that has all its workers again.
+func (s *System) unhold(ctx context.Context, job jobs.Job) (changed bool, err error) {
 	// A job that was restarted meanwhile has all its workers, and a ScaleOut would add to them.
 	if err := s.deleteScalers(ctx, job.NamespacedName, func(scaler *scaler) bool { return scaler.resource == scaleOuts && !scaler.hasBegun() }); err != nil {
 		return false, err
 	}
 	// A ScaleIn that has yet to begin will take workers out of the job, and the label is what remembers them.
-	if next, err := s.nextScaler(ctx, job, "release"); err != nil || next == "" {
+	if next, err := s.nextScaler(ctx, job, "unhold"); err != nil || next == "" {
 		return false, err
 	}
 	object, err := decode(job.Object)
 	if err != nil {
 		return false, err
 	}
-	patch := releasePatch()
+	patch := unholdPatch()
 	if full := job.FullReplicas(); object.Spec.ReplicaSpecs.Worker.Replicas.Or(0) < full {
 		patch.Set(int64(full), workerReplicas()...) // it was resumed with fewer
 	}
@@ -159,4 +157,32 @@ func (s *System) release(ctx context.Context, job jobs.Job) (changed bool, err e
 		return false, err
 	}
 	return true, nil
+}
+
+// CheckGrowth returns nil: the operator adds workers to any job that runs.
+func (*System) CheckGrowth(jobs.Job) error { return nil }
+
+// GrowBeyond writes the number of workers on the job, which the operator reads when it makes all pods of the job anew, and makes one
+// ScaleOut of those that are missing. Should the leader be killed between the two, the number on the job is more than it has, and
+// the job is not grown again before it is made anew.
+func (s *System) GrowBeyond(ctx context.Context, job jobs.Job, workers int) (changed bool, err error) {
+	object, err := decode(job.Object)
+	if err != nil || object.Status.Phase != phaseRunning {
+		return false, err
+	}
+	next, err := s.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))
+	if err != nil || next == "" {
+		return false, err
+	}
+	patch := jobs.GrownPatch(workers).Set(int64(workers), workerReplicas()...)
+	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
+		return false, err
+	}
+	return s.createScaleOut(ctx, next, job, workers-job.Replicas)
+}
+
+func (s *System) createScaleOut(ctx context.Context, name string, job jobs.Job, count int) (created bool, err error) {
+	return s.createScaler(ctx, scaleOuts, "ScaleOut", name, job, map[string]any{
+		"timeout": scaleOutTimeout, "toAdd": map[string]any{"count": int64(count)},
+	})
 }

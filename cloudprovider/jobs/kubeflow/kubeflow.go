@@ -45,7 +45,7 @@ type Status struct {
 	Conditions []jobs.Condition `json:"conditions"`
 }
 
-// HasEnded says whether the job has ended for good.
+// HasEnded returns whether the job has ended for good.
 func (s Status) HasEnded() bool { return jobs.IsTrue(s.Conditions, "Succeeded", "Failed") }
 
 // ReplicaOf returns the type, in lower case, and the index of the replica that a pod of the job is. It goes by the pod's name, which is
@@ -88,7 +88,7 @@ func (s ReplicaSpecs) Count(kind string) int {
 	return 0
 }
 
-// HasRestartPolicy says whether replicas of one of the types have a restart policy. The default is what the operator takes
+// HasRestartPolicy returns whether replicas of one of the types have a restart policy. The default is what the operator takes
 // where there is none.
 func (s ReplicaSpecs) HasRestartPolicy(policy, otherwise string, kinds ...string) bool {
 	return slices.ContainsFunc(kinds, func(kind string) bool {
@@ -112,6 +112,12 @@ func (s ReplicaSpecs) Total() (total int) {
 		}
 	}
 	return total
+}
+
+// ReplicasPatch adds to the patch that there are so many replicas of a type, which the job has. The path is that of the replicas' specs in
+// the object.
+func (s ReplicaSpecs) ReplicasPatch(patch jobs.Patch, path, kind string, count int) jobs.Patch {
+	return patch.Set(int64(count), append(strings.Split(path, "."), s.Get(kind).Type, "replicas")...)
 }
 
 // Replicas are so many replicas of a type.

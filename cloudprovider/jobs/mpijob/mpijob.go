@@ -56,6 +56,7 @@ var (
 	_ jobs.Suspender      = (*System)(nil)
 	_ jobs.Starter        = (*System)(nil)
 	_ jobs.HostsRefresher = (*System)(nil)
+	_ jobs.Grower         = (*System)(nil)
 )
 
 // New returns the MPI operator's system.
@@ -154,6 +155,26 @@ func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 	return least, most, nil
 }
 
+// CheckGrowth refuses jobs under the training operator, of which nobody has tried it.
+func (s *System) CheckGrowth(jobs.Job) error {
+	if s.name == NameV1 {
+		return fmt.Errorf("it is an MPIJob of the training operator: %w", jobs.ErrUnsupported)
+	}
+	return nil
+}
+
+// GrowBeyond sets the number of the workers. The operator makes the pods that are missing, and names them to the launcher once they run.
+// Source: getOrCreateWorker and updateDiscoverHostsInConfigMap in pkg/controller/mpi_job_controller.go of the MPI operator 0.6.0.
+func (s *System) GrowBeyond(ctx context.Context, of jobs.Job, workers int) (changed bool, err error) {
+	var job mpiJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return false, err
+	}
+	patch := job.Spec.ReplicaSpecs.ReplicasPatch(jobs.GrownPatch(workers), pathSpecs, typeWorker, workers)
+	err = s.Cluster.PatchJob(ctx, s.Resource(), of, patch)
+	return err == nil, err
+}
+
 // StartsWith returns one gang of the workers that the program needs at least.
 func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
 	return jobs.StartGangs{Size: job.Min}, nil
@@ -196,7 +217,7 @@ func (s *System) RefreshHosts(ctx context.Context, ref jobs.Ref) error {
 	selector := labels.Set{kubeflow.LabelOperator: s.operator, kubeflow.LabelJob: ref.Name, s.labelRole: launcher}
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
-		return fmt.Errorf("finding its launcher: %w", err)
+		return fmt.Errorf("find its launcher: %w", err)
 	}
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationHostsRefreshed, s.Cluster.Clock.Now().UTC().Format(time.RFC3339))
 	var errs []error

@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -49,8 +51,10 @@ type actionKind int
 const (
 	actionResume actionKind = iota
 	actionGrow
-	// actionRelease removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
-	actionRelease
+	// actionGrowBeyond adds workers to a job that is not held.
+	actionGrowBeyond
+	// actionUnhold removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
+	actionUnhold
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
 	actionSuspend
 )
@@ -76,9 +80,13 @@ type heldJob struct {
 	// Until pausedUntil nothing is tried; pause is how long the last pause was.
 	pausedUntil time.Time
 	pause       time.Duration
-	due         *action
+	// pausedFor is why nothing is tried, until it is logged.
+	pausedFor error
+	due       *action
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
+	// smallerSince is since when a job that is not held has had fewer workers than it was grown to, zero while it has them.
+	smallerSince time.Time
 	// eventReason is that of the last Event that said why the job stays held, empty before.
 	eventReason string
 }
@@ -86,7 +94,7 @@ type heldJob struct {
 // update takes in what the job's object says now. Where the job is held anew, what was tried before is forgotten.
 func (j *heldJob) update(job jobs.Job, now time.Time) (isHeldAnew bool) {
 	heldAs, sinceText := job.HeldAs(), job.Object.GetAnnotations()[api.AnnotationHeldSince]
-	if heldAs != j.heldAs && j.heldAs != "" {
+	if heldAs != j.heldAs {
 		j.observeEnd(now)
 	}
 	if isHeldAnew = heldAs != j.heldAs || sinceText != j.sinceText; isHeldAnew {
@@ -103,8 +111,11 @@ func (j *heldJob) isHeldAnewSince(was heldJob) bool {
 	return j.heldAs != was.heldAs || j.sinceText != was.sinceText
 }
 
-// observeEnd records for how long the job was held.
+// observeEnd records for how long the job was held, if it was.
 func (j *heldJob) observeEnd(now time.Time) {
+	if j.heldAs == "" {
+		return
+	}
 	heldSeconds.WithLabelValues(j.job.System).Observe(now.Sub(j.since).Seconds())
 }
 
@@ -121,10 +132,10 @@ func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynami
 // least returns with how many workers a dynamic job is resumed.
 func (j *heldJob) least() int { return max(1, j.job.Min) }
 
-// isSettled says whether the job has been held for so long that it must have been suspended or shrunk by now.
+// isSettled returns whether the job has been held for so long that it must have been suspended or shrunk by now.
 func (j *heldJob) isSettled(now time.Time) bool { return now.Sub(j.since) >= settleTime }
 
-// losesNodes says whether pods of the job are on nodes that are being reclaimed.
+// losesNodes returns whether pods of the job are on nodes that are being reclaimed.
 func (j *heldJob) losesNodes(v view) bool {
 	return slices.ContainsFunc(v.reclaiming, func(node string) bool {
 		own, _ := v.pods.onNode(node, j.job.String())
@@ -136,6 +147,8 @@ func (j *heldJob) losesNodes(v view) bool {
 func (j *heldJob) decide(v view) {
 	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
 	switch {
+	case j.heldAs == "":
+		j.decideGrowth(v, isPaused)
 	case j.job.Problem != nil:
 		j.gang, j.due = nil, nil
 		j.explain(ReasonMalformed, j.job.Problem, v)
@@ -144,7 +157,7 @@ func (j *heldJob) decide(v view) {
 	case j.job.Finished:
 		j.gang = nil
 		if j.isSettled(v.now) {
-			j.due = &action{kind: actionRelease}
+			j.due = &action{kind: actionUnhold}
 		}
 	case j.job.FullReplicas() == 0:
 		j.gang = nil
@@ -170,7 +183,7 @@ func (j *heldJob) decideUnsuspended(v view) {
 		j.due = &action{kind: actionSuspend}
 	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
 	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
-		j.due = &action{actionRelease, j.job.FullReplicas()}
+		j.due = &action{actionUnhold, j.job.FullReplicas()}
 	}
 }
 
@@ -202,7 +215,7 @@ func (j *heldJob) decideShrunk(v view) {
 	case missing <= 0:
 		j.gang = nil
 		if j.isSettled(v.now) && j.job.Replicas >= j.job.FullReplicas() && workers >= j.job.FullReplicas() {
-			j.due = &action{actionRelease, j.job.FullReplicas()}
+			j.due = &action{actionUnhold, j.job.FullReplicas()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
 		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
@@ -226,26 +239,43 @@ func (j *heldJob) offer(gang *gang, err error, problem string, v view) {
 	}
 }
 
-// explain tells the owner of the job why it stays held, once for each time that it is held.
+// explain tells the owner of the job why it stays held, or is not grown, once for each time that it is held, or as long as the reason is the same.
 func (j *heldJob) explain(reason string, err error, v view) {
 	if j.eventReason == reason {
 		return
 	}
 	j.eventReason = reason
-	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
+	effect := "Stays held, and nothing is bought for it"
+	if j.heldAs == "" {
+		effect = "Gets no more workers than it asks for"
+	}
+	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "%s: %v", effect, err)
 }
 
 // pauseFor tries nothing for a while.
 func (j *heldJob) pauseFor(now time.Time, reason string, err error) {
 	j.pause = min(max(2*j.pause, firstPause), lastPause)
 	j.pausedUntil, j.gang, j.due = now.Add(j.pause), nil, nil
-	klog.Background().V(1).Info("A job stays held for now", "job", j.job.Ref, "pause", j.pause, "reason", reason, "err", err)
+	j.pausedFor = errors.New(reason)
+	if err != nil {
+		j.pausedFor = fmt.Errorf("%s: %w", reason, err)
+	}
+}
+
+// logPause logs once for each pause why nothing is tried.
+func (j *heldJob) logPause(ctx context.Context) {
+	if j.pausedFor != nil {
+		klog.FromContext(ctx).V(1).Info("Nothing is tried for a job for now", "job", j.job.Ref, "pause", j.pause, "reason", j.pausedFor.Error())
+		j.pausedFor = nil
+	}
 }
 
 // place takes in where the loop has found capacity for the gang.
 func (j *heldJob) place(found podlist.Placement, now time.Time) {
 	workers, isEnough := j.gang.isEnough(found, now)
 	switch {
+	case isEnough && j.heldAs == "":
+		j.due = &action{actionGrowBeyond, min(j.job.Max, j.job.Replicas+workers)}
 	case isEnough && j.gang.isGrowth:
 		j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
 	case isEnough:
@@ -263,6 +293,8 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 func (j *heldJob) done(did action, err error, now time.Time) {
 	var busy *jobs.BusyError
 	switch {
+	case err == nil && did.kind == actionGrowBeyond:
+		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(growEvery)
 	case err == nil:
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(startTime)
 		if did.kind == actionResume || did.kind == actionGrow {

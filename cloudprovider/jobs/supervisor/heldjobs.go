@@ -16,7 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
-// heldJobs knows what is tried to resume or grow the jobs that are held. It is safe for concurrent use.
+// heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask for. It is safe for concurrent use.
 type heldJobs struct {
 	jobs     Jobs
 	pods     *podIndex
@@ -36,9 +36,9 @@ type heldJobs struct {
 type heldSet map[string]*heldJob
 
 // look compares the jobs that are held with what is tried for them.
-func (h *heldJobs) look() {
+func (h *heldJobs) look(ctx context.Context) {
 	isKnown := h.jobs.HasSynced() // before they are read
-	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
+	if h.update(ctx, append(h.jobs.Held(ctx), h.jobs.Growing()...), reclaimingNodes(h.nodes)) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -46,8 +46,8 @@ func (h *heldJobs) look() {
 	h.isKnown = isKnown
 }
 
-// update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
-func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
+// update takes in the jobs that are held or are to grow, and returns whether there is a new gang to look for capacity for.
+func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder}
@@ -68,9 +68,12 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 		if j.update(job, view.now) && j.mayHaveStaleShrinks {
 			h.queue.Add(task{kind: taskCancelShrinks, ref: job.Ref})
 		}
-		counts[[2]string{job.System, j.reason()}]++
+		if j.heldAs != "" {
+			counts[[2]string{job.System, j.reason()}]++
+		}
 		hadGang := j.gang != nil
 		j.decide(view)
+		j.logPause(ctx)
 		view.offers.replace(j, before)
 		hasNewGang = hasNewGang || !hadGang && j.gang != nil
 		if j.due != nil {
@@ -90,7 +93,7 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 	return hasNewGang
 }
 
-// isAnyToReturn says whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
+// isAnyToReturn returns whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
 func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,23 +101,32 @@ func (h *heldJobs) isAnyToReturn() bool {
 		return true
 	}
 	for _, j := range h.byRef {
-		if !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
+		if j.heldAs != "" && !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}
 	return false
 }
 
-// returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest.
+// returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest, and those last that
+// jobs would be grown by beyond what they ask for.
 func (h *heldJobs) returning() (gangs []podlist.ReturningGang) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, j := range h.byRef {
 		if j.gang != nil {
-			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min})
+			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min, Extra: j.extra()})
 		}
 	}
-	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int { return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since) })
+	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int {
+		if isExtra := a.Extra != podlist.NotExtra; isExtra != (b.Extra != podlist.NotExtra) {
+			if isExtra {
+				return 1
+			}
+			return -1
+		}
+		return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since)
+	})
 	return gangs
 }
 
@@ -160,9 +172,11 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
-	case due.kind == actionRelease && j.job.Finished:
-		return h.jobs.Release(ctx, j.job)
-	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
+	case due.kind == actionUnhold && j.job.Finished:
+		return h.jobs.Unhold(ctx, j.job)
+	case due.kind == actionGrowBeyond:
+		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
+	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)

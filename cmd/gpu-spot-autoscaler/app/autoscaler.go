@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -63,6 +64,7 @@ type parts struct {
 	gangs      *gangs.Gangs
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
+	intervals  *intervals.Adviser
 	provider   *ess.Provider
 	core       core.Autoscaler
 	trigger    *trigger.Trigger
@@ -112,6 +114,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 		}
 		// Only now are the pools known in which there may be room for jobs.
 		group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
+		group.Go(func() error { p.intervals.Run(ctx); return nil })
 		return p.loop(ctx, r.config, r.health)
 	})
 	return group.Wait()
@@ -309,7 +312,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if err != nil {
 		return nil, err
 	}
-	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -339,6 +342,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	}); err != nil {
 		return nil, err
 	}
+	p.intervals = newAdviser(config, p, memory, kube.Recorder)
 	faults, err := faultSettings(config.Faults)
 	if err != nil {
 		return nil, err
