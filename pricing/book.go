@@ -43,11 +43,8 @@ type Book struct {
 	wake    chan struct{}
 
 	mu     sync.RWMutex
-	wanted map[Offering]bool
-	// unprotected are the instance types whose spot prices are those without a protected hour.
-	unprotected sets.Set[string]
-	lookups     map[lookup]*schedule
-	prices      prices
+	wanted wanted
+	prices prices
 	// lookedUp is closed, and replaced, after each lookup.
 	lookedUp chan struct{}
 }
@@ -69,8 +66,7 @@ func NewBook(options BookOptions) *Book {
 	return &Book{
 		options:  options,
 		wake:     make(chan struct{}, 1),
-		wanted:   map[Offering]bool{},
-		lookups:  map[lookup]*schedule{},
+		wanted:   wanted{offerings: map[Offering]bool{}, lookups: map[lookup]*schedule{}},
 		prices:   newPrices(),
 		lookedUp: make(chan struct{}),
 	}
@@ -79,22 +75,14 @@ func NewBook(options BookOptions) *Book {
 // SetOfferings sets the offerings whose prices are wanted from now on, and the instance types that are bought as spot instances without a
 // protected hour only, which are cheaper: the price of any other is that with a protected hour.
 // Run looks up soon those that are new, or that are wanted again and due. SetOfferings does not wait for that. Prices of offerings that
-// are not wanted any more are kept, but not refreshed.
+// are not wanted any more are kept for two days, but not refreshed.
 // Source: https://www.alibabacloud.com/help/en/ecs/spot-instance, "Billing rules"; SpotDuration of DescribeSpotPriceHistory, ECS 2014-05-26.
 func (b *Book) SetOfferings(offerings []Offering, unprotected sets.Set[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.wanted
-	b.wanted, b.unprotected = make(map[Offering]bool, len(offerings)), unprotected
-	added := false
-	for _, o := range offerings {
-		b.wanted[o] = true
-		added = added || !before[o]
-		if l := b.lookupFor(o); b.lookups[l] == nil {
-			b.lookups[l] = &schedule{}
-			added = true
-		}
-	}
+	now := b.options.Clock.Now()
+	added := b.wanted.set(offerings, unprotected, now)
+	b.prices.forget(now.Add(-keepPrices), b.wanted.types())
 	if added {
 		select {
 		case b.wake <- struct{}{}:
@@ -138,8 +126,8 @@ func (b *Book) freshSince() time.Time { return b.options.Clock.Now().Add(-b.opti
 func (b *Book) Known() map[Offering]float64 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	known := make(map[Offering]float64, len(b.wanted))
-	for o := range b.wanted {
+	known := make(map[Offering]float64, len(b.wanted.offerings))
+	for o := range b.wanted.offerings {
 		if price, ok := b.prices.of(o, ever); ok {
 			known[o] = price
 		}
@@ -167,10 +155,5 @@ func (b *Book) AwaitFirstLookup(ctx context.Context) error {
 func (b *Book) firstLookupDone() (bool, <-chan struct{}) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	for o := range b.wanted {
-		if b.lookups[b.lookupFor(o)].due.IsZero() {
-			return false, b.lookedUp
-		}
-	}
-	return true, b.lookedUp
+	return b.wanted.firstDone(), b.lookedUp
 }

@@ -429,3 +429,20 @@ gpu_spot_offerings_without_fresh_price %d
 		assert.Empty(t, problems)
 	})
 }
+
+func TestPricesOfWhatIsNotWantedAnyMoreAreForgottenAfterTwoDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 3, 1, 9)}, a10: {quote("a", 3, 2, 8)}}}
+		wanted := Offering{InstanceType: a10, Zone: "a", Spot: true}
+		b := running(t, m, spotIn("a"), wanted)
+		m.change(func() { m.broken = true })
+		b.SetOfferings([]Offering{wanted}, nil)
+		time.Sleep(47 * time.Hour)
+		b.SetOfferings([]Offering{wanted}, nil)
+		assertPrice(t, b, spotIn("a"), 1)
+		time.Sleep(2 * time.Hour)
+		b.SetOfferings([]Offering{wanted}, nil)
+		assertPrice(t, b, spotIn("a"), 0)
+		assertPrice(t, b, wanted, 2) // the last one that is known, however old
+	})
+}

@@ -23,7 +23,7 @@ var (
 )
 
 // published is the book that runs. Its prices are read when metrics are scraped, so that ages are right and offerings that are gone
-// disappear.
+// disappear. Metrics are registered once in the life of a process, and there is a book only while it leads.
 var published atomic.Pointer[Book]
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
@@ -48,7 +48,7 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 	book.mu.RLock()
 	defer book.mu.RUnlock()
 	stale := 0
-	for o := range book.wanted {
+	for o := range book.wanted.offerings {
 		if _, fresh := book.prices.of(o, freshSince); !fresh {
 			stale++
 		}

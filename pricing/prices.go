@@ -1,7 +1,10 @@
 package pricing
 
 import (
+	"maps"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -27,6 +30,18 @@ type prices struct {
 
 func newPrices() prices {
 	return prices{spot: map[place]point{}, listed: map[place]point{}, quoted: map[place]point{}, past: map[place][]alicloud.SpotPrice{}}
+}
+
+// forget drops the prices that were seen before a time, but for those of the instance types.
+func (p prices) forget(before time.Time, but sets.Set[string]) {
+	for _, among := range []map[place]point{p.spot, p.listed, p.quoted} {
+		maps.DeleteFunc(among, func(at place, last point) bool { return last.seen.Before(before) && !but.Has(at.instanceType) })
+	}
+	maps.DeleteFunc(p.past, func(at place, _ []alicloud.SpotPrice) bool {
+		_, spot := p.spot[at]
+		_, listed := p.listed[at]
+		return !spot && !listed
+	})
 }
 
 // ever is a time since which every price was seen.

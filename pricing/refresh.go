@@ -3,9 +3,11 @@ package pricing
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -21,6 +23,8 @@ const (
 	firstRetry = 15 * time.Second
 	// maxConcurrentLookups limits the calls to the source.
 	maxConcurrentLookups = 8
+	// keepPrices is how long the prices of an instance type are kept that is not wanted any more.
+	keepPrices = 48 * time.Hour
 )
 
 // lookup is one call to the source: for the spot prices of an instance type in all zones, or for its on-demand price in one.
@@ -29,15 +33,80 @@ type lookup struct {
 	// zone is "" for spot.
 	zone string
 	spot bool
-	// unprotected says whether spot prices are those without a protected hour.
+	// unprotected is whether spot prices are those without a protected hour.
 	unprotected bool
 }
 
-// lookupFor returns the call that tells the price of the offering. The caller holds the lock.
-func (b *Book) lookupFor(o Offering) lookup {
+// wanted are the offerings whose prices are wanted, and when each is to be looked up.
+type wanted struct {
+	offerings map[Offering]bool
+	// unprotected are the instance types whose spot prices are those without a protected hour.
+	unprotected sets.Set[string]
+	lookups     map[lookup]*schedule
+}
+
+// set sets the offerings, and returns whether that makes a lookup necessary. It forgets when others were looked up once they would be due again.
+func (w *wanted) set(offerings []Offering, unprotected sets.Set[string], now time.Time) (added bool) {
+	before, kept := w.offerings, sets.New[lookup]()
+	w.offerings, w.unprotected = make(map[Offering]bool, len(offerings)), unprotected
+	for _, o := range offerings {
+		w.offerings[o] = true
+		added = added || !before[o]
+		if l := w.lookupFor(o); w.lookups[l] == nil {
+			w.lookups[l] = &schedule{}
+			added = true
+		}
+		kept.Insert(w.lookupFor(o))
+	}
+	maps.DeleteFunc(w.lookups, func(l lookup, s *schedule) bool { return !kept.Has(l) && !s.due.After(now) })
+	return added
+}
+
+// due returns the lookups that are due.
+func (w *wanted) due(now time.Time) (due []lookup) {
+	seen := map[lookup]bool{}
+	for o := range w.offerings {
+		l := w.lookupFor(o)
+		if !seen[l] && !w.lookups[l].due.After(now) {
+			due = append(due, l)
+		}
+		seen[l] = true
+	}
+	return due
+}
+
+// types returns the instance types of the offerings.
+func (w *wanted) types() sets.Set[string] {
+	types := sets.New[string]()
+	for o := range w.offerings {
+		types.Insert(o.InstanceType)
+	}
+	return types
+}
+
+// untilNext returns how long it is until the next lookup is due, most if that is longer.
+func (w *wanted) untilNext(now time.Time, most time.Duration) time.Duration {
+	for o := range w.offerings {
+		most = min(most, w.lookups[w.lookupFor(o)].due.Sub(now))
+	}
+	return max(most, 0)
+}
+
+// firstDone returns whether every price has been looked up.
+func (w *wanted) firstDone() bool {
+	for o := range w.offerings {
+		if w.lookups[w.lookupFor(o)].due.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// lookupFor returns the call that tells the price of the offering.
+func (w *wanted) lookupFor(o Offering) lookup {
 	switch {
 	case o.Spot:
-		return lookup{instanceType: o.InstanceType, spot: true, unprotected: b.unprotected.Has(o.InstanceType)}
+		return lookup{instanceType: o.InstanceType, spot: true, unprotected: w.unprotected.Has(o.InstanceType)}
 	case o.anyZone():
 		return lookup{instanceType: o.InstanceType}
 	default:
@@ -69,17 +138,7 @@ func (b *Book) Run(ctx context.Context) {
 func (b *Book) due() []lookup {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	now := b.options.Clock.Now()
-	seen := map[lookup]bool{}
-	var due []lookup
-	for o := range b.wanted {
-		l := b.lookupFor(o)
-		if !seen[l] && !b.lookups[l].due.After(now) {
-			due = append(due, l)
-		}
-		seen[l] = true
-	}
-	return due
+	return b.wanted.due(b.options.Clock.Now())
 }
 
 // sleep waits until the next lookup is due or an offering is added. It returns false if the context ended.
@@ -98,11 +157,7 @@ func (b *Book) sleep(ctx context.Context) bool {
 func (b *Book) untilNext() time.Duration {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	next := b.options.Interval
-	for o := range b.wanted {
-		next = min(next, b.lookups[b.lookupFor(o)].due.Sub(b.options.Clock.Now()))
-	}
-	return max(next, 0)
+	return b.wanted.untilNext(b.options.Clock.Now(), b.options.Interval)
 }
 
 func (b *Book) lookUpAll(ctx context.Context, lookups []lookup) {
@@ -176,7 +231,12 @@ func (b *Book) reschedule(ctx context.Context, l lookup, err error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.lookups[l]
+	close(b.lookedUp)
+	b.lookedUp = make(chan struct{})
+	s := b.wanted.lookups[l]
+	if s == nil {
+		return // it is not wanted any more
+	}
 	s.failures++
 	if err == nil {
 		s.failures = 0
@@ -187,6 +247,4 @@ func (b *Book) reschedule(ctx context.Context, l lookup, err error) {
 		interval = min(interval, firstRetry<<min(s.failures-1, 10))
 	}
 	s.due = b.options.Clock.Now().Add(wait.Jitter(interval, jitter))
-	close(b.lookedUp)
-	b.lookedUp = make(chan struct{})
 }

@@ -16,11 +16,12 @@ import (
 // buyBundle buys four instances of asg-1 and three of asg-2 for one gang.
 func (f *fixture) buyBundle() {
 	f.Helper()
-	f.provider.Purchases().BeginBundle()
-	require.NoError(f, f.group(a10InA).AtomicIncreaseSize(4))
-	require.NoError(f, f.group(otherA10InA).AtomicIncreaseSize(3))
-	require.Empty(f, f.cloud.scaleCalls, "nothing is sent before all of it is planned")
-	f.provider.Purchases().CommitBundle()
+	f.provider.Purchases().Bundle(func() bool {
+		require.NoError(f, f.group(a10InA).AtomicIncreaseSize(4))
+		require.NoError(f, f.group(otherA10InA).AtomicIncreaseSize(3))
+		require.Empty(f, f.cloud.scaleCalls, "nothing is sent before all of it is planned")
+		return true
+	})
 	require.Len(f, f.cloud.scaleCalls, 2)
 }
 
@@ -137,10 +138,11 @@ func TestWhatIsStillInLineIsNotBoughtForABrokenBundle(t *testing.T) {
 		f := newBundleFixture(t)
 		f.cloud.alone = true
 		require.NoError(t, f.group(a10InB).IncreaseSize(1)) // keeps asg-1 busy
-		f.provider.Purchases().BeginBundle()
-		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
-		require.NoError(t, f.group(otherA10InA).AtomicIncreaseSize(3))
-		f.provider.Purchases().CommitBundle()
+		f.provider.Purchases().Bundle(func() bool {
+			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+			require.NoError(t, f.group(otherA10InA).AtomicIncreaseSize(3))
+			return true
+		})
 		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
 		f.loop()
 		assert.Zero(t, f.target(a10InA))
@@ -157,12 +159,13 @@ func TestWhatIsStillInLineIsNotBoughtForABrokenBundle(t *testing.T) {
 func TestABundleThatIsDroppedBuysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBundleFixture(t)
-		f.provider.Purchases().BeginBundle()
-		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
-		assert.Equal(t, 4, f.target(a10InA), "what is planned takes room")
-		f.loop()
-		assert.Empty(t, f.cloud.scaleCalls, "a refresh sends nothing of it either")
-		f.provider.Purchases().DropBundle()
+		f.provider.Purchases().Bundle(func() bool {
+			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+			assert.Equal(t, 4, f.target(a10InA), "what is planned takes room")
+			f.loop()
+			assert.Empty(t, f.cloud.scaleCalls, "a refresh sends nothing of it either")
+			return false
+		})
 		assert.Zero(t, f.target(a10InA))
 		f.loop()
 		assert.Empty(t, f.cloud.scaleCalls)

@@ -54,13 +54,13 @@ func TestGangsThatAreBoughtForInOneLoopShareAPurchase(t *testing.T) {
 		require.NoError(t, f.group(a10InB).IncreaseSize(1)) // shows that the pool delivers what it is asked for
 		f.cloud.end("asa-0", "", f.cloud.launch(1, "asg-1", "asa-0", a10, "zone-b")...)
 		f.refresh()
-		f.provider.Purchases().Gather()
-		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
-		require.NoError(t, f.group(a10InB).AtomicIncreaseSize(3))
-		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
-		assert.Equal(t, []int{1}, f.cloud.accepted())
-		assert.Equal(t, 6, f.target(a10InA), "it counts from the call on")
-		f.provider.Purchases().SendGathered()
+		f.provider.Purchases().Gather(func(func()) {
+			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+			require.NoError(t, f.group(a10InB).AtomicIncreaseSize(3))
+			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+			assert.Equal(t, []int{1}, f.cloud.accepted())
+			assert.Equal(t, 6, f.target(a10InA), "it counts from the call on")
+		})
 		assert.ElementsMatch(t, []int{1, 6, 3}, f.cloud.accepted())
 		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(5))
 		assert.ElementsMatch(t, []int{1, 6, 3, 5}, f.cloud.accepted(), "later ones are sent at once")
@@ -79,11 +79,11 @@ func TestSharedPurchaseIsSentOnceAlsoToABusyGroup(t *testing.T) {
 			sent++
 			return &alicloud.Error{Code: alicloud.CodeActivityInProgress, Class: alicloud.Conflict}
 		}
-		f.provider.Purchases().Gather()
-		for range 5 {
-			require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
-		}
-		f.provider.Purchases().SendGathered()
+		f.provider.Purchases().Gather(func(func()) {
+			for range 5 {
+				require.NoError(t, f.group(a10InA).AtomicIncreaseSize(2))
+			}
+		})
 		assert.Equal(t, 1, sent)
 	})
 }

@@ -1,6 +1,7 @@
 package ess
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,8 @@ import (
 // BeginLoop reads the nodes of the cluster at the start of a loop of core. Until the next call it stays the same which
 // instances are being reclaimed or out of service, because core asks about nodes before Refresh and about instances after it,
 // and the two answers have to fit together. The prices of offerings that are being reclaimed rise before anything is bought.
-// BeginLoop also remembers in which form each Node has its providerID, because core compares those as strings.
+// BeginLoop also remembers in which form each Node has its providerID, because core compares those as strings, and has the next Refresh look
+// after what was not finished before.
 func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	loop := ledger.Loop{
 		Reclaiming: sets.New[string](), Removed: sets.New[string](), ProviderIDs: make(map[string]string, len(nodes)),
@@ -47,9 +49,8 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 		loop.Lost = p.config.Lost()
 	}
 	loop.Disputed = p.disputed(nodes)
-	p.inspectSuspects(nodes)
-	p.retryRemovals(nodes, loop.Disputed)
 	p.manager.ledger.BeginLoop(loop)
+	p.unfinished.Store(&nodes)
 	p.penalty.Observe(lostOfferings(p.store.Last()))
 }
 
@@ -99,6 +100,14 @@ func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 	return disputed
 }
 
+// finish looks after what was not finished before, by the nodes of the loop: once for each loop.
+func (p *Provider) finish(ctx context.Context) {
+	if nodes := p.unfinished.Swap(nil); nodes != nil {
+		p.inspectSuspects(*nodes)
+		p.retryRemovals(ctx, *nodes)
+	}
+}
+
 // inspectSuspects keeps instances that a former process would have given back, if pods are on their Nodes.
 func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	suspects := p.manager.ledger.Suspects()
@@ -118,7 +127,7 @@ func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 // retryRemovals orders removals again that the cloud accepted and did not carry out, while nobody uses the instance: its Node
 // takes no pods, because whoever gave it back left it so, and has none. Core itself would come back to such a Node only after
 // five minutes (MaxCloudProviderNodeDeletionTime in core/scaledown/actuation), and the instance costs money until then.
-func (p *Provider) retryRemovals(nodes []*apiv1.Node, disputed sets.Set[string]) {
+func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 	due := p.manager.ledger.Removals.TakeDue()
 	if len(due) == 0 {
 		return
@@ -128,20 +137,20 @@ func (p *Provider) retryRemovals(nodes []*apiv1.Node, disputed sets.Set[string])
 		id := last.InstanceID(node)
 		failed, isDue := due[id]
 		closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node)
-		if !isDue || !closed || disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
+		if !isDue || !closed || last.Loop.Disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
 			continue
 		}
 		if _, err := p.manager.remover.Remove(failed.PoolID, []string{id}, failed.Reason); err != nil {
-			klog.ErrorS(err, "Cannot give back an instance again", "instance", id)
+			klog.FromContext(ctx).Error(err, "Cannot give back an instance again", "instance", id)
 		}
 	}
 }
 
-// Release gives back the node's instance at once, though core has not found it unneeded for long enough. Releases of one pool
-// are gathered. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
+// GiveBack gives back the node's instance at once, though core has not found it unneeded for long enough. What is given back of one
+// pool is gathered. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
 // already. The error wraps ErrBelowMinimum where the pool would fall below its minimum, and ErrKept or ErrDisputed where the
 // instance has to stay.
-func (p *Provider) Release(node *apiv1.Node) error {
+func (p *Provider) GiveBack(node *apiv1.Node) error {
 	id, ours := p.store.Last().GroupOf(node)
 	if !ours {
 		return fmt.Errorf("node %s (%s) is of no pool", node.Name, node.Spec.ProviderID)

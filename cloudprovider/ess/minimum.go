@@ -1,11 +1,6 @@
 package ess
 
-import (
-	"maps"
-	"sync"
-
-	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
-)
+import "k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 
 // Shortfall is how far a pool is below its minimum.
 type Shortfall struct {
@@ -42,25 +37,4 @@ func (p *Provider) Shortfalls() []Shortfall {
 		current.Offerings = append(current.Offerings, group)
 	}
 	return short
-}
-
-// SetMinimums sets what NodeGroup.MinSize returns, by node group, until it is called again. For all others it returns 0.
-func (p *Provider) SetMinimums(sizes map[string]int) { p.manager.minimums.set(sizes) }
-
-// minimums are minimum sizes of node groups. The zero value is ready. It is safe for concurrent use.
-type minimums struct {
-	mu    sync.RWMutex
-	sizes map[string]int
-}
-
-func (m *minimums) set(sizes map[string]int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sizes = maps.Clone(sizes)
-}
-
-func (m *minimums) of(groupID string) int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.sizes[groupID]
 }

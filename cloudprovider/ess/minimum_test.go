@@ -75,13 +75,3 @@ func TestOnlyOfferingsTooDearForTheirCapAreLeftOutOfAShortfall(t *testing.T) {
 	require.Len(t, short[0].Offerings, 1)
 	assert.Equal(t, a10InA, short[0].Offerings[0].Id())
 }
-
-func TestMinimumsAreOfTheGroupsTheyWereSetFor(t *testing.T) {
-	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
-	f.refresh()
-	f.provider.SetMinimums(map[string]int{a10InA: 2})
-	assert.Equal(t, 2, f.group(a10InA).MinSize())
-	assert.Zero(t, f.group(a10InB).MinSize())
-	f.provider.SetMinimums(nil)
-	assert.Zero(t, f.group(a10InA).MinSize())
-}

@@ -45,16 +45,15 @@ var _ cloudprovider.NodeGroup = (*NodeGroup)(nil)
 // manager is what all node groups share.
 type manager struct {
 	// ctx ends with Provider.Cleanup: the interfaces of Cluster Autoscaler carry no context.
-	ctx      context.Context
-	store    *snapshot.Store
-	prices   Prices
-	ledger   *ledger.Ledger
-	buyer    *buyer.Buyer
-	remover  *remover.Remover
-	minimums minimums
+	ctx     context.Context
+	store   *snapshot.Store
+	prices  Prices
+	ledger  *ledger.Ledger
+	buyer   *buyer.Buyer
+	remover *remover.Remover
 }
 
-// nodeGroups holds one NodeGroup for each id, for as long as the process lives. It is safe for concurrent use.
+// nodeGroups holds one NodeGroup for each id that the ledger knows. It is safe for concurrent use.
 type nodeGroups struct {
 	manager *manager
 
@@ -84,6 +83,7 @@ func (g *nodeGroups) update(s *snapshot.Snapshot) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	maps.DeleteFunc(g.byID, func(id string, _ *NodeGroup) bool { _, known := s.Groups[id]; return !known })
 	g.list = make([]cloudprovider.NodeGroup, 0, ids.Len())
 	for _, id := range sets.List(ids) {
 		g.list = append(g.list, g.getLocked(id))
@@ -108,9 +108,8 @@ func (g *NodeGroup) Debug() string {
 	return fmt.Sprintf("%s: %d live, %d purchased, %d failed", g.id, size.Live, size.Purchased, size.Failed)
 }
 
-// MinSize is 0 except while a pool is bought up to its minimum: the minimum is that of the pool, and is enforced where nodes to
-// remove are chosen. See Provider.SetMinimums.
-func (g *NodeGroup) MinSize() int { return g.minimums.of(g.id) }
+// MinSize is 0: the minimum is that of the pool, and is enforced where nodes to remove are chosen. Shortfalls has what a pool lacks of it.
+func (g *NodeGroup) MinSize() int { return 0 }
 
 // MaxSize is the target plus what the pool may still grow by. The node groups of a pool share that room.
 func (g *NodeGroup) MaxSize() int {
@@ -204,7 +203,7 @@ func (g *NodeGroup) sortNodes(nodes []*apiv1.Node) (instances []string, placehol
 	return instances, placeholders, errs
 }
 
-// neverRegistered says whether core made the nodes up, for instances that never became Nodes.
+// neverRegistered returns whether core made the nodes up, for instances that never became Nodes.
 func neverRegistered(nodes []*apiv1.Node) bool {
 	return !slices.ContainsFunc(nodes, func(node *apiv1.Node) bool {
 		return node.Annotations[cloudprovider.FakeNodeReasonAnnotation] != cloudprovider.FakeNodeUnregistered
@@ -236,7 +235,7 @@ func (g *NodeGroup) TemplateNodeInfo() (*framework.NodeInfo, error) {
 		&framework.PodInfo{Pod: cloudprovider.BuildKubeProxy(g.id)}), nil
 }
 
-// Exist says whether the pool is still under management.
+// Exist returns whether the pool is still under management.
 func (g *NodeGroup) Exist() bool { return g.snapshot().PoolOf(g.id) != nil }
 
 // Create is not implemented: the operator makes scaling groups.

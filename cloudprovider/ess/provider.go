@@ -3,6 +3,7 @@ package ess
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -91,7 +92,7 @@ type Config struct {
 	Lost func() sets.Set[string]
 	// Overrides are tags of a pool from elsewhere (the annotations of its ConfigMap). They win. Optional.
 	Overrides func(poolID string) map[string]string
-	// Occupied says whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied, so
+	// Occupied returns whether pods are on the Node that no DaemonSet owns. Optional: without it every Node counts as occupied, so
 	// that nothing that a former process bought is given back.
 	Occupied func(node *apiv1.Node) bool
 	// Market remembers how reliable offerings are. Optional: without it all are taken to be equally so.
@@ -152,6 +153,8 @@ type Provider struct {
 	// refreshing admits one refresh at a time. It guards the refresher.
 	refreshing sync.Mutex
 	refresher  *refresher
+	// unfinished are the nodes by which the next refresh looks after what was not finished before; nil if it has done so in this loop.
+	unfinished atomic.Pointer[[]*apiv1.Node]
 }
 
 var _ cloudprovider.CloudProvider = (*Provider)(nil)
@@ -202,7 +205,7 @@ func (p *Provider) NodeGroupForNode(node *apiv1.Node) (cloudprovider.NodeGroup, 
 	return nil, nil // a literal nil: core compares the interface with nil
 }
 
-// HasInstance says whether the node's instance still exists. It is true for nodes that were never in a pool: core asks about
+// HasInstance returns whether the node's instance still exists. It is true for nodes that were never in a pool: core asks about
 // those too, and does not protect nodes whose instance does not exist.
 func (p *Provider) HasInstance(node *apiv1.Node) (bool, error) {
 	last := p.store.Last()

@@ -274,3 +274,19 @@ func TestPoolStatusForScaleDown(t *testing.T) {
 	_, ours = f.provider.PoolOf(nodeOf("i-foreign"))
 	assert.False(t, ours)
 }
+
+func TestNodeGroupsOfARemovedPoolAreForgottenAfterADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")))
+		f.refresh()
+		delete(f.cloud.groups, "asg-1")
+		time.Sleep(23 * time.Hour)
+		f.refresh()
+		assert.Contains(t, f.provider.store.Last().Groups, a10InA, "core may hold one")
+		time.Sleep(2 * time.Hour)
+		f.refresh()
+		assert.NotContains(t, f.provider.store.Last().Groups, a10InA)
+		assert.NotContains(t, f.provider.groups.byID, a10InA)
+		assert.Contains(t, f.provider.groups.byID, otherA10InA)
+	})
+}

@@ -27,13 +27,18 @@ import (
 
 const refreshTimeout = time.Minute
 
-// Refresh reads the pools and publishes a new snapshot. If it fails, the last snapshot stays. Only a failure before the first
+// Refresh reads the pools and publishes a new snapshot. It also goes on with removals and gangs that were not finished before. If it fails, the last snapshot stays. Only a failure before the first
 // success is an error: on an error core does nothing for any pool.
-func (p *Provider) Refresh() error {
+func (p *Provider) Refresh() error { return p.RefreshUntil(p.manager.ctx) }
+
+// RefreshUntil does the same until ctx ends, for callers that have one: core has none.
+func (p *Provider) RefreshUntil(ctx context.Context) error {
 	p.refreshing.Lock()
 	defer p.refreshing.Unlock()
-	ctx, cancel := context.WithTimeout(p.manager.ctx, refreshTimeout)
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
+	defer context.AfterFunc(p.manager.ctx, cancel)()
+	p.finish(ctx)
 	return p.refresher.refresh(ctx)
 }
 
@@ -110,7 +115,7 @@ func (r *refresher) settleProblem(err error) {
 	r.config.Problems.Settle(problems.Refresh, problems.Of(err))
 }
 
-// isFirst says whether no refresh has succeeded yet.
+// isFirst returns whether no refresh has succeeded yet.
 func (r *refresher) isFirst() bool { return r.store.Last().Refreshed.IsZero() }
 
 // read makes ⌈G/50⌉ + ⌈N/100⌉ calls, and some for what is new or under way. It reads activities before instances, so that the

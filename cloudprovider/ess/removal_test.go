@@ -150,7 +150,7 @@ func TestRefusedRemovalIsNamedAndTheInstanceCountsAgain(t *testing.T) {
 	assert.Equal(t, 2, f.target(a10InA))
 }
 
-func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
+func TestNodesAreGivenBackAtOnceWithinTheMinimum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		group := spotGroup("asg-1")
 		group.Tags["gpu-spot.autoscaling/min-size"] = "1"
@@ -159,14 +159,14 @@ func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
 		f.refresh()
 		f.reclaiming.Insert(ids[3])
 		f.provider.BeginLoop(nodesOf(ids...))
-		assert.False(t, f.provider.Releasable(nodeOf(ids[3])), "it is being reclaimed")
-		assert.False(t, f.provider.Releasable(nodeOf("i-foreign")))
-		assert.Error(t, f.provider.Release(nodeOf("i-foreign")))
-		require.True(t, f.provider.Releasable(nodeOf(ids[0])))
+		assert.False(t, f.provider.MayGiveBack(nodeOf(ids[3])), "it is being reclaimed")
+		assert.False(t, f.provider.MayGiveBack(nodeOf("i-foreign")))
+		assert.Error(t, f.provider.GiveBack(nodeOf("i-foreign")))
+		require.True(t, f.provider.MayGiveBack(nodeOf(ids[0])))
 
 		errs := make(chan error, 3)
 		for _, node := range nodesOf(ids[:3]...) {
-			go func() { errs <- f.provider.Release(node) }()
+			go func() { errs <- f.provider.GiveBack(node) }()
 		}
 		var refused []error
 		for range 3 {
@@ -178,7 +178,7 @@ func TestNodesAreReleasedAtOnceWithinTheMinimum(t *testing.T) {
 		assert.ErrorIs(t, refused[0], ErrBelowMinimum)
 		require.Len(t, f.cloud.removeCalls, 1, "together")
 		assert.Len(t, f.cloud.removeCalls[0].InstanceIDs, 2)
-		assert.False(t, f.provider.Releasable(nodeOf(ids[0])), "it is on its way out")
+		assert.False(t, f.provider.MayGiveBack(nodeOf(ids[0])), "it is on its way out")
 	})
 }
 

@@ -186,8 +186,8 @@ func TestNothingIsRemovedThatIsNotInThePool(t *testing.T) {
 			node := test.node(own, theirs)
 			require.Error(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{node}))
 			require.Error(t, f.group(a10InA).ForceDeleteNodes([]*apiv1.Node{node}))
-			require.Error(t, f.provider.Release(node))
-			assert.False(t, f.provider.Releasable(node))
+			require.Error(t, f.provider.GiveBack(node))
+			assert.False(t, f.provider.MayGiveBack(node))
 			assert.Empty(t, f.cloud.removeCalls)
 		})
 	}
@@ -218,7 +218,7 @@ func TestInstanceThatTwoNodesSayToBeIsNotGivenBack(t *testing.T) {
 	busy.Name, impostor.Name = "busy", "impostor"
 	f.loop(busy, impostor)
 	f.loop(busy, impostor)
-	assert.False(t, f.provider.Releasable(impostor))
+	assert.False(t, f.provider.MayGiveBack(impostor))
 	require.ErrorIs(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{impostor}), ErrDisputed)
 	require.ErrorIs(t, f.group(a10InA).ForceDeleteNodes([]*apiv1.Node{impostor}), ErrDisputed)
 	assert.Empty(t, f.cloud.removeCalls)
@@ -227,7 +227,7 @@ func TestInstanceThatTwoNodesSayToBeIsNotGivenBack(t *testing.T) {
 	assert.Contains(t, said[0], "busy, impostor")
 
 	f.loop(busy)
-	assert.True(t, f.provider.Releasable(busy))
+	assert.True(t, f.provider.MayGiveBack(busy))
 }
 
 func TestEveryRemovalThatTheCloudAcceptsIsPassedOn(t *testing.T) {

@@ -33,7 +33,7 @@ func (f *fixture) deltas() (deltas []int) {
 	return deltas
 }
 
-// targetedBy says whether the pool is targeted in this way, and for this reason.
+// targetedBy returns whether the pool is targeted in this way, and for this reason.
 func (f *fixture) targetedBy(mode pool.Targeting, reason basis) bool {
 	return metric(f.T, "gpu_spot_pool_targeting", string(mode), "asg-1", string(reason)) == 1
 }

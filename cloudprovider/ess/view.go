@@ -24,13 +24,13 @@ type View struct {
 	terms   pricing.Terms
 }
 
-// IsReclaiming says whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
+// IsReclaiming returns whether the node's instance is being reclaimed. The answer does not change until the next BeginLoop.
 func (v *View) IsReclaiming(node *apiv1.Node) bool {
 	last := v.store.Last()
 	return last.Loop.Reclaiming.Has(last.InstanceID(node))
 }
 
-// OutOfService says whether the node is no capacity though it is not being reclaimed: its instance is being removed, or was
+// OutOfService returns whether the node is no capacity though it is not being reclaimed: its instance is being removed, or was
 // removed, or is on standby or stopped. The answer does not change until the next BeginLoop, and neither do the targets and
 // instances of the node groups: core takes the difference between a target and the Nodes that it sees for what is still to
 // come, so an instance that counted on one side only would hide a purchase.
@@ -39,16 +39,16 @@ func (v *View) OutOfService(node *apiv1.Node) bool {
 	return last.Loop.OutOfService.Has(last.InstanceID(node))
 }
 
-// Lists says whether the instance was in a pool at the last refresh. It is true for every instance before the first refresh.
+// Lists returns whether the instance was in a pool at the last refresh. It is true for every instance before the first refresh.
 func (v *View) Lists(instanceID string) bool {
 	last := v.store.Last()
 	_, listed := last.Instances[instanceID]
 	return listed || last.Refreshed.IsZero()
 }
 
-// Releasable says whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
+// MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
 // and no other Node claims to be the same instance.
-func (v *View) Releasable(node *apiv1.Node) bool {
+func (v *View) MayGiveBack(node *apiv1.Node) bool {
 	last := v.store.Last()
 	id := last.InstanceID(node)
 	instance, listed := last.Instances[id]
@@ -116,7 +116,7 @@ func (v *View) TemplateVersion(groupID string) string {
 	return ""
 }
 
-// BuysForCPUPods says whether nodes of the group may be bought for pods that request no GPU.
+// BuysForCPUPods returns whether nodes of the group may be bought for pods that request no GPU.
 func (v *View) BuysForCPUPods(groupID string) bool {
 	last := v.store.Last()
 	known, offered := last.PoolOf(groupID), last.Offering(groupID)

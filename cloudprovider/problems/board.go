@@ -23,14 +23,18 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Board has the active problems, as each source last settled them, and says whether the leader is ready: one refresh and
+// Board has the active problems, as each source last settled them, and whether the leader is ready: one refresh and
 // one poll have succeeded. It is safe for concurrent use.
 type Board struct {
+	mu    sync.Mutex
+	notes notes
+}
+
+// notes are what is on a board.
+type notes struct {
 	events EventSink
 	clock  clock.PassiveClock
 	began  time.Time
-
-	mu     sync.Mutex
 	active map[key]*entry
 	// firsts are the times of the first success of Refresh and Poll.
 	firsts map[Source]time.Time
@@ -60,7 +64,7 @@ func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 	for _, condition := range conditions {
 		leaderCondition.WithLabelValues(condition).Set(0)
 	}
-	return &Board{events: events, clock: clk, began: clk.Now(), active: map[key]*entry{}, firsts: map[Source]time.Time{}}
+	return &Board{notes: notes{events: events, clock: clk, began: clk.Now(), active: map[key]*entry{}, firsts: map[Source]time.Time{}}}
 }
 
 // Settle takes all active problems of the source. None means that its work succeeded. Settle records an Event about
@@ -68,33 +72,37 @@ func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 func (b *Board) Settle(source Source, now ...Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.notes.settle(source, now)
+}
+
+func (n *notes) settle(source Source, now []Problem) {
 	found := make(map[key]bool, len(now))
 	for _, problem := range now {
 		k := key{source, problem.Pool, problem.Reason}
 		found[k] = true
-		if b.active[k] == nil {
-			b.active[k] = &entry{Active: Active{Source: source, Since: b.clock.Now()}}
+		if n.active[k] == nil {
+			n.active[k] = &entry{Active: Active{Source: source, Since: n.clock.Now()}}
 		}
-		b.active[k].Problem = problem
+		n.active[k].Problem = problem
 	}
-	for k, e := range b.active {
+	for k, e := range n.active {
 		if k.source == source && !found[k] {
-			delete(b.active, k)
-			b.reportOver(e)
+			delete(n.active, k)
+			n.reportOver(e)
 		}
 	}
-	for _, e := range b.active {
-		b.report(e)
+	for _, e := range n.active {
+		n.report(e)
 	}
-	exposeActive(b.active)
+	exposeActive(n.active)
 	if len(now) == 0 {
-		b.succeeded(source)
+		n.succeeded(source)
 	}
 }
 
-// report records an Event about the problem if one is due. The caller holds the lock.
-func (b *Board) report(e *entry) {
-	now, message := b.clock.Now(), e.message(e.Source)
+// report records an Event about the problem if one is due.
+func (n *notes) report(e *entry) {
+	now, message := n.clock.Now(), e.message(e.Source)
 	switch {
 	case e.reported == "":
 		if e.Transient && now.Sub(e.Since) < transientFor {
@@ -107,35 +115,34 @@ func (b *Board) report(e *entry) {
 	}
 	e.reported, e.reportedAt = message, now
 	klog.InfoS("There is a problem", "source", e.Source, "pool", e.Pool, "reason", e.Reason, "problem", e.Text())
-	b.events.Eventf(corev1.EventTypeWarning, eventReasons[e.Source], "%s", message)
+	n.events.Eventf(corev1.EventTypeWarning, eventReasons[e.Source], "%s", message)
 }
 
-// reportOver records an Event about the end of the problem, if there was one about the problem. The caller holds the lock.
-func (b *Board) reportOver(e *entry) {
+// reportOver records an Event about the end of the problem, if there was one about the problem.
+func (n *notes) reportOver(e *entry) {
 	if e.reported == "" {
 		return
 	}
-	stood := b.clock.Now().Sub(e.Since).Round(time.Second)
+	stood := n.clock.Now().Sub(e.Since).Round(time.Second)
 	klog.InfoS("A problem is over", "source", e.Source, "pool", e.Pool, "reason", e.Reason, "stood", stood)
-	b.events.Eventf(corev1.EventTypeNormal, "SpotProblemOver", "Over after %v: %s", stood, e.reported)
+	n.events.Eventf(corev1.EventTypeNormal, "SpotProblemOver", "Over after %v: %s", stood, e.reported)
 }
 
-// succeeded enters that the work of the source succeeded, and records an Event if that makes the leader ready. The caller
-// holds the lock.
-func (b *Board) succeeded(source Source) {
+// succeeded enters that the work of the source succeeded, and records an Event if that makes the leader ready.
+func (n *notes) succeeded(source Source) {
 	condition, counts := conditions[source]
-	if _, already := b.firsts[source]; already || !counts {
+	if _, already := n.firsts[source]; already || !counts {
 		return
 	}
-	b.firsts[source] = b.clock.Now()
+	n.firsts[source] = n.clock.Now()
 	leaderCondition.WithLabelValues(condition).Set(1)
-	if b.ready() {
-		b.events.Eventf(corev1.EventTypeNormal, "SpotLeaderReady", "The pools were read and reclaim notices asked for, %v after this replica became the leader",
-			b.clock.Now().Sub(b.began).Round(time.Second))
+	if n.ready() {
+		n.events.Eventf(corev1.EventTypeNormal, "SpotLeaderReady", "The pools were read and reclaim notices asked for, %v after this replica became the leader",
+			n.clock.Now().Sub(n.began).Round(time.Second))
 	}
 }
 
-func (b *Board) ready() bool { return len(b.firsts) == len(conditions) }
+func (n *notes) ready() bool { return len(n.firsts) == len(conditions) }
 
 // Report is the content of a board at one moment.
 type Report struct {
@@ -151,11 +158,15 @@ type Report struct {
 func (b *Board) Report() Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	report := Report{Ready: b.ready(), Firsts: map[Source]time.Time{}}
-	for source, at := range b.firsts {
+	return b.notes.content()
+}
+
+func (n *notes) content() Report {
+	report := Report{Ready: n.ready(), Firsts: map[Source]time.Time{}}
+	for source, at := range n.firsts {
 		report.Firsts[source] = at
 	}
-	for _, e := range b.active {
+	for _, e := range n.active {
 		report.Problems = append(report.Problems, e.Active)
 	}
 	slices.SortFunc(report.Problems, Active.compare)

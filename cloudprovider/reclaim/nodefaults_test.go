@@ -47,7 +47,7 @@ func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
 	return node.Labels["pool"], node.Labels["pool"] != ""
 }
 
-func (p *fakePools) Release(node *corev1.Node) error {
+func (p *fakePools) GiveBack(node *corev1.Node) error {
 	time.Sleep(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()

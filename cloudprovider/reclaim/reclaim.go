@@ -216,7 +216,7 @@ type noPools struct{}
 
 func (noPools) PoolID(*corev1.Node) (string, bool) { return "", false }
 
-func (noPools) Release(*corev1.Node) error { return errors.New("there are no pools") }
+func (noPools) GiveBack(*corev1.Node) error { return errors.New("there are no pools") }
 
 // Run works until ctx ends, then waits for what it has begun. It returns an error if the informers' caches never filled.
 func (c *Controller) Run(ctx context.Context) error {

@@ -37,11 +37,15 @@ type Reads interface {
 // It takes every purchase for granted: it does not know what is in stock. It is safe for concurrent use.
 type Cloud struct {
 	Reads
+	mu     sync.Mutex
+	memory memory
+}
+
+// memory is what would have been done, and what is known of the pools.
+type memory struct {
 	clock clock.PassiveClock
 	// keep is how long what was decided counts.
 	keep time.Duration
-
-	mu sync.Mutex
 	// decisions are what would have been done, the oldest first.
 	decisions []Decision
 	// bought are the virtual instances, removed the real ones that would be gone since then.
@@ -74,52 +78,52 @@ type Decision struct {
 
 // New returns a Cloud that has decided nothing.
 func New(reads Reads, clk clock.PassiveClock, keep time.Duration) *Cloud {
-	return &Cloud{
-		Reads: reads, clock: clk, keep: keep, bought: map[string]instance{}, removed: map[string]time.Time{},
+	return &Cloud{Reads: reads, memory: memory{
+		clock: clk, keep: keep, bought: map[string]instance{}, removed: map[string]time.Time{},
 		activities: map[string]alicloud.Activity{}, tokens: map[string][]string{}, zones: map[string]string{},
 		groups: map[string]alicloud.ScalingGroup{}, configurations: map[string]alicloud.ScalingConfiguration{},
-	}
+	}}
 }
 
 // Decisions returns what would have been done lately, the oldest first.
 func (c *Cloud) Decisions() []Decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.decisions)
+	return slices.Clone(c.memory.decisions)
 }
 
-// decide enters a decision. The caller holds the lock.
-func (c *Cloud) decide(ctx context.Context, d Decision) {
-	d.Time = c.clock.Now()
-	c.decisions = append(c.decisions, d)
-	if excess := len(c.decisions) - mostDecisions; excess > 0 {
-		c.decisions = slices.Delete(c.decisions, 0, excess)
+// decide enters a decision.
+func (m *memory) decide(ctx context.Context, d Decision) {
+	d.Time = m.clock.Now()
+	m.decisions = append(m.decisions, d)
+	if excess := len(m.decisions) - mostDecisions; excess > 0 {
+		m.decisions = slices.Delete(m.decisions, 0, excess)
 	}
 	klog.FromContext(ctx).Info("Dry run: this would be done", "action", d.Action, "pool", d.Pool, "count", d.Count,
 		"instanceType", d.InstanceType, "zone", d.Zone, "spotStrategy", d.SpotStrategy, "instances", d.Instances)
 }
 
-// forget drops what is as old as keep. The caller holds the lock.
-func (c *Cloud) forget() {
-	oldest := c.clock.Now().Add(-c.keep)
-	for id, each := range c.bought {
+// forget drops what is as old as keep.
+func (m *memory) forget() {
+	oldest := m.clock.Now().Add(-m.keep)
+	for id, each := range m.bought {
 		if each.Created.Before(oldest) {
-			delete(c.bought, id)
+			delete(m.bought, id)
 		}
 	}
-	for id, since := range c.removed {
+	for id, since := range m.removed {
 		if since.Before(oldest) {
-			delete(c.removed, id)
+			delete(m.removed, id)
 		}
 	}
-	for id, activity := range c.activities {
+	for id, activity := range m.activities {
 		if activity.Started.Before(oldest) {
-			delete(c.activities, id)
+			delete(m.activities, id)
 		}
 	}
-	for token, ids := range c.tokens {
-		if !slices.ContainsFunc(ids, func(id string) bool { _, kept := c.activities[id]; _, bought := c.bought[id]; return kept || bought }) {
-			delete(c.tokens, token)
+	for token, ids := range m.tokens {
+		if !slices.ContainsFunc(ids, func(id string) bool { _, kept := m.activities[id]; _, bought := m.bought[id]; return kept || bought }) {
+			delete(m.tokens, token)
 		}
 	}
 }

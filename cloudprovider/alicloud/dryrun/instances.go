@@ -29,20 +29,20 @@ type instance struct {
 	tags map[string]string
 }
 
-// buy makes up instances. The caller holds the lock.
-func (c *Cloud) buy(count int, like instance) (ids []string) {
+// buy makes up instances.
+func (m *memory) buy(count int, like instance) (ids []string) {
 	for range count {
-		like.ID, like.Created = instancePrefix+uuid.NewString(), c.clock.Now()
-		c.bought[like.ID] = like
+		like.ID, like.Created = instancePrefix+uuid.NewString(), m.clock.Now()
+		m.bought[like.ID] = like
 		ids = append(ids, like.ID)
 	}
 	return ids
 }
 
 // virtual returns the instances that would have been bought, by id.
-func (c *Cloud) virtual() []instance {
-	c.forget()
-	return slices.SortedFunc(maps.Values(c.bought), func(a, b instance) int { return cmp.Compare(a.ID, b.ID) })
+func (m *memory) virtual() []instance {
+	m.forget()
+	return slices.SortedFunc(maps.Values(m.bought), func(a, b instance) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // ecs returns the instance as ECS would list it.
@@ -61,13 +61,13 @@ func (c *Cloud) ScalingGroups(ctx context.Context, filter alicloud.GroupFilter) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	added := map[string]int{}
-	for _, each := range c.virtual() {
+	for _, each := range c.memory.virtual() {
 		if !each.Unattached {
 			added[each.ScalingGroupID]++
 		}
 	}
 	for i := range groups {
-		c.groups[groups[i].ID] = groups[i]
+		c.memory.groups[groups[i].ID] = groups[i]
 		groups[i].TotalCapacity += added[groups[i].ID]
 	}
 	return groups, nil
@@ -85,9 +85,9 @@ func (c *Cloud) ScalingInstances(ctx context.Context, filter alicloud.InstanceFi
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	virtual := c.virtual()
+	virtual := c.memory.virtual()
 	for i := range found {
-		if _, removed := c.removed[found[i].ID]; removed {
+		if _, removed := c.memory.removed[found[i].ID]; removed {
 			found[i].LifecycleState = alicloud.LifecycleRemoving
 		}
 	}
@@ -110,7 +110,7 @@ func (c *Cloud) Instances(ctx context.Context, ids []string) (found []alicloud.I
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, each := range c.virtual() {
+	for _, each := range c.memory.virtual() {
 		if ours.Has(each.ID) {
 			found = append(found, each.ecs())
 		}
@@ -126,7 +126,7 @@ func (c *Cloud) LaunchedInstances(ctx context.Context, tag, value string) ([]ali
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, each := range c.virtual() {
+	for _, each := range c.memory.virtual() {
 		if has, tagged := each.tags[tag]; tagged && has == value {
 			found = append(found, each.ecs())
 		}
@@ -140,7 +140,7 @@ func (c *Cloud) ScalingConfigurations(ctx context.Context, ids []string) ([]alic
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, each := range found {
-		c.configurations[each.ID] = each
+		c.memory.configurations[each.ID] = each
 	}
 	return found, err
 }
@@ -151,7 +151,7 @@ func (c *Cloud) VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, each := range found {
-		c.zones[each.ID] = each.ZoneID
+		c.memory.zones[each.ID] = each.ZoneID
 	}
 	return found, err
 }
@@ -167,7 +167,7 @@ func (c *Cloud) Activities(ctx context.Context, ids []string) (found []alicloud.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range ours {
-		if activity, known := c.activities[id]; known {
+		if activity, known := c.memory.activities[id]; known {
 			found = append(found, activity)
 		}
 	}
@@ -182,8 +182,8 @@ func (c *Cloud) GroupActivities(ctx context.Context, groupID string, since time.
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget()
-	for _, activity := range c.activities {
+	c.memory.forget()
+	for _, activity := range c.memory.activities {
 		if activity.ScalingGroupID == groupID && !activity.Started.Before(since) {
 			found = append(found, activity)
 		}

@@ -14,18 +14,18 @@ import (
 func (c *Cloud) Scale(ctx context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.tokens[request.ClientToken]; len(known) > 0 {
+	if known := c.memory.tokens[request.ClientToken]; len(known) > 0 {
 		return alicloud.Scaling{ActivityID: known[0]}, nil
 	}
-	like := c.offering(request)
+	like := c.memory.offering(request)
 	activityID := activityPrefix + uuid.NewString()
 	like.ScalingActivityID = activityID
-	created := c.buy(request.Delta, like)
-	c.enter(alicloud.Activity{
+	created := c.memory.buy(request.Delta, like)
+	c.memory.enter(alicloud.Activity{
 		ID: activityID, ScalingGroupID: request.ScalingGroupID, Metadata: request.Metadata,
 		Adding: request.Delta, CreatedCapacity: request.Delta, CreatedInstances: created,
 	}, request.ClientToken)
-	c.decide(ctx, Decision{
+	c.memory.decide(ctx, Decision{
 		Action: "ScaleWithAdjustment", Pool: request.ScalingGroupID, Count: request.Delta,
 		InstanceType: like.InstanceType, Zone: like.ZoneID, SpotStrategy: like.SpotStrategy,
 	})
@@ -36,21 +36,20 @@ func (c *Cloud) Scale(ctx context.Context, request alicloud.ScaleRequest) (alicl
 func (c *Cloud) PlanScale(_ context.Context, request alicloud.ScaleRequest) (alicloud.Plan, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	like := c.offering(request)
+	like := c.memory.offering(request)
 	return alicloud.Plan{Answered: true, Allocations: []alicloud.Allocation{{
 		InstanceType: like.InstanceType, ZoneID: like.ZoneID, SpotStrategy: like.SpotStrategy, Amount: request.Delta,
 	}}}, nil
 }
 
-// offering returns an instance as the request would bring. What the request does not name is the first that the scaling group has. The caller
-// holds the lock.
-func (c *Cloud) offering(request alicloud.ScaleRequest) instance {
-	group := c.groups[request.ScalingGroupID]
-	configuration := c.configurations[group.ActiveScalingConfigurationID]
+// offering returns an instance as the request would bring. What the request does not name is the first that the scaling group has.
+func (m *memory) offering(request alicloud.ScaleRequest) instance {
+	group := m.groups[request.ScalingGroupID]
+	configuration := m.configurations[group.ActiveScalingConfigurationID]
 	like := alicloud.ScalingInstance{
 		ScalingGroupID: request.ScalingGroupID, LifecycleState: alicloud.LifecycleInService,
 		InstanceType: cmp.Or(request.InstanceType, first(configuration.InstanceTypes)),
-		ZoneID:       c.zones[cmp.Or(first(request.VSwitchIDs), first(group.VSwitchIDs))],
+		ZoneID:       m.zones[cmp.Or(first(request.VSwitchIDs), first(group.VSwitchIDs))],
 		SpotStrategy: cmp.Or(request.SpotStrategy, configuration.SpotStrategy),
 	}
 	return instance{ScalingInstance: like}
@@ -63,27 +62,27 @@ func first(of []string) string {
 	return of[0]
 }
 
-// enter keeps an activity that has ended well. The caller holds the lock.
-func (c *Cloud) enter(activity alicloud.Activity, token string) {
-	c.forget()
-	activity.Status, activity.Started, activity.Ended = alicloud.ActivitySuccessful, c.clock.Now(), c.clock.Now()
-	c.activities[activity.ID] = activity
-	c.tokens[token] = []string{activity.ID}
+// enter keeps an activity that has ended well.
+func (m *memory) enter(activity alicloud.Activity, token string) {
+	m.forget()
+	activity.Status, activity.Started, activity.Ended = alicloud.ActivitySuccessful, m.clock.Now(), m.clock.Now()
+	m.activities[activity.ID] = activity
+	m.tokens[token] = []string{activity.ID}
 }
 
 // Launch enters what would have been bought by RunInstances.
 func (c *Cloud) Launch(ctx context.Context, request alicloud.LaunchRequest) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.tokens[request.ClientToken]; len(known) > 0 {
+	if known := c.memory.tokens[request.ClientToken]; len(known) > 0 {
 		return known, nil
 	}
-	ids := c.buy(request.Amount, instance{tags: request.Tags, ScalingInstance: alicloud.ScalingInstance{
+	ids := c.memory.buy(request.Amount, instance{tags: request.Tags, ScalingInstance: alicloud.ScalingInstance{
 		LifecycleState: alicloud.LifecycleUnattached, Unattached: true,
 		InstanceType: request.InstanceType, ZoneID: request.ZoneID, SpotStrategy: request.SpotStrategy,
 	}})
-	c.tokens[request.ClientToken] = ids
-	c.decide(ctx, Decision{
+	c.memory.tokens[request.ClientToken] = ids
+	c.memory.decide(ctx, Decision{
 		Action: "RunInstances", Pool: request.Tags[api.TagInstancePool], Count: request.Amount, InstanceType: request.InstanceType, Zone: request.ZoneID, SpotStrategy: request.SpotStrategy,
 	})
 	return ids, nil
@@ -95,12 +94,12 @@ func (c *Cloud) Attach(_ context.Context, request alicloud.AttachRequest) (activ
 	defer c.mu.Unlock()
 	activityID = activityPrefix + uuid.NewString()
 	for _, id := range request.InstanceIDs {
-		if each, virtual := c.bought[id]; virtual {
+		if each, virtual := c.memory.bought[id]; virtual {
 			each.ScalingGroupID, each.Unattached, each.LifecycleState, each.ScalingActivityID = request.ScalingGroupID, false, alicloud.LifecycleInService, activityID
-			c.bought[id] = each
+			c.memory.bought[id] = each
 		}
 	}
-	c.enter(alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID}, request.ClientToken)
+	c.memory.enter(alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID}, request.ClientToken)
 	return activityID, nil
 }
 
@@ -108,9 +107,9 @@ func (c *Cloud) Attach(_ context.Context, request alicloud.AttachRequest) (activ
 func (c *Cloud) Remove(ctx context.Context, request alicloud.RemoveRequest) (activityID string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.remove(ctx, Decision{Action: "RemoveInstances", Pool: request.ScalingGroupID}, request.InstanceIDs)
+	c.memory.remove(ctx, Decision{Action: "RemoveInstances", Pool: request.ScalingGroupID}, request.InstanceIDs)
 	activityID = activityPrefix + uuid.NewString()
-	c.enter(alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID}, cmp.Or(request.ClientToken, activityID))
+	c.memory.enter(alicloud.Activity{ID: activityID, ScalingGroupID: request.ScalingGroupID}, cmp.Or(request.ClientToken, activityID))
 	return activityID, nil
 }
 
@@ -118,21 +117,21 @@ func (c *Cloud) Remove(ctx context.Context, request alicloud.RemoveRequest) (act
 func (c *Cloud) Delete(ctx context.Context, instanceIDs []string, _ string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.remove(ctx, Decision{Action: "DeleteInstances"}, instanceIDs)
+	c.memory.remove(ctx, Decision{Action: "DeleteInstances"}, instanceIDs)
 	return nil
 }
 
-// remove drops virtual instances, and remembers the real ones that would be gone, which are a decision. The caller holds the lock.
-func (c *Cloud) remove(ctx context.Context, decision Decision, ids []string) {
+// remove drops virtual instances, and remembers the real ones that would be gone, which are a decision.
+func (m *memory) remove(ctx context.Context, decision Decision, ids []string) {
 	for _, id := range ids {
 		if isVirtual(id) {
-			delete(c.bought, id)
-		} else if _, known := c.removed[id]; !known {
-			c.removed[id] = c.clock.Now()
+			delete(m.bought, id)
+		} else if _, known := m.removed[id]; !known {
+			m.removed[id] = m.clock.Now()
 			decision.Instances = append(decision.Instances, id)
 		}
 	}
 	if decision.Count = len(decision.Instances); decision.Count > 0 {
-		c.decide(ctx, decision)
+		m.decide(ctx, decision)
 	}
 }

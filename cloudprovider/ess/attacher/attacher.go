@@ -43,11 +43,11 @@ type Attacher struct {
 	cloud Cloud
 	clock clock.PassiveClock
 	// pools are those that have instances to attach.
-	pools map[string]*backlog
+	pools map[string]*unattached
 }
 
-// backlog are the instances of one pool that are not attached yet.
-type backlog struct {
+// unattached are the instances of one pool that are not attached yet.
+type unattached struct {
 	instances map[string]*attempt
 	// batch is how many are named in one call. It is halved when ESS refuses, so that an instance that can never be attached does not
 	// keep the others.
@@ -64,19 +64,19 @@ type attempt struct {
 
 // New returns an Attacher that has attached nothing.
 func New(cloud Cloud, clk clock.PassiveClock) *Attacher {
-	return &Attacher{cloud: cloud, clock: clk, pools: map[string]*backlog{}}
+	return &Attacher{cloud: cloud, clock: clk, pools: map[string]*unattached{}}
 }
 
 // Attach makes a call for each pool that has instances to attach, which are by pool, and enters as problems those that stay
 // unattached. The others have their turn in a later refresh: ESS attaches few at a time, and only while the scaling group does
 // nothing else.
 func (a *Attacher) Attach(ctx context.Context, attachable map[string][]string, found problem.Set) {
-	maps.DeleteFunc(a.pools, func(poolID string, _ *backlog) bool { return len(attachable[poolID]) == 0 })
+	maps.DeleteFunc(a.pools, func(poolID string, _ *unattached) bool { return len(attachable[poolID]) == 0 })
 	var attaching errgroup.Group
 	attaching.SetLimit(maxConcurrent)
 	for poolID, ids := range attachable {
 		if a.pools[poolID] == nil {
-			a.pools[poolID] = &backlog{instances: map[string]*attempt{}, batch: alicloud.MaxAttach}
+			a.pools[poolID] = &unattached{instances: map[string]*attempt{}, batch: alicloud.MaxAttach}
 		}
 		waiting := a.pools[poolID] // no other goroutine uses it
 		waiting.update(ids, a.clock.Now())
@@ -89,7 +89,7 @@ func (a *Attacher) Attach(ctx context.Context, attachable map[string][]string, f
 }
 
 // attach asks ESS to attach some of the pool's instances.
-func (a *Attacher) attach(ctx context.Context, poolID string, waiting *backlog) {
+func (a *Attacher) attach(ctx context.Context, poolID string, waiting *unattached) {
 	ids := waiting.due(a.clock.Now())
 	if len(ids) == 0 {
 		return
@@ -106,34 +106,34 @@ func (a *Attacher) attach(ctx context.Context, poolID string, waiting *backlog) 
 }
 
 // update forgets the instances that are attached or gone, and adds new ones.
-func (b *backlog) update(ids []string, now time.Time) {
-	maps.DeleteFunc(b.instances, func(id string, _ *attempt) bool { return !slices.Contains(ids, id) })
+func (u *unattached) update(ids []string, now time.Time) {
+	maps.DeleteFunc(u.instances, func(id string, _ *attempt) bool { return !slices.Contains(ids, id) })
 	for _, id := range ids {
-		if b.instances[id] == nil {
-			b.instances[id] = &attempt{since: now}
+		if u.instances[id] == nil {
+			u.instances[id] = &attempt{since: now}
 		}
 	}
 }
 
 // due returns the instances to name in the next call, those that were asked for longest ago first. It leaves out those that ESS
 // accepted within retryAfter.
-func (b *backlog) due(now time.Time) []string {
+func (u *unattached) due(now time.Time) []string {
 	var due []string
-	for id, known := range b.instances {
+	for id, known := range u.instances {
 		if known.accepted.IsZero() || now.Sub(known.accepted) >= retryAfter {
 			due = append(due, id)
 		}
 	}
 	slices.SortFunc(due, func(one, other string) int {
-		return cmp.Or(b.instances[one].tried.Compare(b.instances[other].tried), cmp.Compare(one, other))
+		return cmp.Or(u.instances[one].tried.Compare(u.instances[other].tried), cmp.Compare(one, other))
 	})
-	return due[:min(len(due), b.batch)]
+	return due[:min(len(due), u.batch)]
 }
 
 // enter enters the answer to a call.
-func (b *backlog) enter(ids []string, err error, now time.Time) {
+func (u *unattached) enter(ids []string, err error, now time.Time) {
 	for _, id := range ids {
-		known := b.instances[id]
+		known := u.instances[id]
 		known.tried, known.refusal = now, err
 		if err == nil {
 			known.accepted = now
@@ -141,17 +141,17 @@ func (b *backlog) enter(ids []string, err error, now time.Time) {
 	}
 	switch {
 	case err == nil:
-		b.batch = alicloud.MaxAttach
+		u.batch = alicloud.MaxAttach
 	case !ledger.MaySucceedLater(err):
-		b.batch = max(1, b.batch/2)
+		u.batch = max(1, u.batch/2)
 	}
 }
 
 // report enters as a problem the instances that are unattached for too long, or that ESS refuses until somebody mends it.
-func (b *backlog) report(poolID string, now time.Time, found problem.Set) {
+func (u *unattached) report(poolID string, now time.Time, found problem.Set) {
 	var late []string
 	var why error
-	for id, known := range b.instances {
+	for id, known := range u.instances {
 		if now.Sub(known.since) >= reportAfter || alicloud.NeedsOperator(known.refusal) {
 			late = append(late, id)
 			why = cmp.Or(why, known.refusal)

@@ -71,12 +71,19 @@ func (b *Buyer) Buy(ctx context.Context, groupID string, delta int, atomic bool)
 	return nil
 }
 
-// Gather has the purchases that follow wait for SendGathered. Until they are sent, later ones of the same offering join them, which
-// saves requests: Alibaba Cloud limits those of each action.
-func (b *Buyer) Gather() {
+// Gather has the purchases that buy makes wait until it returns, or calls send. Until they are sent, later ones of the same offering join them,
+// which saves requests: Alibaba Cloud limits those of each action. They are sent side by side, and there is an answer to each afterwards.
+func (b *Buyer) Gather(ctx context.Context, buy func(send func())) {
+	b.setGathering(true)
+	defer b.sendGathered(ctx)
+	defer b.setGathering(false)
+	buy(func() { b.sendGathered(ctx) })
+}
+
+func (b *Buyer) setGathering(gathering bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.gathering = true
+	b.gathering = gathering
 }
 
 // gather is false if the purchase is to be sent at once.
@@ -89,11 +96,11 @@ func (b *Buyer) gather(purchase *ledger.Purchase) bool {
 	return b.gathering
 }
 
-// SendGathered sends what was gathered, side by side, and ends the gathering. It returns when there is an answer to each.
-func (b *Buyer) SendGathered(ctx context.Context) {
+// sendGathered sends what was gathered so far.
+func (b *Buyer) sendGathered(ctx context.Context) {
 	b.mu.Lock()
 	gathered := b.gathered
-	b.gathering, b.gathered = false, nil
+	b.gathered = nil
 	b.mu.Unlock()
 	b.sendAll(ctx, gathered)
 }
@@ -108,12 +115,32 @@ func (b *Buyer) sendAll(ctx context.Context, purchases []*ledger.Purchase) {
 	_ = sending.Wait() // errors are entered in the ledger
 }
 
-// BeginBundle has the atomic purchases that follow wait, until Commit sends all of them or Drop cancels them. Those that were sent are
-// given back if any of them comes short.
-func (b *Buyer) BeginBundle() {
+// Bundle has the atomic purchases that buy makes wait until it returns. If it returns true, they are sent side by side, there is an answer to
+// each afterwards, and all of them are given back if any comes short. Else they are cancelled.
+func (b *Buyer) Bundle(ctx context.Context, buy func() bool) {
+	b.setBundle(&bundle{id: uuid.NewString()})
+	committed := false
+	defer func() {
+		held := b.setBundle(nil)
+		if !committed {
+			b.purchases.Drop(held)
+			return
+		}
+		b.purchases.Commit(held)
+		b.sendAll(ctx, held)
+	}()
+	committed = buy()
+}
+
+// setBundle begins the bundle, or ends the one that there was if it is nil, and returns what that held.
+func (b *Buyer) setBundle(next *bundle) (held []*ledger.Purchase) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.bundle = &bundle{id: uuid.NewString()}
+	if b.bundle != nil {
+		held = b.bundle.held
+	}
+	b.bundle = next
+	return held
 }
 
 // hold enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic.
@@ -130,28 +157,7 @@ func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err 
 	return true, err
 }
 
-// Commit ends the bundle and sends its purchases, side by side. It returns when there is an answer to each.
-func (b *Buyer) Commit(ctx context.Context) {
-	held := b.endBundle()
-	b.purchases.Commit(held)
-	b.sendAll(ctx, held)
-}
-
-// Drop ends the bundle and cancels its purchases.
-func (b *Buyer) Drop() { b.purchases.Drop(b.endBundle()) }
-
-func (b *Buyer) endBundle() []*ledger.Purchase {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	ended := b.bundle
-	b.bundle = nil
-	if ended == nil {
-		return nil
-	}
-	return ended.held
-}
-
-// SendQueued sends the purchases that the cloud has not accepted yet. read says whether the recent activities of a pool were
+// SendQueued sends the purchases that the cloud has not accepted yet. read returns whether the recent activities of a pool were
 // read.
 func (b *Buyer) SendQueued(ctx context.Context, managed sets.Set[string], read func(poolID string) bool, now time.Time) {
 	var sending errgroup.Group
@@ -221,7 +227,7 @@ func (b *Buyer) plan(ctx context.Context, purchase *ledger.Purchase, request ali
 	return b.purchases.Planned(purchase, plan, err)
 }
 
-// isStable says whether a scaling group with a desired capacity may be sent a purchase, because nothing in it is under way.
+// isStable returns whether a scaling group with a desired capacity may be sent a purchase, because nothing in it is under way.
 func (b *Buyer) isStable(ctx context.Context, poolID string) bool {
 	if !b.purchases.NothingUnderWay(poolID) {
 		return false

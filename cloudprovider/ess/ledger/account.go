@@ -66,7 +66,7 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	if known == nil || offered == nil {
 		return nil, UnknownGroup(groupID)
 	}
-	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.verdict == ignored {
+	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.finding == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
 	if room := a.last.Headroom(groupID, a.config.Prices); o.delta > room {
@@ -117,7 +117,7 @@ func (a *account) instances() sets.Set[string] {
 	return ids
 }
 
-// inTurn says whether the pool is sent one purchase at a time.
+// inTurn returns whether the pool is sent one purchase at a time.
 func (a *account) inTurn() bool {
 	known := a.pool()
 	if known != nil && known.Targeting == pool.TargetLaunch {
@@ -159,7 +159,7 @@ func (a *account) take(p *Purchase) bool {
 	return true
 }
 
-// planned enters the answer to a request for a plan, and says whether the purchase is to be sent now.
+// planned enters the answer to a request for a plan, and returns whether the purchase is to be sent now.
 func (a *account) planned(p *Purchase, plan alicloud.Plan, err error) (send bool) {
 	switch {
 	case err != nil && alicloud.Refuses(err, "ExecutionMode") && !p.attempts.uncertain && !alicloud.IsUncertain(err):
@@ -197,7 +197,7 @@ func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
 	now := a.config.Clock.Now()
 	p.accepted = now
 	p.activityID = scaling.ActivityID
-	a.book.releaseActivity(p)
+	a.book.claimActivity(p)
 	if scaling.CapacityChange || scaling.ActivityID == "" {
 		// An activity that only changes a number creates nothing. What ESS does about it later is another activity.
 		p.activityID = ""
@@ -323,7 +323,7 @@ func (a *account) cancel(groupID string, n int) {
 	}
 }
 
-// nothingUnderWay says whether, as far as is known, no instance is being added to the pool or removed from it.
+// nothingUnderWay returns whether, as far as is known, no instance is being added to the pool or removed from it.
 func (a *account) nothingUnderWay() bool {
 	if a.book.awaitsDelivery() {
 		return false
@@ -371,7 +371,7 @@ func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
 	return why
 }
 
-// errorClass says whether core backs off for lack of resources or for another reason.
+// errorClass returns whether core backs off for lack of resources or for another reason.
 func errorClass(class alicloud.Class) cloudprovider.InstanceErrorClass {
 	switch class {
 	case alicloud.Stockout, alicloud.PriceTooLow, alicloud.Quota:
@@ -385,7 +385,7 @@ func codeOf(err error) string {
 	return cmp.Or(alicloud.CodeOf(err), codeUnknown)
 }
 
-// MaySucceedLater says whether a request was not carried out for a reason that passes, or may have been carried out.
+// MaySucceedLater returns whether a request was not carried out for a reason that passes, or may have been carried out.
 func MaySucceedLater(err error) bool {
 	switch alicloud.ClassOf(err) {
 	case alicloud.Conflict, alicloud.Throttled, alicloud.Unavailable:

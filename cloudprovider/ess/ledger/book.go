@@ -16,7 +16,7 @@ type book map[string]*Purchase
 
 func (b book) add(p *Purchase) { b[p.request.ClientToken] = p }
 
-// has says whether the purchase is in the book. It is not any more if it is over, or is part of another one again.
+// has returns whether the purchase is in the book. It is not any more if it is over, or is part of another one again.
 func (b book) has(p *Purchase) bool { return b[p.request.ClientToken] == p }
 
 // resign gives the purchase a new token.
@@ -94,7 +94,7 @@ func byAge(a, b *Purchase) int {
 	return cmp.Or(a.requested.Compare(b.requested), strings.Compare(a.request.ClientToken, b.request.ClientToken))
 }
 
-// awaitsDelivery says whether the cloud accepted a purchase of which instances are still missing.
+// awaitsDelivery returns whether the cloud accepted a purchase of which instances are still missing.
 func (b book) awaitsDelivery() bool {
 	for _, p := range b {
 		if !p.accepted.IsZero() && p.missing() > 0 {
@@ -104,7 +104,7 @@ func (b book) awaitsDelivery() bool {
 	return false
 }
 
-// owns says whether the activity is that of a purchase in the book.
+// owns returns whether the activity is that of a purchase in the book.
 func (b book) owns(activity alicloud.Activity) bool {
 	if note, noted := NoteOf(activity); noted && b[note.Token] != nil {
 		return true
@@ -128,9 +128,9 @@ func (b book) instancesOfOthers(p *Purchase, createdBy map[string][]string) sets
 	return owned
 }
 
-// releaseActivity takes the activity of this purchase, which the cloud named, from another purchase that it was attributed to
+// claimActivity takes the activity of this purchase, which the cloud named, from another purchase that it was attributed to
 // because it resembled it.
-func (b book) releaseActivity(p *Purchase) {
+func (b book) claimActivity(p *Purchase) {
 	for _, other := range b {
 		if other != p && other.activityID == p.activityID && other.activityID != "" && other.attempts.uncertain {
 			other.activityID, other.accepted, other.delivery = "", time.Time{}, newDelivery()

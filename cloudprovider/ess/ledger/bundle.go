@@ -50,7 +50,7 @@ func (s *state) abandonBundle(p *Purchase) {
 	}
 }
 
-// awaitsBundle says whether another purchase of the bundle may still come short, so that this one has to be given back.
+// awaitsBundle returns whether another purchase of the bundle may still come short, so that this one has to be given back.
 func (s *state) awaitsBundle(p *Purchase) bool {
 	if p.bundle != "" && p.restored != nil && !s.allHistoryRead() {
 		return true // the others may not be restored yet
@@ -63,7 +63,7 @@ func (s *state) awaitsBundle(p *Purchase) bool {
 	return false
 }
 
-// allHistoryRead says whether the purchases of former processes are known, of all pools.
+// allHistoryRead returns whether the purchases of former processes are known, of all pools.
 func (s *state) allHistoryRead() bool {
 	for _, a := range s.accounts {
 		if !a.historyRead {

@@ -53,7 +53,7 @@ func newDelivery() delivery {
 	}
 }
 
-// ended says whether no more instances can come.
+// ended returns whether no more instances can come.
 func (d *delivery) ended() bool { return !d.endedAt.IsZero() }
 
 func (d *delivery) setActivity(activity alicloud.Activity, now time.Time) {
@@ -63,7 +63,7 @@ func (d *delivery) setActivity(activity alicloud.Activity, now time.Time) {
 	}
 }
 
-// see accounts for an instance of the activity. listed says whether it is in the list of instances, served whether it is in
+// see accounts for an instance of the activity. listed is whether it is in the list of instances, served whether it is in
 // service.
 func (d *delivery) see(id string, listed, served bool, now time.Time) {
 	switch {
@@ -138,7 +138,7 @@ func (d *delivery) stillUnlisted(missing int, now time.Time) int {
 	return min(unlisted, missing)
 }
 
-// mayRollBack says whether the cloud may still take back an instance.
+// mayRollBack returns whether the cloud may still take back an instance.
 func (d *delivery) mayRollBack(listed func(id string) bool, now time.Time) bool {
 	if d.activity.Status == alicloud.ActivitySuccessful || now.Sub(d.endedAt) > RollBackTime {
 		return false

@@ -103,11 +103,11 @@ func (p *Purchase) action() string {
 	return "ScaleWithAdjustment"
 }
 
-// answered says whether RunInstances has said what it creates. From then on its answer counts, and not the activity that is made up
+// answered returns whether RunInstances has said what it creates. From then on its answer counts, and not the activity that is made up
 // from the listed instances.
 func (p *Purchase) answered() bool { return p.launch != nil && p.delivery.activity.ID != "" }
 
-// willLaunchAgain says whether RunInstances will be called again for the purchase. That is safe, because it is documented to be
+// willLaunchAgain returns whether RunInstances will be called again for the purchase. That is safe, because it is documented to be
 // carried out once under a ClientToken, and it may have been carried out for a part of the purchase only.
 func (p *Purchase) willLaunchAgain(now time.Time) bool {
 	return p.launch != nil && p.queued() && p.attempts.refusal == nil && now.Sub(p.requested) <= sendFor
@@ -210,13 +210,13 @@ func ScalingInstance(instance alicloud.Instance) alicloud.ScalingInstance {
 	}
 }
 
-// mayLaunch says whether the pool buys by RunInstances.
+// mayLaunch returns whether the pool buys by RunInstances.
 func (s *state) mayLaunch(poolID string) bool {
 	known := s.facts.Pools[poolID]
 	return known != nil && known.Targeting == pool.TargetLaunch
 }
 
-// IsLaunched says whether the instance was bought by RunInstances, by this owner if it says by whom.
+// IsLaunched returns whether the instance was bought by RunInstances, by this owner if it says by whom.
 func IsLaunched(instance alicloud.Instance, owner string) bool {
 	note, noted := noteOfTags(instance)
 	return noted && !note.IsOfAnother(owner)

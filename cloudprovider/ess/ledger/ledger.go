@@ -1,7 +1,7 @@
 // Package ledger keeps account of what the provider buys and removes.
 //
 // The Ledger is the one owner of purchases and removals, and the only writer of the snapshot: each change is made under its
-// lock, and one that a snapshot shows is published before the lock is released. The Ledger never calls the cloud: package buyer
+// lock, and one that a snapshot shows is published before it is unlocked. The Ledger never calls the cloud: package buyer
 // sends purchases and package remover sends removals, and both enter here what the cloud answered. What became of it is found
 // out by Reconcile, once per refresh, from the scaling activities and the list of instances.
 //
@@ -18,7 +18,6 @@ package ledger
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +51,7 @@ type Config struct {
 	MaxProvisionTime time.Duration
 	// Wake asks for a loop of core. It is called without the lock.
 	Wake func()
-	// Market is told what became of purchases. It is called with the lock held.
+	// Market is told what became of purchases. It is called under the lock of the ledger, and must not call the ledger.
 	Market Market
 	// Shortages are those that another process has found. They may be nil.
 	Shortages map[pricing.Offering]snapshot.Shortage
@@ -137,7 +136,7 @@ func (s *state) publishAndUnlock() {
 	}
 }
 
-// wake has core woken when the lock is released.
+// wake has core woken after unlocking.
 func (s *state) wake() { s.wakeAsked = true }
 
 func (s *state) account(poolID string) *account {
@@ -147,7 +146,7 @@ func (s *state) account(poolID string) *account {
 	return s.accounts[poolID]
 }
 
-// listed says whether the instance was listed in the last refresh.
+// listed returns whether the instance was listed in the last refresh.
 func (s *state) listed(instanceID string) bool {
 	_, exists := s.facts.Instances[instanceID]
 	return exists
@@ -209,11 +208,11 @@ func (l *Ledger) InUse() map[string][]pricing.Offering {
 	return used
 }
 
-// IgnoresTargeting says whether the pool was found to deliver something else than requests name.
+// IgnoresTargeting returns whether the pool was found to deliver something else than requests name.
 func (l *Ledger) IgnoresTargeting(poolID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.account(poolID).target.verdict == ignored
+	return l.account(poolID).target.finding == ignored
 }
 
 // Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds. launching are the
@@ -240,17 +239,23 @@ func (l *Ledger) Obstacle(known *pool.Pool, launching sets.Set[string], found pr
 	return why
 }
 
+// keepGroups is for how long node groups are known that no pool has any more. Core holds on to those of a loop, and to failed purchases for
+// minutes.
+const keepGroups = 24 * time.Hour
+
 // SetPools enters the pools that a refresh has built, and with them the end of the refresh.
 func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud.InstanceType, refreshed time.Time) {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
-	groups := maps.Clone(l.facts.Groups)
-	if groups == nil {
-		groups = map[string]snapshot.Group{}
+	groups := map[string]snapshot.Group{}
+	for id, group := range l.facts.Groups {
+		if refreshed.Sub(group.Seen) < keepGroups {
+			groups[id] = group
+		}
 	}
 	for _, known := range pools {
 		for id, offered := range known.NodeGroups {
-			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering}
+			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering, Seen: refreshed}
 		}
 	}
 	l.facts.Pools, l.facts.Groups, l.facts.Types, l.facts.Refreshed = pools, groups, types, refreshed

@@ -92,10 +92,10 @@ func (p *Purchase) missing() int {
 	return max(0, p.request.Delta-p.cancelled-p.lost-p.delivery.delivered.Len())
 }
 
-// queued says whether the cloud has yet to accept the purchase.
+// queued returns whether the cloud has yet to accept the purchase.
 func (p *Purchase) queued() bool { return p.accepted.IsZero() && p.missing() > 0 }
 
-// unconfirmed says whether only the pool's scaling activities can tell what became of the purchase: an attempt got no answer,
+// unconfirmed returns whether only the pool's scaling activities can tell what became of the purchase: an attempt got no answer,
 // or the answer named no activity.
 func (p *Purchase) unconfirmed() bool {
 	return p.missing() > 0 && p.activityID == "" && (p.attempts.uncertain || !p.accepted.IsZero())
@@ -124,20 +124,20 @@ func (p *Purchase) acknowledge(placeholders sets.Set[string]) {
 	p.placeholders = kept
 }
 
-// forGangs says whether the purchase is for one gang or for several.
+// forGangs returns whether the purchase is for one gang or for several.
 func (p *Purchase) forGangs() bool { return p.atomic || len(p.gangs) > 0 }
 
-// hasRoomForGang says whether another gang may become a part of the purchase. One that will be given up soon would take it along, and
+// hasRoomForGang returns whether another gang may become a part of the purchase. One that will be given up soon would take it along, and
 // RunInstances has no turns, and is atomic by itself.
 func (p *Purchase) hasRoomForGang(now time.Time) bool {
 	return !p.alone && len(p.gangs) < maxGangs && p.targeting != pool.TargetLaunch && now.Sub(p.requested) <= Overdue &&
 		!alicloud.NeedsOperator(p.attempts.trouble)
 }
 
-// broken says whether an atomic purchase came short, so that the instances that were delivered have to be given back.
+// broken returns whether an atomic purchase came short, so that the instances that were delivered have to be given back.
 func (p *Purchase) broken() bool { return p.atomic && (p.failure != nil || p.abandoned) }
 
-// looksFirst says whether instances are given back only after a look at their Nodes. Pods may have been placed there since: this process
+// looksFirst returns whether instances are given back only after a look at their Nodes. Pods may have been placed there since: this process
 // was not there, or another purchase of the bundle took its time.
 func (p *Purchase) looksFirst() bool { return p.restored != nil || p.bundle != "" }
 
@@ -207,7 +207,7 @@ func NoteOf(activity alicloud.Activity) (Note, bool) {
 	return note, true
 }
 
-// IsOfAnother says whether another installation than this owner wrote the note. An empty owner is unknown.
+// IsOfAnother returns whether another installation than this owner wrote the note. An empty owner is unknown.
 func (n Note) IsOfAnother(owner string) bool {
 	return owner != "" && n.Owner != "" && n.Owner != owner
 }

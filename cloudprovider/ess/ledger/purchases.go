@@ -114,14 +114,14 @@ func (s *Purchases) Refused(p *Purchase, err error) {
 	s.account(p.poolID).refuse(p, err)
 }
 
-// Rejected says whether the purchase is over without having been accepted.
+// Rejected returns whether the purchase is over without having been accepted.
 func (s *Purchases) Rejected(p *Purchase) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !p.queued() && p.accepted.IsZero()
 }
 
-// NothingUnderWay says whether, as far as is known, no instance is being added to the pool or removed from it.
+// NothingUnderWay returns whether, as far as is known, no instance is being added to the pool or removed from it.
 func (s *Purchases) NothingUnderWay(poolID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ type refusal struct {
 	at time.Time
 }
 
-// serial says whether the group is sent one purchase at a time, whatever its desired capacity is.
+// serial returns whether the group is sent one purchase at a time, whatever its desired capacity is.
 func (q *queue) serial(now time.Time) bool { return q.parallelRefused || now.Before(q.serialUntil) }
 
 func (q *queue) congest(now time.Time, why string) { q.congestedAt, q.congestion = now, why }

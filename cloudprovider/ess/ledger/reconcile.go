@@ -146,7 +146,7 @@ type reconciliation struct {
 	launched sets.Set[string]
 }
 
-// learn enters what the recent activities of the pool show, and the purchases of former processes. read says whether they could be read.
+// learn enters what the recent activities of the pool show, and the purchases of former processes. read is whether they could be read.
 func (r *reconciliation) learn(recent []alicloud.Activity, read bool) {
 	if read {
 		if !r.historyRead {
@@ -243,7 +243,7 @@ func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, lis
 	}
 }
 
-// hasServed says whether the instance is in service, or leaves for another reason than the failure of its activity.
+// hasServed returns whether the instance is in service, or leaves for another reason than the failure of its activity.
 func (r *reconciliation) hasServed(id string) bool {
 	if r.removals[id] != nil || r.facts.Loop.Reclaiming.Has(id) {
 		return true
@@ -256,7 +256,7 @@ func (r *reconciliation) hasServed(id string) bool {
 	return state != "" && !strings.HasPrefix(state, alicloud.LifecyclePending) && !strings.HasPrefix(state, alicloud.LifecycleRemoving)
 }
 
-// giveBack returns the instances of an atomic purchase that came short and that have to be removed now, and says whether any
+// giveBack returns the instances of an atomic purchase that came short and that have to be removed now, and whether any
 // are left.
 func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	if !p.broken() {
@@ -299,7 +299,7 @@ func (s *state) noCapacity(p *Purchase) sets.Set[string] {
 	return p.delivery.rolledBack.Clone()
 }
 
-// isOver says whether nothing about the purchase is left to be found out or done.
+// isOver returns whether nothing about the purchase is left to be found out or done.
 func (r *reconciliation) isOver(p *Purchase) bool {
 	switch {
 	case p.sending, p.missing() > 0, len(p.placeholders) > 0, r.awaitsBundle(p):
@@ -316,7 +316,7 @@ func (r *reconciliation) isOver(p *Purchase) bool {
 	return p.delivery.ended() && !p.delivery.mayRollBack(r.listed, r.at) && !r.explainsInstance(p)
 }
 
-// explainsInstance says whether the purchase is needed to tell the offering of an instance that is listed incompletely.
+// explainsInstance returns whether the purchase is needed to tell the offering of an instance that is listed incompletely.
 func (r *reconciliation) explainsInstance(p *Purchase) bool {
 	for id := range p.delivery.delivered {
 		if instance, listed := r.facts.Instances[id]; listed && snapshot.IsIncomplete(instance) {

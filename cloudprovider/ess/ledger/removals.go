@@ -142,7 +142,7 @@ func (s *Removals) Refused(poolID string, ids []string, err error) {
 	}
 }
 
-// InProgress says whether the cloud has accepted a removal of the pool that was not seen to have ended. A removal that was not
+// InProgress returns whether the cloud has accepted a removal of the pool that was not seen to have ended. A removal that was not
 // seen at all for unseenTime does not count: it may never be seen.
 func (s *Removals) InProgress(poolID string) bool {
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Removals) InProgress(poolID string) bool {
 	return false
 }
 
-// PurchasesWait says whether purchases of the pool wait for their turn to be sent.
+// PurchasesWait returns whether purchases of the pool wait for their turn to be sent.
 func (s *Removals) PurchasesWait(poolID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,7 +64,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 	}
 }
 
-// attached says whether the activity, which has no note, seems to have created none of its instances, but attached those that
+// attached returns whether the activity, which has no note, seems to have created none of its instances, but attached those that
 // RunInstances had created. While it is in progress it may not say which they are.
 func (r *reconciliation) attached(activity alicloud.Activity) bool {
 	if len(activity.CreatedInstances) == 0 {

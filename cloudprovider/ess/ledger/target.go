@@ -18,18 +18,18 @@ import (
 // CheckTimeout is how long after its acceptance a purchase is waited for that was sent to check what its pool delivers.
 const CheckTimeout = 2 * time.Minute
 
-// verdict says whether a scaling group delivers the instance type and zone that a request names.
-type verdict string
+// finding is whether a scaling group delivers the instance type and zone that a request names.
+type finding string
 
 const (
 	// unchecked: nothing is known yet.
-	unchecked verdict = ""
+	unchecked finding = ""
 	// honoured: what was named was planned or delivered.
-	honoured verdict = "honoured"
-	// unproven: the check had no result. What is delivered is compared with the request, as it is with any verdict.
-	unproven verdict = "unproven"
+	honoured finding = "honoured"
+	// unproven: the check had no result. What is delivered is compared with the request, as it is with any finding.
+	unproven finding = "unproven"
 	// ignored: the pool delivers something else, or refuses requests that name anything.
-	ignored verdict = "ignored"
+	ignored finding = "ignored"
 )
 
 // basis is what a pool's targeting was decided by, as in the metric gpu_spot_pool_targeting.
@@ -52,16 +52,16 @@ const (
 // wanted anyway. It counts as the purchase that it is, and the rest follows once that instance shows what the pool delivers.
 // An atomic purchase is not split.
 //
-// A verdict holds for one scaling configuration: that other instance types were delivered says nothing about the next one.
+// A finding holds for one scaling configuration: that other instance types were delivered says nothing about the next one.
 type target struct {
 	*state
 	poolID string
 	book   book
 
 	configuration string
-	verdict       verdict
+	finding       finding
 	basis         basis
-	// check is the token of the purchase that is the check. Purchases after it wait until there is a verdict.
+	// check is the token of the purchase that is the check. Purchases after it wait until there is a finding.
 	check string
 	// checkBought: the purchase that is the check was accepted, so there are no plans.
 	checkBought bool
@@ -76,7 +76,7 @@ func (t *target) reset(configuration string) {
 	}
 }
 
-// isAuto says whether the provider has to find out how the pool can be targeted.
+// isAuto returns whether the provider has to find out how the pool can be targeted.
 func (t *target) isAuto() bool {
 	known := t.facts.Pools[t.poolID]
 	return known != nil && known.Settings.Targeting == settings.TargetingAuto
@@ -95,7 +95,7 @@ func (t *target) basisOf(known *pool.Pool) basis {
 
 // startCheck makes the purchase the check, if one is needed and none is under way.
 func (t *target) startCheck(p *Purchase) {
-	if !t.isAuto() || p.targeting != pool.TargetRequest || t.verdict != unchecked || t.check != "" {
+	if !t.isAuto() || p.targeting != pool.TargetRequest || t.finding != unchecked || t.check != "" {
 		return
 	}
 	if p.request.Delta > 1 && !p.forGangs() {
@@ -104,12 +104,12 @@ func (t *target) startCheck(p *Purchase) {
 	p.plan, t.check, t.checkBought = true, p.request.ClientToken, false
 }
 
-// holdsUp says whether the purchase has to wait for the result of the check.
+// holdsUp returns whether the purchase has to wait for the result of the check.
 func (t *target) holdsUp(p *Purchase) bool {
 	return t.check != "" && t.check != p.request.ClientToken && p.targeting == pool.TargetRequest
 }
 
-// planned compares a plan with the purchase, and says whether the purchase is to be sent.
+// planned compares a plan with the purchase, and returns whether the purchase is to be sent.
 func (t *target) planned(p *Purchase, plan alicloud.Plan) (send bool) {
 	if t.configuration != p.configuration {
 		t.book.rejoin(p)
@@ -167,12 +167,12 @@ func (t *target) separate(p *Purchase) {
 	t.wake()
 }
 
-// conclude enters a verdict and ends the check. The reason completes the sentence "Pool <id> …".
-func (t *target) conclude(found verdict, by basis, reason string) {
-	if t.verdict == ignored || t.verdict == found {
+// conclude enters a finding and ends the check. The reason completes the sentence "Pool <id> …".
+func (t *target) conclude(found finding, by basis, reason string) {
+	if t.finding == ignored || t.finding == found {
 		return
 	}
-	t.verdict, t.basis = found, by
+	t.finding, t.basis = found, by
 	if found == ignored {
 		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
 			"Pool %s %s: unless its tags say targeting=request, it is one node group from now on. With the tag %s=%s its offerings are bought by RunInstances, as is documented",
@@ -200,7 +200,7 @@ func (t *target) cancelUnsent() {
 	t.wake()
 }
 
-// endCheck releases the purchases that waited for the check. Where there is no verdict, the first of them is the next check.
+// endCheck has the purchases go on that waited for the check. Where there is no finding, the first of them is the next check.
 func (t *target) endCheck() {
 	waited := t.book.filter(func(p *Purchase) bool { return p.queued() && t.holdsUp(p) })
 	t.check = ""
@@ -236,7 +236,7 @@ func (t *target) expireCheck(now time.Time) {
 	}
 }
 
-// refuses says whether the purchase seems to be refused because it names its offering, and enters that verdict. Only the
+// refuses returns whether the purchase seems to be refused because it names its offering, and enters that finding. Only the
 // refusal of the check counts: the pool accepted such requests before any later one.
 func (t *target) refuses(p *Purchase, refusal error) bool {
 	if t.check == "" || t.check != p.request.ClientToken || alicloud.ClassOf(refusal) != alicloud.Invalid ||
@@ -248,12 +248,12 @@ func (t *target) refuses(p *Purchase, refusal error) bool {
 	return true
 }
 
-// retract takes back the verdict of refuses where the pool refuses requests that name no offering with the same code.
+// retract takes back the finding of refuses where the pool refuses requests that name no offering with the same code.
 func (t *target) retract(p *Purchase, refusal error) {
 	if p.targeting != pool.TargetWhole || t.basis != byRefusal || t.refusal != codeOf(refusal) {
 		return
 	}
-	t.verdict, t.basis = unproven, byNothing
+	t.finding, t.basis = unproven, byNothing
 	t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s refuses requests that name no type and zone just as well (%s): they are named again",
 		t.poolID, t.refusal)
 }
@@ -275,7 +275,7 @@ func (t *target) compare(asked Note, ids []string) {
 		if delivered.InstanceType != asked.InstanceType || delivered.Zone != asked.Zone {
 			t.conclude(ignored, byDelivery, fmt.Sprintf("was asked for %s in %s and delivered %s in %s",
 				asked.InstanceType, asked.Zone, delivered.InstanceType, delivered.Zone))
-		} else if t.verdict != honoured {
+		} else if t.finding != honoured {
 			t.conclude(honoured, byDelivery, fmt.Sprintf("was asked for %s in %s and delivered it", asked.InstanceType, asked.Zone))
 		}
 	}

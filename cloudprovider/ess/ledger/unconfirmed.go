@@ -35,7 +35,7 @@ func (a *account) matchActivities(activities []alicloud.Activity) {
 	}
 }
 
-// resembles says whether the activity has no note, belongs to no other purchase or removal, and may be that of the purchase.
+// resembles returns whether the activity has no note, belongs to no other purchase or removal, and may be that of the purchase.
 func (a *account) resembles(activity alicloud.Activity, p *Purchase) bool {
 	if _, noted := NoteOf(activity); noted || p.launch != nil || activity.Adding != p.request.Delta || a.owns(activity) {
 		return false
@@ -45,7 +45,7 @@ func (a *account) resembles(activity alicloud.Activity, p *Purchase) bool {
 	return !activity.Started.Before(earliest) && !late
 }
 
-// owns says whether the activity is that of a known purchase or removal.
+// owns returns whether the activity is that of a known purchase or removal.
 func (a *account) owns(activity alicloud.Activity) bool {
 	if a.book.owns(activity) {
 		return true

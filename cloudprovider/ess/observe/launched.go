@@ -55,7 +55,7 @@ type LaunchQuery struct {
 func (r *Reader) Launched(ctx context.Context, query LaunchQuery, problems problem.Set) Launched {
 	ctx, cancel := context.WithTimeout(ctx, launchedTimeout)
 	defer cancel()
-	pools := r.launchPools(query)
+	pools := r.poolsToList(query)
 	all, failed := r.tagged(ctx, pools)
 	all = r.addExpected(ctx, all, query, failed)
 	found := Launched{
@@ -162,9 +162,9 @@ func (r *Reader) appendOwn(all, listed []alicloud.Instance) []alicloud.Instance 
 	return all
 }
 
-// launchPools returns the pools of which launched instances have to be listed now: those that may have instances of which nothing is
+// poolsToList returns the pools of which launched instances have to be listed now: those that may have instances of which nothing is
 // known, those with an unattached one, and from time to time all that buy by RunInstances or ever did.
-func (r *Reader) launchPools(query LaunchQuery) sets.Set[string] {
+func (r *Reader) poolsToList(query LaunchQuery) sets.Set[string] {
 	wanted := query.Urgent.Clone()
 	for _, instance := range query.Last.Instances {
 		if instance.Unattached {

@@ -89,7 +89,7 @@ func (o *Others) readUnknown(ctx context.Context, seen ledger.Seen) {
 	}
 	unknown, kept := sets.New[string](), sets.New[string]()
 	for _, activity := range read {
-		o.judge(activity, seen.At)
+		o.judge(ctx, activity, seen.At)
 		kept.Insert(activity.ID)
 	}
 	for _, instance := range seen.Instances {
@@ -116,12 +116,12 @@ func (o *Others) readUnknown(ctx context.Context, seen ledger.Seen) {
 	}
 	o.judged = o.judged.Union(forgotten)
 	for _, activity := range activities {
-		o.judge(activity, seen.At)
+		o.judge(ctx, activity, seen.At)
 	}
 }
 
 // judge remembers the activity if it is a purchase of another autoscaler.
-func (o *Others) judge(activity alicloud.Activity, now time.Time) {
+func (o *Others) judge(ctx context.Context, activity alicloud.Activity, now time.Time) {
 	if o.judged.Has(activity.ID) {
 		return
 	}
@@ -134,7 +134,7 @@ func (o *Others) judge(activity alicloud.Activity, now time.Time) {
 		return
 	}
 	o.seen[problem.Key{Pool: activity.ScalingGroupID, Reason: reason}] = sighting{at: now, cause: cause}
-	klog.InfoS("Another autoscaler buys in the scaling group", "activity", activity.ID, "pool", activity.ScalingGroupID, "cause", cause)
+	klog.FromContext(ctx).Info("Another autoscaler buys in the scaling group", "activity", activity.ID, "pool", activity.ScalingGroupID, "cause", cause)
 }
 
 // buyerOf says which other autoscaler bought; empty for this one, and where no autoscaler has left a note.

@@ -30,7 +30,7 @@ const (
 	// instancesPerPage is how many instances one call lists.
 	instancesPerPage = 100
 	// freePages may be listed in every refresh. Each further page delays the next listing by pageCost, which is how long the
-	// client needs to earn a call of its budget of 25 listing calls a second.
+	// client needs to earn a call of its limit of 25 listing calls a second.
 	freePages = 10
 	pageCost  = time.Second / 25
 )
@@ -74,7 +74,7 @@ func NewReader(config ReaderConfig) *Reader {
 	return &Reader{config: config, launchesListed: map[string]time.Time{}}
 }
 
-// TooSoon says whether listing the instances again would use up the budget of calls, so that the last snapshot has to do.
+// TooSoon returns whether listing the instances again would take more calls than the client may make, so that the last snapshot has to do.
 // While pods are pending, loops follow each other within a fraction of a second; listing ten thousand instances in each would
 // soon make every loop wait four seconds before it buys. Purchases and removals are in the snapshot all the same.
 func (r *Reader) TooSoon(now time.Time) bool {

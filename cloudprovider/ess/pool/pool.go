@@ -48,7 +48,7 @@ type Offering struct {
 	TemplateVersion string
 }
 
-// HasGPUs says whether the instance type has GPUs of any vendor, or the tags add some.
+// HasGPUs returns whether the instance type has GPUs of any vendor, or the tags add some.
 func (o *Offering) HasGPUs() bool {
 	return o.Type.GPUs > 0 || template.OffersGPUs(o.Template)
 }
@@ -65,7 +65,7 @@ type Pool struct {
 	Group     alicloud.ScalingGroup
 	Settings  settings.Settings
 	Targeting Targeting
-	// Spot says whether the scaling configuration launches spot instances.
+	// Spot is whether the scaling configuration launches spot instances.
 	Spot bool
 	// SpotDuration is for how long a new spot instance is protected from being reclaimed.
 	SpotDuration time.Duration
@@ -101,7 +101,7 @@ func (p *Pool) wholeOffering() pricing.Offering {
 	return pricing.Offering{InstanceType: pricing.AnyType, Zone: pricing.AnyZone, Spot: p.Spot}
 }
 
-// BuysForCPUPods says whether nodes of the offering may be bought for pods that request no GPU: no node that may be delivered
+// BuysForCPUPods returns whether nodes of the offering may be bought for pods that request no GPU: no node that may be delivered
 // has GPUs, or the pool's tags allow it.
 func (p *Pool) BuysForCPUPods(o *Offering) bool {
 	if p.Settings.BuyForCPUPods {

@@ -17,7 +17,7 @@ type Prices interface {
 	pricing.Prices
 }
 
-// Affordable says whether the price of the offering is within its cap. Without a fresh price an offering with a cap is not
+// Affordable returns whether the price of the offering is within its cap. Without a fresh price an offering with a cap is not
 // affordable. The node group of a whole pool is affordable if all offerings are, because any of them may be delivered.
 func (p *Pool) Affordable(o *Offering, prices Prices) bool {
 	if p.Targeting != TargetWhole {

@@ -169,7 +169,7 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 // that were accepted go first.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) error {
 	if r.isUnattached(ids[0]) {
-		return r.release(ctx, poolID, ids)
+		return r.deleteUnattached(ctx, poolID, ids)
 	}
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
 	// If the context ends while it waits, the call says so.
@@ -201,7 +201,7 @@ func (r *Remover) waitForRemovals(ctx context.Context, poolID string) error {
 	return r.waitWhile(ctx, maxTurn, func() bool { return r.config.Removals.InProgress(poolID) })
 }
 
-// inParallel says whether the scaling group takes removals while it does something else.
+// inParallel returns whether the scaling group takes removals while it does something else.
 func (r *Remover) inParallel(poolID string) bool {
 	pool := r.config.Store.Last().Pools[poolID]
 	return pool != nil && pool.Group.DesiredCapacity != nil
@@ -229,14 +229,14 @@ func (r *Remover) waitWhile(ctx context.Context, most time.Duration, holds func(
 	return nil
 }
 
-// isNotYet says whether an instance is in a state in which it cannot be removed, such as Pending, and which it will leave.
+// isNotYet returns whether an instance is in a state in which it cannot be removed, such as Pending, and which it will leave.
 // Source: karpenter-provider-alibabacloud (cloudpilot-ai) does not try to remove a Pending instance because that is refused;
 // ECS documents IncorrectInstanceStatus, also with a state behind a dot.
 func isNotYet(err error) bool {
 	return strings.HasPrefix(alicloud.CodeOf(err), alicloud.CodeInstanceStatus)
 }
 
-// mayConcernOne says whether the refusal may concern only one of the instances.
+// mayConcernOne returns whether the refusal may concern only one of the instances.
 func mayConcernOne(err error) bool {
 	switch alicloud.ClassOf(err) {
 	case alicloud.Invalid, alicloud.NotFound, alicloud.Unknown:

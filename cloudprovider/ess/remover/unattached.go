@@ -23,9 +23,9 @@ func (r *Remover) split(ids []string) (attached, unattached []string) {
 
 func (r *Remover) isUnattached(id string) bool { return r.config.Store.Last().Instances[id].Unattached }
 
-// release releases instances that are in no scaling group, so that ESS cannot remove them. One that ESS is attaching at this moment is
-// released too, and leaves its scaling group by the health check.
-func (r *Remover) release(ctx context.Context, poolID string, ids []string) error {
+// deleteUnattached gives back instances that are in no scaling group, so that ESS cannot remove them. One that ESS is attaching at this moment is
+// deleted too, and leaves its scaling group by the health check.
+func (r *Remover) deleteUnattached(ctx context.Context, poolID string, ids []string) error {
 	token := uuid.NewString()
 	err := r.config.Cloud.Delete(ctx, ids, token)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
@@ -38,7 +38,7 @@ func (r *Remover) release(ctx context.Context, poolID string, ids []string) erro
 		return err
 	}
 	r.config.Removals.Accepted(poolID, "", ids)
-	klog.FromContext(ctx).Info("Released instances that were in no scaling group", "pool", poolID, "instances", ids)
+	klog.FromContext(ctx).Info("Gave back instances that were in no scaling group", "pool", poolID, "instances", ids)
 	r.config.Removed(ids)
 	return nil
 }

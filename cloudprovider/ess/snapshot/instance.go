@@ -39,12 +39,12 @@ func (f *Facts) StandingOf(instance alicloud.ScalingInstance) Standing {
 	return Serving
 }
 
-// IsLeaving says whether the instance is being removed, by this process or by anyone else.
+// IsLeaving returns whether the instance is being removed, by this process or by anyone else.
 func (f *Facts) IsLeaving(instance alicloud.ScalingInstance) bool {
 	return f.Removing.Has(instance.ID) || strings.HasPrefix(instance.LifecycleState, alicloud.LifecycleRemoving)
 }
 
-// IsKept says whether somebody has told ESS to keep the instance as it is. RemoveInstances would remove it all the same.
+// IsKept returns whether somebody has told ESS to keep the instance as it is. RemoveInstances would remove it all the same.
 // Source: SetInstancesProtection of the ESS documentation; it holds for activities of ESS itself.
 func IsKept(instance alicloud.ScalingInstance) bool {
 	if instance.Unattached {
@@ -57,7 +57,7 @@ func IsKept(instance alicloud.ScalingInstance) bool {
 	return false
 }
 
-// IsIncomplete says whether ESS lists the instance without all that makes its offering, as it may do at the beginning.
+// IsIncomplete returns whether ESS lists the instance without all that makes its offering, as it may do at the beginning.
 // (Neither that it does so nor that it does not is documented.)
 func IsIncomplete(instance alicloud.ScalingInstance) bool {
 	return instance.InstanceType == "" || instance.ZoneID == "" || instance.SpotStrategy == ""

@@ -27,7 +27,7 @@ type Facts struct {
 	Refreshed time.Time
 	// Pools are by scaling group. A pool that is out of order stays as it last was in order, with Unbuyable set.
 	Pools map[string]*pool.Pool
-	// Groups are all node groups that there ever were, by id, because core keeps node groups across loops.
+	// Groups are all node groups that there were lately, by id, because core keeps node groups across loops.
 	Groups map[string]Group
 	// Instances are those of all pools, by id.
 	Instances map[string]alicloud.ScalingInstance
@@ -64,10 +64,12 @@ type Loop struct {
 	ProviderIDs map[string]string
 }
 
-// Group says what a node group stands for.
+// Group is what a node group stands for.
 type Group struct {
 	PoolID   string
 	Offering pricing.Offering
+	// Seen is when a pool last had it.
+	Seen time.Time
 }
 
 // Purchase is a request for instances that is not over.

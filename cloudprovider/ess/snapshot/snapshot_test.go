@@ -35,7 +35,7 @@ func facts(states ...string) Facts {
 		NodeGroups: map[string]*pool.Offering{a10InA: {Offering: offering}},
 	}
 	f := Facts{
-		Region: "cn-test", Pools: map[string]*pool.Pool{"asg-1": known}, Groups: map[string]Group{a10InA: {"asg-1", offering}},
+		Region: "cn-test", Pools: map[string]*pool.Pool{"asg-1": known}, Groups: map[string]Group{a10InA: {PoolID: "asg-1", Offering: offering}},
 		Instances: map[string]alicloud.ScalingInstance{}, Removing: sets.New[string](),
 	}
 	for i, state := range states {

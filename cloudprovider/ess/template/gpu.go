@@ -128,7 +128,7 @@ func findGPUModel(spec string, memoryGiB float64) gpuModel {
 	return gpuModel{label: labelValue(spec), memoryGiB: memoryGiB, memoryMiB: int64(memoryGiB * 1024)}
 }
 
-// closer says whether a is nearer to the size than b; false where the size is unknown.
+// closer returns whether a is nearer to the size than b; false where the size is unknown.
 func closer(a, b, size float64) bool {
 	return size > 0 && math.Abs(a-size) < math.Abs(b-size)
 }

@@ -8,13 +8,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Offers says whether the list has more than zero of the resource.
+// Offers returns whether the list has more than zero of the resource.
 func Offers(list apiv1.ResourceList, name apiv1.ResourceName) bool {
 	quantity := list[name]
 	return quantity.Sign() > 0
 }
 
-// OffersGPUs says whether the Node has GPUs of NVIDIA, whole or shared.
+// OffersGPUs returns whether the Node has GPUs of NVIDIA, whole or shared.
 func OffersGPUs(node *apiv1.Node) bool {
 	list := node.Status.Allocatable
 	return Offers(list, api.ResourceGPU) || Offers(list, api.ResourceGPUMemory) || Offers(list, api.ResourceTopologyGPU)

@@ -18,7 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
-// IsSpot says whether a SpotStrategy of Alibaba Cloud means spot instances. An empty one and NoSpot mean on-demand.
+// IsSpot returns whether a SpotStrategy of Alibaba Cloud means spot instances. An empty one and NoSpot mean on-demand.
 func IsSpot(spotStrategy string) bool {
 	return spotStrategy != "" && spotStrategy != alicloud.NoSpot
 }

@@ -12,15 +12,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/flowcontrol"
@@ -68,67 +64,21 @@ type Gangs struct {
 	queue  workqueue.TypedRateLimitingInterface[key]
 	reads  flowcontrol.RateLimiter
 
-	mu    sync.Mutex
-	known map[key]*known
-	// isDiscovered is whether it is known whether Kubernetes has pod groups. If it has, kubernetes is the version that it serves.
-	isDiscovered bool
-	kubernetes   *podGroupKind
+	mu      sync.Mutex
+	objects objects
 }
 
 var _ podlist.NativeGangs = (*Gangs)(nil)
-
-// key is what may have to be read to know a gang: a pod group if the kind is that of one, pods if there is a controller, else a job.
-type key struct {
-	group *podGroupKind
-	job   jobs.Ref
-	// controller is that of pods which may be in a group of Kubernetes. One of them is read for all: Job by Job they are in one group
-	// (enhancement 5547), and nobody else makes such groups yet. A pod without a controller has its own UID here.
-	controller types.UID
-}
-
-// String begins with the namespace, as the names of all gangs do: a gang that pods of another namespace declare can never have the same.
-func (k key) String() string {
-	kind, name := k.job.System, k.job.Name
-	switch {
-	case k.group != nil:
-		kind = k.group.resource.GroupResource().String()
-	case k.controller != "":
-		kind, name = "pods", string(k.controller)
-	}
-	return k.job.Namespace + "/" + kind + "/" + name
-}
-
-// known is what is known of an object.
-type known struct {
-	// used is when the last pending pod named the object. read is when it was read, failed when it could not be for the first time.
-	used, read, failed time.Time
-	// pod is the one to read of the pods of a controller.
-	pod string
-	content
-}
-
-// content is what was read of an object.
-type content struct {
-	// says is false for an object that there is not, or that says nothing of gangs.
-	says  bool
-	gangs jobs.StartGangs
-	// group is the group of Kubernetes that pods name.
-	group string
-}
-
-// isUnread returns whether pods have to wait for the object.
-func (k *known) isUnread(now time.Time) bool {
-	return k.read.IsZero() && (k.failed.IsZero() || now.Sub(k.failed) < unreadTime)
-}
 
 // New returns Gangs, which know none before they run.
 func New(config Config) (*Gangs, error) {
 	if config.Jobs == nil || config.Dynamic == nil || config.Discovery == nil || config.Clock == nil || config.Wake == nil {
 		return nil, errors.New("gangs: Jobs, Dynamic, Discovery, Clock and Wake are required")
 	}
+	queue := newQueue(config.Clock)
 	return &Gangs{
-		config: config, known: map[key]*known{}, reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
-		queue: newQueue(config.Clock),
+		config: config, queue: queue, reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
+		objects: objects{known: map[key]*known{}, clock: config.Clock, jobs: config.Jobs, queue: queue},
 	}, nil
 }
 
@@ -158,89 +108,20 @@ func (g *Gangs) Run(ctx context.Context) error {
 }
 
 // Find returns the gang of a pending pod, and has what declares it read.
-func (g *Gangs) Find(pod *corev1.Pod) podlist.NativeGang { return g.gangOf(pod, g.use) }
+func (g *Gangs) Find(pod *corev1.Pod) podlist.NativeGang { return g.gangOf(pod, (*objects).use) }
 
 // NameOf returns the name of the pod's gang as Find does, without having anything read.
 func (g *Gangs) NameOf(pod *corev1.Pod) string {
-	return g.gangOf(pod, func(key key, _ *corev1.Pod) *known { return g.known[key] }).Name
+	return g.gangOf(pod, func(o *objects, key key, _ *corev1.Pod) *known { return o.known[key] }).Name
 }
 
-// gangOf returns the gang of a pod by what look returns, which is nil for what is not known.
-func (g *Gangs) gangOf(pod *corev1.Pod, look func(key key, pod *corev1.Pod) *known) podlist.NativeGang {
+func (g *Gangs) gangOf(pod *corev1.Pod, look lookup) podlist.NativeGang {
 	if gang, ok := ofKueue(pod); ok {
 		return gang
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, keys := g.config.Clock.Now(), g.keysOf(pod)
-	for i := 0; i < len(keys); i++ {
-		object := look(keys[i], pod)
-		switch {
-		case object == nil:
-			return podlist.NativeGang{}
-		case object.isUnread(now):
-			return podlist.NativeGang{Name: keys[i].String(), Size: podlist.UnknownSize, IsAssumed: keys[i].isJob()}
-		case object.group != "" && g.kubernetes != nil:
-			keys = slices.Insert(keys, i+1, key{group: g.kubernetes, job: jobs.NewRef("", pod.Namespace, object.group)})
-		case object.says:
-			return partOf(keys[i], object, pod)
-		}
-	}
-	return podlist.NativeGang{}
-}
-
-// keysOf returns what may declare the pod's gang, in the order of precedence. The lock is held.
-func (g *Gangs) keysOf(pod *corev1.Pod) (keys []key) {
-	for _, kind := range podGroupKinds {
-		if name := kind.nameOn(pod); name != "" {
-			keys = append(keys, key{group: kind, job: jobs.NewRef("", pod.Namespace, name)})
-		}
-	}
-	if len(keys) == 0 && (g.kubernetes != nil || !g.isDiscovered) {
-		keys = append(keys, key{job: jobs.NewRef("", pod.Namespace, ""), controller: controllerOf(pod)})
-	}
-	if ref, ok := g.config.Jobs.JobOf(pod); ok {
-		keys = append(keys, key{job: ref})
-	}
-	return keys
-}
-
-func (k key) isJob() bool { return k.group == nil && k.controller == "" }
-
-// controllerOf returns the UID of the pod's controller, or its own.
-func controllerOf(pod *corev1.Pod) types.UID {
-	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
-		return controller.UID
-	}
-	return pod.UID
-}
-
-func partOf(key key, object *known, pod *corev1.Pod) podlist.NativeGang {
-	part, size := object.gangs.Of(pod)
-	if size < 2 {
-		return podlist.NativeGang{}
-	}
-	name := key.String()
-	if part != "" {
-		name += "/" + part
-	}
-	return podlist.NativeGang{Name: name, Size: size, IsAssumed: key.isJob()}
-}
-
-// use returns what is known of the object, and has it read if it is time. The lock is held.
-func (g *Gangs) use(key key, pod *corev1.Pod) *known {
-	now := g.config.Clock.Now()
-	found := g.known[key]
-	if found == nil {
-		found = &known{}
-		g.known[key] = found
-		g.queue.Add(key)
-	}
-	found.used, found.pod = now, pod.Name
-	if !found.read.IsZero() && now.Sub(found.read) >= max(rereadEvery, 2*time.Duration(len(g.known))*time.Second/readQPS) {
-		g.queue.Add(key)
-	}
-	return found
+	return g.objects.gangOf(pod, look)
 }
 
 func (g *Gangs) next(ctx context.Context) bool {
@@ -268,13 +149,6 @@ func (g *Gangs) next(ctx context.Context) bool {
 		g.record(key, content)
 	}
 	return true
-}
-
-// isKnown returns whether pods have named the object lately.
-func (g *Gangs) isKnown(key key) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.known[key] != nil
 }
 
 // read returns what the object says of gangs. One that does not exist, or is malformed, says nothing.
@@ -308,33 +182,29 @@ func (g *Gangs) readObject(ctx context.Context, key key) (content, error) {
 
 func (g *Gangs) record(key key, read content) {
 	g.mu.Lock()
-	object := g.known[key]
-	isNew := object != nil && (object.read.IsZero() || !reflect.DeepEqual(object.content, read))
-	if object != nil {
-		object.read, object.content = g.config.Clock.Now(), read
-	}
+	isNew := g.objects.record(key, read)
 	g.mu.Unlock()
 	if isNew {
 		g.config.Wake()
 	}
 }
 
-// recordFailure has pods wait no longer than unreadTime, unless they know the object from before.
 func (g *Gangs) recordFailure(key key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if object := g.known[key]; object != nil && object.failed.IsZero() {
-		object.failed = g.config.Clock.Now()
-	}
+	g.objects.recordFailure(key)
+}
+
+// isKnown returns whether pods have named the object lately.
+func (g *Gangs) isKnown(key key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.objects.known[key] != nil
 }
 
 // forget drops the objects whose pods are not pending any more.
 func (g *Gangs) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for key, object := range g.known {
-		if g.config.Clock.Since(object.used) >= forgetAfter {
-			delete(g.known, key)
-		}
-	}
+	g.objects.forget()
 }

@@ -29,15 +29,15 @@ func (g *Gangs) discover(ctx context.Context) {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", forgetAfter)
 	}
-	g.mu.Lock()
-	isNew := !g.isDiscovered || err == nil && served != g.kubernetes
-	if isNew {
-		g.isDiscovered, g.kubernetes = true, served
-	}
-	g.mu.Unlock()
-	if isNew {
+	if g.discovered(served, err) {
 		g.config.Wake()
 	}
+}
+
+func (g *Gangs) discovered(served *podGroupKind, err error) (isNew bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return (err == nil || !g.objects.isDiscovered) && g.objects.discovered(served)
 }
 
 // served returns the pod groups that Kubernetes has, nil for none.
@@ -72,7 +72,7 @@ func (g *Gangs) isServed(kind *podGroupKind) (bool, error) {
 func (g *Gangs) readSchedulingGroup(ctx context.Context, key key) (content, error) {
 	g.mu.Lock()
 	name := ""
-	if object := g.known[key]; object != nil {
+	if object := g.objects.known[key]; object != nil {
 		name = object.pod
 	}
 	g.mu.Unlock()

@@ -396,13 +396,13 @@ func (f *fakePools) Room(*corev1.Pod) int {
 	return f.room
 }
 
-func (f *fakePools) Releasable(node *corev1.Node) bool {
+func (f *fakePools) MayGiveBack(node *corev1.Node) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return node.Name != "foreign" && !slices.Contains(f.givenBack, node.Name)
 }
 
-func (f *fakePools) Release(node *corev1.Node) error {
+func (f *fakePools) GiveBack(node *corev1.Node) error {
 	if f.accepts != nil {
 		f.waiting.Add(1)
 		<-f.accepts

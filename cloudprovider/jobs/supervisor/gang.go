@@ -136,7 +136,7 @@ func (m *gangMaker) room(pod *corev1.Pod) int {
 	for _, node := range nodes {
 		onThis := template.MaxPods(node, requests)
 		onAll += onThis
-		if !m.pools.Releasable(node) {
+		if !m.pools.MayGiveBack(node) {
 			room += onThis
 		}
 	}

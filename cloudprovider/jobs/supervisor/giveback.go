@@ -91,7 +91,7 @@ func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 
 // mayGiveBack goes by the Node's label too, which may be there before the pools know of the reclaim.
 func (g *giveBack) mayGiveBack(node *corev1.Node) bool {
-	return !api.IsReclaiming(node.Labels) && g.pools.Releasable(node)
+	return !api.IsReclaiming(node.Labels) && g.pools.MayGiveBack(node)
 }
 
 // suits returns whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
@@ -225,7 +225,7 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	case own > 0:
 		return vacateEvery, nil
 	}
-	switch err := g.pools.Release(node); {
+	switch err := g.pools.GiveBack(node); {
 	case errors.Is(err, ess.ErrBelowMinimum):
 		return 0, g.keep(ctx, node, err.Error())
 	case err != nil:

@@ -64,12 +64,12 @@ type Jobs interface {
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
-	// Releasable returns whether the node is of a pool, lives, and is not being reclaimed.
-	Releasable(node *corev1.Node) bool
+	// MayGiveBack returns whether the node is of a pool, lives, and is not being reclaimed.
+	MayGiveBack(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
-	// Release gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
-	Release(node *corev1.Node) error
+	// GiveBack gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
+	GiveBack(node *corev1.Node) error
 }
 
 // Config is what a Supervisor is made of. All but Wake is required.

@@ -40,7 +40,7 @@ type Explanation struct {
 // Offering is what stands in the way of one offering, or of a pool that is one node group.
 type Offering struct {
 	ID string `json:"id"`
-	// Fits says whether the pod would fit a new node of it.
+	// Fits is whether the pod would fit a new node of it.
 	Fits bool `json:"fits"`
 	// Price is per instance-hour, null while it is not known.
 	Price *float64 `json:"price"`

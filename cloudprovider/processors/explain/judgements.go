@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -23,8 +24,11 @@ const (
 type Judgements struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	byPod map[types.UID]judgement
+	byPod judged
 }
+
+// judged are the judgements by pod, no more than mostJudged.
+type judged map[types.UID]judgement
 
 type judgement struct {
 	at     time.Time
@@ -34,36 +38,32 @@ type judgement struct {
 
 // NewJudgements returns judgements of no pod.
 func NewJudgements(clk clock.PassiveClock) *Judgements {
-	return &Judgements{clock: clk, byPod: map[types.UID]judgement{}}
+	return &Judgements{clock: clk, byPod: judged{}}
 }
 
 func (j *Judgements) set(pod *apiv1.Pod, found map[string]*reasons.Reason) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.put(pod.UID, judgement{at: j.clock.Now(), found: found})
+	j.byPod.put(pod.UID, judgement{at: j.clock.Now(), found: found})
 }
 
 func (j *Judgements) bought(pods []*apiv1.Pod, infos []nodegroupset.ScaleUpInfo) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, pod := range pods {
-		j.put(pod.UID, judgement{at: j.clock.Now(), bought: infos})
+		j.byPod.put(pod.UID, judgement{at: j.clock.Now(), bought: infos})
 	}
 }
 
-// put keeps the judgement. The caller holds the lock.
-func (j *Judgements) put(pod types.UID, made judgement) {
-	if _, known := j.byPod[pod]; !known && len(j.byPod) >= mostJudged {
-		for uid, old := range j.byPod {
-			if made.at.Sub(old.at) > judgementAge {
-				delete(j.byPod, uid)
-			}
-		}
-		if len(j.byPod) >= mostJudged {
+// put keeps the judgement if there is room for it.
+func (j judged) put(pod types.UID, made judgement) {
+	if _, known := j[pod]; !known && len(j) >= mostJudged {
+		maps.DeleteFunc(j, func(_ types.UID, old judgement) bool { return made.at.Sub(old.at) > judgementAge })
+		if len(j) >= mostJudged {
 			return
 		}
 	}
-	j.byPod[pod] = made
+	j[pod] = made
 }
 
 func (j *Judgements) of(pod types.UID) (judgement, bool) {

@@ -107,11 +107,11 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	}
 	d.gangs.addUnplaced(counts, pending, left)
 	d.gangs.update(counts)
-	released := d.release(counts, pending, left)
+	admitted := d.admit(counts, pending, left)
 	if d.held != nil {
 		d.held.Replace(d.reasons(listed, counts, left))
 	}
-	return released, nil
+	return admitted, nil
 }
 
 // withoutIncomplete returns the pods without those of gangs that are not complete.
@@ -128,23 +128,23 @@ func (d *Deferral) withoutIncomplete(counts gangCounts, pods []*apiv1.Pod) []*ap
 	return kept
 }
 
-// release returns the pods to buy for now of those that are left without a place, and defers the others.
-func (d *Deferral) release(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
-	var released, ordinary []*apiv1.Pod
+// admit returns the pods to buy for now of those that are left without a place, and defers the others.
+func (d *Deferral) admit(counts gangCounts, pending sets.Set[types.UID], left []*apiv1.Pod) []*apiv1.Pod {
+	var admitted, ordinary []*apiv1.Pod
 	for _, pod := range left {
 		gang := d.gangs.of(counts, pod)
 		switch {
 		case !pending.Has(pod.UID) || processors.IsProvisioningRequest(pod):
-			released = append(released, pod) // added by the chain, not by a user
+			admitted = append(admitted, pod) // added by the chain, not by a user
 		case gang == nil || gang.missing() == 0:
 			ordinary = append(ordinary, pod) // or a pod beyond the minimum of its gang
 		default:
-			released = append(released, pod)
+			admitted = append(admitted, pod)
 		}
 	}
 	settled, waiting := d.settling.split(ordinary)
 	deferredPods.WithLabelValues("settling").Set(float64(waiting))
-	return append(released, settled...)
+	return append(admitted, settled...)
 }
 
 // NextWake returns when the next loop is due on behalf of this processor: when the first of the settle windows ends, or at
@@ -157,7 +157,7 @@ func (d *Deferral) NextWake() time.Time {
 	return d.settling.next()
 }
 
-// Reopen defers pods again that [Deferral.Process] has released in this loop, if further pods of their demand have arrived since.
+// Reopen defers pods again that [Deferral.Process] has admitted in this loop, if further pods of their demand have arrived since.
 // It returns the others, for which it is not too early to buy. Pods that have waited for as long as pods may wait are among them.
 func (d *Deferral) Reopen(pods []*apiv1.Pod) []*apiv1.Pod { return d.settling.reopen(pods) }
 

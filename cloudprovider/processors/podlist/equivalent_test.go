@@ -65,7 +65,7 @@ func TestPodsLikeOneThatFoundNoNodeNeedNotWaitForTheScheduler(t *testing.T) {
 	}
 }
 
-func TestBigJobIsReleasedInOnePieceThoughTheSchedulerIsSlow(t *testing.T) {
+func TestBigJobIsAdmittedInOnePieceThoughTheSchedulerIsSlow(t *testing.T) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	arrivals := NewArrivals(clk)
 	job := testutil.NewPods(100, "p")

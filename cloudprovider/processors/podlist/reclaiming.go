@@ -24,9 +24,9 @@ import (
 // recreate are not added, and neither is a terminating pod whose successor exists: the successor is pending itself, or has
 // a place. The scheduler places the successor of a pod on the node that was bought for the pod.
 type ReclaimingPods struct {
-	inner         pods.PodListProcessor
-	isReclaiming  func(*apiv1.Node) bool
-	addedLastLoop sets.Set[types.UID]
+	inner        pods.PodListProcessor
+	isReclaiming func(*apiv1.Node) bool
+	added        *AddedPods
 
 	mu sync.RWMutex
 	// unplaced is how many pods of each reclaiming node were left without a place in the last loop, unready how many of them
@@ -36,9 +36,17 @@ type ReclaimingPods struct {
 
 var _ pods.PodListProcessor = (*ReclaimingPods)(nil)
 
-// NewReclaimingPods returns a processor that calls inner, which places pods on existing and upcoming nodes.
-func NewReclaimingPods(inner pods.PodListProcessor, isReclaiming func(*apiv1.Node) bool) *ReclaimingPods {
-	return &ReclaimingPods{inner: inner, isReclaiming: isReclaiming}
+// AddedPods are the pods of reclaiming nodes that the last loop added. The inner processors of ReclaimingPods may read them, so they are made
+// before both. The zero value is ready. It belongs to core's loop, and is not safe for concurrent use.
+type AddedPods struct{ uids sets.Set[types.UID] }
+
+// Has returns whether the last loop added the pod as one of a reclaiming node.
+func (a *AddedPods) Has(pod *apiv1.Pod) bool { return a.uids.Has(pod.UID) }
+
+// NewReclaimingPods returns a processor that calls inner, which places pods on existing and upcoming nodes. It enters in added which pods it
+// has added.
+func NewReclaimingPods(inner pods.PodListProcessor, isReclaiming func(*apiv1.Node) bool, added *AddedPods) *ReclaimingPods {
+	return &ReclaimingPods{inner: inner, isReclaiming: isReclaiming, added: added}
 }
 
 // Process calls inner with the unschedulable pods and those of reclaiming nodes. If those cannot be listed it calls inner
@@ -48,7 +56,7 @@ func (r *ReclaimingPods) Process(ctx *cacontext.AutoscalingContext, unschedulabl
 	if err != nil {
 		klog.ErrorS(err, "Cannot list the pods of reclaiming nodes")
 	}
-	r.addedLastLoop = sets.KeySet(found.nodeOf)
+	r.added.uids = sets.KeySet(found.nodeOf)
 	left, err := r.inner.Process(ctx, append(unschedulable, found.pods...))
 	if err != nil {
 		found.unplaced = nil // no pod was placed
@@ -83,9 +91,6 @@ func (r *ReclaimingPods) AllReady(node string) bool {
 	unready, known := r.unready[node]
 	return known && unready == 0
 }
-
-// Added returns whether the last loop added the pod as one of a reclaiming node.
-func (r *ReclaimingPods) Added(pod *apiv1.Pod) bool { return r.addedLastLoop.Has(pod.UID) }
 
 // podsToMove are the pods of the reclaiming nodes in a loop.
 type podsToMove struct {

@@ -37,7 +37,7 @@ func podsToMoveOf(t *testing.T, pods ...*apiv1.Pod) []*apiv1.Pod {
 		}
 	}
 	require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, healthy, nil))
-	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" })
+	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
 	added, err := r.Process(ctx, nil)
 	require.NoError(t, err)
 	return added
@@ -59,7 +59,7 @@ func TestPodsOfReclaimingNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := testutil.NewContext([]*apiv1.Pod{test.pod}, []*apiv1.Node{testutil.NewNode("reclaiming"), testutil.NewNode("healthy")})
-			r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" })
+			r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
 			got, err := r.Process(ctx, testutil.NewPods(1, "pending"))
 			require.NoError(t, err)
 			want := []string{"pending-0"}
@@ -87,7 +87,7 @@ func TestPodsOfReclaimingNodesThatHaveTheirSuccessorDoNotCount(t *testing.T) {
 		testutil.NewPod("moved", testutil.OnNode("healthy"), owned, later), testutil.NewPod("waits", owned, later),
 	}
 	ctx, _, _ := testutil.NewContext(all, []*apiv1.Node{testutil.NewNode("reclaiming"), testutil.NewNode("healthy")})
-	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" })
+	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
 	got, err := r.Process(ctx, all[5:])
 	require.NoError(t, err)
 	assert.Equal(t, []string{"waits", "going-3"}, testutil.Names(got), "one of three has no successor yet")
@@ -130,7 +130,7 @@ func TestAllPodsOfAReclaimingNodeArePlaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := testutil.NewContext(all, nodes)
-			r := NewReclaimingPods(&test.chain, func(node *apiv1.Node) bool { return strings.HasPrefix(node.Name, "reclaiming") })
+			r := NewReclaimingPods(&test.chain, func(node *apiv1.Node) bool { return strings.HasPrefix(node.Name, "reclaiming") }, &AddedPods{})
 			for _, node := range nodes {
 				assert.False(t, r.AllPlaced(node.Name), "no loop has looked yet")
 			}
@@ -190,7 +190,7 @@ func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 			for _, node := range []*apiv1.Node{ready("ready", apiv1.ConditionTrue), ready("unready", apiv1.ConditionFalse), upcoming} {
 				require.NoError(t, ctx.ClusterSnapshot.AddNodeInfo(framework.NewTestNodeInfo(node.DeepCopy())))
 			}
-			r := NewReclaimingPods(placingOn{test.on}, func(node *apiv1.Node) bool { return node.Name == "reclaiming" })
+			r := NewReclaimingPods(placingOn{test.on}, func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
 			assert.False(t, r.AllReady("reclaiming"), "no loop has looked yet")
 			_, err := r.Process(ctx, nil)
 			require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 func TestAllPlacedFollowsTheLoops(t *testing.T) {
 	chain, reclaiming := &placing{}, false
 	ctx, _, _ := testutil.NewContext([]*apiv1.Pod{testutil.NewPod("worker", testutil.OnNode("node"), testutil.OwnedBy("Job"))}, []*apiv1.Node{testutil.NewNode("node")})
-	r := NewReclaimingPods(chain, func(*apiv1.Node) bool { return reclaiming })
+	r := NewReclaimingPods(chain, func(*apiv1.Node) bool { return reclaiming }, &AddedPods{})
 	look := func() bool {
 		_, err := r.Process(ctx, nil)
 		require.NoError(t, err)
@@ -220,7 +220,7 @@ func TestAllPlacedFollowsTheLoops(t *testing.T) {
 
 func TestAllPlacedMayBeCalledWhileALoopRuns(t *testing.T) {
 	ctx, _, _ := testutil.NewContext([]*apiv1.Pod{testutil.NewPod("worker", testutil.OnNode("node"), testutil.OwnedBy("Job"))}, []*apiv1.Node{testutil.NewNode("node")})
-	r := NewReclaimingPods(&placing{}, func(*apiv1.Node) bool { return true })
+	r := NewReclaimingPods(&placing{}, func(*apiv1.Node) bool { return true }, &AddedPods{})
 	var drains sync.WaitGroup
 	drains.Go(func() {
 		for range 100 {

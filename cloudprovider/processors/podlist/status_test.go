@@ -29,12 +29,12 @@ func TestPodsOfReclaimingNodesGetNoEventsOfScaleUps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, recorder := testutil.NewContext([]*apiv1.Pod{worker}, []*apiv1.Node{testutil.NewNode("reclaiming")})
-			added := NewReclaimingPods(&placing{fails: []string{"worker", "pending"}}, func(*apiv1.Node) bool { return true })
-			_, err := added.Process(ctx, []*apiv1.Pod{pending})
+			added := &AddedPods{}
+			_, err := NewReclaimingPods(&placing{fails: []string{"worker", "pending"}}, func(*apiv1.Node) bool { return true }, added).Process(ctx, []*apiv1.Pod{pending})
 			require.NoError(t, err)
 
 			handed := test.result.PodsTriggeredScaleUp
-			NewStatusFilter(&status.EventingScaleUpStatusProcessor{}, added.Added).Process(ctx, &test.result)
+			NewStatusFilter(&status.EventingScaleUpStatusProcessor{}, added.Has).Process(ctx, &test.result)
 			require.Len(t, recorder.Events, 1, "that of the pod that a user asked for")
 			assert.Contains(t, <-recorder.Events, test.want)
 			if handed != nil {

@@ -24,10 +24,10 @@ type Snapshot interface {
 	GetNodeInfo(nodeName string) (*framework.NodeInfo, error)
 }
 
-// Releaser knows which nodes may be removed at all.
-type Releaser interface {
-	// Releasable returns false for a node that its pool has to keep.
-	Releasable(node *apiv1.Node) bool
+// Instances are those of the nodes.
+type Instances interface {
+	// MayGiveBack returns false for a node that its pool has to keep.
+	MayGiveBack(node *apiv1.Node) bool
 }
 
 // Candidates orders the nodes that scale-down may remove: first the empty ones, then those that were candidates in the last
@@ -38,12 +38,12 @@ type Releaser interface {
 // Core's own processor has the same order, but evaluates whether a node is empty each time it compares two of them.
 type Candidates struct {
 	nodes.ScaleDownNodeProcessor
-	snapshot Snapshot
-	releaser Releaser
-	training *TrainingPods
-	deletion options.NodeDeleteOptions
-	rules    rules.Rules
-	clock    clock.PassiveClock
+	snapshot  Snapshot
+	instances Instances
+	training  *TrainingPods
+	deletion  options.NodeDeleteOptions
+	rules     rules.Rules
+	clock     clock.PassiveClock
 	// previous are the names of the candidates of the last loop.
 	previous sets.Set[string]
 }
@@ -55,11 +55,11 @@ var (
 
 // NewCandidates returns a processor that has to be registered with core's ScaleDownCandidatesNotifier too. The drainability
 // rules contain the training rule.
-func NewCandidates(snapshot Snapshot, releaser Releaser, training *TrainingPods, deletion options.NodeDeleteOptions, drainability rules.Rules,
+func NewCandidates(snapshot Snapshot, instances Instances, training *TrainingPods, deletion options.NodeDeleteOptions, drainability rules.Rules,
 	clk clock.PassiveClock) *Candidates {
 	return &Candidates{
 		ScaleDownNodeProcessor: nodes.NewPreFilteringScaleDownNodeProcessor(),
-		snapshot:               snapshot, releaser: releaser, training: training, deletion: deletion, rules: drainability, clock: clk,
+		snapshot:               snapshot, instances: instances, training: training, deletion: deletion, rules: drainability, clock: clk,
 	}
 }
 
@@ -78,7 +78,7 @@ func (c *Candidates) GetScaleDownCandidates(ctx *cacontext.AutoscalingContext, a
 		return nil, err
 	}
 	found := len(candidates)
-	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return !c.releaser.Releasable(node) })
+	candidates = slices.DeleteFunc(candidates, func(node *apiv1.Node) bool { return !c.instances.MayGiveBack(node) })
 	keptNodes.WithLabelValues("kept").Set(float64(found - len(candidates)))
 	ranks := make(map[string]rank, len(candidates))
 	for _, node := range candidates {

@@ -35,7 +35,7 @@ func (s *snapshot) GetNodeInfo(name string) (*framework.NodeInfo, error) {
 // keeps are the nodes that may not be given back.
 type keeps map[string]bool
 
-func (k keeps) Releasable(node *apiv1.Node) bool { return !k[node.Name] }
+func (k keeps) MayGiveBack(node *apiv1.Node) bool { return !k[node.Name] }
 
 func daemon(pod *apiv1.Pod) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "agent", Controller: ptr.To(true)}}

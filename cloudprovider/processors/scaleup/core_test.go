@@ -121,22 +121,24 @@ func (idleActuator) CheckStatus() scaledown.ActuationStatus { return testutil.De
 
 // bundles takes back what was bought of a bundle that is dropped. What is gathered is bought at once.
 type bundles struct {
-	core   *realCore
-	before map[string]int
+	core *realCore
 	// committed and dropped count bundles.
 	committed, dropped int
 }
 
-func (b *bundles) Gather()       {}
-func (b *bundles) SendGathered() {}
-func (b *bundles) BeginBundle()  { b.before = maps.Clone(b.core.bought) }
-func (b *bundles) CommitBundle() { b.committed++ }
-func (b *bundles) DropBundle() {
+func (b *bundles) Gather(buy func(send func())) { buy(func() {}) }
+
+func (b *bundles) Bundle(buy func() bool) {
+	before := maps.Clone(b.core.bought)
+	if buy() {
+		b.committed++
+		return
+	}
 	b.dropped++
 	for id := range b.core.bought {
-		b.core.ctx.CloudProvider.(*testprovider.TestCloudProvider).GetNodeGroup(id).(*testprovider.TestNodeGroup).SetTargetSize(b.before[id])
+		b.core.ctx.CloudProvider.(*testprovider.TestCloudProvider).GetNodeGroup(id).(*testprovider.TestNodeGroup).SetTargetSize(before[id])
 	}
-	b.core.bought = b.before
+	b.core.bought = before
 }
 
 // realCore is core's own chain of processors and its own orchestrator with ours before and behind, over offerings.

@@ -26,13 +26,10 @@ type Planner interface {
 
 // Purchases has what core buys bought together. *ess.Purchases implements it.
 type Purchases interface {
-	// Gather has the purchases that follow wait until SendGathered. Those of one offering become one.
-	Gather()
-	SendGathered()
-	// BeginBundle has the atomic purchases that follow wait, until CommitBundle buys all of them or DropBundle cancels them.
-	BeginBundle()
-	CommitBundle()
-	DropBundle()
+	// Gather has the purchases that buy makes wait until it returns, or calls send. Those of one offering become one.
+	Gather(buy func(send func()))
+	// Bundle has the atomic purchases that buy makes wait until it returns. All of them are bought if it returns true, else none.
+	Bundle(buy func() bool)
 }
 
 // tryGang buys for all pods of a gang, or for its minimum if there is no option for all. Either is bought of one offering if possible,
@@ -98,7 +95,7 @@ func (g *Gangs) tryWhole(l *loop, gang string, pods []*apiv1.Pod, call scaleUp) 
 	return attempt, nil
 }
 
-// isMixed says whether some of the pods request GPUs and others do not.
+// isMixed returns whether some of the pods request GPUs and others do not.
 func isMixed(pods []*apiv1.Pod) bool {
 	requests := processors.RequestsGPU(pods[0])
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return processors.RequestsGPU(pod) != requests })
@@ -126,25 +123,25 @@ func (g *Gangs) tryPlan(l *loop, gang string, pods []*apiv1.Pod, offerings int, 
 // buyParts has core buy each part of a plan, which reaches the cloud only if it buys all of them. It returns nil if core sees no option
 // for one of them, because of a limit for the whole cluster for example.
 func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	defer g.config.Only("")
-	g.config.Purchases.BeginBundle()
-	var bought *status.ScaleUpStatus
-	for _, part := range parts {
-		g.config.Only(part.Group.Id())
-		attempt, err := call(part.Pods, true)
-		if err != nil || attempt.Result != status.ScaleUpSuccessful {
-			g.config.Purchases.DropBundle()
-			klog.InfoS("A part of the plan for a gang cannot be bought, so nothing is", "gang", gang, "nodeGroup", part.Group.Id(), "nodes", part.Nodes, "err", err)
+	var bought, attempt *status.ScaleUpStatus
+	var err errors.AutoscalerError
+	g.config.Purchases.Bundle(func() bool {
+		for _, part := range parts {
+			g.config.Only(part.Group.Id(), func() { attempt, err = call(part.Pods, true) })
+			if err != nil || attempt.Result != status.ScaleUpSuccessful {
+				klog.InfoS("A part of the plan for a gang cannot be bought, so nothing is", "gang", gang, "nodeGroup", part.Group.Id(), "nodes", part.Nodes, "err", err)
+				return false
+			}
+			bought = join(bought, attempt)
 		}
-		switch {
-		case err != nil:
-			return attempt, err
-		case attempt.Result != status.ScaleUpSuccessful:
-			return nil, nil
-		}
-		bought = join(bought, attempt)
+		return true
+	})
+	switch {
+	case err != nil:
+		return attempt, err
+	case attempt.Result != status.ScaleUpSuccessful:
+		return nil, nil
 	}
-	g.config.Purchases.CommitBundle()
 	klog.InfoS("Bought by a plan for a gang", "gang", gang, "offerings", len(parts))
 	return bought, nil
 }

@@ -56,8 +56,8 @@ type GangsConfig struct {
 	// AllowSpot allows spot instances for pods that may have none because their deadline is close, until restore is called; it is nil if there
 	// are no such pods.
 	AllowSpot func(pods []*apiv1.Pod) (restore func())
-	// Only has the inner orchestrator evaluate one node group; all of them again if it is called with "".
-	Only func(groupID string)
+	// Only has the inner orchestrator evaluate one node group in what buy calls it for.
+	Only func(groupID string, buy func())
 	// Held is told for which gangs there is no plan. It may be nil.
 	Held *reasons.Held
 }
@@ -120,28 +120,30 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 	units, partial := g.units(unschedulable)
 	l := &loop{units: units, nodes: len(nodes), templates: nodeInfos, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.config.Places),
 		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
+	var err errors.AutoscalerError
+	g.config.Purchases.Gather(func(send func()) { err = g.buyForAll(l, call, send) })
+	return l.status(), err
+}
+
+// buyForAll gives the units their turns while there is time, and has sent what was gathered for long enough.
+func (g *Gangs) buyForAll(l *loop, call scaleUp, send func()) errors.AutoscalerError {
 	began := g.config.Clock.Now()
 	gathered := began
-	g.config.Purchases.Gather()
-	defer g.config.Purchases.SendGathered()
 	for len(l.units) > 0 {
 		now := g.config.Clock.Now()
 		if spent := now.Sub(began); spent > maxTime {
 			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.units), "spent", spent)
-			break
+			return nil
 		}
 		if now.Sub(gathered) > gatherTime {
-			g.config.Purchases.SendGathered()
-			g.config.Purchases.Gather()
+			send()
 			gathered = g.config.Clock.Now()
 		}
-		if more, err := g.buyForNext(l, call); err != nil {
-			return l.status(), err
-		} else if !more {
-			break
+		if more, err := g.buyForNext(l, call); err != nil || !more {
+			return err
 		}
 	}
-	return l.status(), nil
+	return nil
 }
 
 // buyForNext gives the next unit its turn, and returns whether the loop may go on with another. An error is returned only if the

@@ -1,12 +1,15 @@
 package scaleup
 
 import (
+	"slices"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/estimator"
 	"k8s.io/autoscaler/cluster-autoscaler/expander"
 	caprocessors "k8s.io/autoscaler/cluster-autoscaler/processors"
@@ -23,14 +26,12 @@ import (
 // Pools knows what pools lack of their minimum size.
 type Pools interface {
 	Shortfalls() []ess.Shortfall
-	// SetMinimums sets the minimum sizes of node groups by id. That of all others is zero.
-	SetMinimums(sizes map[string]int)
 }
 
 // PoolMinimums buys pools up to their minimum size, for --enforce-node-group-min-size. Core does that for each node group alone,
 // but the minimum of a pool applies to the sum over its offerings. So PoolMinimums lets the expander choose the offering of each
-// pool to buy what is missing of, and gives that node group a minimum size while core scales up to minimum sizes. Backoff,
-// resource limits and upcoming nodes are left to core.
+// pool to buy what is missing of, and has core scale up a provider in which that node group has a minimum size. Backoff, resource
+// limits and upcoming nodes are left to core.
 type PoolMinimums struct {
 	scaleup.Orchestrator
 	pools Pools
@@ -38,6 +39,8 @@ type PoolMinimums struct {
 
 	autoscaling *cacontext.AutoscalingContext
 	registry    *clusterstate.ClusterStateRegistry
+	// core returns core's own orchestrator for another provider than that of the cluster.
+	core func(cloudprovider.CloudProvider) scaleup.Orchestrator
 }
 
 var _ scaleup.Orchestrator = (*PoolMinimums)(nil)
@@ -51,6 +54,12 @@ func NewPoolMinimums(inner scaleup.Orchestrator, pools Pools, clk clock.PassiveC
 func (m *PoolMinimums) Initialize(autoscaling *cacontext.AutoscalingContext, processors *caprocessors.AutoscalingProcessors,
 	registry *clusterstate.ClusterStateRegistry, estimators estimator.EstimatorBuilder, taintConfig taints.TaintConfig) {
 	m.autoscaling, m.registry = autoscaling, registry
+	m.core = func(provider cloudprovider.CloudProvider) scaleup.Orchestrator {
+		own, of := orchestrator.New(), *autoscaling
+		of.CloudProvider = provider
+		own.Initialize(&of, processors, registry, estimators, taintConfig)
+		return own
+	}
 	m.Orchestrator.Initialize(autoscaling, processors, registry, estimators, taintConfig)
 }
 
@@ -69,10 +78,35 @@ func (m *PoolMinimums) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos 
 			minimums[best.NodeGroup.Id()] = target + best.NodeCount
 		}
 	}
-	m.pools.SetMinimums(minimums)
-	defer m.pools.SetMinimums(nil)
-	return m.Orchestrator.ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
+	return m.core(withMinimums{m.autoscaling.CloudProvider, minimums}).ScaleUpToNodeGroupMinSize(nodes, nodeInfos)
 }
+
+// withMinimums is the provider, but that some of its node groups have a minimum size.
+type withMinimums struct {
+	cloudprovider.CloudProvider
+	// minimums are by the ids of the node groups.
+	minimums map[string]int
+}
+
+// NodeGroups returns the node groups, those with a minimum size among them.
+func (p withMinimums) NodeGroups() []cloudprovider.NodeGroup {
+	groups := slices.Clone(p.CloudProvider.NodeGroups())
+	for i, group := range groups {
+		if size, raised := p.minimums[group.Id()]; raised {
+			groups[i] = withMinimum{group, size}
+		}
+	}
+	return groups
+}
+
+// withMinimum is a node group with another minimum size.
+type withMinimum struct {
+	cloudprovider.NodeGroup
+	minimum int
+}
+
+// MinSize returns that minimum size.
+func (g withMinimum) MinSize() int { return g.minimum }
 
 // options returns the ways to buy what is missing, or as much of it as the node group may grow. They have no pods, so an expander
 // can choose by their price only.

@@ -37,10 +37,9 @@ import (
 
 // minimumPools are pools with a minimum; the first letter of an offering names its pool.
 type minimumPools struct {
-	missing  map[string]int
-	minimums map[string]int
-	groups   []cloudprovider.NodeGroup
-	bought   map[string]int
+	missing map[string]int
+	groups  []cloudprovider.NodeGroup
+	bought  map[string]int
 }
 
 func (p *minimumPools) Shortfalls() (short []ess.Shortfall) {
@@ -56,16 +55,11 @@ func (p *minimumPools) Shortfalls() (short []ess.Shortfall) {
 	return short
 }
 
-func (p *minimumPools) SetMinimums(sizes map[string]int) { p.minimums = sizes }
-
-// minimumGroup is a node group with the minimum that it was given.
-type minimumGroup struct {
+// templateGroup is a node group with the node that it brings.
+type templateGroup struct {
 	*testprovider.TestNodeGroup
-	pools    *minimumPools
 	template *apiv1.Node
 }
-
-func (g *minimumGroup) MinSize() int { return g.pools.minimums[g.Id()] }
 
 // cheapestFor chooses the option that is the cheapest in all.
 type cheapestFor struct {
@@ -92,7 +86,7 @@ func newMinimums(t *testing.T, perHour prices, missing map[string]int) (*PoolMin
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, map[string]int64{cloudprovider.ResourceNameCores: 64}))
 	infos := map[string]*framework.NodeInfo{}
 	for id := range perHour {
-		group := &minimumGroup{provider.BuildNodeGroup(id, 0, 10, 0, true, false, "", nil), pools, testutil.NewNode(id, "cpu", "8", "memory", "64Gi")}
+		group := &templateGroup{provider.BuildNodeGroup(id, 0, 10, 0, true, false, "", nil), testutil.NewNode(id, "cpu", "8", "memory", "64Gi")}
 		provider.InsertNodeGroup(group)
 		pools.groups = append(pools.groups, group)
 		infos[id] = framework.NewTestNodeInfo(group.template)
@@ -133,12 +127,14 @@ func TestAPoolIsBoughtUpToItsMinimumOfTheOfferingThatTheExpanderChooses(t *testi
 		"a pool of which nothing can be bought": {prices{"b1": 1}, map[string]int{"a": 2, "b": 1}, map[string]int{"b1": 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, pools, enforce := newMinimums(t, test.prices, test.missing)
+			o, pools, enforce := newMinimums(t, test.prices, test.missing)
 			result, err := enforce()
 			require.Nil(t, err)
 			assert.Equal(t, test.bought, pools.bought)
 			assert.Equal(t, len(test.bought) > 0, result.Result == status.ScaleUpSuccessful)
-			assert.Empty(t, pools.minimums, "no offering keeps a minimum of its own: it would never be given back")
+			for _, group := range o.autoscaling.CloudProvider.NodeGroups() {
+				assert.Zero(t, group.MinSize(), "no offering keeps a minimum of its own: it would never be given back")
+			}
 		})
 	}
 }
@@ -147,7 +143,7 @@ func TestAPoolIsBoughtUpToItsMinimumOfTheOfferingThatTheExpanderChooses(t *testi
 func TestNoMoreGPUsAreBoughtThanInAllMayBe(t *testing.T) {
 	o, pools, enforce := newMinimums(t, prices{"a1": 1}, map[string]int{"a": 4})
 	provider := o.autoscaling.CloudProvider.(*testprovider.TestCloudProvider)
-	template := provider.GetNodeGroup("a1").(*minimumGroup).template
+	template := provider.GetNodeGroup("a1").(*templateGroup).template
 	template.Labels[provider.GPULabel()] = "NVIDIA-A10"
 	template.Status.Capacity[api.ResourceGPU], template.Status.Allocatable[api.ResourceGPU] = resource.MustParse("2"), resource.MustParse("2")
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, map[string]int64{"NVIDIA-A10": 5}))

@@ -128,12 +128,12 @@ func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemon
 	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
 	mode := s.autoscaling.ProvisioningRequestScaleUpMode
 	for {
-		s.autoscaling.ProvisioningRequestScaleUpMode = mode
 		s.tooEarly, s.pods = false, nil
 		if !allOrNothing {
 			s.pods = pods
 		}
 		result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
+			s.autoscaling.ProvisioningRequestScaleUpMode = mode
 			return s.inner.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 		})
 		if err == nil && s.tooEarly {
@@ -157,12 +157,9 @@ func (s *Search) stages(scaleUp func() (*status.ScaleUpStatus, errors.Autoscaler
 		return scaleUp()
 	}
 	defer func() { s.begin, s.end = 0, math.MaxInt }()
-	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
-	mode := s.autoscaling.ProvisioningRequestScaleUpMode
 	var rejected *status.ScaleUpStatus
 	for s.begin, s.end = 0, firstStage; ; s.begin, s.end = s.end, s.end*stageFactor {
 		s.ranked = 0
-		s.autoscaling.ProvisioningRequestScaleUpMode = mode
 		attempt, err := scaleUp()
 		more := s.ranked > s.end
 		switch {
@@ -204,8 +201,13 @@ func (s *Search) Process(_ *cacontext.AutoscalingContext, groups []cloudprovider
 // Template returns the node that the last scale-up took the node group to bring, nil if it did not consider any.
 func (s *Search) Template(groupID string) *framework.NodeInfo { return s.templates[groupID] }
 
-// Only has the scale-ups that follow evaluate one node group; all of them again if it is empty.
-func (s *Search) Only(groupID string) { s.only = groupID }
+// Only has the scale-ups that buy makes evaluate one node group. Core has nothing to pass that by: it calls the processors of node groups with
+// what it knows itself.
+func (s *Search) Only(groupID string, buy func()) {
+	s.only = groupID
+	defer func() { s.only = "" }()
+	buy()
+}
 
 // CleanUp does nothing.
 func (s *Search) CleanUp() {}

@@ -38,7 +38,7 @@ func (u unit) isGang() bool { return u.minimum > 0 }
 // units splits the pods into units. The order is: those whose last turn was the longest ago, then those that request GPUs, then
 // by creation. GPU nodes are bought before CPU nodes, so that CPU pods fill what GPU pods leave of them.
 //
-// Units of which core has filtered out too many pods since they were released, for example because they are younger than
+// Units of which core has filtered out too many pods since they were admitted, for example because they are younger than
 // --new-pod-scale-up-delay, are returned as partial: a gang would be bought for in pieces.
 func (g *Gangs) units(unschedulable []*apiv1.Pod) (units, partial []unit) {
 	byName := map[string]*unit{}

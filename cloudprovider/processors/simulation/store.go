@@ -83,7 +83,7 @@ func renew(kept *schedulerframework.NodeInfo, node *apiv1.Node, pods []*apiv1.Po
 	return kept
 }
 
-// holds says whether the pods of the node are exactly these. Informers replace a pod that has changed, and list pods in no order.
+// holds returns whether the pods of the node are exactly these. Informers replace a pod that has changed, and list pods in no order.
 func holds(info *schedulerframework.NodeInfo, pods []*apiv1.Pod) bool {
 	if len(info.Pods) != len(pods) {
 		return false
@@ -203,7 +203,7 @@ func (l lister) Get(nodeName string) (*schedulerframework.NodeInfo, error) {
 	return info, nil
 }
 
-// IsPVCUsedByPods says whether a pod uses the volume claim, "<namespace>/<name>".
+// IsPVCUsedByPods returns whether a pod uses the volume claim, "<namespace>/<name>".
 func (l lister) IsPVCUsedByPods(key string) bool {
 	return slices.ContainsFunc(l.store.top.list(), func(info *schedulerframework.NodeInfo) bool { return info.PVCRefCounts[key] > 0 })
 }

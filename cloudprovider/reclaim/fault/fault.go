@@ -68,8 +68,8 @@ type Config struct {
 type Pools interface {
 	// PoolID returns the pool of the Node, and false for a Node of no pool.
 	PoolID(node *corev1.Node) (id string, ours bool)
-	// Release gives back the Node's instance. It returns after the cloud has accepted that.
-	Release(node *corev1.Node) error
+	// GiveBack gives back the Node's instance. It returns after the cloud has accepted that.
+	GiveBack(node *corev1.Node) error
 }
 
 // Watcher looks at all Nodes again and again. Only one goroutine may run it; Stands is safe for concurrent use.

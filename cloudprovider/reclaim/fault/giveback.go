@@ -96,7 +96,7 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 }
 
 func (w *Watcher) giveBackOne(ctx context.Context, node *corev1.Node, instance string) {
-	err := w.config.Pools.Release(node)
+	err := w.config.Pools.GiveBack(node)
 	news := w.attempts.end(instance, err, w.config.Clock.Now())
 	switch {
 	case err == nil:

@@ -216,10 +216,10 @@ func unlessDone(ctx context.Context, err error) error {
 // loop runs core's loop each time the trigger fires.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
+	defer p.cleanUp(ctx, config)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
 	}
-	defer p.cleanUp(config)
 	// Core alternates between pods and ProvisioningRequests: after a loop for one that bought nothing, the next may buy for the
 	// other.
 	var last, beforeLast time.Time
@@ -240,9 +240,9 @@ func (p *parts) loop(ctx context.Context, config *Config, health *metrics.Health
 //
 // The process counts as alive however long that takes, since a restart would not help: /readyz says what is wrong.
 func (p *parts) firstRefresh(ctx context.Context, health *metrics.HealthCheck) error {
-	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, firstRefreshRetry, true, func(ctx context.Context) (bool, error) {
 		health.UpdateLastSuccessfulRun(time.Now())
-		err := p.provider.Refresh()
+		err := p.provider.RefreshUntil(ctx)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot read the pools yet, will try again", "after", firstRefreshRetry)
 		}
@@ -269,13 +269,13 @@ func (p *parts) productive(since time.Time) bool {
 }
 
 // cleanUp ends core. Core cleans up the provider only if it writes a status ConfigMap.
-func (p *parts) cleanUp(config *Config) {
+func (p *parts) cleanUp(ctx context.Context, config *Config) {
 	p.core.ExitCleanUp()
 	if config.Autoscaling.WriteStatusConfigMap {
 		return
 	}
 	if err := p.provider.Cleanup(); err != nil {
-		klog.ErrorS(err, "Cannot clean up the provider")
+		klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
 	}
 }
 

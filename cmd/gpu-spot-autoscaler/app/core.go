@@ -49,6 +49,7 @@ import (
 type podFlow struct {
 	deferral     *podlist.Deferral
 	reclaiming   *podlist.ReclaimingPods
+	added        *podlist.AddedPods
 	search       *ourscaleup.Search
 	orchestrator scaleup.Orchestrator
 	deadlines    *spotfirst.Deadlines
@@ -67,15 +68,18 @@ func (f *podFlow) replacementReady(config *Config) func(node string) bool {
 	return f.reclaiming.AllReady
 }
 
+// hasRun returns whether the pod stands for one that has run already.
+func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podlist.IsReturning(pod) }
+
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals,
 	supervision podlist.Supervision, natives podlist.NativeGangs) *podFlow {
-	flow := &podFlow{held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
+	flow := &podFlow{added: &podlist.AddedPods{}, held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines,
-		HasRun: func(pod *apiv1.Pod) bool { return flow.reclaiming.Added(pod) || podlist.IsReturning(pod) },
+		HasRun: flow.hasRun,
 	})
 	chain := podlist.NewDefault(places, policy)
 	var inner scaleup.Orchestrator = orchestrator.New()
@@ -91,7 +95,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		})
 		flow.injectedPods = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
-	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming)
+	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
 		Held: flow.held,
@@ -179,7 +183,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 			[]status.ScaleUpStatusProcessor{flow.injectedPods, all.ScaleUpStatusProcessor})
 	}
 	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(
-		all.ScaleUpStatusProcessor, flow.reclaiming.Added, podlist.IsReturning)
+		all.ScaleUpStatusProcessor, flow.added.Has, podlist.IsReturning)
 	return all
 }
 

@@ -26,7 +26,7 @@ const (
 	jobsBurst = 1000
 )
 
-// newJobs returns the registry of job systems, whose clients have a budget of their own, and what knows the gangs of jobs and of pod
+// newJobs returns the registry of job systems, whose clients have a rate limit of their own, and what knows the gangs of jobs and of pod
 // groups. That calls wake when it has learned of one.
 func newJobs(config *Config, recorder record.EventRecorder, wake func()) (*jobs.Registry, *gangs.Gangs, error) {
 	kube := rest.CopyConfig(config.KubeConfig)

@@ -177,10 +177,10 @@ func (p *parts) foretell(ctx context.Context, config *Config) (*foretold, error)
 	if err := p.prepare(ctx); err != nil {
 		return nil, err
 	}
+	defer p.cleanUp(ctx, config)
 	if err := p.core.Start(); err != nil {
 		return nil, fmt.Errorf("start cluster autoscaler: %w", err)
 	}
-	defer p.cleanUp(config)
 	if err := p.loops(ctx, mostLoops); err != nil {
 		return nil, err
 	}

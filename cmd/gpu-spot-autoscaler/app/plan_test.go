@@ -143,10 +143,10 @@ func (w *planWorld) lead(do func(ctx context.Context, p *parts)) {
 			if err := p.prepare(ctx); err != nil {
 				return err
 			}
+			defer p.cleanUp(ctx, config)
 			if err := p.core.Start(); err != nil {
 				return err
 			}
-			defer p.cleanUp(config)
 			do(ctx, p)
 			return nil
 		})

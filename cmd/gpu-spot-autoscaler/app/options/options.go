@@ -121,7 +121,7 @@ func New() (*Options, error) {
 	o.addElection(o.sections.FlagSet(sectionElection))
 	logsapi.AddFlags(o.Logs, o.sections.FlagSet(sectionLogs))
 	if err := logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate); err != nil {
-		return nil, fmt.Errorf("adding the feature gates of logging: %w", err)
+		return nil, fmt.Errorf("add the feature gates of logging: %w", err)
 	}
 	utilfeature.DefaultMutableFeatureGate.AddFlag(o.sections.FlagSet(sectionFeatures))
 	if err := setDefaults(coreDefaults()); err != nil {
@@ -250,7 +250,7 @@ func (o *Options) enableDRA() error {
 		return nil
 	}
 	if err := gates.SetFromMap(map[string]bool{string(features.DynamicResourceAllocation): true}); err != nil {
-		return fmt.Errorf("enabling dynamic resource allocation: %w", err)
+		return fmt.Errorf("enable dynamic resource allocation: %w", err)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ type Waiting struct {
 	Step    string `json:"step,omitempty"`
 }
 
-// NewPurchase adds up the items. The work is that of the job, and inGang says whether the job can do nothing without all of them.
+// NewPurchase adds up the items. The work is that of the job, and inGang is whether the job can do nothing without all of them.
 func NewPurchase(items []Item, work time.Duration, inGang bool, terms pricing.Terms) Purchase {
 	p := Purchase{Items: items, PricePerHour: new(float64), CostToFinish: new(float64)}
 	spot := 0

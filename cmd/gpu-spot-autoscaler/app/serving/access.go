@@ -40,7 +40,7 @@ const (
 
 var reviewRetries = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
-// NewReviewsClient returns a client with a budget of its own, for TokenReviews and SubjectAccessReviews: whoever reaches the port
+// NewReviewsClient returns a client with a rate limit of its own, for TokenReviews and SubjectAccessReviews: whoever reaches the port
 // makes the process send requests, and must not slow down its other work.
 func NewReviewsClient(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.AddUserAgent(rest.CopyConfig(config), "reviews")

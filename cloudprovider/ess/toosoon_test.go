@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestListingOfManyInstancesIsNotRepeatedFasterThanTheBudgetAllows(t *testing.T) {
+func TestListingOfManyInstancesIsNotRepeatedFasterThanTheLimitAllows(t *testing.T) {
 	for name, test := range map[string]struct {
 		instances int
 		after     time.Duration
