@@ -18,6 +18,8 @@ const (
 	root = "../.."
 	// translations is where the translation of docs/x.md is, under the same name; that of README.md is there, too.
 	translations = "docs/zh-CN"
+	// index is the translation of docs/README.md, whose name that of README.md has taken.
+	index = "manual.md"
 )
 
 // document is what of a page is compared with its translation, or run.
@@ -31,6 +33,8 @@ type document struct {
 	keys []string
 	// rows are how many rows each table has, in order.
 	rows []int
+	// names are the pieces of code in the prose and in the tables, in the order of the alphabet.
+	names []string
 	// links are where the links lead, see target, in the order of the alphabet.
 	links []string
 }
@@ -67,6 +71,7 @@ func readDocument(t *testing.T, page string) document {
 
 func parse(page, text string) document {
 	d := document{path: page}
+	var prose strings.Builder // a piece of code may go on in the next line
 	section, fence, inItem, blank := "", (*block)(nil), false, true
 	inTable := false
 	indented := false // whether the last block is an indented one that may go on
@@ -101,6 +106,7 @@ func parse(page, text string) document {
 			continue
 		}
 		indented = false
+		prose.WriteString(strings.TrimSpace(line) + " ")
 		if line[0] != ' ' {
 			inItem = item.MatchString(line)
 		}
@@ -117,6 +123,8 @@ func parse(page, text string) document {
 			}
 		}
 	}
+	d.names = span.FindAllString(prose.String(), -1)
+	slices.Sort(d.names)
 	slices.Sort(d.links)
 	return d
 }
@@ -135,6 +143,8 @@ func original(page string) (string, bool) {
 		return page, false
 	case name == "README.md":
 		return name, true
+	case name == index:
+		return "docs/README.md", true
 	}
 	return path.Join("docs", name), true
 }
