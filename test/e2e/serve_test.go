@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/pki"
 	"gpu-spot-autoscaler/test/rig"
@@ -38,15 +40,25 @@ func runServed(s *suite) {
 	require.NoError(s.t, os.WriteFile(file, []byte(
 		"address: "+provider+"\ncert: "+cert+"\nkey: "+key+"\ncacert: "+ca+"\ngrpc_timeout: 30s\n"), 0o600))
 	s.RunStock(s.t, "--cloud-config="+file, "--expander=grpc,price", "--grpc-expander-url="+expander, "--grpc-expander-cert="+ca,
-		"--scan-interval=1s", "--scale-down-unneeded-time=5s", "--scale-down-delay-after-add=1s", "--v=2")
+		"--scan-interval=1s", "--scale-down-unneeded-time=15s", "--scale-down-delay-after-add=1s", "--v=2")
 }
 
-func TestAClusterAutoscalerOfItsAuthorsScalesAndSurvivesAReclaimThroughServe(t *testing.T) {
+func TestAClusterAutoscalerOfItsAuthorsScalesAndAJobSurvivesAReclaimThroughServe(t *testing.T) {
 	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
 	runServed(s)
 
-	deployGPUPods(s, "train", 2)
-	s.eventually("both replicas run", func(ctx context.Context) (bool, error) {
+	pod := rig.GPUPod("train", 1)
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	jobs := s.Client.BatchV1().Jobs(metav1.NamespaceDefault)
+	_, err := jobs.Create(t.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "train"},
+		Spec: batchv1.JobSpec{
+			CompletionMode: ptr.To(batchv1.IndexedCompletion), Parallelism: ptr.To[int32](2), Completions: ptr.To[int32](2), BackoffLimit: ptr.To[int32](0),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.eventually("both workers run", func(ctx context.Context) (bool, error) {
 		pods, err := runningReplicas(ctx, s, "train")
 		return len(pods) == 2, err
 	})
@@ -58,7 +70,9 @@ func TestAClusterAutoscalerOfItsAuthorsScalesAndSurvivesAReclaimThroughServe(t *
 		node, err := s.node(ctx, reclaiming)
 		return node != nil && marked(node), err
 	})
-	s.eventually("both replicas run again, elsewhere", func(ctx context.Context) (bool, error) {
+	s.awaitEvent("SpotJobSuspended")
+	s.awaitEvent("SpotJobResumed")
+	s.eventually("both workers run again, elsewhere", func(ctx context.Context) (bool, error) {
 		pods, err := runningReplicas(ctx, s, "train")
 		if err != nil || len(pods) != 2 {
 			return false, err
@@ -71,8 +85,11 @@ func TestAClusterAutoscalerOfItsAuthorsScalesAndSurvivesAReclaimThroughServe(t *
 		return node == nil, err
 	})
 	assert.Equal(t, 3, boughtInstances(s), "two, and one replacement for one reclaim")
+	job, err := jobs.Get(t.Context(), "train", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Zero(t, job.Status.Failed)
 
-	require.NoError(t, s.Client.AppsV1().Deployments(corev1.NamespaceDefault).Delete(t.Context(), "train", metav1.DeleteOptions{}))
+	require.NoError(t, jobs.Delete(t.Context(), "train", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
 	s.eventually("the nodes are given back", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 0, nil })
 	s.eventually("their Nodes go", func(ctx context.Context) (bool, error) {
 		nodes, err := s.nodes(ctx)
