@@ -74,7 +74,7 @@ func (m *Model) perHour(node *apiv1.Node, penalty func(Offering) float64) (float
 	if penalty == nil {
 		penalty = func(Offering) float64 { return 1 }
 	}
-	o := offeringOf(node)
+	o := OfferingOf(node)
 	candidates := m.candidates(node, o)
 	if candidates == nil {
 		price, ok := m.config.Prices.Price(o)
@@ -110,8 +110,8 @@ func (m *Model) candidates(node *apiv1.Node, o Offering) []Offering {
 	return candidates
 }
 
-// offeringOf returns the offering that a node's labels say. Our own label for the purchase option takes precedence over ACK's.
-func offeringOf(node *apiv1.Node) Offering {
+// OfferingOf returns the offering that a node's labels say. Our own label for the purchase option takes precedence over ACK's.
+func OfferingOf(node *apiv1.Node) Offering {
 	labels := node.Labels
 	strategy := labels[api.LabelSpotStrategy]
 	o := Offering{

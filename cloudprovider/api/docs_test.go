@@ -72,7 +72,7 @@ func TestJobsExplainEveryKeyOfAJobAndNoOther(t *testing.T) {
 	for name, value := range constants(t, "jobs.go") {
 		short := "`…/" + strings.TrimPrefix(value, api.Prefix) + "`"                                   // a table names several keys with one prefix
 		internal := strings.HasPrefix(name, "AnnotationHeld") || strings.HasPrefix(name, "LabelKueue") // no owner need know them
-		elsewhere := name == "CallerHost" || name == "AnnotationAwaitedAcknowledgements" || name == "LabelKeepOffReclaiming"
+		elsewhere := name == "CallerHost" || name == "AnnotationAwaitedAcknowledgements" || name == "AnnotationCheckpointIntervals" || name == "LabelKeepOffReclaiming"
 		assert.True(t, internal || elsewhere || strings.Contains(text, value) || strings.Contains(text, short), "%s is not explained", name)
 	}
 }

@@ -17,6 +17,12 @@ const (
 	AnnotationMaxWait = "gpu-spot.autoscaling/max-wait"
 	// AnnotationRecovery is with how many workers a suspended job is resumed: full (default) or dynamic.
 	AnnotationRecovery = "gpu-spot.autoscaling/recovery"
+	// LabelGrow, on the object of a job, is whether the job gets more workers than it asks for, up to its maximum: GrowNever (default), GrowFree
+	// where nodes that exist have room for them, or GrowBuy, for which spot instances are bought, too.
+	LabelGrow = "gpu-spot.autoscaling/grow"
+	GrowNever = "never"
+	GrowFree  = "free"
+	GrowBuy   = "buy"
 	// LabelKeepOffReclaiming, on pods or namespaces, is "true" if pods are to get a node affinity against LabelReclaiming.
 	// The admission policy of the chart reads it.
 	LabelKeepOffReclaiming = "gpu-spot.autoscaling/keep-off-reclaiming"
@@ -44,6 +50,18 @@ const (
 	// of the pod on, such as 24h. With both, on-demand instances are bought in time. The owner writes them, and the processors read them.
 	AnnotationDeadline = "gpu-spot.autoscaling/deadline"
 	AnnotationWork     = "gpu-spot.autoscaling/work"
+)
+
+// How often a job is to save a checkpoint.
+const (
+	// AnnotationCheckpointTime, on a pod, is how long a checkpoint takes, a duration. Its owner writes it.
+	AnnotationCheckpointTime = "gpu-spot.autoscaling/checkpoint-time"
+	// AnnotationCheckpointInterval, on such a pod, is how long the job is advised to train from one checkpoint to the next, a duration. The
+	// autoscaler writes it, and the job's processes read it through the downward API.
+	AnnotationCheckpointInterval = "gpu-spot.autoscaling/checkpoint-interval"
+	// AnnotationCheckpointIntervals, on a Node, lists the same of its pods, separated by commas: "<caller>=<duration>" by the address of the
+	// pod, or CallerHost for those on the Node's network. The autoscaler writes it, and the node-agent reads it.
+	AnnotationCheckpointIntervals = "gpu-spot.autoscaling/checkpoint-intervals"
 )
 
 // The handshake with a job whose nodes are reclaimed, on its pods. AnnotationReclaimDeadline belongs to it as well.
@@ -93,6 +111,10 @@ const (
 	// AnnotationHeldParts are the objects that the job consisted of, separated by commas. Some of their pods outlive them.
 	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 )
+
+// AnnotationGrownTo, on the object of a job, is to how many workers the job was grown last beyond what it asked for. The jobs framework
+// writes it, and the job supervisor reads it: a job that has fewer since was made smaller by somebody, and is not grown again.
+const AnnotationGrownTo = "gpu-spot.autoscaling/grown-to"
 
 // AnnotationHostsRefreshed, on the launcher of an MPIJob, is when it was last written. The jobs framework writes it, because a
 // change of the pod makes the kubelet update the files of its ConfigMaps. The value is not read.

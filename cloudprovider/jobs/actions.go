@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -24,6 +25,8 @@ const (
 	ReasonResumed = "SpotJobResumed"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
+	// ReasonWishMalformed: annotations of the job cannot be read, and are ignored.
+	ReasonWishMalformed = "SpotWishMalformed"
 	// ReasonTimedOut: the job was suspended because its maximum wait was over.
 	ReasonTimedOut = "SpotJobTimedOut"
 )
@@ -176,6 +179,47 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 			return false, nil
 		},
 	})
+}
+
+// GrowBeyond has a job that runs ask for so many workers, more than its owner wrote. Nothing is done to a job that is held, has ended, or is
+// not to grow any more. The error is a BusyError where the job is being scaled.
+func (r *Registry) GrowBeyond(ctx context.Context, job Job, workers int) error {
+	return r.act(ctx, job, action{
+		name: "grow-beyond", event: ReasonGrown, readsAgain: true,
+		message: fmt.Sprintf("Grows to %d workers: there is capacity for more than it asks for", workers),
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			if err := checkGrowth(system, job); err != nil {
+				return false, err
+			}
+			growth, _ := job.Growth()
+			workers := min(workers, job.Max)
+			if growth == GrowNever || job.HeldAs() != "" || job.Suspended || job.Finished || job.Replicas >= workers {
+				return false, nil
+			}
+			if _, ok := system.(HostsRefresher); ok {
+				r.hosts.add(job.Ref)
+			}
+			return system.(Grower).GrowBeyond(ctx, job, workers)
+		},
+	})
+}
+
+// checkGrowth returns why the job does not get more workers than it asks for, nil if it may, or is not to.
+func checkGrowth(system System, job Job) error {
+	growth, err := job.Growth()
+	grower, ok := system.(Grower)
+	switch {
+	case err != nil || growth == GrowNever:
+		return err
+	case !ok:
+		return fmt.Errorf("%s cannot add workers to a job that runs: %w", system.Name(), ErrNotGrown)
+	case IsQueued(job.Object):
+		return fmt.Errorf("Kueue would suspend the job to admit it anew: %w", ErrNotGrown)
+	}
+	if err := grower.CheckGrowth(job); err != nil {
+		return errors.Join(ErrNotGrown, err)
+	}
+	return nil
 }
 
 // Release removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.

@@ -24,6 +24,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string { return "busy with " + e.With }
 
+// ErrNotGrown is why a job does not get more workers than it asks for, though it is to. It wraps ErrUnsupported.
+var ErrNotGrown = fmt.Errorf("it is not grown: %w", ErrUnsupported)
+
 // FieldError says which field of a job is missing or malformed.
 type FieldError struct {
 	// Path is that of the field, such as "spec.elasticPolicy.minReplicas".

@@ -25,7 +25,7 @@ import (
 // definitions is the resource that is watched to learn which systems are installed.
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// installed knows which systems are installed, and watches those of their jobs that carry api.LabelHeld.
+// installed knows which systems are installed, and watches those of their jobs that carry api.LabelHeld or api.LabelGrow.
 type installed struct {
 	config Config
 	// systems are by the name of the definition of their resource, empty for resources of Kubernetes itself.
@@ -41,11 +41,15 @@ type installed struct {
 // definitionQueue has the names of definitions that have changed.
 type definitionQueue = workqueue.TypedRateLimitingInterface[string]
 
-// watch is the informer of the held jobs of one system that is installed.
+// watch is the informers of the jobs of one system that is installed: those that are held, and those that are to grow.
 type watch struct {
-	informer cache.SharedIndexInformer
-	stop     context.CancelFunc
-	ended    chan struct{}
+	held, growing cache.SharedIndexInformer
+	stop          context.CancelFunc
+	ended         sync.WaitGroup
+}
+
+func (w *watch) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{w.held, w.growing}
 }
 
 func newInstalled(config Config) *installed {
@@ -75,8 +79,10 @@ func (in *installed) hasSynced() bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
 	for _, watch := range in.watches {
-		if !watch.informer.HasSynced() {
-			return false
+		for _, informer := range watch.informers() {
+			if !informer.HasSynced() {
+				return false
+			}
 		}
 	}
 	return in.isKnown
@@ -219,26 +225,30 @@ func (in *installed) set(ctx context.Context, system System, isOn bool) {
 	in.mu.Unlock()
 	if !isOn && current != nil {
 		current.stop()
-		<-current.ended
+		current.ended.Wait()
 		systemsInstalled.WithLabelValues(system.Name()).Set(0)
 		klog.FromContext(ctx).Info("Job system is off", "system", system.Name())
 	}
 }
 
-// start watches the held jobs of a system. There are few of them, and mostly none.
+// start watches the jobs of a system that are held or are to grow. There are few of them, and mostly none.
 func (in *installed) start(ctx context.Context, system System) *watch {
 	ctx, cancel := context.WithCancel(ctx)
-	informer := dynamicinformer.NewFilteredDynamicInformer(in.config.Cluster.Dynamic, system.Resource(), metav1.NamespaceAll, 0, cache.Indexers{},
-		func(options *metav1.ListOptions) { options.LabelSelector = api.LabelHeld }).Informer()
-	_ = informer.SetTransform(dropManagedFields) // fails only once the informer runs
-	watch := &watch{informer: informer, stop: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(watch.ended)
-		informer.RunWithContext(ctx)
-	}()
+	watch := &watch{held: in.informer(system, api.LabelHeld), growing: in.informer(system, api.LabelGrow), stop: cancel}
+	for _, informer := range watch.informers() {
+		watch.ended.Go(func() { informer.RunWithContext(ctx) })
+	}
 	systemsInstalled.WithLabelValues(system.Name()).Set(1)
 	klog.FromContext(ctx).Info("Job system is on", "system", system.Name())
 	return watch
+}
+
+// informer returns the informer of the jobs of a system that have the label.
+func (in *installed) informer(system System, label string) cache.SharedIndexInformer {
+	informer := dynamicinformer.NewFilteredDynamicInformer(in.config.Cluster.Dynamic, system.Resource(), metav1.NamespaceAll, 0, cache.Indexers{},
+		func(options *metav1.ListOptions) { options.LabelSelector = label }).Informer()
+	_ = informer.SetTransform(dropManagedFields) // fails only once the informer runs
+	return informer
 }
 
 // dropManagedFields drops what may be half of an object.
@@ -279,15 +289,24 @@ func (in *installed) hasAny(definition string) bool {
 
 // held returns the jobs with api.LabelHeld, by system.
 func (in *installed) held() map[System][]*unstructured.Unstructured {
+	return in.labelled(api.LabelHeld, func(w *watch) cache.SharedIndexInformer { return w.held })
+}
+
+// growing returns the jobs with api.LabelGrow, by system.
+func (in *installed) growing() map[System][]*unstructured.Unstructured {
+	return in.labelled(api.LabelGrow, func(w *watch) cache.SharedIndexInformer { return w.growing })
+}
+
+func (in *installed) labelled(label string, informer func(*watch) cache.SharedIndexInformer) map[System][]*unstructured.Unstructured {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	held := map[System][]*unstructured.Unstructured{}
+	found := map[System][]*unstructured.Unstructured{}
 	for system, watch := range in.watches {
-		for _, object := range watch.informer.GetStore().List() {
-			if object, ok := object.(*unstructured.Unstructured); ok && object.GetLabels()[api.LabelHeld] != "" {
-				held[system] = append(held[system], object)
+		for _, object := range informer(watch).GetStore().List() {
+			if object, ok := object.(*unstructured.Unstructured); ok && object.GetLabels()[label] != "" {
+				found[system] = append(found[system], object)
 			}
 		}
 	}
-	return held
+	return found
 }

@@ -58,7 +58,7 @@ func TestSystemsAreSwitchedOnAndOffWithTheirDefinitions(t *testing.T) {
 	require.False(t, f.Registry.HasSynced())
 	f.Run()
 	eventuallyHeld(f, "job/ml/train")
-	assert.Equal(t, []string{"jobs.batch"}, watched(f), "what is not installed costs nothing")
+	assert.Equal(t, []string{"jobs.batch", "jobs.batch"}, watched(f), "those held and those to grow; what is not installed costs nothing")
 	_, err := f.Registry.Get(t.Context(), jobstest.Ref("trainingjob", "mnist"))
 	require.ErrorIs(t, err, jobs.ErrNoObject)
 	assert.Empty(t, f.Dynamic.Actions(), "nor is it asked for")
@@ -67,7 +67,7 @@ func TestSystemsAreSwitchedOnAndOffWithTheirDefinitions(t *testing.T) {
 	f.Define("widgets.example.com")
 	f.Define("trainingjobs.kai.alibabacloud.com")
 	eventuallyHeld(f, "job/ml/train", "trainingjob/ml/mnist")
-	assert.Equal(t, []string{"trainingjobs.kai.alibabacloud.com"}, watched(f))
+	assert.Equal(t, []string{"trainingjobs.kai.alibabacloud.com", "trainingjobs.kai.alibabacloud.com"}, watched(f))
 	assert.EqualValues(t, 1, testutil.ToFloat64(jobs.SystemsInstalled.WithLabelValues("trainingjob")))
 	assert.Equal(t, 4, f.Get("trainingjob", "mnist").Replicas)
 

@@ -88,6 +88,8 @@ type Job struct {
 	// Recovery and MaxWait are what the annotations of the job ask for. MaxWait is zero for a job that may wait for ever.
 	Recovery Recovery
 	MaxWait  time.Duration
+	// Ignored is which of the annotations cannot be read, nil if all can.
+	Ignored error
 	// Parts are other Refs that pods of the job may have, such as that of the RayCluster of a RayJob.
 	Parts []Ref
 	// Object is the job's object and must not be changed. It is nil for pods that belong to no known system.

@@ -12,10 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -48,8 +46,8 @@ type Registry struct {
 	installed *installed
 	hosts     *hostsQueue
 
-	heldMu sync.Mutex
-	held   map[types.UID]Job // as Held returned them last
+	ignored *ignored
+	*watched
 }
 
 // New returns a Registry. Until Run has found out which systems are installed, each is taken to be.
@@ -60,7 +58,10 @@ func New(config Config) (*Registry, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = DefaultTimeout
 	}
-	r := &Registry{config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config)}
+	r := &Registry{
+		config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config), ignored: newIgnored(config.Recorder),
+	}
+	r.watched = &watched{installed: r.installed, ignored: r.ignored}
 	r.hosts = &hostsQueue{clock: config.Cluster.Clock, refresh: r.refreshHosts}
 	for _, system := range config.Systems {
 		if r.byName[system.Name()] != nil {
@@ -170,7 +171,9 @@ func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error)
 	if parent, name, ok := parentOf(system, object); ok && r.installed.has(parent) {
 		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))
 	}
-	return read(system, object)
+	job, err := read(system, object)
+	r.ignored.record(job)
+	return job, err
 }
 
 func parentOf(system System, object *unstructured.Unstructured) (parent, name string, ok bool) {
@@ -184,12 +187,10 @@ func parentOf(system System, object *unstructured.Unstructured) (parent, name st
 func read(system System, object *unstructured.Unstructured) (Job, error) {
 	ref := NewRef(system.Name(), object.GetNamespace(), object.GetName())
 	job, err := system.Read(object)
-	if err == nil {
-		err = readSettings(&job, object.GetAnnotations())
-	}
 	if err != nil {
 		return Job{}, fmt.Errorf("%s: %w", ref, err)
 	}
+	job.Ignored = readSettings(&job, object.GetAnnotations())
 	job.Ref, job.UID, job.Object = ref, object.GetUID(), object
 	for _, part := range parseParts(job.Namespace, object.GetAnnotations()[api.AnnotationHeldParts]) {
 		if !slices.Contains(job.Parts, part) {
@@ -197,43 +198,6 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 		}
 	}
 	return job, nil
-}
-
-// Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with a Problem, so
-// that it neither holds up the others nor is forgotten. A job is read again only once the informer has another object of it:
-// Held is called every few seconds.
-func (r *Registry) Held() []Job {
-	r.heldMu.Lock()
-	defer r.heldMu.Unlock()
-	var jobs []Job
-	held := map[types.UID]Job{}
-	for system, objects := range r.installed.held() {
-		for _, object := range objects {
-			if _, _, ok := parentOf(system, object); ok {
-				continue // its label was copied from its parent's, and may be out of date
-			}
-			job := r.held[object.GetUID()]
-			if job.Object != object {
-				job = readHeld(system, object, job.Problem)
-			}
-			held[job.UID] = job
-			jobs = append(jobs, job)
-		}
-	}
-	r.held = held
-	return jobs
-}
-
-// readHeld reads a held job. It logs why it cannot, unless that was known.
-func readHeld(system System, object *unstructured.Unstructured, known error) Job {
-	job, err := read(system, object)
-	if err == nil {
-		return job
-	}
-	if known == nil || err.Error() != known.Error() {
-		klog.ErrorS(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
-	}
-	return Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object, Problem: err}
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -8,31 +9,38 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// readSettings reads what the annotations of a job ask for in the same way in all systems. Bounds on the workers narrow what
-// the system says.
+// readSettings reads what the annotations of a job ask for in the same way in all systems. Bounds on the workers narrow what the system says. An
+// annotation that cannot be read is ignored: it is the owner's wish, and the job can be suspended and shrunk without it. The error joins
+// a FieldError for each of these.
 func readSettings(job *Job, annotations map[string]string) error {
+	var errs []error
+	read := func(err error) { errs = append(errs, err) }
 	var err error
-	if job.MaxWait, err = MaxWait(annotations); err != nil {
-		return err
+	job.MaxWait, err = MaxWait(annotations)
+	read(err)
+	job.Recovery, err = recovery(annotations)
+	read(err)
+	least, err := replicasOr(annotations, api.AnnotationMinReplicas, job.Min)
+	read(err)
+	most, err := replicasOr(annotations, api.AnnotationMaxReplicas, job.Max)
+	read(err)
+	if least > most {
+		read(annotationError(api.AnnotationMinReplicas, "the minimum of %d workers is above the maximum of %d", least, most))
+	} else {
+		job.Min, job.Max = least, most
 	}
+	return errors.Join(errs...)
+}
+
+func recovery(annotations map[string]string) (Recovery, error) {
 	switch recovery := Recovery(annotations[api.AnnotationRecovery]); recovery {
-	case "":
-		job.Recovery = RecoverFull
-	case RecoverFull, RecoverDynamic:
-		job.Recovery = recovery
+	case "", RecoverFull:
+		return RecoverFull, nil
+	case RecoverDynamic:
+		return recovery, nil
 	default:
-		return annotationError(api.AnnotationRecovery, "is %q, neither %q nor %q", recovery, RecoverFull, RecoverDynamic)
+		return RecoverFull, annotationError(api.AnnotationRecovery, "is %q, neither %q nor %q", recovery, RecoverFull, RecoverDynamic)
 	}
-	if job.Min, err = replicasOr(annotations, api.AnnotationMinReplicas, job.Min); err != nil {
-		return err
-	}
-	if job.Max, err = replicasOr(annotations, api.AnnotationMaxReplicas, job.Max); err != nil {
-		return err
-	}
-	if job.Min > job.Max {
-		return annotationError(api.AnnotationMinReplicas, "the minimum of %d workers is above the maximum of %d", job.Min, job.Max)
-	}
-	return nil
 }
 
 // MaxWait returns how long a job with these annotations may wait for capacity, zero for ever. This project's annotation goes
@@ -62,11 +70,52 @@ func replicasOr(annotations map[string]string, key string, otherwise int) (int, 
 	}
 	replicas, err := strconv.ParseInt(text, 10, 32)
 	if err != nil || replicas < 0 {
-		return 0, annotationError(key, "%q is no number of workers", text)
+		return otherwise, annotationError(key, "%q is no number of workers", text)
 	}
 	return int(replicas), nil
 }
 
 func annotationError(key, format string, args ...any) error {
 	return &FieldError{Path: fmt.Sprintf("metadata.annotations[%s]", key), Problem: fmt.Sprintf(format, args...)}
+}
+
+// Growth is whether a job gets more workers than it asks for: a value of api.LabelGrow.
+type Growth string
+
+const (
+	// GrowNever is the default.
+	GrowNever Growth = api.GrowNever
+	// GrowFree adds workers for which there is room on nodes that exist.
+	GrowFree Growth = api.GrowFree
+	// GrowBuy buys spot instances for more workers, too.
+	GrowBuy Growth = api.GrowBuy
+)
+
+// Growth returns whether the job is to get more workers than it asks for. The error is a FieldError where the label is malformed.
+func (j Job) Growth() (Growth, error) {
+	switch growth := Growth(j.Object.GetLabels()[api.LabelGrow]); growth {
+	case "", GrowNever:
+		return GrowNever, nil
+	case GrowFree, GrowBuy:
+		return growth, nil
+	default:
+		return GrowNever, &FieldError{
+			Path:    fmt.Sprintf("metadata.labels[%s]", api.LabelGrow),
+			Problem: fmt.Sprintf("is %q, neither %q nor %q nor %q", growth, GrowFree, GrowBuy, GrowNever),
+		}
+	}
+}
+
+// GrownTo returns to how many workers the job was grown last, zero if it never was.
+func (j Job) GrownTo() int {
+	workers, err := strconv.ParseInt(j.Object.GetAnnotations()[api.AnnotationGrownTo], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return max(0, int(workers))
+}
+
+// GrownPatch returns the patch that notes to how many workers the job was grown.
+func GrownPatch(workers int) Patch {
+	return Patch{}.SetAnnotation(api.AnnotationGrownTo, strconv.Itoa(workers))
 }

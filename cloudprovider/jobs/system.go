@@ -62,6 +62,16 @@ type Resizer interface {
 	Grow(ctx context.Context, job Job, workers int) (changed bool, err error)
 }
 
+// Grower is implemented by systems whose jobs can be given more workers than they ask for, while they run.
+type Grower interface {
+	// CheckGrowth returns why the job cannot be given more workers, nil if it can. The error wraps ErrUnsupported. It goes by the object
+	// alone.
+	CheckGrowth(job Job) error
+	// GrowBeyond has the job ask for so many workers, no more than its maximum, and writes the patch of GrownPatch with that. The call is
+	// idempotent. The error is a BusyError where it has to be repeated later.
+	GrowBeyond(ctx context.Context, job Job, workers int) (changed bool, err error)
+}
+
 // Stopper is implemented by systems whose jobs may listen for a request to save their work and to stop.
 type Stopper interface {
 	// Stop asks the job's workers, and returns how many of them answered.

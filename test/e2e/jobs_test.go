@@ -32,6 +32,8 @@ func TestJobs(t *testing.T) {
 	}{
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
+		{"mpi-grows", mpiJobGrowsAndIsLeftAloneWhenItIsMadeSmaller},
+		{"et-grows", trainingJobGrowsOnNodesThatAreThere},
 		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
 		{"trainjob", trainJobIsSuspendedForItsJobSet},
 		{"indexed", indexedJobIsSuspended},

@@ -262,6 +262,16 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		}
 		assert.NoError(t, tryAttempt(s, thief, patch(`{metadata: {annotations: {gpu-spot.autoscaling/held-reason: reclaim}}}`)), "mark%s", what)
 	}
+	grows := func(patch string) attempt {
+		return attempt{of: operators.MPIJobs, namespace: metav1.NamespaceDefault, name: "theirs", patch: patch}
+	}
+	requireDenied(s, thief, "growth that nobody wants", grows(`{metadata: {labels: {gpu-spot.autoscaling/grow: buy}}}`))
+	patchObject(s, operators.MPIJobs, metav1.NamespaceDefault, "theirs", `{metadata: {labels: {gpu-spot.autoscaling/grow: free}}}`)
+	requireDenied(s, thief, "another growth", grows(`{metadata: {labels: {gpu-spot.autoscaling/grow: buy}}}`))
+	requireDenied(s, thief, "fewer workers", grows(`{spec: {mpiReplicaSpecs: {Worker: {replicas: 1}}}}`))
+	requireDenied(s, thief, "another type of workers", grows(`{spec: {mpiReplicaSpecs: {worker: {replicas: 3, `+template+`}}}}`))
+	requireDenied(s, thief, "another image of more workers", grows(`{spec: {mpiReplicaSpecs: {Worker: {replicas: 3, template: {spec: {containers: [{name: main, image: theirs}]}}}}}}`))
+	assert.NoError(t, tryAttempt(s, thief, grows(`{spec: {mpiReplicaSpecs: {Worker: {replicas: 3}}}}`)), "more workers")
 	status := func(patch string) attempt {
 		return attempt{of: standin.TrainingJobs, namespace: metav1.NamespaceDefault, name: "theirs", subresource: []string{"status"}, patch: `{status: {replicaStatuses: {Worker: {active: null}}, restartCount: 0, conditions: [], ` + patch + `}}`}
 	}

@@ -41,6 +41,7 @@ func TestTrainingOperator(t *testing.T) {
 		run  func(*jobSuite)
 	}{
 		{"elastic", elasticJobLosesAWorkerThenTooMany},
+		{"grows", elasticJobGrowsAndComesBackWithAllOfItsWorkers},
 		{"never", jobThatNoWorkerMayLeaveIsSuspended},
 		{"mpi", mpiJobLosesAWorkerThenTooMany},
 		{"mpi-never", mpiJobThatNoWorkerMayLeaveIsSuspended},

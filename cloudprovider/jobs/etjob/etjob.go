@@ -63,6 +63,7 @@ var (
 	_ jobs.Suspender = (*System)(nil)
 	_ jobs.Resizer   = (*System)(nil)
 	_ jobs.Stopper   = (*System)(nil)
+	_ jobs.Grower    = (*System)(nil)
 )
 
 // New returns the system.

@@ -68,14 +68,10 @@ func TestTrainingJobGang(t *testing.T) {
 
 func TestTrainingJobThatIsMalformedNamesTheField(t *testing.T) {
 	for path, change := range map[string]struct{ from, to string }{
-		"spec.etReplicaSpecs.worker":                                    {"    worker:\n", "    workers:\n"},
-		"spec.etReplicaSpecs.worker.minReplicas":                        {"minReplicas: 2", `minReplicas: "2"`},
-		"spec.etReplicaSpecs.worker.maxReplicas":                        {"maxReplicas: 8", "maxReplicas: -1"},
-		"status.targetWorkers[0]":                                       {"targetWorkers: [mnist-worker-0", "targetWorkers: [0"},
-		"metadata.annotations[job-supervisor.kube-ai.io/max-wait-time]": {`max-wait-time: "600"`, `max-wait-time: "10m"`},
-		"metadata.annotations[gpu-spot.autoscaling/recovery]":           {"  annotations:\n", "  annotations:\n    gpu-spot.autoscaling/recovery: partial\n"},
-		"metadata.annotations[gpu-spot.autoscaling/min-replicas]":       {"  annotations:\n", "  annotations:\n    gpu-spot.autoscaling/min-replicas: \"9\"\n"},
-		"metadata.annotations[gpu-spot.autoscaling/max-wait]":           {"  annotations:\n", "  annotations:\n    gpu-spot.autoscaling/max-wait: 1 day\n"},
+		"spec.etReplicaSpecs.worker":             {"    worker:\n", "    workers:\n"},
+		"spec.etReplicaSpecs.worker.minReplicas": {"minReplicas: 2", `minReplicas: "2"`},
+		"spec.etReplicaSpecs.worker.maxReplicas": {"maxReplicas: 8", "maxReplicas: -1"},
+		"status.targetWorkers[0]":                {"targetWorkers: [mnist-worker-0", "targetWorkers: [0"},
 	} {
 		f := newFixture(t, strings.Replace(jobstest.TrainingJob, change.from, change.to, 1))
 		_, err := f.Registry.Get(context.Background(), jobstest.Ref("trainingjob", "mnist"))

@@ -127,9 +127,7 @@ func (s *System) Grow(ctx context.Context, job jobs.Job, workers int) (changed b
 		if err != nil || next == "" {
 			return false, err
 		}
-		return s.createScaler(ctx, scaleOuts, "ScaleOut", next, job, map[string]any{
-			"timeout": scaleOutTimeout, "toAdd": map[string]any{"count": int64(missing)},
-		})
+		return s.createScaleOut(ctx, next, job, missing)
 	}
 	if job.HeldAs() != jobs.HeldShrunk || job.Replicas < job.FullReplicas() {
 		return false, nil
@@ -159,4 +157,32 @@ func (s *System) release(ctx context.Context, job jobs.Job) (changed bool, err e
 		return false, err
 	}
 	return true, nil
+}
+
+// CheckGrowth returns nil: the operator adds workers to any job that runs.
+func (*System) CheckGrowth(jobs.Job) error { return nil }
+
+// GrowBeyond writes the number of workers on the job, which the operator reads when it makes all pods of the job anew, and makes one
+// ScaleOut of those that are missing. Should the leader be killed between the two, the number on the job is more than it has, and
+// the job is not grown again before it is made anew.
+func (s *System) GrowBeyond(ctx context.Context, job jobs.Job, workers int) (changed bool, err error) {
+	object, err := decode(job.Object)
+	if err != nil || object.Status.Phase != phaseRunning {
+		return false, err
+	}
+	next, err := s.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))
+	if err != nil || next == "" {
+		return false, err
+	}
+	patch := jobs.GrownPatch(workers).Set(int64(workers), workerReplicas()...)
+	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
+		return false, err
+	}
+	return s.createScaleOut(ctx, next, job, workers-job.Replicas)
+}
+
+func (s *System) createScaleOut(ctx context.Context, name string, job jobs.Job, count int) (created bool, err error) {
+	return s.createScaler(ctx, scaleOuts, "ScaleOut", name, job, map[string]any{
+		"timeout": scaleOutTimeout, "toAdd": map[string]any{"count": int64(count)},
+	})
 }

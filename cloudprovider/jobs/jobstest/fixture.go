@@ -57,7 +57,7 @@ type Fixture struct {
 	Config   jobs.Config
 	Registry *jobs.Registry
 
-	lists, watches atomic.Int32 // of held jobs, as their informers requested them
+	lists, watches atomic.Int32 // of jobs that are held or are to grow, as their informers requested them
 }
 
 // New returns a cluster that has the objects of the YAML documents: pods, ConfigMaps and those of job systems. The systems are
@@ -90,10 +90,11 @@ func New(t *testing.T, systems func(jobs.Cluster) []jobs.System, documents ...st
 	return f
 }
 
-// countListsAndWatches has IsWatching know what the informers of held jobs have requested.
+// countListsAndWatches has IsWatching know what the informers of jobs have requested.
 func (f *Fixture) countListsAndWatches() {
 	f.Dynamic.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.(clienttesting.ListAction).GetListRestrictions().Labels.String() == api.LabelHeld {
+		switch action.(clienttesting.ListAction).GetListRestrictions().Labels.String() {
+		case api.LabelHeld, api.LabelGrow:
 			f.lists.Add(1)
 		}
 		return false, nil, nil
@@ -105,7 +106,7 @@ func (f *Fixture) countListsAndWatches() {
 	})
 }
 
-// IsWatching returns whether the informers of held jobs hear of changes. The fake client loses what changes between the list and
+// IsWatching returns whether the informers of jobs hear of changes. The fake client loses what changes between the list and
 // the watch of an informer, which has synced by then.
 func (f *Fixture) IsWatching() bool { return f.watches.Load() >= f.lists.Load() }
 
@@ -140,6 +141,21 @@ func Parse(t *testing.T, document string) *unstructured.Unstructured {
 		object.SetNamespace("ml")
 	}
 	return object
+}
+
+// Labelled returns the YAML document with a label of its object.
+func Labelled(t *testing.T, document, key, value string) string {
+	t.Helper()
+	object := Parse(t, document)
+	labels := object.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[key] = value
+	object.SetLabels(labels)
+	text, err := yaml.Marshal(object.Object)
+	require.NoError(t, err)
+	return string(text)
 }
 
 // ParsePod returns the pod of a YAML document, in the namespace ml where it names none.

@@ -114,6 +114,12 @@ func (s ReplicaSpecs) Total() (total int) {
 	return total
 }
 
+// ReplicasPatch adds to the patch that there are so many replicas of a type, which the job has. The path is that of the replicas' specs in
+// the object.
+func (s ReplicaSpecs) ReplicasPatch(patch jobs.Patch, path, kind string, count int) jobs.Patch {
+	return patch.Set(int64(count), append(strings.Split(path, "."), s.Get(kind).Type, "replicas")...)
+}
+
 // Replicas are so many replicas of a type.
 type Replicas struct {
 	Type  string

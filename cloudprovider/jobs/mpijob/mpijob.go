@@ -56,6 +56,7 @@ var (
 	_ jobs.Suspender      = (*System)(nil)
 	_ jobs.Starter        = (*System)(nil)
 	_ jobs.HostsRefresher = (*System)(nil)
+	_ jobs.Grower         = (*System)(nil)
 )
 
 // New returns the MPI operator's system.
@@ -152,6 +153,26 @@ func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 		most = max(processes/slots, replicas)
 	}
 	return least, most, nil
+}
+
+// CheckGrowth refuses jobs under the training operator, of which nobody has tried it.
+func (s *System) CheckGrowth(jobs.Job) error {
+	if s.name == NameV1 {
+		return fmt.Errorf("it is an MPIJob of the training operator: %w", jobs.ErrUnsupported)
+	}
+	return nil
+}
+
+// GrowBeyond sets the number of the workers. The operator makes the pods that are missing, and names them to the launcher once they run.
+// Source: getOrCreateWorker and updateDiscoverHostsInConfigMap in pkg/controller/mpi_job_controller.go of the MPI operator 0.6.0.
+func (s *System) GrowBeyond(ctx context.Context, of jobs.Job, workers int) (changed bool, err error) {
+	var job mpiJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return false, err
+	}
+	patch := job.Spec.ReplicaSpecs.ReplicasPatch(jobs.GrownPatch(workers), pathSpecs, typeWorker, workers)
+	err = s.Cluster.PatchJob(ctx, s.Resource(), of, patch)
+	return err == nil, err
 }
 
 // StartsWith returns one gang of the workers that the program needs at least.

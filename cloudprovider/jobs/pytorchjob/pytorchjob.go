@@ -2,6 +2,10 @@
 package pytorchjob
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +39,7 @@ var (
 	_ jobs.System    = (*System)(nil)
 	_ jobs.Suspender = (*System)(nil)
 	_ jobs.Starter   = (*System)(nil)
+	_ jobs.Grower    = (*System)(nil)
 )
 
 // New returns the system.
@@ -55,6 +60,9 @@ type pyTorchJob struct {
 type elasticPolicy struct {
 	MinReplicas *jobs.Count `json:"minReplicas"`
 	MaxReplicas *jobs.Count `json:"maxReplicas"`
+	// Metrics is what the operator makes a HorizontalPodAutoscaler of, which sets the number of workers then.
+	// Source: ReconcileHPA in pkg/controller.v1/pytorch/hpa.go of the training operator 1.9.2.
+	Metrics []json.RawMessage `json:"metrics"`
 }
 
 // bounds returns those of the policy. A missing bound is the same as the other one, and both are the number of workers.
@@ -99,6 +107,37 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		read.Min = replicas
 	}
 	return read, nil
+}
+
+// CheckGrowth refuses jobs of which torchrun does not take more workers, and those that a HorizontalPodAutoscaler scales.
+func (*System) CheckGrowth(of jobs.Job) error {
+	var job pyTorchJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return err
+	}
+	switch policy := job.Spec.ElasticPolicy; {
+	case policy == nil:
+		return fmt.Errorf("it has no elasticPolicy: %w", jobs.ErrUnsupported)
+	case len(policy.Metrics) > 0:
+		return fmt.Errorf("the metrics of its elasticPolicy have a HorizontalPodAutoscaler set the number of workers: %w", jobs.ErrUnsupported)
+	}
+	return nil
+}
+
+// GrowBeyond sets the number of the workers, for which the operator makes the pods that are missing. They join at the next rendezvous, for
+// which torchrun stops the others: https://docs.pytorch.org/docs/stable/elastic/run.html#membership-changes.
+func (s *System) GrowBeyond(ctx context.Context, of jobs.Job, workers int) (changed bool, err error) {
+	var job pyTorchJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return false, err
+	}
+	specs := job.Spec.ReplicaSpecs
+	if specs.Get(typeWorker) == nil {
+		return false, jobs.Missing(pathSpecs + "." + typeWorker)
+	}
+	patch := specs.ReplicasPatch(jobs.GrownPatch(workers), pathSpecs, typeWorker, workers-specs.Count(typeMaster))
+	err = s.Cluster.PatchJob(ctx, resource, of, patch)
+	return err == nil, err
 }
 
 // StartsWith returns one gang of the minimum: the operator makes all pods at once, and they wait for each other.

@@ -282,6 +282,17 @@ func (f *fakeJobs) Held() (held []jobs.Job) {
 	return held
 }
 
+func (f *fakeJobs) Growing() (growing []jobs.Job) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, job := range f.jobs {
+		if labels := job.Object.GetLabels(); labels[api.LabelGrow] != "" && labels[api.LabelHeld] == "" {
+			growing = append(growing, job)
+		}
+	}
+	return growing
+}
+
 func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*corev1.Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -324,6 +335,10 @@ func (f *fakeJobs) Resume(_ context.Context, job jobs.Job, workers int) error {
 
 func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)
+}
+
+func (f *fakeJobs) GrowBeyond(_ context.Context, job jobs.Job, workers int) error {
+	return f.do("grow beyond", job, workers)
 }
 
 func (f *fakeJobs) Release(_ context.Context, job jobs.Job) error { return f.do("release", job, "") }

@@ -49,6 +49,8 @@ type actionKind int
 const (
 	actionResume actionKind = iota
 	actionGrow
+	// actionGrowBeyond adds workers to a job that is not held.
+	actionGrowBeyond
 	// actionRelease removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
 	actionRelease
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
@@ -79,6 +81,8 @@ type heldJob struct {
 	due         *action
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
+	// smallerSince is since when a job that is not held has had fewer workers than it was grown to, zero while it has them.
+	smallerSince time.Time
 	// eventReason is that of the last Event that said why the job stays held, empty before.
 	eventReason string
 }
@@ -86,7 +90,7 @@ type heldJob struct {
 // update takes in what the job's object says now. Where the job is held anew, what was tried before is forgotten.
 func (j *heldJob) update(job jobs.Job, now time.Time) (isHeldAnew bool) {
 	heldAs, sinceText := job.HeldAs(), job.Object.GetAnnotations()[api.AnnotationHeldSince]
-	if heldAs != j.heldAs && j.heldAs != "" {
+	if heldAs != j.heldAs {
 		j.observeEnd(now)
 	}
 	if isHeldAnew = heldAs != j.heldAs || sinceText != j.sinceText; isHeldAnew {
@@ -103,8 +107,11 @@ func (j *heldJob) isHeldAnewSince(was heldJob) bool {
 	return j.heldAs != was.heldAs || j.sinceText != was.sinceText
 }
 
-// observeEnd records for how long the job was held.
+// observeEnd records for how long the job was held, if it was.
 func (j *heldJob) observeEnd(now time.Time) {
+	if j.heldAs == "" {
+		return
+	}
 	heldSeconds.WithLabelValues(j.job.System).Observe(now.Sub(j.since).Seconds())
 }
 
@@ -136,6 +143,8 @@ func (j *heldJob) losesNodes(v view) bool {
 func (j *heldJob) decide(v view) {
 	isPaused := v.now.Before(j.pausedUntil) || j.due != nil
 	switch {
+	case j.heldAs == "":
+		j.decideGrowth(v, isPaused)
 	case j.job.Problem != nil:
 		j.gang, j.due = nil, nil
 		j.explain(ReasonMalformed, j.job.Problem, v)
@@ -226,13 +235,17 @@ func (j *heldJob) offer(gang *gang, err error, problem string, v view) {
 	}
 }
 
-// explain tells the owner of the job why it stays held, once for each time that it is held.
+// explain tells the owner of the job why it stays held, or is not grown, once for each time that it is held, or as long as the reason is the same.
 func (j *heldJob) explain(reason string, err error, v view) {
 	if j.eventReason == reason {
 		return
 	}
 	j.eventReason = reason
-	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "Stays held, and nothing is bought for it: %v", err)
+	effect := "Stays held, and nothing is bought for it"
+	if j.heldAs == "" {
+		effect = "Gets no more workers than it asks for"
+	}
+	v.recorder.Eventf(j.job.Object, corev1.EventTypeWarning, reason, "%s: %v", effect, err)
 }
 
 // pauseFor tries nothing for a while.
@@ -246,6 +259,8 @@ func (j *heldJob) pauseFor(now time.Time, reason string, err error) {
 func (j *heldJob) place(found podlist.Placement, now time.Time) {
 	workers, isEnough := j.gang.isEnough(found, now)
 	switch {
+	case isEnough && j.heldAs == "":
+		j.due = &action{actionGrowBeyond, min(j.job.Max, j.job.Replicas+workers)}
 	case isEnough && j.gang.isGrowth:
 		j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
 	case isEnough:
@@ -263,6 +278,8 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 func (j *heldJob) done(did action, err error, now time.Time) {
 	var busy *jobs.BusyError
 	switch {
+	case err == nil && did.kind == actionGrowBeyond:
+		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(growEvery)
 	case err == nil:
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(startTime)
 		if did.kind == actionResume || did.kind == actionGrow {

@@ -16,7 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
-// heldJobs knows what is tried to resume or grow the jobs that are held. It is safe for concurrent use.
+// heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask for. It is safe for concurrent use.
 type heldJobs struct {
 	jobs     Jobs
 	pods     *podIndex
@@ -38,7 +38,7 @@ type heldSet map[string]*heldJob
 // look compares the jobs that are held with what is tried for them.
 func (h *heldJobs) look() {
 	isKnown := h.jobs.HasSynced() // before they are read
-	if h.update(h.jobs.Held(), reclaimingNodes(h.nodes)) {
+	if h.update(append(h.jobs.Held(), h.jobs.Growing()...), reclaimingNodes(h.nodes)) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -46,7 +46,7 @@ func (h *heldJobs) look() {
 	h.isKnown = isKnown
 }
 
-// update takes in the jobs that are held, and says whether there is a new gang to look for capacity for.
+// update takes in the jobs that are held or are to grow, and says whether there is a new gang to look for capacity for.
 func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +68,9 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 		if j.update(job, view.now) && j.mayHaveStaleShrinks {
 			h.queue.Add(task{kind: taskCancelShrinks, ref: job.Ref})
 		}
-		counts[[2]string{job.System, j.reason()}]++
+		if j.heldAs != "" {
+			counts[[2]string{job.System, j.reason()}]++
+		}
 		hadGang := j.gang != nil
 		j.decide(view)
 		view.offers.replace(j, before)
@@ -98,23 +100,32 @@ func (h *heldJobs) isAnyToReturn() bool {
 		return true
 	}
 	for _, j := range h.byRef {
-		if !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
+		if j.heldAs != "" && !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
 			return true
 		}
 	}
 	return false
 }
 
-// returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest.
+// returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest, and those last that
+// jobs would be grown by beyond what they ask for.
 func (h *heldJobs) returning() (gangs []podlist.ReturningGang) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, j := range h.byRef {
 		if j.gang != nil {
-			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min})
+			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min, Extra: j.extra()})
 		}
 	}
-	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int { return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since) })
+	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int {
+		if isExtra := a.Extra != podlist.NotExtra; isExtra != (b.Extra != podlist.NotExtra) {
+			if isExtra {
+				return 1
+			}
+			return -1
+		}
+		return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since)
+	})
 	return gangs
 }
 
@@ -162,6 +173,8 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
 	case due.kind == actionRelease && j.job.Finished:
 		return h.jobs.Release(ctx, j.job)
+	case due.kind == actionGrowBeyond:
+		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
 	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:

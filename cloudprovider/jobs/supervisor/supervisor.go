@@ -5,6 +5,7 @@
 //     decides what becomes of it then.
 //   - For a job that was held for a reclaim, the autoscaler's loop simulates the pods that the job would have, and buys what
 //     they need. When they fit on nodes that exist and are ready, the job is resumed, or grown.
+//   - A job whose owner wants that gets more workers than it asks for, up to its maximum, in the same way.
 //
 // All of it follows from what is written on the jobs, pods and Nodes, so that a new leader goes on where the last one
 // stopped. Memory holds only when to look again.
@@ -51,10 +52,12 @@ type Jobs interface {
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	HasSynced() bool
 	Held() []jobs.Job
+	Growing() []jobs.Job
 	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
+	GrowBeyond(ctx context.Context, job jobs.Job, workers int) error
 	Release(ctx context.Context, job jobs.Job) error
 	CancelStaleShrinks(ctx context.Context, ref jobs.Ref) error
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
@@ -80,4 +81,33 @@ func TestNumbersThatNoSystemCanHaveAreMalformed(t *testing.T) {
 func TestTheProductOfTheLargestNumbersIsANumber(t *testing.T) {
 	f := newFixture(t, strings.NewReplacer("replicas: 2", "replicas: 4294967295", "parallelism: 3", "parallelism: 4294967295").Replace(jobstest.JobSet))
 	assert.Equal(t, math.MaxInt32*math.MaxInt32, f.Get("jobset", "llm").Replicas)
+}
+
+func TestAnnotationThatCannotBeReadIsIgnoredAndItsOwnerToldOnce(t *testing.T) {
+	for key, test := range map[string]struct {
+		value string
+		want  func(jobs.Job) bool
+	}{
+		api.AnnotationRecovery:          {"dynamik", func(job jobs.Job) bool { return job.Recovery == jobs.RecoverFull }},
+		api.AnnotationMaxWait:           {"soon", func(job jobs.Job) bool { return job.MaxWait == 0 }},
+		api.AnnotationSupervisorMaxWait: {"10m", func(job jobs.Job) bool { return job.MaxWait == 0 }},
+		api.AnnotationMinReplicas:       {"9", func(job jobs.Job) bool { return job.Min == 2 && job.Max == 4 }},
+		api.AnnotationMaxReplicas:       {"all", func(job jobs.Job) bool { return job.Max == 4 }},
+	} {
+		t.Run(key, func(t *testing.T) {
+			f := newFixture(t, jobstest.ElasticPyTorchJob)
+			f.Set(f.Resource("pytorchjob"), "imagenet", test.value, "metadata", "annotations", key)
+			for range 2 {
+				job := f.Get("pytorchjob", "imagenet")
+				assert.True(t, test.want(job))
+				assert.ErrorContains(t, job.Ignored, key)
+			}
+			assert.Equal(t, []string{"SpotWishMalformed"}, f.Events())
+			require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.ReasonReclaim), "it is a job all the same")
+
+			f.Set(f.Resource("pytorchjob"), "imagenet", "another", "metadata", "annotations", key)
+			f.Get("pytorchjob", "imagenet")
+			assert.Contains(t, f.Events(), "SpotWishMalformed", "another mistake")
+		})
+	}
 }

@@ -39,22 +39,38 @@ func (s *suspendedJobs) report(ctx *cacontext.AutoscalingContext, left []*apiv1.
 	}
 	deleted := nodesBeingDeleted(ctx)
 	for g, gang := range s.gangs {
-		var found Placement
 		slices.SortFunc(byGang[g], func(a, b placed) int { return a.pod - b.pod })
-		safe := !fitAny(ctx, byGang[g], deleted)
-		for _, pod := range byGang[g] {
-			if safe && isReady(pod.node) {
-				found.Ready = append(found.Ready, gang.Pods[pod.pod])
-			} else {
-				found.Coming = append(found.Coming, gang.Pods[pod.pod])
-			}
-			if len(byGang[g]) < gang.Min {
-				unschedule(ctx, pod)
-			}
-		}
-		s.supervision.Fits(gang.Ref, found)
+		s.supervision.Fits(gang.Ref, s.placementOf(ctx, gang, byGang[g], deleted))
 	}
-	return left
+	return s.withoutFree(left)
+}
+
+// placementOf returns where the pods of the gang would go. It removes them from the snapshot again if they cannot have the minimum, and
+// those of a gang for which nothing is bought also from nodes that are not ready.
+func (s *suspendedJobs) placementOf(ctx *cacontext.AutoscalingContext, gang ReturningGang, pods []placed, deleted []*apiv1.Node) (found Placement) {
+	isSafe := !fitAny(ctx, pods, deleted)
+	for _, pod := range pods {
+		isReady := isSafe && isReady(pod.node)
+		isUseful := isReady || gang.Extra != ExtraFree
+		switch {
+		case isReady:
+			found.Ready = append(found.Ready, gang.Pods[pod.pod])
+		case isUseful:
+			found.Coming = append(found.Coming, gang.Pods[pod.pod])
+		}
+		if !isUseful || len(pods) < gang.Min {
+			unschedule(ctx, pod)
+		}
+	}
+	return found
+}
+
+// withoutFree returns the pods without those for which nothing is to be bought.
+func (s *suspendedJobs) withoutFree(pods []*apiv1.Pod) []*apiv1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool {
+		member, ok := s.members[pod.UID]
+		return ok && s.gangs[member.gang].Extra == ExtraFree
+	})
 }
 
 // locate returns the stand-ins that have a place in the snapshot, by gang, and those on nodes that take no further pods.

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Supervision knows the jobs that have waited for too long, and those that are suspended or shrunk until there is room for them.
@@ -33,7 +36,21 @@ type ReturningGang struct {
 	// Min is how many of the pods must have a place at the same time. If fewer can have one, nothing is bought and no node is
 	// kept for them.
 	Min int
+	// Extra is whether the job does without these pods.
+	Extra Extra
 }
+
+// Extra is whether the pods of a returning gang are more than their job asks for, and what may be bought for them then.
+type Extra int
+
+const (
+	// NotExtra is said of pods that the job asks for. What they need is bought.
+	NotExtra Extra = iota
+	// ExtraSpot is said of pods for which spot instances may be bought.
+	ExtraSpot
+	// ExtraFree is said of pods for which nothing is bought. They are placed on nodes that are ready.
+	ExtraFree
+)
 
 // Placement is where the pods of a returning gang would go. The pods are those of the gang, in its order.
 type Placement struct {
@@ -126,6 +143,9 @@ func newStandIn(gang ReturningGang, i int) *apiv1.Pod {
 			delete(declared, declaration.name)
 			delete(declared, declaration.size)
 		}
+	}
+	if gang.Extra == ExtraSpot {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)
 	}
 	if gang.Min > 1 {
 		if pod.Annotations == nil {

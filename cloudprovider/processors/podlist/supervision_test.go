@@ -21,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
 
@@ -125,6 +126,9 @@ func TestReturningGangs(t *testing.T) {
 		"the gang that the template declares does not count": {
 			nodes: []*apiv1.Node{nodeFor("node", "2")},
 			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", testutil.InGang("job", 8)), Min: 1}, ready: 2, kept: 2},
+		"pods that the job does without take ready nodes only, if nothing is bought for them": {
+			nodes: []*apiv1.Node{nodeFor("node", "2"), nodeFor("new", "2", upcoming)},
+			gang:  ReturningGang{Pods: testutil.NewPods(6, "worker"), Min: 1, Extra: ExtraFree}, ready: 2, kept: 2},
 		"pods for which core buys nothing are not taken in": {
 			nodes: []*apiv1.Node{nodeFor("node", "2")},
 			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](-11) }), Min: 2}},
@@ -225,4 +229,23 @@ func TestPodsThatReturnGetNoEvents(t *testing.T) {
 	ctx.Recorder = recorder
 	NewStatusFilter(&status.EventingScaleUpStatusProcessor{}, IsReturning).Process(ctx, result)
 	assert.Empty(t, recorder.Events)
+}
+
+func TestWhatIsBoughtForPodsThatTheJobDoesWithout(t *testing.T) {
+	for extra, want := range map[Extra]int{ExtraFree: 0, ExtraSpot: 2} {
+		s := &supervisor{gangs: []ReturningGang{{Ref: "job", Pods: testutil.NewPods(4, "worker"), Min: 1, Extra: extra}}}
+		deferral, ctx := supervisedLoop(t, s, nodeFor("node", "2"))
+		deferral.BeginLoop()
+		_, err := deferral.Process(ctx, nil)
+		require.NoError(t, err)
+		deferral.settling.clock.(*testingclock.FakePassiveClock).SetTime(testutil.Epoch.Add(2 * time.Second))
+		require.NoError(t, ctx.ClusterSnapshot.SetClusterState([]*apiv1.Node{nodeFor("node", "2")}, nil, nil))
+		deferral.BeginLoop()
+		left, err := deferral.Process(ctx, nil)
+		require.NoError(t, err)
+		assert.Len(t, left, want)
+		for _, pod := range left {
+			assert.Equal(t, api.OnDemandNever, pod.Annotations[api.AnnotationOnDemandAfter], "no more than spot instances")
+		}
+	}
 }

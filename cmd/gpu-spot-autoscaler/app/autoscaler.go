@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -64,6 +65,7 @@ type parts struct {
 	gangs      *gangs.Gangs
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
+	intervals  *intervals.Adviser
 	provider   *ess.Provider
 	// The following are core and what belongs to it. They are nil if the provider is served to another core.
 	core      core.Autoscaler
@@ -116,6 +118,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 		}
 		// Only now are the pools known in which there may be room for jobs.
 		group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
+		group.Go(func() error { p.intervals.Run(ctx); return nil })
 		if r.config.Serve != nil {
 			return unlessDone(ctx, p.serve(ctx, r.config, r.health))
 		}
@@ -322,6 +325,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 	}); err != nil {
 		return nil, nil, err
 	}
+	p.intervals = newAdviser(config, p, memory, s.kube.Recorder)
 	p.market = newKeeper(config, memory, p.provider, s.events)
 	p.ledger = newLedger(config, p, s.reclaims.cluster, s.kube.Recorder, s.events)
 	return p, s, nil

@@ -2,7 +2,9 @@ package app
 
 import (
 	"fmt"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -11,7 +13,10 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 // Requests per second and burst for the objects of jobs. Each affected job costs three requests, and a reclaim may affect a thousand
@@ -46,4 +51,14 @@ func newJobs(config *Config, recorder record.EventRecorder, wake func()) (*jobs.
 	}
 	natives, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(registry), Dynamic: objects, Discovery: client.Discovery(), Clock: config.Clock, Wake: wake})
 	return registry, natives, err
+}
+
+// newAdviser returns what advises jobs how often to save a checkpoint.
+func newAdviser(config *Config, p *parts, memory *market.Memory, recorder record.EventRecorder) *intervals.Adviser {
+	core := p.informers.Core().V1()
+	return intervals.New(intervals.Config{
+		Member: p.jobs.Member,
+		Life:   func(node *corev1.Node) time.Duration { return memory.Of(pricing.OfferingOf(node)).Life },
+		Client: config.Kube, Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Recorder: recorder, Clock: config.Clock,
+	})
 }

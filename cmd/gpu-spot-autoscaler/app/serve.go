@@ -83,9 +83,12 @@ func everyInterval(ctx context.Context, clock clock.WithTicker, interval time.Du
 }
 
 // letGo has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for
-// capacity for pods that do not exist. It buys for them once they are pending.
+// capacity for pods that do not exist. It buys for them once they are pending. No job gets more workers than it asks for, since nobody looks
+// whether there is room for them.
 func letGo(supervision podlist.Supervision) {
 	for _, gang := range supervision.Returning() {
-		supervision.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods})
+		if gang.Extra == podlist.NotExtra {
+			supervision.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods})
+		}
 	}
 }

@@ -67,7 +67,7 @@ type pace struct {
 	usual, protected, protection time.Duration
 }
 
-// agent is safe for concurrent use, except that poll and keepWritten each run in one goroutine.
+// agent is safe for concurrent use, except that poll, keepWritten and keepIntervals each run in one goroutine.
 type agent struct {
 	metadata metadata
 	node     nodeClient
@@ -85,6 +85,8 @@ type agent struct {
 	polled   bool      // the metadata was read since the start
 	deadline time.Time // zero: no notice
 	self     *node     // as first read; nil until then
+	// intervals are those that pods are advised, by the caller.
+	intervals map[string]time.Duration
 }
 
 func newAgent(metadata metadata, node nodeClient, clk clock.Clock, pace pace) *agent {

@@ -113,5 +113,6 @@ func run(ctx context.Context, opts options, networks []netip.Prefix, config *res
 	defer cancel()
 	loops.Go(func() { a.poll(ctx) })
 	loops.Go(func() { a.keepWritten(ctx) })
+	loops.Go(func() { a.keepIntervals(ctx) })
 	return serve(ctx, listener, a.handler(allowed))
 }

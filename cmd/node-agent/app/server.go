@@ -36,12 +36,14 @@ const (
 	acknowledgementsPerSecond, acknowledgementsBurst = 1, 20
 )
 
-// reclaimAnswer is the answer to GET /v1/reclaim. Both are null while there is no notice.
+// reclaimAnswer is the answer to GET /v1/reclaim. The first two are null while there is no notice.
 type reclaimAnswer struct {
 	// Deadline is when the instance is released, RFC 3339 UTC.
 	Deadline *time.Time `json:"deadline"`
 	// SecondsLeft is never below 0.
 	SecondsLeft *int64 `json:"seconds_left"`
+	// CheckpointInterval is how many seconds the caller is advised to train from one checkpoint to the next, left out if that is not known.
+	CheckpointInterval int64 `json:"checkpoint_interval_seconds,omitempty"`
 }
 
 // handler serves the pods of the node, and health and metrics.
@@ -49,8 +51,8 @@ func (a *agent) handler(allowed guard) http.Handler {
 	requests := &limits{callers.NewRates(requestsPerSecond, requestsBurst), callers.NewRates(hostRequestsPerSecond, hostRequestsBurst)}
 	acknowledgements := callers.NewRates(acknowledgementsPerSecond, acknowledgementsBurst)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/reclaim", a.only(allowed, requests, func(w http.ResponseWriter, r *http.Request, _ string) {
-		a.serveReclaim(w, r)
+	mux.HandleFunc("GET /v1/reclaim", a.only(allowed, requests, func(w http.ResponseWriter, _ *http.Request, caller string) {
+		a.serveReclaim(w, caller)
 	}))
 	mux.HandleFunc("POST /v1/checkpoint-acknowledged", a.only(allowed, requests, func(w http.ResponseWriter, r *http.Request, caller string) {
 		a.serveAcknowledgement(w, r, caller, acknowledgements)
@@ -60,11 +62,11 @@ func (a *agent) handler(allowed guard) http.Handler {
 	return mux
 }
 
-func (a *agent) serveReclaim(w http.ResponseWriter, _ *http.Request) {
-	var answer reclaimAnswer
+func (a *agent) serveReclaim(w http.ResponseWriter, caller string) {
+	answer := reclaimAnswer{CheckpointInterval: int64(a.intervalOf(caller).Seconds())}
 	if deadline := a.notice(); !deadline.IsZero() {
 		left := max(0, int64(deadline.Sub(a.clock.Now()).Seconds()))
-		answer = reclaimAnswer{&deadline, &left}
+		answer.Deadline, answer.SecondsLeft = &deadline, &left
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

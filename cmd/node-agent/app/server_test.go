@@ -60,6 +60,24 @@ func TestPodsAreToldTheDeadlineAndTheSecondsLeft(t *testing.T) {
 	}
 }
 
+func TestPodsAreToldTheIntervalThatTheyAreAdvised(t *testing.T) {
+	p := newPods()
+	p.node.node.Annotations = map[string]string{api.AnnotationCheckpointIntervals: aPod + "=56m40s,host=1m0s,odd," + anotherPod + "=soon"}
+	ctx, cancel := context.WithCancel(t.Context())
+	var loops sync.WaitGroup
+	loops.Go(func() { p.keepIntervals(ctx) })
+	assert.Eventually(t, func() bool { return p.intervalOf(aPod) > 0 }, 10*time.Second, time.Millisecond)
+	cancel()
+	loops.Wait()
+	for from, want := range map[string]string{
+		aPod:       `{"deadline": null, "seconds_left": null, "checkpoint_interval_seconds": 3400}`,
+		anotherPod: `{"deadline": null, "seconds_left": null}`,
+		"10.0.0.5": `{"deadline": null, "seconds_left": null, "checkpoint_interval_seconds": 60}`,
+	} {
+		assert.JSONEq(t, want, p.ask(from, "GET", "/v1/reclaim", "").Body.String(), from)
+	}
+}
+
 func TestAcknowledgementIsTakenOnlyWhenItIsWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, body string
