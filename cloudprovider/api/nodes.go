@@ -19,6 +19,10 @@ const (
 	AnnotationReclaimDeadline = "gpu-spot.autoscaling/reclaim-deadline"
 )
 
+// IsReclaiming returns whether the labels are those of a reclaiming Node. It is for those who do not know the notices; whether a Node
+// has any of the marks is for cluster.IsMarked to say.
+func IsReclaiming(labels map[string]string) bool { return labels[LabelReclaiming] == "true" }
+
 // What the reclaim controller stores on a Node for its own use, so that a new leader continues where the last one stopped.
 const (
 	// AnnotationReclaimNoticed is when the notice was first seen.

@@ -35,7 +35,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 			continue
 		}
 		loop.ProviderIDs[id] = node.Spec.ProviderID
-		if node.Labels[api.LabelReclaiming] == "true" {
+		if api.IsReclaiming(node.Labels) {
 			loop.Reclaiming.Insert(id)
 		}
 		if node.Annotations[api.AnnotationRemoved] != "" {

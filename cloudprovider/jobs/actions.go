@@ -116,7 +116,7 @@ func (r *Registry) cancelShrinks(ctx context.Context, ref Ref, call func(context
 	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
 	defer cancel()
 	if err := call(ctx, resizer); err != nil {
-		return fmt.Errorf("cancelling the shrink of %s: %w", ref, withErrNoObject(err))
+		return fmt.Errorf("cancel the shrink of %s: %w", ref, withErrNoObject(err))
 	}
 	return nil
 }
@@ -222,15 +222,15 @@ func checkGrowth(system System, job Job) error {
 	return nil
 }
 
-// Release removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
-func (r *Registry) Release(ctx context.Context, job Job) error {
+// Unhold removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
+func (r *Registry) Unhold(ctx context.Context, job Job) error {
 	return r.act(ctx, job, action{
-		name: "release", readsAgain: true,
+		name: "unhold", readsAgain: true,
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if !job.Finished || job.HeldAs() == "" {
 				return false, nil
 			}
-			patch := ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+			patch := UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 			err := r.config.Cluster.PatchJob(ctx, system.Resource(), job, patch)
 			return err == nil, err
 		},
@@ -273,9 +273,9 @@ func (r *Registry) refreshHosts(ctx context.Context, ref Ref) error {
 // action is one call to a system, and the Event that records it, if it has one.
 type action struct {
 	name, event, message string
-	// isAlwaysRecorded says that there is an Event even where the system had nothing to do.
+	// isAlwaysRecorded is true if there is an Event even where the system had nothing to do.
 	isAlwaysRecorded bool
-	// readsAgain says that the call depends on what the object says now.
+	// readsAgain is true if the call depends on what the object says now.
 	readsAgain bool
 	do         func(context.Context, System, Job) (changed bool, err error)
 }

@@ -48,7 +48,7 @@ func (c Cluster) Patch(
 	return object, err
 }
 
-// isOfAnotherUID says whether the API server has refused a patch because the object has another UID. That is no conflict: the UID
+// isOfAnotherUID returns whether the API server has refused a patch because the object has another UID. That is no conflict: the UID
 // is validated as a field that must not change (ValidateObjectMetaAccessorUpdate in k8s.io/apimachinery/pkg/api/validation).
 func isOfAnotherUID(err error) bool {
 	status := apierrors.APIStatus(nil)

@@ -34,7 +34,7 @@ type Condition struct {
 	Status metav1.ConditionStatus `json:"status"`
 }
 
-// IsTrue says whether one of the types is among the conditions with the status True.
+// IsTrue returns whether one of the types is among the conditions with the status True.
 func IsTrue(conditions []Condition, types ...string) bool {
 	return slices.ContainsFunc(conditions, func(condition Condition) bool {
 		return condition.Status == metav1.ConditionTrue && slices.Contains(types, condition.Type)

@@ -45,7 +45,7 @@ type TooManyPodsError struct {
 	// Path is that of the template, Pods how many pods of it are asked for, Most for how many there could be capacity.
 	Path       string
 	Pods, Most int
-	// Workers says whether the template is that of the job's workers.
+	// Workers is true if the template is that of the job's workers.
 	Workers bool
 }
 

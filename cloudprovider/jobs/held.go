@@ -86,8 +86,8 @@ func (c Cluster) heldSince(job Job, how HeldAs) string {
 	return c.Clock.Now().UTC().Format(time.RFC3339)
 }
 
-// ReleasePatch returns the patch that removes what HoldPatch has written.
-func ReleasePatch() Patch {
+// UnholdPatch returns the patch that removes what HoldPatch has written.
+func UnholdPatch() Patch {
 	patch := Patch{}.Set(nil, "metadata", "labels", api.LabelHeld)
 	for _, key := range []string{api.AnnotationHeldReason, api.AnnotationHeldSince, api.AnnotationHeldReplicas, api.AnnotationHeldParts} {
 		patch.SetAnnotation(key, nil)
@@ -148,7 +148,7 @@ func (s SuspendField) Suspend(ctx context.Context, job Job, reason Reason) (chan
 	}
 	return false, errors.Join(
 		fmt.Errorf("%s is not known to the operator that is installed: %w", strings.Join(s.path, "."), ErrUnsupported),
-		s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch()),
+		s.Cluster.PatchJob(ctx, s.resource, job, UnholdPatch()),
 	)
 }
 
@@ -157,7 +157,7 @@ func (s SuspendField) Resume(ctx context.Context, job Job, _ int) (changed bool,
 	if job.HeldAs() != HeldSuspended {
 		return false, nil
 	}
-	if err := s.Cluster.PatchJob(ctx, s.resource, job, ReleasePatch().Set(false, s.path...)); err != nil {
+	if err := s.Cluster.PatchJob(ctx, s.resource, job, UnholdPatch().Set(false, s.path...)); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -74,7 +74,7 @@ func definitionOf(system System) string {
 	return resource.GroupResource().String()
 }
 
-// hasSynced says whether it is known which systems are installed, and which of their jobs are held.
+// hasSynced returns whether it is known which systems are installed, and which of their jobs are held.
 func (in *installed) hasSynced() bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
@@ -90,17 +90,18 @@ func (in *installed) hasSynced() bool {
 
 // run watches until ctx ends. It is to be called once.
 func (in *installed) run(ctx context.Context) error {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute))
-	defer queue.ShutDown()
-	if err := in.addEventHandler(queue); err != nil {
-		return err
-	}
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: in.config.Cluster.Clock})
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer in.stopAll()
 	defer running.Wait()
 	defer queue.ShutDown()
 	defer cancel()
+	if err := in.addEventHandler(queue); err != nil {
+		return err
+	}
 	running.Go(func() { in.definitions.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), in.definitions.HasSynced) {
 		return nil
@@ -207,7 +208,7 @@ func (in *installed) isServed(resource schema.GroupVersionResource) (bool, error
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("discovering %s: %w", resource.GroupVersion(), err)
+		return false, fmt.Errorf("discover %s: %w", resource.GroupVersion(), err)
 	}
 	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
 }
@@ -265,7 +266,7 @@ func (in *installed) stopAll() {
 	}
 }
 
-// has says whether the system is installed, or may be.
+// has returns whether the system is installed, or may be.
 func (in *installed) has(name string) bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
@@ -280,7 +281,7 @@ func (in *installed) has(name string) bool {
 	return false
 }
 
-// hasAny says whether one of the systems of a definition is installed.
+// hasAny returns whether one of the systems of a definition is installed.
 func (in *installed) hasAny(definition string) bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func eventuallyHeld(f *jobstest.Fixture, want ...string) {
 // heldNames are the names of the jobs that are held, sorted.
 func heldNames(f *jobstest.Fixture) []string {
 	names := []string{}
-	for _, job := range f.Registry.Held() {
+	for _, job := range f.Registry.Held(context.Background()) {
 		names = append(names, job.Ref.String())
 	}
 	slices.Sort(names)
@@ -110,7 +111,10 @@ func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
 			f.Run()
 			require.False(t, f.Registry.IsInstalled("pytorchjob"))
 			served.Store(true)
-			f.Eventually(func() bool { return f.Registry.IsInstalled("pytorchjob") }, "on")
+			f.Eventually(func() bool {
+				f.Clock.Step(100 * time.Millisecond)
+				return f.Registry.IsInstalled("pytorchjob")
+			}, "on")
 		})
 	}
 }

@@ -21,7 +21,7 @@ var KueueWorkloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Versio
 // ErrKueue is returned for jobs that Kueue alone suspends and resumes. It wraps ErrUnsupported.
 var ErrKueue = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
-// IsQueued says whether an object is in a queue of Kueue.
+// IsQueued returns whether an object is in a queue of Kueue.
 func IsQueued(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[api.LabelKueueQueue] != ""
 }
@@ -64,7 +64,7 @@ func (k kueue) resume(
 			return false, err
 		}
 	}
-	return true, k.PatchJob(ctx, resource, job, ReleasePatch())
+	return true, k.PatchJob(ctx, resource, job, UnholdPatch())
 }
 
 func isActive(workload *unstructured.Unstructured) bool {
@@ -75,7 +75,7 @@ func isActive(workload *unstructured.Unstructured) bool {
 func (k kueue) setActive(ctx context.Context, workload *unstructured.Unstructured, active bool) error {
 	name := types.NamespacedName{Namespace: workload.GetNamespace(), Name: workload.GetName()}
 	if _, err := k.Patch(ctx, KueueWorkloads, name, workload.GetUID(), Patch{}.Set(active, "spec", "active")); err != nil {
-		return fmt.Errorf("setting active of its Workload %s: %w", workload.GetName(), err)
+		return fmt.Errorf("set active of its Workload %s: %w", workload.GetName(), err)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 			break // Kueue is not installed, or does not serve this version
 		}
 		if err != nil {
-			return nil, fmt.Errorf("finding its Workload: %w", err)
+			return nil, fmt.Errorf("find its Workload: %w", err)
 		}
 		owned := func(workload unstructured.Unstructured) bool {
 			return workload.GetDeletionTimestamp() == nil && slices.ContainsFunc(workload.GetOwnerReferences(),

@@ -92,6 +92,6 @@ func TestAJobIsNotSuspendedBesideKueueWhereItCannotBeAsked(t *testing.T) {
 	f.Dynamic.PrependReactor("list", "workloads", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads.GroupResource(), "", errors.New("no rule"))
 	})
-	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim), "finding its Workload")
+	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim), "find its Workload")
 	assert.Empty(t, f.Writes())
 }

@@ -24,7 +24,7 @@ const SystemPod = "pod"
 // DefaultTimeout bounds a call where Config.Timeout is zero.
 const DefaultTimeout = 5 * time.Second
 
-// Config is what a Registry needs. The clients' budgets bound how many requests it sends to the API server.
+// Config is what a Registry needs. The clients' rate limits bound how many requests it sends to the API server.
 type Config struct {
 	// Cluster reads and changes the jobs.
 	Cluster Cluster
@@ -83,7 +83,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	return r.installed.run(ctx)
 }
 
-// HasSynced says whether it is known which systems are installed, and which of their jobs are held.
+// HasSynced returns whether it is known which systems are installed, and which of their jobs are held.
 func (r *Registry) HasSynced() bool { return r.installed.hasSynced() }
 
 // Member returns which job a pod belongs to, and its role there. It goes by the pod alone. A pod of no known system belongs
@@ -166,7 +166,7 @@ func (r *Registry) Get(ctx context.Context, ref Ref) (Job, error) {
 func (r *Registry) get(ctx context.Context, system System, ref Ref) (Job, error) {
 	object, err := r.config.Cluster.Dynamic.Resource(system.Resource()).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
-		return Job{}, fmt.Errorf("reading %s: %w", ref, withErrNoObject(err))
+		return Job{}, fmt.Errorf("read %s: %w", ref, withErrNoObject(err))
 	}
 	if parent, name, ok := parentOf(system, object); ok && r.installed.has(parent) {
 		return r.get(ctx, r.byName[parent], NewRef(parent, ref.Namespace, name))

@@ -44,7 +44,7 @@ func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 	f := newFixture(t, held(strings.Replace(jobstest.IndexedJob, "parallelism: 4", "parallelism: four", 1)))
 	f.Run()
 	eventuallyHeld(f, "job/ml/train")
-	job := f.Registry.Held()[0]
+	job := f.Registry.Held(t.Context())[0]
 	assert.Zero(t, job.Replicas)
 	assert.EqualValues(t, "uid-train", job.UID)
 	assert.NotNil(t, job.Object)
@@ -67,11 +67,11 @@ func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
 	f.Writes()
 	f.Events()
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	require.Empty(t, f.Writes(), "it is to be resumed")
 
 	f.Set(f.Resource("job"), "train", []any{map[string]any{"type": "Failed", "status": "True"}}, "status", "conditions")
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	stored := f.Object(f.Resource("job"), "train")
 	assert.Empty(t, stored.GetLabels())
 	for key := range stored.GetAnnotations() {
@@ -79,7 +79,7 @@ func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	}
 	assert.Empty(t, f.Events())
 	f.Writes()
-	require.NoError(t, f.Registry.Release(t.Context(), f.Get("job", "train")))
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	assert.Empty(t, f.Writes(), "the same again")
 }
 
@@ -251,9 +251,9 @@ func TestHeldJobsAreReadAgainOnlyOnceTheyHaveChanged(t *testing.T) {
 		require.Equal(t, []string{"job/ml/train"}, heldNames(f))
 	}
 	assert.EqualValues(t, 1, system.reads.Load())
-	assert.Empty(t, f.Registry.Held()[0].Object.GetManagedFields(), "which nobody looks at")
+	assert.Empty(t, f.Registry.Held(t.Context())[0].Object.GetManagedFields(), "which nobody looks at")
 
 	f.Set(system.Resource(), "train", int64(3), "spec", "parallelism")
-	f.Eventually(func() bool { return f.Registry.Held()[0].Replicas == 3 }, "the change is seen")
+	f.Eventually(func() bool { return f.Registry.Held(t.Context())[0].Replicas == 3 }, "the change is seen")
 	assert.EqualValues(t, 2, system.reads.Load())
 }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -27,10 +28,12 @@ type watched struct {
 
 // Held returns the jobs that carry api.LabelHeld, as the informers have them. A malformed job is among them, with a Problem, so
 // that it neither holds up the others nor is forgotten.
-func (w *watched) Held() []Job {
+func (w *watched) Held(ctx context.Context) []Job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held = w.read(w.installed.held(), w.held, readHeld)
+	w.held = w.read(w.installed.held(), w.held, func(system System, object *unstructured.Unstructured, known error) Job {
+		return readHeld(ctx, system, object, known)
+	})
 	return values(w.held)
 }
 
@@ -71,13 +74,13 @@ func (w *watched) read(
 func values(jobs map[types.UID]Job) []Job { return slices.Collect(maps.Values(jobs)) }
 
 // readHeld reads a held job. It logs why it cannot, unless that was known.
-func readHeld(system System, object *unstructured.Unstructured, known error) Job {
+func readHeld(ctx context.Context, system System, object *unstructured.Unstructured, known error) Job {
 	job, err := read(system, object)
 	if err == nil {
 		return job
 	}
 	if known == nil || err.Error() != known.Error() {
-		klog.ErrorS(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
+		klog.FromContext(ctx).Error(err, "Cannot read a held job, which stays held", "system", system.Name(), "job", klog.KObj(object))
 	}
 	return Job{Ref: NewRef(system.Name(), object.GetNamespace(), object.GetName()), UID: object.GetUID(), Object: object, Problem: err}
 }

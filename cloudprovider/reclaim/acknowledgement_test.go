@@ -129,8 +129,8 @@ func TestTheWaitForTheAcknowledgementIsBounded(t *testing.T) {
 		"by the pod's own grace, where that is longer":       {"true", 100 * time.Second, 180 * time.Second, true},
 		"by half the notice, where it would leave none":      {"true", time.Hour, 130 * time.Second, true},
 		"by what the pod declares":                           {"45s", 30 * time.Second, 45 * time.Second, true},
-		"by the budget, where the pod declares more":         {"1h", 30 * time.Second, 220 * time.Second, true},
-		"by the budget, where it makes no sense":             {"please", 30 * time.Second, 220 * time.Second, true},
+		"by the time limit, where the pod declares more":     {"1h", 30 * time.Second, 220 * time.Second, true},
+		"by the time limit, where it makes no sense":         {"please", 30 * time.Second, 220 * time.Second, true},
 		"by nothing, where the pod declares that none comes": {"false", 30 * time.Second, 0, false},
 		"by nothing, where the pod declares nothing":         {"", 30 * time.Second, 0, false},
 	} {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Budgets are requests per second and bursts. If one is zero its default holds.
-type Budgets struct {
+// RateLimits are requests per second and bursts. If one is zero its default holds.
+type RateLimits struct {
 	// MarkQPS and MarkBurst are for the marks: one request per Node, or two if a source corrects the deadline. Awaited
 	// acknowledgements are written with them.
 	MarkQPS   float32
@@ -20,16 +20,16 @@ type Budgets struct {
 	DrainBurst int
 }
 
-// DefaultBudgets mark a thousand Nodes as quickly as the API server can, and are enough to warn and evict their eight
+// DefaultRateLimits mark a thousand Nodes as quickly as the API server can, and are enough to warn and evict their eight
 // thousand pods within two minutes.
-var DefaultBudgets = Budgets{MarkQPS: 300, MarkBurst: 1000, DrainQPS: 200, DrainBurst: 400}
+var DefaultRateLimits = RateLimits{MarkQPS: 300, MarkBurst: 1000, DrainQPS: 200, DrainBurst: 400}
 
-// Clients makes the two clients of a Config, each with a budget of its own, whatever that of base is.
-func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Interface, err error) {
-	if marks, err = withBudget(base,
-		cmp.Or(budgets.MarkQPS, DefaultBudgets.MarkQPS), cmp.Or(budgets.MarkBurst, DefaultBudgets.MarkBurst)); err == nil {
-		drains, err = withBudget(base,
-			cmp.Or(budgets.DrainQPS, DefaultBudgets.DrainQPS), cmp.Or(budgets.DrainBurst, DefaultBudgets.DrainBurst))
+// Clients makes the two clients of a Config, each with limits of its own, whatever that of base is.
+func Clients(base *rest.Config, limits RateLimits) (marks, drains kubernetes.Interface, err error) {
+	if marks, err = withRateLimit(base,
+		cmp.Or(limits.MarkQPS, DefaultRateLimits.MarkQPS), cmp.Or(limits.MarkBurst, DefaultRateLimits.MarkBurst)); err == nil {
+		drains, err = withRateLimit(base,
+			cmp.Or(limits.DrainQPS, DefaultRateLimits.DrainQPS), cmp.Or(limits.DrainBurst, DefaultRateLimits.DrainBurst))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reclaim: make a client: %w", err)
@@ -37,9 +37,9 @@ func Clients(base *rest.Config, budgets Budgets) (marks, drains kubernetes.Inter
 	return marks, drains, nil
 }
 
-// withBudget returns a client that does not wait inside of a call for the time that the API server names to those that it refuses
+// withRateLimit returns a client that does not wait inside of a call for the time that the API server names to those that it refuses
 // for now: the call would keep its place among the requests in flight. The callers try again by themselves.
-func withBudget(base *rest.Config, qps float32, burst int) (kubernetes.Interface, error) {
+func withRateLimit(base *rest.Config, qps float32, burst int) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(base)
 	config.RateLimiter = nil
 	config.QPS, config.Burst = qps, burst

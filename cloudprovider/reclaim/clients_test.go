@@ -22,7 +22,7 @@ func TestRefusedRequestsDoNotWaitInsideOfTheCall(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	defer server.Close()
-	marks, drains, err := Clients(&rest.Config{Host: server.URL}, Budgets{})
+	marks, drains, err := Clients(&rest.Config{Host: server.URL}, RateLimits{})
 	require.NoError(t, err)
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "train", Namespace: "default"}}
 	assert.True(t, apierrors.IsTooManyRequests(drains.PolicyV1().Evictions("default").Evict(t.Context(), eviction)))

@@ -197,10 +197,10 @@ func TestAJobThatIsNotSuspendedYetKeepsItsPods(t *testing.T) {
 
 func TestAnUntrackedPodWhoseEvictionIsRefusedIsEvictedSoonAfter(t *testing.T) {
 	withJob(t, corev1.RestartPolicyNever, func(w *world, f *fakeJobs) {
-		w.budget.Insert("a")
+		w.guarded.Insert("a")
 		f.start()
 		w.pass(trackedWait + 5*time.Second)
-		w.budget.Delete("a")
+		w.guarded.Delete("a")
 		refused := len(w.gone())
 		w.pass(10 * time.Second)
 		assert.Greater(t, len(w.gone()), refused, "and not after two minutes")

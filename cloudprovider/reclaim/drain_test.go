@@ -70,7 +70,7 @@ func TestAPodThatComesBackIsEvictedAgain(t *testing.T) {
 	})
 }
 
-func TestABudgetIsRespectedUntilTheLastMinute(t *testing.T) {
+func TestAPDBIsRespectedUntilTheLastMinute(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
@@ -83,7 +83,7 @@ func TestABudgetIsRespectedUntilTheLastMinute(t *testing.T) {
 		w.pass(4*time.Minute - 2*time.Second)
 		require.Equal(t, []string{"guarded"}, w.pods(), "a second before the last minute")
 		asked := len(w.requests())
-		assert.Less(t, asked, 50, "a budget that refuses is not hammered")
+		assert.Less(t, asked, 50, "a PDB that refuses is not hammered")
 
 		w.seen()
 		w.pass(2 * time.Second)
@@ -92,7 +92,7 @@ func TestABudgetIsRespectedUntilTheLastMinute(t *testing.T) {
 	})
 }
 
-func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
+func TestAPDBThatYieldsIsAskedAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
@@ -103,7 +103,7 @@ func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
 		require.Equal(t, []string{"guarded"}, w.pods())
 
 		w.mu.Lock()
-		w.budget.Delete("guarded")
+		w.guarded.Delete("guarded")
 		w.mu.Unlock()
 		w.pass(slowestRetry)
 		assert.Empty(t, w.pods())
@@ -113,8 +113,8 @@ func TestABudgetThatYieldsIsAskedAgain(t *testing.T) {
 func TestAnAnswerThatMayChangeIsWaitedFor(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for name, answer := range map[string]error{
-		"a budget refuses":              apierrors.NewTooManyRequests("disruption budget", 10),
-		"the pod is under two budgets":  apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+		"a PDB refuses":                 apierrors.NewTooManyRequests("disruption budget", 10),
+		"the pod is under two PDBs":     apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
 		"many are evicted at once":      apierrors.NewTimeoutError("couldn't update PodDisruptionBudget", 10),
 		"the pod has changed meanwhile": apierrors.NewConflict(pods, "p", nil),
 		"the answer makes no sense":     apierrors.NewForbidden(pods, "p", nil),
@@ -193,7 +193,7 @@ func (w *world) graces() []int64 {
 	return graces
 }
 
-func TestAPodWithABudgetDoesNotHoldUpTheOthers(t *testing.T) {
+func TestAPodWithAPDBDoesNotHoldUpTheOthers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("guarded", "a")
@@ -206,7 +206,7 @@ func TestAPodWithABudgetDoesNotHoldUpTheOthers(t *testing.T) {
 			w.addPod(fmt.Sprint("late-", i), "a")
 			w.pass(time.Second)
 			require.Contains(t, w.gone(), fmt.Sprint("late-", i))
-			require.LessOrEqual(t, len(w.gone()), 2, "nor is the budget asked more often for it")
+			require.LessOrEqual(t, len(w.gone()), 2, "nor is the PDB asked more often for it")
 		}
 	})
 }

@@ -123,7 +123,7 @@ func TestADrillUntilTheDrainMovesThePodsAndGivesTheNodesBackTogether(t *testing.
 	})
 }
 
-func TestADrillThatIsNotDoneInTimeBreaksNoBudgetAndGivesTheNodeBack(t *testing.T) {
+func TestADrillThatIsNotDoneInTimeBreaksNoPDBAndGivesTheNodeBack(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")

@@ -116,6 +116,22 @@ func TestANoticeWaitsForItsNode(t *testing.T) {
 	})
 }
 
+func TestANodeWhoseProviderIDComesAfterItsNoticeIsReplacedAtOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("late", func(node *corev1.Node) { node.Spec.ProviderID = "" })
+		w.cloud.reclaim("late")
+		w.start()
+		require.Zero(t, w.notified.Load(), "nothing to replace yet")
+
+		w.updateNode("late", func(node *corev1.Node) { node.Spec.ProviderID = "cn-beijing.i-late" })
+		w.pass(100 * time.Millisecond)
+		assert.True(t, cluster.IsMarked(w.node("late")))
+		assert.EqualValues(t, 1, w.notified.Load())
+		w.pass(30 * time.Second)
+		assert.EqualValues(t, 1, w.notified.Load(), "once")
+	})
+}
+
 func TestANoticeOfAForeignInstanceIsForgottenWithIt(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.cloud.reclaim("foreign")

@@ -48,7 +48,7 @@ func TestNobodyWaitsForWorkersThatHaveEnded(t *testing.T) {
 		w.protect("train-worker-0")
 		w.cloud.reclaim("train-launcher-0", "train-worker-0")
 		f.start()
-		require.Len(t, w.pods(), 2, "the budget keeps the worker, and the order the launcher")
+		require.Len(t, w.pods(), 2, "the PDB keeps the worker, and the order the launcher")
 		w.updatePod("train-worker-0", succeeded)
 		w.pass(time.Second)
 		assert.Equal(t, []string{"train-worker-0"}, w.pods())
@@ -87,5 +87,5 @@ func TestALauncherDoesNotWaitForAWorkerWhoseNodeIsGivenBack(t *testing.T) {
 func (w *world) unprotect(pod string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.budget.Delete(pod)
+	w.guarded.Delete(pod)
 }

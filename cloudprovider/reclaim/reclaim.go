@@ -12,6 +12,7 @@
 //	drain                 evicts the pods that the handshakes let go
 //	cluster               Nodes and pods, from the informers
 //	nodepatch, events     patches of Nodes, and Events
+//	share                 bounds that are a number or a share
 //	work                  queues, and a bound on requests for pods
 //
 // This package wires them, except push, which replicas that do not lead serve, too. A notice takes this way:
@@ -62,7 +63,7 @@ const (
 	// not share theirs, because jobs need time to save their work, nor do deletions, which begin when there is little time.
 	warningsInFlight, evictionsInFlight, deletionsInFlight = 48, 48, 64
 
-	// Retries never get rarer than this. The budget of the client bounds those of marks.
+	// Retries never get rarer than this. The rate limit of the client bounds those of marks.
 	slowestMarkRetry  = 2 * time.Second
 	slowestDrainRetry = 10 * time.Second
 )
@@ -74,9 +75,9 @@ type Config struct {
 	Removals *notice.Removals
 	Cloud    poll.Cloud
 	Jobs     handshake.Jobs
-	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its budget.
+	// Client annotates, evicts and deletes pods, notes on Nodes how their drain went, and deletes Nodes. See Clients for its rate limit.
 	Client kubernetes.Interface
-	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a budget of its own, so that the marks of
+	// MarkClient marks Nodes, and writes from whom acknowledgements are awaited. It has a rate limit of its own, so that the marks of
 	// a mass reclaim do not wait behind evictions. It defaults to Client.
 	MarkClient kubernetes.Interface
 	Recorder   record.EventRecorder
@@ -113,17 +114,15 @@ type Controller struct {
 	cluster    *cluster.Cluster
 	notices    *notice.Store
 	removals   *notice.Removals
-	events     *events.Recorder
 	poller     *poll.Poller
 	faults     *fault.Watcher
 	drills     *drill.Watcher
-	backlog    *mark.Backlog
 	marker     *mark.Marker
 	handshakes *handshake.Controller
 	drainer    *drain.Drainer
-	onNotice   func()
+	listener   *listener
 
-	// marks and drains hold names of Nodes. They are two queues so that no mark waits for a drain.
+	// marks and drains are those of the listener.
 	marks, drains work.Queue[string]
 }
 
@@ -136,46 +135,53 @@ func New(config Config) (*Controller, error) {
 	config.setDefaults()
 	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests(warningsInFlight)
 	backlog := mark.NewBacklog(config.Clock)
-	c := &Controller{
-		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, backlog: backlog, onNotice: config.OnNotice,
-		marks: work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry),
-		drains: work.NewRankedQueue("reclaim_drains", config.Clock, slowestDrainRetry, func(name string) work.Rank {
-			rank := work.Rank{Name: name}
-			if node := config.Cluster.Node(name); node != nil {
-				n, _ := config.Notices.Of(node)
-				rank.Deadline = n.Deadline
-			}
-			return rank
-		}),
-	}
-	c.handshakes = handshake.New(handshake.Config{
+	marks := work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry)
+	drains := work.NewRankedQueue("reclaim_drains", config.Clock, slowestDrainRetry, config.rankOfDrain)
+	handshakes, rehearsals := handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: requests,
-		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: c.drains, Replaced: config.Replaced,
+		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
 		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait,
 	})
-	c.drills = drill.New(drill.Config{
-		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: c.handshakes.Rehearsals, Clock: config.Clock, Sync: c.marks.Add,
+	drills := drill.New(drill.Config{
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: rehearsals, Clock: config.Clock, Sync: marks.Add,
 	})
-	c.marker = &mark.Marker{
-		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: c.drills, Backlog: backlog, Client: config.MarkClient,
+	marker := mark.New(mark.Config{
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: drills, Backlog: backlog, Client: config.MarkClient,
 		Deleter: config.Client, Requests: requests, Events: recorder, Clock: config.Clock,
-	}
-	c.drainer = drain.New(drain.Config{
-		Cluster: config.Cluster, Notices: config.Notices, Handshakes: c.handshakes, Queue: c.drains, MarksWaiting: backlog.Waiting, Client: config.Client,
+	})
+	drainer := drain.New(drain.Config{
+		Cluster: config.Cluster, Notices: config.Notices, Handshakes: handshakes, Queue: drains, MarksWaiting: backlog.Waiting, Client: config.Client,
 		Evictions: work.NewRequests(evictionsInFlight), Deletions: work.NewRequests(deletionsInFlight), Events: recorder, Clock: config.Clock,
 	})
-	var err error
-	if c.faults, err = fault.New(fault.Config{
-		Settings: config.Faults, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Pools: config.Pools,
+	listener := &listener{
+		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, clock: config.Clock, backlog: backlog,
+		handshakes: handshakes, drainer: drainer, onNotice: config.OnNotice, marks: marks, drains: drains,
+	}
+	faults, err := fault.New(fault.Config{
+		Settings: config.Faults, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: listener, Pools: config.Pools,
 		Events: recorder, Clock: config.Clock,
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, fmt.Errorf("reclaim: %w", err)
 	}
-	c.poller = poll.New(poll.Config{
-		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: c, Events: recorder, Clock: config.Clock,
-		Interval: config.PollInterval, Lists: config.Lists, Faults: c.faults, Problems: config.Problems,
+	poller := poll.New(poll.Config{
+		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: listener, Events: recorder,
+		Clock: config.Clock, Interval: config.PollInterval, Lists: config.Lists, Faults: faults, Problems: config.Problems,
 	})
-	return c, nil
+	return &Controller{
+		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, poller: poller, faults: faults, drills: drills, marker: marker,
+		handshakes: handshakes, drainer: drainer, listener: listener, marks: marks, drains: drains,
+	}, nil
+}
+
+// rankOfDrain returns the place of the Node in the queue of drains: those of the earliest deadline are drained first.
+func (c *Config) rankOfDrain(name string) work.Rank {
+	rank := work.Rank{Name: name}
+	if node := c.Cluster.Node(name); node != nil {
+		n, _ := c.Notices.Of(node)
+		rank.Deadline = n.Deadline
+	}
+	return rank
 }
 
 func (c *Config) setDefaults() {
@@ -222,7 +228,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.drains.ShutDown()
 		running.Wait()
 	}()
-	unwatch, err := c.cluster.Watch(ctx, c)
+	unwatch, err := c.cluster.Watch(ctx, c.listener)
 	if err != nil {
 		return fmt.Errorf("reclaim: %w", err)
 	}
@@ -241,32 +247,19 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
+// NodeAdded enters what stands on the Node. It is for a Controller that does not run: Run does so for all Nodes.
+func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
+	c.listener.NodeAdded(ctx, node)
+}
+
 // syncMark brings a Node in line with the notices.
 func (c *Controller) syncMark(ctx context.Context, name string) error {
-	drain, err := c.marker.Sync(ctx, name)
-	c.notify()
-	if node := c.cluster.Node(name); drain && node != nil {
-		c.drain(node)
+	isToBeDrained, err := c.marker.Sync(ctx, name)
+	c.listener.notify()
+	if node := c.cluster.Node(name); isToBeDrained && node != nil {
+		c.listener.drain(node)
 	}
 	return err
-}
-
-// notify calls OnNotice and writes Events once the Nodes of all notices are marked, or have waited long enough.
-func (c *Controller) notify() {
-	if c.backlog.TakeNews() {
-		c.onNotice()
-	}
-	for _, do := range c.backlog.TakeAfterwards() {
-		do()
-	}
-}
-
-// drain begins or goes on with the drain of a marked Node.
-func (c *Controller) drain(node *corev1.Node) {
-	if !c.handshakes.NodeMarked(node) {
-		c.drainer.LookAtJobs(node.Name)
-	}
-	c.drains.Add(node.Name)
 }
 
 // markRemovals has it written on the Nodes that their instances are being given back.
@@ -278,13 +271,7 @@ func (c *Controller) markRemovals(ctx context.Context) {
 		case <-c.removals.Noted():
 		}
 		for id := range c.removals.TakeNoted() {
-			c.syncMarks(id)
+			c.listener.syncMarks(id)
 		}
-	}
-}
-
-func (c *Controller) syncMarks(instanceID string) {
-	for _, node := range c.cluster.NodesOf(instanceID) {
-		c.marks.Add(node.Name)
 	}
 }

@@ -62,8 +62,8 @@ type world struct {
 	mu sync.Mutex
 	// patchesBroken is for breakPatches.
 	patchesBroken *atomic.Bool
-	// budget are the pods, by name, that a PodDisruptionBudget protects.
-	budget sets.Set[string]
+	// guarded are the pods, by name, that a PodDisruptionBudget protects.
+	guarded sets.Set[string]
 }
 
 // inBubble runs a test in a bubble of its own. The controller is not started yet.
@@ -71,12 +71,12 @@ func inBubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			T:      t,
-			client: fake.NewClientset(),
-			cloud:  &fakeCloud{instances: map[string]alicloud.Instance{}},
-			events: make(chan string, 10_000),
-			budget: sets.New[string](),
-			stop:   func() {},
+			T:       t,
+			client:  fake.NewClientset(),
+			cloud:   &fakeCloud{instances: map[string]alicloud.Instance{}},
+			events:  make(chan string, 10_000),
+			guarded: sets.New[string](),
+			stop:    func() {},
 		}
 		w.client.PrependReactor("create", "pods", w.evict)
 		defer func() { w.stop() }()
@@ -173,7 +173,7 @@ func (w *world) evict(action clienttesting.Action) (handled bool, ret runtime.Ob
 	}
 	eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
 	w.mu.Lock()
-	refused := w.budget.Has(eviction.Name)
+	refused := w.guarded.Has(eviction.Name)
 	w.mu.Unlock()
 	if refused {
 		return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
@@ -184,7 +184,7 @@ func (w *world) evict(action clienttesting.Action) (handled bool, ret runtime.Ob
 func (w *world) protect(pod string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.budget.Insert(pod)
+	w.guarded.Insert(pod)
 }
 
 // addNode makes an instance i-<name> and its Node.

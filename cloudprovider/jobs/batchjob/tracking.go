@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IsTracked says whether the Job controller counts the end of the pod, as the pod of a Job of Kubernetes, whatever system the Job
+// IsTracked returns whether the Job controller counts the end of the pod, as the pod of a Job of Kubernetes, whatever system the Job
 // belongs to. A pod that is evicted or deleted counts as failed, even if the Job is suspended, unless the controller itself ends
 // it, or the Job's podFailurePolicy or podReplacementPolicy says otherwise.
 // Source: isPodFailed and onlyReplaceFailedPods in pkg/controller/job of Kubernetes 1.36.

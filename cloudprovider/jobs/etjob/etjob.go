@@ -170,7 +170,7 @@ func (j *trainingJob) lastingWorkers(otherwise int) int {
 	return len(intersection(j.Status.TargetWorkers, j.Status.CurrentWorkers))
 }
 
-// failedSince says whether the job has failed since then. It is true if the status does not say when the job failed, and false
+// failedSince returns whether the job has failed since then. It is true if the status does not say when the job failed, and false
 // if the time that is asked about is malformed or empty.
 func (j *trainingJob) failedSince(text string) bool {
 	since, err := time.Parse(time.RFC3339, text)
@@ -186,7 +186,7 @@ func (j *trainingJob) failedSince(text string) bool {
 	return true
 }
 
-// willRestart says whether the operator will start a job that has failed once more.
+// willRestart returns whether the operator will start a job that has failed once more.
 func (j *trainingJob) willRestart() bool {
 	return j.Spec.RestartPolicy == "OnFailure" && j.Status.RestartCount.Int() < j.Spec.BackoffLimit.Or(6)
 }

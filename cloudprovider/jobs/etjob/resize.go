@@ -132,24 +132,24 @@ func (s *System) Grow(ctx context.Context, job jobs.Job, workers int) (changed b
 	if job.HeldAs() != jobs.HeldShrunk || job.Replicas < job.FullReplicas() {
 		return false, nil
 	}
-	return s.release(ctx, job)
+	return s.unhold(ctx, job)
 }
 
-// release removes the held label of a job that has all its workers again.
-func (s *System) release(ctx context.Context, job jobs.Job) (changed bool, err error) {
+// unhold removes the held label of a job that has all its workers again.
+func (s *System) unhold(ctx context.Context, job jobs.Job) (changed bool, err error) {
 	// A job that was restarted meanwhile has all its workers, and a ScaleOut would add to them.
 	if err := s.deleteScalers(ctx, job.NamespacedName, func(scaler *scaler) bool { return scaler.resource == scaleOuts && !scaler.hasBegun() }); err != nil {
 		return false, err
 	}
 	// A ScaleIn that has yet to begin will take workers out of the job, and the label is what remembers them.
-	if next, err := s.nextScaler(ctx, job, "release"); err != nil || next == "" {
+	if next, err := s.nextScaler(ctx, job, "unhold"); err != nil || next == "" {
 		return false, err
 	}
 	object, err := decode(job.Object)
 	if err != nil {
 		return false, err
 	}
-	patch := releasePatch()
+	patch := unholdPatch()
 	if full := job.FullReplicas(); object.Spec.ReplicaSpecs.Worker.Replicas.Or(0) < full {
 		patch.Set(int64(full), workerReplicas()...) // it was resumed with fewer
 	}

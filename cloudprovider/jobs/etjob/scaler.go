@@ -72,7 +72,7 @@ func newScaler(resource schema.GroupVersionResource, object *unstructured.Unstru
 
 func (s *scaler) String() string { return s.object.GetKind() + " " + s.object.GetName() }
 
-// isOurs says whether this project made the scaler, by its name.
+// isOurs returns whether this project made the scaler, by its name.
 func (s *scaler) isOurs() bool {
 	return strings.HasPrefix(s.object.GetName(), scalerPrefix(s.Spec.Selector.Name))
 }
@@ -90,10 +90,10 @@ func (s *scaler) condition(kind string) *condition {
 	return nil
 }
 
-// hasBegun says whether the operator has noted which pods the scaler is about.
+// hasBegun returns whether the operator has noted which pods the scaler is about.
 func (s *scaler) hasBegun() bool { return len(s.Status.ToDeletePods) > 0 || len(s.Status.AddPods) > 0 }
 
-// isUnderWay says whether the operator may have deleted workers that the scaler names, and not noted it yet: it took the scaler a
+// isUnderWay returns whether the operator may have deleted workers that the scaler names, and not noted it yet: it took the scaler a
 // moment ago, and none of the workers is there. To delete the scaler now would leave the job without them and with nobody to add
 // them again. If they went for another reason just after the operator took the scaler, it deletes all workers; it does so within
 // moments, and nothing tells the two apart.
@@ -114,7 +114,7 @@ func (s *scaler) namedOf(pods []string) []string {
 	return intersection(s.Spec.ToDelete.PodNames, pods)
 }
 
-// isAboutOneOf says whether the scaler is a ScaleIn that names one of the pods, and the pod is no newer than the scaler.
+// isAboutOneOf returns whether the scaler is a ScaleIn that names one of the pods, and the pod is no newer than the scaler.
 func (s *scaler) isAboutOneOf(pods []corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
 		return !pod.CreationTimestamp.After(s.object.GetCreationTimestamp().Time) && len(s.namedOf([]string{pod.Name})) > 0
@@ -127,7 +127,7 @@ func (s *System) scalersOf(ctx context.Context, job types.NamespacedName) ([]*sc
 	for _, resource := range []schema.GroupVersionResource{scaleIns, scaleOuts} {
 		found, err := s.cluster.Dynamic.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("listing %s: %w", resource.Resource, err)
+			return nil, fmt.Errorf("list %s: %w", resource.Resource, err)
 		}
 		for i := range found.Items {
 			if scaler := newScaler(resource, &found.Items[i]); scaler.Spec.Selector.Name == job.Name {
@@ -232,7 +232,7 @@ func (s *System) deleteScaler(ctx context.Context, scaler *scaler) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting %s: %w", scaler, err)
+		return fmt.Errorf("delete %s: %w", scaler, err)
 	}
 	klog.FromContext(ctx).Info("Deleted a scaler that must not be carried out any more", "scaler", scaler.String(), "namespace", object.GetNamespace())
 	return nil

@@ -74,7 +74,7 @@ func (s *System) workersOf(ctx context.Context, job types.NamespacedName) ([]cor
 	selector := labels.Set{labelGroup: group, labelJob: job.Name, labelRole: roleWorker}
 	pods, err := s.cluster.Client.CoreV1().Pods(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
-		return nil, fmt.Errorf("finding its workers: %w", err)
+		return nil, fmt.Errorf("find its workers: %w", err)
 	}
 	return pods.Items, nil
 }

@@ -60,7 +60,7 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	case job.StopRequested:
 		workers = min(workers, job.Replicas) // it went on in spite of the request, with the workers that it had left
 	}
-	patch := releasePatch()
+	patch := unholdPatch()
 	if workers < job.FullReplicas() { // the rest is left to Grow
 		patch = s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.ReasonReclaim).
 			SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
@@ -71,9 +71,9 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	return true, nil
 }
 
-// releasePatch removes the held label and all annotations that belong to it.
-func releasePatch() jobs.Patch {
-	return jobs.ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+// unholdPatch removes the held label and all annotations that belong to it.
+func unholdPatch() jobs.Patch {
+	return jobs.UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 }
 
 // restart resets the job so that the operator starts it with so many workers.
@@ -84,7 +84,7 @@ func (s *System) restart(ctx context.Context, job jobs.Job, workers int) error {
 	hosts := job.Name + "-config" // the operator would keep an old list of hosts
 	err := s.cluster.Client.CoreV1().ConfigMaps(job.Namespace).Delete(ctx, hosts, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting ConfigMap %s: %w", hosts, err)
+		return fmt.Errorf("delete ConfigMap %s: %w", hosts, err)
 	}
 	// The operator starts the launcher when as many workers run as are asked for.
 	patch := jobs.Patch{}.Set(int64(min(max(workers, 1), job.Max)), workerReplicas()...).

@@ -138,7 +138,7 @@ func (*System) Member(pod *corev1.Pod) (job string, role jobs.Role, ok bool) {
 	return job, jobs.RoleWorker, true
 }
 
-// isCoordinator says whether the other pods meet at the pod with these labels. The coordinator's label is the same on all
+// isCoordinator returns whether the other pods meet at the pod with these labels. The coordinator's label is the same on all
 // pods: it is the host name of one of them.
 func isCoordinator(labels map[string]string) bool {
 	if coordinator, ok := labels[labelCoordinator]; ok {

@@ -45,7 +45,7 @@ type Status struct {
 	Conditions []jobs.Condition `json:"conditions"`
 }
 
-// HasEnded says whether the job has ended for good.
+// HasEnded returns whether the job has ended for good.
 func (s Status) HasEnded() bool { return jobs.IsTrue(s.Conditions, "Succeeded", "Failed") }
 
 // ReplicaOf returns the type, in lower case, and the index of the replica that a pod of the job is. It goes by the pod's name, which is
@@ -88,7 +88,7 @@ func (s ReplicaSpecs) Count(kind string) int {
 	return 0
 }
 
-// HasRestartPolicy says whether replicas of one of the types have a restart policy. The default is what the operator takes
+// HasRestartPolicy returns whether replicas of one of the types have a restart policy. The default is what the operator takes
 // where there is none.
 func (s ReplicaSpecs) HasRestartPolicy(policy, otherwise string, kinds ...string) bool {
 	return slices.ContainsFunc(kinds, func(kind string) bool {

@@ -217,7 +217,7 @@ func (s *System) RefreshHosts(ctx context.Context, ref jobs.Ref) error {
 	selector := labels.Set{kubeflow.LabelOperator: s.operator, kubeflow.LabelJob: ref.Name, s.labelRole: launcher}
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
-		return fmt.Errorf("finding its launcher: %w", err)
+		return fmt.Errorf("find its launcher: %w", err)
 	}
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationHostsRefreshed, s.Cluster.Clock.Now().UTC().Format(time.RFC3339))
 	var errs []error

@@ -255,7 +255,7 @@ func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 			return job, nil
 		}
 	}
-	return jobs.Job{}, fmt.Errorf("reading %s: %w", ref, jobs.ErrNoObject)
+	return jobs.Job{}, fmt.Errorf("read %s: %w", ref, jobs.ErrNoObject)
 }
 
 func (f *fakeJobs) HasSynced() bool {
@@ -271,7 +271,7 @@ func (f *fakeJobs) sync(isKnown bool) {
 	f.unsynced = !isKnown
 }
 
-func (f *fakeJobs) Held() (held []jobs.Job) {
+func (f *fakeJobs) Held(context.Context) (held []jobs.Job) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, job := range f.jobs {
@@ -341,7 +341,7 @@ func (f *fakeJobs) GrowBeyond(_ context.Context, job jobs.Job, workers int) erro
 	return f.do("grow beyond", job, workers)
 }
 
-func (f *fakeJobs) Release(_ context.Context, job jobs.Job) error { return f.do("release", job, "") }
+func (f *fakeJobs) Unhold(_ context.Context, job jobs.Job) error { return f.do("unhold", job, "") }
 
 func (f *fakeJobs) CancelStaleShrinks(context.Context, jobs.Ref) error {
 	f.mu.Lock()
@@ -377,9 +377,9 @@ func (f *fakeJobs) done() []string {
 
 // fakePools owns every node but the one with the name foreign.
 type fakePools struct {
-	mu       sync.Mutex
-	released []string
-	minimum  bool
+	mu        sync.Mutex
+	givenBack []string
+	minimum   bool
 	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
 	accepts chan struct{}
 	waiting atomic.Int32
@@ -399,7 +399,7 @@ func (f *fakePools) Room(*corev1.Pod) int {
 func (f *fakePools) Releasable(node *corev1.Node) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return node.Name != "foreign" && !slices.Contains(f.released, node.Name)
+	return node.Name != "foreign" && !slices.Contains(f.givenBack, node.Name)
 }
 
 func (f *fakePools) Release(node *corev1.Node) error {
@@ -412,7 +412,7 @@ func (f *fakePools) Release(node *corev1.Node) error {
 	if f.minimum {
 		return fmt.Errorf("node group: remove instance: %w", ess.ErrBelowMinimum)
 	}
-	f.released = append(f.released, node.Name)
+	f.givenBack = append(f.givenBack, node.Name)
 	return nil
 }
 

@@ -25,12 +25,12 @@ type gang struct {
 	launchers     int
 	offered       time.Time
 	isDynamic     bool
-	// isGrowth says that the pods are added to a job that runs, which lacked so many workers when the gang was made.
+	// isGrowth is true if the pods are added to a job that runs, which lacked so many workers when the gang was made.
 	isGrowth bool
 	missing  int
 }
 
-// isEnough says whether the job can go on with what fits on nodes that are ready, and with how many workers.
+// isEnough returns whether the job can go on with what fits on nodes that are ready, and with how many workers.
 func (g *gang) isEnough(found podlist.Placement, now time.Time) (workers int, isEnough bool) {
 	for _, pod := range g.indispensable {
 		if !slices.Contains(found.Ready, pod) {

@@ -31,7 +31,7 @@ const (
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
 )
 
-// giveBack releases nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
+// giveBack gives back nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
 // written on the Nodes.
 type giveBack struct {
 	pods     *podIndex
@@ -46,14 +46,16 @@ type giveBack struct {
 // reclaimingNodes returns the names of the Nodes that are being reclaimed.
 func reclaimingNodes(nodes corelisters.NodeLister) []string {
 	var names []string
-	list, _ := nodes.List(labels.SelectorFromSet(labels.Set{api.LabelReclaiming: "true"}))
+	list, _ := nodes.List(labels.Everything())
 	for _, node := range list {
-		names = append(names, node.Name)
+		if api.IsReclaiming(node.Labels) {
+			names = append(names, node.Name)
+		}
 	}
 	return names
 }
 
-// hasReclaimingNodeOfOthers says whether pods of others than the job are on nodes that are being reclaimed.
+// hasReclaimingNodeOfOthers returns whether pods of others than the job are on nodes that are being reclaimed.
 func (g *giveBack) hasReclaimingNodeOfOthers(ref jobs.Ref) bool {
 	for _, node := range reclaimingNodes(g.nodes) {
 		if _, others := g.pods.onNode(node, ref.String()); others > 0 {
@@ -84,15 +86,15 @@ func (g *giveBack) boughtFor(ref jobs.Ref, pod *corev1.Pod, withEmpty bool) (bou
 // mayGo is false for nodes that somebody else has cordoned, and those that are going already.
 func (g *giveBack) mayGo(node *corev1.Node, ref jobs.Ref) bool {
 	job, _ := jobOf(node)
-	return g.isReleasable(node) && (!node.Spec.Unschedulable || job == ref.String())
+	return g.mayGiveBack(node) && (!node.Spec.Unschedulable || job == ref.String())
 }
 
-// isReleasable goes by the Node's label too, which may be there before the pools know of the reclaim.
-func (g *giveBack) isReleasable(node *corev1.Node) bool {
-	return node.Labels[api.LabelReclaiming] != "true" && g.pools.Releasable(node)
+// mayGiveBack goes by the Node's label too, which may be there before the pools know of the reclaim.
+func (g *giveBack) mayGiveBack(node *corev1.Node) bool {
+	return !api.IsReclaiming(node.Labels) && g.pools.Releasable(node)
 }
 
-// suits says whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
+// suits returns whether the node is of the kind that the pod waits for. Only nodes with GPUs or the like are given back empty.
 func suits(node *corev1.Node, pod *corev1.Pod) bool {
 	hasExtendedResource := false
 	for name, requested := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
@@ -156,7 +158,7 @@ func (g *giveBack) keep(ctx context.Context, node *corev1.Node, reason string) e
 		return nil
 	}
 	klog.FromContext(ctx).Info("Keeping a node that was to be given back", "node", klog.KObj(node), "reason", reason)
-	return g.patch(ctx, node, nil, node.Labels[api.LabelReclaiming] == "true")
+	return g.patch(ctx, node, nil, api.IsReclaiming(node.Labels))
 }
 
 // patch writes the annotation, or removes it where the value is nil. It is refused where the Node has changed since it was read:
@@ -175,7 +177,7 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCo
 	}
 	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("patching node %s, which is to be given back or kept: %w", node.Name, err)
+		return fmt.Errorf("patch node %s, which is to be given back or kept: %w", node.Name, err)
 	}
 	return nil
 }
@@ -191,14 +193,14 @@ func (g *giveBack) resume() error {
 	return err
 }
 
-// enqueue has the named nodes released.
+// enqueue has the named nodes given back.
 func (g *giveBack) enqueue(names []string) {
 	for _, name := range names {
 		g.queue.Add(task{kind: taskGiveBack, node: name})
 	}
 }
 
-// sync releases a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
+// sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
 // and when its pool needs it.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
@@ -214,7 +216,7 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	}
 	own, others := g.pods.onNode(name, job)
 	switch {
-	case !g.isReleasable(node):
+	case !g.mayGiveBack(node):
 		return 0, nil // it is going already
 	case others > 0:
 		return 0, g.keep(ctx, node, "it has pods of another job")

@@ -55,18 +55,18 @@ func TestWhatWasBoughtForAJobGoesBack(t *testing.T) {
 		f.pass(9 * time.Minute)
 		require.Equal(t, []string{"suspend train max-wait"}, f.systems.done()[:1])
 		assert.ElementsMatch(t, []string{"new", "empty", "by-hand"}, f.cordoned(), "nobody comes to what goes back")
-		assert.Equal(t, []string{"empty"}, f.pools.released)
+		assert.Equal(t, []string{"empty"}, f.pools.givenBack)
 		f.delete("on-old", "on-new", "on-shared", "on-foreign", "on-reclaimed", "pending")
 		f.pass(2 * time.Second)
-		assert.Equal(t, []string{"empty", "new"}, f.pools.released)
+		assert.Equal(t, []string{"empty", "new"}, f.pools.givenBack)
 	})
 }
 
 func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
 	for name, test := range map[string]struct {
-		err      error
-		released []string
-		event    string
+		err       error
+		givenBack []string
+		event     string
 	}{
 		"where the job can be suspended":                    {nil, []string{"node"}, "SpotNodeGivenBack node"},
 		"and an Event says so where it cannot be suspended": {jobs.ErrUnsupported, nil, "SpotJobTimedOut train"},
@@ -83,7 +83,7 @@ func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
 				require.Equal(t, []string{"suspend train max-wait"}, f.systems.done()[:1])
 				f.delete("pending", "worker")
 				f.pass(2 * time.Second)
-				assert.Equal(t, test.released, f.pools.released)
+				assert.Equal(t, test.givenBack, f.pools.givenBack)
 				assert.Equal(t, []string{test.event}, f.events.recorded)
 			})
 		})
@@ -147,11 +147,11 @@ func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
 
 func TestWhatComesTooLateForAJobGoesBack(t *testing.T) {
 	for name, test := range map[string]struct {
-		after    time.Duration
-		change   func(f *fixture)
-		released []string
+		after     time.Duration
+		change    func(f *fixture)
+		givenBack []string
 	}{
-		"a node that was under way when the wait ended":    {after: time.Minute, released: []string{"late"}},
+		"a node that was under way when the wait ended":    {after: time.Minute, givenBack: []string{"late"}},
 		"but not one that came when nobody expects it":     {after: lateNodeTime + recheckEvery},
 		"nor one that the job runs on by now":              {time.Minute, func(f *fixture) { f.pod("train", "again-0", "late") }, nil},
 		"nor where the owner of the job lets it try again": {time.Minute, func(f *fixture) { f.pod("train", "again-0", "") }, nil},
@@ -170,8 +170,8 @@ func TestWhatComesTooLateForAJobGoesBack(t *testing.T) {
 				}
 				f.node("late")
 				f.pass(recheckEvery)
-				assert.Equal(t, test.released, f.pools.released)
-				if test.released == nil {
+				assert.Equal(t, test.givenBack, f.pools.givenBack)
+				if test.givenBack == nil {
 					assert.Empty(t, f.cordoned())
 				}
 			})
@@ -204,7 +204,7 @@ func TestNodesThatAreNotGivenBackAfterAll(t *testing.T) {
 				test(f)
 				f.pass(2 * time.Second)
 				assert.Empty(t, f.cordoned())
-				assert.Empty(t, f.pools.released)
+				assert.Empty(t, f.pools.givenBack)
 			})
 		})
 	}
@@ -216,7 +216,7 @@ func TestNewLeaderGivesBackWhatTheOldOneMarked(t *testing.T) {
 		f.stop()
 		f.delete("worker")
 		f.start()
-		assert.Equal(t, []string{"node"}, f.pools.released)
+		assert.Equal(t, []string{"node"}, f.pools.givenBack)
 		assert.Contains(t, f.events.recorded, "SpotNodeGivenBack node")
 	})
 }
@@ -232,15 +232,15 @@ func TestNodeThatIsReclaimedBeforeItGoesBackIsLeftToTheReclaim(t *testing.T) {
 		f.delete("worker")
 		f.pass(10 * time.Second)
 		assert.Equal(t, []string{"node"}, f.cordoned())
-		assert.Empty(t, f.pools.released)
+		assert.Empty(t, f.pools.givenBack)
 	})
 }
 
 func TestNodesThatCannotBeMarkedDoNotHoldUpTheRest(t *testing.T) {
 	for name, test := range map[string]struct {
-		err      error
-		times    int
-		released []string
+		err       error
+		times     int
+		givenBack []string
 	}{
 		"one that has changed meanwhile is tried again":   {apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "node", nil), 2, []string{"node"}},
 		"one that is not ours to change is left as it is": {apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node", nil), 1000, nil},
@@ -257,7 +257,7 @@ func TestNodesThatCannotBeMarkedDoNotHoldUpTheRest(t *testing.T) {
 				f.node("node")
 				f.pass(2 * time.Minute)
 				assert.Contains(t, f.systems.done(), "suspend train max-wait")
-				assert.Equal(t, test.released, f.pools.released)
+				assert.Equal(t, test.givenBack, f.pools.givenBack)
 			})
 		})
 	}
@@ -279,6 +279,6 @@ func TestNodesThatTheCloudTakesLongToRemoveHoldUpNoJob(t *testing.T) {
 		assert.Equal(t, []string{"resume train 4"}, f.systems.done())
 		close(f.pools.accepts)
 		f.pass(time.Second)
-		assert.Len(t, f.pools.released, nodes)
+		assert.Len(t, f.pools.givenBack, nodes)
 	})
 }

@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -51,8 +53,8 @@ const (
 	actionGrow
 	// actionGrowBeyond adds workers to a job that is not held.
 	actionGrowBeyond
-	// actionRelease removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
-	actionRelease
+	// actionUnhold removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
+	actionUnhold
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
 	actionSuspend
 )
@@ -78,7 +80,9 @@ type heldJob struct {
 	// Until pausedUntil nothing is tried; pause is how long the last pause was.
 	pausedUntil time.Time
 	pause       time.Duration
-	due         *action
+	// pausedFor is why nothing is tried, until it is logged.
+	pausedFor error
+	due       *action
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
 	// smallerSince is since when a job that is not held has had fewer workers than it was grown to, zero while it has them.
@@ -128,10 +132,10 @@ func (j *heldJob) isDynamic() bool { return j.job.Recovery == jobs.RecoverDynami
 // least returns with how many workers a dynamic job is resumed.
 func (j *heldJob) least() int { return max(1, j.job.Min) }
 
-// isSettled says whether the job has been held for so long that it must have been suspended or shrunk by now.
+// isSettled returns whether the job has been held for so long that it must have been suspended or shrunk by now.
 func (j *heldJob) isSettled(now time.Time) bool { return now.Sub(j.since) >= settleTime }
 
-// losesNodes says whether pods of the job are on nodes that are being reclaimed.
+// losesNodes returns whether pods of the job are on nodes that are being reclaimed.
 func (j *heldJob) losesNodes(v view) bool {
 	return slices.ContainsFunc(v.reclaiming, func(node string) bool {
 		own, _ := v.pods.onNode(node, j.job.String())
@@ -153,7 +157,7 @@ func (j *heldJob) decide(v view) {
 	case j.job.Finished:
 		j.gang = nil
 		if j.isSettled(v.now) {
-			j.due = &action{kind: actionRelease}
+			j.due = &action{kind: actionUnhold}
 		}
 	case j.job.FullReplicas() == 0:
 		j.gang = nil
@@ -179,7 +183,7 @@ func (j *heldJob) decideUnsuspended(v view) {
 		j.due = &action{kind: actionSuspend}
 	case j.job.StopRequested && j.losesNodes(v): // it may save its work until they are released
 	case hasNewPods || v.now.Sub(j.since) >= settleWithoutPodsTime:
-		j.due = &action{actionRelease, j.job.FullReplicas()}
+		j.due = &action{actionUnhold, j.job.FullReplicas()}
 	}
 }
 
@@ -211,7 +215,7 @@ func (j *heldJob) decideShrunk(v view) {
 	case missing <= 0:
 		j.gang = nil
 		if j.isSettled(v.now) && j.job.Replicas >= j.job.FullReplicas() && workers >= j.job.FullReplicas() {
-			j.due = &action{actionRelease, j.job.FullReplicas()}
+			j.due = &action{actionUnhold, j.job.FullReplicas()}
 		}
 	case j.gang == nil || j.gang.missing != missing:
 		gang, err := v.gangs.missing(j, missing, v.now, v.offers)
@@ -252,7 +256,18 @@ func (j *heldJob) explain(reason string, err error, v view) {
 func (j *heldJob) pauseFor(now time.Time, reason string, err error) {
 	j.pause = min(max(2*j.pause, firstPause), lastPause)
 	j.pausedUntil, j.gang, j.due = now.Add(j.pause), nil, nil
-	klog.Background().V(1).Info("A job stays held for now", "job", j.job.Ref, "pause", j.pause, "reason", reason, "err", err)
+	j.pausedFor = errors.New(reason)
+	if err != nil {
+		j.pausedFor = fmt.Errorf("%s: %w", reason, err)
+	}
+}
+
+// logPause logs once for each pause why nothing is tried.
+func (j *heldJob) logPause(ctx context.Context) {
+	if j.pausedFor != nil {
+		klog.FromContext(ctx).V(1).Info("Nothing is tried for a job for now", "job", j.job.Ref, "pause", j.pause, "reason", j.pausedFor.Error())
+		j.pausedFor = nil
+	}
 }
 
 // place takes in where the loop has found capacity for the gang.

@@ -36,9 +36,9 @@ type heldJobs struct {
 type heldSet map[string]*heldJob
 
 // look compares the jobs that are held with what is tried for them.
-func (h *heldJobs) look() {
+func (h *heldJobs) look(ctx context.Context) {
 	isKnown := h.jobs.HasSynced() // before they are read
-	if h.update(append(h.jobs.Held(), h.jobs.Growing()...), reclaimingNodes(h.nodes)) {
+	if h.update(ctx, append(h.jobs.Held(ctx), h.jobs.Growing()...), reclaimingNodes(h.nodes)) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -46,8 +46,8 @@ func (h *heldJobs) look() {
 	h.isKnown = isKnown
 }
 
-// update takes in the jobs that are held or are to grow, and says whether there is a new gang to look for capacity for.
-func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool) {
+// update takes in the jobs that are held or are to grow, and returns whether there is a new gang to look for capacity for.
+func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder}
@@ -73,6 +73,7 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 		}
 		hadGang := j.gang != nil
 		j.decide(view)
+		j.logPause(ctx)
 		view.offers.replace(j, before)
 		hasNewGang = hasNewGang || !hadGang && j.gang != nil
 		if j.due != nil {
@@ -92,7 +93,7 @@ func (h *heldJobs) update(held []jobs.Job, reclaiming []string) (hasNewGang bool
 	return hasNewGang
 }
 
-// isAnyToReturn says whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
+// isAnyToReturn returns whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
 func (h *heldJobs) isAnyToReturn() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,11 +172,11 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
-	case due.kind == actionRelease && j.job.Finished:
-		return h.jobs.Release(ctx, j.job)
+	case due.kind == actionUnhold && j.job.Finished:
+		return h.jobs.Unhold(ctx, j.job)
 	case due.kind == actionGrowBeyond:
 		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
-	case due.kind == actionGrow, due.kind == actionRelease && j.heldAs == jobs.HeldShrunk:
+	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk:
 		return h.jobs.Grow(ctx, j.job, due.workers)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)

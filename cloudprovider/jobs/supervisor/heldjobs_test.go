@@ -150,7 +150,7 @@ func TestHeldLabelIsRemovedFromAJobThatHasEnded(t *testing.T) {
 				f.pass(lookEvery)
 				assert.Empty(t, f.systems.done(), "its informer may be ahead of whoever holds it")
 				f.pass(settleTime)
-				assert.Equal(t, []string{"release train "}, f.systems.done())
+				assert.Equal(t, []string{"unhold train "}, f.systems.done())
 				assert.Zero(t, f.loop(4, 0))
 			})
 		})
@@ -359,7 +359,7 @@ func TestGangOfABusyJobIsOfferedSoon(t *testing.T) {
 		suspended(f)
 		require.Zero(t, f.loop(0, 0))
 		f.systems.failGangs(nil)
-		f.supervisor.held.look()
+		f.supervisor.held.look(t.Context())
 		assert.Equal(t, 5, f.loop(0, 0), "or scale-down would take the nodes that wait for it")
 	})
 }

@@ -41,7 +41,7 @@ func newPodIndex(member func(*corev1.Pod) jobs.Membership) *podIndex {
 	})}
 }
 
-// put records the pod as it is now, and says whether it waits for a node.
+// put records the pod as it is now, and returns whether it waits for a node.
 func (x *podIndex) put(pod *corev1.Pod) (ref jobs.Ref, pending bool) {
 	if kubepod.IsPodTerminal(pod) || podutil.IsDaemonSetPod(pod) || podutil.IsMirrorPod(pod) {
 		x.remove(pod)
@@ -54,7 +54,7 @@ func (x *podIndex) put(pod *corev1.Pod) (ref jobs.Ref, pending bool) {
 
 func (x *podIndex) remove(pod *corev1.Pod) { _ = x.store.Delete(indexedPod{Pod: pod}) }
 
-// isPending says whether the pod wants a node. A pod with scheduling gates does not want one yet.
+// isPending returns whether the pod wants a node. A pod with scheduling gates does not want one yet.
 func isPending(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }

@@ -11,7 +11,7 @@
 // stopped. Memory holds only when to look again.
 //
 // A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
-// have waited, heldJobs what is tried for jobs that are held, and giveBack releases nodes. One queue and its workers serve
+// have waited, heldJobs what is tried for jobs that are held, and giveBack gives nodes back. One queue and its workers serve
 // all but the last, which has its own: the cloud may take minutes to accept a removal.
 package supervisor
 
@@ -51,20 +51,20 @@ type Jobs interface {
 	Member(pod *corev1.Pod) jobs.Membership
 	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 	HasSynced() bool
-	Held() []jobs.Job
+	Held(ctx context.Context) []jobs.Job
 	Growing() []jobs.Job
 	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
 	GrowBeyond(ctx context.Context, job jobs.Job, workers int) error
-	Release(ctx context.Context, job jobs.Job) error
+	Unhold(ctx context.Context, job jobs.Job) error
 	CancelStaleShrinks(ctx context.Context, ref jobs.Ref) error
 }
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
-	// Releasable says whether the node is of a pool, lives, and is not being reclaimed.
+	// Releasable returns whether the node is of a pool, lives, and is not being reclaimed.
 	Releasable(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
@@ -128,18 +128,22 @@ func New(config Config) (*Supervisor, error) {
 		pods:   pods, held: held, giveBack: giveBack,
 		waits: &waits{
 			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock, queue: queue,
-			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), byJob: map[jobs.Ref]*jobWait{},
+			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
+			byJob: map[jobs.Ref]*jobWait{},
 		},
 	}, nil
 }
 
 // taskQueue has the tasks that are due.
-type taskQueue = workqueue.TypedRateLimitingInterface[task]
+type taskQueue struct {
+	name string
+	workqueue.TypedRateLimitingInterface[task]
+}
 
 func newTaskQueue(name string, clock clock.WithTicker) taskQueue {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
+	return taskQueue{name, workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})
+		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})}
 }
 
 // task is something to look at: the wait of a job, a held job to be resumed or grown, what a shrunk job's system was asked for,
@@ -210,7 +214,7 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
+		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 	stop = func() {
 		if err := s.informer.RemoveEventHandler(handler); err != nil {
@@ -240,7 +244,7 @@ func (s *Supervisor) next(ctx context.Context, queue taskQueue) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Will try again", "job", due.ref, "node", due.node)
+		klog.FromContext(ctx).Error(err, "Will try again", "queue", queue.name, "job", due.ref, "node", due.node)
 		queue.AddRateLimited(due)
 	default:
 		queue.Forget(due)
@@ -270,7 +274,7 @@ func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
 	ticker := s.clock.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		s.held.look()
+		s.held.look(ctx)
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
@@ -279,7 +283,7 @@ func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
 	}
 }
 
-// Abandoned says whether the maximum wait of the pod's job is over.
+// Abandoned returns whether the maximum wait of the pod's job is over.
 func (s *Supervisor) Abandoned(pod *corev1.Pod) bool { return s.waits.abandoned(pod) }
 
 // Returning returns the gangs for which capacity is looked for.

@@ -87,7 +87,7 @@ func (w *waits) add(ref jobs.Ref, pod *corev1.Pod) {
 	w.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
 }
 
-// abandoned says whether the maximum wait of the pod's job is over. A new leader says so too, for a moment, of pods of which
+// abandoned returns whether the maximum wait of the pod's job is over. A new leader returns true, too, for a moment, of pods of which
 // it has yet to find out.
 func (w *waits) abandoned(pod *corev1.Pod) bool {
 	ref := w.jobs.Member(pod).Ref
@@ -212,7 +212,7 @@ func (w *waits) boughtFor(ref jobs.Ref, counts podCounts) []*corev1.Node {
 	return w.giveBack.boughtFor(ref, counts.first, withEmpty)
 }
 
-// isOtherWaiting says whether another job waits, and may go on doing so.
+// isOtherWaiting returns whether another job waits, and may go on doing so.
 func (w *waits) isOtherWaiting(ref jobs.Ref) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -97,7 +97,7 @@ type policy struct {
 	Events []string `json:"events"`
 }
 
-// restartsJob says whether the policy restarts the job when one of its pods is evicted or fails.
+// restartsJob returns whether the policy restarts the job when one of its pods is evicted or fails.
 func (p policy) restartsJob() bool {
 	return p.Action == actionRestart && slices.ContainsFunc(append(p.Events, p.Event), func(event string) bool {
 		return slices.Contains([]string{"*", "PodEvicted", "PodFailed"}, event)
@@ -261,7 +261,7 @@ func (s *System) Resume(ctx context.Context, of jobs.Job, _ int) (changed bool, 
 			return false, err
 		}
 	}
-	if err := s.cluster.PatchJob(ctx, resource, of, jobs.ReleasePatch()); err != nil {
+	if err := s.cluster.PatchJob(ctx, resource, of, jobs.UnholdPatch()); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -46,7 +46,7 @@ type Cluster struct {
 	region      string
 	jobs        Jobs
 	nodes, pods cache.SharedIndexInformer
-	budgets     policyinformers.PodDisruptionBudgetInformer
+	pdbs        policyinformers.PodDisruptionBudgetInformer
 }
 
 // New adds the indexes to the informers, which must not have been started. Nodes of other regions than the given one are left
@@ -54,8 +54,8 @@ type Cluster struct {
 func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cluster, error) {
 	core := factory.Core().V1()
 	c := &Cluster{region: region, jobs: jobs, nodes: core.Nodes().Informer(), pods: core.Pods().Informer(),
-		budgets: factory.Policy().V1().PodDisruptionBudgets()}
-	c.budgets.Informer() // has the factory start it
+		pdbs: factory.Policy().V1().PodDisruptionBudgets()}
+	c.pdbs.Informer() // has the factory start it
 	if err := c.nodes.AddIndexers(cache.Indexers{
 		byInstance: func(obj any) ([]string, error) {
 			if id := c.InstanceID(obj.(*corev1.Node)); id != "" {

@@ -27,6 +27,11 @@ func IsMarked(node *corev1.Node) bool {
 	return annotated || taints.TaintKeyExists(node.Spec.Taints, api.TaintReclaim)
 }
 
+// IsConfirmed returns whether the marks say that another source has confirmed a notice that was only pushed.
+func IsConfirmed(node *corev1.Node) bool {
+	return node.Annotations[api.AnnotationReclaimConfirmed] == "true"
+}
+
 // DrainedAt returns when the Node was first without pods that are to be drained, zero if it has not been.
 func DrainedAt(node *corev1.Node) time.Time { return TimeOf(node, api.AnnotationReclaimDrained) }
 

@@ -18,8 +18,8 @@ type Handler interface {
 	NodeDeleted(node *corev1.Node)
 	// PodChanged is called for each pod on a Node that was added, updated or deleted.
 	PodChanged(pod *corev1.Pod)
-	// BudgetChanged is called for each PodDisruptionBudget that was added, updated or deleted.
-	BudgetChanged(budget *policyv1.PodDisruptionBudget)
+	// PDBChanged is called for each PodDisruptionBudget that was added, updated or deleted.
+	PDBChanged(pdb *policyv1.PodDisruptionBudget)
 }
 
 // Watch has the handler told of changes until the caller calls stop. It returns once the handler was told of everything that
@@ -44,27 +44,27 @@ func (c *Cluster) Watch(ctx context.Context, handler Handler) (stop func(), err 
 		UpdateFunc: func(_, obj any) { podChanged(obj.(*corev1.Pod)) },
 		DeleteFunc: func(obj any) { podChanged(lastState[corev1.Pod](obj)) },
 	})
-	budgetChanged := func(budget *policyv1.PodDisruptionBudget) {
-		if budget != nil {
-			handler.BudgetChanged(budget)
+	pdbChanged := func(pdb *policyv1.PodDisruptionBudget) {
+		if pdb != nil {
+			handler.PDBChanged(pdb)
 		}
 	}
-	budgets, budgetsErr := c.budgets.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { budgetChanged(obj.(*policyv1.PodDisruptionBudget)) },
-		UpdateFunc: func(_, obj any) { budgetChanged(obj.(*policyv1.PodDisruptionBudget)) },
-		DeleteFunc: func(obj any) { budgetChanged(lastState[policyv1.PodDisruptionBudget](obj)) },
+	pdbs, pdbsErr := c.pdbs.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { pdbChanged(obj.(*policyv1.PodDisruptionBudget)) },
+		UpdateFunc: func(_, obj any) { pdbChanged(obj.(*policyv1.PodDisruptionBudget)) },
+		DeleteFunc: func(obj any) { pdbChanged(lastState[policyv1.PodDisruptionBudget](obj)) },
 	})
-	if err := errors.Join(nodesErr, podsErr, budgetsErr); err != nil {
-		return nil, fmt.Errorf("watch nodes, pods and budgets: %w", err)
+	if err := errors.Join(nodesErr, podsErr, pdbsErr); err != nil {
+		return nil, fmt.Errorf("watch nodes, pods and PodDisruptionBudgets: %w", err)
 	}
 	stop = func() {
-		if err := errors.Join(c.nodes.RemoveEventHandler(nodes), c.pods.RemoveEventHandler(pods), c.budgets.Informer().RemoveEventHandler(budgets)); err != nil {
+		if err := errors.Join(c.nodes.RemoveEventHandler(nodes), c.pods.RemoveEventHandler(pods), c.pdbs.Informer().RemoveEventHandler(pdbs)); err != nil {
 			klog.FromContext(ctx).Error(err, "Could not remove the event handlers")
 		}
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced, budgets.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced, pods.HasSynced, pdbs.HasSynced) {
 		stop()
-		return nil, fmt.Errorf("watch nodes, pods and budgets: the caches did not fill: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("watch nodes, pods and PodDisruptionBudgets: the caches did not fill: %w", context.Cause(ctx))
 	}
 	return stop, nil
 }

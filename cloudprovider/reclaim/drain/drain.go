@@ -64,8 +64,8 @@ type Config struct {
 
 // Drainer is safe for concurrent use.
 type Drainer struct {
-	Config
-	budgets *budgets
+	config Config
+	pdbs   *pdbs
 
 	mu sync.Mutex
 	// attempts are by Node.
@@ -76,32 +76,32 @@ type Drainer struct {
 
 // New returns a Drainer that has not begun.
 func New(config Config) *Drainer {
-	return &Drainer{Config: config, budgets: newBudgets(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
+	return &Drainer{config: config, pdbs: newPDBs(config.Cluster, config.Clock), attempts: map[string]attempts{}, unlooked: sets.New[string]()}
 }
 
 // Sync takes one step toward a Node without pods: evictions while there is time, deletions after that. It has the Node looked at
 // again when time alone changes what may go. When a pod changes, or its job has got further, somebody else has to add the Node to
 // the queue.
 func (d *Drainer) Sync(ctx context.Context, name string) error {
-	node := d.Cluster.Node(name)
+	node := d.config.Cluster.Node(name)
 	if node == nil {
 		d.Forget(name)
 	}
 	if node == nil || !cluster.IsMarked(node) {
 		return nil
 	}
-	n, reclaiming := d.Notices.Of(node)
-	if !reclaiming || d.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+	n, reclaiming := d.config.Notices.Of(node)
+	if !reclaiming || d.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
 		return nil
 	}
-	if d.MarksWaiting() {
-		d.Queue.AddAfter(name, handshake.MarksRetry)
+	if d.config.MarksWaiting() {
+		d.config.Queue.AddAfter(name, handshake.MarksRetry)
 		return nil
 	}
-	pods := cluster.Drainable(d.Cluster.PodsOn(name))
+	pods := cluster.Drainable(d.config.Cluster.PodsOn(name))
 	if d.takeUnlooked(name) {
 		for _, pod := range pods {
-			d.Handshakes.LookAt(pod)
+			d.config.Handshakes.LookAt(pod)
 		}
 	}
 	if !n.Evicts() {
@@ -110,17 +110,17 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	if len(pods) == 0 {
 		return d.noteDrained(ctx, node, n)
 	}
-	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.Clock.Now()}
-	next, doubtful := d.Notices.DoubtfulUntil(n)
+	s := &step{Drainer: d, node: node, notice: n, attempts: d.attemptsOn(name, pods), now: d.config.Clock.Now()}
+	next, doubtful := d.config.Notices.DoubtfulUntil(n)
 	switch {
 	case doubtful:
 		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
-	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // nobody's budget is broken for a rehearsal
+	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // no PodDisruptionBudget is broken for a rehearsal
 		next = s.evictSome(ctx, pods)
 	default:
 		next = s.deleteAll(ctx, pods)
 	}
-	d.Queue.AddAfter(name, next.Sub(d.Clock.Now()))
+	d.config.Queue.AddAfter(name, next.Sub(d.config.Clock.Now()))
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (d *Drainer) Forget(name string) {
 	defer d.mu.Unlock()
 	delete(d.attempts, name)
 	d.unlooked.Delete(name)
-	d.budgets.forget(name)
+	d.pdbs.forget(name)
 }
 
 // LookAtJobs has the jobs on the Node looked at in the first step that need not wait for marks. A job that is being asked already says
@@ -151,8 +151,8 @@ func (d *Drainer) takeUnlooked(name string) bool {
 
 // noteDrained notes once that the Node is without pods. Pods that come back later are evicted again, and nothing is noted.
 func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.Notice) error {
-	now := d.Clock.Now()
-	changed, err := nodepatch.Apply(ctx, d.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
+	now := d.config.Clock.Now()
+	changed, err := nodepatch.Apply(ctx, d.config.Client, node, func(node *corev1.Node) { mark.Drained(node, now) })
 	if err != nil || !changed {
 		return err
 	}
@@ -160,14 +160,14 @@ func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.N
 	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
 	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
-	d.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
+	d.config.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
 	return nil
 }
 
 // Outcome returns how the reclaim of a Node ended that is gone now.
 func (d *Drainer) Outcome(node *corev1.Node) string {
 	switch {
-	case !cluster.IsDrained(node) || d.Cluster.Occupied(node):
+	case !cluster.IsDrained(node) || d.config.Cluster.Occupied(node):
 		return mark.OutcomeLate
 	case node.Annotations[api.AnnotationReclaimForced] != "":
 		return mark.OutcomeDeleted
@@ -195,35 +195,43 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		if pod.DeletionTimestamp != nil {
 			continue // it is terminating
 		}
-		reason, until := s.staysFor(pod)
+		reason, until := s.staysFor(pod, s.ask(pod))
 		if reason == "" {
-			ready = append(ready, pod)
-			continue
+			again, taken := s.pdbs.take(pod)
+			if taken {
+				ready = append(ready, pod)
+				continue
+			}
+			reason, until = "its PodDisruptionBudget does not allow its eviction", again
 		}
 		klog.FromContext(ctx).V(2).Info("The pod stays for now", "pod", klog.KObj(pod), "node", s.node.Name, "reason", reason)
 		if !until.IsZero() {
 			next = notice.Earlier(next, until)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Evictions, ready, s.evict))
+	return notice.Earlier(next, s.requestAll(ctx, s.config.Evictions, ready, s.evict))
 }
 
-// staysFor returns why the pod must stay for now, and when to look again, zero if somebody will say. The reason is empty if its
-// eviction is to be requested.
-func (s *step) staysFor(pod *corev1.Pod) (reason string, until time.Time) {
-	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
+// ask asks the handshakes whether the pod may be evicted. If they do not know it, they look at its job.
+func (s *step) ask(pod *corev1.Pod) handshake.Answer {
+	answer := s.config.Handshakes.MayEvict(pod, s.node, s.notice)
 	if answer.Unknown {
-		s.Handshakes.LookAt(pod)
+		s.config.Handshakes.LookAt(pod)
+	}
+	return answer
+}
+
+// staysFor returns why the pod must stay for now, going by the handshakes' answer and by former requests, and when to look again,
+// zero if somebody will say. The reason is empty if it may go.
+func (s *step) staysFor(pod *corev1.Pod, answer handshake.Answer) (reason string, until time.Time) {
+	again := s.attempts[pod.UID].next
+	switch {
+	case answer.Unknown:
 		return answer.Reason, s.now.Add(handshakeCheck) // nothing wakes the drain if the look finds that it may be evicted already
-	}
-	if answer.Reason != "" {
+	case answer.Reason != "":
 		return answer.Reason, answer.From
-	}
-	if again := s.attempts[pod.UID].next; again.After(s.now) {
+	case again.After(s.now):
 		return "its eviction was requested", again
-	}
-	if again, ok := s.budgets.take(pod); !ok {
-		return "its PodDisruptionBudget does not allow its eviction", again
 	}
 	return "", time.Time{}
 }
@@ -234,29 +242,24 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 	var ready []*corev1.Pod
 	for _, pod := range pods {
 		switch attempt := s.attempts[pod.UID]; {
-		case s.isAskedLate(pod):
+		case s.hasTimeFor(pod) && s.isAskedLate(s.ask(pod)):
 			next = s.now.Add(lateCheck)
 		case attempt.refusals == 0 && attempt.next.After(s.now): // it is terminating
 		default:
 			ready = append(ready, pod)
 		}
 	}
-	return notice.Earlier(next, s.requestAll(ctx, s.Deletions, ready, s.delete))
+	return notice.Earlier(next, s.requestAll(ctx, s.config.Deletions, ready, s.delete))
 }
 
-// isAskedLate returns whether the handshake with the pod's job has begun only now, and there still is time for it.
-func (s *step) isAskedLate(pod *corev1.Pod) bool {
-	if pod.DeletionTimestamp != nil || s.notice.Deadline.Sub(s.now) < lateMargin {
-		return false
-	}
-	answer := s.Handshakes.MayEvict(pod, s.node, s.notice)
-	if answer.Reason == "" {
-		return false
-	}
-	if answer.Unknown {
-		s.Handshakes.LookAt(pod)
-	}
-	return answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace
+// hasTimeFor returns whether the pod may still be given time for a handshake with its job.
+func (s *step) hasTimeFor(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && s.notice.Deadline.Sub(s.now) >= lateMargin
+}
+
+// isAskedLate returns whether the answer is that the handshake with the pod's job has begun only now, or is yet to begin.
+func (s *step) isAskedLate(answer handshake.Answer) bool {
+	return answer.Reason != "" && (answer.Begun.IsZero() || s.now.Sub(answer.Begun) < handshake.LateGrace)
 }
 
 // requestAll makes the request for all pods. It returns when to repeat it for those that were refused: for each of them later
@@ -269,7 +272,7 @@ func (s *step) requestAll(ctx context.Context, requests *work.Requests, pods []*
 		err := request(ctx, pod)
 		mu.Lock()
 		defer mu.Unlock()
-		next = notice.Earlier(next, s.attempts.add(pod, s.Clock.Now(), err))
+		next = notice.Earlier(next, s.attempts.add(pod, s.config.Clock.Now(), err))
 		if errors.Is(err, errRefused) {
 			klog.FromContext(ctx).V(2).Info("Will request it again", "pod", klog.KObj(pod), "node", s.node.Name, "answer", err.Error())
 			return nil

@@ -32,14 +32,14 @@ var errRefused = errors.New("not now")
 // evict requests the eviction of the pod.
 func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 	options := s.deleteOptions(pod)
-	err := s.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+	err := s.config.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 		DeleteOptions: &options,
 	})
 	switch {
 	case err == nil:
-		drainedPods.WithLabelValues(s.Cluster.SystemOf(pod), methodEvict).Inc()
-		s.Events.PodEventf(pod, events.ReasonEvicted, s.notice.Prefix()+"Evicted: instance %s of node %s will be released at %s",
+		drainedPods.WithLabelValues(s.config.Cluster.SystemOf(pod), methodEvict).Inc()
+		s.config.Events.PodEventf(pod, events.ReasonEvicted, s.notice.Prefix()+"Evicted: instance %s of node %s will be released at %s",
 			s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 		return nil
 	case apierrors.IsNotFound(err):
@@ -63,18 +63,18 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(s.notice.Deadline) {
 		return nil
 	}
-	if _, err := nodepatch.Apply(ctx, s.Client, s.node, mark.Forced); err != nil {
+	if _, err := nodepatch.Apply(ctx, s.config.Client, s.node, mark.Forced); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not note on the node that pods are deleted", "node", klog.KObj(s.node))
 	}
-	err := s.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, s.deleteOptions(pod))
+	err := s.config.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, s.deleteOptions(pod))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", klog.KObj(pod), err)
 	}
-	drainedPods.WithLabelValues(s.Cluster.SystemOf(pod), methodDelete).Inc()
-	s.Events.PodEventf(pod, events.ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: instance %s of node %s will be released at %s",
+	drainedPods.WithLabelValues(s.config.Cluster.SystemOf(pod), methodDelete).Inc()
+	s.config.Events.PodEventf(pod, events.ReasonDeleted, "Deleted without regard to PodDisruptionBudgets: instance %s of node %s will be released at %s",
 		s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 	return nil
 }
@@ -86,7 +86,7 @@ func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	if s.notice.IsDrill() {
 		return metav1.DeleteOptions{Preconditions: preconditions}
 	}
-	grace := int64(s.notice.Deadline.Sub(s.Clock.Now()).Seconds())
+	grace := int64(s.notice.Deadline.Sub(s.config.Clock.Now()).Seconds())
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		grace = min(grace, *own)
 	}

@@ -63,14 +63,14 @@ type Config struct {
 }
 
 // Watcher says which drills are over. It has no state of its own, and is safe for concurrent use.
-type Watcher struct{ Config }
+type Watcher struct{ config Config }
 
 // New returns a Watcher.
-func New(config Config) *Watcher { return &Watcher{config} }
+func New(config Config) *Watcher { return &Watcher{config: config} }
 
 // Run has the Nodes looked after whose drill is over or does not begin, until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
-	ticker := w.Clock.NewTicker(interval)
+	ticker := w.config.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		w.look(ctx)
@@ -84,14 +84,14 @@ func (w *Watcher) Run(ctx context.Context) {
 
 func (w *Watcher) look(ctx context.Context) {
 	drilled := 0
-	for _, node := range w.Cluster.Nodes() {
+	for _, node := range w.config.Cluster.Nodes() {
 		if !concerns(node) {
 			continue
 		}
-		n, reclaiming := w.Notices.Of(node)
+		n, reclaiming := w.config.Notices.Of(node)
 		if !reclaiming {
 			if w.Refusal(node) != nil {
-				w.Sync(node.Name)
+				w.config.Sync(node.Name)
 			}
 			continue
 		}
@@ -101,7 +101,7 @@ func (w *Watcher) look(ctx context.Context) {
 		drilled++
 		if outcome, over := w.Over(node, n); over {
 			klog.FromContext(ctx).V(1).Info("A drill is over", "node", klog.KObj(node), "outcome", outcome)
-			w.Sync(node.Name)
+			w.config.Sync(node.Name)
 		}
 	}
 	inProgress.Set(float64(drilled))
@@ -114,7 +114,7 @@ func concerns(node *corev1.Node) bool {
 }
 
 // Refusal returns why the drill that stands on a Node without a notice does not begin, and nil if it may, or if none stands there.
-func (w *Watcher) Refusal(node *corev1.Node) error { return notice.RefuseDrill(node, w.Clock) }
+func (w *Watcher) Refusal(node *corev1.Node) error { return notice.RefuseDrill(node, w.config.Clock) }
 
 // Over returns whether the drill of the Node is over, and how it has ended.
 func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, over bool) {
@@ -122,30 +122,30 @@ func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, ove
 	switch {
 	case !stands || err != nil || !d.End.Equal(n.Deadline):
 		return Cancelled, true
-	case w.Removals.Has(node) || w.Handshakes.LoseInEarnest(node.Name):
+	case w.config.Removals.Has(node) || w.config.Handshakes.LoseInEarnest(node.Name):
 		return Overtaken, true
 	}
 	if outcome, done := w.isDone(node.Annotations[api.AnnotationDrill], d.Until); done {
 		return outcome, true
 	}
-	return Expired, !w.Clock.Now().Before(d.End)
+	return Expired, !w.config.Clock.Now().Before(d.End)
 }
 
 // isDone returns whether the drill has reached on all its Nodes what it was to go until. Nodes that are drilled together are given back
 // together, because in a reclaim none of them would be there for the pods of the others.
 func (w *Watcher) isDone(text string, until notice.Until) (outcome Outcome, done bool) {
 	outcome = Completed
-	for _, node := range w.Cluster.Nodes() {
+	for _, node := range w.config.Cluster.Nodes() {
 		if node.Annotations[api.AnnotationDrill] != text {
 			continue
 		}
-		n, reclaiming := w.Notices.Of(node)
+		n, reclaiming := w.config.Notices.Of(node)
 		if !reclaiming || !n.IsDrill() {
 			continue
 		}
 		done, all := cluster.IsDrained(node), true
 		if until == notice.UntilCheckpoint {
-			done, all = w.Handshakes.HaveSaved(node.Name)
+			done, all = w.config.Handshakes.HaveSaved(node.Name)
 		}
 		if !done || !cluster.IsMarked(node) {
 			return "", false

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
 )
 
 // Whoever can write the status of Nodes can declare all of them faulty at once: a detector with a mistake, or somebody with the token of a
@@ -21,7 +23,7 @@ const countFor = time.Hour
 
 // brake bounds on how many Nodes faults are acted upon. It is not safe for concurrent use.
 type brake struct {
-	most *intstr.IntOrString
+	most share.Share
 	// taken are the instances whose fault was acted upon.
 	taken map[string]taking
 }
@@ -32,7 +34,7 @@ type taking struct {
 	at   time.Time
 }
 
-func newBrake(most *intstr.IntOrString) *brake {
+func newBrake(most share.Share) *brake {
 	return &brake{most: most, taken: map[string]taking{}}
 }
 
@@ -63,20 +65,11 @@ func (b *brake) holds(instance, pool string, sizes map[string]int) (reason strin
 	for _, size := range sizes {
 		all += size
 	}
-	if limit := b.limit(sizes[pool]); inPool >= limit {
+	if limit := b.most.Of(sizes[pool]); inPool >= limit {
 		return fmt.Sprintf("%d nodes of pool %s are or were faulty in the last %v, and no more than %d may be (--node-fault-max-nodes=%s)", inPool, pool, countFor, limit, b.most)
 	}
-	if limit := b.limit(all); len(b.taken) >= limit {
+	if limit := b.most.Of(all); len(b.taken) >= limit {
 		return fmt.Sprintf("%d nodes of all pools are or were faulty in the last %v, and no more than %d may be (--node-fault-max-nodes=%s)", len(b.taken), countFor, limit, b.most)
 	}
 	return ""
-}
-
-// limit returns how many of so many Nodes may be taken. Shares are rounded up.
-func (b *brake) limit(nodes int) int {
-	limit, err := intstr.GetScaledValueFromIntOrPercent(b.most, nodes, true)
-	if err != nil {
-		panic(err) // New has checked it
-	}
-	return limit
 }

@@ -12,7 +12,6 @@ package fault
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
 )
 
 const (
@@ -47,7 +47,7 @@ type Settings struct {
 	MaxNodes *intstr.IntOrString
 }
 
-// Listener is told of faults. It is implemented by *reclaim.Controller.
+// Listener is told of faults.
 type Listener interface {
 	Announce(ctx context.Context, announcements ...notice.Announcement)
 }
@@ -74,14 +74,14 @@ type Pools interface {
 
 // Watcher looks at all Nodes again and again. Only one goroutine may run it; Stands is safe for concurrent use.
 type Watcher struct {
-	Config
-	brake *brake
+	config Config
+	brake  *brake
 	// since is when this process first saw the fault of an instance that is not over.
 	since map[string]time.Time
 	// told are the instances whose faults are reported to be held.
 	told sets.Set[string]
 
-	releases releases
+	attempts attempts
 }
 
 // New returns a Watcher that has looked at nothing yet. The error says which setting makes no sense.
@@ -89,24 +89,25 @@ func New(config Config) (*Watcher, error) {
 	if config.MaxNodes == nil {
 		config.MaxNodes = &DefaultMaxNodes
 	}
-	if number, err := intstr.GetScaledValueFromIntOrPercent(config.MaxNodes, 100, true); err != nil || number < 0 {
-		return nil, errors.Join(fmt.Errorf("fault: MaxNodes %s is neither a number nor a share", config.MaxNodes), err)
+	maxNodes, err := share.Parse(*config.MaxNodes)
+	if err != nil {
+		return nil, fmt.Errorf("fault: MaxNodes: %w", err)
 	}
 	return &Watcher{
-		Config: config, brake: newBrake(config.MaxNodes), since: map[string]time.Time{}, told: sets.New[string](),
-		releases: releases{attempts: map[string]attempt{}},
+		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, told: sets.New[string](),
+		attempts: attempts{byInstance: map[string]attempt{}},
 	}, nil
 }
 
-// Run looks at the Nodes until ctx ends, then waits for the releases under way.
+// Run looks at the Nodes until ctx ends, then waits for what is being given back.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	ticker := w.Clock.NewTicker(interval)
+	ticker := w.config.Clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		w.look(ctx)
-		w.release(ctx, running.Go)
+		w.giveBack(ctx, running.Go)
 		select {
 		case <-ctx.Done():
 			return
@@ -125,7 +126,7 @@ type faultyNode struct {
 // look announces the faults that are to be acted upon, and reports the others.
 func (w *Watcher) look(ctx context.Context) {
 	underWay := w.underWay()
-	w.brake.forget(w.Clock.Now(), underWay)
+	w.brake.forget(w.config.Clock.Now(), underWay)
 	waiting := w.waiting(underWay)
 	sizes := w.sizes(waiting)
 	held := sets.New[string]()
@@ -136,23 +137,23 @@ func (w *Watcher) look(ctx context.Context) {
 			w.reportHeld(ctx, node, reason)
 			continue
 		}
-		w.brake.take(node.instance, node.pool, w.Clock.Now())
+		w.brake.take(node.instance, node.pool, w.config.Clock.Now())
 		w.report(ctx, node)
 		announcements = append(announcements, notice.Announcement{InstanceID: node.instance, Source: notice.SourceFault, Within: node.Period})
 	}
 	w.told = w.told.Intersection(held)
 	heldFaults.Set(float64(len(held)))
 	if len(announcements) > 0 {
-		w.Listener.Announce(ctx, announcements...)
+		w.config.Listener.Announce(ctx, announcements...)
 	}
 }
 
 // underWay returns the instances whose Nodes are marked for a fault, and has each of them counted.
 func (w *Watcher) underWay() sets.Set[string] {
 	instances := sets.New[string]()
-	for _, node := range w.Cluster.MarkedNodes() {
-		if n, reclaiming := w.Notices.Of(node); reclaiming && n.Source == notice.SourceFault {
-			pool, _ := w.Pools.PoolID(node)
+	for _, node := range w.config.Cluster.MarkedNodes() {
+		if n, reclaiming := w.config.Notices.Of(node); reclaiming && n.Source == notice.SourceFault {
+			pool, _ := w.config.Pools.PoolID(node)
 			instances.Insert(n.InstanceID)
 			w.brake.take(n.InstanceID, pool, n.FirstSeen)
 		}
@@ -163,15 +164,15 @@ func (w *Watcher) underWay() sets.Set[string] {
 // waiting returns the faulty Nodes that nothing is done about yet and whose condition has been True for long enough, those first that were
 // the first to be seen so.
 func (w *Watcher) waiting(underWay sets.Set[string]) (waiting []faultyNode) {
-	now := w.Clock.Now()
+	now := w.config.Clock.Now()
 	seen := sets.New[string]()
-	for _, node := range w.Cluster.Nodes() {
-		found, faulty := w.Conditions.Of(node)
+	for _, node := range w.config.Cluster.Nodes() {
+		found, faulty := w.config.Conditions.Of(node)
 		if !faulty {
 			continue
 		}
-		instance := w.Cluster.InstanceID(node)
-		pool, ours := w.Pools.PoolID(node)
+		instance := w.config.Cluster.InstanceID(node)
+		pool, ours := w.config.Pools.PoolID(node)
 		if instance == "" || !ours {
 			continue
 		}
@@ -179,8 +180,8 @@ func (w *Watcher) waiting(underWay sets.Set[string]) (waiting []faultyNode) {
 		if _, known := w.since[instance]; !known {
 			w.since[instance] = now
 		}
-		n, reclaiming := w.Notices.Of(node)
-		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.Removals.Has(node) && now.Sub(w.since[instance]) >= Persistence {
+		n, reclaiming := w.config.Notices.Of(node)
+		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.config.Removals.Has(node) && now.Sub(w.since[instance]) >= Persistence {
 			waiting = append(waiting, faultyNode{Node: node, Fault: found, instance: instance, pool: pool})
 		}
 	}
@@ -201,8 +202,8 @@ func (w *Watcher) sizes(waiting []faultyNode) map[string]int {
 	if len(waiting) == 0 {
 		return sizes
 	}
-	for _, node := range w.Cluster.Nodes() {
-		if pool, ours := w.Pools.PoolID(node); ours {
+	for _, node := range w.config.Cluster.Nodes() {
+		if pool, ours := w.config.Pools.PoolID(node); ours {
 			sizes[pool]++
 		}
 	}
@@ -213,7 +214,7 @@ func (w *Watcher) report(ctx context.Context, node faultyNode) {
 	faults.WithLabelValues(string(node.Condition.Type)).Inc()
 	klog.FromContext(ctx).Info("Faulty", "node", klog.KObj(node.Node), "instance", node.instance, "condition", node.Condition.Type,
 		"reason", node.Condition.Reason, "message", node.Condition.Message)
-	w.Events.Eventf(node.Node, events.ReasonFault, "Condition %s (%s: %s): the node is drained within %v, and instance %s is given back",
+	w.config.Events.Eventf(node.Node, events.ReasonFault, "Condition %s (%s: %s): the node is drained within %v, and instance %s is given back",
 		node.Condition.Type, node.Condition.Reason, node.Condition.Message, node.Period, node.instance)
 }
 
@@ -224,7 +225,7 @@ func (w *Watcher) reportHeld(ctx context.Context, node faultyNode, reason string
 	}
 	w.told.Insert(node.instance)
 	klog.FromContext(ctx).Info("A fault is held", "node", klog.KObj(node.Node), "condition", node.Condition.Type, "reason", reason)
-	w.Events.Eventf(node.Node, events.ReasonFaultHeld, "Condition %s is True, and nothing is done about it: %s", node.Condition.Type, reason)
+	w.config.Events.Eventf(node.Node, events.ReasonFaultHeld, "Condition %s is True, and nothing is done about it: %s", node.Condition.Type, reason)
 }
 
 // Stands returns whether the notice of the Node's fault stands: as long as a condition says so, and from when the Node is drained or the
@@ -234,13 +235,13 @@ func (w *Watcher) reportHeld(ctx context.Context, node faultyNode, reason string
 //
 // Source: "Notes" of GPU exception detection and automatic isolation, ACK documentation.
 func (w *Watcher) Stands(node *corev1.Node, n notice.Notice) bool {
-	if _, faulty := w.Conditions.Of(node); faulty || w.Removals.Has(node) {
+	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.Has(node) {
 		return true
 	}
-	return w.isDue(node, n) && !w.releases.hasFailed(n.InstanceID)
+	return w.isDue(node, n) && !w.attempts.hasFailed(n.InstanceID)
 }
 
 // isDue returns whether the instance of the Node is to be given back.
 func (w *Watcher) isDue(node *corev1.Node, n notice.Notice) bool {
-	return n.Source == notice.SourceFault && (cluster.IsDrained(node) || !w.Clock.Now().Before(n.Deadline))
+	return n.Source == notice.SourceFault && (cluster.IsDrained(node) || !w.config.Clock.Now().Before(n.Deadline))
 }

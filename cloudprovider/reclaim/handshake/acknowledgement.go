@@ -1,6 +1,9 @@
 package handshake
 
 import (
+	"context"
+	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -98,24 +101,44 @@ func callersOf(pod *corev1.Pod) (callers []string) {
 	return callers
 }
 
-// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the budget. It is zero if no running pod
+// awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the time limit. It is zero if no running pod
 // has declared that one will come.
 func (l *loss) awaitsUntil(s state) (until time.Time) {
-	budget := l.budget()
+	limit := l.timeLimit()
 	for _, pod := range l.pods {
-		declared := pod.Annotations[api.AnnotationAwaitCheckpoint]
-		if declared == "" || declared == "false" || pod.Status.Phase != corev1.PodRunning {
-			continue
+		if longest, declared, _ := awaitOn(pod); declared {
+			until = notice.Later(until, notice.Earlier(limit, s.requested.Add(longest)))
 		}
-		limit := budget
-		if longest, err := time.ParseDuration(declared); err == nil {
-			limit = notice.Earlier(budget, s.requested.Add(longest))
-		} else if declared != "true" {
-			klog.V(1).InfoS("Neither true nor a duration; waiting as long as possible", "annotation", api.AnnotationAwaitCheckpoint, "pod", klog.KObj(pod), "value", declared)
-		}
-		until = notice.Later(until, limit)
 	}
 	return until
+}
+
+// asLongAsPossible is how long pods wait for an acknowledgement that state no time.
+const asLongAsPossible time.Duration = math.MaxInt64
+
+// awaitOn returns for how long an acknowledgement of the pod is worth waiting for, and whether the pod runs and has declared that one
+// will come. The error is about a value that is neither true nor a duration, and counts as true.
+func awaitOn(pod *corev1.Pod) (longest time.Duration, declared bool, err error) {
+	value := pod.Annotations[api.AnnotationAwaitCheckpoint]
+	if value == "" || value == "false" || pod.Status.Phase != corev1.PodRunning {
+		return 0, false, nil
+	}
+	if value == "true" {
+		return asLongAsPossible, true, nil
+	}
+	if longest, err = time.ParseDuration(value); err != nil {
+		return asLongAsPossible, true, fmt.Errorf("annotation %s: %w", api.AnnotationAwaitCheckpoint, err)
+	}
+	return longest, true, nil
+}
+
+// reportMalformedAwaits writes to the log which of the pods have a value that awaitOn cannot read.
+func reportMalformedAwaits(ctx context.Context, pods []*corev1.Pod) {
+	for _, pod := range pods {
+		if _, _, err := awaitOn(pod); err != nil {
+			klog.FromContext(ctx).V(1).Info("Waiting as long as possible for the acknowledgement of a pod", "pod", klog.KObj(pod), "err", err)
+		}
+	}
 }
 
 // Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. It is safe for

@@ -17,6 +17,8 @@ const (
 	// shrinkCheck is how often a system that takes pods out of a job is asked whether it still does. When the pods are gone
 	// nobody asks, so this is how late it is noticed that the system gave up.
 	shrinkCheck = 10 * time.Second
+	// shrinkLook is how often it is looked at meanwhile whether the handshake has ended, or begun again with another request.
+	shrinkLook = 500 * time.Millisecond
 	// LateGrace is how long a job is given at least, also if its handshake began when its pods were to be deleted already,
 	// because there was no leader before.
 	LateGrace = 5 * time.Second
@@ -34,7 +36,7 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 		if s.last {
 			without = "going on with what was saved before"
 		}
-		c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
+		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
@@ -49,16 +51,16 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 // the system.
 func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
 	told := c.stop(ctx, l, s)
-	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.Clock.Now()), func(ctx context.Context) (err error) {
+	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.config.Clock.Now()), func(ctx context.Context) (err error) {
 		p, err = c.prepare(ctx, l, told)
 		return err
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)
-		c.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
+		c.config.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
 	}
-	now := c.Clock.Now()
-	latest = notice.Later(l.budget().Add(l.patience()/2), now.Add(LateGrace))
+	now := c.config.Clock.Now()
+	latest = notice.Later(l.timeLimit().Add(l.patience()/2), now.Add(LateGrace))
 	if err != nil {
 		c.systems.cancelShrink(ctx, l.party, l.leavingWorkers(), notice.Earlier(latest, now.Add(callTimeout)))
 	}
@@ -68,10 +70,10 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 // settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
 // request was made meanwhile, that goes on.
 func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
-	release := notice.Earlier(c.Clock.Now(), latest)
+	from := notice.Earlier(c.config.Clock.Now(), latest)
 	if p.suspended {
 		c.pace.Suspended(l.party)
-		release = notice.Earlier(c.Clock.Now().Add(pace.SuspendWait), latest)
+		from = notice.Earlier(c.config.Clock.Now().Add(pace.SuspendWait), latest)
 	}
 	switch {
 	case p.doubtful:
@@ -79,29 +81,29 @@ func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
 	case len(p.shrinking) > 0:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	default:
-		c.release(l, s.id, release, p.suspended)
+		c.letGo(l, s.id, from, p.suspended)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
 }
 
-// release enters Leaving, and has the Nodes drained from that time. A job that is suspended is looked at again when its pods are to
+// letGo enters Leaving, and has the Nodes drained from that time. A job that is suspended is looked at again when its pods are to
 // be taken out of the account of the Job controller.
-func (c *Controller) release(l loss, id string, from time.Time, suspended bool) {
+func (c *Controller) letGo(l loss, id string, from time.Time, suspended bool) {
 	var untrack time.Time
 	switch {
 	case suspended && l.isTracked():
-		untrack = untrackFrom(l, c.Clock.Now(), from)
-		c.queue.AddAfter(l.party, untrack.Sub(c.Clock.Now()))
+		untrack = untrackFrom(l, c.config.Clock.Now(), from)
+		c.queue.AddAfter(l.party, untrack.Sub(c.config.Clock.Now()))
 	case suspended:
 		from = c.pace.Until(l.party, from)
 	}
-	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.release, s.untrack, s.suspended = from, untrack, suspended }) {
+	if !c.table.enter(l.party, id, Leaving, func(s *state) { s.evictFrom, s.untrack, s.suspended = from, untrack, suspended }) {
 		return
 	}
 	current := c.losses.of(l.party)
 	for node := range l.nodes().Union(current.nodes()) {
-		c.Drains.AddAfter(node, from.Sub(c.Clock.Now()))
+		c.config.Drains.AddAfter(node, from.Sub(c.config.Clock.Now()))
 	}
 }
 
@@ -119,7 +121,7 @@ type preparation struct {
 // survives: its launcher, by which the loss was known, has ended, and only what is held is resumed.
 func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (preparation, error) {
 	party := lost.party
-	job, err := c.Jobs.Get(ctx, party.Ref)
+	job, err := c.config.Jobs.Get(ctx, party.Ref)
 	if err != nil || job.Finished {
 		return preparation{}, err
 	}
@@ -150,14 +152,14 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 }
 
 func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
-	if err := c.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+	if err := c.config.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
 		return preparation{}, err
 	}
 	return preparation{suspended: true}, nil
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {
-	err := c.Jobs.Shrink(ctx, job, workers)
+	err := c.config.Jobs.Shrink(ctx, job, workers)
 	if errors.Is(err, jobs.ErrUnsupported) {
 		return c.suspend(ctx, job) // by its system's count, too few workers survive
 	}
@@ -165,7 +167,7 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 	if err != nil && !errors.As(err, &busy) {
 		return preparation{}, err
 	}
-	leaving, asked := c.Jobs.Shrinking(ctx, job.Ref, workers) // with what an earlier leader asked for, if it is busy
+	leaving, asked := c.config.Jobs.Shrinking(ctx, job.Ref, workers) // with what an earlier leader asked for, if it is busy
 	if len(leaving) == 0 && asked == nil {
 		return preparation{}, err
 	}
@@ -180,33 +182,33 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 // handshake has ended, because the workers are gone or stay: et-operator deletes all workers of a job when it begins with a
 // ScaleIn that names none which exists. Source: executeScaleIn of et-operator, see scaler in package etjob.
 func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers []string, until time.Time) {
-	for asked := c.Clock.Now(); ; {
+	for asked := c.config.Clock.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.Clock.After(min(replaceCheck, until.Sub(c.Clock.Now()))):
+		case <-c.config.Clock.After(min(shrinkLook, until.Sub(c.config.Clock.Now()))):
 		}
 		s, open := c.table.get(l.party)
 		if open && s.id != id {
 			workers = c.losses.gone(l.party, workers) // the next request looks after the others
 		}
-		if !open || s.id != id || !c.Clock.Now().Before(until) {
+		if !open || s.id != id || !c.config.Clock.Now().Before(until) {
 			break
 		}
-		if c.Clock.Since(asked) < shrinkCheck {
+		if c.config.Clock.Since(asked) < shrinkCheck {
 			continue
 		}
-		asked = c.Clock.Now()
+		asked = c.config.Clock.Now()
 		attempt, cancel := context.WithTimeout(ctx, callTimeout)
-		leaving, err := c.Jobs.Shrinking(attempt, l.party.Ref, workers)
+		leaving, err := c.config.Jobs.Shrinking(attempt, l.party.Ref, workers)
 		cancel()
 		if err == nil && len(leaving) == 0 || errors.Is(err, jobs.ErrNoObject) {
 			break
 		}
 	}
 	if len(workers) > 0 {
-		c.systems.cancelShrink(ctx, l.party, workers, c.Clock.Now().Add(callTimeout))
+		c.systems.cancelShrink(ctx, l.party, workers, c.config.Clock.Now().Add(callTimeout))
 	}
-	c.release(l, id, c.Clock.Now(), false)
+	c.letGo(l, id, c.config.Clock.Now(), false)
 	c.queue.Add(l.party)
 }

@@ -26,8 +26,8 @@ type Answer struct {
 
 // MayEvict returns whether the pod may be evicted from its Node, which has the notice. It changes nothing.
 func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notice) Answer {
-	s, open := c.table.get(c.Cluster.PartyOf(pod))
-	until, doubtful := c.Notices.DoubtfulUntil(n)
+	s, open := c.table.get(c.config.Cluster.PartyOf(pod))
+	until, doubtful := c.config.Notices.DoubtfulUntil(n)
 	if !doubtful && cameBack(pod, &outlook{reclaiming: true, notice: n, drained: cluster.DrainedAt(node)}, s, open) {
 		return Answer{}
 	}
@@ -45,11 +45,11 @@ func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notic
 		answer.Reason = "its job is being asked"
 	case s.phase == Shrinking:
 		answer.Reason = "its job's system is taking it out of the job"
-	case c.Clock.Now().Before(s.release):
-		answer.Reason, answer.From = "its job's system is ending it", s.release
-	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.Clock.Now().Before(s.release.Add(untrackPatience)):
-		answer.Reason, answer.From = "the Job controller would count its end", s.release.Add(untrackPatience)
-	case !warned && c.Clock.Since(s.begun) < warnPatienceOf(n):
+	case c.config.Clock.Now().Before(s.evictFrom):
+		answer.Reason, answer.From = "its job's system is ending it", s.evictFrom
+	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.config.Clock.Now().Before(s.evictFrom.Add(untrackPatience)):
+		answer.Reason, answer.From = "the Job controller would count its end", s.evictFrom.Add(untrackPatience)
+	case !warned && c.config.Clock.Since(s.begun) < warnPatienceOf(n):
 		answer.Reason, answer.From = "it is not warned", s.begun.Add(warnPatienceOf(n))
 	case !c.isNext(pod, s):
 		answer.Reason = "others of its job leave before it"
@@ -72,12 +72,12 @@ func rank(role jobs.Role) int {
 // isNext returns whether no pod is left that must leave before this one. Pods that were not part of the handshake do not count:
 // they came back, and may do so again and again.
 func (c *Controller) isNext(pod *corev1.Pod, s state) bool {
-	role := c.Cluster.RoleOf(pod)
+	role := c.config.Cluster.RoleOf(pod)
 	if rank(role) == 0 {
 		return true
 	}
-	for _, other := range c.Cluster.PodsOf(c.Cluster.PartyOf(pod).Job()) {
-		if s.leaving.Has(other.UID) && rank(c.Cluster.RoleOf(other)) < rank(role) {
+	for _, other := range c.config.Cluster.PodsOf(c.config.Cluster.PartyOf(pod).Job()) {
+		if s.leaving.Has(other.UID) && rank(c.config.Cluster.RoleOf(other)) < rank(role) {
 			return false
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/clock"
@@ -79,10 +80,8 @@ type Config struct {
 
 // Controller takes handshakes from the first request to the end. It is safe for concurrent use.
 type Controller struct {
-	Config
-	// Rehearsals are those of drills.
-	Rehearsals *Rehearsals
-
+	config       Config
+	rehearsals   *Rehearsals
 	queue        work.Queue[cluster.Party]
 	table        *table
 	losses       *losses
@@ -96,25 +95,26 @@ type Controller struct {
 	calls sync.WaitGroup
 }
 
-// New returns a Controller that knows of no handshake yet.
-func New(config Config) *Controller {
+// New returns a Controller that knows of no handshake yet, with the Rehearsals among its handshakes.
+func New(config Config) (*Controller, *Rehearsals) {
 	table := newTable()
 	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
 	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
 	systemPace := pace.New(config.Clock)
+	rehearsals := &Rehearsals{config: config, queue: queue, table: table, losses: losses}
 	return &Controller{
-		Config:       config,
-		Rehearsals:   &Rehearsals{config: config, queue: queue, table: table, losses: losses},
+		config:       config,
+		rehearsals:   rehearsals,
 		queue:        queue,
 		table:        table,
 		losses:       losses,
-		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events},
-		systems:      &systems{Jobs: config.Jobs, clock: config.Clock},
+		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events, sent: &sentWarnings{byParty: map[cluster.Party]map[types.UID]warning{}}},
+		systems:      &systems{jobs: config.Jobs, clock: config.Clock},
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
 		replacements: newReplacements(config),
-		untracker:    &untracker{Config: config, queue: queue, table: table, pace: systemPace},
+		untracker:    &untracker{config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
-	}
+	}, rehearsals
 }
 
 // Run works until ctx ends, then waits for what it has begun.
@@ -133,22 +133,22 @@ func (c *Controller) Run(ctx context.Context) {
 // LookAt looks at the job of the pod soon.
 func (c *Controller) LookAt(pod *corev1.Pod) {
 	if !cluster.BelongsToNode(pod) {
-		c.queue.AddAfter(c.Cluster.PartyOf(pod), lookDelay)
+		c.queue.AddAfter(c.config.Cluster.PartyOf(pod), lookDelay)
 	}
 }
 
 // PodChanged looks at the pod's job if there is a handshake with it, or was under an earlier leader, or is to be.
 func (c *Controller) PodChanged(pod *corev1.Pod) {
-	node := c.Cluster.Node(pod.Spec.NodeName)
+	node := c.config.Cluster.Node(pod.Spec.NodeName)
 	if node != nil {
 		c.awaited.podChanged(pod, node)
 	}
 	_, asked := pod.Annotations[api.AnnotationCheckpointRequest]
 	switch {
-	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod) && !c.MarksWaiting(), asked:
+	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod) && !c.config.MarksWaiting(), asked:
 		c.LookAt(pod)
 	case c.table.any() && !cluster.BelongsToNode(pod):
-		if party := c.Cluster.PartyOf(pod); c.table.has(party) {
+		if party := c.config.Cluster.PartyOf(pod); c.table.has(party) {
 			c.queue.AddAfter(party, lookDelay)
 		}
 	}
@@ -158,10 +158,10 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 // to be marked it returns false, and leaves that to the drain of the Node, which waits for them, too: otherwise each of many jobs would be
 // looked at again and again until then.
 func (c *Controller) NodeMarked(node *corev1.Node) bool {
-	if c.MarksWaiting() {
+	if c.config.MarksWaiting() {
 		return false
 	}
-	for _, pod := range cluster.Drainable(c.Cluster.PodsOn(node.Name)) {
+	for _, pod := range cluster.Drainable(c.config.Cluster.PodsOn(node.Name)) {
 		c.LookAt(pod)
 	}
 	return true
@@ -173,12 +173,12 @@ func (c *Controller) NodeChanged(old, node *corev1.Node) {
 	unmarked := node == nil || cluster.IsMarked(old) && !cluster.IsMarked(node)
 	acknowledged := node != nil && old.Annotations[api.AnnotationCheckpointAcknowledged] != node.Annotations[api.AnnotationCheckpointAcknowledged]
 	if unmarked {
-		c.replacements.forget(c.Cluster.InstanceID(old))
+		c.replacements.forget(c.config.Cluster.InstanceID(old))
 	}
 	if !unmarked && !acknowledged {
 		return
 	}
-	for _, pod := range c.Cluster.PodsOn(old.Name) {
+	for _, pod := range c.config.Cluster.PodsOn(old.Name) {
 		c.PodChanged(pod)
 	}
 }

@@ -213,12 +213,12 @@ const (
 	defaultGrace       = 30 * time.Second
 )
 
-// budget returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system
+// timeLimit returns when the first of the pods must leave, so that it has its grace period before the deadline, and its job's system
 // is asked before evictions turn into deletions. Terminating pods count only if there are no others.
-func (l *loss) budget() (until time.Time) {
+func (l *loss) timeLimit() (until time.Time) {
 	for _, terminating := range []bool{false, true} {
 		for _, pod := range l.leaving {
-			if end := pod.budget(); terminating == (pod.DeletionTimestamp != nil) && (until.IsZero() || end.Before(until)) {
+			if end := pod.timeLimit(); terminating == (pod.DeletionTimestamp != nil) && (until.IsZero() || end.Before(until)) {
 				until = end
 			}
 		}
@@ -229,8 +229,8 @@ func (l *loss) budget() (until time.Time) {
 	return until
 }
 
-// budget grants at most half of the notice as the pod's grace period: more would leave nothing to wait for the acknowledgement.
-func (p leavingPod) budget() time.Time {
+// timeLimit grants at most half of the notice as the pod's grace period: more would leave nothing to wait for the acknowledgement.
+func (p leavingPod) timeLimit() time.Time {
 	length := p.notice.Length()
 	grace := time.Duration(ptr.Deref(p.Spec.TerminationGracePeriodSeconds, int64(defaultGrace/time.Second))) * time.Second
 	end := notice.Earlier(p.notice.Deadline.Add(-min(grace, length/2)), p.notice.DeleteFrom())
@@ -279,13 +279,19 @@ func (f *losses) of(party cluster.Party) loss {
 
 // rankOf returns the place of the party in the queue: all jobs are asked for a checkpoint before the first of them takes the next step,
 // because saving takes time.
+//
+// The queue calls it under its lock, and for a party with a handshake again and again: that is ranked by what the last look has found.
 func (f *losses) rankOf(party cluster.Party) work.Rank {
-	rank := work.Rank{Later: f.table.has(party)}
+	if s, open := f.table.get(party); open {
+		return work.Rank{Later: true, Deadline: s.deadline, Name: s.firstNode}
+	}
+	rank, looked := work.Rank{}, sets.New[string]()
 	for _, pod := range f.cluster.PodsOf(party) {
 		node := f.cluster.Node(pod.Spec.NodeName)
-		if node == nil {
+		if node == nil || looked.Has(node.Name) {
 			continue
 		}
+		looked.Insert(node.Name)
 		n, reclaiming := f.notices.Of(node)
 		if !reclaiming {
 			continue

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,7 +30,7 @@ const (
 	Deciding Phase = "Deciding"
 	// Shrinking: the job's system is taking the reclaiming workers out of the job.
 	Shrinking Phase = "Shrinking"
-	// Leaving: the pods may be evicted, from the time of release.
+	// Leaving: the pods may be evicted, from a time on.
 	Leaving Phase = "Leaving"
 )
 
@@ -67,8 +66,7 @@ func (p Phase) reported() string {
 	return status.JobPhaseWarning
 }
 
-// state is what this process knows of one handshake. Others than the table have copies, and change nothing but sent, which all
-// copies share.
+// state is what this process knows of one handshake. Others than the table have copies.
 type state struct {
 	phase Phase
 	// id is that of the request for a checkpoint.
@@ -82,6 +80,8 @@ type state struct {
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
 	deadline time.Time
+	// firstNode is the one of them whose name comes first.
+	firstNode string
 	// leaving are the pods that lose their Node. The set is never changed, but replaced.
 	leaving sets.Set[types.UID]
 	// spared are the pods that the decision left out, because the notice of their Node was not confirmed.
@@ -96,21 +96,19 @@ type state struct {
 	// the checkpoint of the first took.
 	last   bool
 	saving time.Duration
-	// release is from when the pods may be evicted, once the phase is Leaving.
-	release time.Time
+	// evictFrom is from when the pods may be evicted, once the phase is Leaving.
+	evictFrom time.Time
 	// suspended is true once the job makes no pods for those that leave.
 	suspended bool
 	// untrack is from when the pods are taken out of the account of the Job controller, zero for never.
 	untrack time.Time
-	// sent is the warning that each pod, by its UID, was last sent by this process. The informer may not show it yet.
-	sent *sync.Map
 }
 
 func newState(now time.Time, drill bool) state {
-	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now, sent: &sync.Map{}}
+	return state{phase: Asking, id: newID(now, drill), drill: drill, requested: now.Truncate(time.Second), begun: now}
 }
 
-// left returns how long before the release it is now.
+// left returns how long before the deadline it is now.
 func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
 
 // isClosedToNewcomers returns whether pods that come now are too late for this request.
@@ -137,8 +135,12 @@ func (s *state) take(l loss) {
 	if s.leaving != nil && leaving.IsSuperset(s.leaving) {
 		s.deadline = time.Time{}
 	}
+	s.firstNode = ""
 	for _, pod := range l.leaving {
 		s.limit(pod.notice.Deadline)
+		if s.firstNode == "" || pod.Spec.NodeName < s.firstNode {
+			s.firstNode = pod.Spec.NodeName
+		}
 	}
 	s.leaving = leaving
 }

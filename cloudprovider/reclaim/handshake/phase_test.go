@@ -59,9 +59,9 @@ func TestTheDocumentedTransitionsAreThoseOfTheCode(t *testing.T) {
 }
 
 func TestAWarningThatEndsLateLeavesTheDecisionAlone(t *testing.T) {
-	table, party := newTable(), cluster.Party{Unit: "p"}
+	table, party, now := newTable(), cluster.Party{Unit: "p"}, time.Unix(1_800_000_000, 0)
 	l := loss{party: party, leaving: []leavingPod{{Pod: &corev1.Pod{}}}}
-	id := table.open(l, time.Unix(1_800_000_000, 0), func(state) bool { return false }).id
+	id := table.open(l, newState(now, false), now).id
 	job := &jobs.Job{}
 	require.True(t, table.enter(party, id, Warning, nil))
 	require.True(t, table.beginDecision(party, id, nil))
@@ -72,9 +72,9 @@ func TestAWarningThatEndsLateLeavesTheDecisionAlone(t *testing.T) {
 }
 
 func TestAPhaseIsOnlyEnteredFromThoseBeforeIt(t *testing.T) {
-	table, party := newTable(), cluster.Party{Unit: "p"}
+	table, party, now := newTable(), cluster.Party{Unit: "p"}, time.Unix(1_800_000_000, 0)
 	l := loss{party: party, leaving: []leavingPod{{Pod: &corev1.Pod{}}}}
-	id := table.open(l, time.Unix(1_800_000_000, 0), func(state) bool { return false }).id
+	id := table.open(l, newState(now, false), now).id
 	assert.False(t, table.enter(party, id, Leaving, nil), "not before the decision")
 	assert.True(t, table.enter(party, id, Warning, nil))
 	assert.False(t, table.enter(party, id, Warning, nil), "the system is warned once")

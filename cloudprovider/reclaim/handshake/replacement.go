@@ -19,7 +19,7 @@ const (
 	// short notice.
 	lastRequestMargin = 90 * time.Second
 	lastRequestTenths = 3
-	// lastRequestRoom is how long before the end of the budget that is at least, and lastRequestRoomFraction the part of a short notice.
+	// lastRequestRoom is how long before the time limit that is at least, and lastRequestRoomFraction the part of a short notice.
 	// Pods with a long grace period leave early.
 	lastRequestRoom         = 10 * time.Second
 	lastRequestRoomFraction = 30
@@ -116,7 +116,7 @@ func isLastID(id string) bool { return strings.HasSuffix(id, lastSuffix) }
 func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time) {
 	now := r.clock.Now()
 	if !r.haveAll(l.instances()) {
-		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.budget())
+		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.timeLimit())
 	} else if !r.areReady(l.instances()) && !s.last {
 		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s)
 	}
@@ -131,7 +131,7 @@ func (l *loss) lastRequestAt(s state) (at time.Time) {
 	for _, pod := range l.leaving {
 		length := pod.notice.Length()
 		latest := notice.Earlier(pod.notice.Deadline.Add(-min(lastRequestMargin, length*lastRequestTenths/10)),
-			l.budget().Add(-max(min(lastRequestRoom, length/lastRequestRoomFraction), savingFactor*s.took())))
+			l.timeLimit().Add(-max(min(lastRequestRoom, length/lastRequestRoomFraction), savingFactor*s.took())))
 		if at.IsZero() || latest.Before(at) {
 			at = latest
 		}
@@ -158,7 +158,7 @@ func (r *replacements) asksAgain(l loss, s state) bool {
 		return false
 	}
 	now := r.clock.Now()
-	return now.Sub(s.acknowledgedAt) >= max(leastTraining, s.took()) && now.Add(s.took()).Before(l.budget())
+	return now.Sub(s.acknowledgedAt) >= max(leastTraining, s.took()) && now.Add(s.took()).Before(l.timeLimit())
 }
 
 // isDoneTraining returns whether a job that has acknowledged has ended, and would begin again on a Node that is released. Where it is not

@@ -20,6 +20,9 @@ import (
 // could be told to stop. A job that was told is given all the time there is.
 const stopWait = 90 * time.Second
 
+// stopLook is how often it is looked at whether a job that was told to stop has ended, or has acknowledged.
+const stopLook = 500 * time.Millisecond
+
 // stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns
 // when the job has ended, or has acknowledged the request, or there is no more time. A job that has acknowledged already, or that
 // goes on, is not told. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
@@ -27,38 +30,38 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 	if s.acknowledged || s.job == nil || s.job.Suspended || s.job.Finished || !l.listensForStop() || !l.isTooSmallFor(*s.job) {
 		return false
 	}
-	began := c.Clock.Now()
+	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
 	var pods int
 	err := c.systems.call(ctx, l.party, actionStop, began.Add(l.patience()), func(ctx context.Context) (err error) {
-		pods, err = c.Jobs.Stop(ctx, *s.job)
+		pods, err = c.config.Jobs.Stop(ctx, *s.job)
 		return err
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
 	}
-	until := l.budget()
+	until := l.timeLimit()
 	if pods == 0 {
 		until = notice.Earlier(until, began.Add(stopWait))
 		launcher = "" // if it ends, that has another reason
 	}
-	for c.Clock.Now().Before(until) {
+	for c.config.Clock.Now().Before(until) {
 		if c.losses.hasAcknowledged(l.party, s) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
 			s.countStop(l, checkpointAcknowledged)
-			c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.Clock.Now()))
+			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
 			return true
 		}
 		select {
 		case <-ctx.Done():
 			return pods > 0
-		case <-c.Clock.After(replaceCheck):
+		case <-c.config.Clock.After(stopLook):
 		}
 	}
 	s.countStop(l, checkpointMissed)
-	c.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
+	c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
 	return pods > 0
 }
 

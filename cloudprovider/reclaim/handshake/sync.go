@@ -20,7 +20,7 @@ const (
 
 // sync takes the next step with a job that loses Nodes. It goes by all Nodes that are reclaiming, never by one.
 func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
-	if c.MarksWaiting() {
+	if c.config.MarksWaiting() {
 		c.queue.AddAfter(party, MarksRetry)
 		return nil
 	}
@@ -28,13 +28,17 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	if len(l.leaving) == 0 {
 		return c.end(ctx, l)
 	}
-	if known, open := c.table.get(party); open && l.isBeingEnded() {
-		c.pace.Ended(party, c.Clock.Now().Before(known.release)) // those that were released may have been evicted
+	s, open := c.table.get(party)
+	if open && l.isBeingEnded() {
+		c.pace.Ended(party, c.config.Clock.Now().Before(s.evictFrom)) // those that were let go may have been evicted
 	}
-	s := c.table.open(l, c.Clock.Now(), func(s state) bool { return c.losses.isAcknowledged(l, s) })
+	if !open {
+		s = c.losses.recovered(l, c.config.Clock.Now())
+	}
+	s = c.table.open(l, s, c.config.Clock.Now())
 	unwarned := c.warner.warn(ctx, l, s)
 	c.awaited.syncJob(l, s)
-	if unwarned != nil && c.Clock.Since(s.begun) < l.warnPatience() {
+	if unwarned != nil && c.config.Clock.Since(s.begun) < l.warnPatience() {
 		return unwarned
 	}
 	c.warnSystem(ctx, l, s)
@@ -42,7 +46,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	c.replacements.checkAll(l)
 	s, _ = c.table.get(party)
 	if l.onlySaves() {
-		c.Rehearsals.awaitSaved(l, s)
+		c.rehearsals.awaitSaved(l, s)
 		return unwarned
 	}
 	if s.phase.isDecided() {
@@ -52,10 +56,10 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	}
 	if reason, until := c.waitsFor(l, s); reason != "" {
 		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)
-		c.queue.AddAfter(party, until.Sub(c.Clock.Now()))
+		c.queue.AddAfter(party, until.Sub(c.config.Clock.Now()))
 		return unwarned
 	}
-	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.Clock.Now()) {
+	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.config.Clock.Now()) {
 		c.queue.Add(party)
 		return nil
 	}
@@ -68,34 +72,34 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if s.acknowledged || !c.losses.isAcknowledged(l, s) {
 		return
 	}
-	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.Clock.Now() }) {
+	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.config.Clock.Now() }) {
 		return
 	}
 	if !s.last && !s.drill {
-		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.Clock.Since(l.firstSeen()).Seconds())
+		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
 	s.count(l.party.System, checkpointAcknowledged)
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
-	c.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.Clock.Now()))
+	c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.config.Clock.Now()))
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.
 func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) {
-	now, budget := c.Clock.Now(), l.budget()
+	now, limit := c.config.Clock.Now(), l.timeLimit()
 	switch {
 	case !l.until.IsZero():
 		return "nothing has confirmed the notice", l.until
-	case !now.Before(budget):
+	case !now.Before(limit):
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:
-		return "the job's system is being warned", budget
+		return "the job's system is being warned", limit
 	case s.job != nil && (s.job.Suspended || s.job.Finished):
 		return "", time.Time{}
 	}
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
 		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
-	if s.acknowledged && l.isDoneTraining(s, c.ReplacementReady != nil) {
+	if s.acknowledged && l.isDoneTraining(s, c.config.ReplacementReady != nil) {
 		return "", time.Time{}
 	}
 	return c.replacements.waitsFor(l, s)
@@ -108,7 +112,7 @@ func (c *Controller) drainLast(l loss, s state) {
 	}
 	for _, pod := range l.leaving {
 		if rank(pod.role) > 0 {
-			c.Drains.AddAfter(pod.Spec.NodeName, 0)
+			c.config.Drains.AddAfter(pod.Spec.NodeName, 0)
 		}
 	}
 }
@@ -117,16 +121,17 @@ func (c *Controller) drainLast(l loss, s state) {
 // withdrawn. The warnings are taken off the survivors, who go on as if nothing had happened.
 func (c *Controller) end(ctx context.Context, l loss) error {
 	s, open := c.table.get(l.party)
-	c.pace.Ended(l.party, !open || c.Clock.Now().Before(s.release))
+	c.pace.Ended(l.party, !open || c.config.Clock.Now().Before(s.evictFrom))
 	c.table.forget(l.party)
+	c.warner.sent.forget(l.party)
 	return c.warner.takeBack(ctx, l, func(node string) bool { return c.losses.outlookFor(node) != nil })
 }
 
 // CheckReplacements observes, for all Nodes that are being drained, when there was a place elsewhere, whether their pods wait for
 // that or not.
 func (c *Controller) CheckReplacements() {
-	for _, node := range c.Cluster.MarkedNodes() {
-		if n, reclaiming := c.Notices.Of(node); reclaiming && c.Cluster.Occupied(node) {
+	for _, node := range c.config.Cluster.MarkedNodes() {
+		if n, reclaiming := c.config.Notices.Of(node); reclaiming && c.config.Cluster.Occupied(node) {
 			c.replacements.check(node.Name, n)
 		}
 	}

@@ -38,12 +38,12 @@ func (l *loss) patience() time.Duration {
 
 // preparesUntil returns when to give up on a system that does not prepare the job.
 func (l *loss) preparesUntil(now time.Time) time.Time {
-	return notice.Later(notice.Earlier(now.Add(prepareFactor*l.patience()), l.budget()), now.Add(l.patience()))
+	return notice.Later(notice.Earlier(now.Add(prepareFactor*l.patience()), l.timeLimit()), now.Add(l.patience()))
 }
 
 // systems calls job systems. What fails is tried again, within limits.
 type systems struct {
-	Jobs
+	jobs  Jobs
 	clock clock.WithTicker
 }
 
@@ -84,7 +84,7 @@ func isFailure(ctx context.Context, err error) bool {
 func (y *systems) warn(ctx context.Context, party cluster.Party, warning jobs.Warning, until time.Time) *jobs.Job {
 	var known *jobs.Job
 	err := y.call(ctx, party, actionWarn, until, func(ctx context.Context) error {
-		job, err := y.Get(ctx, party.Ref)
+		job, err := y.jobs.Get(ctx, party.Ref)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (y *systems) warn(ctx context.Context, party cluster.Party, warning jobs.Wa
 		if job.Finished || job.Suspended {
 			return nil
 		}
-		return y.Warn(ctx, job, warning)
+		return y.jobs.Warn(ctx, job, warning)
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "Could not warn the job's system; its pods were warned", "job", party)
@@ -102,7 +102,7 @@ func (y *systems) warn(ctx context.Context, party cluster.Party, warning jobs.Wa
 
 // cancelShrink has the job's system forget the workers that it has not begun to take out.
 func (y *systems) cancelShrink(ctx context.Context, party cluster.Party, workers []string, until time.Time) {
-	err := y.call(ctx, party, actionDecide, until, func(ctx context.Context) error { return y.CancelShrink(ctx, party.Ref, workers) })
+	err := y.call(ctx, party, actionDecide, until, func(ctx context.Context) error { return y.jobs.CancelShrink(ctx, party.Ref, workers) })
 	if err != nil && !errors.Is(err, jobs.ErrNoObject) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "The job's system may still take out workers that are evicted now", "job", party, "workers", workers)
 	}
@@ -113,7 +113,8 @@ func (c *Controller) warnSystem(ctx context.Context, l loss, s state) {
 	if !c.table.enter(l.party, s.id, Warning, nil) {
 		return
 	}
-	until := c.Clock.Now().Add(l.patience())
+	reportMalformedAwaits(ctx, l.pods)
+	until := c.config.Clock.Now().Add(l.patience())
 	c.calls.Go(func() {
 		job := c.systems.warn(ctx, l.party, jobs.Warning{ID: s.id, Deadline: s.deadline}, until)
 		c.table.warned(l.party, s.id, job)

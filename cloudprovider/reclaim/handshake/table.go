@@ -46,16 +46,14 @@ func (t *table) any() bool {
 	return len(t.states) > 0
 }
 
-// open returns the handshake in which the job loses these pods: the one that there is, in memory or on the pods, or a new one.
-func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state {
+// open returns the handshake in which the job loses these pods: that of the table, or else the given one, or a new one if the pods
+// cannot join it.
+func (t *table) open(l loss, otherwise state, now time.Time) state {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.states[l.party]
 	if !ok {
-		s = recovered(l, now)
-		if acknowledged(s) {
-			s.acknowledged, s.acknowledgedAt = true, s.requested
-		}
+		s = otherwise
 	}
 	// What is saved for a drill is old when a notice comes in earnest, so the job is asked again.
 	if s.drill != l.drill || s.isClosedToNewcomers() && l.hasNewcomers(s) {
@@ -67,8 +65,8 @@ func (t *table) open(l loss, now time.Time, acknowledged func(state) bool) state
 }
 
 // recovered returns the handshake that an earlier leader began: the latest of which one of the pods has the request, for its
-// present instance. If there is none, it returns a new one.
-func recovered(l loss, now time.Time) state {
+// present instance, with the acknowledgement if that has come. If there is none, it returns a new one.
+func (f *losses) recovered(l loss, now time.Time) state {
 	s := newState(now, l.drill)
 	found := false
 	for _, pod := range l.leaving {
@@ -83,6 +81,9 @@ func recovered(l loss, now time.Time) state {
 		if deadline, err := time.Parse(time.RFC3339, pod.Annotations[api.AnnotationReclaimDeadline]); err == nil {
 			s.limit(deadline)
 		}
+	}
+	if f.isAcknowledged(l, s) {
+		s.acknowledged, s.acknowledgedAt = true, s.requested
 	}
 	return s
 }
@@ -106,7 +107,7 @@ func (t *table) askAgain(party cluster.Party, id string, now time.Time) bool {
 	}
 	last := newState(now, s.drill)
 	last.id += lastSuffix
-	last.last, last.saving, last.leaving, last.deadline = true, s.took(), s.leaving, s.deadline
+	last.last, last.saving, last.leaving, last.deadline, last.firstNode = true, s.took(), s.leaving, s.deadline, s.firstNode
 	t.states[party] = last
 	return true
 }

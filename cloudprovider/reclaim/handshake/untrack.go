@@ -25,10 +25,10 @@ const (
 	// default, and two for each pod, so that hundreds of pods would wait for minutes.
 	// Source: deleteJobPods in pkg/controller/job, SetDefaults_KubeControllerManagerConfiguration.
 	trackedWait = 10 * time.Second
-	// untrackMargin is how long before their release pods are taken out of the account, if there is less time than trackedWait.
+	// untrackMargin is how long before pods may be evicted they are taken out of the account, if there is less time than trackedWait.
 	untrackMargin = 3 * time.Second
-	// untrackPatience is how long after their release pods stay that are not untracked yet, because the API server is slow, or there
-	// are hundreds of jobs.
+	// untrackPatience is for how much longer pods stay that are not untracked by then, because the API server is slow, or there are
+	// hundreds of jobs.
 	untrackPatience = 15 * time.Second
 	// paceCheck is how often it is looked at whether the system will get to the pods in time.
 	paceCheck = 5 * time.Second
@@ -36,12 +36,12 @@ const (
 	untrackRetry = 5 * time.Second
 )
 
-// untrackFrom returns from when the pods are untracked, if they may be evicted from the release on. Pods that start again in place
+// untrackFrom returns from when the pods are untracked, if they may be evicted from evictFrom on. Pods that start again in place
 // count by their restarts, whether they are tracked or not, so that they are left to the controller as long as possible. So are those
 // of a Job that is suspended by the controller of another system, which may have been too busy for that so far.
 // Source: pastBackoffLimitOnFailure in pkg/controller/job of Kubernetes 1.36.
-func untrackFrom(l loss, now, release time.Time) time.Time {
-	last := release.Add(-untrackMargin)
+func untrackFrom(l loss, now, evictFrom time.Time) time.Time {
+	last := evictFrom.Add(-untrackMargin)
 	if l.restartsInPlace() || l.party.System != batchjob.Name {
 		return last
 	}
@@ -53,52 +53,52 @@ func (l *loss) isTracked() bool {
 	return slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return batchjob.IsTracked(pod.Pod) })
 }
 
-// untracker releases the pods of suspended jobs whose system does not end them in time, and takes those of Jobs out of the account of the
+// untracker lets the pods of suspended jobs go whose system does not end them in time, and takes those of Jobs out of the account of the
 // Job controller before. It is safe for concurrent use.
 type untracker struct {
-	Config
-	queue work.Queue[cluster.Party]
-	table *table
-	pace  *pace.Pace
+	config Config
+	queue  work.Queue[cluster.Party]
+	table  *table
+	pace   *pace.Pace
 }
 
-// hurry releases the pods of a suspended job if its system turns out to be too slow. Those that the Job controller counts are first
+// hurry lets the pods of a suspended job go if its system turns out to be too slow. Those that the Job controller counts are first
 // taken out of its account.
 func (u *untracker) hurry(l loss, s state) {
-	now := u.Clock.Now()
-	if !s.suspended || !now.Before(s.release) {
+	now := u.config.Clock.Now()
+	if !s.suspended || !now.Before(s.evictFrom) {
 		return
 	}
 	u.queue.AddAfter(l.party, paceCheck)
-	from := notice.Later(u.pace.Until(l.party, s.release), now)
-	if !from.Before(s.release) {
+	from := notice.Later(u.pace.Until(l.party, s.evictFrom), now)
+	if !from.Before(s.evictFrom) {
 		return
 	}
 	if !s.untrack.IsZero() {
 		if from.Before(s.untrack) && u.table.update(l.party, s.id, func(s *state) { s.untrack = from }) {
 			u.queue.AddAfter(l.party, from.Sub(now))
 		}
-		return // the untracker releases them
+		return // sync lets them go
 	}
-	if u.table.update(l.party, s.id, func(s *state) { s.release = from }) {
+	if u.table.update(l.party, s.id, func(s *state) { s.evictFrom = from }) {
 		for node := range l.nodes() {
-			u.Drains.AddAfter(node, from.Sub(now))
+			u.config.Drains.AddAfter(node, from.Sub(now))
 		}
 	}
 }
 
-// sync has the Job controller count the end of no pod of a suspended Job, and releases the pods. Pods that stay are part of it: they
+// sync has the Job controller count the end of no pod of a suspended Job, and lets the pods go. Pods that stay are part of it: they
 // fail when the others leave, and a few failures may be the end of the Job.
 func (u *untracker) sync(ctx context.Context, l loss, s state) error {
-	now := u.Clock.Now()
-	if s.untrack.IsZero() || !now.Before(s.release.Add(untrackPatience)) || len(tracked(l.pods)) == 0 {
+	now := u.config.Clock.Now()
+	if s.untrack.IsZero() || !now.Before(s.evictFrom.Add(untrackPatience)) || len(tracked(l.pods)) == 0 {
 		return nil
 	}
 	if now.Before(s.untrack) {
 		u.queue.AddAfter(l.party, s.untrack.Sub(now))
 		return nil
 	}
-	job, err := u.Jobs.Get(ctx, l.party.Ref)
+	job, err := u.config.Jobs.Get(ctx, l.party.Ref)
 	if err != nil {
 		return fmt.Errorf("read the job whose pods are to be taken out of its account: %w", err)
 	}
@@ -109,10 +109,10 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 	if err := u.untrack(ctx, tracked(l.pods)); err != nil {
 		return err
 	}
-	if u.table.update(l.party, s.id, func(s *state) { s.release = notice.Earlier(s.release, now) }) {
+	if u.table.update(l.party, s.id, func(s *state) { s.evictFrom = notice.Earlier(s.evictFrom, now) }) {
 		klog.FromContext(ctx).Info("The Job controller has not ended the pods of a suspended job; they are evicted uncounted", "job", l.party)
 		for node := range l.nodes() {
-			u.Drains.AddAfter(node, 0)
+			u.config.Drains.AddAfter(node, 0)
 		}
 	}
 	return nil
@@ -129,12 +129,12 @@ func tracked(pods []*corev1.Pod) (counted []*corev1.Pod) {
 }
 
 func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
-	return u.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	return u.config.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		patch, err := batchjob.UntrackPatch(pod)
 		if err != nil {
 			return err
 		}
-		_, err = u.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err = u.config.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("take pod %s out of the account of its job: %w", klog.KObj(pod), err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
@@ -40,11 +42,50 @@ func (l *loss) warnPatience() time.Duration {
 	return patience
 }
 
-// warner writes warnings on pods.
+// warner writes warnings on pods. It is safe for concurrent use.
 type warner struct {
 	client   kubernetes.Interface
 	requests *work.Requests
 	events   *events.Recorder
+	sent     *sentWarnings
+}
+
+// sentWarnings has the warning that each pod was last sent by this process. The informer may not show it yet. It is safe for concurrent
+// use.
+type sentWarnings struct {
+	mu      sync.Mutex
+	byParty map[cluster.Party]map[types.UID]warning
+}
+
+// has returns whether the pod was last sent this warning.
+func (s *sentWarnings) has(party cluster.Party, pod types.UID, w warning) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent, ok := s.byParty[party][pod]
+	return ok && sent == w
+}
+
+func (s *sentWarnings) note(party cluster.Party, pod types.UID, w warning) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byParty[party] == nil {
+		s.byParty[party] = map[types.UID]warning{}
+	}
+	s.byParty[party][pod] = w
+}
+
+// forgetPod forgets the warning of a pod that has it: if it is missing later, somebody took it off.
+func (s *sentWarnings) forgetPod(party cluster.Party, pod types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byParty[party], pod)
+}
+
+// forget forgets all warnings of a party whose handshake has ended.
+func (s *sentWarnings) forget(party cluster.Party) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byParty, party)
 }
 
 // warn writes the request on the pods of the job that do not have it, on the leaving pods first: it is by them that the next
@@ -61,8 +102,8 @@ func (w *warner) warn(ctx context.Context, l loss, s state) error {
 		switch {
 		case pod.Spec.NodeName == "" || kubepod.IsPodTerminal(pod) || pod.DeletionTimestamp != nil:
 		case len(s.warning(instance).missingOn(pod)) == 0:
-			s.sent.Delete(pod.UID) // if it is missing later, somebody took it off
-		case s.wasSent(pod, instance):
+			w.sent.forgetPod(l.party, pod.UID)
+		case w.sent.has(l.party, pod.UID, s.warning(instance)):
 		case isLeaving:
 			leaving = append(leaving, pod)
 		case areOneJob(l.party.Ref, pod) && s.concerns(pod):
@@ -70,7 +111,7 @@ func (w *warner) warn(ctx context.Context, l loss, s state) error {
 		}
 	}
 	warn := func(ctx context.Context, pod *corev1.Pod) error {
-		return w.warnPod(ctx, l.party.Ref, pod, s, instances[pod.UID])
+		return w.warnPod(ctx, l.party, pod, s, instances[pod.UID])
 	}
 	if err := w.requests.ForEach(ctx, leaving, warn); err != nil {
 		return err
@@ -85,16 +126,16 @@ func (s *state) concerns(pod *corev1.Pod) bool {
 }
 
 // warnPod warns a pod. The instance is empty for survivors.
-func (w *warner) warnPod(ctx context.Context, job jobs.Ref, pod *corev1.Pod, s state, instance string) error {
+func (w *warner) warnPod(ctx context.Context, party cluster.Party, pod *corev1.Pod, s state, instance string) error {
 	if err := w.annotate(ctx, pod, s.warning(instance).missingOn(pod)); err != nil {
 		return fmt.Errorf("warn pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	s.sent.Store(pod.UID, s.warning(instance))
+	w.sent.note(party, pod.UID, s.warning(instance))
 	if pod.Annotations[api.AnnotationCheckpointRequest] == s.id {
 		return nil // only completed
 	}
-	warnedPods.WithLabelValues(job.System).Inc()
-	if instance != "" && areOneJob(job, pod) {
+	warnedPods.WithLabelValues(party.System).Inc()
+	if instance != "" && areOneJob(party.Ref, pod) {
 		w.events.PodEventf(pod, events.ReasonWarned, notice.PrefixOf(s.drill)+"Instance %s of node %s will be released at %s; asked to save its work (request %s)",
 			instance, pod.Spec.NodeName, events.FormatTime(s.deadline), s.id)
 	}
@@ -124,12 +165,6 @@ func (w warning) missingOn(pod *corev1.Pod) map[string]any {
 		}
 	}
 	return missing
-}
-
-// wasSent returns whether the pod was sent the warning, and the informer has not shown it yet.
-func (s *state) wasSent(pod *corev1.Pod, instance string) bool {
-	sent, ok := s.sent.Load(pod.UID)
-	return ok && sent == s.warning(instance)
 }
 
 // annotate merges the annotations; nil removes one. It does nothing if the pod is gone. If another pod has the name by now, it

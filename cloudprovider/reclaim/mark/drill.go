@@ -31,13 +31,13 @@ var endings = map[drill.Outcome]string{
 
 // endDrill gives the Node back. Its instance stays.
 func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notice, outcome drill.Outcome) error {
-	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { Remove(node, m.Clock.Now()) })
+	changed, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { Remove(node, m.config.Clock.Now()) })
 	if err != nil {
 		return err
 	}
-	m.Backlog.Done(node.Name)
+	m.config.Backlog.Done(node.Name)
 	if !cluster.IsMarked(node) { // or else it ends when the informer shows that the marks are off
-		m.Notices.Unmarked(n.InstanceID)
+		m.config.Notices.Unmarked(n.InstanceID)
 	}
 	if !changed {
 		return nil
@@ -51,11 +51,11 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 			how = "the node was drained"
 		}
 	}
-	left := max(n.Deadline.Sub(m.Clock.Now()), 0)
+	left := max(n.Deadline.Sub(m.config.Clock.Now()), 0)
 	klog.FromContext(ctx).Info("Took the marks of a drill off", "node", klog.KObj(node), "instance", n.InstanceID, "outcome", outcome)
-	m.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %s, %s before its end. The node is given back, and instance %s stays", n.Prefix(), outcome, how,
+	m.config.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %s, %s before its end. The node is given back, and instance %s stays", n.Prefix(), outcome, how,
 		events.FormatLeft(left), n.InstanceID)
-	if m.Removals.Has(node) {
+	if m.config.Removals.Has(node) {
 		return m.noteRemoved(ctx, node)
 	}
 	return nil
@@ -63,13 +63,13 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 
 // refuseDrill takes off a Node without a notice the drill that does not begin.
 func (m *Marker) refuseDrill(ctx context.Context, node *corev1.Node, why error) error {
-	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { delete(node.Annotations, api.AnnotationDrill) })
+	changed, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { delete(node.Annotations, api.AnnotationDrill) })
 	if err != nil || !changed {
 		return err
 	}
 	d, _, _ := notice.DrillOf(node)
 	drill.Count(d.Until, drill.Refused)
-	m.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %v", notice.PrefixOf(true), drill.Refused, why)
+	m.config.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %v", notice.PrefixOf(true), drill.Refused, why)
 	return nil
 }
 

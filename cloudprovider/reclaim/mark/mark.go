@@ -7,6 +7,7 @@ package mark
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,14 +25,14 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
 )
 
-// Marker is safe for concurrent use. All fields are required. It has no state of its own.
-type Marker struct {
+// Config is what a Marker is made of. Everything is required.
+type Config struct {
 	Cluster  *cluster.Cluster
 	Notices  *notice.Store
 	Removals *notice.Removals
 	Drills   Drills
 	Backlog  *Backlog
-	// Client patches Nodes. It should have a budget of its own, so that the marks of a mass reclaim do not wait behind evictions.
+	// Client patches Nodes. It should have a rate limit of its own, so that the marks of a mass reclaim do not wait behind evictions.
 	Client kubernetes.Interface
 	// Deleter deletes Nodes, and what is left of their pods.
 	Deleter  kubernetes.Interface
@@ -40,33 +41,39 @@ type Marker struct {
 	Clock    clock.PassiveClock
 }
 
+// Marker has no state of its own, and is safe for concurrent use.
+type Marker struct{ config Config }
+
+// New returns a Marker.
+func New(config Config) *Marker { return &Marker{config: config} }
+
 // Sync brings the Node in line with what is known of its instance. It returns true if the Node is to be drained and had all its
 // marks: then no informer event will start the drain.
 func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
 	defer cancel()
-	node := m.Cluster.Node(name)
+	node := m.config.Cluster.Node(name)
 	if node == nil {
-		m.Backlog.Done(name)
+		m.config.Backlog.Done(name)
 		return false, nil
 	}
-	n, reclaiming := m.Notices.Of(node)
+	n, reclaiming := m.config.Notices.Of(node)
 	if !reclaiming && cluster.IsOnDemand(node) && cluster.IsMarked(node) {
 		return false, m.unmarkOnDemand(ctx, node)
 	}
 	if !reclaiming {
-		m.Backlog.Done(name)
+		m.config.Backlog.Done(name)
 		return false, m.syncOther(ctx, node)
 	}
-	switch m.Notices.VerdictOn(n.InstanceID) {
+	switch m.config.Notices.VerdictOn(n.InstanceID) {
 	case notice.Released:
-		m.Backlog.Done(name)
+		m.config.Backlog.Done(name)
 		return false, m.deleteReleased(ctx, node, n)
 	case notice.Withdrawn:
 		return false, m.unmark(ctx, node, n)
 	}
 	if n.IsDrill() {
-		if outcome, over := m.Drills.Over(node, n); over {
+		if outcome, over := m.config.Drills.Over(node, n); over {
 			return false, m.endDrill(ctx, node, n, outcome)
 		}
 	}
@@ -74,8 +81,8 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	m.Backlog.Done(name)
-	if m.Removals.Has(node) { // its instance was given back, because it is faulty
+	m.config.Backlog.Done(name)
+	if m.config.Removals.Has(node) { // its instance was given back, because it is faulty
 		err = m.noteRemoved(ctx, node)
 	}
 	return !changed, err
@@ -84,13 +91,13 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 // syncOther is for a Node without a notice.
 func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 	if cluster.IsOnDemand(node) {
-		m.Notices.Withdraw(m.Cluster.InstanceID(node)) // it is from before the Node had its label
+		m.config.Notices.Withdraw(m.config.Cluster.InstanceID(node)) // it is from before the Node had its label
 	}
-	if why := m.Drills.Refusal(node); why != nil {
+	if why := m.config.Drills.Refusal(node); why != nil {
 		return m.refuseDrill(ctx, node, why)
 	}
-	if notice.HasExpiredPush(node, m.Clock) {
-		if _, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
+	if notice.HasExpiredPush(node, m.config.Clock) {
+		if _, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) {
 			delete(node.Annotations, api.AnnotationNoticePush)
 			delete(node.Annotations, api.AnnotationNoticePushReceived)
 		}); err != nil {
@@ -104,50 +111,50 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 // a mark off.
 func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
 	var first bool
-	changed, err = nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
+	changed, err = nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) {
 		first = !cluster.IsMarked(node) || isOfDrill(node) && !n.IsDrill()
 		apply(node, n)
 	})
 	if err != nil || !changed || !first {
 		return changed, err
 	}
-	for source, at := range m.Notices.Announced(n) {
+	for source, at := range m.config.Notices.Announced(n) {
 		if n.IsDrill() {
 			break // it began by the clock of the operator
 		}
-		noticeToMark.WithLabelValues(string(source)).Observe(m.Clock.Since(at).Seconds())
+		noticeToMark.WithLabelValues(string(source)).Observe(m.config.Clock.Since(at).Seconds())
 	}
 	klog.FromContext(ctx).Info("Marked", "node", klog.KObj(node), "instance", n.InstanceID, "deadline", n.Deadline)
-	m.Backlog.Afterwards(func() { // an Event is a request, and the next mark would wait for it
+	m.config.Backlog.Afterwards(func() { // an Event is a request, and the next mark would wait for it
 		what, next := noticeEvent(n)
-		m.Events.Eventf(node, events.ReasonNotice, what, n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
+		m.config.Events.Eventf(node, events.ReasonNotice, what, n.InstanceID, events.FormatTime(n.Deadline), n.Source, next)
 	})
 	return true, nil
 }
 
 // unmark takes the marks off the Node of an instance that lives on.
 func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice) error {
-	changed, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) { Remove(node, m.Clock.Now()) })
+	changed, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { Remove(node, m.config.Clock.Now()) })
 	if err != nil {
 		return err
 	}
-	m.Backlog.Done(node.Name)
+	m.config.Backlog.Done(node.Name)
 	if cluster.IsMarked(node) {
-		m.Notices.Withdraw(n.InstanceID)
+		m.config.Notices.Withdraw(n.InstanceID)
 	} else { // it was never marked, so that the informer will not show the end of the marks
-		m.Notices.Forget(n.InstanceID)
+		m.config.Notices.Forget(n.InstanceID)
 	}
 	if changed {
 		CountOutcome(n.Source, OutcomeCancelled)
 		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
-		m.Events.Eventf(node, events.ReasonCancelled, "The notice for instance %s was withdrawn (%s); the node is given back", n.InstanceID, n.Source)
+		m.config.Events.Eventf(node, events.ReasonCancelled, "The notice for instance %s was withdrawn (%s); the node is given back", n.InstanceID, n.Source)
 	}
 	return nil
 }
 
 // unmarkOnDemand takes the marks off an on-demand Node, whose label came after them, or which somebody marked by hand.
 func (m *Marker) unmarkOnDemand(ctx context.Context, node *corev1.Node) error {
-	id := m.Cluster.InstanceID(node)
+	id := m.config.Cluster.InstanceID(node)
 	n, ok := notice.FromMarks(node, id)
 	if !ok {
 		n = notice.Notice{InstanceID: id, Source: notice.SourceUnknown}
@@ -160,33 +167,33 @@ func (m *Marker) deleteReleased(ctx context.Context, node *corev1.Node, n notice
 	deleted, err := m.delete(ctx, node)
 	if deleted {
 		klog.FromContext(ctx).Info("Deleted the node of a released instance", "node", klog.KObj(node), "instance", n.InstanceID)
-		m.Events.Eventf(node, events.ReasonReleased, "Instance %s was released (%s); the node is removed", n.InstanceID, n.Source)
+		m.config.Events.Eventf(node, events.ReasonReleased, "Instance %s was released (%s); the node is removed", n.InstanceID, n.Source)
 	}
 	return err
 }
 
 // syncRemoved notes on the Node that its instance is being given back, and deletes the Node once the instance is gone.
 func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
-	if !m.Removals.Has(node) {
+	if !m.config.Removals.Has(node) {
 		return nil
 	}
-	id := m.Cluster.InstanceID(node)
-	if m.Notices.VerdictOn(id) != notice.Released {
+	id := m.config.Cluster.InstanceID(node)
+	if m.config.Notices.VerdictOn(id) != notice.Released {
 		return m.noteRemoved(ctx, node)
 	}
 	deleted, err := m.delete(ctx, node)
 	if deleted {
 		removedNodes.Inc()
 		klog.FromContext(ctx).Info("Deleted the node of an instance that was given back", "node", klog.KObj(node), "instance", id)
-		m.Events.Eventf(node, events.ReasonRemoved, "Instance %s was given back and is gone; the node is removed", id)
+		m.config.Events.Eventf(node, events.ReasonRemoved, "Instance %s was given back and is gone; the node is removed", id)
 	}
 	return err
 }
 
 // noteRemoved notes on the Node that its instance is being given back, for the next leader.
 func (m *Marker) noteRemoved(ctx context.Context, node *corev1.Node) error {
-	now := m.Clock.Now().UTC().Format(time.RFC3339)
-	_, err := nodepatch.Apply(ctx, m.Client, node, func(node *corev1.Node) {
+	now := m.config.Clock.Now().UTC().Format(time.RFC3339)
+	_, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) {
 		if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
 			node.Annotations[api.AnnotationRemoved] = now
 		}
@@ -200,26 +207,32 @@ func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, e
 	podsCtx, cancel := context.WithTimeout(ctx, nodepatch.Timeout/2)
 	m.deletePods(podsCtx, node)
 	cancel()
-	err = m.Deleter.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
+	err = m.config.Deleter.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &node.UID},
 	})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, fmt.Errorf("delete node %s: %w", node.Name, err)
+	}
+	return true, nil
 }
 
 // deletePods deletes what is left of the pods of an instance that is gone. Nothing of them runs any more, and whoever creates
 // them again, perhaps under the same names, need not wait for the garbage collector.
 func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
-	pods := cluster.Drainable(m.Cluster.PodsOn(node.Name))
-	err := m.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	pods := cluster.Drainable(m.config.Cluster.PodsOn(node.Name))
+	err := m.config.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
-		err := m.Deleter.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
+		err := m.config.Deleter.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
-		return err
+		if err != nil {
+			return fmt.Errorf("delete pod %s: %w", klog.KObj(pod), err)
+		}
+		return nil
 	})
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		klog.FromContext(ctx).Error(err, "Could not delete the pods of a released instance; they are left to the garbage collector", "node", klog.KObj(node))

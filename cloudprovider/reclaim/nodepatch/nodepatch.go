@@ -26,16 +26,16 @@ import (
 // and is made again, if the Node was changed since: it replaces the list of taints as a whole, so a taint that somebody else has
 // added would be lost.
 func Apply(ctx context.Context, client kubernetes.Interface, node *corev1.Node, change func(*corev1.Node)) (changed bool, err error) {
-	uid := node.UID
+	name, uid := node.Name, node.UID
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		body, err := difference(node, change)
 		if body == nil || err != nil {
 			return err
 		}
-		_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+		_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		if apierrors.IsConflict(err) {
-			if node, err = live(ctx, client, node.Name, uid); err == nil {
-				err = apierrors.NewConflict(corev1.Resource("nodes"), node.Name, nil)
+			if node, err = live(ctx, client, name, uid); err == nil {
+				err = apierrors.NewConflict(corev1.Resource("nodes"), name, nil)
 			}
 			return err
 		}
@@ -45,7 +45,10 @@ func Apply(ctx context.Context, client kubernetes.Interface, node *corev1.Node, 
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return changed, err
+	if err != nil {
+		return false, fmt.Errorf("patch node %s: %w", name, err)
+	}
+	return changed, nil
 }
 
 // Timeout bounds one attempt to patch a Node, so that a connection that hangs does not hold up other Nodes.
@@ -77,11 +80,11 @@ func difference(node *corev1.Node, change func(*corev1.Node)) ([]byte, error) {
 	after.ResourceVersion = node.ResourceVersion
 	from, err := json.Marshal(before)
 	if err != nil {
-		return nil, fmt.Errorf("marshal node %s: %w", node.Name, err)
+		return nil, fmt.Errorf("marshal: %w", err)
 	}
 	to, err := json.Marshal(after)
 	if err != nil {
-		return nil, fmt.Errorf("marshal node %s: %w", node.Name, err)
+		return nil, fmt.Errorf("marshal: %w", err)
 	}
 	return strategicpatch.CreateTwoWayMergePatch(from, to, corev1.Node{})
 }

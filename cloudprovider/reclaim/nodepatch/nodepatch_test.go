@@ -52,3 +52,14 @@ func TestAnotherNodeOfTheNameIsNotPatched(t *testing.T) {
 	assert.False(t, changed)
 	assert.Equal(t, 1, patches)
 }
+
+func TestAnErrorNamesTheNodeAndStaysWhatItIs(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	client := fake.NewClientset(node)
+	client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewTimeoutError("too busy", 1)
+	})
+	_, err := Apply(t.Context(), client, node, func(node *corev1.Node) { node.Spec.Unschedulable = true })
+	assert.ErrorContains(t, err, "node a")
+	assert.True(t, apierrors.IsTimeout(err))
+}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
@@ -28,39 +29,40 @@ const (
 // DefaultMaxUnconfirmed is how many pushed notices are acted upon that nothing has confirmed: a tenth of the spot Nodes.
 var DefaultMaxUnconfirmed = intstr.FromString("10%")
 
-// Hold returns whether the announcement is a pushed notice that is held. The reason is set when it is held for the first time. A
-// held notice stays so until another source announces the same or its deadline has passed, or else a flood of false notices would
-// reach all Nodes in turn.
-func (s *Store) Hold(a Announcement) (held bool, reason string) {
-	if !a.Source.NeedsConfirmation() {
-		return false, ""
-	}
-	s.mu.Lock()
-	r, acted := s.heard[a.InstanceID]
-	acted = acted && !r.notice.IsDrill()
-	deadline, held := s.held[a.InstanceID]
-	held = held && !isOver(deadline, s.clock)
-	s.mu.Unlock()
-	if held || acted {
-		return held, ""
-	}
-	n := newNotice(a, s.clock.Now(), s.period)
-	reason = s.reasonToHold(n)
-	if reason == "" {
-		return false, ""
-	}
+// IsHeld returns whether the announcement is a pushed notice that is held already. It stays so until another source announces the
+// same or its deadline has passed, or else a flood of false notices would reach all Nodes in turn.
+func (s *Store) IsHeld(a Announcement) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r, acted := s.heard[a.InstanceID]; acted && !r.notice.IsDrill() {
-		return false, "" // another source announced it meanwhile
+	deadline, held := s.held[a.InstanceID]
+	return a.Source.NeedsConfirmation() && held && !isOver(deadline, s.clock)
+}
+
+// Hold holds a pushed notice. It returns false, and does nothing, if there is another by now that is acted upon.
+func (s *Store) Hold(a Announcement) (held bool) {
+	n := newNotice(a, s.clock.Now(), s.period)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard[a.InstanceID].isActedUpon() {
+		return false
 	}
 	s.held[n.InstanceID] = n.Deadline
 	heldNotices.Set(float64(len(s.held)))
-	return true, reason
+	return true
 }
 
-// reasonToHold is empty for a pushed notice that is to be acted upon.
-func (s *Store) reasonToHold(n Notice) string {
+// ReasonToHold returns why the announcement is not to be acted upon, empty if it is, or if it is no pushed notice.
+func (s *Store) ReasonToHold(a Announcement) (reason string) {
+	if !a.Source.NeedsConfirmation() {
+		return ""
+	}
+	s.mu.Lock()
+	known := s.heard[a.InstanceID]
+	s.mu.Unlock()
+	if known.isActedUpon() {
+		return ""
+	}
+	n := newNotice(a, s.clock.Now(), s.period)
 	nodes := s.cluster.NodesOf(n.InstanceID)
 	if slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
 		return cluster.IsMarked(node) && Source(node.Annotations[api.AnnotationReclaimSource]) != SourceDrill
@@ -72,7 +74,7 @@ func (s *Store) reasonToHold(n Notice) string {
 			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
 		}
 	}
-	if others := s.Unconfirmed().Union(s.withdrawnLately()).Len(); others >= mostUnconfirmed(s.maxUnconfirmed, s.countSpotNodes()) {
+	if others := s.Unconfirmed().Union(withdrawnLately(s.cluster, s.clock)).Len(); others >= s.maxUnconfirmed.Of(s.countSpotNodes()) {
 		return fmt.Sprintf("%d others are unconfirmed or were contradicted in the last %v, and no more may be (--reclaim-max-unconfirmed)", others, countAfterWithdrawal)
 	}
 	return ""
@@ -83,12 +85,12 @@ func withdrawnAt(node *corev1.Node) time.Time {
 	return cluster.TimeOf(node, api.AnnotationReclaimCancelled)
 }
 
-// withdrawnLately are the spot instances that had a notice which was withdrawn a short time ago.
-func (s *Store) withdrawnLately() sets.Set[string] {
+// withdrawnLately returns the spot instances that had a notice which was withdrawn a short time ago.
+func withdrawnLately(c *cluster.Cluster, clk clock.PassiveClock) sets.Set[string] {
 	ids := sets.New[string]()
-	for _, node := range s.cluster.CancelledNodes() {
-		if !cluster.IsOnDemand(node) && s.clock.Since(withdrawnAt(node)) < countAfterWithdrawal {
-			ids.Insert(s.cluster.InstanceID(node))
+	for _, node := range c.CancelledNodes() {
+		if !cluster.IsOnDemand(node) && clk.Since(withdrawnAt(node)) < countAfterWithdrawal {
+			ids.Insert(c.InstanceID(node))
 		}
 	}
 	return ids
@@ -98,7 +100,7 @@ func (s *Store) withdrawnLately() sets.Set[string] {
 func (s *Store) Unconfirmed() sets.Set[string] {
 	ids := sets.New[string]()
 	for _, node := range s.cluster.MarkedNodes() {
-		if Source(node.Annotations[api.AnnotationReclaimSource]).NeedsConfirmation() && node.Annotations[api.AnnotationReclaimConfirmed] == "" {
+		if Source(node.Annotations[api.AnnotationReclaimSource]).NeedsConfirmation() && !cluster.IsConfirmed(node) {
 			ids.Insert(s.cluster.InstanceID(node))
 		}
 	}
@@ -114,8 +116,8 @@ func (s *Store) Unconfirmed() sets.Set[string] {
 	return ids
 }
 
-// DropExpiredHeld forgets the held notices that came to nothing, and returns their instances.
-func (s *Store) DropExpiredHeld() (expired []string) {
+// ForgetExpiredHeld forgets the held notices that came to nothing, and returns their instances.
+func (s *Store) ForgetExpiredHeld() (expired []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, deadline := range s.held {
@@ -128,15 +130,6 @@ func (s *Store) DropExpiredHeld() (expired []string) {
 	return expired
 }
 
-// mostUnconfirmed returns Config.MaxUnconfirmed as a number. Shares are rounded up.
-func mostUnconfirmed(most *intstr.IntOrString, spotNodes int) int {
-	number, err := intstr.GetScaledValueFromIntOrPercent(most, spotNodes, true)
-	if err != nil {
-		panic(err) // NewStore has checked it
-	}
-	return number
-}
-
 // countSpotNodes counts them once a second: in a flood of pushed notices this is called for each.
 func (s *Store) countSpotNodes() int {
 	s.mu.Lock()
@@ -145,12 +138,4 @@ func (s *Store) countSpotNodes() int {
 		s.spotsCounted, s.spots = now, len(s.cluster.SpotNodes())
 	}
 	return s.spots
-}
-
-func checkMaxUnconfirmed(most *intstr.IntOrString) error {
-	number, err := intstr.GetScaledValueFromIntOrPercent(most, 100, true)
-	if err == nil && number < 0 {
-		err = fmt.Errorf("%s is negative", most)
-	}
-	return err
 }

@@ -27,7 +27,7 @@ func FromMarks(node *corev1.Node, instanceID string) (Notice, bool) {
 	if d, stands, err := DrillOf(node); n.IsDrill() && stands && err == nil {
 		n.Until = d.Until
 	}
-	n.Confirmed = !n.Source.NeedsConfirmation() || node.Annotations[api.AnnotationReclaimConfirmed] == "true"
+	n.Confirmed = !n.Source.NeedsConfirmation() || cluster.IsConfirmed(node)
 	if n.FirstSeen = cluster.TimeOf(node, api.AnnotationReclaimNoticed); n.FirstSeen.IsZero() {
 		n.FirstSeen = n.Deadline.Add(-DefaultPeriod)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
 )
 
 // Config is what a Store is made of. Cluster is required.
@@ -37,7 +38,7 @@ type Store struct {
 	cluster        *cluster.Cluster
 	clock          clock.PassiveClock
 	period, doubt  time.Duration
-	maxUnconfirmed *intstr.IntOrString
+	maxUnconfirmed share.Share
 	nodeSources    []NodeSource
 
 	mu sync.Mutex
@@ -63,6 +64,9 @@ type record struct {
 	announced map[Source]time.Time
 }
 
+// isActedUpon returns whether there is a notice that is no rehearsal.
+func (r record) isActedUpon() bool { return len(r.announced) > 0 && !r.notice.IsDrill() }
+
 // NewStore returns an empty Store. The error says what is missing or makes no sense.
 func NewStore(config Config) (*Store, error) {
 	if config.Cluster == nil {
@@ -80,11 +84,12 @@ func NewStore(config Config) (*Store, error) {
 	if config.MaxUnconfirmed == nil {
 		config.MaxUnconfirmed = &DefaultMaxUnconfirmed
 	}
-	if err := checkMaxUnconfirmed(config.MaxUnconfirmed); err != nil {
+	maxUnconfirmed, err := share.Parse(*config.MaxUnconfirmed)
+	if err != nil {
 		return nil, fmt.Errorf("notice: MaxUnconfirmed: %w", err)
 	}
 	return &Store{
-		cluster: config.Cluster, clock: config.Clock, period: config.Period, doubt: config.Doubt, maxUnconfirmed: config.MaxUnconfirmed,
+		cluster: config.Cluster, clock: config.Clock, period: config.Period, doubt: config.Doubt, maxUnconfirmed: maxUnconfirmed,
 		nodeSources: nodeSources(config.Clock, config.Period),
 		heard:       map[string]record{}, held: map[string]time.Time{}, contradicted: map[string]time.Time{}, verdicts: map[string]streak{},
 	}, nil

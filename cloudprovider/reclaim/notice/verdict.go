@@ -57,8 +57,8 @@ func (s streak) agreed() Verdict {
 	return s.verdict
 }
 
-// Prune forgets contradictions about instances that are not reclaiming, and verdicts on instances that are not judged.
-func (s *Store) Prune(reclaiming, judged sets.Set[string]) {
+// ForgetOthers forgets contradictions about instances that are not reclaiming, and verdicts on instances that are not judged.
+func (s *Store) ForgetOthers(reclaiming, judged sets.Set[string]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.contradicted {

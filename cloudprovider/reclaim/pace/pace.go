@@ -27,11 +27,11 @@ type Pace struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
-	systems map[string]*backlog
+	systems map[string]*progress
 }
 
-// backlog is what one system has to end, and has ended.
-type backlog struct {
+// progress is what one system has to end, and has ended.
+type progress struct {
 	// began is since when it has had jobs to end, and last when it ended one last.
 	began, last time.Time
 	// waiting are those.
@@ -48,7 +48,7 @@ type entry struct {
 }
 
 // New returns a Pace that knows nothing.
-func New(clk clock.PassiveClock) *Pace { return &Pace{clock: clk, systems: map[string]*backlog{}} }
+func New(clk clock.PassiveClock) *Pace { return &Pace{clock: clk, systems: map[string]*progress{}} }
 
 // Suspended notes that the party was suspended.
 func (p *Pace) Suspended(party cluster.Party) {
@@ -56,7 +56,7 @@ func (p *Pace) Suspended(party cluster.Party) {
 	defer p.mu.Unlock()
 	system := p.systems[party.System]
 	if system == nil || len(system.waiting) == 0 {
-		system = &backlog{began: p.clock.Now(), waiting: map[cluster.Party]entry{}}
+		system = &progress{began: p.clock.Now(), waiting: map[cluster.Party]entry{}}
 		p.systems[party.System] = system
 	}
 	if _, waits := system.waiting[party]; !waits {
@@ -107,7 +107,7 @@ func (p *Pace) Until(party cluster.Party, latest time.Time) time.Time {
 }
 
 // turn returns as which of those that wait the system comes to the entry.
-func (b *backlog) turn(e entry) int {
+func (b *progress) turn(e entry) int {
 	turn := 1
 	for _, other := range b.waiting {
 		if other.order < e.order {
@@ -118,7 +118,7 @@ func (b *backlog) turn(e entry) int {
 }
 
 // expected returns how long the system will take for so many parties. It has ended some already, and may have stopped.
-func (b *backlog) expected(parties int, now time.Time) time.Duration {
+func (b *progress) expected(parties int, now time.Time) time.Duration {
 	each := max(b.last.Sub(b.began)/time.Duration(b.done), now.Sub(b.last))
 	return each * time.Duration(parties)
 }

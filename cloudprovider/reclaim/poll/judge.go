@@ -30,18 +30,18 @@ var errNotShown = errors.New("ECS does not show an instance that exists; does th
 // are no longer in ESS. It returns about how many. That one does not exist is believed only if a witness is shown; see mayExist
 // for when there is no witness.
 func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
-	reclaiming := p.Notices.Reclaiming()
+	reclaiming := p.config.Notices.Reclaiming()
 	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
 	unlisted := reclaiming.Difference(listed)
 	for id := range unlisted {
-		if p.Notices.OnlyPolled(id) {
+		if p.config.Notices.OnlyPolled(id) {
 			p.forget(id)
 			unlisted.Delete(id)
 		}
 	}
-	p.noteInESS(reclaiming.Union(p.Removals.All()))
+	p.noteInESS(reclaiming.Union(p.config.Removals.All()))
 	unlisted = unlisted.Union(p.removedFromESS())
-	p.Notices.Prune(reclaiming, unlisted)
+	p.config.Notices.ForgetOthers(reclaiming, unlisted)
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
@@ -49,7 +49,7 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 	if witness != "" {
 		ids = append(ids, witness)
 	}
-	instances, err := p.Cloud.Instances(ctx, ids)
+	instances, err := p.config.Cloud.Instances(ctx, ids)
 	existing := make(map[string]alicloud.Instance, len(instances))
 	for _, instance := range instances {
 		existing[instance.ID] = instance
@@ -75,14 +75,14 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 // mayExist returns whether an instance that ECS does not show may exist all the same. Without a witness it does as long as ESS
 // lists it; and if ESS never did, as long as one of its Nodes is ready.
 func (p *Poller) mayExist(id string) bool {
-	return p.Lists(id) || !p.wereInESS.Has(id) && slices.ContainsFunc(p.Cluster.NodesOf(id), cluster.IsReady)
+	return p.config.Lists(id) || !p.wereInESS.Has(id) && slices.ContainsFunc(p.config.Cluster.NodesOf(id), cluster.IsReady)
 }
 
 // noteInESS notes which of the instances on their way out ESS lists. It forgets all others.
 func (p *Poller) noteInESS(ids sets.Set[string]) {
 	p.wereInESS = p.wereInESS.Intersection(ids)
 	for id := range ids {
-		if p.Lists(id) {
+		if p.config.Lists(id) {
 			p.wereInESS.Insert(id)
 		}
 	}
@@ -90,9 +90,9 @@ func (p *Poller) noteInESS(ids sets.Set[string]) {
 
 // removedFromESS returns the instances that are being given back and that ESS no longer lists. Their Nodes may still exist.
 func (p *Poller) removedFromESS() sets.Set[string] {
-	removed := p.Removals.All()
+	removed := p.config.Removals.All()
 	for id := range removed {
-		if p.Lists(id) {
+		if p.config.Lists(id) {
 			removed.Delete(id)
 		}
 	}
@@ -101,12 +101,12 @@ func (p *Poller) removedFromESS() sets.Set[string] {
 
 // compare enters what ECS says about a reclaiming instance that its list of recycling instances left out.
 func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
-	switch n, reclaiming := p.Notices.Get(instance.ID); {
+	switch n, reclaiming := p.config.Notices.Get(instance.ID); {
 	case !reclaiming:
 	case instance.Recycling() && (!n.Confirmed || n.IsDrill()):
-		p.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
+		p.config.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
 	case instance.Status == statusRunning && !instance.Recycling():
-		p.Notices.Contradict(instance.ID)
+		p.config.Notices.Contradict(instance.ID)
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 	if !exists {
 		return notice.Released
 	}
-	n, reclaiming := p.Notices.Get(id)
+	n, reclaiming := p.config.Notices.Get(id)
 	if reclaiming && n.IsDrill() {
 		return notice.Pending // ECS knows nothing of it, and package drill says when it is over
 	}
@@ -129,7 +129,7 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 	if !reclaiming || instance.Status != statusRunning || instance.Recycling() {
 		return notice.Pending
 	}
-	late := p.Clock.Since(n.Deadline)
+	late := p.config.Clock.Since(n.Deadline)
 	switch {
 	case late >= notice.ReleaseGrace:
 		return notice.Withdrawn // a false alarm, whoever still says otherwise
@@ -141,8 +141,8 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 
 // verdictOnFault judges an instance whose Node is or was faulty, spot or not. It lives on until it is given back, which is no false alarm.
 func (p *Poller) verdictOnFault(n notice.Notice, instance alicloud.Instance) notice.Verdict {
-	nodes := p.Cluster.NodesOf(n.InstanceID)
-	stands := func(node *corev1.Node) bool { return p.Faults.Stands(node, n) }
+	nodes := p.config.Cluster.NodesOf(n.InstanceID)
+	stands := func(node *corev1.Node) bool { return p.config.Faults.Stands(node, n) }
 	if len(nodes) == 0 || slices.ContainsFunc(nodes, stands) || instance.Status != statusRunning || instance.Recycling() || p.stands(n) {
 		return notice.Pending
 	}
@@ -153,19 +153,19 @@ func (p *Poller) verdictOnFault(n notice.Notice, instance alicloud.Instance) not
 // event bus. What is written on the Node stands until it is removed. An event is never taken back, so it stands until ECS has
 // caught up: it knew of the notice, or had the time to.
 func (p *Poller) stands(n notice.Notice) bool {
-	for _, node := range p.Cluster.NodesOf(n.InstanceID) {
-		for _, a := range p.Notices.Announcements(node) {
+	for _, node := range p.config.Cluster.NodesOf(n.InstanceID) {
+		for _, a := range p.config.Notices.Announcements(node) {
 			if !a.Source.NeedsConfirmation() && a.Source != notice.SourceDrill {
 				return true
 			}
 		}
 	}
-	announced := p.Notices.Announced(n)
+	announced := p.config.Notices.Announced(n)
 	if _, polled := announced[notice.SourcePoll]; polled {
 		return false
 	}
 	for source, at := range announced {
-		if source.NeedsConfirmation() && p.Clock.Since(at) < pushPatience {
+		if source.NeedsConfirmation() && p.config.Clock.Since(at) < pushPatience {
 			return true
 		}
 	}
@@ -174,18 +174,18 @@ func (p *Poller) stands(n notice.Notice) bool {
 
 // conclude enters the verdict, and has the Nodes dealt with once it counts.
 func (p *Poller) conclude(id string, v notice.Verdict) {
-	if p.Notices.Judge(id, v) == notice.Pending {
+	if p.config.Notices.Judge(id, v) == notice.Pending {
 		return
 	}
-	p.Listener.Judged(id)
-	if len(p.Cluster.NodesOf(id)) == 0 {
+	p.config.Listener.Judged(id)
+	if len(p.config.Cluster.NodesOf(id)) == 0 {
 		p.forget(id)
 	}
 }
 
 func (p *Poller) forget(id string) {
-	p.Notices.Forget(id)
-	p.Removals.Forget(id)
+	p.config.Notices.Forget(id)
+	p.config.Removals.Forget(id)
 }
 
 // witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, the oldest
@@ -196,9 +196,9 @@ func (p *Poller) forget(id string) {
 // the authentication mechanism for Alibaba Cloud ECS query-type APIs", ECS documentation.
 func (p *Poller) witness(others sets.Set[string]) (instanceID string) {
 	var oldest *corev1.Node
-	for _, node := range p.Cluster.Nodes() {
-		id := p.Cluster.InstanceID(node)
-		if id == "" || others.Has(id) || !cluster.IsReady(node) || cluster.IsMarked(node) || p.Removals.Has(node) || !p.Lists(id) {
+	for _, node := range p.config.Cluster.Nodes() {
+		id := p.config.Cluster.InstanceID(node)
+		if id == "" || others.Has(id) || !cluster.IsReady(node) || cluster.IsMarked(node) || p.config.Removals.Has(node) || !p.config.Lists(id) {
 			continue
 		}
 		if oldest == nil || node.CreationTimestamp.Before(&oldest.CreationTimestamp) {

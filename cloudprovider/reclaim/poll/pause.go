@@ -8,8 +8,8 @@ const (
 	// idleFactor is how much rarer polls are while nothing can be reclaimed, busyFactor how much more frequent while reclaims are
 	// likely.
 	idleFactor, busyFactor = 5, 2
-	// pollBudget is how many requests per second polls make at most: less than half of what the API allows for DescribeInstances.
-	pollBudget = 5
+	// pollQPS is how many requests per second polls make at most: less than half of what the API allows for DescribeInstances.
+	pollQPS = 5
 	// pageSize is how many instances one request lists or names.
 	pageSize = 100
 
@@ -30,14 +30,14 @@ const (
 //
 // A protected instance is not reason enough to poll less often: protection is a setting, which the Node does not state.
 func (p *Poller) pause(requests int) time.Duration {
-	interval := p.Interval
+	interval := p.config.Interval
 	switch p.likelihood() {
 	case impossible:
 		interval *= idleFactor
 	case likely:
 		interval /= busyFactor
 	}
-	return max(interval, time.Duration(requests)*time.Second/pollBudget)
+	return max(interval, time.Duration(requests)*time.Second/pollQPS)
 }
 
 // likelihood says how likely further notices are.
@@ -50,14 +50,14 @@ const (
 )
 
 func (p *Poller) likelihood() likelihood {
-	for id := range p.Notices.Reclaiming() {
-		if n, _ := p.Notices.Get(id); len(p.Cluster.NodesOf(id)) > 0 && p.Clock.Since(n.Deadline) < overdue {
+	for id := range p.config.Notices.Reclaiming() {
+		if n, _ := p.config.Notices.Get(id); len(p.config.Cluster.NodesOf(id)) > 0 && p.config.Clock.Since(n.Deadline) < overdue {
 			return likely
 		}
 	}
 	found := impossible
-	for _, node := range p.Cluster.SpotNodes() {
-		unprotected := p.Clock.Since(node.CreationTimestamp.Time) - protectedFor
+	for _, node := range p.config.Cluster.SpotNodes() {
+		unprotected := p.config.Clock.Since(node.CreationTimestamp.Time) - protectedFor
 		if unprotected >= 0 && unprotected < likelyFor {
 			return likely
 		}

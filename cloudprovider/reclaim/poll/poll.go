@@ -67,7 +67,7 @@ type Config struct {
 
 // Poller is not safe for concurrent use: only one goroutine may run it.
 type Poller struct {
-	Config
+	config Config
 	// toldStopped and toldUnlisted are the instances for which that was already reported.
 	toldStopped, toldUnlisted sets.Set[string]
 	// wereInESS are the instances on their way out that ESS listed at an earlier poll.
@@ -76,7 +76,7 @@ type Poller struct {
 
 // New returns a Poller that has not asked yet.
 func New(config Config) *Poller {
-	return &Poller{Config: config, toldStopped: sets.New[string](), toldUnlisted: sets.New[string](), wereInESS: sets.New[string]()}
+	return &Poller{config: config, toldStopped: sets.New[string](), toldUnlisted: sets.New[string](), wereInESS: sets.New[string]()}
 }
 
 // Run polls at once, then after every pause, until ctx ends.
@@ -88,7 +88,7 @@ func (p *Poller) Run(ctx context.Context) {
 			klog.FromContext(ctx).Error(err, "Could not poll for notices; those that are known stand")
 		}
 		p.report(ctx, err)
-		pause := p.Clock.NewTimer(p.pause(requests))
+		pause := p.config.Clock.NewTimer(p.pause(requests))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -101,14 +101,14 @@ func (p *Poller) Run(ctx context.Context) {
 // report enters on the board of problems whether ECS could be asked.
 func (p *Poller) report(ctx context.Context, err error) {
 	switch {
-	case p.Problems == nil || ctx.Err() != nil:
+	case p.config.Problems == nil || ctx.Err() != nil:
 	case err == nil:
-		p.Problems.Settle(problems.Poll)
+		p.config.Problems.Settle(problems.Poll)
 	case errors.Is(err, errNotShown):
 		fix := alicloud.Remedies[alicloud.NotAllowed].Fix
-		p.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
+		p.config.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
 	default:
-		p.Problems.Settle(problems.Poll, problems.Of(err))
+		p.config.Problems.Settle(problems.Poll, problems.Of(err))
 	}
 }
 
@@ -116,7 +116,7 @@ func (p *Poller) report(ctx context.Context, err error) {
 func (p *Poller) poll(ctx context.Context) (requests int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	instances, err := p.Cloud.RecyclingInstances(ctx)
+	instances, err := p.config.Cloud.RecyclingInstances(ctx)
 	if err != nil {
 		return 1, fmt.Errorf("list recycling instances: %w", err)
 	}
@@ -130,9 +130,9 @@ func (p *Poller) poll(ctx context.Context) (requests int, err error) {
 		p.noteStopped(instance)
 		announcements = append(announcements, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
 	}
-	p.Listener.Announce(ctx, announcements...)
-	lastPoll.Set(float64(p.Clock.Now().Unix()))
-	p.Listener.Listed()
+	p.config.Listener.Announce(ctx, announcements...)
+	lastPoll.Set(float64(p.config.Clock.Now().Unix()))
+	p.config.Listener.Listed()
 	asked, err := p.judge(ctx, listed)
 	return listRequests(len(instances)) + pages(asked), err
 }

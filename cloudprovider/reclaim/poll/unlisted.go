@@ -14,17 +14,18 @@ import (
 // unlistedPatience is how long ECS may leave out an instance of which another source has a notice.
 const unlistedPatience = time.Minute
 
-// noteUnlisted counts, once for each notice that this process was told of, that ECS does not list an instance as recycling
-// although another source says that it is, and although it was neither released nor kept. A fault is no notice that ECS has, nor is a drill. It counts at once if the instance's own
-// lock says so too, because then the filter of the list does not work, else after ECS has had the time to catch up.
+// noteUnlisted counts an instance that ECS does not list as recycling although another source says that it is, and although it was
+// neither released nor kept. It is counted once for each notice that this process was told of: at once if the instance's own lock says
+// so too, because then the filter of the list does not work, or else after ECS has had the time to catch up. Faults and drills are not
+// counted, because ECS knows nothing of them.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
-	n, reclaiming := p.Notices.Get(instance.ID)
-	announced := p.Notices.Announced(n)
+	n, reclaiming := p.config.Notices.Get(instance.ID)
+	announced := p.config.Notices.Announced(n)
 	_, polled := announced[notice.SourcePoll]
-	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
+	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.config.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
 		return
 	}
-	if !instance.Recycling() && p.Clock.Since(n.FirstSeen) < unlistedPatience {
+	if !instance.Recycling() && p.config.Clock.Since(n.FirstSeen) < unlistedPatience {
 		return
 	}
 	p.toldUnlisted.Insert(instance.ID)
@@ -39,13 +40,13 @@ func (p *Poller) noteStopped(instance alicloud.Instance) {
 	if instance.Status != statusStopped || instance.InterruptionBehavior != alicloud.InterruptionStop {
 		return
 	}
-	for _, node := range p.Cluster.NodesOf(instance.ID) {
-		n, reclaiming := p.Notices.Of(node)
-		if !reclaiming || p.Clock.Since(n.Deadline) < notice.ReleaseGrace || p.toldStopped.Has(instance.ID) {
+	for _, node := range p.config.Cluster.NodesOf(instance.ID) {
+		n, reclaiming := p.config.Notices.Of(node)
+		if !reclaiming || p.config.Clock.Since(n.Deadline) < notice.ReleaseGrace || p.toldStopped.Has(instance.ID) {
 			continue
 		}
 		p.toldStopped.Insert(instance.ID)
-		p.Events.Eventf(node, events.ReasonStopped, "Spot instance %s was stopped, not released: its SpotInterruptionBehavior is Stop. "+
+		p.config.Events.Eventf(node, events.ReasonStopped, "Spot instance %s was stopped, not released: its SpotInterruptionBehavior is Stop. "+
 			"It holds room in its scaling group; start it to have the node back, or release it", instance.ID)
 	}
 }

@@ -73,7 +73,7 @@ type Config struct {
 }
 
 type handler struct {
-	Config
+	config   Config
 	nodes    *directory
 	verifier *verifier
 }
@@ -102,7 +102,7 @@ func NewHandler(config Config) (http.Handler, error) {
 		return nil, errors.New("push: Region is required if signatures are checked")
 	}
 	h := &handler{
-		Config: config, nodes: newDirectory(config.Client, config.Region, config.Clock),
+		config: config, nodes: newDirectory(config.Client, config.Region, config.Clock),
 		verifier: newVerifier(config.Region, config.Transport, config.Clock),
 	}
 	if _, err := h.token(); err != nil {
@@ -112,13 +112,13 @@ func NewHandler(config Config) (http.Handler, error) {
 }
 
 func (h *handler) token() (string, error) {
-	text, err := os.ReadFile(h.TokenFile)
+	text, err := os.ReadFile(h.config.TokenFile)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" {
-		return "", fmt.Errorf("%s is empty", h.TokenFile)
+		return "", fmt.Errorf("%s is empty", h.config.TokenFile)
 	}
 	return token, nil
 }
@@ -175,7 +175,7 @@ func (h *handler) shows(r *http.Request, token string) bool {
 	shown := r.Header.Get(tokenHeader)
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		shown = bearer
-	} else if shown == "" && h.TokenInURL {
+	} else if shown == "" && h.config.TokenInURL {
 		shown = r.URL.Query().Get("token")
 	}
 	want, got := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(shown))
@@ -221,14 +221,14 @@ func (h *handler) take(ctx context.Context, events []event) error {
 }
 
 func (h *handler) takeOne(ctx context.Context, e event) (outcome string, err error) {
-	now := h.Clock.Now()
+	now := h.config.Clock.Now()
 	switch {
 	case !e.isInterruption:
 		return outcomeOther, nil
-	case h.Region != "" && e.region != "" && e.region != h.Region:
+	case h.config.Region != "" && e.region != "" && e.region != h.config.Region:
 		return outcomeForeign, nil
-	case now.Sub(e.time) > h.NoticePeriod || e.time.Sub(now) > maxSkew:
+	case now.Sub(e.time) > h.config.NoticePeriod || e.time.Sub(now) > maxSkew:
 		return outcomeStale, nil // replayed, or too late to do anything
 	}
-	return h.nodes.note(ctx, e, e.time.Add(h.NoticePeriod).UTC().Truncate(time.Second))
+	return h.nodes.note(ctx, e, e.time.Add(h.config.NoticePeriod).UTC().Truncate(time.Second))
 }

@@ -126,7 +126,7 @@ func (d *directory) find(ctx context.Context, instanceID string) (found entry, k
 	d.mu.Unlock()
 	if !fresh {
 		if err := d.list(ctx); err != nil {
-			return entry{}, false, fmt.Errorf("listing nodes: %w", err)
+			return entry{}, false, fmt.Errorf("list nodes: %w", err)
 		}
 	}
 	d.mu.Lock()

@@ -241,7 +241,7 @@ const (
 // unless signatures are required.
 func (h *handler) verify(ctx context.Context, r *http.Request, body []byte) error {
 	claims := r.Header.Get(tokenHeader) != "" || r.Header.Get(signatureHeader) != ""
-	if h.Signatures == SignaturesIgnored || h.Signatures == SignaturesChecked && !claims {
+	if h.config.Signatures == SignaturesIgnored || h.config.Signatures == SignaturesChecked && !claims {
 		return nil
 	}
 	err := h.verifier.check(ctx, r, body)
@@ -258,8 +258,8 @@ func (h *handler) verify(ctx context.Context, r *http.Request, body []byte) erro
 	if err == nil {
 		return nil
 	}
-	klog.FromContext(ctx).Info("Could not prove that EventBridge sent a pushed request", "signature", outcome, "reason", err.Error(), "policy", h.Signatures)
-	if h.Signatures == SignaturesChecked && outcome != signatureWrong {
+	klog.FromContext(ctx).Info("Could not prove that EventBridge sent a pushed request", "signature", outcome, "reason", err.Error(), "policy", h.config.Signatures)
+	if h.config.Signatures == SignaturesChecked && outcome != signatureWrong {
 		return nil
 	}
 	return err

@@ -15,6 +15,7 @@ const FirstRetry = 100 * time.Millisecond
 
 // Queue holds what has to be looked at: names of Nodes, or parties. It is safe for concurrent use.
 type Queue[T comparable] struct {
+	name string
 	workqueue.TypedRateLimitingInterface[T]
 }
 
@@ -24,14 +25,14 @@ func NewQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time
 }
 
 // NewRankedQueue is NewQueue for a queue from which the item of the least rank is taken first. The queue calls rank for each item
-// that is added, under its lock.
+// that is added, or added again, under its lock.
 func NewRankedQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, rank func(T) Rank) Queue[T] {
-	return newQueue(name, clk, slowestRetry, &ranked[T]{rank: rank})
+	return newQueue(name, clk, slowestRetry, newRanked(rank))
 }
 
 func newQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, order workqueue.Queue[T]) Queue[T] {
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Name: name, Clock: clk, Queue: order})
-	return Queue[T]{workqueue.NewTypedRateLimitingQueueWithConfig(
+	return Queue[T]{name, workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](FirstRetry, slowestRetry),
 		workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
 			workqueue.TypedDelayingQueueConfig[T]{Name: name, Clock: clk, Queue: ready})})}
@@ -47,7 +48,7 @@ func (q Queue[T]) Work(ctx context.Context, sync func(context.Context, T) error)
 		if err := sync(ctx, item); err == nil {
 			q.Forget(item)
 		} else if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Will try again", "item", item)
+			klog.FromContext(ctx).Error(err, "Will try again", "queue", q.name, "item", item)
 			q.AddRateLimited(item)
 		}
 		q.Done(item)

@@ -306,7 +306,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 	if s.reclaims, err = newReclaimState(config, p.informers, p.jobs); err != nil {
 		return nil, nil, err
 	}
-	if s.marks, s.drains, err = reclaim.Clients(config.KubeConfig, config.ReclaimBudgets); err != nil {
+	if s.marks, s.drains, err = reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits); err != nil {
 		return nil, nil, err
 	}
 	if p.overrides, err = overrides.New(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {

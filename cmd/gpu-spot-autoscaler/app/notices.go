@@ -25,7 +25,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("--notice-tls-cert-file: %w", err)
 	}
-	marks, _, err := reclaim.Clients(config.KubeConfig, config.ReclaimBudgets)
+	marks, _, err := reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (w *planWorld) options() *options.Options {
 	o := &options.Options{
 		PriceRefreshInterval: 5 * time.Minute, PriceMaxAge: pricing.DefaultMaxAge, Terms: pricing.Terms{Restart: 10 * time.Minute},
 		ReclaimPollInterval: 2 * time.Second, ReclaimNoticePeriod: 5 * time.Minute, ReclaimReplaceWait: time.Minute, ReclaimMaxUnconfirmed: intstr.FromInt32(1),
-		ReclaimBudgets: reclaim.DefaultBudgets, DeploymentName: options.Name, Faults: options.FaultOptions{MaxNodes: intstr.FromInt32(1)},
+		ReclaimRateLimits: reclaim.DefaultRateLimits, DeploymentName: options.Name, Faults: options.FaultOptions{MaxNodes: intstr.FromInt32(1)},
 		LeaderElection: componentconfig.LeaderElectionConfiguration{ResourceName: options.Name, ResourceNamespace: "kube-system"},
 	}
 	o.LeaderElection.RenewDeadline.Duration = 10 * time.Second

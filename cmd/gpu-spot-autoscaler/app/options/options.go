@@ -86,8 +86,8 @@ type Options struct {
 	ReclaimReplaceUntil string
 	// ReclaimMaxUnconfirmed is the number of nodes whose pushed notices have an effect before another source confirms them.
 	ReclaimMaxUnconfirmed intstr.IntOrString
-	// ReclaimBudgets limit the requests per second for marks and for drains.
-	ReclaimBudgets reclaim.Budgets
+	// ReclaimRateLimits limit the requests per second for marks and for drains.
+	ReclaimRateLimits reclaim.RateLimits
 	// Faults are the conditions of faulty nodes.
 	Faults FaultOptions
 	// Notices is where reclaim notices may be pushed to.
@@ -168,13 +168,13 @@ func (o *Options) addReclaims(fs *pflag.FlagSet) {
 	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
 		"Maximum number of nodes (or share of the spot nodes) on which pushed notices take effect before ECS or the instance confirms them. Further notices wait for confirmation.", fs)
-	o.ReclaimBudgets = reclaim.DefaultBudgets
-	fs.Float32Var(&o.ReclaimBudgets.MarkQPS, "reclaim-mark-qps", o.ReclaimBudgets.MarkQPS,
+	o.ReclaimRateLimits = reclaim.DefaultRateLimits
+	fs.Float32Var(&o.ReclaimRateLimits.MarkQPS, "reclaim-mark-qps", o.ReclaimRateLimits.MarkQPS,
 		"Requests per second to the API server for marking reclaiming nodes, which wait for nothing else.")
-	fs.IntVar(&o.ReclaimBudgets.MarkBurst, "reclaim-mark-burst", o.ReclaimBudgets.MarkBurst, "Burst of --reclaim-mark-qps.")
-	fs.Float32Var(&o.ReclaimBudgets.DrainQPS, "reclaim-drain-qps", o.ReclaimBudgets.DrainQPS,
+	fs.IntVar(&o.ReclaimRateLimits.MarkBurst, "reclaim-mark-burst", o.ReclaimRateLimits.MarkBurst, "Burst of --reclaim-mark-qps.")
+	fs.Float32Var(&o.ReclaimRateLimits.DrainQPS, "reclaim-drain-qps", o.ReclaimRateLimits.DrainQPS,
 		"Requests per second to the API server for warning and evicting the pods of reclaiming nodes.")
-	fs.IntVar(&o.ReclaimBudgets.DrainBurst, "reclaim-drain-burst", o.ReclaimBudgets.DrainBurst, "Burst of --reclaim-drain-qps.")
+	fs.IntVar(&o.ReclaimRateLimits.DrainBurst, "reclaim-drain-burst", o.ReclaimRateLimits.DrainBurst, "Burst of --reclaim-drain-qps.")
 	o.Faults.add(fs)
 }
 
@@ -285,8 +285,8 @@ func (o *Options) Validate() []error {
 			o.PriceMaxAge, o.PriceRefreshInterval)
 	}
 	for name, value := range map[string]float32{
-		"reclaim-mark-qps": o.ReclaimBudgets.MarkQPS, "reclaim-mark-burst": float32(o.ReclaimBudgets.MarkBurst),
-		"reclaim-drain-qps": o.ReclaimBudgets.DrainQPS, "reclaim-drain-burst": float32(o.ReclaimBudgets.DrainBurst),
+		"reclaim-mark-qps": o.ReclaimRateLimits.MarkQPS, "reclaim-mark-burst": float32(o.ReclaimRateLimits.MarkBurst),
+		"reclaim-drain-qps": o.ReclaimRateLimits.DrainQPS, "reclaim-drain-burst": float32(o.ReclaimRateLimits.DrainBurst),
 	} {
 		if value <= 0 {
 			fail("--%s=%v is not positive", name, value)

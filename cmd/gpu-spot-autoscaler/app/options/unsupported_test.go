@@ -217,7 +217,7 @@ func settingsOfOurs(t *testing.T) map[string][]string {
 			if !ok || address.Op != token.AND || text(call.Args[1]) == "" {
 				return true
 			}
-			// The first field of &o.ReclaimBudgets.MarkQPS: the struct is handed over as a whole.
+			// The first field of &o.ReclaimRateLimits.MarkQPS: the struct is handed over as a whole.
 			for e := address.X; ; {
 				selector, ok := e.(*ast.SelectorExpr)
 				if !ok {

@@ -123,7 +123,7 @@ func (r *releaser) tryReleaseJob(ctx context.Context, held heldJob, begun time.T
 	}
 	switch {
 	case job.Finished:
-		return outcomeEnded, r.unlessDryRun(func() error { return r.jobs.Release(ctx, job) })
+		return outcomeEnded, r.unlessDryRun(func() error { return r.jobs.Unhold(ctx, job) })
 	case job.HeldAs() == jobs.HeldShrunk:
 		return outcomeGrows, r.unlessDryRun(func() error { return r.grow(ctx, held, job, begun) })
 	case job.Suspended && job.HeldReason() == jobs.ReasonMaxWait:
@@ -215,7 +215,7 @@ func (r *releaser) grow(ctx context.Context, held heldJob, job jobs.Job, begun t
 
 // letGo removes the held label and annotations, and leaves the job as it is.
 func (r *releaser) letGo(ctx context.Context, held heldJob, job jobs.Job) error {
-	patch := jobs.ReleasePatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
+	patch := jobs.UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 	if err := r.cluster.PatchJob(ctx, held.resource, job, patch); err != nil {
 		return fmt.Errorf("remove the held label of %s: %w", job.Ref, err)
 	}

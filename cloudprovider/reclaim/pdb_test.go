@@ -16,28 +16,28 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-const labelBudget = "budget"
+const labelPDB = "pdb"
 
-// guardedBy has the budget of that name select the pod.
-func guardedBy(budget string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, labelBudget, budget) }
+// guardedBy has the pdb of that name select the pod.
+func guardedBy(pdb string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { metav1.SetMetaDataLabel(&pod.ObjectMeta, labelPDB, pdb) }
 }
 
-// setBudget makes a PodDisruptionBudget or changes what it allows. Evictions of its pods are answered as by the API server, which
-// counts them against the budget.
-func (w *world) setBudget(name string, allowed int32) {
+// setPDB makes a PodDisruptionBudget or changes what it allows. Evictions of its pods are answered as by the API server, which
+// counts them against the pdb.
+func (w *world) setPDB(name string, allowed int32) {
 	w.Helper()
-	budgets := w.client.PolicyV1().PodDisruptionBudgets("default")
-	budget, err := budgets.Get(w.Context(), name, metav1.GetOptions{})
+	pdbs := w.client.PolicyV1().PodDisruptionBudgets("default")
+	pdb, err := pdbs.Get(w.Context(), name, metav1.GetOptions{})
 	if err == nil {
-		budget.Status.DisruptionsAllowed = allowed
-		w.store(budget)
+		pdb.Status.DisruptionsAllowed = allowed
+		w.store(pdb)
 		return
 	}
 	require.True(w, apierrors.IsNotFound(err))
-	_, err = budgets.Create(w.Context(), &policyv1.PodDisruptionBudget{
+	_, err = pdbs.Create(w.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{labelBudget: name}}},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{labelPDB: name}}},
 		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
 	}, metav1.CreateOptions{})
 	require.NoError(w, err)
@@ -47,35 +47,35 @@ func (w *world) setBudget(name string, allowed int32) {
 		}
 		eviction := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction)
 		pod, err := w.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), "default", eviction.Name)
-		if err != nil || pod.(*corev1.Pod).Labels[labelBudget] != name {
+		if err != nil || pod.(*corev1.Pod).Labels[labelPDB] != name {
 			return false, nil, nil
 		}
 		object, err := w.client.Tracker().Get(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "default", name)
 		if err != nil {
 			return false, nil, nil
 		}
-		budget := object.(*policyv1.PodDisruptionBudget).DeepCopy()
-		if budget.Status.DisruptionsAllowed == 0 {
+		pdb := object.(*policyv1.PodDisruptionBudget).DeepCopy()
+		if pdb.Status.DisruptionsAllowed == 0 {
 			return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 		}
-		budget.Status.DisruptionsAllowed--
-		w.store(budget)
+		pdb.Status.DisruptionsAllowed--
+		w.store(pdb)
 		return false, nil, nil // w.evict goes on
 	})
 }
 
-// store writes a new version of the budget.
-func (w *world) store(budget *policyv1.PodDisruptionBudget) {
+// store writes a new version of the pdb.
+func (w *world) store(pdb *policyv1.PodDisruptionBudget) {
 	w.Helper()
-	version, err := strconv.Atoi(budget.ResourceVersion)
+	version, err := strconv.Atoi(pdb.ResourceVersion)
 	require.NoError(w, err)
-	budget.ResourceVersion = strconv.Itoa(version + 1)
-	require.NoError(w, w.client.Tracker().Update(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), budget, "default"))
+	pdb.ResourceVersion = strconv.Itoa(version + 1)
+	require.NoError(w, w.client.Tracker().Update(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), pdb, "default"))
 }
 
-func TestABudgetThatAllowsNothingIsSeldomAsked(t *testing.T) {
+func TestAPDBThatAllowsNothingIsSeldomAsked(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.setBudget("train", 0)
+		w.setPDB("train", 0)
 		w.addNode("a")
 		for _, pod := range []string{"1", "2", "3"} {
 			w.addPod(pod, "a", guardedBy("train"))
@@ -88,9 +88,9 @@ func TestABudgetThatAllowsNothingIsSeldomAsked(t *testing.T) {
 	})
 }
 
-func TestPodsLeaveAsSoonAsTheirBudgetAllowsItOneByOne(t *testing.T) {
+func TestPodsLeaveAsSoonAsTheirPDBAllowsItOneByOne(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.setBudget("train", 1)
+		w.setPDB("train", 1)
 		for _, name := range []string{"a", "b", "c"} {
 			w.addNode(name)
 			w.addPod(name, name, guardedBy("train"))
@@ -101,7 +101,7 @@ func TestPodsLeaveAsSoonAsTheirBudgetAllowsItOneByOne(t *testing.T) {
 			require.Len(t, w.pods(), left)
 			require.Len(t, w.gone(), 3-left, "no eviction was requested that is refused")
 			w.pass(5 * time.Second)
-			w.setBudget("train", 1) // another pod took its place
+			w.setPDB("train", 1) // another pod took its place
 			w.pass(100 * time.Millisecond)
 		}
 		assert.Empty(t, w.pods())
@@ -109,9 +109,9 @@ func TestPodsLeaveAsSoonAsTheirBudgetAllowsItOneByOne(t *testing.T) {
 	})
 }
 
-func TestABudgetThatIsDeletedHoldsNobodyUp(t *testing.T) {
+func TestAPDBThatIsDeletedHoldsNobodyUp(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.setBudget("train", 0)
+		w.setPDB("train", 0)
 		w.addNode("a")
 		w.addPod("p", "a", guardedBy("train"))
 		w.cloud.reclaim("a")
@@ -122,9 +122,9 @@ func TestABudgetThatIsDeletedHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-func TestAPodThatIsNotReadyIsEvictedWhateverItsBudgetSays(t *testing.T) {
+func TestAPodThatIsNotReadyIsEvictedWhateverItsPDBSays(t *testing.T) {
 	inBubble(t, func(w *world) {
-		w.setBudget("train", 0)
+		w.setPDB("train", 0)
 		w.addNode("a")
 		w.addPod("broken", "a", guardedBy("train"), func(pod *corev1.Pod) {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
