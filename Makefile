@@ -70,7 +70,7 @@ test-unit: compiler python ## Run the tests that need no cluster.
 	GOFLAGS= go test -C $(PROMETHEUS) -vet=off .
 
 .PHONY: test-e2e
-test-e2e: compiler python controlplane operators ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
+test-e2e: compiler python controlplane operators stock ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SHORT) $(SMALL_PACKAGES)
 	@rm -rf $(RECORDS)
@@ -181,6 +181,12 @@ controlplane: ## Build the control plane of the tests, Go modules of their own: 
 .PHONY: operators
 operators: ## Compile the job operators of the tests, likewise.
 	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
+
+# With the flags with which the tests build it, and most of it is in the autoscaler, too.
+.PHONY: stock
+stock: compiler ## Build Cluster Autoscaler as its authors do, with the cloud provider externalgrpc, into out/bin.
+	@mkdir -p $(BIN)
+	go build -race -o $(BIN)/cluster-autoscaler-race k8s.io/autoscaler/cluster-autoscaler
 
 # Service discovery is left out but for static targets and files: it is most of what a Prometheus links.
 .PHONY: prometheus

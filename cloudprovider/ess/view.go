@@ -71,12 +71,20 @@ type PoolStatus struct {
 
 // PoolOf returns the pool of the node; false for a node of no pool.
 func (v *View) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
-	last := v.store.Last()
-	id, ours := last.GroupOf(node)
+	id, ours := v.store.Last().GroupOf(node)
 	if !ours {
 		return PoolStatus{}, false
 	}
-	known := last.PoolOf(id)
+	return v.PoolOfGroup(id)
+}
+
+// PoolOfGroup returns the pool of the node group; false for one of no pool.
+func (v *View) PoolOfGroup(groupID string) (PoolStatus, bool) {
+	last := v.store.Last()
+	known := last.PoolOf(groupID)
+	if known == nil {
+		return PoolStatus{}, false
+	}
 	size := last.PoolSize(known.ID)
 	return PoolStatus{
 		ID: known.ID, Size: size.Live, MinSize: known.MinSize,

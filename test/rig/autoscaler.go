@@ -60,6 +60,29 @@ func (r *Rig) StartInTree(ctx context.Context, binary string, flags ...string) (
 	}, append([]string{"--kubeconfig=" + r.Cluster.AdminKubeconfig(), "--cloud-provider=alicloud"}, flags...)...)
 }
 
+// RunStock runs Cluster Autoscaler as its authors build it, with the cloud provider externalgrpc, as the cluster's administrator, for the
+// length of a test.
+func (r *Rig) RunStock(t *testing.T, flags ...string) *Autoscaler {
+	t.Helper()
+	binary, err := buildStock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := r.startProcess(t.Context(), binary, nil, append([]string{
+		"--kubeconfig=" + r.Cluster.AdminKubeconfig(), "--cloud-provider=externalgrpc", "--write-status-configmap=false",
+	}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.Kill() // how it ends is not our matter
+		if t.Failed() {
+			t.Logf("the last words of Cluster Autoscaler; all of them are in %s:\n%s", a.keepLog(t), a.Log(lastWords))
+		}
+	})
+	return a
+}
+
 func (r *Rig) startProcess(ctx context.Context, binary string, env []string, flags ...string) (*Autoscaler, error) {
 	port, err := FreePort(ctx, "127.0.0.1")
 	if err != nil {
@@ -269,6 +292,10 @@ func (a *Autoscaler) AwaitLoops(ctx context.Context, n uint64, timeout time.Dura
 var (
 	buildPlain = sync.OnceValues(func() (string, error) { return buildBinary("gpu-spot-autoscaler", "") })
 	buildRace  = sync.OnceValues(func() (string, error) { return buildBinary("gpu-spot-autoscaler", "-race") })
+	// buildStock builds Cluster Autoscaler's own command. With the detector it consists of what the tests have compiled already.
+	buildStock = sync.OnceValues(func() (string, error) {
+		return buildPackage("k8s.io/autoscaler/cluster-autoscaler", "cluster-autoscaler", "-race")
+	})
 )
 
 // Build builds the binary as tests run it, with the race detector, and returns where it is. It is for those that need no control plane.
@@ -276,6 +303,10 @@ func Build() (string, error) { return buildRace() }
 
 // buildBinary builds a command of this repository, with the detector -race or without.
 func buildBinary(name, detector string) (string, error) {
+	return buildPackage("./cmd/"+name, name, detector)
+}
+
+func buildPackage(path, name, detector string) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
@@ -285,7 +316,7 @@ func buildBinary(name, detector string) (string, error) {
 	if detector != "" {
 		arguments = append(arguments, detector)
 	}
-	build := exec.Command("go", append(arguments, "./cmd/"+name)...)
+	build := exec.Command("go", append(arguments, path)...)
 	build.Dir = root
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the binary: %w\n%s", err, text)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/loop"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -28,11 +28,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/overrides"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/deadline"
@@ -52,9 +50,10 @@ const (
 // parts are what runs while this process leads.
 type parts struct {
 	informers informers.SharedInformerFactory
-	overrides *overrides
+	overrides *overrides.Overrides
 	ack       *ackAutoscaler
 	problems  *problems.Board
+	events    *deploymentEvents
 	// dryRun is nil unless this is a dry run.
 	dryRun     *dryrun.Cloud
 	status     *statusWriter
@@ -68,10 +67,11 @@ type parts struct {
 	supervisor *supervisor.Supervisor
 	intervals  *intervals.Adviser
 	provider   *ess.Provider
-	core       core.Autoscaler
-	trigger    *trigger.Trigger
-	pods       *podFlow
-	explainer  *explain.Explainer
+	// The following are core and what belongs to it. They are nil if the provider is served to another core.
+	core      core.Autoscaler
+	trigger   *trigger.Trigger
+	pods      *podFlow
+	explainer *explain.Explainer
 	// provisioning is nil unless ProvisioningRequests are enabled.
 	provisioning *provisioning
 }
@@ -82,7 +82,7 @@ func autoscale(ctx context.Context, r *replica) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	p, err := build(ctx, r.config, r.snapshotter)
+	p, err := buildFor(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,13 @@ func autoscale(ctx context.Context, r *replica) error {
 	r.readiness.Lead(p.problems)
 	group.Go(func() error { p.status.run(ctx); return nil })
 	group.Go(func() error {
-		factories := []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers}
+		factories := []informers.SharedInformerFactory{p.informers, p.overrides.Informers, p.ack.informers}
 		return whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 			r.status.Lead(ctx, p)
 			r.costs.Lead(ctx, p.ledger)
-			r.explanations.Lead(ctx, p.explainer)
+			if p.explainer != nil {
+				r.explanations.Lead(ctx, p.explainer)
+			}
 			return p.run(ctx, r)
 		})
 	})
@@ -118,59 +120,20 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 		// Only now are the pools known in which there may be room for jobs.
 		group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
 		group.Go(func() error { p.intervals.Run(ctx); return nil })
+		if r.config.Serve != nil {
+			return unlessDone(ctx, p.serve(ctx, r.config, r.health))
+		}
 		return p.loop(ctx, r.config, r.health)
 	})
 	return group.Wait()
 }
 
-// Describe adds to the status what the leader knows.
-func (p *parts) Describe(to *status.Status) {
-	pools, refreshed := p.provider.Pools()
-	to.Pools = pools
-	if !refreshed.IsZero() {
-		to.Refreshed = ptr.To(refreshed.UTC())
+// buildFor constructs the parts of an autoscaler, or of one that is served to another core.
+func buildFor(ctx context.Context, r *replica) (*parts, error) {
+	if r.config.Serve != nil {
+		return buildServed(ctx, r.config)
 	}
-	to.Spend = spend(pools, p.ledger.Report())
-	to.Currency = p.prices.Currency()
-	var err error
-	if to.Pending, to.PendingTotal, err = p.explainer.Pending(); err != nil {
-		klog.ErrorS(err, "Cannot tell which pods wait")
-	}
-	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
-	if p.dryRun != nil {
-		to.DryRun = dryRunStatus(p.dryRun.Decisions())
-	}
-	for _, active := range p.problems.Report().Problems {
-		to.Problems = append(to.Problems, status.Problem{
-			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
-		})
-	}
-}
-
-// dryRunStatus returns what would have been done, as the status has it.
-func dryRunStatus(decisions []dryrun.Decision) *status.DryRun {
-	result := &status.DryRun{Decisions: []status.Decision{}}
-	for _, d := range decisions {
-		result.Decisions = append(result.Decisions, status.Decision{
-			Time: d.Time.UTC(), Action: d.Action, Pool: d.Pool, Count: d.Count, InstanceType: d.InstanceType, Zone: d.Zone, SpotStrategy: d.SpotStrategy,
-			Instances: d.Instances,
-		})
-	}
-	return result
-}
-
-// spend returns what the pools cost, nil before anything is accounted for.
-func spend(pools []status.Pool, report ledger.Report) *status.Spend {
-	if report.Until.IsZero() {
-		return nil
-	}
-	s := &status.Spend{Since: report.Since, Cost: report.Total.Cost, OnDemand: report.Total.OnDemand}
-	for i := range pools {
-		for _, offering := range pools[i].Offerings {
-			s.PerHour += float64(offering.Live) * ptr.Deref(offering.Price, 0)
-		}
-	}
-	return s
+	return build(ctx, r.config, r.snapshotter)
 }
 
 // whileListed starts the informers of the factories, does the work once they have listed everything, and returns its error, or why
@@ -281,119 +244,104 @@ func (p *parts) cleanUp(ctx context.Context, config *Config) {
 
 // build constructs the parts. Nothing runs yet.
 func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.DebuggingSnapshotter) (*parts, error) {
-	transform := trim.New()
-	p := &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(transform))}
-	trim.WatchPods(p.informers, transform)
-	kube := cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)
-	events := newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
-
-	p.problems, p.dryRun = problems.NewBoard(events, config.Clock), config.DryRun
-	p.status = &statusWriter{
-		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + options.StatusSuffix,
-		identity: config.Identity, board: p.problems, clock: config.Clock,
+	arrivals := podlist.NewArrivals(config.Clock)
+	trigger := trigger.New(trigger.Config{
+		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals,
+		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
+	})
+	p, s, err := newParts(ctx, config, trigger.Notify)
+	if err != nil {
+		return nil, err
 	}
-
-	var err error
+	p.trigger = trigger
 	if config.Autoscaling.ProvisioningRequestEnabled {
 		if p.provisioning, err = newProvisioning(config); err != nil {
 			return nil, err
 		}
 	}
-	arrivals := podlist.NewArrivals(config.Clock)
-	p.trigger = trigger.New(trigger.Config{
-		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals,
-		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
-	})
 	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
-
-	if p.jobs, p.gangs, err = newJobs(config, kube.Recorder, p.trigger.Notify); err != nil {
-		return nil, err
-	}
-	reclaims, err := newReclaimState(config, p.informers, p.jobs)
-	if err != nil {
-		return nil, err
-	}
-	marks, drains, err := reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits)
-	if err != nil {
-		return nil, err
-	}
-	if p.overrides, err = newOverrides(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {
-		return nil, err
-	}
-	p.ack = newACKAutoscaler(config.Kube, config.Autoscaling.ConfigNamespace)
-	p.prices = pricing.NewBook(pricing.BookOptions{
-		Source: config.Cloud, Interval: config.PriceRefreshInterval, MaxAge: config.PriceMaxAge, Clock: config.Clock,
-	})
-	memory := market.NewMemory()
-	if p.provider, err = ess.New(ess.Config{
-		Cloud: config.Cloud, Prices: p.prices, Events: events, Problems: p.problems, Clock: config.Clock,
-		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
-		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
-		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
-		Reclaiming:      reclaims.notices.Reclaiming, Occupied: reclaims.cluster.Occupied, Removed: reclaims.removals.Note,
-		Lost:      func() sets.Set[string] { return notice.Lost(reclaims.notices) },
-		Overrides: p.overrides.of, Wake: p.trigger.Notify, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
-		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
-	}); err != nil {
-		return nil, err
-	}
-	if p.supervisor, err = supervisor.New(supervisor.Config{
-		Jobs: p.jobs, Pools: p.provider, Client: drains, Informers: p.informers, Recorder: kube.Recorder, Clock: config.Clock,
-		Wake: p.trigger.Notify,
-	}); err != nil {
-		return nil, err
-	}
-	p.intervals = newAdviser(config, p, memory, kube.Recorder)
-	faults, err := faultSettings(config.Faults)
-	if err != nil {
-		return nil, err
-	}
-	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
 	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, p.supervisor, p.gangs)
-	if p.reclaimer, err = reclaim.New(reclaim.Config{
-		Cluster: reclaims.cluster, Notices: reclaims.notices, Removals: reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: drains,
-		MarkClient: marks, Recorder: kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: p.trigger.Notify,
-		Lists: p.provider.Lists, Replaced: p.pods.reclaiming.AllPlaced, ReplacementReady: p.pods.replacementReady(config),
-		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
-	}); err != nil {
+	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config)); err != nil {
 		return nil, err
 	}
-	p.market = newKeeper(config, memory, p.provider, p.prices, events)
-	p.ledger = newLedger(config, p, reclaims.cluster, kube.Recorder, events)
-	expander, err := newExpander(config, p.provider, kube, events)
+	expander, err := newExpander(config, p.provider, s.kube, s.events)
 	if err != nil {
 		return nil, err
 	}
 	if p.explainer, err = newExplainer(config, p); err != nil {
 		return nil, err
 	}
-	p.core, err = buildCore(config, p, kube, p.pods, expander, events, snapshotter)
+	p.core, err = buildCore(config, p, s.kube, p.pods, expander, s.events, snapshotter)
 	return p, err
 }
 
-// faultSettings returns which Nodes are faulty. The error is that of a condition, which Options.Validate refuses.
-func faultSettings(faults options.FaultOptions) (fault.Settings, error) {
-	conditions, err := fault.ParseConditions(faults.Conditions)
-	return fault.Settings{Conditions: conditions, MaxNodes: &faults.MaxNodes}, err
+// shared are what parts are constructed of.
+type shared struct {
+	kube     *cacontext.AutoscalingKubeClients
+	events   *deploymentEvents
+	reclaims *reclaimState
+	// marks and drains are clients with budgets of their own.
+	marks, drains kubernetes.Interface
+	// wake asks for a loop.
+	wake func()
 }
 
-// reclaimState is what the sources of notices write, and what the provider and the processors read.
-type reclaimState struct {
-	cluster  *cluster.Cluster
-	notices  *notice.Store
-	removals *notice.Removals
-}
+// newParts constructs what does not depend on whose core it is.
+func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *shared, err error) {
+	transform := trim.New()
+	p = &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(transform))}
+	trim.WatchPods(p.informers, transform)
+	s = &shared{wake: wake, kube: cacontext.NewAutoscalingKubeClients(config.Autoscaling, config.Kube, p.informers)}
+	s.events = newDeploymentEvents(ctx, config.Kube, newDeploymentRecorder(ctx, config.Kube), config.Autoscaling.ConfigNamespace, config.DeploymentName)
 
-func newReclaimState(config *Config, factory informers.SharedInformerFactory, jobs *jobs.Registry) (*reclaimState, error) {
-	view, err := cluster.New(factory, config.Region, jobs)
-	if err != nil {
-		return nil, err
+	p.problems, p.events, p.dryRun = problems.NewBoard(s.events, config.Clock), s.events, config.DryRun
+	p.status = &statusWriter{
+		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + options.StatusSuffix,
+		identity: config.Identity, board: p.problems, clock: config.Clock,
 	}
-	notices, err := notice.NewStore(notice.Config{
-		Cluster: view, Clock: config.Clock, Period: config.ReclaimNoticePeriod, Doubt: notice.DoubtFor(config.ReclaimPollInterval),
-		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed,
+	if p.jobs, p.gangs, err = newJobs(config, s.kube.Recorder, wake); err != nil {
+		return nil, nil, err
+	}
+	if s.reclaims, err = newReclaimState(config, p.informers, p.jobs); err != nil {
+		return nil, nil, err
+	}
+	if s.marks, s.drains, err = reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits); err != nil {
+		return nil, nil, err
+	}
+	if p.overrides, err = overrides.New(config.Kube, config.Autoscaling.ConfigNamespace); err != nil {
+		return nil, nil, err
+	}
+	p.ack = newACKAutoscaler(config.Kube, config.Autoscaling.ConfigNamespace)
+	p.prices = pricing.NewBook(pricing.BookOptions{
+		Source: config.Cloud, Interval: config.PriceRefreshInterval, MaxAge: config.PriceMaxAge, Clock: config.Clock,
 	})
-	return &reclaimState{cluster: view, notices: notices, removals: notice.NewRemovals(view)}, err
+	memory := market.NewMemory()
+	if p.provider, err = newProvider(ctx, config, p, s, memory); err != nil {
+		return nil, nil, err
+	}
+	if p.supervisor, err = supervisor.New(supervisor.Config{
+		Jobs: p.jobs, Pools: p.provider, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+	}); err != nil {
+		return nil, nil, err
+	}
+	p.intervals = newAdviser(config, p, memory, s.kube.Recorder)
+	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
+	p.market = newKeeper(config, memory, p.provider, p.prices, s.events)
+	p.ledger = newLedger(config, p, s.reclaims.cluster, s.kube.Recorder, s.events)
+	return p, s, nil
+}
+
+func newProvider(ctx context.Context, config *Config, p *parts, s *shared, memory *market.Memory) (*ess.Provider, error) {
+	return ess.New(ess.Config{
+		Cloud: config.Cloud, Prices: p.prices, Events: s.events, Problems: p.problems, Clock: config.Clock,
+		Owner: owner(ctx, config), OtherAutoscaler: p.ack.manages, ReportOthersFor: reportOthersFor * config.Autoscaling.ScanInterval,
+		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
+		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
+		Reclaiming:      s.reclaims.notices.Reclaiming, Occupied: s.reclaims.cluster.Occupied, Removed: s.reclaims.removals.Note,
+		Lost:      func() sets.Set[string] { return notice.Lost(s.reclaims.notices) },
+		Overrides: p.overrides.Of, Wake: s.wake, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
+		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
+	})
 }

@@ -27,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serve"
 )
 
 // NewCommand returns the command. It can be made and run once in a process, since the flags of Cluster Autoscaler are global.
@@ -58,16 +59,20 @@ and those given by --nodes. Credentials come from --credentials-dir, else from t
 	commands.AddHelp(command, opts)
 	commands.Add(command)
 	command.AddCommand(plan.NewCommand(command, opts, foretell))
+	command.AddCommand(serve.NewCommand(opts, func(ctx context.Context, flags *pflag.FlagSet, served *serve.Options) error {
+		return run(ctx, flags, opts, served)
+	}))
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if commands.HelpAll(command, opts) {
 			return nil
 		}
-		return run(command.Context(), command.Flags(), opts)
+		return run(command.Context(), command.Flags(), opts, nil)
 	}
 	return command
 }
 
-func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) error {
+// run runs the autoscaler, without a core of its own if it is served.
+func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options, served *serve.Options) error {
 	if err := opts.Complete(); err != nil {
 		return err
 	}
@@ -86,6 +91,7 @@ func run(ctx context.Context, flags *pflag.FlagSet, opts *options.Options) error
 	if err != nil {
 		return err
 	}
+	config.Serve = served
 	return Run(ctx, config)
 }
 

@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serve"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -38,7 +39,9 @@ type Config struct {
 	// Submitted is what a plan adds to the cluster, and Shortages are those that the leader knows; nil unless this is a plan.
 	Submitted *plan.Submitted
 	Shortages map[pricing.Offering]snapshot.Shortage
-	Clock     clock.WithTicker
+	// Serve is where the provider is served to another core, nil if this process has a core of its own.
+	Serve *serve.Options
+	Clock clock.WithTicker
 	// Identity distinguishes this process from other candidates for the lease.
 	Identity string
 }

@@ -7,10 +7,16 @@ import (
 	"net/http"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/informers"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
@@ -47,4 +53,44 @@ func serveNotices(ctx context.Context, config *Config) error {
 	routes.Handle("/v1/notices", handler)
 	group.Go(func() error { return serving.Serve(ctx, listener, secured, serving.WriteTimeout, routes) })
 	return group.Wait()
+}
+
+// addReclaimer constructs the controller of reclaims. The drain of a Node waits for what the functions say, which may be nil.
+func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(node string) bool) error {
+	faults, err := faultSettings(config.Faults)
+	if err != nil {
+		return err
+	}
+	p.reclaimer, err = reclaim.New(reclaim.Config{
+		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
+		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
+		Lists: p.provider.Lists, Replaced: replaced, ReplacementReady: ready,
+		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
+	})
+	return err
+}
+
+// faultSettings returns which Nodes are faulty. The error is that of a condition, which Options.Validate refuses.
+func faultSettings(faults options.FaultOptions) (fault.Settings, error) {
+	conditions, err := fault.ParseConditions(faults.Conditions)
+	return fault.Settings{Conditions: conditions, MaxNodes: &faults.MaxNodes}, err
+}
+
+// reclaimState is what the sources of notices write, and what the provider and the processors read.
+type reclaimState struct {
+	cluster  *cluster.Cluster
+	notices  *notice.Store
+	removals *notice.Removals
+}
+
+func newReclaimState(config *Config, factory informers.SharedInformerFactory, jobs *jobs.Registry) (*reclaimState, error) {
+	view, err := cluster.New(factory, config.Region, jobs)
+	if err != nil {
+		return nil, err
+	}
+	notices, err := notice.NewStore(notice.Config{
+		Cluster: view, Clock: config.Clock, Period: config.ReclaimNoticePeriod, Doubt: notice.DoubtFor(config.ReclaimPollInterval),
+		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed,
+	})
+	return &reclaimState{cluster: view, notices: notices, removals: notice.NewRemovals(view)}, err
 }

@@ -153,7 +153,7 @@ func simulate(ctx context.Context, of *Config, submitted *plan.Submitted) (resul
 	if err != nil {
 		return nil, err
 	}
-	factories := []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers}
+	factories := []informers.SharedInformerFactory{p.informers, p.overrides.Informers, p.ack.informers}
 	err = whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		group, ctx := errgroup.WithContext(ctx)

@@ -132,7 +132,7 @@ func (w *planWorld) lead(do func(ctx context.Context, p *parts)) {
 	defer cancel()
 	p, err := build(ctx, config, snapshotter{debuggingsnapshot.NewDebuggingSnapshotter(false)})
 	require.NoError(w, err)
-	factories := []informers.SharedInformerFactory{p.informers, p.overrides.informers, p.ack.informers}
+	factories := []informers.SharedInformerFactory{p.informers, p.overrides.Informers, p.ack.informers}
 	require.NoError(w, whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		group, ctx := errgroup.WithContext(ctx)

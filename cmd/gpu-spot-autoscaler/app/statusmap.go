@@ -11,9 +11,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/pricing/ledger"
 )
 
 const (
@@ -130,4 +134,56 @@ func (s *statusWriter) write(ctx context.Context, text string) error {
 		_, err = configMaps.Create(ctx, configMap, metav1.CreateOptions{})
 	}
 	return err
+}
+
+// Describe adds to the status what the leader knows.
+func (p *parts) Describe(to *status.Status) {
+	pools, refreshed := p.provider.Pools()
+	to.Pools = pools
+	if !refreshed.IsZero() {
+		to.Refreshed = ptr.To(refreshed.UTC())
+	}
+	to.Spend = spend(pools, p.ledger.Report())
+	to.Currency = p.prices.Currency()
+	if p.explainer != nil {
+		var err error
+		if to.Pending, to.PendingTotal, err = p.explainer.Pending(); err != nil {
+			klog.ErrorS(err, "Cannot tell which pods wait")
+		}
+	}
+	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
+	if p.dryRun != nil {
+		to.DryRun = dryRunStatus(p.dryRun.Decisions())
+	}
+	for _, active := range p.problems.Report().Problems {
+		to.Problems = append(to.Problems, status.Problem{
+			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
+		})
+	}
+}
+
+// dryRunStatus returns what would have been done, as the status has it.
+func dryRunStatus(decisions []dryrun.Decision) *status.DryRun {
+	result := &status.DryRun{Decisions: []status.Decision{}}
+	for _, d := range decisions {
+		result.Decisions = append(result.Decisions, status.Decision{
+			Time: d.Time.UTC(), Action: d.Action, Pool: d.Pool, Count: d.Count, InstanceType: d.InstanceType, Zone: d.Zone, SpotStrategy: d.SpotStrategy,
+			Instances: d.Instances,
+		})
+	}
+	return result
+}
+
+// spend returns what the pools cost, nil before anything is accounted for.
+func spend(pools []status.Pool, report ledger.Report) *status.Spend {
+	if report.Until.IsZero() {
+		return nil
+	}
+	s := &status.Spend{Since: report.Since, Cost: report.Total.Cost, OnDemand: report.Total.OnDemand}
+	for i := range pools {
+		for _, offering := range pools[i].Offerings {
+			s.PerHour += float64(offering.Live) * ptr.Deref(offering.Price, 0)
+		}
+	}
+	return s
 }

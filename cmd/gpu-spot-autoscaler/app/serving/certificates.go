@@ -17,13 +17,37 @@ func baseTLS() *tls.Config {
 // CertificateFromFiles returns a TLS configuration with the certificate and the key of two PEM files. What it adds to the group
 // reads the files again when they change, until ctx ends. The purpose names the certificate in logs.
 func CertificateFromFiles(ctx context.Context, group *errgroup.Group, purpose, certFile, keyFile string) (*tls.Config, error) {
-	files, err := dynamiccertificates.NewDynamicServingContentFromFiles(purpose, certFile, keyFile)
+	return fromFiles(ctx, group, baseTLS(), nil, purpose, certFile, keyFile)
+}
+
+// MutualFromFiles is CertificateFromFiles for callers that have to show a certificate. It has to be signed by one of those in the third PEM
+// file, which is read again, too.
+func MutualFromFiles(ctx context.Context, group *errgroup.Group, purpose, certFile, keyFile, clientCAFile string) (*tls.Config, error) {
+	clients, err := dynamiccertificates.NewDynamicCAContentFromFile(purpose, clientCAFile)
 	if err != nil {
 		return nil, err
 	}
 	base := baseTLS()
-	controller := dynamiccertificates.NewDynamicServingCertificateController(base, nil, files, nil, nil)
+	base.ClientAuth = tls.RequireAndVerifyClientCert
+	return fromFiles(ctx, group, base, clients, purpose, certFile, keyFile)
+}
+
+// fromFiles completes the TLS configuration. The clients may be nil.
+func fromFiles(ctx context.Context, group *errgroup.Group, base *tls.Config, clients *dynamiccertificates.DynamicFileCAContent, purpose, certFile, keyFile string) (*tls.Config, error) {
+	files, err := dynamiccertificates.NewDynamicServingContentFromFiles(purpose, certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	var clientCA dynamiccertificates.CAContentProvider // a nil pointer in it would not be nil
+	if clients != nil {
+		clientCA = clients
+	}
+	controller := dynamiccertificates.NewDynamicServingCertificateController(base.Clone(), clientCA, files, nil, nil)
 	files.AddListener(controller)
+	if clients != nil {
+		clients.AddListener(controller)
+		group.Go(func() error { clients.Run(ctx, 1); return nil })
+	}
 	if err := controller.RunOnce(); err != nil {
 		return nil, err
 	}

@@ -72,6 +72,17 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
 {{- define "args" -}}
+{{- if .Values.serve.enabled }}
+{{- if or .Values.dryRun.enabled .Values.provisioningRequests.enabled }}
+{{- fail "serve.enabled: dryRun and provisioningRequests are of the autoscaler's own loop" }}
+{{- end }}
+- serve
+- --serve-address=:{{ .Values.serve.port }}
+- --serve-expander-address=:{{ .Values.serve.expanderPort }}
+- --serve-tls-cert-file=/etc/gpu-spot/serve-tls/tls.crt
+- --serve-tls-private-key-file=/etc/gpu-spot/serve-tls/tls.key
+- --serve-client-ca-file=/etc/gpu-spot/serve-client-ca/ca.crt
+{{- end }}
 - --region={{ required "region is required, such as cn-hangzhou" .Values.region }}
 {{- with .Values.clusterName }}
 - --cluster-name={{ . }}

@@ -1,4 +1,5 @@
-package app
+// Package overrides reads settings of pools from ConfigMaps.
+package overrides
 
 import (
 	"fmt"
@@ -14,14 +15,15 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
 )
 
-// overrides are the settings of pools in ConfigMaps, which take precedence over tags.
-type overrides struct {
-	informers informers.SharedInformerFactory
+// Overrides are the settings of pools in ConfigMaps, which take precedence over tags.
+type Overrides struct {
+	// Informers are to be started.
+	Informers informers.SharedInformerFactory
 	byPool    cache.Indexer
 }
 
-// newOverrides returns overrides that watch the labelled ConfigMaps of the namespace once their informers are started.
-func newOverrides(client kubernetes.Interface, namespace string) (*overrides, error) {
+// New returns Overrides that watch the labelled ConfigMaps of the namespace once their informers are started.
+func New(client kubernetes.Interface, namespace string) (*Overrides, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTransform(trim.ManagedFields),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = api.LabelPool }))
@@ -36,12 +38,12 @@ func newOverrides(client kubernetes.Interface, namespace string) (*overrides, er
 	if err != nil {
 		return nil, fmt.Errorf("index ConfigMaps by pool: %w", err)
 	}
-	return &overrides{informers: factory, byPool: informer.GetIndexer()}, nil
+	return &Overrides{Informers: factory, byPool: informer.GetIndexer()}, nil
 }
 
-// of returns the annotations of the pool's ConfigMap, or nil if it has none. If there are several, it returns those of the first by
+// Of returns the annotations of the pool's ConfigMap, or nil if it has none. If there are several, it returns those of the first by
 // name.
-func (o *overrides) of(poolID string) map[string]string {
+func (o *Overrides) Of(poolID string) map[string]string {
 	objects, err := o.byPool.ByIndex(api.LabelPool, poolID)
 	if err != nil {
 		klog.ErrorS(err, "Cannot look up the ConfigMap of a pool", "pool", poolID)

@@ -1,4 +1,4 @@
-package app
+package overrides
 
 import (
 	"testing"
@@ -22,11 +22,11 @@ func TestConfigMapsOverrideTagsOfTheirPool(t *testing.T) {
 	client := fake.NewClientset(
 		settings("kube-system", "b", "asg-1", "2"), settings("kube-system", "a", "asg-1", "1"),
 		settings("kube-system", "c", "asg-2", "3"), settings("default", "a", "asg-3", "4"))
-	overrides, err := newOverrides(client, "kube-system")
+	overrides, err := New(client, "kube-system")
 	require.NoError(t, err)
-	overrides.informers.Start(t.Context().Done())
-	overrides.informers.WaitForCacheSync(t.Context().Done())
+	overrides.Informers.Start(t.Context().Done())
+	overrides.Informers.WaitForCacheSync(t.Context().Done())
 	for pool, want := range map[string]string{"asg-1": "1", "asg-2": "3", "asg-3": "", "asg-4": ""} {
-		assert.Equal(t, want, overrides.of(pool)["gpu-spot.autoscaling/max-size"], pool)
+		assert.Equal(t, want, overrides.Of(pool)["gpu-spot.autoscaling/max-size"], pool)
 	}
 }

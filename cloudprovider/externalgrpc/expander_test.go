@@ -1,0 +1,91 @@
+package externalgrpc
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/expander"
+	"k8s.io/autoscaler/cluster-autoscaler/expander/grpcplugin/protos"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	catest "k8s.io/autoscaler/cluster-autoscaler/utils/test"
+)
+
+// choice is what an expander chooses from, how, and what for whom is forbidden.
+type choice struct {
+	*provider
+	forbidden map[string]bool
+	spot      bool
+}
+
+func (c *choice) BuysForCPUPods(id string) bool         { return id != "a" }
+func (c *choice) Allows(id string, _ []*apiv1.Pod) bool { return !c.forbidden[id] || c.spot }
+func (c *choice) AllowSpot(pods []*apiv1.Pod) func() {
+	if !slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == "late" }) {
+		return nil
+	}
+	c.spot = true
+	return func() { c.spot = false }
+}
+
+// first chooses the first option that has a node.
+type first struct{}
+
+func (first) BestOptions(options []expander.Option, nodes map[string]*framework.NodeInfo) []expander.Option {
+	for _, option := range options {
+		if nodes[option.NodeGroup.Id()] != nil {
+			return []expander.Option{option}
+		}
+	}
+	return nil
+}
+
+func gpuPod(name string) *apiv1.Pod {
+	pod := catest.BuildTestPod(name, 100, 100)
+	pod.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1")
+	return pod
+}
+
+func TestTheExpanderChoosesAmongWhatThePodsMayHave(t *testing.T) {
+	for name, test := range map[string]struct {
+		forbidden []string
+		pod       *apiv1.Pod
+		want      []string
+	}{
+		"the best":                           {pod: gpuPod("train"), want: []string{"a"}},
+		"without what is not allowed yet":    {forbidden: []string{"a"}, pod: gpuPod("train"), want: []string{"b"}},
+		"nothing is bought if nothing may":   {forbidden: []string{"a", "b"}, pod: gpuPod("train")},
+		"spot instances if time runs out":    {forbidden: []string{"a", "b"}, pod: gpuPod("late"), want: []string{"a"}},
+		"no GPU nodes for pods without GPUs": {pod: catest.BuildTestPod("web", 100, 100), want: []string{"b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			c := &choice{provider: f.provider, forbidden: map[string]bool{}}
+			for _, id := range test.forbidden {
+				c.forbidden[id] = true
+			}
+			e := NewExpander(c, c, first{})
+			old := &protos.BestOptionsRequest{NodeMap: map[string]*apiv1.Node{"a": templateNode("a"), "b": templateNode("b")}}
+			for _, id := range []string{"gone", "a", "b"} {
+				old.Options = append(old.Options, &protos.Option{NodeGroupId: id, NodeCount: 1, Pod: []*apiv1.Pod{test.pod}})
+			}
+			for version, request := range map[string]*protos.BestOptionsRequest{
+				"1.33": old, "1.35": newerOptions(t, []*apiv1.Pod{test.pod}, "gone", "a", "b"),
+			} {
+				response, err := e.BestOptions(t.Context(), request)
+				require.NoError(t, err, version)
+				var chosen []string
+				for _, option := range response.GetOptions() {
+					chosen = append(chosen, option.GetNodeGroupId())
+				}
+				assert.Equal(t, test.want, chosen, version)
+			}
+		})
+	}
+}
+
+var _ cloudprovider.CloudProvider = (*provider)(nil)

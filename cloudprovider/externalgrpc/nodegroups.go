@@ -1,0 +1,187 @@
+package externalgrpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
+	"k8s.io/utils/ptr"
+)
+
+// untilLater is for how long nodes have to be unneeded during a cooldown: nobody waits for that, and after the cooldown the
+// time is the pool's own. So a node that was idle throughout goes as soon as the cooldown ends.
+const untilLater = 365 * 24 * time.Hour
+
+// group returns the node group; a NotFound error for one that is gone.
+func (s *Server) group(id string) (cloudprovider.NodeGroup, error) {
+	for _, group := range s.config.Provider.NodeGroups() {
+		if group.Id() == id {
+			return group, nil
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "there is no node group %q", id)
+}
+
+// NodeGroupTargetSize returns how many instances there are and will be.
+func (s *Server) NodeGroupTargetSize(_ context.Context, request *protos.NodeGroupTargetSizeRequest) (*protos.NodeGroupTargetSizeResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	size, err := group.TargetSize()
+	if err != nil {
+		return nil, answer(err)
+	}
+	return &protos.NodeGroupTargetSizeResponse{TargetSize: int32(size)}, nil
+}
+
+// NodeGroupIncreaseSize enters a purchase, which counts in the target from then on, and has it sent beside the call. So the answer does
+// not wait for Alibaba Cloud. If it is lost nevertheless, the client backs the node group off and asks for its target in the next loop:
+// the purchase is in it, or was never entered. The client does not repeat a call by itself. Where the client has given up before the call
+// is carried out, nothing is bought.
+// Source: executeScaleUp in core/scaleup/orchestrator/executor.go; gRPC itself sends a call again only if the server has not seen it
+// (transparent retry, gRFC A6), since the client sets no retry policy.
+func (s *Server) NodeGroupIncreaseSize(ctx context.Context, request *protos.NodeGroupIncreaseSizeRequest) (*protos.NodeGroupIncreaseSizeResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	s.buying.Lock()
+	defer s.buying.Unlock()
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if err := group.IncreaseSize(int(request.GetDelta())); err != nil {
+		return nil, answer(err)
+	}
+	select {
+	case s.purchased <- struct{}{}:
+	default: // it is known already that there is something to send
+	}
+	return &protos.NodeGroupIncreaseSizeResponse{}, nil
+}
+
+// NodeGroupDeleteNodes gives the nodes back. If that takes longer than the client waits, it goes on, and the nodes are of no node group
+// from the next loop on.
+func (s *Server) NodeGroupDeleteNodes(ctx context.Context, request *protos.NodeGroupDeleteNodesRequest) (*protos.NodeGroupDeleteNodesResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	var nodes []*apiv1.Node
+	for _, node := range request.GetNodes() {
+		nodes = append(nodes, nodeOf(node))
+	}
+	removed := make(chan error, 1)
+	go func() { removed <- group.DeleteNodes(nodes) }() // ends with the removal, which the provider bounds
+	select {
+	case err := <-removed:
+		if err != nil {
+			return nil, answer(err)
+		}
+		return &protos.NodeGroupDeleteNodesResponse{}, nil
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// NodeGroupDecreaseTargetSize cancels purchases that are not delivered yet.
+func (s *Server) NodeGroupDecreaseTargetSize(_ context.Context, request *protos.NodeGroupDecreaseTargetSizeRequest) (*protos.NodeGroupDecreaseTargetSizeResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if err := group.DecreaseTargetSize(int(request.GetDelta())); err != nil {
+		return nil, answer(err)
+	}
+	return &protos.NodeGroupDecreaseTargetSizeResponse{}, nil
+}
+
+// NodeGroupNodes returns the instances. Failed ones are among them, with the reason.
+func (s *Server) NodeGroupNodes(_ context.Context, request *protos.NodeGroupNodesRequest) (*protos.NodeGroupNodesResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	instances, err := group.Nodes()
+	if err != nil {
+		return nil, answer(err)
+	}
+	response := &protos.NodeGroupNodesResponse{}
+	for _, instance := range instances {
+		response.Instances = append(response.Instances, &protos.Instance{Id: instance.Id, Status: statusOf(instance.Status)})
+	}
+	return response, nil
+}
+
+// statusOf returns the status of an instance. The numbers of states and of classes of errors are those of Cluster Autoscaler.
+func statusOf(from *cloudprovider.InstanceStatus) *protos.InstanceStatus {
+	if from == nil {
+		return &protos.InstanceStatus{}
+	}
+	to := &protos.InstanceStatus{InstanceState: protos.InstanceStatus_InstanceState(from.State)}
+	if failed := from.ErrorInfo; failed != nil {
+		to.ErrorInfo = &protos.InstanceErrorInfo{
+			ErrorCode: failed.ErrorCode, ErrorMessage: failed.ErrorMessage, InstanceErrorClass: int32(failed.ErrorClass),
+		}
+	}
+	return to
+}
+
+// NodeGroupTemplateNodeInfo returns the node that an instance would become.
+func (s *Server) NodeGroupTemplateNodeInfo(_ context.Context, request *protos.NodeGroupTemplateNodeInfoRequest) (*protos.NodeGroupTemplateNodeInfoResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	info, err := group.TemplateNodeInfo()
+	if err != nil {
+		return nil, answer(err)
+	}
+	response, err := templateResponse(info.Node())
+	if err != nil {
+		return nil, answer(err)
+	}
+	return response, nil
+}
+
+// NodeGroupGetOptions returns the defaults, overridden by the tags of the pool. While the pool cools down none of its nodes is unneeded for
+// long enough.
+func (s *Server) NodeGroupGetOptions(_ context.Context, request *protos.NodeGroupAutoscalingOptionsRequest) (*protos.NodeGroupAutoscalingOptionsResponse, error) {
+	group, err := s.group(request.GetId())
+	if err != nil {
+		return nil, err
+	}
+	defaults, err := defaultsOf(request.GetDefaults())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	options, err := group.GetOptions(defaults)
+	if err != nil {
+		return nil, answer(err)
+	}
+	if options == nil {
+		options = &defaults
+	}
+	if s.coolsDown(group.Id()) {
+		cooling := *options
+		cooling.ScaleDownUnneededTime, cooling.ScaleDownUnreadyTime = untilLater, untilLater
+		options = &cooling
+	}
+	response, err := optionsResponse(options, request.GetDefaults())
+	if err != nil {
+		return nil, answer(err)
+	}
+	return response, nil
+}
+
+// coolsDown returns whether the pool of the node group is not to be scaled down yet, because something was bought in it.
+func (s *Server) coolsDown(groupID string) bool {
+	pool, known := s.config.Provider.PoolOfGroup(groupID)
+	cooldown := ptr.Deref(pool.Cooldown, s.config.Cooldown)
+	return known && cooldown > 0 && s.config.Clock.Since(pool.LastScaleUp) < cooldown
+}

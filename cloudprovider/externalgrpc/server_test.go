@@ -1,0 +1,188 @@
+package externalgrpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
+	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
+	"k8s.io/autoscaler/cluster-autoscaler/config"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/ess"
+)
+
+func TestTheClientSeesTheOfferings(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	require.Len(t, f.client.NodeGroups(), 2)
+	group := f.group("a")
+	assert.Equal(t, 10, group.MaxSize())
+	size, err := group.TargetSize()
+	require.NoError(t, err)
+	assert.Equal(t, 3, size)
+	instances, err := group.Nodes()
+	require.NoError(t, err)
+	assert.Len(t, instances, 3)
+
+	info, err := group.TemplateNodeInfo()
+	require.NoError(t, err)
+	assert.Equal(t, "a", info.Node().Labels["type"])
+	assert.Equal(t, "gpu", info.Node().Spec.Taints[0].Key)
+
+	of, err := f.client.NodeGroupForNode(nodeNamed("b2"))
+	require.NoError(t, err)
+	assert.Equal(t, "b", of.Id())
+	of, err = f.client.NodeGroupForNode(nodeNamed("of-another-pool"))
+	require.NoError(t, err)
+	assert.Nil(t, of)
+}
+
+func TestEachRefreshBeginsALoopWithTheNodesOfTheCluster(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	require.NoError(t, f.client.Refresh())
+	require.Len(t, f.provider.loops, 2)
+	assert.ElementsMatch(t, []string{"a1", "a2", "a3", "b1", "b2", "b3"}, f.provider.loops[1])
+	assert.Equal(t, 2, f.provider.refreshes)
+
+	f.provider.refreshing = func() error { return errors.New("no pool could be read") }
+	assert.ErrorContains(t, f.client.Refresh(), "no pool could be read")
+}
+
+func TestARefreshThatOutlastsTheClientGoesOnAndTheNextCallWaitsForIt(t *testing.T) {
+	f := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		f.provider.refreshing = func() error { <-release; return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := f.server.Refresh(ctx, nil)
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		again := make(chan error, 1)
+		go func() {
+			_, err := f.server.Refresh(t.Context(), nil)
+			again <- err
+		}()
+		synctest.Wait()
+		close(release)
+		require.NoError(t, <-again)
+		assert.Equal(t, 1, f.provider.refreshCount())
+	})
+}
+
+func TestNodesThatAreNoCapacityAreOfNoNodeGroup(t *testing.T) {
+	f := newFixture(t)
+	f.provider.reclaiming.Insert("a1")
+	f.provider.stopped.Insert("a2")
+	require.NoError(t, f.client.Refresh())
+	for name, expected := range map[string]bool{"a1": false, "a2": false, "a3": true} {
+		group, err := f.client.NodeGroupForNode(nodeNamed(name))
+		require.NoError(t, err)
+		assert.Equal(t, expected, group != nil, name)
+	}
+}
+
+func TestAPurchaseIsAnsweredBeforeItIsSent(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { f.server.Run(ctx); close(ended) }()
+	<-f.provider.gathering
+	require.NoError(t, f.group("a").IncreaseSize(2))
+	assert.Equal(t, map[string]int{"a": 2}, f.bought)
+	size, err := f.group("a").TargetSize()
+	require.NoError(t, err)
+	assert.Equal(t, 5, size, "it counts at once, so that the client does not buy again")
+	<-f.provider.sent
+	cancel()
+	<-ended
+}
+
+func TestNothingIsBoughtForAClientThatHasGivenUp(t *testing.T) {
+	f := newFixture(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := f.server.NodeGroupIncreaseSize(ctx, &protos.NodeGroupIncreaseSizeRequest{Id: "a", Delta: 2})
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	assert.Empty(t, f.bought)
+}
+
+func TestNodesAreGivenBack(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	require.NoError(t, f.group("a").DeleteNodes([]*apiv1.Node{nodeNamed("a1"), nodeNamed("a3")}))
+	assert.Equal(t, []string{"a1", "a3"}, f.given)
+	_, err := f.raw.NodeGroupDeleteNodes(t.Context(), &protos.NodeGroupDeleteNodesRequest{Id: "gone"})
+	assert.Equal(t, codes.NotFound, status.Code(err))
+}
+
+func TestTheMinimumOfThePoolBindsItsOfferings(t *testing.T) {
+	f := newFixture(t)
+	// The pool has six nodes in two offerings, and needs five.
+	f.provider.pools["a"] = ess.PoolStatus{ID: "pool", Size: 6, MinSize: 5}
+	require.NoError(t, f.client.Refresh())
+	assert.Equal(t, 2, f.group("a").MinSize())
+	f.provider.pools["a"] = ess.PoolStatus{ID: "pool", Size: 6}
+	require.NoError(t, f.client.Refresh())
+	assert.Zero(t, f.group("a").MinSize())
+}
+
+func TestOptionsOfThePoolReachTheClientAndACooldownKeepsItsNodes(t *testing.T) {
+	f := newFixture(t)
+	f.provider.InsertNodeGroup(f.provider.BuildNodeGroup("a", 0, 10, 3, true, false, "a", &config.NodeGroupAutoscalingOptions{
+		ScaleDownUnneededTime: time.Minute, ScaleDownUnreadyTime: 2 * time.Minute, MaxNodeProvisionTime: 3 * time.Minute,
+		ScaleDownGpuUtilizationThreshold: 0.25, ScaleDownUtilizationThreshold: 0.5,
+	}))
+	require.NoError(t, f.client.Refresh())
+	options, err := f.group("a").GetOptions(config.NodeGroupAutoscalingOptions{ScaleDownUnneededTime: time.Hour})
+	require.NoError(t, err)
+	assert.Equal(t, &config.NodeGroupAutoscalingOptions{
+		ScaleDownUnneededTime: time.Minute, ScaleDownUnreadyTime: 2 * time.Minute, MaxNodeProvisionTime: 3 * time.Minute,
+		ScaleDownGpuUtilizationThreshold: 0.25, ScaleDownUtilizationThreshold: 0.5,
+	}, options)
+
+	f.provider.pools["a"] = ess.PoolStatus{ID: "pool", Size: 3, Cooldown: ptr.To(10 * time.Minute), LastScaleUp: f.clock.Now()}
+	options, err = f.group("a").GetOptions(config.NodeGroupAutoscalingOptions{})
+	require.NoError(t, err)
+	assert.Greater(t, options.ScaleDownUnneededTime, 24*time.Hour)
+	assert.Equal(t, 3*time.Minute, options.MaxNodeProvisionTime)
+
+	f.clock.Step(11 * time.Minute)
+	options, err = f.group("a").GetOptions(config.NodeGroupAutoscalingOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, time.Minute, options.ScaleDownUnneededTime)
+}
+
+func TestWhatIsNotImplementedIsSaidSo(t *testing.T) {
+	assert.Equal(t, codes.Unimplemented, status.Code(answer(cloudprovider.ErrNotImplemented)))
+	assert.Equal(t, codes.FailedPrecondition, status.Code(answer(ess.ErrBelowMinimum)))
+	assert.NoError(t, answer(nil))
+}
+
+func TestTheEndOfTheClientIsNotThatOfTheProvider(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Cleanup())
+	require.NoError(t, f.client.Refresh())
+}
+
+func TestPoolsAreReadWhileNoClientDoes(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { f.server.Run(ctx); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	require.Eventually(t, f.clock.HasWaiters, timeout, time.Millisecond)
+	f.clock.Step(absence)
+	assert.Eventually(t, func() bool { return f.provider.refreshCount() == 2 }, timeout, time.Millisecond)
+}
