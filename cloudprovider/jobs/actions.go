@@ -214,7 +214,7 @@ func checkGrowth(system System, job Job) error {
 	case !ok:
 		return fmt.Errorf("%s cannot add workers to a job that runs: %w", system.Name(), ErrNotGrown)
 	case IsQueued(job.Object):
-		return fmt.Errorf("Kueue would suspend the job to admit it anew: %w", ErrNotGrown)
+		return fmt.Errorf("it is in a queue of Kueue, which would suspend it to admit it anew: %w", ErrNotGrown)
 	}
 	if err := grower.CheckGrowth(job); err != nil {
 		return errors.Join(ErrNotGrown, err)
