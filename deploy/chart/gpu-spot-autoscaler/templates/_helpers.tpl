@@ -82,7 +82,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 - --serve-tls-cert-file=/etc/gpu-spot/serve-tls/tls.crt
 - --serve-tls-private-key-file=/etc/gpu-spot/serve-tls/tls.key
 - --serve-client-ca-file=/etc/gpu-spot/serve-client-ca/ca.crt
-{{- end }}
+{{ end -}}
 - --region={{ required "region is required, such as cn-hangzhou" .Values.region }}
 {{- with .Values.clusterName }}
 - --cluster-name={{ . }}
