@@ -68,6 +68,7 @@ func TestSystemsAreSwitchedOnAndOffWithTheirDefinitions(t *testing.T) {
 	f.Define("widgets.example.com")
 	f.Define("trainingjobs.kai.alibabacloud.com")
 	eventuallyHeld(f, "job/ml/train", "trainingjob/ml/mnist")
+	f.Eventually(func() bool { return f.Registry.HasSynced() && f.IsWatching() }, "watched")
 	assert.Equal(t, []string{"trainingjobs.kai.alibabacloud.com", "trainingjobs.kai.alibabacloud.com"}, watched(f))
 	assert.EqualValues(t, 1, testutil.ToFloat64(jobs.SystemsInstalled.WithLabelValues("trainingjob")))
 	assert.Equal(t, 4, f.Get("trainingjob", "mnist").Replicas)

@@ -24,6 +24,7 @@ func readSettings(job *Job, annotations map[string]string) error {
 	read(err)
 	most, err := replicasOr(annotations, api.AnnotationMaxReplicas, job.Max)
 	read(err)
+	most = min(most, job.Max)
 	if least > most {
 		read(annotationError(api.AnnotationMinReplicas, "the minimum of %d workers is above the maximum of %d", least, most))
 	} else {

@@ -19,8 +19,8 @@ func TestTrainingJobGrowsBeyondWhatItAsksForByOneScaleOut(t *testing.T) {
 	writes := f.Writes()
 	require.Len(t, writes, 2)
 	assert.Equal(t, `patch trainingjobs {"metadata":{"annotations":{"gpu-spot.autoscaling/grown-to":"6"},"uid":"uid-mnist"},"spec":{"etReplicaSpecs":{"worker":{"replicas":6}}}}`,
-		writes[0], "so that it has them when all its pods are made anew")
-	assert.Regexp(t, `^create scaleouts mnist-spot-out-[0-9a-f]{10}-0 {"selector":{"name":"mnist"},"timeout":300,"toAdd":{"count":2}}$`, writes[1])
+		writes[1], "so that it has them when all its pods are made anew")
+	assert.Regexp(t, `^create scaleouts mnist-spot-out-[0-9a-f]{10}-0 {"selector":{"name":"mnist"},"timeout":300,"toAdd":{"count":2}}$`, writes[0])
 	assert.Equal(t, []string{jobs.ReasonGrown}, f.Events())
 
 	require.NoError(t, f.Registry.GrowBeyond(context.Background(), job, 6))

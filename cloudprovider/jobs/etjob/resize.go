@@ -159,26 +159,36 @@ func (s *System) unhold(ctx context.Context, job jobs.Job) (changed bool, err er
 	return true, nil
 }
 
-// CheckGrowth returns nil: the operator adds workers to any job that runs.
-func (*System) CheckGrowth(jobs.Job) error { return nil }
+// CheckGrowth refuses jobs without a minimum, which need all workers that they ask for.
+func (*System) CheckGrowth(job jobs.Job) error {
+	object, err := decode(job.Object)
+	if err == nil && object.Spec.ReplicaSpecs.Worker.MinReplicas == nil {
+		err = fmt.Errorf("it has no minReplicas: %w", jobs.ErrUnsupported)
+	}
+	return err
+}
 
-// GrowBeyond writes the number of workers on the job, which the operator reads when it makes all pods of the job anew, and makes one
-// ScaleOut of those that are missing. Should the leader be killed between the two, the number on the job is more than it has, and
-// the job is not grown again before it is made anew.
+// GrowBeyond makes one ScaleOut of the workers that are missing, and writes their number on the job, which the operator reads when it makes
+// all pods of the job anew. Called again, it does what is left of that.
 func (s *System) GrowBeyond(ctx context.Context, job jobs.Job, workers int) (changed bool, err error) {
 	object, err := decode(job.Object)
-	if err != nil || object.Status.Phase != phaseRunning {
+	if err != nil || object.Status.Phase != phaseRunning && object.Status.Phase != phaseScaling {
 		return false, err
 	}
 	next, err := s.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))
-	if err != nil || next == "" {
+	if err != nil {
 		return false, err
+	}
+	if next != "" {
+		if changed, err = s.createScaleOut(ctx, next, job, workers-job.Replicas); err != nil {
+			return changed, err
+		}
+	}
+	if job.GrownTo() == workers {
+		return changed, nil
 	}
 	patch := jobs.GrownPatch(workers).Set(int64(workers), workerReplicas()...)
-	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
-		return false, err
-	}
-	return s.createScaleOut(ctx, next, job, workers-job.Replicas)
+	return true, s.cluster.PatchJob(ctx, resource, job, patch)
 }
 
 func (s *System) createScaleOut(ctx context.Context, name string, job jobs.Job, count int) (created bool, err error) {

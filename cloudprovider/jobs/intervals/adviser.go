@@ -8,6 +8,7 @@ package intervals
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -99,22 +100,19 @@ func (a *Adviser) advise(ctx context.Context) error {
 	}
 	byJob := a.byJob(pods)
 	left, wanted := maxWrites, map[string]map[string]time.Duration{}
+	var errs []error
 	for _, job := range byJob {
 		life := together(a.lives(job))
 		for i := range job {
 			job[i].decide(life)
-			if err := a.write(ctx, &left, &job[i]); err != nil {
-				return err
-			}
+			errs = append(errs, a.write(ctx, &left, &job[i]))
 			note(wanted, &job[i])
 		}
 	}
 	for _, node := range nodes {
-		if err := a.writeNode(ctx, &left, node, wanted[node.Name]); err != nil {
-			return err
-		}
+		errs = append(errs, a.writeNode(ctx, &left, node, wanted[node.Name]))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // byJob returns the pods that run and say how long a checkpoint takes, by their job.

@@ -155,12 +155,22 @@ func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 	return least, most, nil
 }
 
-// CheckGrowth refuses jobs under the training operator, of which nobody has tried it.
-func (s *System) CheckGrowth(jobs.Job) error {
-	if s.name == NameV1 {
-		return fmt.Errorf("it is an MPIJob of the training operator: %w", jobs.ErrUnsupported)
+// CheckGrowth refuses jobs under the training operator, of which nobody has tried it, and those that cannot lose a worker, which would be
+// lost with any of those that are added.
+func (s *System) CheckGrowth(of jobs.Job) error {
+	var job mpiJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return err
 	}
-	return nil
+	spec := job.Spec.ReplicaSpecs.Get(typeLauncher)
+	if s.name == NameV1 || spec == nil {
+		return fmt.Errorf("it is an MPIJob of the training operator, or has no launcher: %w", jobs.ErrUnsupported)
+	}
+	command, err := jobs.CommandLine(spec.Template, pathSpecs+"."+spec.Type+".template")
+	if err == nil && !minProcesses.MatchString(command) {
+		err = fmt.Errorf("its launcher has no --min-np, and would end with any of the workers that are added: %w", jobs.ErrUnsupported)
+	}
+	return err
 }
 
 // GrowBeyond sets the number of the workers. The operator makes the pods that are missing, and names them to the launcher once they run.

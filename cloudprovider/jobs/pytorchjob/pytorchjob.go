@@ -118,6 +118,8 @@ func (*System) CheckGrowth(of jobs.Job) error {
 	switch policy := job.Spec.ElasticPolicy; {
 	case policy == nil:
 		return fmt.Errorf("it has no elasticPolicy: %w", jobs.ErrUnsupported)
+	case job.Spec.ReplicaSpecs.HasRestartPolicy(kubeflow.RestartNever, kubeflow.RestartOnFailure, typeMaster, typeWorker):
+		return fmt.Errorf("with the restartPolicy Never it cannot lose a worker, and would be lost with any of those that are added: %w", jobs.ErrUnsupported)
 	case len(policy.Metrics) > 0:
 		return fmt.Errorf("the metrics of its elasticPolicy have a HorizontalPodAutoscaler set the number of workers: %w", jobs.ErrUnsupported)
 	}

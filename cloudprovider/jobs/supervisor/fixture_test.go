@@ -39,6 +39,7 @@ type fixture struct {
 	supervisor *Supervisor
 	stop       func()
 	wakes      int
+	maxGrowth  jobs.Growth
 }
 
 // inBubble runs a test in a synctest bubble.
@@ -61,7 +62,7 @@ func (f *fixture) start() {
 	factory := informers.NewSharedInformerFactory(f.client, 24*time.Hour)
 	supervisor, err := New(Config{
 		Jobs: f.systems, Pools: f.pools, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
-		Wake: func() { f.wakes++ },
+		Wake: func() { f.wakes++ }, MaxGrowth: f.maxGrowth,
 	})
 	require.NoError(f, err)
 	f.supervisor = supervisor
@@ -144,6 +145,7 @@ func newPod(job, name string, role jobs.Role) *corev1.Pod {
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")},
 		}}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}
 }
 

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -12,7 +13,11 @@ import (
 const (
 	// growEvery is how long a job is left alone after it was grown beyond what it asked for. Each time the workers meet anew, and do again
 	// what they did since the last checkpoint.
-	growEvery = 10 * time.Minute
+	growEvery = 30 * time.Minute
+	// deliveryTime is for how long the first workers by which a job could be grown wait for instances that were bought for others.
+	deliveryTime = 10 * time.Minute
+	// maxStep is how many workers a job gets at once, and maxExtra how many all jobs are offered at a time: each is simulated in every loop.
+	maxStep, maxExtra = 64, 256
 	// scaleTime is how long the system of a job may take to add workers. et-operator is given 300 s.
 	scaleTime = 6 * time.Minute
 )
@@ -25,23 +30,33 @@ func (j *heldJob) extra() podlist.Extra {
 	if j.heldAs != "" {
 		return podlist.NotExtra
 	}
-	if growth, _ := j.job.Growth(); growth == jobs.GrowBuy {
+	if j.growth == jobs.GrowBuy {
 		return podlist.ExtraSpot
 	}
 	return podlist.ExtraFree
 }
 
+// growth returns whether the job is to get more workers than it asks for, as far as the operator allows.
+func (v view) growth(job jobs.Job) (jobs.Growth, error) {
+	growth, err := job.Growth()
+	if v.maxGrowth == jobs.GrowNever || growth == jobs.GrowBuy && v.maxGrowth == jobs.GrowFree {
+		growth = v.maxGrowth
+	}
+	return growth, err
+}
+
 // decideGrowth looks for capacity for more workers than the job asks for, once all of those run. What somebody makes smaller after it was
 // grown stays as it is: whoever manages the job's object from elsewhere would undo each growth.
 func (j *heldJob) decideGrowth(v view, isPaused bool) {
-	growth, err := j.job.Growth()
+	growth, err := v.growth(j.job)
 	if j.job.Problem != nil {
 		j.gang = nil
 		j.explain(ReasonNotGrown, j.job.Problem, v)
 		return
 	}
 	isReady := err == nil && growth != jobs.GrowNever && !isPaused && !j.job.Finished && !j.job.Suspended
-	missing := j.job.Max - j.job.Replicas
+	j.growth = growth
+	missing := min(j.job.Max-j.job.Replicas, maxStep)
 	switch {
 	case !isReady, missing <= 0:
 		j.gang, j.smallerSince = nil, time.Time{}
@@ -52,7 +67,7 @@ func (j *heldJob) decideGrowth(v view, isPaused bool) {
 		j.gang, j.smallerSince = nil, time.Time{}
 	case j.gang == nil || j.gang.missing != missing:
 		j.smallerSince, j.eventReason = time.Time{}, ""
-		if j.gang, err = v.gangs.beyond(j, v.now, v.offers); j.gang == nil || err != nil {
+		if j.gang, err = v.gangs.beyond(j, missing, v.now, v.offers); j.gang == nil || err != nil {
 			j.pauseFor(v.now, "it cannot be grown", err)
 		}
 	}
@@ -76,16 +91,36 @@ func (e *smallerError) Error() string {
 		e.grownTo, e.replicas, api.AnnotationGrownTo)
 }
 
-// runsWhole returns whether all workers that the job asks for have a node that is not reclaimed.
+// runsWhole returns whether all workers that the job asks for are ready, on nodes that are not reclaimed, and no pod of it waits.
 func (j *heldJob) runsWhole(v view) bool {
 	counts := v.pods.count(j.job.Refs()...)
-	return counts.pending == 0 && counts.terminating == 0 && counts.running >= j.job.Replicas && !j.losesNodes(v)
+	return counts.first == nil && counts.terminating == 0 && counts.ready >= j.job.Replicas && !j.losesNodes(v)
 }
 
-// beyond returns a gang of workers beyond those that the job asks for, as many as there is room for, or nil where there is room for none.
-func (m *gangMaker) beyond(j *heldJob, now time.Time, offers *offers) (*gang, error) {
+// beyond returns a gang of so many workers beyond those that the job asks for, or of as many as there is room for, or nil where there is room
+// for none.
+func (m *gangMaker) beyond(j *heldJob, more int, now time.Time, offers *offers) (*gang, error) {
 	grown := *j
-	grown.job.Replicas, grown.job.Recovery = j.job.Max, jobs.RecoverDynamic
-	missing := j.job.Max - j.job.Replicas
-	return m.missing(&grown, missing, now, offers)
+	grown.job.Replicas, grown.job.Recovery = j.job.Replicas+more, jobs.RecoverDynamic
+	return m.missing(&grown, more, now, offers)
+}
+
+// withinExtra returns the gangs without those that come last and are more than maxExtra pods that jobs do without.
+func withinExtra(gangs []podlist.ReturningGang) []podlist.ReturningGang {
+	pods := 0
+	return slices.DeleteFunc(gangs, func(gang podlist.ReturningGang) bool {
+		if gang.Extra == podlist.NotExtra {
+			return false
+		}
+		pods += len(gang.Pods)
+		return pods > maxExtra
+	})
+}
+
+// isGrown returns whether a job that is not held is to be grown by what is found, and by how many workers: by all that are ready, once those
+// that were bought are too, or may not come any more.
+func (g *gang) isGrown(found podlist.Placement, extra podlist.Extra, now time.Time) (workers int, is bool) {
+	unplaced, waited := len(g.pods)-len(found.Ready)-len(found.Coming), now.Sub(g.offered)
+	isDue := extra == podlist.ExtraFree || (len(found.Coming) == 0 || waited >= deliveryTime) && (unplaced == 0 || waited >= searchTime)
+	return len(found.Ready), len(found.Ready) > 0 && isDue
 }

@@ -47,7 +47,12 @@ func TestJobGrowsBeyondWhatItAsksForWhenThereIsRoom(t *testing.T) {
 				assert.Equal(t, 1, f.supervisor.Returning()[0].Min, "it takes what there is")
 				assert.Equal(t, 4, f.loop(0, 0))
 				assert.Empty(t, f.systems.done())
-				assert.Equal(t, 4, f.loop(3, 0))
+				f.loop(3, 0)
+				if how == jobs.GrowBuy {
+					assert.Empty(t, f.systems.done(), "another may yet be bought")
+					f.pass(searchTime)
+					f.loop(3, 0)
+				}
 				assert.Equal(t, []string{"grow beyond train 7"}, f.systems.done())
 
 				f.job("train", growing(how, 8), at(7), grownTo("7"))
@@ -88,6 +93,63 @@ func TestJobDoesNotGrow(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestJobWaitsForWhatIsOnItsWayAndGrowsOnce(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		runningJob(f, 4, growing(jobs.GrowBuy, 8))
+		f.loop(1, 3)
+		f.pass(deliveryTime / 2)
+		f.loop(2, 2)
+		assert.Empty(t, f.systems.done())
+		f.pass(deliveryTime / 2)
+		f.loop(3, 1)
+		assert.Equal(t, []string{"grow beyond train 7"}, f.systems.done(), "but not for ever")
+	})
+}
+
+func TestAnOperatorAllowsLessGrowthThanJobsAskFor(t *testing.T) {
+	for most, want := range map[jobs.Growth][]podlist.Extra{jobs.GrowNever: nil, jobs.GrowFree: {podlist.ExtraFree}, jobs.GrowBuy: {podlist.ExtraSpot}} {
+		inBubble(t, func(f *fixture) {
+			f.maxGrowth = most
+			runningJob(f, 4, growing(jobs.GrowBuy, 8))
+			var extra []podlist.Extra
+			for _, gang := range f.supervisor.Returning() {
+				extra = append(extra, gang.Extra)
+			}
+			assert.Equal(t, want, extra)
+		})
+	}
+}
+
+func TestGrowthIsOfferedInBoundedSteps(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		for job := range 6 {
+			name := fmt.Sprint("train-", job)
+			f.job(name, growing(jobs.GrowBuy, 10_000), at(1))
+			f.pod(name, name+"-worker", "node")
+		}
+		f.pass(lookEvery)
+		offered := 0
+		for _, gang := range f.supervisor.Returning() {
+			assert.Len(t, gang.Pods, maxStep)
+			offered += len(gang.Pods)
+		}
+		assert.Equal(t, maxExtra, offered)
+	})
+}
+
+func TestJobDoesNotGrowBeforeAllOfItsWorkersAreReady(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("train", growing(jobs.GrowBuy, 8))
+		for i := range 4 {
+			f.pod("train", fmt.Sprintf("worker-%d", i), "node", func(pod *corev1.Pod) { pod.Status.Conditions = nil })
+		}
+		f.pass(time.Minute)
+		assert.Empty(t, f.supervisor.Returning())
+	})
 }
 
 func TestGrowthComesAfterJobsThatAreHeld(t *testing.T) {

@@ -85,6 +85,8 @@ type heldJob struct {
 	due       *action
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
+	// growth is whether a job that is not held is to get more workers than it asks for.
+	growth jobs.Growth
 	// smallerSince is since when a job that is not held has had fewer workers than it was grown to, zero while it has them.
 	smallerSince time.Time
 	// eventReason is that of the last Event that said why the job stays held, empty before.
@@ -272,14 +274,19 @@ func (j *heldJob) logPause(ctx context.Context) {
 
 // place takes in where the loop has found capacity for the gang.
 func (j *heldJob) place(found podlist.Placement, now time.Time) {
-	workers, isEnough := j.gang.isEnough(found, now)
-	switch {
-	case isEnough && j.heldAs == "":
-		j.due = &action{actionGrowBeyond, min(j.job.Max, j.job.Replicas+workers)}
-	case isEnough && j.gang.isGrowth:
-		j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
-	case isEnough:
+	if j.heldAs == "" {
+		if workers, isGrown := j.gang.isGrown(found, j.extra(), now); isGrown {
+			j.due = &action{actionGrowBeyond, min(j.job.Max, j.job.Replicas+workers)}
+			return
+		}
+	} else if workers, isEnough := j.gang.isEnough(found, now); isEnough {
 		j.due = &action{actionResume, workers}
+		if j.gang.isGrowth {
+			j.due = &action{actionGrow, min(j.job.FullReplicas(), j.job.Replicas+workers)}
+		}
+		return
+	}
+	switch {
 	case len(found.Ready)+len(found.Coming) >= j.gang.min:
 		j.noCapacitySince = time.Time{} // its nodes are on their way
 	case j.noCapacitySince.IsZero():

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,6 +27,8 @@ type heldJobs struct {
 	clock    clock.PassiveClock
 	queue    taskQueue
 	wake     func()
+	// maxGrowth is the most that the operator allows.
+	maxGrowth jobs.Growth
 
 	mu      sync.Mutex
 	isKnown bool // which jobs are held
@@ -50,7 +53,7 @@ func (h *heldJobs) look(ctx context.Context) {
 func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder}
+	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder, maxGrowth: h.maxGrowth}
 	seen := map[string]bool{}
 	counts := map[[2]string]float64{}
 	for _, job := range held {
@@ -119,15 +122,9 @@ func (h *heldJobs) returning() (gangs []podlist.ReturningGang) {
 		}
 	}
 	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int {
-		if isExtra := a.Extra != podlist.NotExtra; isExtra != (b.Extra != podlist.NotExtra) {
-			if isExtra {
-				return 1
-			}
-			return -1
-		}
-		return h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since)
+		return cmp.Or(cmp.Compare(min(a.Extra, 1), min(b.Extra, 1)), h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since))
 	})
-	return gangs
+	return withinExtra(gangs)
 }
 
 // fits has the job resumed or grown if enough of its gang would run at once.
@@ -228,4 +225,5 @@ type view struct {
 	gangs      *gangMaker
 	offers     *offers
 	recorder   record.EventRecorder
+	maxGrowth  jobs.Growth
 }

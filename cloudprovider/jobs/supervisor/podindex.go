@@ -65,8 +65,9 @@ type podCounts struct {
 	first *corev1.Pod
 	// running counts workers that have a node and are to stay, pending those that have none. Hosts are among them, launchers
 	// are not. terminating counts all pods that are being deleted.
-	running, pending, terminating int
-	total                         int
+	// ready counts the running workers that are ready.
+	running, ready, pending, terminating int
+	total                                int
 	// newest is when the last of all pods was created.
 	newest time.Time
 }
@@ -103,6 +104,9 @@ func (c *podCounts) add(pod indexedPod) {
 		}
 	case pod.Spec.NodeName != "" && !isLauncher:
 		c.running++
+		if kubepod.IsPodReady(pod.Pod) {
+			c.ready++
+		}
 	}
 }
 

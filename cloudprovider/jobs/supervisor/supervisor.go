@@ -72,7 +72,7 @@ type Pools interface {
 	GiveBack(node *corev1.Node) error
 }
 
-// Config is what a Supervisor is made of. All but Wake is required.
+// Config is what a Supervisor is made of. All but Wake and MaxGrowth is required.
 type Config struct {
 	Jobs      Jobs
 	Pools     Pools
@@ -80,6 +80,8 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	Recorder  record.EventRecorder
 	Clock     clock.WithTicker
+	// MaxGrowth is the most that the operator allows of growth, jobs.GrowBuy where it is empty.
+	MaxGrowth jobs.Growth
 	// Wake asks for a loop, because there is something new to simulate.
 	Wake func()
 }
@@ -117,6 +119,7 @@ func New(config Config) (*Supervisor, error) {
 	}
 	held := &heldJobs{
 		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, queue: queue, wake: config.Wake,
+		maxGrowth: config.MaxGrowth,
 		gangs: &gangMaker{
 			jobs: config.Jobs, pools: config.Pools, nodes: nodes.Lister(), quotas: quotas.Lister(), evaluator: quotacore.NewPodEvaluator(nil, config.Clock),
 		},

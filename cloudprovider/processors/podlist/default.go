@@ -90,7 +90,8 @@ func (p *gpuPodsFirst) order(ctx *cacontext.AutoscalingContext) func(a, b *apiv1
 	choices := p.choices.Choices(ctx.CloudProvider.NodeGroups())
 	return func(a, b *apiv1.Pod) int {
 		return cmp.Or(
-			cmp.Compare(corev1helpers.PodPriority(b), corev1helpers.PodPriority(a)), cmp.Compare(choices(b), choices(a)), demandingFirst(a, b),
+			cmp.Compare(corev1helpers.PodPriority(b), corev1helpers.PodPriority(a)), cmp.Compare(extra(a), extra(b)),
+			cmp.Compare(choices(b), choices(a)), demandingFirst(a, b),
 		)
 	}
 }

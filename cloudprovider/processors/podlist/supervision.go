@@ -62,12 +62,22 @@ type Placement struct {
 const (
 	// returningPrefix starts the UIDs of pods that do not exist.
 	returningPrefix = "returning/"
+	// extraPrefix starts those of them that their job does without.
+	extraPrefix = returningPrefix + "extra/"
 	// returningAge is the age of pods that do not exist. It must exceed --new-pod-scale-up-delay.
 	returningAge = time.Hour
 )
 
 // IsReturning returns whether [Deferral] added the pod for a suspended or shrunk job. It is safe for concurrent use.
 func IsReturning(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), returningPrefix) }
+
+// extra returns 1 for a stand-in for a pod that its job does without, else 0.
+func extra(pod *apiv1.Pod) int {
+	if strings.HasPrefix(string(pod.UID), extraPrefix) {
+		return 1
+	}
+	return 0
+}
 
 // suspendedJobs applies a Supervision to the pods of a loop.
 type suspendedJobs struct {
@@ -135,7 +145,11 @@ func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.P
 // newStandIn returns a pending pod for the gang's i-th. Its gang is the returning one, whatever the pod declares.
 func newStandIn(gang ReturningGang, i int) *apiv1.Pod {
 	pod := gang.Pods[i].DeepCopy()
-	pod.UID = types.UID(fmt.Sprintf("%s%s/%d", returningPrefix, gang.Ref, i))
+	prefix := returningPrefix
+	if gang.Extra != NotExtra {
+		prefix = extraPrefix
+	}
+	pod.UID = types.UID(fmt.Sprintf("%s%s/%d", prefix, gang.Ref, i))
 	pod.Name = fmt.Sprintf("%s-returning-%d", pod.Name, i) // other pods of the job may have the same name
 	pod.Spec.NodeName, pod.Status = "", apiv1.PodStatus{Phase: apiv1.PodPending}
 	for _, declaration := range gangDeclarations {

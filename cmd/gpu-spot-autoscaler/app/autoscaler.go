@@ -323,6 +323,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 	}
 	if p.supervisor, err = supervisor.New(supervisor.Config{
 		Jobs: p.jobs, Pools: p.provider, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+		MaxGrowth: jobs.Growth(config.MaxGrowth),
 	}); err != nil {
 		return nil, nil, err
 	}

@@ -84,6 +84,8 @@ type Options struct {
 	// it also waits, as long as the deadline allows, until the replacement is ready.
 	ReclaimReplaceWait  time.Duration
 	ReclaimReplaceUntil string
+	// MaxGrowth is the most that a job may ask for with the label api.LabelGrow: one of its values.
+	MaxGrowth string
 	// ReclaimMaxUnconfirmed is the number of nodes whose pushed notices have an effect before another source confirms them.
 	ReclaimMaxUnconfirmed intstr.IntOrString
 	// ReclaimRateLimits limit the requests per second for marks and for drains.
@@ -165,6 +167,8 @@ func (o *Options) addReclaims(fs *pflag.FlagSet) {
 		"Longest time to delay evictions from a reclaiming node until its replacement is bought.")
 	fs.StringVar(&o.ReclaimReplaceUntil, "reclaim-replace-until", ReplacementReady,
 		"What evictions from a reclaiming node wait for: until its replacement is bought, or until that is ready (while the deadline allows; jobs train meanwhile, and are asked for another checkpoint before they leave).")
+	fs.StringVar(&o.MaxGrowth, "max-growth", api.GrowBuy,
+		"The most that jobs may ask for with the label gpu-spot.autoscaling/grow: buy spot instances for workers beyond those that they ask for, add them for free on nodes that are there, or never.")
 	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
 		"Maximum number of nodes (or share of the spot nodes) on which pushed notices take effect before ECS or the instance confirms them. Further notices wait for confirmation.", fs)
@@ -276,6 +280,9 @@ func (o *Options) Validate() []error {
 	}
 	if o.ReclaimReplaceUntil != ReplacementBought && o.ReclaimReplaceUntil != ReplacementReady {
 		fail("--reclaim-replace-until=%s is neither %s nor %s", o.ReclaimReplaceUntil, ReplacementBought, ReplacementReady)
+	}
+	if !slices.Contains([]string{api.GrowNever, api.GrowFree, api.GrowBuy}, o.MaxGrowth) {
+		fail("--max-growth=%s is neither %s nor %s nor %s", o.MaxGrowth, api.GrowBuy, api.GrowFree, api.GrowNever)
 	}
 	if o.Terms.Restart < 0 || o.Terms.ValueOfTime < 0 {
 		fail("--restart-time and --value-of-time must not be negative")

@@ -179,6 +179,7 @@ func TestValidate(t *testing.T) {
 			"--price-max-age=1ns is less than twice --price-refresh-interval=1ns: every failed look at a price would stop purchases under a cap"},
 		"no busy loop of polls":               {func(o *Options) { o.ReclaimPollInterval = 0 }, "--reclaim-poll-interval=0s is not positive"},
 		"marks need a budget":                 {func(o *Options) { o.ReclaimRateLimits.MarkQPS = 0 }, "--reclaim-mark-qps=0 is not positive"},
+		"growth is one of three things":       {func(o *Options) { o.MaxGrowth = "always" }, "--max-growth=always is neither buy nor free nor never"},
 		"a drain waits for one of two things": {func(o *Options) { o.ReclaimReplaceUntil = "running" }, "--reclaim-replace-until=running is neither bought nor ready"},
 		"notices need a sender": {func(o *Options) {
 			o.Notices = NoticeOptions{Address: ":8443", CertFile: "tls.crt", KeyFile: "tls.key", Signatures: "check"}
@@ -194,7 +195,7 @@ func TestValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := &Options{
 				CloudOptions: CloudOptions{Region: "r", CloudScheme: "https"}, PriceRefreshInterval: 1, PriceMaxAge: 2,
-				ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, ReclaimReplaceWait: 1, ReclaimReplaceUntil: "bought", ReclaimRateLimits: reclaim.DefaultRateLimits,
+				ReclaimPollInterval: 1, ReclaimNoticePeriod: 1, ReclaimReplaceWait: 1, ReclaimReplaceUntil: "bought", MaxGrowth: "buy", ReclaimRateLimits: reclaim.DefaultRateLimits,
 				Autoscaling: config.AutoscalingOptions{ClusterName: "c", ScanInterval: 1},
 			}
 			test.change(o)
