@@ -168,7 +168,7 @@ func (o *Options) addReclaims(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ReclaimReplaceUntil, "reclaim-replace-until", ReplacementReady,
 		"What evictions from a reclaiming node wait for: until its replacement is bought, or until that is ready (while the deadline allows; jobs train meanwhile, and are asked for another checkpoint before they leave).")
 	fs.StringVar(&o.MaxGrowth, "max-growth", api.GrowBuy,
-		"The most that jobs may ask for with the label gpu-spot.autoscaling/grow: buy spot instances for workers beyond those that they ask for, add them for free on nodes that are there, or never.")
+		"The most that jobs may ask for with the label "+api.LabelGrow+": buy spot instances for workers beyond those that they ask for, add them for free on nodes that are there, or never.")
 	o.ReclaimMaxUnconfirmed = notice.DefaultMaxUnconfirmed
 	intOrPercentVar(&o.ReclaimMaxUnconfirmed, "reclaim-max-unconfirmed",
 		"Maximum number of nodes (or share of the spot nodes) on which pushed notices take effect before ECS or the instance confirms them. Further notices wait for confirmation.", fs)

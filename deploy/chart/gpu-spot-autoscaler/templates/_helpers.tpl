@@ -72,7 +72,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
 {{- define "args" -}}
-{{- if .Values.serve.enabled }}
+{{- if (.Values.serve).enabled }}
 {{- if or .Values.dryRun.enabled .Values.provisioningRequests.enabled }}
 {{- fail "serve.enabled: dryRun and provisioningRequests are of the autoscaler's own loop" }}
 {{- end }}
