@@ -39,18 +39,25 @@ type fakePools struct {
 	released []string
 	err      error
 	lingers  bool
+	// unread is whether the pools have yet to be read: no Node is of one.
+	unread bool
 	// takes is how long the cloud takes to accept a release.
 	takes time.Duration
 }
 
 func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
-	return node.Labels["pool"], node.Labels["pool"] != ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return node.Labels["pool"], node.Labels["pool"] != "" && !p.unread
 }
 
 func (p *fakePools) GiveBack(node *corev1.Node) error {
 	time.Sleep(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unread {
+		return errors.New("the node is of no pool")
+	}
 	p.released = append(p.released, node.Name)
 	if p.err != nil {
 		return p.err
@@ -66,6 +73,12 @@ func (p *fakePools) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
+}
+
+func (p *fakePools) read() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unread = false
 }
 
 func (p *fakePools) linger() {
@@ -464,5 +477,27 @@ func TestAnInstanceThatCannotBeGivenBackAndIsWellAgainServesOn(t *testing.T) {
 		w.pass(time.Minute)
 		requireUnmarked(t, w.node("a"))
 		assert.False(t, w.node("a").Spec.Unschedulable)
+	})
+}
+
+func TestAFaultyNodeStaysDrainedWhileANewLeaderHasYetToReadThePools(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w, takes: time.Hour}
+		w.addNode("a")
+		w.start(pools.watchFaults)
+		w.updateNode("a", lost("True"))
+		w.pass(fault.Persistence + 2*time.Second)
+		require.True(t, cluster.IsDrained(w.node("a")))
+		w.updateNode("a", lost("False"))
+		w.stop()
+
+		pools = &fakePools{w: w, unread: true}
+		w.start(pools.watchFaults)
+		w.pass(time.Minute)
+		assert.True(t, cluster.IsMarked(w.node("a")))
+		assert.NotContains(t, w.seen(), "SpotNodeFaultStays a")
+		pools.read()
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"a"}, pools.gone())
 	})
 }

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -443,6 +444,20 @@ func TestNewLeaderLooksForCapacityAtOnce(t *testing.T) {
 		f.stop()
 		f.start()
 		assert.Equal(t, 5, f.loop(5, 0))
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done())
+	})
+}
+
+func TestJobsThatWaitInNumbersHoldUpNoneThatIsToBeResumed(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		for job := range 2_000 {
+			f.pod(fmt.Sprint("waiting-", job), fmt.Sprint("waiting-", job), "")
+		}
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.pass(lookEvery)
+		f.loop(5, 0)
+		f.pass(time.Second)
 		assert.Equal(t, []string{"resume train 4"}, f.systems.done())
 	})
 }

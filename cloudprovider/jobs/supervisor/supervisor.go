@@ -11,8 +11,8 @@
 // stopped. Memory holds only when to look again.
 //
 // A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
-// have waited, heldJobs what is tried for jobs that are held, and giveBack gives nodes back. One queue and its workers serve
-// all but the last, which has its own: the cloud may take minutes to accept a removal.
+// have waited, heldJobs what is tried for jobs that are held, and giveBack gives nodes back. The last three have a queue each, with
+// workers of its own: reads of jobs that wait are limited, and the cloud may take minutes to accept a removal.
 package supervisor
 
 import (
@@ -40,6 +40,8 @@ import (
 const (
 	// workers is how many tasks are done at once; most of the time of each is waiting for an API.
 	workers = 8
+	// waitWorkers is how many waits of jobs are looked at at once. Each waits its turn to read the job.
+	waitWorkers = 4
 	// giveBackWorkers is how many nodes are given back at once. Those that wait for the cloud together are removed by one call.
 	giveBackWorkers = 100
 	// lookEvery is how often the held jobs are looked at.
@@ -130,7 +132,8 @@ func New(config Config) (*Supervisor, error) {
 		synced: []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
 		pods:   pods, held: held, giveBack: giveBack,
 		waits: &waits{
-			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock, queue: queue,
+			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock,
+			queue: newTaskQueue("waits", config.Clock),
 			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
 			byJob: map[jobs.Ref]*jobWait{},
 		},
@@ -189,6 +192,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		}
 	}
 	serve(s.queue, workers)
+	serve(s.waits.queue, waitWorkers)
 	serve(s.giveBack.queue, giveBackWorkers)
 	running.Go(func() { s.lookAtHeldJobs(ctx) })
 	<-ctx.Done()
@@ -198,6 +202,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 func (s *Supervisor) shutDown() {
 	s.queue.ShutDown()
+	s.waits.queue.ShutDown()
 	s.giveBack.queue.ShutDown()
 }
 

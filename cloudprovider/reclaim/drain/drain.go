@@ -5,6 +5,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -248,6 +249,9 @@ func (s *step) deleteAll(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		default:
 			ready = append(ready, pod)
 		}
+	}
+	if slices.ContainsFunc(ready, s.takesTooLong) {
+		s.noteForced(ctx)
 	}
 	return notice.Earlier(next, s.requestAll(ctx, s.config.Deletions, ready, s.delete))
 }

@@ -58,13 +58,25 @@ func isRefusal(err error) bool {
 		apierrors.IsConflict(err) // the pod changed meanwhile, or another has its name
 }
 
-// delete deletes the pod. If it is terminating but would take longer than is left, it is hurried.
-func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
-	if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(s.notice.Deadline) {
-		return nil
+// takesTooLong returns whether the pod would not be gone by the deadline without being deleted now.
+func (s *step) takesTooLong(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil || pod.DeletionTimestamp.After(s.notice.Deadline)
+}
+
+// noteForced notes on the Node, once for all its pods, that they are deleted.
+func (s *step) noteForced(ctx context.Context) {
+	if !nodepatch.Changes(s.node, mark.Forced) {
+		return
 	}
 	if _, err := nodepatch.Apply(ctx, s.config.Client, s.node, mark.Forced); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not note on the node that pods are deleted", "node", klog.KObj(s.node))
+	}
+}
+
+// delete deletes the pod. If it is terminating but would take longer than is left, it is hurried.
+func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
+	if !s.takesTooLong(pod) {
+		return nil
 	}
 	err := s.config.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, s.deleteOptions(pod))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -88,6 +88,9 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {
 			continue // a pod came back, and is evicted again
 		}
+		if _, known := w.config.Pools.PoolID(node); !known {
+			continue // the pools have yet to be read: that the Node is of none now is no refusal
+		}
 		if w.attempts.begin(n.InstanceID, w.config.Clock.Now()) {
 			start(func() { w.giveBackOne(ctx, node, n.InstanceID) })
 		}
