@@ -190,11 +190,7 @@ func (a *Adviser) write(ctx context.Context, left *int, pod *asking) error {
 // note enters the interval of the pod for its Node, by the address from which the pod calls the node-agent. The pods on the Node's network have
 // one address, and the shortest of their intervals.
 func note(wanted map[string]map[string]time.Duration, pod *asking) {
-	caller := pod.Status.PodIP
-	if pod.Spec.HostNetwork {
-		caller = api.CallerHost
-	}
-	if caller == "" || pod.interval == 0 {
+	if pod.interval == 0 {
 		return
 	}
 	node := wanted[pod.Spec.NodeName]
@@ -202,9 +198,22 @@ func note(wanted map[string]map[string]time.Duration, pod *asking) {
 		node = map[string]time.Duration{}
 		wanted[pod.Spec.NodeName] = node
 	}
-	if known, ok := node[caller]; !ok || pod.interval < known {
-		node[caller] = pod.interval
+	for _, caller := range callersOf(pod.Pod) {
+		if known, ok := node[caller]; !ok || pod.interval < known {
+			node[caller] = pod.interval
+		}
 	}
+}
+
+// callersOf returns as whom the pod calls the node-agent. Informers have the addresses of pods that ask, and not PodIP.
+func callersOf(pod *corev1.Pod) (callers []string) {
+	if pod.Spec.HostNetwork {
+		return []string{api.CallerHost}
+	}
+	for _, address := range pod.Status.PodIPs {
+		callers = append(callers, address.IP)
+	}
+	return callers
 }
 
 // writeNode writes the intervals of the Node's pods on it if it has others.

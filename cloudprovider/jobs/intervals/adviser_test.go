@@ -77,7 +77,7 @@ func (w *world) pod(name, node, checkpoint string, change ...func(*corev1.Pod)) 
 			Annotations: map[string]string{api.AnnotationCheckpointTime: checkpoint},
 		},
 		Spec:   corev1.PodSpec{NodeName: node},
-		Status: corev1.PodStatus{PodIP: "10.0.0." + name, Phase: corev1.PodRunning},
+		Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0." + name}}, Phase: corev1.PodRunning},
 	}
 	for _, c := range change {
 		c(pod)

@@ -32,10 +32,12 @@ func runningJob(f *fixture, workers int, change ...func(*jobs.Job)) {
 	f.start()
 	f.job("train", change...)
 	for i := range workers {
-		f.pod("train", fmt.Sprintf("worker-%d", i), "node")
+		f.pod("train", fmt.Sprintf("worker-%d", i), "node", running)
 	}
 	f.pass(lookEvery)
 }
+
+func running(pod *corev1.Pod) { pod.Status.Phase = corev1.PodRunning }
 
 func TestJobGrowsBeyondWhatItAsksForWhenThereIsRoom(t *testing.T) {
 	for how, extra := range map[jobs.Growth]podlist.Extra{jobs.GrowFree: podlist.ExtraFree, jobs.GrowBuy: podlist.ExtraSpot} {
@@ -57,7 +59,7 @@ func TestJobGrowsBeyondWhatItAsksForWhenThereIsRoom(t *testing.T) {
 
 				f.job("train", growing(how, 8), at(7), grownTo("7"))
 				for i := range 3 {
-					f.pod("train", fmt.Sprintf("worker-%d", 4+i), "node")
+					f.pod("train", fmt.Sprintf("worker-%d", 4+i), "node", running)
 				}
 				f.pass(growEvery / 2)
 				assert.Zero(t, f.loop(1, 0), "each growth costs it some training")
@@ -128,7 +130,7 @@ func TestGrowthIsOfferedInBoundedSteps(t *testing.T) {
 		for job := range 6 {
 			name := fmt.Sprint("train-", job)
 			f.job(name, growing(jobs.GrowBuy, 10_000), at(1))
-			f.pod(name, name+"-worker", "node")
+			f.pod(name, name+"-worker", "node", running)
 		}
 		f.pass(lookEvery)
 		offered := 0
@@ -145,7 +147,9 @@ func TestJobDoesNotGrowBeforeAllOfItsWorkersAreReady(t *testing.T) {
 		f.start()
 		f.job("train", growing(jobs.GrowBuy, 8))
 		for i := range 4 {
-			f.pod("train", fmt.Sprintf("worker-%d", i), "node", func(pod *corev1.Pod) { pod.Status.Conditions = nil })
+			f.pod("train", fmt.Sprintf("worker-%d", i), "node", running, func(pod *corev1.Pod) {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+			})
 		}
 		f.pass(time.Minute)
 		assert.Empty(t, f.supervisor.Returning())

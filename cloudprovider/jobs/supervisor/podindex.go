@@ -59,6 +59,12 @@ func isPending(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
+// isReady returns whether the pod runs and is ready. The informer leaves out the condition of a pod that is.
+func isReady(pod *corev1.Pod) bool {
+	_, ready := kubepod.GetPodCondition(&pod.Status, corev1.PodReady)
+	return pod.Status.Phase == corev1.PodRunning && (ready == nil || ready.Status == corev1.ConditionTrue)
+}
+
 // podCounts sums up the pods of a job.
 type podCounts struct {
 	// first is the pending pod that was created first, nil where none is pending.
@@ -104,7 +110,7 @@ func (c *podCounts) add(pod indexedPod) {
 		}
 	case pod.Spec.NodeName != "" && !isLauncher:
 		c.running++
-		if kubepod.IsPodReady(pod.Pod) {
+		if isReady(pod.Pod) {
 			c.ready++
 		}
 	}

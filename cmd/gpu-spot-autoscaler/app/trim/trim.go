@@ -66,7 +66,8 @@ func trimPod(pod *apiv1.Pod) {
 		Resize: status.Resize, ResourceClaimStatuses: status.ResourceClaimStatuses,
 		Conditions: only(status.Conditions, isRemarkable),
 	}
-	if pod.Annotations[api.AnnotationCheckpointRequest] != "" { // its acknowledgement is recognized by its address
+	// Its acknowledgement is recognized by its address, and it is told its interval at that.
+	if pod.Annotations[api.AnnotationCheckpointRequest] != "" || pod.Annotations[api.AnnotationCheckpointTime] != "" {
 		pod.Status.PodIPs = status.PodIPs
 	}
 	for _, status := range resized {
