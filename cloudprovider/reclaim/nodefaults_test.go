@@ -75,10 +75,11 @@ func (p *fakePools) refuse(err error) {
 	p.err = err
 }
 
-func (p *fakePools) read() {
+// read has the pools be read, or not yet.
+func (p *fakePools) read(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unread = false
+	p.unread = !is
 }
 
 func (p *fakePools) linger() {
@@ -480,23 +481,23 @@ func TestAnInstanceThatCannotBeGivenBackAndIsWellAgainServesOn(t *testing.T) {
 	})
 }
 
-func TestAFaultyNodeStaysDrainedWhileANewLeaderHasYetToReadThePools(t *testing.T) {
+func TestAFaultyNodeStaysDrainedWhileThePoolsHaveYetToBeRead(t *testing.T) {
 	inBubble(t, func(w *world) {
-		pools := &fakePools{w: w, takes: time.Hour}
+		pools := &fakePools{w: w}
 		w.addNode("a")
-		w.start(pools.watchFaults)
+		w.addPod("p", "a")
+		w.start(pools.watchFaults, unreplaced)
 		w.updateNode("a", lost("True"))
 		w.pass(fault.Persistence + 2*time.Second)
+		require.True(t, cluster.IsMarked(w.node("a")))
+		pools.read(false) // as for a new leader
+		w.pass(time.Minute)
 		require.True(t, cluster.IsDrained(w.node("a")))
 		w.updateNode("a", lost("False"))
-		w.stop()
-
-		pools = &fakePools{w: w, unread: true}
-		w.start(pools.watchFaults)
 		w.pass(time.Minute)
 		assert.True(t, cluster.IsMarked(w.node("a")))
 		assert.NotContains(t, w.seen(), "SpotNodeFaultStays a")
-		pools.read()
+		pools.read(true)
 		w.pass(time.Minute)
 		assert.Equal(t, []string{"a"}, pools.gone())
 	})
