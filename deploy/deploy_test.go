@@ -265,7 +265,7 @@ func TestTheRAMPolicyAllowsWhatTheAutoscalerCallsAndNoMore(t *testing.T) {
 		called.Insert(match[1] + ":" + match[2])
 	}
 	require.NotEmpty(t, called)
-	onlyContract := sets.New("ecs:DescribeAvailableResource", "ecs:DescribeSpotAdvice") // docs/contract.md has a policy of its own
+	onlyContract := sets.New("ecs:DescribeSpotAdvice") // docs/contract.md has a policy of its own
 	onlyLaunch := sets.New("ecs:RunInstances", "ecs:DeleteInstances", "ess:AttachInstances")
 	onlyDoctor := sets.New("ecs:DescribeAccountAttributes") // docs/doctor.md has what it needs besides
 	assert.Equal(t, sets.List(called.Difference(onlyContract).Difference(onlyLaunch).Difference(onlyDoctor)), policy.Actions())

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
+	"gpu-spot-autoscaler/test/alisim/temper"
 )
 
 func TestAnInstanceAsTheSDKReadsIt(t *testing.T) {
@@ -241,6 +242,22 @@ func TestStock(t *testing.T) {
 	assert.Empty(t, ask("ecs.unheard-of", alisim.NoSpot))
 	s.buy(spotGroup, 1, target(small, vswB, alisim.SpotAsPriceGo))
 	assert.Equal(t, "WithoutStock", ask(small, alisim.SpotAsPriceGo)[zoneB], "the last one was bought")
+}
+
+func TestStockIsWrongAsOftenAsTheTemperSays(t *testing.T) {
+	s := startUnder(t, func(r *temper.Rules) { r.WrongStockPercent = 100 })
+	r := ecs.CreateDescribeAvailableResourceRequest()
+	r.DestinationResource, r.InstanceType, r.SpotStrategy, r.InstanceChargeType = "InstanceType", small, alisim.SpotAsPriceGo, "PostPaid"
+	resp, err := s.ecs.DescribeAvailableResource(r)
+	require.NoError(t, err)
+	for _, z := range resp.AvailableZones.AvailableZone {
+		assert.Equal(t, "WithoutStock", z.StatusCategory, z.ZoneId)
+	}
+	s.buy(spotGroup, 1, target(small, vswA, alisim.SpotAsPriceGo))
+
+	r.InstanceChargeType = "PrePaid"
+	_, err = s.ecs.DescribeAvailableResource(r)
+	assert.ErrorContains(t, err, "SpotStrategy")
 }
 
 func TestVSwitches(t *testing.T) {

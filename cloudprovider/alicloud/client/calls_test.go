@@ -242,6 +242,24 @@ func TestSpotPriceHistory(t *testing.T) {
 	assertParameters(t, map[string]string{"ZoneId": "z-a", "SpotDuration": "0"}, q)
 }
 
+func TestSpotStock(t *testing.T) {
+	w := newWire(t, func(url.Values) answer {
+		return raw(`{"AvailableZones":{"AvailableZone":[
+			{"ZoneId":"z-a","Status":"Available","StatusCategory":"WithStock","AvailableResources":{"AvailableResource":[{"Type":"InstanceType","SupportedResources":{"SupportedResource":[
+				{"Value":"ecs.a","Status":"Available","StatusCategory":"WithStock"}, {"Value":"ecs.b","Status":"Available","StatusCategory":"WithStock"}]}}]}},
+			{"ZoneId":"z-b","AvailableResources":{"AvailableResource":[{"Type":"InstanceType","SupportedResources":{"SupportedResource":[
+				{"Value":"ecs.a","Status":"SoldOut","StatusCategory":"WithoutStock"}]}}]}},
+			{"ZoneId":"z-c","AvailableResources":{"AvailableResource":[{"Type":"InstanceType","SupportedResources":{"SupportedResource":[
+				{"Value":"ecs.a","Status":"Available","StatusCategory":"PerhapsTomorrow"}]}}]}}]}}`)
+	})
+	got, err := w.client().SpotStock(t.Context(), "ecs.a")
+	require.NoError(t, err)
+	assert.Equal(t, []alicloud.Stock{{ZoneID: "z-a", Category: alicloud.WithStock}, {ZoneID: "z-b", Category: alicloud.WithoutStock}}, got,
+		"another type does not count, nor does a word that is not known")
+	assertParameters(t, map[string]string{"DestinationResource": "InstanceType", "InstanceType": "ecs.a", "SpotStrategy": "SpotAsPriceGo",
+		"InstanceChargeType": "PostPaid", "IoOptimized": "optimized", "NetworkCategory": "vpc", "ZoneId": ""}, w.seen("DescribeAvailableResource")[0])
+}
+
 func TestOnDemandPrice(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -28,6 +28,7 @@ type Reads interface {
 	VSwitches(ctx context.Context, ids []string) ([]alicloud.VSwitch, error)
 	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, isProtected bool, since time.Time) ([]alicloud.SpotPrice, error)
 	OnDemandPrice(ctx context.Context, instanceType, zoneID string) (float64, error)
+	SpotStock(ctx context.Context, instanceType string) ([]alicloud.Stock, error)
 	Currency() string
 }
 

@@ -3,6 +3,7 @@ package ecs
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 
@@ -119,6 +120,9 @@ func (c typeActions) describeAvailableResource(r *protocol.Request) (protocol.Re
 		return nil, protocol.Invalid("DestinationResource", destination)
 	}
 	strategy := cmp.Or(r.Get("SpotStrategy"), NoSpot)
+	if err := checkStockQuestion(r, strategy); err != nil {
+		return nil, err
+	}
 	ids := []string{r.Get("InstanceType")}
 	if ids[0] == "" {
 		ids = slices.Sorted(maps.Keys(c.types))
@@ -140,7 +144,7 @@ func (c typeActions) stockIn(zone string, ids []string, strategy string, r *prot
 			continue
 		}
 		s := stockJSON{Value: id, Status: "SoldOut", StatusCategory: withoutStock}
-		if c.inStock(id, zone, strategy, r) {
+		if c.inStock(id, zone, strategy, r) != c.liesAbout(id, zone, r) {
 			s.Status, s.StatusCategory = "Available", withStock
 			z.Status, z.StatusCategory = "Available", withStock
 		}
@@ -156,4 +160,34 @@ func (c typeActions) inStock(id, zone, strategy string, r *protocol.Request) boo
 		return q.OnDemand > 0 && o.hasOnDemand()
 	}
 	return q.Available && o.hasSpot(q.Capacity)
+}
+
+// liesAbout says whether the answer about the type in the zone is to be wrong in this minute.
+func (c typeActions) liesAbout(id, zone string, r *protocol.Request) bool {
+	hash := fnv.New32a()
+	fmt.Fprintf(hash, "%s/%s/%d", id, zone, r.Now.Unix()/60)
+	return int(hash.Sum32()%100) < c.cloud.Temper.WrongStockPercent
+}
+
+// stockWords are the values that DescribeAvailableResource takes. Source: DOC DescribeAvailableResource.
+var stockWords = map[string][]string{
+	"InstanceChargeType": {"PostPaid", "PrePaid"},
+	"SpotStrategy":       {NoSpot, SpotAsPriceGo, SpotWithPriceLimit},
+	"IoOptimized":        {"none", "optimized"},
+	"NetworkCategory":    {"vpc", "classic"},
+	"ResourceType":       {"instance", "disk", "reservedinstance", "ddh"},
+}
+
+// checkStockQuestion refuses values that are not documented, and spot instances that are paid for in advance.
+func checkStockQuestion(r *protocol.Request, strategy string) error {
+	for _, name := range slices.Sorted(maps.Keys(stockWords)) {
+		if value := r.Get(name); value != "" && !slices.Contains(stockWords[name], value) {
+			return protocol.Invalid(name, value)
+		}
+	}
+	if strategy != NoSpot && r.Get("InstanceChargeType") == "PrePaid" {
+		return protocol.Invalid("SpotStrategy", strategy)
+	}
+	_, err := r.Integer("SpotDuration", 1, 0, 6)
+	return err
 }

@@ -101,6 +101,10 @@ type Rules struct {
 	// Java SDK "Recycling"; GUESS: that case counts.
 	LockReason string `json:"lockReason"`
 
+	// WrongStockPercent has DescribeAvailableResource say the opposite of so many percent of what it is asked, anew each minute; 0 has it
+	// always tell the truth. Source: GUESS; DOC promises nothing.
+	WrongStockPercent int `json:"wrongStockPercent"`
+
 	// NodeController deletes Nodes as Alibaba's cloud controller does: it looks every Durations.NodeController, and
 	// deletes a Node only if its instance is absent and Ready is Unknown, which it becomes Durations.NodeGrace after the
 	// machine fell silent. Source: CCM node_controller.go.

@@ -82,6 +82,9 @@ func (r Rules) Validate() error {
 			return fmt.Errorf("%s is %d", name, n)
 		}
 	}
+	if r.WrongStockPercent < 0 || r.WrongStockPercent > 100 {
+		return fmt.Errorf("wrongStockPercent is %d", r.WrongStockPercent)
+	}
 	return nil
 }
 
