@@ -18,8 +18,9 @@ type Memory struct {
 	seen           map[place]*experience
 	byType, byZone map[string]*experience
 	// lost are the instances whose loss was counted, with the time at which they were last listed: a notice may be withdrawn and come back.
-	lost map[string]time.Time
-	past past
+	lost  map[string]time.Time
+	past  past
+	stock stock
 }
 
 // place is an instance type in a zone.
@@ -51,7 +52,7 @@ const (
 
 // NewMemory returns a Memory of nothing.
 func NewMemory() *Memory {
-	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, lost: map[string]time.Time{}, past: newPast()}
+	return &Memory{seen: map[place]*experience{}, byType: map[string]*experience{}, byZone: map[string]*experience{}, lost: map[string]time.Time{}, past: newPast(), stock: newStock()}
 }
 
 // Living is a spot instance.
@@ -82,7 +83,9 @@ func (m *Memory) Observe(instances []Living, at time.Time) {
 	if isFirst {
 		gap = 0
 	}
-	m.fade(math.Exp2(-gap.Hours() / halfLife.Hours()))
+	faded := math.Exp2(-gap.Hours() / halfLife.Hours())
+	m.fade(faded)
+	m.stock.fade(faded, at.Unix())
 	for _, i := range instances {
 		_, counted := m.lost[i.ID]
 		if counted {
@@ -152,6 +155,9 @@ func (m *Memory) enter(o pricing.Offering, e experience) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.add(o, e)
+	if o.Spot {
+		m.stock.learn(place{o.InstanceType, o.Zone}, e, m.now.Unix())
+	}
 }
 
 func (m *Memory) add(o pricing.Offering, e experience) {
@@ -194,14 +200,15 @@ func fadeAll[K comparable](all map[K]*experience, factor float64) {
 }
 
 // Of returns how reliable the offering is, by what was seen of it, of the same instance type in other zones and of other types in the same
-// zone, which counts for a fifth: the less was seen of it, the more counts that. On-demand instances are not reclaimed.
+// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts by how often that was so. On-demand instances are not reclaimed.
 func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	if !o.Spot {
 		return pricing.Reliability{}
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	own := orNothing(m.seen[place{o.InstanceType, o.Zone}])
+	at := place{o.InstanceType, o.Zone}
+	own := orNothing(m.seen[at])
 	near := experience{Hours: priorHours, Losses: 1, Asked: priorAsked, Refused: priorRefused}
 	near.add(orNothing(m.byType[o.InstanceType]), likeness)
 	near.add(orNothing(m.byZone[o.Zone]), likeness)
@@ -211,9 +218,10 @@ func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	// Of the others, as much counts as one loss and one refusal.
 	life := (own.Hours + hoursPerLoss) / (own.Losses + 1)
 	weight := priorRefused / max(refusal, negligible)
+	refusal = min(mostRefusal, (own.Refused+weight*refusal)/(max(own.Asked, own.Refused)+weight))
 	return pricing.Reliability{
 		Life:    time.Duration(life * float64(time.Hour)),
-		Refusal: min(mostRefusal, (own.Refused+weight*refusal)/(max(own.Asked, own.Refused)+weight)),
+		Refusal: min(mostRefusal, m.stock.refusal(at, refusal, m.now.Unix(), m.past.refused[at])),
 	}
 }
 

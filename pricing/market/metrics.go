@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
 
 var (
@@ -12,6 +14,10 @@ var (
 	offeringsDesc = prometheus.NewDesc("gpu_spot_market_offerings",
 		"Spot offerings of which anything was seen in the last 30 days, by what was seen last: up, down, or stale if that is more than six hours ago.",
 		[]string{"seen"}, nil)
+	stockAgeDesc = prometheus.NewDesc("gpu_spot_market_stock_age_seconds",
+		"Time since ECS last said what is in stock of all spot offerings. Missing until it has.", nil, nil)
+	stockRefusalDesc = prometheus.NewDesc("gpu_spot_market_stock_refusal",
+		"Probability that a purchase is refused, as learnt for each category of stock (StatusCategory of DescribeAvailableResource).", []string{"category"}, nil)
 )
 
 // published is the keeper that runs. It is asked when metrics are scraped, so that ages are right.
@@ -26,6 +32,8 @@ type collector struct{}
 func (collector) Describe(out chan<- *prometheus.Desc) {
 	out <- ageDesc
 	out <- offeringsDesc
+	out <- stockAgeDesc
+	out <- stockRefusalDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -40,6 +48,12 @@ func (collector) Collect(out chan<- prometheus.Metric) {
 	defer m.mu.RUnlock()
 	if !m.now.IsZero() {
 		out <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, now.Sub(m.now).Seconds())
+	}
+	if !m.stock.read.IsZero() {
+		out <- prometheus.MustNewConstMetric(stockAgeDesc, prometheus.GaugeValue, now.Sub(m.stock.read).Seconds())
+	}
+	for _, category := range alicloud.StockCategories {
+		out <- prometheus.MustNewConstMetric(stockRefusalDesc, prometheus.GaugeValue, m.stock.refusalIn(category), string(category))
 	}
 	for seen, count := range m.past.counts(now.Unix()) {
 		out <- prometheus.MustNewConstMetric(offeringsDesc, prometheus.GaugeValue, float64(count), seen)

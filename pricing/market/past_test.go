@@ -162,6 +162,7 @@ func TestMetricsSayHowOldWhatIsKnownIs(t *testing.T) {
 	t.Cleanup(func() { published.Store(nil) })
 	m.Observe(kept(here, 1, 0, 0), at(0))
 	m.Observe(kept(there, 1, 0, 0), at(7*time.Hour-time.Minute))
+	m.StockRead(at(7*time.Hour - 2*time.Minute))
 	registry := prometheus.NewRegistry()
 	RegisterMetrics(registry)
 	gathered, err := registry.Gather()
@@ -178,5 +179,7 @@ func TestMetricsSayHowOldWhatIsKnownIs(t *testing.T) {
 	}
 	assert.Equal(t, map[string]float64{
 		"gpu_spot_market_age_seconds": 60, "gpu_spot_market_offerings up": 1, "gpu_spot_market_offerings down": 0, "gpu_spot_market_offerings stale": 1,
+		"gpu_spot_market_stock_age_seconds": 120, "gpu_spot_market_stock_refusal WithStock": .05, "gpu_spot_market_stock_refusal ClosedWithStock": .2,
+		"gpu_spot_market_stock_refusal WithoutStock": .85, "gpu_spot_market_stock_refusal ClosedWithoutStock": .85,
 	}, values)
 }

@@ -112,6 +112,8 @@ type memoryState struct {
 	Lost map[string]time.Time `json:"lost,omitempty"`
 	// Past is when offerings were up.
 	Past []placePast `json:"past,omitempty"`
+	// Stock is what ECS says of its stock, and how often it was so.
+	Stock stockState `json:"stock,omitzero"`
 }
 
 type placeMemory struct {
@@ -123,7 +125,7 @@ type placeMemory struct {
 func (m *Memory) Encode() ([]byte, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost, Past: m.past.encode()}
+	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost, Past: m.past.encode(), Stock: m.stock.encode()}
 	for key, e := range m.seen {
 		saved.Seen = append(saved.Seen, placeMemory{key, *e})
 	}
@@ -143,6 +145,7 @@ func (m *Memory) Decode(text []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.past.prepend(runs)
+	m.stock.restore(saved.Stock)
 	for _, s := range saved.Seen {
 		m.add(pricing.Offering{InstanceType: s.InstanceType, Zone: s.Zone, Spot: true}, s.experience)
 	}

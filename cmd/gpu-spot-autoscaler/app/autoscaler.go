@@ -60,6 +60,7 @@ type parts struct {
 	prices     *pricing.Book
 	ledger     *ledger.Ledger
 	market     *market.Keeper
+	stock      *market.Watch
 	deadlines  *deadline.Desk
 	jobs       *jobs.Registry
 	gangs      *gangs.Gangs
@@ -109,6 +110,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { p.prices.Run(ctx); return nil })
 	group.Go(func() error { p.ledger.Run(ctx); return nil })
 	group.Go(func() error { p.market.Run(ctx); return nil })
+	group.Go(func() error { p.stock.Run(ctx); return nil })
 	group.Go(func() error { p.deadlines.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
@@ -330,6 +332,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 	p.intervals = newAdviser(config, p, memory, s.kube.Recorder)
 	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
 	p.market = newKeeper(config, memory, p.provider, p.prices, s.events)
+	p.stock = newWatch(config, memory, p.prices, s.events)
 	p.ledger = newLedger(config, p, s.reclaims.cluster, s.kube.Recorder, s.events)
 	return p, s, nil
 }

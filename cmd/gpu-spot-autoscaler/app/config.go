@@ -23,6 +23,7 @@ import (
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/plan"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serve"
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 // Config is the options and the clients made of them.
@@ -50,6 +51,7 @@ type Config struct {
 type Cloud interface {
 	ess.Cloud
 	pricing.Source
+	market.StockSource
 	poll.Cloud
 }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,6 +68,14 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
 		},
+	}
+}
+
+// newWatch returns what observes the stock of the offerings that have a price: nothing else is bought.
+func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, events market.EventSink) *market.Watch {
+	return &market.Watch{
+		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events,
+		Offerings: func() []pricing.Offering { return slices.Collect(maps.Keys(prices.Known())) },
 	}
 }
 

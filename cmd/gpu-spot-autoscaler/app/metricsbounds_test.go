@@ -43,6 +43,7 @@ var bounds = map[string]string{
 	"gpu_spot_price_age_seconds":          "offerings",
 	"gpu_spot_price_refresh_errors_total": "2",
 	"gpu_spot_market_offerings":           "3",
+	"gpu_spot_market_stock_refusal":       "4",
 
 	"gpu_spot_deferred_pods":         "3",
 	"gpu_spot_gang_scale_ups_total":  "3",
@@ -78,5 +79,6 @@ var bounds = map[string]string{
 // madeWhenScraped are the types of metrics that no vector holds.
 var madeWhenScraped = map[string]string{
 	"gpu_spot_market_age_seconds": "gauge", "gpu_spot_market_offerings": "gauge",
+	"gpu_spot_market_stock_age_seconds": "gauge", "gpu_spot_market_stock_refusal": "gauge",
 	"gpu_spot_price_per_hour": "gauge", "gpu_spot_price_age_seconds": "gauge", "gpu_spot_offerings_without_fresh_price": "gauge",
 }
