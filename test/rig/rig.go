@@ -275,7 +275,7 @@ func Eventually(t *testing.T, timeout time.Duration, what string, condition func
 		}
 		return holds && err == nil, nil
 	})
-	if err != nil && (last == nil || ctx.Err() == nil) {
+	if err != nil {
 		t.Fatalf("waited %v for this: %s: %v (last error: %v)", timeout, what, err, last)
 	}
 }
