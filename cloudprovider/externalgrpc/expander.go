@@ -86,7 +86,9 @@ func (e *Expander) optionsOf(request *protos.BestOptionsRequest) (options []expa
 	return options, nil
 }
 
-// allowed returns the options that their pods may have. Pods whose deadline is close have spot instances if there is nothing on demand.
+// allowed returns the options that their pods may have. Pods whose deadline is close have spot instances if there is nothing on demand. If
+// nothing is left because there are pods among all that must never have it, it returns the options that others of them may have: the client
+// takes an option for all of its pods or not at all, and the pods of one tenant must not keep those of all others from what they may have.
 func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,22 +96,24 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	for _, option := range options {
 		pods = append(pods, option.Pods...)
 	}
-	found := e.allowedNow(options)
-	if len(found) > 0 {
+	if found := e.filter(options, e.policy.Allows); len(found) > 0 {
 		return found
 	}
-	restore := e.policy.AllowSpot(pods)
-	if restore == nil {
-		return nil
+	if restore := e.policy.AllowSpot(pods); restore != nil {
+		defer restore()
 	}
-	defer restore()
-	return e.allowedNow(options)
+	if found := e.filter(options, e.policy.Allows); len(found) > 0 {
+		return found
+	}
+	return e.filter(options, func(id string, pods []*apiv1.Pod) bool {
+		return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return e.policy.Allows(id, []*apiv1.Pod{pod}) })
+	})
 }
 
-func (e *Expander) allowedNow(options []expander.Option) []expander.Option {
+// filter returns the options that may be bought for their pods.
+func (e *Expander) filter(options []expander.Option, allows func(groupID string, pods []*apiv1.Pod) bool) []expander.Option {
 	return slices.DeleteFunc(slices.Clone(options), func(option expander.Option) bool {
 		id := option.NodeGroup.Id()
-		return !e.policy.Allows(id, option.Pods) ||
-			!e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
+		return !allows(id, option.Pods) || !e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
 	})
 }
