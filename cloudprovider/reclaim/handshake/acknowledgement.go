@@ -155,10 +155,10 @@ type Rehearsals struct {
 func (r *Rehearsals) awaitSaved(l loss, s state) {
 	now, until := r.config.Clock.Now(), l.awaitsUntil(s)
 	switch {
-	case s.acknowledged || s.missed || until.IsZero() || !now.Before(s.deadline):
+	case s.outcome != "" || until.IsZero() || !now.Before(s.deadline):
 	case now.Before(until):
 		r.queue.AddAfter(l.party, until.Sub(now))
-	case r.table.update(l.party, s.id, func(s *state) { s.missed = true }):
+	case r.table.conclude(l.party, s.id, checkpointMissed):
 		r.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(l.drill)+"No acknowledgement that the work is saved (request %s) came in time", s.id)
 	}
 }
@@ -176,7 +176,7 @@ func (r *Rehearsals) HaveSaved(node string) (done, all bool) {
 		if !open || !s.drill || !s.leaving.Has(pod.UID) || !s.acknowledged && r.isAwaited(party, s) {
 			return false, false
 		}
-		all = all && (s.acknowledged || !s.missed)
+		all = all && (s.acknowledged || s.outcome != checkpointMissed)
 	}
 	return true, all
 }
@@ -188,7 +188,7 @@ func (r *Rehearsals) isAwaited(party cluster.Party, s state) bool {
 		return true
 	}
 	l := r.losses.of(party)
-	return !s.missed && !l.awaitsUntil(s).IsZero()
+	return s.outcome == "" && !l.awaitsUntil(s).IsZero()
 }
 
 // LoseInEarnest returns whether a job on the Node loses pods to a notice that is no drill.

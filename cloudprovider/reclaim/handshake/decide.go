@@ -30,13 +30,8 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	if !c.table.beginDecision(l.party, s.id, func(s *state) { s.spared = uids(l.doubtful) }) {
 		return
 	}
-	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
-		s.count(l.party.System, checkpointMissed)
-		without := "going on without"
-		if s.last {
-			without = "going on with what was saved before"
-		}
-		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
+	if !l.isToBeStopped(s) && !s.acknowledged && !l.awaitsUntil(s).IsZero() && c.conclude(l, s, checkpointMissed) {
+		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, s.goesOn())
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
@@ -50,7 +45,7 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 // prepareInTime has the job's system prepare, and goes on without if it does not. It returns until when the pods can be left to
 // the system.
 func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
-	told := c.stop(ctx, l, s)
+	told := l.isToBeStopped(s) && c.stop(ctx, l, s)
 	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.config.Clock.Now()), func(ctx context.Context) (err error) {
 		p, err = c.prepare(ctx, l, told)
 		return err
