@@ -134,15 +134,6 @@ func (l *loss) nodes() sets.Set[string] {
 	return names
 }
 
-// instances returns those that the leaving pods run on.
-func (l *loss) instances() sets.Set[string] {
-	ids := sets.New[string]()
-	for _, pod := range l.leaving {
-		ids.Insert(pod.notice.InstanceID)
-	}
-	return ids
-}
-
 // object returns what to write an Event on: the job, or else one of the pods that it loses.
 func (l *loss) object(s state) runtime.Object {
 	if s.job != nil && s.job.Object != nil {
