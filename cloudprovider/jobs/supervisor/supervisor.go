@@ -70,7 +70,10 @@ type Pools interface {
 	MayGiveBack(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
-	// GiveBack gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
+	// IsReclaiming returns whether the node's instance is being reclaimed.
+	IsReclaiming(node *corev1.Node) bool
+	// GiveBack gives back the node's instance at once, and does nothing to one that is being removed. The error wraps
+	// ess.ErrBelowMinimum where its pool needs it, and ess.ErrKept or ess.ErrDisputed where it has to stay.
 	GiveBack(node *corev1.Node) error
 }
 
