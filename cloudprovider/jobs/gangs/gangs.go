@@ -39,6 +39,8 @@ const (
 	// half of all reads. forgetAfter is how long it is kept after that.
 	rereadEvery = 30 * time.Second
 	forgetAfter = 10 * time.Minute
+	// discoverEvery is how often it is found out whether Kubernetes itself has pod groups.
+	discoverEvery = 10 * time.Minute
 )
 
 // Jobs are the job systems. It is implemented by jobs.Starts, where it is explained.
@@ -77,7 +79,8 @@ func New(config Config) (*Gangs, error) {
 	}
 	queue := newQueue(config.Clock)
 	return &Gangs{
-		config: config, queue: queue, reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
+		config: config, queue: queue,
+		reads:   flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
 		objects: objects{known: map[key]*known{}, clock: config.Clock, jobs: config.Jobs, queue: queue},
 	}, nil
 }
@@ -93,13 +96,12 @@ func (g *Gangs) Run(ctx context.Context) error {
 			}
 		})
 	}
+	running.Go(func() { g.keepDiscovering(ctx) })
 	ticker := g.config.Clock.NewTicker(forgetAfter)
 	defer ticker.Stop()
-	g.discover(ctx)
 	for {
 		select {
 		case <-ticker.C():
-			g.discover(ctx)
 			g.forget()
 		case <-ctx.Done():
 			return nil
