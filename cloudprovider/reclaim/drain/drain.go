@@ -92,7 +92,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 		return nil
 	}
 	n, reclaiming := d.config.Notices.Of(node)
-	if !reclaiming || d.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+	if !reclaiming || d.config.Notices.Verdicts.On(n.InstanceID) != notice.Pending {
 		return nil
 	}
 	if d.config.MarksWaiting() {

@@ -320,7 +320,7 @@ func (f *losses) outlookFor(name string) *outlook {
 	if !reclaiming {
 		return &outlook{}
 	}
-	switch f.notices.VerdictOn(n.InstanceID) {
+	switch f.notices.Verdicts.On(n.InstanceID) {
 	case notice.Released:
 		return nil
 	case notice.Withdrawn:
