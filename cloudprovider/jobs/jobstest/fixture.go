@@ -119,7 +119,7 @@ func (f *Fixture) Renew(config jobs.Config) {
 }
 
 func listKinds(systems []jobs.System) map[schema.GroupVersionResource]string {
-	resources := []schema.GroupVersionResource{ScaleIns, ScaleOuts, TrainJobs, Commands, jobs.KueueWorkloads}
+	resources := append([]schema.GroupVersionResource{ScaleIns, ScaleOuts, TrainJobs, Commands}, jobs.KueueWorkloads...)
 	for _, system := range systems {
 		resources = append(resources, system.Resource())
 	}
