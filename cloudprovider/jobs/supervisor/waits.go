@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -214,14 +215,20 @@ func (w *waits) boughtFor(ref jobs.Ref, counts podCounts) []*corev1.Node {
 
 // isOtherWaiting returns whether another job waits, and may go on doing so.
 func (w *waits) isOtherWaiting(ref jobs.Ref) bool {
+	return slices.ContainsFunc(w.othersWaiting(ref), func(other jobs.Ref) bool { return w.pods.count(other).first != nil })
+}
+
+// othersWaiting returns the jobs whose maximum wait is not over. Some of them may not wait any more: to count the pods of all of them
+// under the lock would hold up the loop, which takes it for each pod.
+func (w *waits) othersWaiting(ref jobs.Ref) (others []jobs.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for other, known := range w.byJob {
-		if other != ref && known.expired.IsZero() && w.pods.count(other).first != nil {
-			return true
+		if other != ref && known.expired.IsZero() {
+			others = append(others, other)
 		}
 	}
-	return false
+	return others
 }
 
 // recordEvent writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.
