@@ -198,8 +198,8 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		}
 		reason, until := s.staysFor(pod, s.ask(pod))
 		if reason == "" {
-			again, taken := s.pdbs.take(pod)
-			if taken {
+			again, allowed := s.pdbs.take(pod)
+			if allowed {
 				ready = append(ready, pod)
 				continue
 			}

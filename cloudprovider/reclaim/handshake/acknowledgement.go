@@ -141,8 +141,8 @@ func reportMalformedAwaits(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. It is safe for
-// concurrent use.
+// Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. They are safe
+// for concurrent use.
 type Rehearsals struct {
 	config Config
 	queue  work.Queue[cluster.Party]

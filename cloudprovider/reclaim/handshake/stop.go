@@ -31,7 +31,7 @@ func (l *loss) isToBeStopped(s state) bool {
 
 // stop has a job that is about to be suspended save its work. It returns when the job has ended, or has acknowledged the request, or
 // there is no more time. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
-func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
+func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
 	var pods int

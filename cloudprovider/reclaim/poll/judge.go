@@ -31,7 +31,7 @@ var errNotShown = errors.New("ECS does not show an instance that exists; does th
 // for when there is no witness.
 func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	reclaiming := p.config.Notices.Reclaiming()
-	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
+	p.reportedStopped, p.reportedUnlisted = p.reportedStopped.Intersection(reclaiming), p.reportedUnlisted.Intersection(reclaiming)
 	unlisted := reclaiming.Difference(listed)
 	for id := range unlisted {
 		if p.config.Notices.OnlyPolled(id) {
