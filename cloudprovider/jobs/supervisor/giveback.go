@@ -24,6 +24,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -40,7 +41,7 @@ type giveBack struct {
 	client   kubernetes.Interface
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	queue    taskQueue
+	queue    work.Queue[string]
 }
 
 // reclaimingNodes returns the names of the Nodes that are being reclaimed.
@@ -196,7 +197,7 @@ func (g *giveBack) resume() error {
 // enqueue has the named nodes given back.
 func (g *giveBack) enqueue(names []string) {
 	for _, name := range names {
-		g.queue.Add(task{kind: taskGiveBack, node: name})
+		g.queue.Add(name)
 	}
 }
 

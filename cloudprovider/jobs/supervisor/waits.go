@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -42,7 +43,7 @@ type waits struct {
 	held     *heldJobs
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	queue    taskQueue
+	queue    work.Queue[jobs.Ref]
 	reads    flowcontrol.RateLimiter
 
 	mu      sync.Mutex
@@ -85,7 +86,7 @@ func (w *waits) add(ref jobs.Ref, pod *corev1.Pod) {
 	if created := pod.CreationTimestamp.Time; !created.Before(started) {
 		after = readDelay - w.clock.Since(created)
 	}
-	w.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
+	w.queue.AddAfter(ref, after)
 }
 
 // abandoned returns whether the maximum wait of the pod's job is over. A new leader returns true, too, for a moment, of pods of which

@@ -17,7 +17,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // isAcknowledged returns whether the job has acknowledged that its work is saved: on one of its pods, or through the node-agent
@@ -158,7 +158,7 @@ func (r *Rehearsals) awaitSaved(l loss, s state) {
 	case s.outcome != "" || until.IsZero() || !now.Before(s.deadline):
 	case now.Before(until):
 		r.queue.AddAfter(l.party, until.Sub(now))
-	case r.table.conclude(l.party, s.id, checkpointMissed):
+	case r.table.conclude(l.party, s, checkpointMissed):
 		r.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(l.drill)+"No acknowledgement that the work is saved (request %s) came in time", s.id)
 	}
 }

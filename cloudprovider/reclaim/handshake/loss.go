@@ -14,7 +14,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // leavingPod is a pod that loses its Node.

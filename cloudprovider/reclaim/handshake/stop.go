@@ -52,7 +52,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			c.conclude(l, s, checkpointAcknowledged)
+			c.table.conclude(l.party, s, checkpointAcknowledged)
 			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
 			return true
 		}
@@ -62,7 +62,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 		case <-c.config.Clock.After(stopLook):
 		}
 	}
-	if c.conclude(l, s, checkpointMissed) {
+	if c.table.conclude(l.party, s, checkpointMissed) {
 		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; %s", pods, s.goesOn())
 	}
 	return pods > 0

@@ -78,21 +78,9 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if !s.last && !s.drill {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
-	c.conclude(l, s, checkpointAcknowledged)
+	c.table.conclude(l.party, s, checkpointAcknowledged)
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.config.Clock.Now()))
-}
-
-// conclude notes and counts how the request has ended. It returns false, and does nothing, if that is known: an acknowledgement that comes
-// after the decision went on without is not counted as another one.
-func (c *Controller) conclude(l loss, s state, outcome string) bool {
-	if !c.table.conclude(l.party, s.id, outcome) {
-		return false
-	}
-	if !s.drill { // nothing is lost then
-		checkpoints.WithLabelValues(l.party.System, outcome).Inc()
-	}
-	return true
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.

@@ -125,15 +125,19 @@ func (t *table) update(party cluster.Party, id string, change func(*state)) (upd
 	return true
 }
 
-// conclude notes how the request has ended. It returns false, and changes nothing, if that is known. If another request was made
-// meanwhile it returns true: only the decision about the former one tells how that has ended.
-func (t *table) conclude(party cluster.Party, id, outcome string) bool {
+// conclude notes and counts how the request has ended. It returns false, and does nothing, if that is known: an acknowledgement that comes
+// after the decision went on without is not counted as another one. If another request was made meanwhile it returns true: only the
+// decision about the former one tells how that has ended.
+func (t *table) conclude(party cluster.Party, request state, outcome string) bool {
 	isNew := true
-	t.update(party, id, func(s *state) {
+	t.update(party, request.id, func(s *state) {
 		if isNew = s.outcome == ""; isNew {
 			s.outcome = outcome
 		}
 	})
+	if isNew && !request.drill { // nothing is lost in a drill
+		checkpoints.WithLabelValues(party.System, outcome).Inc()
+	}
 	return isNew
 }
 

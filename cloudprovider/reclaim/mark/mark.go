@@ -22,7 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // Config is what a Marker is made of. Everything is required.
