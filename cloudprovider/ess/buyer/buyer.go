@@ -143,18 +143,27 @@ func (b *Buyer) setBundle(next *bundle) (held []*ledger.Purchase) {
 	return held
 }
 
-// hold enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic.
+// hold enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic. The ledger, with what it
+// calls, is not called under the lock: the bundle does not end before whoever buys has returned.
 func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.bundle == nil || !atomic {
+	current := b.currentBundle()
+	if current == nil || !atomic {
 		return false, nil
 	}
-	purchase, err := b.purchases.EnterHeld(groupID, delta, b.bundle.id)
-	if err == nil {
-		b.bundle.held = append(b.bundle.held, purchase)
+	purchase, err := b.purchases.EnterHeld(groupID, delta, current.id)
+	if err != nil {
+		return true, err
 	}
-	return true, err
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	current.held = append(current.held, purchase)
+	return true, nil
+}
+
+func (b *Buyer) currentBundle() *bundle {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bundle
 }
 
 // SendQueued sends the purchases that the cloud has not accepted yet. read returns whether the recent activities of a pool were
