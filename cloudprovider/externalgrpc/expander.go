@@ -25,7 +25,7 @@ type Offerings interface {
 // Policy says which offerings pods may have. It is implemented by *spotfirst.Policy, where it is explained.
 type Policy interface {
 	Allows(groupID string, pods []*apiv1.Pod) bool
-	AllowSpot(pods []*apiv1.Pod) (restore func())
+	AllowSpot(pods []*apiv1.Pod, choose func())
 }
 
 // Expander implements the service Expander. It is safe for concurrent use.
@@ -95,15 +95,10 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 		pods = append(pods, option.Pods...)
 	}
 	found := e.allowedNow(options)
-	if len(found) > 0 {
-		return found
+	if len(found) == 0 {
+		e.policy.AllowSpot(pods, func() { found = e.allowedNow(options) })
 	}
-	restore := e.policy.AllowSpot(pods)
-	if restore == nil {
-		return nil
-	}
-	defer restore()
-	return e.allowedNow(options)
+	return found
 }
 
 func (e *Expander) allowedNow(options []expander.Option) []expander.Option {

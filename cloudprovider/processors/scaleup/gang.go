@@ -37,10 +37,7 @@ type Purchases interface {
 func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	attempt, err := g.tryAllOrMinimum(l, gang, call)
 	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable {
-		if restore := g.config.AllowSpot(gang.pods); restore != nil {
-			attempt, err = g.tryAllOrMinimum(l, gang, call)
-			restore()
-		}
+		g.config.AllowSpot(gang.pods, func() { attempt, err = g.tryAllOrMinimum(l, gang, call) })
 	}
 	switch {
 	case err != nil:
