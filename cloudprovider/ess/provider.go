@@ -180,7 +180,7 @@ func New(config Config) (*Provider, error) {
 			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow, Removed: config.Removed,
 		}),
 	}
-	groups := &nodeGroups{manager: shared, byID: map[string]*NodeGroup{}}
+	groups := &nodeGroups{manager: shared, byID: groupsByID{}}
 	return &Provider{
 		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
