@@ -52,7 +52,7 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 
 // newKeeper returns what fills and keeps the memory of the market.
 func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events templates.EventSink) *market.Keeper {
-	return &market.Keeper{
+	return market.NewKeeper(market.KeeperConfig{
 		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {
 			instances, at := provider.Instances()
@@ -67,7 +67,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
 		},
-	}
+	})
 }
 
 // marketPrice returns a function that returns the price of an offering. Unlike the book it does not take the price of on-demand for that of spot.

@@ -211,11 +211,7 @@ func (p *parts) prepare(ctx context.Context) error {
 	if err := p.provider.Refresh(); err != nil {
 		return fmt.Errorf("read the pools: %w", err)
 	}
-	saved, err := p.market.Store.Load(ctx)
-	if err == nil && len(saved) > 0 {
-		err = p.market.Memory.Decode(saved)
-	}
-	if err != nil {
+	if err := p.market.Load(ctx); err != nil {
 		return fmt.Errorf("read what the leader remembers of the market: %w", err)
 	}
 	p.awaitPrices(ctx)
