@@ -145,7 +145,7 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 }
 
 // GiveBack gives back the node's instance at once, though core has not found it unneeded for long enough. What is given back of one
-// pool is gathered. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
+// pool is collected. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
 // already. The error wraps ErrBelowMinimum where the pool would fall below its minimum, and ErrKept or ErrDisputed where the
 // instance has to stay.
 func (p *Provider) GiveBack(node *apiv1.Node) error {

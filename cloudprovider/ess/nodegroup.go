@@ -150,7 +150,7 @@ func (g *NodeGroup) buy(delta int, atomic bool) error {
 }
 
 // DeleteNodes gives back the nodes' instances, and acknowledges failed ones. It returns after the cloud has accepted the
-// removal; removals of one pool are gathered. The error names every instance that could not be removed.
+// removal; removals of one pool are collected. The error names every instance that could not be removed.
 func (g *NodeGroup) DeleteNodes(nodes []*apiv1.Node) error {
 	return g.remove(nodes, ledger.Unneeded)
 }

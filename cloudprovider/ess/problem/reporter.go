@@ -44,8 +44,8 @@ func NewReporter(board *problems.Board) *Reporter {
 	return &Reporter{board: board, reported: Set{}, standing: map[string]sets.Set[string]{}, once: lru.New(mostOnce)}
 }
 
-// Settle takes all active problems.
-func (r *Reporter) Settle(found Set) {
+// Update takes all active problems.
+func (r *Reporter) Update(found Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []problems.Problem
@@ -63,7 +63,7 @@ func (r *Reporter) Settle(found Set) {
 		}
 	}
 	r.reported = found
-	r.board.Settle(problems.Pools, all...)
+	r.board.Update(problems.Pools, all...)
 }
 
 // Appeared takes all messages that hold about a subject now, and returns, in order, those that did not hold at the last call about it. It is for

@@ -59,8 +59,8 @@ type GangsConfig struct {
 	AllowSpot func(pods []*apiv1.Pod, buy func())
 	// Only has the inner orchestrator evaluate one node group in what buy calls it for.
 	Only func(groupID string, buy func())
-	// Held is told for which gangs there is no plan. It may be nil.
-	Held *reasons.Held
+	// Skipped is told for which gangs there is no plan. It may be nil.
+	Skipped *reasons.Skipped
 }
 
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for

@@ -276,7 +276,7 @@ func (p *parts) havePlace(submitted *plan.Submitted) (all [][]bool) {
 	for _, job := range submitted.Jobs {
 		places := make([]bool, len(job.Pods))
 		for i, pod := range job.Pods {
-			held := p.pods.held.Of(pod.UID)
+			held := p.pods.skipped.Of(pod.UID)
 			places[i] = held != nil && held.Code == reasons.HasPlace
 		}
 		all = append(all, places)
