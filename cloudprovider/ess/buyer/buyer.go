@@ -96,13 +96,13 @@ func (b *Buyer) gather(purchase *ledger.Purchase) bool {
 	return b.gathering
 }
 
-// sendGathered sends what was gathered so far.
+// sendGathered sends what was gathered so far, unless a refresh has tried that before: the gRPC server refreshes beside.
 func (b *Buyer) sendGathered(ctx context.Context) {
 	b.mu.Lock()
 	gathered := b.gathered
 	b.gathered = nil
 	b.mu.Unlock()
-	b.sendAll(ctx, gathered)
+	b.sendAll(ctx, b.purchases.Untried(gathered))
 }
 
 // sendAll sends the purchases side by side.
