@@ -25,7 +25,7 @@ type Offerings interface {
 // Policy says which offerings pods may have. It is implemented by *spotfirst.Policy, where it is explained.
 type Policy interface {
 	Allows(groupID string, pods []*apiv1.Pod) bool
-	AllowSpot(pods []*apiv1.Pod) (restore func())
+	AllowSpot(pods []*apiv1.Pod, choose func())
 }
 
 // Expander implements the service Expander. It is safe for concurrent use.
@@ -96,18 +96,23 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	for _, option := range options {
 		pods = append(pods, option.Pods...)
 	}
-	if found := e.filter(options, e.policy.Allows); len(found) > 0 {
-		return found
+	found := e.filter(options, e.policy.Allows)
+	if len(found) == 0 {
+		e.policy.AllowSpot(pods, func() {
+			if found = e.filter(options, e.policy.Allows); len(found) == 0 {
+				found = e.filter(options, e.allowsOne)
+			}
+		})
 	}
-	if restore := e.policy.AllowSpot(pods); restore != nil {
-		defer restore()
+	if len(found) == 0 {
+		found = e.filter(options, e.allowsOne)
 	}
-	if found := e.filter(options, e.policy.Allows); len(found) > 0 {
-		return found
-	}
-	return e.filter(options, func(id string, pods []*apiv1.Pod) bool {
-		return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return e.policy.Allows(id, []*apiv1.Pod{pod}) })
-	})
+	return found
+}
+
+// allowsOne returns whether the node group may be bought for one of the pods at least.
+func (e *Expander) allowsOne(groupID string, pods []*apiv1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return e.policy.Allows(groupID, []*apiv1.Pod{pod}) })
 }
 
 // filter returns the options that may be bought for their pods.

@@ -29,12 +29,13 @@ func (c *choice) Allows(id string, pods []*apiv1.Pod) bool {
 	never := slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == c.never[id] })
 	return !never && (!c.forbidden[id] || c.spot)
 }
-func (c *choice) AllowSpot(pods []*apiv1.Pod) func() {
+func (c *choice) AllowSpot(pods []*apiv1.Pod, choose func()) {
 	if !slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == "late" }) {
-		return nil
+		return
 	}
 	c.spot = true
-	return func() { c.spot = false }
+	defer func() { c.spot = false }()
+	choose()
 }
 
 // first chooses the first option that has a node.

@@ -103,12 +103,12 @@ func (p *Poller) report(ctx context.Context, err error) {
 	switch {
 	case p.config.Problems == nil || ctx.Err() != nil:
 	case err == nil:
-		p.config.Problems.Settle(problems.Poll)
+		p.config.Problems.Update(problems.Poll)
 	case errors.Is(err, errNotShown):
 		fix := alicloud.Remedies[alicloud.NotAllowed].Fix
-		p.config.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
+		p.config.Problems.Update(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
 	default:
-		p.config.Problems.Settle(problems.Poll, problems.Of(err))
+		p.config.Problems.Update(problems.Poll, problems.Of(err))
 	}
 }
 

@@ -177,6 +177,9 @@ func unlessDone(ctx context.Context, err error) error {
 // loop runs core's loop each time the trigger fires.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
+	if ctx.Err() != nil {
+		return nil // to start is to write to the cluster, which another process may lead by now
+	}
 	defer p.cleanUp(ctx, config)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
