@@ -140,6 +140,15 @@ func TestABudgetKeepsSoManyReplicasOrGivesSoManyUp(t *testing.T) {
 	assert.Equal(t, 2, spec.MinAvailable.IntValue())
 }
 
+func TestABudgetDoesNotKeepTheOneReplicaThatServesOnItsNode(t *testing.T) {
+	objects := render(t, "replicas=2", "podDisruptionBudget.minAvailable=1", "serve.enabled=true", "serve.tlsSecretName=tls", "serve.clientCASecretName=clients")
+	assert.EqualValues(t, 1, *only[*appsv1.Deployment](t, objects).Spec.Replicas)
+	for _, object := range objects {
+		_, isBudget := object.(*policyv1.PodDisruptionBudget)
+		assert.False(t, isBudget)
+	}
+}
+
 func TestContainersMayRunBeforeTheAutoscaler(t *testing.T) {
 	spec := only[*appsv1.Deployment](t, render(t, "extraInitContainers[0].name=wait", "extraInitContainers[0].image=busybox")).Spec.Template.Spec
 	require.Len(t, spec.InitContainers, 1)

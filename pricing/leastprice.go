@@ -39,16 +39,16 @@ type Candidate struct {
 	Priced bool
 	// Currency is that of Price, or "" if it is not known.
 	Currency string
-	// Penalty is the factor on the price in comparisons, because instances of the offering are lost, purchases of it are refused, instances are
+	// Dearness is the factor on the price in comparisons, because instances of the offering are lost, purchases of it are refused, instances are
 	// being reclaimed, or more of them are asked for than there may be in stock. It is 0 if there is none.
-	Penalty float64
+	Dearness float64
 }
 
 // Cost returns the price per GPU-hour requested; see the function Cost.
 func (c Candidate) Cost() float64 { return Cost(c.Price, Demand{GPUs: c.GPUs, CPUs: c.CPUs}) }
 
 // comparedCost returns the cost by which candidates are compared.
-func (c Candidate) comparedCost() float64 { return c.Cost() * max(1, c.Penalty) }
+func (c Candidate) comparedCost() float64 { return c.Cost() * max(1, c.Dearness) }
 
 // String returns a line for logs and Events.
 func (c Candidate) String() string {
@@ -66,14 +66,14 @@ func (c Candidate) String() string {
 	default:
 		line += fmt.Sprintf(", %s per hour, %s per GPU-hour", Amount(c.Price, c.Currency), Amount(c.Cost(), c.Currency))
 	}
-	if c.Penalty >= tellPenalty {
-		line += fmt.Sprintf(" (counts %.3g times: often lost, refused, reclaimed or short)", c.Penalty)
+	if c.Dearness >= tellDearness {
+		line += fmt.Sprintf(" (counts %.3g times: often lost, refused, reclaimed or short)", c.Dearness)
 	}
 	return line
 }
 
-// tellPenalty is from which penalty on it is told: every spot instance may be lost, which is worth some percent.
-const tellPenalty = 1.2
+// tellDearness is from which dearness on it is told: every spot instance may be lost, which is worth some percent.
+const tellDearness = 1.2
 
 // Amount returns a sum of money as text for logs and Events.
 func Amount(amount float64, currency string) string {
@@ -164,7 +164,7 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
 			c.Price = market * float64(option.NodeCount)
 			if price > market {
-				c.Penalty = price / market
+				c.Dearness = price / market
 			}
 		}
 	}

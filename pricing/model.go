@@ -38,9 +38,9 @@ type ModelConfig struct {
 	// Candidates returns the offerings that a node may belong to which has no label for its instance type or its zone. Without
 	// it, or if it returns none, they are the known ones that match the node's labels.
 	Candidates func(*apiv1.Node) []Offering
-	// Penalty returns the factor on an offering's price, 1 or more, for what the market does not price: that its instances are
+	// Dearness returns the factor on an offering's price, 1 or more, for what the market does not price: that its instances are
 	// likely to be reclaimed soon, or to be out of stock. Optional.
-	Penalty func(Offering) float64
+	Dearness func(Offering) float64
 }
 
 // Model prices nodes and pods. It is safe for concurrent use if the functions of its configuration are. It makes no calls to the
@@ -54,10 +54,10 @@ var _ cloudprovider.PricingModel = (*Model)(nil)
 // NewModel returns a model.
 func NewModel(config ModelConfig) *Model { return &Model{config: config} }
 
-// NodePrice returns the price of running a node for a time, by its labels, with the interruption penalty. For a node that may belong
+// NodePrice returns the price of running a node for a time, by its labels, with its dearness. For a node that may belong
 // to several offerings it returns the highest of their prices. The error is ErrNoPrice if no price is known.
 func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, error) {
-	perHour, ok := m.perHour(node, m.config.Penalty)
+	perHour, ok := m.perHour(node, m.config.Dearness)
 	if !ok {
 		return 0, fmt.Errorf("node %s (%s in %q): %w", node.Name, node.Labels[apiv1.LabelInstanceTypeStable], node.Labels[apiv1.LabelTopologyZone], ErrNoPrice)
 	}

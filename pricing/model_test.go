@@ -138,8 +138,8 @@ func TestTimeThatRunsBackwardsCostsNothing(t *testing.T) {
 	assert.Zero(t, price)
 }
 
-func TestPenalty(t *testing.T) {
-	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, Penalty: func(o Offering) float64 {
+func TestADearOfferingCountsForMore(t *testing.T) {
+	model := NewModel(ModelConfig{Prices: priceList, Shape: shapes, Dearness: func(o Offering) float64 {
 		if o.Zone == "a" && o.Spot {
 			return 2
 		}

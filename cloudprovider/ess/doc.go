@@ -15,7 +15,7 @@
 //   - pool: what a scaling group, its configuration and its tags make of a pool and its offerings;
 //   - snapshot: pools, instances and sizes at one moment, immutable;
 //   - ledger: purchases and removals, and the only writer of the snapshot;
-//   - batch: gathers requests that are made at about the same time;
+//   - batch: collects requests that are made at about the same time;
 //   - buyer, attacher, remover: the calls that buy, put into the scaling group, and remove;
 //   - observe: the calls of a refresh.
 package ess

@@ -30,10 +30,11 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 		loop.Reclaiming = p.config.Reclaiming().Clone()
 	}
 	last := p.store.Last()
+	unrecognized := sets.New[string]()
 	for _, node := range nodes {
 		id, err := last.InstanceOf(node)
 		if err != nil {
-			p.reportUnrecognized(node, err)
+			unrecognized.Insert(fmt.Sprintf("Node %s is left alone: %v", node.Name, err))
 			continue
 		}
 		loop.ProviderIDs[id] = node.Spec.ProviderID
@@ -43,6 +44,10 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 		if node.Annotations[api.AnnotationRemoved] != "" {
 			loop.Removed.Insert(id)
 		}
+	}
+	for _, message := range p.reporter.Appeared("unrecognized", unrecognized) {
+		unrecognizedNodes.Inc()
+		p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "%s", message)
 	}
 	loop.Lost = loop.Reclaiming
 	if p.config.Lost != nil {
@@ -67,15 +72,7 @@ func lostOfferings(last *snapshot.Snapshot) map[string]pricing.Offering {
 	return found
 }
 
-// reportUnrecognized reports, once for each Node, that it is left alone because its instance is not known.
-func (p *Provider) reportUnrecognized(node *apiv1.Node, err error) {
-	p.reporter.Once("node/"+node.Name+"/"+node.Spec.ProviderID, func() {
-		unrecognizedNodes.Inc()
-		p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeUnrecognized", "Node %s is left alone: %v", node.Name, err)
-	})
-}
-
-// disputed returns the instances that several Nodes claim to be, and reports each once. One of those Nodes is idle, and core
+// disputed returns the instances that several Nodes claim to be, and reports each once while that is so. One of those Nodes is idle, and core
 // would remove the instance under the pods of the other.
 func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 	last := p.store.Last()
@@ -85,17 +82,18 @@ func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 			claims[id] = append(claims[id], node.Name)
 		}
 	}
-	disputed := sets.New[string]()
+	disputed, messages := sets.New[string](), sets.New[string]()
 	for id, names := range claims {
 		if len(names) < 2 {
 			continue
 		}
 		disputed.Insert(id)
 		slices.Sort(names)
-		p.reporter.Once(fmt.Sprint("disputed/", id, names), func() {
-			p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeDisputed",
-				"Nodes %s all say that they are instance %s, which is not given back until only one does", strings.Join(names, ", "), id)
-		})
+		messages.Insert(fmt.Sprintf("Nodes %s all say that they are instance %s, which is not given back until only one does",
+			strings.Join(names, ", "), id))
+	}
+	for _, message := range p.reporter.Appeared("disputed", messages) {
+		p.config.Events.Eventf(apiv1.EventTypeWarning, "SpotNodeDisputed", "%s", message)
 	}
 	return disputed
 }
@@ -147,7 +145,7 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 }
 
 // GiveBack gives back the node's instance at once, though core has not found it unneeded for long enough. What is given back of one
-// pool is gathered. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
+// pool is collected. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
 // already. The error wraps ErrBelowMinimum where the pool would fall below its minimum, and ErrKept or ErrDisputed where the
 // instance has to stay.
 func (p *Provider) GiveBack(node *apiv1.Node) error {

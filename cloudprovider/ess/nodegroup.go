@@ -58,21 +58,24 @@ type nodeGroups struct {
 	manager *manager
 
 	mu   sync.Mutex
-	byID map[string]*NodeGroup
+	byID groupsByID
 	list []cloudprovider.NodeGroup
+}
+
+// groupsByID makes a NodeGroup for an id that it is asked for the first time. The lock of nodeGroups guards it.
+type groupsByID map[string]*NodeGroup
+
+func (g groupsByID) get(id string, shared *manager) *NodeGroup {
+	if g[id] == nil {
+		g[id] = &NodeGroup{manager: shared, id: id}
+	}
+	return g[id]
 }
 
 func (g *nodeGroups) get(id string) *NodeGroup {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.getLocked(id)
-}
-
-func (g *nodeGroups) getLocked(id string) *NodeGroup {
-	if g.byID[id] == nil {
-		g.byID[id] = &NodeGroup{manager: g.manager, id: id}
-	}
-	return g.byID[id]
+	return g.byID.get(id, g.manager)
 }
 
 // update sets the list to the node groups of the snapshot.
@@ -86,7 +89,7 @@ func (g *nodeGroups) update(s *snapshot.Snapshot) {
 	maps.DeleteFunc(g.byID, func(id string, _ *NodeGroup) bool { _, known := s.Groups[id]; return !known })
 	g.list = make([]cloudprovider.NodeGroup, 0, ids.Len())
 	for _, id := range sets.List(ids) {
-		g.list = append(g.list, g.getLocked(id))
+		g.list = append(g.list, g.byID.get(id, g.manager))
 	}
 }
 
@@ -147,7 +150,7 @@ func (g *NodeGroup) buy(delta int, atomic bool) error {
 }
 
 // DeleteNodes gives back the nodes' instances, and acknowledges failed ones. It returns after the cloud has accepted the
-// removal; removals of one pool are gathered. The error names every instance that could not be removed.
+// removal; removals of one pool are collected. The error names every instance that could not be removed.
 func (g *NodeGroup) DeleteNodes(nodes []*apiv1.Node) error {
 	return g.remove(nodes, ledger.Unneeded)
 }

@@ -108,7 +108,7 @@ type Config struct {
 	MaxProvisionTime time.Duration
 	// Removed is told which instances the cloud has accepted to remove. It must not block. Optional.
 	Removed func(instanceIDs []string)
-	// DeleteWindow is how long removals of one pool are gathered before they are sent. Default 250 ms.
+	// DeleteWindow is how long removals of one pool are collected before they are sent. Default 250 ms.
 	DeleteWindow time.Duration
 }
 
@@ -180,12 +180,12 @@ func New(config Config) (*Provider, error) {
 			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow, Removed: config.Removed,
 		}),
 	}
-	groups := &nodeGroups{manager: shared, byID: map[string]*NodeGroup{}}
+	groups := &nodeGroups{manager: shared, byID: groupsByID{}}
 	return &Provider{
 		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
 		model: pricing.NewModel(pricing.ModelConfig{
-			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, Penalty: view.penaltyOf,
+			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, Dearness: view.dearness,
 		}),
 	}, nil
 }

@@ -2,6 +2,7 @@ package ess
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,22 @@ func TestNodesOfNobodyAreToldOnce(t *testing.T) {
 	group, err := f.provider.NodeGroupForNode(foreign)
 	require.NoError(t, err)
 	assert.Nil(t, group)
+}
+
+func TestNodesOfNobodyAreToldOnceHoweverManyThereAre(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	foreign := make([]*apiv1.Node, 10_000)
+	for i := range foreign {
+		foreign[i] = nodeOf(fmt.Sprint("i-", i))
+		foreign[i].Spec.ProviderID = fmt.Sprint("aws:///us-east-1a/i-", i)
+	}
+	f.provider.BeginLoop(foreign)
+	f.provider.BeginLoop(foreign)
+	require.Len(t, f.events.about("SpotNodeUnrecognized"), len(foreign))
+
+	f.provider.BeginLoop(foreign[1:])
+	f.provider.BeginLoop(foreign)
+	assert.Len(t, f.events.about("SpotNodeUnrecognized"), len(foreign)+1, "that of the Node that came back")
 }
 
 func TestInstanceMissingFromAShiftingPageIsNotTakenForGone(t *testing.T) {

@@ -1,7 +1,7 @@
 package ess
 
 // Purchases has purchases made together: those of a loop, and those of several offerings for one gang. Only the goroutine of core's loop
-// may use it.
+// may use it, or one in its place; others may refresh and buy meanwhile.
 //
 // It takes what is to be bought as a function, because core, which does the buying by NodeGroup.IncreaseSize, has nothing to pass a gang or a
 // loop by.

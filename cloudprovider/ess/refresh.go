@@ -89,8 +89,8 @@ func (r *refresher) refresh(ctx context.Context) error {
 	r.reportSpend(last)
 	r.ledger.ExposePools()
 	r.config.Prices.SetOfferings(offeringsOf(pools), unprotected(pools))
-	r.reporter.Settle(found)
-	r.settleProblem(outdated)
+	r.reporter.Update(found)
+	r.updateProblem(outdated)
 	refreshSeconds.Observe(r.config.Clock.Since(started).Seconds())
 	lastRefresh.Set(float64(r.config.Clock.Now().UnixNano()) / 1e9)
 	return nil
@@ -98,7 +98,7 @@ func (r *refresher) refresh(ctx context.Context) error {
 
 func (r *refresher) failed(ctx context.Context, err error) error {
 	refreshErrors.Inc()
-	r.settleProblem(err)
+	r.updateProblem(err)
 	if r.isFirst() {
 		return fmt.Errorf("look at the scaling groups of %s for the first time: %w", r.config.Region, err)
 	}
@@ -106,13 +106,13 @@ func (r *refresher) failed(ctx context.Context, err error) error {
 	return nil
 }
 
-// settleProblem tells the board whether the pools could be read.
-func (r *refresher) settleProblem(err error) {
+// updateProblem tells the board whether the pools could be read.
+func (r *refresher) updateProblem(err error) {
 	if err == nil {
-		r.config.Problems.Settle(problems.Refresh)
+		r.config.Problems.Update(problems.Refresh)
 		return
 	}
-	r.config.Problems.Settle(problems.Refresh, problems.Of(err))
+	r.config.Problems.Update(problems.Refresh, problems.Of(err))
 }
 
 // isFirst returns whether no refresh has succeeded yet.

@@ -28,6 +28,21 @@ func TestUncertainPurchaseIsNotSentAgainWhereTheActivitiesCannotBeRead(t *testin
 	assert.Equal(t, 2, f.target(a10InA))
 }
 
+func TestAGatheredPurchaseThatARefreshHasSentIsNotSentAgainWithoutALookAtTheActivities(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	f.refresh()
+	f.provider.Purchases().Gather(func(send func()) {
+		require.NoError(t, f.group(a10InA).IncreaseSize(2))
+		f.cloud.scaleErrs, f.cloud.lost = []error{errLost}, true
+		f.refresh() // as the client of package externalgrpc has it refreshed beside
+		send()
+	})
+	assert.Len(t, f.cloud.scaleCalls, 1)
+	f.refresh()
+	assert.Len(t, f.cloud.scaleCalls, 1, "it is found")
+	assert.Equal(t, 2, f.target(a10InA))
+}
+
 func TestUncertainPurchaseWhoseNoteIsLostIsFoundByItsTimeAndCount(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit  func(*alicloud.Activity)

@@ -171,7 +171,7 @@ func (v *View) NodePrice(groupID string) (float64, bool) {
 	if known == nil {
 		return 0, false
 	}
-	return known.Price(last.Groups[groupID].Offering, v.prices, v.penaltyOf)
+	return known.Price(last.Groups[groupID].Offering, v.prices, v.dearness)
 }
 
 // MarketPrice returns the hourly price of one node of the group, that of the dearest offering for a whole pool. It is false while the
@@ -185,10 +185,10 @@ func (v *View) MarketPrice(groupID string) (float64, bool) {
 	return known.Price(last.Groups[groupID].Offering, v.prices, nil)
 }
 
-// penaltyOf returns the factor by which the price of the offering counts for more than it is: because instances of it are lost and
+// dearness returns the factor by which the price of the offering counts for more than it is: because instances of it are lost and
 // purchases of it refused (pricing.UsefulCost), because instances of it are being reclaimed, and because more of them are asked for than there
 // may be in stock.
-func (v *View) penaltyOf(offering pricing.Offering) float64 {
+func (v *View) dearness(offering pricing.Offering) float64 {
 	return v.risk(offering) * v.penalty.Of(offering) * v.store.Last().Crowding(offering)
 }
 
@@ -232,7 +232,7 @@ func (v *View) Pools() (pools []status.Pool, refreshed time.Time) {
 // addReliability adds what is known of the market of the offering.
 func (v *View) addReliability(to *status.Offering, offering pricing.Offering) {
 	if to.Price != nil {
-		to.UsefulCost = ptr.To(*to.Price * v.penaltyOf(offering))
+		to.UsefulCost = ptr.To(*to.Price * v.dearness(offering))
 	}
 	if known := v.market.Of(offering); known.Life > 0 {
 		to.LifeHours, to.Refusal = ptr.To(known.Life.Hours()), ptr.To(known.Refusal)

@@ -25,7 +25,7 @@ type Offerings interface {
 // Policy says which offerings pods may have. It is implemented by *spotfirst.Policy, where it is explained.
 type Policy interface {
 	Allows(groupID string, pods []*apiv1.Pod) bool
-	AllowSpot(pods []*apiv1.Pod) (restore func())
+	AllowSpot(pods []*apiv1.Pod, choose func())
 }
 
 // Expander implements the service Expander. It is safe for concurrent use.
@@ -86,7 +86,9 @@ func (e *Expander) optionsOf(request *protos.BestOptionsRequest) (options []expa
 	return options, nil
 }
 
-// allowed returns the options that their pods may have. Pods whose deadline is close have spot instances if there is nothing on demand.
+// allowed returns the options that their pods may have. Pods whose deadline is close have spot instances if there is nothing on demand. If
+// nothing is left because there are pods among all that must never have it, it returns the options that others of them may have: the client
+// takes an option for all of its pods or not at all, and the pods of one tenant must not keep those of all others from what they may have.
 func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,22 +96,29 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	for _, option := range options {
 		pods = append(pods, option.Pods...)
 	}
-	found := e.allowedNow(options)
-	if len(found) > 0 {
-		return found
+	found := e.filter(options, e.policy.Allows)
+	if len(found) == 0 {
+		e.policy.AllowSpot(pods, func() {
+			if found = e.filter(options, e.policy.Allows); len(found) == 0 {
+				found = e.filter(options, e.allowsOne)
+			}
+		})
 	}
-	restore := e.policy.AllowSpot(pods)
-	if restore == nil {
-		return nil
+	if len(found) == 0 {
+		found = e.filter(options, e.allowsOne)
 	}
-	defer restore()
-	return e.allowedNow(options)
+	return found
 }
 
-func (e *Expander) allowedNow(options []expander.Option) []expander.Option {
+// allowsOne returns whether the node group may be bought for one of the pods at least.
+func (e *Expander) allowsOne(groupID string, pods []*apiv1.Pod) bool {
+	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return e.policy.Allows(groupID, []*apiv1.Pod{pod}) })
+}
+
+// filter returns the options that may be bought for their pods.
+func (e *Expander) filter(options []expander.Option, allows func(groupID string, pods []*apiv1.Pod) bool) []expander.Option {
 	return slices.DeleteFunc(slices.Clone(options), func(option expander.Option) bool {
 		id := option.NodeGroup.Id()
-		return !e.policy.Allows(id, option.Pods) ||
-			!e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
+		return !allows(id, option.Pods) || !e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
 	})
 }

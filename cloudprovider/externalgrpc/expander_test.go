@@ -19,17 +19,23 @@ import (
 type choice struct {
 	*provider
 	forbidden map[string]bool
-	spot      bool
+	// never is a pod that must never have the node group.
+	never map[string]string
+	spot  bool
 }
 
-func (c *choice) BuysForCPUPods(id string) bool         { return id != "a" }
-func (c *choice) Allows(id string, _ []*apiv1.Pod) bool { return !c.forbidden[id] || c.spot }
-func (c *choice) AllowSpot(pods []*apiv1.Pod) func() {
+func (c *choice) BuysForCPUPods(id string) bool { return id != "a" }
+func (c *choice) Allows(id string, pods []*apiv1.Pod) bool {
+	never := slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == c.never[id] })
+	return !never && (!c.forbidden[id] || c.spot)
+}
+func (c *choice) AllowSpot(pods []*apiv1.Pod, choose func()) {
 	if !slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == "late" }) {
-		return nil
+		return
 	}
 	c.spot = true
-	return func() { c.spot = false }
+	defer func() { c.spot = false }()
+	choose()
 }
 
 // first chooses the first option that has a node.
@@ -51,30 +57,35 @@ func gpuPod(name string) *apiv1.Pod {
 }
 
 func TestTheExpanderChoosesAmongWhatThePodsMayHave(t *testing.T) {
+	train, web := gpuPod("train"), catest.BuildTestPod("web", 100, 100)
 	for name, test := range map[string]struct {
 		forbidden []string
-		pod       *apiv1.Pod
+		pods      []*apiv1.Pod
 		want      []string
 	}{
-		"the best":                           {pod: gpuPod("train"), want: []string{"a"}},
-		"without what is not allowed yet":    {forbidden: []string{"a"}, pod: gpuPod("train"), want: []string{"b"}},
-		"nothing is bought if nothing may":   {forbidden: []string{"a", "b"}, pod: gpuPod("train")},
-		"spot instances if time runs out":    {forbidden: []string{"a", "b"}, pod: gpuPod("late"), want: []string{"a"}},
-		"no GPU nodes for pods without GPUs": {pod: catest.BuildTestPod("web", 100, 100), want: []string{"b"}},
+		"the best":                                         {pods: []*apiv1.Pod{train}, want: []string{"a"}},
+		"without what is not allowed yet":                  {forbidden: []string{"a"}, pods: []*apiv1.Pod{train}, want: []string{"b"}},
+		"nothing is bought if nothing may":                 {forbidden: []string{"a", "b"}, pods: []*apiv1.Pod{train}},
+		"spot instances if time runs out":                  {forbidden: []string{"a", "b"}, pods: []*apiv1.Pod{gpuPod("late")}, want: []string{"a"}},
+		"no GPU nodes for pods without GPUs":               {pods: []*apiv1.Pod{web}, want: []string{"b"}},
+		"nothing that one of the pods must never have":     {pods: []*apiv1.Pod{train, gpuPod("never-a")}, want: []string{"b"}},
+		"unless the others would have nothing then":        {forbidden: []string{"b"}, pods: []*apiv1.Pod{train, gpuPod("never-a")}, want: []string{"a"}},
+		"and not for that pod alone":                       {forbidden: []string{"b"}, pods: []*apiv1.Pod{gpuPod("never-a")}},
+		"nor for others that must not have it yet, either": {forbidden: []string{"a", "b"}, pods: []*apiv1.Pod{train, gpuPod("never-a")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			c := &choice{provider: f.provider, forbidden: map[string]bool{}}
+			c := &choice{provider: f.provider, forbidden: map[string]bool{}, never: map[string]string{"a": "never-a"}}
 			for _, id := range test.forbidden {
 				c.forbidden[id] = true
 			}
 			e := NewExpander(c, c, first{})
 			old := &protos.BestOptionsRequest{NodeMap: map[string]*apiv1.Node{"a": templateNode("a"), "b": templateNode("b")}}
 			for _, id := range []string{"gone", "a", "b"} {
-				old.Options = append(old.Options, &protos.Option{NodeGroupId: id, NodeCount: 1, Pod: []*apiv1.Pod{test.pod}})
+				old.Options = append(old.Options, &protos.Option{NodeGroupId: id, NodeCount: 1, Pod: test.pods})
 			}
 			for version, request := range map[string]*protos.BestOptionsRequest{
-				"1.33": old, "1.35": newerOptions(t, []*apiv1.Pod{test.pod}, "gone", "a", "b"),
+				"1.33": old, "1.35": newerOptions(t, test.pods, "gone", "a", "b"),
 			} {
 				response, err := e.BestOptions(t.Context(), request)
 				require.NoError(t, err, version)

@@ -93,6 +93,8 @@ type fixture struct {
 	raw    protos.CloudProviderClient
 	bought map[string]int
 	given  []string
+	// removing is what becomes of removals; nil for those that are accepted.
+	removing func() error
 }
 
 const timeout = 2 * time.Second
@@ -104,7 +106,7 @@ func newFixture(t *testing.T) *fixture {
 		reclaiming: sets.New[string](), stopped: sets.New[string](), pools: map[string]ess.PoolStatus{}, sent: make(chan struct{}, 10), gathering: make(chan struct{}),
 		TestCloudProvider: testprovider.NewTestCloudProviderBuilder().
 			WithOnScaleUp(func(id string, delta int) error { f.bought[id] += delta; return nil }).
-			WithOnScaleDown(func(_ string, node string) error { f.given = append(f.given, node); return nil }).
+			WithOnScaleDown(f.remove).
 			WithMachineTypes([]string{"a", "b"}).
 			WithMachineTemplates(map[string]*framework.NodeInfo{"a": framework.NewTestNodeInfo(templateNode("a")), "b": framework.NewTestNodeInfo(templateNode("b"))}).
 			Build(),
@@ -123,6 +125,16 @@ func newFixture(t *testing.T) *fixture {
 	})
 	f.serve()
 	return f
+}
+
+func (f *fixture) remove(_, node string) error {
+	if f.removing != nil {
+		if err := f.removing(); err != nil {
+			return err
+		}
+	}
+	f.given = append(f.given, node)
+	return nil
 }
 
 func templateNode(name string) *apiv1.Node {

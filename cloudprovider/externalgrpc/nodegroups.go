@@ -9,6 +9,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -65,8 +66,10 @@ func (s *Server) NodeGroupIncreaseSize(ctx context.Context, request *protos.Node
 	return &protos.NodeGroupIncreaseSizeResponse{}, nil
 }
 
-// NodeGroupDeleteNodes gives the nodes back. If that takes longer than the client waits, it goes on, and the nodes are of no node group
-// from the next loop on.
+// NodeGroupDeleteNodes gives the nodes back. If that takes nearly as long as the client waits, it goes on, and the answer is that it is done.
+// After an error the client would take its taint off the nodes, and pods would be placed on instances that go. With the taint nothing is, and
+// the nodes are of no node group from the next loop on. If Alibaba Cloud refuses in the end, the client tries again after five minutes.
+// Source: CleanUpAndRecordFailedScaleDownEvent and MaxCloudProviderNodeDeletionTime in core/scaledown/actuation/delete_in_batch.go.
 func (s *Server) NodeGroupDeleteNodes(ctx context.Context, request *protos.NodeGroupDeleteNodesRequest) (*protos.NodeGroupDeleteNodesResponse, error) {
 	group, err := s.group(request.GetId())
 	if err != nil {
@@ -78,15 +81,26 @@ func (s *Server) NodeGroupDeleteNodes(ctx context.Context, request *protos.NodeG
 	}
 	removed := make(chan error, 1)
 	go func() { removed <- group.DeleteNodes(nodes) }() // ends with the removal, which the provider bounds
+	ctx, cancel := answerIn(ctx)
+	defer cancel()
 	select {
 	case err := <-removed:
 		if err != nil {
 			return nil, answer(err)
 		}
-		return &protos.NodeGroupDeleteNodesResponse{}, nil
 	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+		klog.FromContext(ctx).Info("Nodes are given back for longer than the client waits for an answer, and it goes on", "nodeGroup", group.Id(), "nodes", len(nodes))
 	}
+	return &protos.NodeGroupDeleteNodesResponse{}, nil
+}
+
+// answerIn returns a context that ends when most of the time is over that the client waits, so that an answer still reaches it.
+func answerIn(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	if !bounded {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)*4/5)
 }
 
 // NodeGroupDecreaseTargetSize cancels purchases that are not delivered yet.

@@ -126,6 +126,30 @@ func TestNodesAreGivenBack(t *testing.T) {
 	assert.Equal(t, codes.NotFound, status.Code(err))
 }
 
+func TestARemovalThatOutlastsTheClientIsNoErrorForWhichItsNodesWouldTakePodsAgain(t *testing.T) {
+	f := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		accept := make(chan struct{})
+		f.removing = func() error { <-accept; return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := f.server.NodeGroupDeleteNodes(ctx, &protos.NodeGroupDeleteNodesRequest{Id: "a", Nodes: []*protos.ExternalGrpcNode{{ProviderID: "a1", Name: "a1"}}})
+		require.NoError(t, err)
+		assert.NoError(t, ctx.Err(), "the client still listens")
+		assert.Empty(t, f.given)
+		close(accept)
+		synctest.Wait()
+		assert.Equal(t, []string{"a1"}, f.given, "it goes on")
+	})
+}
+
+func TestARemovalThatIsRefusedInTimeIsAnError(t *testing.T) {
+	f := newFixture(t)
+	require.NoError(t, f.client.Refresh())
+	f.removing = func() error { return ess.ErrBelowMinimum }
+	assert.ErrorContains(t, f.group("a").DeleteNodes([]*apiv1.Node{nodeNamed("a1")}), ess.ErrBelowMinimum.Error())
+}
+
 func TestTheMinimumOfThePoolBindsItsOfferings(t *testing.T) {
 	f := newFixture(t)
 	// The pool has six nodes in two offerings, and needs five.

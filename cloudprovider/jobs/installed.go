@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -34,8 +35,9 @@ type installed struct {
 	definitions cache.SharedIndexInformer
 
 	mu      sync.RWMutex
-	isKnown bool // which systems are installed
 	watches map[System]*watch
+	// unknown are the systems of which it could not be found out yet, or not lately, whether they are installed.
+	unknown sets.Set[System]
 }
 
 // definitionQueue has the names of definitions that have changed.
@@ -54,7 +56,7 @@ func (w *watch) informers() []cache.SharedIndexInformer {
 
 func newInstalled(config Config) *installed {
 	in := &installed{
-		config: config, systems: map[string][]System{}, watches: map[System]*watch{},
+		config: config, systems: map[string][]System{}, watches: map[System]*watch{}, unknown: sets.New(config.Systems...),
 		definitions: metadatainformer.NewFilteredMetadataInformer(config.Metadata, definitions, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	for _, system := range config.Systems {
@@ -85,7 +87,7 @@ func (in *installed) hasSynced() bool {
 			}
 		}
 	}
-	return in.isKnown
+	return in.unknown.Len() == 0
 }
 
 // run watches until ctx ends. It is to be called once.
@@ -109,9 +111,6 @@ func (in *installed) run(ctx context.Context) error {
 	for name := range in.systems {
 		in.sync(ctx, queue, name)
 	}
-	in.mu.Lock()
-	in.isKnown = true
-	in.mu.Unlock()
 	running.Go(func() {
 		for in.next(ctx, queue) {
 		}
@@ -187,6 +186,7 @@ func (in *installed) trySync(ctx context.Context, name string) (isSettled bool, 
 		if isDefined {
 			if isServed, err = in.isServed(system.Resource()); err != nil {
 				errs = append(errs, err)
+				in.doubt(system)
 				continue
 			}
 		}
@@ -213,9 +213,19 @@ func (in *installed) isServed(resource schema.GroupVersionResource) (bool, error
 	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
 }
 
+// doubt notes that it could not be found out whether a system is installed. One that is on stays so.
+func (in *installed) doubt(system System) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.watches[system] == nil {
+		in.unknown.Insert(system)
+	}
+}
+
 // set switches a system on or off.
 func (in *installed) set(ctx context.Context, system System, isOn bool) {
 	in.mu.Lock()
+	in.unknown.Delete(system)
 	current := in.watches[system]
 	switch {
 	case isOn && current == nil:
@@ -270,15 +280,9 @@ func (in *installed) stopAll() {
 func (in *installed) has(name string) bool {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	if !in.isKnown {
-		return true
-	}
-	for system := range in.watches {
-		if system.Name() == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.config.Systems, func(system System) bool {
+		return system.Name() == name && (in.watches[system] != nil || in.unknown.Has(system))
+	})
 }
 
 // hasAny returns whether one of the systems of a definition is installed.

@@ -97,27 +97,47 @@ func TestOfTwoVersionsTheOneThatIsServedIsOn(t *testing.T) {
 	assert.False(t, f.Registry.IsInstalled("mpijob"))
 }
 
-func TestSystemsThatAreNotServedYetAreLookedAtAgain(t *testing.T) {
-	for name, answer := range map[string]error{
-		"established later": apierrors.NewNotFound(schema.GroupResource{}, ""), "discovery fails": apierrors.NewServiceUnavailable("away"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			var served atomic.Bool
-			f.Kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return !served.Load(), nil, answer
-			})
-			f.Serve("pytorchjob")
-			f.Define("pytorchjobs.kubeflow.org")
-			f.Run()
-			require.False(t, f.Registry.IsInstalled("pytorchjob"))
-			served.Store(true)
-			f.Eventually(func() bool {
-				f.Clock.Step(100 * time.Millisecond)
-				return f.Registry.IsInstalled("pytorchjob")
-			}, "on")
-		})
-	}
+func TestASystemThatIsNotServedYetIsLookedAtAgain(t *testing.T) {
+	f := newFixture(t)
+	answer := discoveryAnswers(f, apierrors.NewNotFound(schema.GroupResource{}, ""))
+	f.Serve("pytorchjob")
+	f.Define("pytorchjobs.kubeflow.org")
+	f.Run()
+	require.False(t, f.Registry.IsInstalled("pytorchjob"))
+	answer(nil)
+	f.Eventually(func() bool {
+		f.Clock.Step(100 * time.Millisecond)
+		return f.Registry.IsInstalled("pytorchjob")
+	}, "on")
+}
+
+// discoveryAnswers has the API server answer with the error when it is asked what it serves, nil for none. It returns what changes that.
+func discoveryAnswers(f *jobstest.Fixture, err error) (change func(error)) {
+	var answer atomic.Pointer[error]
+	answer.Store(&err)
+	f.Kube.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
+		err := *answer.Load()
+		return err != nil, nil, err
+	})
+	return func(err error) { answer.Store(&err) }
+}
+
+func TestASystemIsTakenToBeInstalledAsLongAsThatCannotBeFoundOut(t *testing.T) {
+	f := newFixture(t, jobstest.PyTorchJob)
+	answer := discoveryAnswers(f, apierrors.NewServiceUnavailable("away"))
+	f.Serve("pytorchjob")
+	f.Define("pytorchjobs.kubeflow.org")
+	f.Start()
+	f.Eventually(func() bool { return !f.Registry.IsInstalled("mpijob") && len(f.Kube.Actions()) > 0 }, "looked at")
+	_, err := f.Registry.Get(t.Context(), jobstest.Ref("pytorchjob", "bert"))
+	require.NoError(t, err, "or its pods would be evicted without a word to its operator")
+	assert.False(t, f.Registry.HasSynced(), "its held jobs are not known")
+	answer(nil)
+	f.Eventually(func() bool {
+		f.Clock.Step(100 * time.Millisecond)
+		return f.Registry.HasSynced() && f.IsWatching()
+	}, "known")
+	assert.True(t, f.Registry.IsInstalled("pytorchjob"))
 }
 
 func TestASystemIsOffFromWhenItsDefinitionIsBeingDeleted(t *testing.T) {

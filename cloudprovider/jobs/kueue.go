@@ -15,8 +15,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// KueueWorkloads is the resource with which Kueue admits jobs. Each Workload is owned by its job.
-var KueueWorkloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta1", Resource: "workloads"}
+// KueueWorkloads are the versions of the resource with which Kueue admits jobs, the one that is asked for first before the others. Each
+// Workload is owned by its job. v1beta2 is served since Kueue 0.15, and v1beta1 until 0.19 (kubernetes-sigs/kueue#13957). What is
+// used of them is the same: spec.active and the owner (apis/kueue/v1beta2/workload_types.go).
+var KueueWorkloads = []schema.GroupVersionResource{
+	{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "workloads"},
+	{Group: "kueue.x-k8s.io", Version: "v1beta1", Resource: "workloads"},
+}
 
 // ErrKueue is returned for jobs that Kueue alone suspends and resumes. It wraps ErrUnsupported.
 var ErrKueue = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
@@ -74,7 +79,8 @@ func isActive(workload *unstructured.Unstructured) bool {
 
 func (k kueue) setActive(ctx context.Context, workload *unstructured.Unstructured, active bool) error {
 	name := types.NamespacedName{Namespace: workload.GetNamespace(), Name: workload.GetName()}
-	if _, err := k.Patch(ctx, KueueWorkloads, name, workload.GetUID(), Patch{}.Set(active, "spec", "active")); err != nil {
+	resource := workload.GroupVersionKind().GroupVersion().WithResource("workloads")
+	if _, err := k.Patch(ctx, resource, name, workload.GetUID(), Patch{}.Set(active, "spec", "active")); err != nil {
 		return fmt.Errorf("set active of its Workload %s: %w", workload.GetName(), err)
 	}
 	return nil
@@ -89,10 +95,7 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 		selectors = append(selectors, "") // a Workload that was made before its job does not have the label
 	}
 	for _, selector := range selectors {
-		list, err := k.Dynamic.Resource(KueueWorkloads).Namespace(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-			break // Kueue is not installed, or does not serve this version
-		}
+		workloads, err := k.workloads(ctx, job.Namespace, selector)
 		if err != nil {
 			return nil, fmt.Errorf("find its Workload: %w", err)
 		}
@@ -100,12 +103,26 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 			return workload.GetDeletionTimestamp() == nil && slices.ContainsFunc(workload.GetOwnerReferences(),
 				func(owner metav1.OwnerReference) bool { return owner.UID == job.UID })
 		}
-		if i := slices.IndexFunc(list.Items, owned); i >= 0 {
-			return &list.Items[i], nil
+		if i := slices.IndexFunc(workloads, owned); i >= 0 {
+			return &workloads[i], nil
 		}
 	}
 	if IsQueued(job.Object) {
 		return nil, ErrKueue
+	}
+	return nil, nil
+}
+
+// workloads lists Workloads by the first version that is served. There are none if Kueue is not installed, or serves none of them.
+func (k kueue) workloads(ctx context.Context, namespace, selector string) ([]unstructured.Unstructured, error) {
+	for _, resource := range KueueWorkloads {
+		list, err := k.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		switch {
+		case err == nil:
+			return list.Items, nil
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return nil, err
+		}
 	}
 	return nil, nil
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -29,19 +30,31 @@ metadata:
 spec: {queueName: gpu, active: true}
 `
 
+// newKueueFixture returns a cluster with a Kueue that serves Workloads in the version alone.
+func newKueueFixture(t *testing.T, version string, documents ...string) *jobstest.Fixture {
+	t.Helper()
+	f := newFixture(t, documents...)
+	f.Dynamic.PrependReactor("list", "workloads", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetResource().Version != version, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), "")
+	})
+	return f
+}
+
 var queuedJob = strings.Replace(jobstest.IndexedJob, "metadata:\n", "metadata:\n  labels: {kueue.x-k8s.io/queue-name: gpu}\n", 1)
 
 func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
-	for name, tc := range map[string]struct{ job, workload string }{
-		"in a queue":                    {queuedJob, workloadOfTrain},
-		"without one":                   {jobstest.IndexedJob, workloadOfTrain},
-		"whose Workload was made first": {queuedJob, strings.Replace(workloadOfTrain, "  labels: {kueue.x-k8s.io/job-uid: uid-train}\n", "", 1)},
-		"whose Workload says nothing":   {queuedJob, strings.Replace(workloadOfTrain, ", active: true", "", 1)},
+	for name, tc := range map[string]struct{ job, workload, version string }{
+		"in a queue":                    {queuedJob, workloadOfTrain, "v1beta1"},
+		"without one":                   {jobstest.IndexedJob, workloadOfTrain, "v1beta1"},
+		"whose Workload was made first": {queuedJob, strings.Replace(workloadOfTrain, "  labels: {kueue.x-k8s.io/job-uid: uid-train}\n", "", 1), "v1beta1"},
+		"whose Workload says nothing":   {queuedJob, strings.Replace(workloadOfTrain, ", active: true", "", 1), "v1beta1"},
+		"by a newer Kueue":              {queuedJob, strings.Replace(workloadOfTrain, "v1beta1", "v1beta2", 1), "v1beta2"},
+		"by a newer Kueue, in no queue": {jobstest.IndexedJob, strings.Replace(workloadOfTrain, "v1beta1", "v1beta2", 1), "v1beta2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			another := strings.NewReplacer("job-train-1a2b3", "job-another", "uid: uid-train", "uid: uid-another", "uid-workload", "uid-2").Replace(workloadOfTrain)
-			f := newFixture(t, tc.job, tc.workload, another)
+			another := strings.NewReplacer("job-train-1a2b3", "job-another", "uid: uid-train", "uid: uid-another", "uid-workload", "uid-2", "v1beta1", tc.version).Replace(workloadOfTrain)
+			f := newKueueFixture(t, tc.version, tc.job, tc.workload, another)
 			require.NoError(t, f.Registry.Suspend(ctx, f.Get("job", "train"), jobs.ReasonReclaim))
 			writes := f.Writes()
 			require.Len(t, writes, 2)
@@ -49,7 +62,7 @@ func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
 			assert.NotContains(t, writes[0], "suspend\":true", "that is Kueue's")
 			assert.Equal(t, `patch workloads {"metadata":{"uid":"uid-workload"},"spec":{"active":false}}`, writes[1])
 			assert.Equal(t, []string{jobs.ReasonSuspended}, f.Events())
-			active, _, err := unstructured.NestedBool(f.Object(jobs.KueueWorkloads, "job-another").Object, "spec", "active")
+			active, _, err := unstructured.NestedBool(f.Object(schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: tc.version, Resource: "workloads"}, "job-another").Object, "spec", "active")
 			require.NoError(t, err)
 			assert.True(t, active, "that of another job")
 
@@ -73,16 +86,13 @@ func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
 }
 
 func TestHowLongAJobOfKueueWaitsIsKueuesToSay(t *testing.T) {
-	f := newFixture(t, queuedJob, workloadOfTrain)
+	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain)
 	require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonMaxWait), jobs.ErrUnsupported)
 	assert.Empty(t, f.Writes())
 }
 
 func TestAJobOfNoQueueIsSuspendedItselfWhereKueueIsNot(t *testing.T) {
-	f := newFixture(t, jobstest.IndexedJob)
-	f.Dynamic.PrependReactor("list", "workloads", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(jobs.KueueWorkloads.GroupResource(), "")
-	})
+	f := newKueueFixture(t, "none", jobstest.IndexedJob)
 	require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim))
 	assert.True(t, f.Get("job", "train").Suspended)
 }
@@ -90,7 +100,7 @@ func TestAJobOfNoQueueIsSuspendedItselfWhereKueueIsNot(t *testing.T) {
 func TestAJobIsNotSuspendedBesideKueueWhereItCannotBeAsked(t *testing.T) {
 	f := newFixture(t, queuedJob, workloadOfTrain)
 	f.Dynamic.PrependReactor("list", "workloads", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads.GroupResource(), "", errors.New("no rule"))
+		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads[0].GroupResource(), "", errors.New("no rule"))
 	})
 	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim), "find its Workload")
 	assert.Empty(t, f.Writes())

@@ -100,8 +100,8 @@ const maxIgnored = 1024
 // ignored tells owners which annotations of their jobs are ignored. It is safe for concurrent use.
 type ignored struct {
 	recorder record.EventRecorder
-	// told has the messages of the last Events, by the UID of the job.
-	told *lru.Cache
+	// reported has the messages of the last Events, by the UID of the job.
+	reported *lru.Cache
 }
 
 func newIgnored(recorder record.EventRecorder) *ignored {
@@ -114,9 +114,9 @@ func (i *ignored) record(job Job) {
 		return
 	}
 	message := job.Ignored.Error()
-	if known, ok := i.told.Get(job.UID); ok && known == message {
+	if known, ok := i.reported.Get(job.UID); ok && known == message {
 		return
 	}
-	i.told.Add(job.UID, message)
+	i.reported.Add(job.UID, message)
 	i.recorder.Event(job.Object, corev1.EventTypeWarning, ReasonWishMalformed, "Ignored: "+message)
 }

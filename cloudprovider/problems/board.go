@@ -23,7 +23,7 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// Board has the active problems, as each source last settled them, and whether the leader is ready: one refresh and
+// Board has the active problems, as each source last stated them, and whether the leader is ready: one refresh and
 // one poll have succeeded. It is safe for concurrent use.
 type Board struct {
 	mu    sync.Mutex
@@ -67,15 +67,15 @@ func NewBoard(events EventSink, clk clock.PassiveClock) *Board {
 	return &Board{notes: notes{events: events, clock: clk, began: clk.Now(), active: map[key]*entry{}, firsts: map[Source]time.Time{}}}
 }
 
-// Settle takes all active problems of the source. None means that its work succeeded. Settle records an Event about
+// Update takes all active problems of the source. None means that its work succeeded. Update records an Event about
 // each problem that is new, that is over, or whose last Event is almost an hour old.
-func (b *Board) Settle(source Source, now ...Problem) {
+func (b *Board) Update(source Source, now ...Problem) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.notes.settle(source, now)
+	b.notes.update(source, now)
 }
 
-func (n *notes) settle(source Source, now []Problem) {
+func (n *notes) update(source Source, now []Problem) {
 	found := make(map[key]bool, len(now))
 	for _, problem := range now {
 		k := key{source, problem.Pool, problem.Reason}

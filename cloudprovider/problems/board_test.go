@@ -39,13 +39,13 @@ func TestAProblemIsToldOnceThenEveryHourAndThatItIsOver(t *testing.T) {
 	const text = "SpotPoolProblem: Pool asg-1 (tags): tag x does not parse. Correct the tag."
 	var said []string
 	for range 3 * 60 {
-		board.Settle(Pools, badTag)
+		board.Update(Pools, badTag)
 		said = append(said, events.heard()...)
 		clk.SetTime(clk.Now().Add(time.Minute))
 	}
 	assert.Equal(t, []string{text, text, text, text}, said, "before the API server forgets it")
 	assert.Equal(t, 1.0, testutil.ToFloat64(activeProblems.WithLabelValues("pools", "tags")))
-	board.Settle(Pools)
+	board.Update(Pools)
 	assert.Equal(t, []string{"SpotProblemOver: Over after 3h0m0s: Pool asg-1 (tags): tag x does not parse. Correct the tag."}, events.heard())
 	assert.Empty(t, board.Report().Problems)
 	assert.Zero(t, testutil.CollectAndCount(activeProblems))
@@ -53,9 +53,9 @@ func TestAProblemIsToldOnceThenEveryHourAndThatItIsOver(t *testing.T) {
 
 func TestWhatIsWrongElsewhereStands(t *testing.T) {
 	board, events, _ := newBoard()
-	board.Settle(Pools, badTag)
-	board.Settle(Refresh)
-	board.Settle(Poll, Problem{Reason: "clock_skew", Cause: "the clock is wrong"})
+	board.Update(Pools, badTag)
+	board.Update(Refresh)
+	board.Update(Poll, Problem{Reason: "clock_skew", Cause: "the clock is wrong"})
 	assert.Len(t, events.heard(), 2)
 	report := board.Report()
 	require.Len(t, report.Problems, 2)
@@ -66,14 +66,14 @@ func TestWhatIsWrongElsewhereStands(t *testing.T) {
 func TestWhatOftenPassesIsToldOnlyWhenItStays(t *testing.T) {
 	board, events, clk := newBoard()
 	away := Problem{Reason: "unreachable", Cause: "no answer", Transient: true}
-	board.Settle(Refresh, away)
+	board.Update(Refresh, away)
 	assert.Empty(t, events.heard())
 	assert.Len(t, board.Report().Problems, 1, "whoever asks is told")
-	board.Settle(Refresh)
+	board.Update(Refresh)
 	assert.Empty(t, events.heard(), "nobody has heard of it")
-	board.Settle(Refresh, away)
+	board.Update(Refresh, away)
 	clk.SetTime(clk.Now().Add(transientFor))
-	board.Settle(Refresh, away)
+	board.Update(Refresh, away)
 	assert.Equal(t, []string{"SpotRefreshFailed: The pools cannot be read (unreachable): no answer"}, events.heard())
 }
 
@@ -82,7 +82,7 @@ func TestAProblemOfAPoolThatChangesIsToldAgain(t *testing.T) {
 	for _, cause := range []string{"tag x does not parse", "tag x does not parse", "tag y does not parse"} {
 		changing := badTag
 		changing.Cause = cause
-		board.Settle(Pools, changing)
+		board.Update(Pools, changing)
 	}
 	assert.Len(t, events.heard(), 2)
 }
@@ -90,7 +90,7 @@ func TestAProblemOfAPoolThatChangesIsToldAgain(t *testing.T) {
 func TestWhatCallsAnswerIsNotToldAgainWhereOnlyItsWordsChange(t *testing.T) {
 	board, events, _ := newBoard()
 	for n := range 3 {
-		board.Settle(Refresh, Problem{Reason: "not_allowed", Cause: fmt.Sprint("call ", n)})
+		board.Update(Refresh, Problem{Reason: "not_allowed", Cause: fmt.Sprint("call ", n)})
 	}
 	assert.Len(t, events.heard(), 1)
 	assert.Equal(t, "call 2", board.Report().Problems[0].Cause, "whoever asks hears the last")
@@ -98,22 +98,22 @@ func TestWhatCallsAnswerIsNotToldAgainWhereOnlyItsWordsChange(t *testing.T) {
 
 func TestTheLeaderIsReadyOnceItHasReadThePoolsAndAskedForNotices(t *testing.T) {
 	board, events, clk := newBoard()
-	board.Settle(Refresh, Of(&alicloud.Error{Service: "ess", Action: "DescribeScalingGroups", Code: "SignatureDoesNotMatch", Class: alicloud.Unauthorized}))
+	board.Update(Refresh, Of(&alicloud.Error{Service: "ess", Action: "DescribeScalingGroups", Code: "SignatureDoesNotMatch", Class: alicloud.Unauthorized}))
 	require.Len(t, events.heard(), 1)
-	board.Settle(Pools) // says nothing of whether it could be read
-	board.Settle(Poll)
+	board.Update(Pools) // says nothing of whether it could be read
+	board.Update(Poll)
 	assert.False(t, board.Report().Ready)
 	assert.Zero(t, testutil.ToFloat64(leaderCondition.WithLabelValues("refreshed")))
 	assert.Equal(t, 1.0, testutil.ToFloat64(leaderCondition.WithLabelValues("polled")))
 
 	clk.SetTime(clk.Now().Add(time.Minute))
-	board.Settle(Refresh)
+	board.Update(Refresh)
 	assert.True(t, board.Report().Ready)
 	assert.Contains(t, events.heard(), "SpotLeaderReady: The pools were read and reclaim notices asked for, 1m0s after this replica became the leader")
 	assert.Equal(t, 1.0, testutil.ToFloat64(leaderCondition.WithLabelValues("refreshed")))
 
-	board.Settle(Refresh, Of(errors.New("away")))
-	board.Settle(Refresh)
+	board.Update(Refresh, Of(errors.New("away")))
+	board.Update(Refresh)
 	assert.True(t, board.Report().Ready, "what comes later is a problem, and told as such")
 	assert.Empty(t, events.heard())
 }

@@ -32,6 +32,15 @@ func IsSharedGPU(name apiv1.ResourceName) bool {
 	return strings.HasPrefix(string(name), api.ResourceGPUPrefixACK)
 }
 
+// MIGSlices returns how many of a GPU's slices a MIG device of the resource has, such as 3 of nvidia.com/mig-3g.20gb; 0 for any other resource.
+// Source: https://docs.nvidia.com/datacenter/cloud-native/kubernetes/latest (mixed strategy).
+func MIGSlices(name apiv1.ResourceName) (count int) {
+	if _, err := fmt.Sscanf(string(name), "nvidia.com/mig-%dg.", &count); err != nil {
+		return 0
+	}
+	return count
+}
+
 // RequestsGPU returns whether the pod requests a GPU. It is true for every pod that claims devices by Dynamic Resource
 // Allocation: only the driver knows whether they are GPUs.
 func RequestsGPU(pod *apiv1.Pod) bool {

@@ -17,11 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
@@ -609,6 +611,40 @@ func TestNothingIsEvictedBeforeItsReplacementIsOnItsWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAReplacementFoundForANoticeThatWasWithdrawnDoesNotCountForTheNext(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		var replaced, markable atomic.Bool
+		replaced.Store(true)
+		f.add("train", 0, 2)
+		w.gang("train", "worker", 2, awaiting)
+		w.client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			isOne := action.(clienttesting.PatchAction).GetName() == "train-worker-1"
+			return isOne && !markable.Load(), nil, errors.New("the API server is busy")
+		})
+		w.cloud.reclaim("train-worker-0", "train-worker-1")
+		f.start(func(c *settings) {
+			c.Replaced, c.ReplaceWait = func(string) bool { return replaced.Load() }, 2*time.Minute
+		})
+		w.pass(15 * time.Second)
+		require.False(t, cluster.IsMarked(w.node("train-worker-1")))
+		require.Equal(t, w.request("train-worker-0"), w.request("train-worker-1"), "it is asked though its Node is not marked")
+		w.cloud.withdraw("train-worker-1")
+		w.pass(15 * time.Second)
+		require.Equal(t, sets.New("i-train-worker-0"), w.notices.Reclaiming())
+		replaced.Store(false)
+		markable.Store(true)
+		w.cloud.reclaim("train-worker-1")
+		w.pass(5 * time.Second)
+		require.True(t, cluster.IsMarked(w.node("train-worker-1")))
+		w.say("train-worker-0")
+		w.pass(15 * time.Second)
+		require.Empty(t, w.gone(), "there is no place for what is on the second Node")
+		replaced.Store(true)
+		w.pass(2 * time.Second)
+		assert.Len(t, w.gone(), 2)
+	})
 }
 
 func TestANodeWhoseNoticeComesAgainAfterTheDecisionIsDecidedOn(t *testing.T) {

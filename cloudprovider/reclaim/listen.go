@@ -18,7 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 var (
@@ -210,7 +210,7 @@ func (l *listener) NodeDeleted(node *corev1.Node) {
 	n, _ := l.notices.Of(node)
 	mark.CountOutcome(cmp.Or(n.Source, notice.SourceUnknown), l.drainer.Outcome(node))
 	l.forgetUnmarked(node, nil)
-	if l.notices.VerdictOn(n.InstanceID) == notice.Released && len(l.cluster.NodesOf(n.InstanceID)) == 0 {
+	if l.notices.Verdicts.On(n.InstanceID) == notice.Released && len(l.cluster.NodesOf(n.InstanceID)) == 0 {
 		l.notices.Forget(n.InstanceID)
 		l.removals.Forget(n.InstanceID)
 	}

@@ -307,7 +307,7 @@ func TestAFaultyOnDemandNodeIsGivenBackToo(t *testing.T) {
 				w.pass(20 * time.Second)
 				assert.True(t, cluster.IsMarked(w.node("a")))
 				assert.Equal(t, []string{"i-a"}, w.notices.Reclaiming().UnsortedList())
-				assert.Empty(t, notice.Lost(w.notices), "the market is not to blame")
+				assert.Empty(t, w.notices.Lost(), "the market is not to blame")
 				w.pass(time.Minute)
 				assert.Equal(t, []string{"a"}, pools.gone())
 				assert.Nil(t, w.node("a"))

@@ -49,7 +49,7 @@ func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *te
 		assert.Equal(t, []string{"SpotNodeRemoved a"}, w.seen())
 		w.pass(time.Minute)
 		assert.Empty(t, w.removals.All())
-		assert.Equal(t, notice.Pending, w.notices.VerdictOn("i-a"), "it is forgotten")
+		assert.Equal(t, notice.Pending, w.notices.Verdicts.On("i-a"), "it is forgotten")
 	})
 }
 

@@ -2,6 +2,8 @@ package reclaim
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,6 +157,45 @@ func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T
 				w.updatePod("train-launcher-0", failed)
 				w.pass(5 * time.Second)
 				assert.Equal(t, []string{"stop train", "suspend train"}, f.called(), "or it has failed for good")
+			})
+		})
+	}
+}
+
+func TestARequestHasOneOutcomeThoughItsJobIsToldToStopAfterTheWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		then                 func(w *world)
+		acknowledged, missed float64
+		event                string
+		acknowledgesLate     bool
+	}{
+		"the job acknowledges it": {func(w *world) { w.say("train-worker-2") }, 1, 0, "SpotCheckpointAcknowledged train", false},
+		"the job ends":            {func(w *world) { w.updatePod("train-launcher-0", failed) }, 1, 0, "SpotCheckpointAcknowledged train", true},
+		"the job takes its time":  {func(*world) {}, 0, 1, "SpotCheckpointMissed train", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withJobs(t, func(w *world, f *fakeJobs) {
+				acknowledged := value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged")
+				missed := value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "missed")
+				f.add("train", 2, 3)
+				f.listens = true
+				w.gang("train", "worker", 3, submittedForSpot, noted(api.AnnotationAwaitCheckpoint, "30s"))
+				w.gang("train", "launcher", 1, submittedForSpot)
+				w.cloud.reclaim("train-worker-0", "train-worker-1")
+				f.start()
+				w.pass(45 * time.Second)
+				require.Equal(t, []string{"stop train"}, f.called())
+				tc.then(w)
+				w.pass(10 * time.Second)
+				if tc.acknowledgesLate {
+					w.say("train-worker-2")
+				}
+				w.pass(3 * time.Minute)
+				require.Contains(t, f.called(), "suspend train")
+				assert.Equal(t, tc.acknowledged, value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged")-acknowledged)
+				assert.Equal(t, tc.missed, value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "missed")-missed)
+				told := slices.DeleteFunc(w.seen(), func(event string) bool { return !strings.HasPrefix(event, "SpotCheckpoint") })
+				assert.Equal(t, []string{tc.event}, slices.Compact(told))
 			})
 		})
 	}

@@ -161,7 +161,7 @@ func (s *shelf) Save(_ context.Context, state []byte) error {
 func TestWhatWasSavedIsNotOverwrittenBeforeItIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shelf{err: errors.New("no connection")}
-		keeper := &Keeper{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Instances: func() ([]Living, time.Time) { return nil, time.Now() }}
+		keeper := NewKeeper(KeeperConfig{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Instances: func() ([]Living, time.Time) { return nil, time.Now() }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { keeper.Run(ctx); close(done) }()
@@ -180,7 +180,7 @@ func TestWhatWasSavedIsNotOverwrittenBeforeItIsLoaded(t *testing.T) {
 func TestASavedMemoryThatCannotBeReadIsForgotten(t *testing.T) {
 	var corrupt error
 	store := &shelf{state: []byte("no archive")}
-	keeper := &Keeper{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Corrupt: func(err error) { corrupt = err }}
+	keeper := NewKeeper(KeeperConfig{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Corrupt: func(err error) { corrupt = err }})
 	assert.True(t, keeper.load(t.Context()))
 	assert.ErrorContains(t, corrupt, "remembered of the market")
 	assert.Equal(t, "no archive", string(store.aside))

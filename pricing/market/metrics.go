@@ -42,8 +42,8 @@ func (collector) Collect(out chan<- prometheus.Metric) {
 	if keeper == nil {
 		return
 	}
-	now := keeper.Clock.Now()
-	m := keeper.Memory
+	now := keeper.config.Clock.Now()
+	m := keeper.config.Memory
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if !m.now.IsZero() {

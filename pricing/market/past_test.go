@@ -158,7 +158,7 @@ func TestThePastIsBounded(t *testing.T) {
 func TestMetricsSayHowOldWhatIsKnownIs(t *testing.T) {
 	m := NewMemory()
 	fake := clocktesting.NewFakeClock(at(7 * time.Hour))
-	published.Store(&Keeper{Memory: m, Clock: fake})
+	published.Store(NewKeeper(KeeperConfig{Memory: m, Clock: fake}))
 	t.Cleanup(func() { published.Store(nil) })
 	m.Observe(kept(here, 1, 0, 0), at(0))
 	m.Observe(kept(there, 1, 0, 0), at(7*time.Hour-time.Minute))

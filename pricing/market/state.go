@@ -22,8 +22,8 @@ const (
 	saveTimeout  = 10 * time.Second
 )
 
-// Keeper fills a Memory, and keeps it across restarts. All fields but Corrupt are required.
-type Keeper struct {
+// KeeperConfig is what a Keeper is made of. All fields but Corrupt are required.
+type KeeperConfig struct {
 	Memory *Memory
 	Store  state.Store
 	Clock  clock.WithTicker
@@ -33,22 +33,28 @@ type Keeper struct {
 	Corrupt func(error)
 }
 
+// Keeper fills a Memory, and keeps it across restarts.
+type Keeper struct{ config KeeperConfig }
+
+// NewKeeper returns a Keeper.
+func NewKeeper(config KeeperConfig) *Keeper { return &Keeper{config: config} }
+
 // Run loads what was remembered, and observes the instances until ctx ends. Then it saves once more. Until what was saved is loaded, nothing
 // is saved, so that nothing is lost. Run is to be called once.
 func (k *Keeper) Run(ctx context.Context) {
 	published.Store(k)
 	defer published.CompareAndSwap(k, nil)
-	ticker := k.Clock.NewTicker(observeEvery)
+	ticker := k.config.Clock.NewTicker(observeEvery)
 	defer ticker.Stop()
 	loaded := false
-	saved := k.Clock.Now()
+	saved := k.config.Clock.Now()
 	for {
 		loaded = loaded || k.load(ctx)
-		if instances, at := k.Instances(); loaded && !at.IsZero() { // before, it would count what the saved state has counted
-			k.Memory.Observe(instances, at)
+		if instances, at := k.config.Instances(); loaded && !at.IsZero() { // before, it would count what the saved state has counted
+			k.config.Memory.Observe(instances, at)
 		}
-		if loaded && k.Clock.Since(saved) >= saveEvery {
-			saved = k.Clock.Now()
+		if loaded && k.config.Clock.Since(saved) >= saveEvery {
+			saved = k.config.Clock.Now()
 			k.save(ctx)
 		}
 		select {
@@ -62,11 +68,20 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
+// Load adds what was saved last to the Memory, if anything was.
+func (k *Keeper) Load(ctx context.Context) error {
+	saved, err := k.config.Store.Load(ctx)
+	if err != nil || len(saved) == 0 {
+		return err
+	}
+	return k.config.Memory.Decode(saved)
+}
+
 // load returns false if it has to be tried again.
 func (k *Keeper) load(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	saved, err := k.Store.Load(bounded)
+	saved, err := k.config.Store.Load(bounded)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot load what was remembered of the market, will try again")
@@ -76,11 +91,11 @@ func (k *Keeper) load(ctx context.Context) bool {
 	if len(saved) == 0 {
 		return true
 	}
-	if err := k.Memory.Decode(saved); err != nil {
+	if err := k.config.Memory.Decode(saved); err != nil {
 		klog.FromContext(ctx).Error(err, "What was remembered of the market is set aside")
-		k.Store.SetAside()
-		if k.Corrupt != nil {
-			k.Corrupt(err)
+		k.config.Store.SetAside()
+		if k.config.Corrupt != nil {
+			k.config.Corrupt(err)
 		}
 	}
 	return true
@@ -89,12 +104,12 @@ func (k *Keeper) load(ctx context.Context) bool {
 func (k *Keeper) save(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	saved, err := k.Memory.Encode()
+	saved, err := k.config.Memory.Encode()
 	if err == nil {
-		err = k.Store.Save(bounded, saved)
+		err = k.config.Store.Save(bounded, saved)
 	}
 	if apierrors.IsConflict(err) { // by a former leader: what it has seen in its last minutes is not worth more than what was seen here
-		_, err = k.Store.Load(bounded)
+		_, err = k.config.Store.Load(bounded)
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot save what is remembered of the market, will try again", "after", saveEvery)

@@ -42,6 +42,7 @@ type measurement struct {
 // measurements are all there are, in the order in which they are made: those first that are over soon.
 var measurements = []measurement{
 	{"refresh", "One refresh of the snapshot, 20 ms per cloud call", measureRefresh},
+	{"startup", "From the start of the binary to ready", measureStartup},
 	{"delete", "Giving nodes back, 20 ms per cloud call", measureDelete},
 	{"loop", "The main loop over a big cluster", measureLoop},
 	{"scaleup", "From the creation of a GPU pod to the accepted purchase", measureScaleup},

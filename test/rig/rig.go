@@ -270,7 +270,7 @@ func Eventually(t *testing.T, timeout time.Duration, what string, condition func
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		holds, err := condition(ctx)
-		if err != nil {
+		if err != nil && (last == nil || ctx.Err() == nil) {
 			last = err
 		}
 		return holds && err == nil, nil

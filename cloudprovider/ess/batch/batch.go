@@ -1,4 +1,4 @@
-// Package batch gathers requests that are made at about the same time, so that they are served with fewer calls to the cloud.
+// Package batch collects requests that are made at about the same time, so that they are served with fewer calls to the cloud.
 package batch
 
 import (
@@ -17,7 +17,7 @@ var ErrStopped = errors.New("shutting down, so no further requests are served")
 // Execute serves the requests that were made under one key within one window. It returns one result for each, in their order.
 type Execute[K comparable, T, U any] func(ctx context.Context, key K, requests []T) []U
 
-// Batcher gathers requests, T, by key. The first request under a key opens a window; when the window is over, Execute gets all
+// Batcher collects requests, T, by key. The first request under a key opens a window; when the window is over, Execute gets all
 // requests that were made until then. Batches run at the same time, also those under one key. It is safe for concurrent use.
 type Batcher[K comparable, T, U any] struct {
 	ctx     context.Context
@@ -82,8 +82,8 @@ func (b *Batcher[K, T, U]) Stop() {
 }
 
 // run waits until the window of the batch is over, and serves it.
-func (b *Batcher[K, T, U]) run(key K, gathered *batch[T, U]) {
-	defer close(gathered.done)
+func (b *Batcher[K, T, U]) run(key K, collected *batch[T, U]) {
+	defer close(collected.done)
 	window := b.clock.NewTimer(b.window)
 	defer window.Stop()
 	select {
@@ -93,5 +93,5 @@ func (b *Batcher[K, T, U]) run(key K, gathered *batch[T, U]) {
 	b.mu.Lock()
 	delete(b.open, key)
 	b.mu.Unlock()
-	gathered.results = b.execute(b.ctx, key, gathered.requests)
+	collected.results = b.execute(b.ctx, key, collected.requests)
 }

@@ -48,8 +48,8 @@ type Buyer struct {
 
 // bundle is purchases of several offerings for one gang.
 type bundle struct {
-	id   string
-	held []*ledger.Purchase
+	id        string
+	purchases []*ledger.Purchase
 }
 
 // New returns a Buyer.
@@ -60,7 +60,7 @@ func New(cloud Cloud, purchases *ledger.Purchases) *Buyer {
 // Buy enters a purchase of delta instances of the node group, all or nothing if it is atomic, and sends it unless it has to
 // wait or is gathered. The error says why nothing can be bought. A refusal by the cloud is no error: the ledger shows it as failed instances.
 func (b *Buyer) Buy(ctx context.Context, groupID string, delta int, atomic bool) error {
-	if bundled, err := b.hold(groupID, delta, atomic); bundled {
+	if bundled, err := b.enterBundled(groupID, delta, atomic); bundled {
 		return err
 	}
 	purchase, err := b.purchases.Enter(groupID, delta, atomic)
@@ -96,13 +96,13 @@ func (b *Buyer) gather(purchase *ledger.Purchase) bool {
 	return b.gathering
 }
 
-// sendGathered sends what was gathered so far.
+// sendGathered sends what was gathered so far, unless a refresh has tried that before: the gRPC server refreshes beside.
 func (b *Buyer) sendGathered(ctx context.Context) {
 	b.mu.Lock()
 	gathered := b.gathered
 	b.gathered = nil
 	b.mu.Unlock()
-	b.sendAll(ctx, gathered)
+	b.sendAll(ctx, b.purchases.Untried(gathered))
 }
 
 // sendAll sends the purchases side by side.
@@ -121,40 +121,49 @@ func (b *Buyer) Bundle(ctx context.Context, buy func() bool) {
 	b.setBundle(&bundle{id: uuid.NewString()})
 	committed := false
 	defer func() {
-		held := b.setBundle(nil)
+		bundled := b.setBundle(nil)
 		if !committed {
-			b.purchases.Drop(held)
+			b.purchases.Drop(bundled)
 			return
 		}
-		b.purchases.Commit(held)
-		b.sendAll(ctx, held)
+		b.purchases.Commit(bundled)
+		b.sendAll(ctx, bundled)
 	}()
 	committed = buy()
 }
 
-// setBundle begins the bundle, or ends the one that there was if it is nil, and returns what that held.
-func (b *Buyer) setBundle(next *bundle) (held []*ledger.Purchase) {
+// setBundle begins the bundle, or ends the one that there was if it is nil, and returns the purchases of that.
+func (b *Buyer) setBundle(next *bundle) (purchases []*ledger.Purchase) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.bundle != nil {
-		held = b.bundle.held
+		purchases = b.bundle.purchases
 	}
 	b.bundle = next
-	return held
+	return purchases
 }
 
-// hold enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic.
-func (b *Buyer) hold(groupID string, delta int, atomic bool) (bundled bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.bundle == nil || !atomic {
+// enterBundled enters a purchase of the bundle. It is false if there is no bundle, or the purchase is not atomic. The ledger, with what it
+// calls, is not called under the lock: the bundle does not end before whoever buys has returned.
+func (b *Buyer) enterBundled(groupID string, delta int, atomic bool) (bundled bool, err error) {
+	current := b.currentBundle()
+	if current == nil || !atomic {
 		return false, nil
 	}
-	purchase, err := b.purchases.EnterHeld(groupID, delta, b.bundle.id)
-	if err == nil {
-		b.bundle.held = append(b.bundle.held, purchase)
+	purchase, err := b.purchases.EnterBundled(groupID, delta, current.id)
+	if err != nil {
+		return true, err
 	}
-	return true, err
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	current.purchases = append(current.purchases, purchase)
+	return true, nil
+}
+
+func (b *Buyer) currentBundle() *bundle {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bundle
 }
 
 // SendQueued sends the purchases that the cloud has not accepted yet. read returns whether the recent activities of a pool were

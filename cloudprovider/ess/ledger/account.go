@@ -75,7 +75,7 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	a.reportRequested(known, groupID, offered.Offering, o.delta)
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: o.atomic,
-		bundle: o.bundle, held: o.bundle != "", alone: o.bundle != "",
+		bundle: o.bundle, uncommitted: o.bundle != "", alone: o.bundle != "",
 		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: o.delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
@@ -130,7 +130,7 @@ func (a *account) inTurn() bool {
 // those that bring the most GPUs. Instances without GPUs count as one GPU.
 func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
-		return p.queued() && !p.held && p.attempts.refusal == nil && !a.target.holdsUp(p)
+		return p.queued() && !p.uncommitted && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
 	now := a.config.Clock.Now()
 	rank := func(p *Purchase) int {
@@ -146,7 +146,7 @@ func (a *account) waiting() []*Purchase {
 // take marks the purchase as being sent, if it is to be sent now. It may have left the book since the caller got it from
 // Purchases.Due. In a pool that is sent one purchase at a time it has to be the first in line.
 func (a *account) take(p *Purchase) bool {
-	if !a.book.has(p) || p.sending || p.held || !p.queued() || a.target.holdsUp(p) {
+	if !a.book.has(p) || p.sending || p.uncommitted || !p.queued() || a.target.holdsUp(p) {
 		return false
 	}
 	if a.inTurn() {
@@ -283,8 +283,8 @@ func (a *account) expire(now time.Time) {
 	}
 }
 
-// settle fails the instances of an accepted purchase that will not be delivered any more.
-func (a *account) settle(p *Purchase, now time.Time) {
+// failMissing fails the instances of an accepted purchase that will not be delivered any more.
+func (a *account) failMissing(p *Purchase, now time.Time) {
 	if p.accepted.IsZero() || p.missing() == 0 {
 		return
 	}

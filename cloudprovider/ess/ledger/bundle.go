@@ -1,8 +1,8 @@
 package ledger
 
-// EnterHeld makes an atomic purchase of delta instances that is one of a bundle, and that is not sent before Commit. It counts from
+// EnterBundled makes an atomic purchase of delta instances that is one of a bundle, and that is not sent before Commit. It counts from
 // then on. The error says why nothing can be bought.
-func (s *Purchases) EnterHeld(groupID string, delta int, bundle string) (*Purchase, error) {
+func (s *Purchases) EnterBundled(groupID string, delta int, bundle string) (*Purchase, error) {
 	s.mu.Lock()
 	defer s.publishAndUnlock()
 	group, known := s.facts.Groups[groupID]
@@ -17,7 +17,7 @@ func (s *Purchases) Commit(bundle []*Purchase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range bundle {
-		p.held = false
+		p.uncommitted = false
 	}
 }
 
@@ -26,7 +26,7 @@ func (s *Purchases) Drop(bundle []*Purchase) {
 	s.mu.Lock()
 	defer s.publishAndUnlock()
 	for _, p := range bundle {
-		p.held = false
+		p.uncommitted = false
 		p.abandon()
 	}
 }

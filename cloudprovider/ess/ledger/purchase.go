@@ -30,10 +30,10 @@ type Purchase struct {
 	gangs []int
 	// alone: no other purchase becomes a part of it.
 	alone bool
-	// bundle is shared by the purchases of several offerings that are made for one gang; empty if one offering is bought for it. held: it
-	// is not sent before all of them are entered. abandoned: it was given up, or another of them came short.
-	bundle          string
-	held, abandoned bool
+	// bundle is shared by the purchases of several offerings that are made for one gang; empty if one offering is bought for it.
+	// uncommitted: it is not sent before all of them are entered. abandoned: it was given up, or another of them came short.
+	bundle                 string
+	uncommitted, abandoned bool
 	// configuration is the scaling configuration of the pool when it was bought, owner is Config.Owner of the buyer.
 	configuration string
 	owner         string

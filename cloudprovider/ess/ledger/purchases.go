@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -59,6 +60,13 @@ func (s *Purchases) Due(managed sets.Set[string], read func(poolID string) bool,
 		}
 	}
 	return due
+}
+
+// Untried returns those of the purchases that were never tried to be sent. The others are left to Due, which goes by what became of that.
+func (s *Purchases) Untried(purchases []*Purchase) []*Purchase {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(purchases, func(p *Purchase) bool { return !p.attempts.last.IsZero() })
 }
 
 // Take returns what has to be sent for the purchase, and marks it as being sent. It is false where nothing is to be sent now.

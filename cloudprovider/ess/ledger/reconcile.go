@@ -59,9 +59,9 @@ type GiveBack struct {
 	Instances []string
 }
 
-// Reconcile settles purchases and removals with what a refresh read, and returns the instances to give back. The snapshot that
+// Reconcile enters what a refresh read of purchases and removals, and returns the instances to give back. The snapshot that
 // it publishes has the pools of the refresh before: building them takes a while, in which core may order removals, and their
-// admission has to count the instances that are there now.
+// begin has to count the instances that are there now.
 func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	l.mu.Lock()
 	defer l.publishAndUnlock()
@@ -92,9 +92,9 @@ func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	}
 	var giveBacks []GiveBack
 	for _, r := range all { // purchases of several pools may be one bundle
-		giveBacks = append(giveBacks, r.settleAll()...)
+		giveBacks = append(giveBacks, r.reconcile()...)
 	}
-	l.settleRemovals(activities, seen.At)
+	l.reconcileRemovals(activities, seen.At)
 	l.forgetShortages(seen.At)
 	return giveBacks
 }
@@ -134,7 +134,7 @@ func byActivity(instances map[string]alicloud.ScalingInstance) map[string][]stri
 	return created
 }
 
-// reconciliation settles the purchases of one pool, once.
+// reconciliation enters what was read of the purchases of one pool, once.
 type reconciliation struct {
 	*account
 	at         time.Time
@@ -176,19 +176,19 @@ func (r *reconciliation) learn(recent []alicloud.Activity, read bool) {
 	}
 }
 
-// settleAll settles the purchases, and returns what of them has to be given back.
-func (r *reconciliation) settleAll() []GiveBack {
+// reconcile updates the purchases, and returns what of them has to be given back.
+func (r *reconciliation) reconcile() []GiveBack {
 	r.expire(r.at)
 	r.target.noteBought()
-	giveBacks := r.settlePurchases()
+	giveBacks := r.updatePurchases()
 	r.target.expireCheck(r.at)
 	return giveBacks
 }
 
-func (r *reconciliation) settlePurchases() (giveBacks []GiveBack) {
+func (r *reconciliation) updatePurchases() (giveBacks []GiveBack) {
 	for _, p := range r.book.filter(func(*Purchase) bool { return true }) {
 		if p.launch != nil && r.launchesUnread {
-			r.settle(p, r.at) // which can only time it out
+			r.failMissing(p, r.at) // which can only time it out
 			continue
 		}
 		if !p.accepted.IsZero() {
@@ -222,7 +222,7 @@ func (r *reconciliation) update(p *Purchase) {
 	if !p.restored.isGuess() {
 		r.target.compare(p.note(), p.delivery.delivered.UnsortedList())
 	}
-	r.settle(p, r.at)
+	r.failMissing(p, r.at)
 }
 
 // takeStock updates the delivery of the purchase from its activity, nil where it was not read, and from its instances in the

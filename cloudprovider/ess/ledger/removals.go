@@ -81,9 +81,9 @@ type FailedRemoval struct {
 // Removals is where package remover enters removals and the cloud's answers. It is safe for concurrent use.
 type Removals struct{ *state }
 
-// Admit marks the instances that may be removed as being removed, and returns them and an error for each that may not. It
+// Begin marks the instances that may be removed as being removed, and returns them and an error for each that may not. It
 // ignores instances that are being removed already.
-func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitted []string, refused map[string]error) {
+func (s *Removals) Begin(poolID string, wanted map[string]RemovalReason) (begun []string, refused map[string]error) {
 	s.mu.Lock()
 	defer s.publishAndUnlock()
 	spare := 0
@@ -109,13 +109,13 @@ func (s *Removals) Admit(poolID string, wanted map[string]RemovalReason) (admitt
 			}
 		}
 		s.removals[id] = &removal{poolID: poolID, reason: wanted[id]}
-		admitted = append(admitted, id)
+		begun = append(begun, id)
 	}
-	return admitted, refused
+	return begun, refused
 }
 
 // Accepted enters that the cloud removes the instances. The activity is empty for those that are in no scaling group. The snapshot
-// shows them as being removed since Admit.
+// shows them as being removed since Begin.
 func (s *Removals) Accepted(poolID, activityID string, ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +180,8 @@ func (s *Removals) TakeDue() map[string]FailedRemoval {
 	return due
 }
 
-// settleRemovals forgets instances that are gone, and has those count again that the cloud did not remove.
-func (s *state) settleRemovals(activities map[string]alicloud.Activity, now time.Time) {
+// reconcileRemovals forgets instances that are gone, and has those count again that the cloud did not remove.
+func (s *state) reconcileRemovals(activities map[string]alicloud.Activity, now time.Time) {
 	maps.DeleteFunc(s.failedRemovals, func(id string, _ failedRemoval) bool { return !s.listed(id) })
 	for id, leaving := range s.removals {
 		if leaving.accepted.IsZero() {

@@ -16,7 +16,7 @@ func TestFailedRemovalIsForgottenWhenTheInstanceIsGone(t *testing.T) {
 	l := New(Config{Clock: clocktesting.NewFakePassiveClock(now), Store: &snapshot.Store{}})
 	l.facts.Instances = map[string]alicloud.ScalingInstance{"i-stays": {ID: "i-stays"}}
 	l.failedRemovals["i-stays"], l.failedRemovals["i-gone"] = failedRemoval{due: true}, failedRemoval{due: true}
-	l.settleRemovals(nil, now)
+	l.reconcileRemovals(nil, now)
 	assert.Contains(t, l.failedRemovals, "i-stays")
 	assert.NotContains(t, l.failedRemovals, "i-gone")
 }

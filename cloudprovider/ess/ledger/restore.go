@@ -28,7 +28,7 @@ type restored struct {
 func (r *restored) isGuess() bool { return r != nil && r.guess }
 
 // restore enters the purchases of former processes from the activities of a pool that is new to this process: those under
-// way, and those that ended lately and are not settled.
+// way, and those that ended lately and are not over.
 func (r *reconciliation) restore(activities []alicloud.Activity) {
 	for _, activity := range activities {
 		if r.owns(activity) || activity.Done() && !endedLately(activity, r.at) {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/lru"
 
 	"gpu-spot-autoscaler/cloudprovider/problems"
@@ -30,19 +31,21 @@ type Reporter struct {
 
 	mu       sync.Mutex
 	reported Set
+	// standing are the messages of the last call of Appeared, by what they are about.
+	standing map[string]sets.Set[string]
 	once     *lru.Cache
 }
 
-// mostOnce bounds how many keys of Once are remembered. The keys of instances and nodes that are gone make room for others.
+// mostOnce bounds how many keys of Once are remembered. The keys of instances that are gone make room for others.
 const mostOnce = 8192
 
 // NewReporter returns a Reporter that passes problems on to the board.
 func NewReporter(board *problems.Board) *Reporter {
-	return &Reporter{board: board, reported: Set{}, once: lru.New(mostOnce)}
+	return &Reporter{board: board, reported: Set{}, standing: map[string]sets.Set[string]{}, once: lru.New(mostOnce)}
 }
 
-// Settle takes all active problems.
-func (r *Reporter) Settle(found Set) {
+// Update takes all active problems.
+func (r *Reporter) Update(found Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []problems.Problem
@@ -60,7 +63,17 @@ func (r *Reporter) Settle(found Set) {
 		}
 	}
 	r.reported = found
-	r.board.Settle(problems.Pools, all...)
+	r.board.Update(problems.Pools, all...)
+}
+
+// Appeared takes all messages that hold about a subject now, and returns, in order, those that did not hold at the last call about it. It is for
+// what is looked at in every loop: unlike Once it forgets what does not hold any more, and remembers all that does, however much it is.
+func (r *Reporter) Appeared(subject string, now sets.Set[string]) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	appeared := now.Difference(r.standing[subject])
+	r.standing[subject] = now
+	return sets.List(appeared)
 }
 
 // Once calls report the first time that it is called with the key. It remembers the keys that were used last.

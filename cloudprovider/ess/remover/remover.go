@@ -1,4 +1,4 @@
-// Package remover gives instances back to the cloud. Core removes nodes one by one; the remover gathers those of one pool and
+// Package remover gives instances back to the cloud. Core removes nodes one by one; the remover collects those of one pool and
 // removes them with as few calls as possible.
 package remover
 
@@ -53,7 +53,7 @@ type Config struct {
 	Clock    clock.Clock
 	Store    *snapshot.Store
 	Removals *ledger.Removals
-	// Window is how long removals of one pool are gathered.
+	// Window is how long removals of one pool are collected.
 	Window time.Duration
 	// Removed is told which instances the cloud has accepted to remove. It must not block.
 	Removed func(instanceIDs []string)
@@ -119,8 +119,8 @@ func (r *Remover) removeBatch(ctx context.Context, poolID string, requests []req
 	for _, asked := range requests {
 		wanted[asked.instanceID] = max(asked.reason, wanted[asked.instanceID])
 	}
-	admitted, failed := r.config.Removals.Admit(poolID, wanted)
-	maps.Copy(failed, r.removeAll(ctx, poolID, admitted))
+	begun, failed := r.config.Removals.Begin(poolID, wanted)
+	maps.Copy(failed, r.removeAll(ctx, poolID, begun))
 	errs := make([]error, 0, len(requests))
 	for _, asked := range requests {
 		errs = append(errs, failed[asked.instanceID])

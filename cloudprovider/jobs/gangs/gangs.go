@@ -20,12 +20,12 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -39,6 +39,8 @@ const (
 	// half of all reads. forgetAfter is how long it is kept after that.
 	rereadEvery = 30 * time.Second
 	forgetAfter = 10 * time.Minute
+	// discoverEvery is how often it is found out whether Kubernetes itself has pod groups.
+	discoverEvery = 10 * time.Minute
 )
 
 // Jobs are the job systems. It is implemented by jobs.Starts, where it is explained.
@@ -61,7 +63,7 @@ type Config struct {
 // Gangs implements podlist.NativeGangs. It is safe for concurrent use.
 type Gangs struct {
 	config Config
-	queue  workqueue.TypedRateLimitingInterface[key]
+	queue  work.Queue[key]
 	reads  flowcontrol.RateLimiter
 
 	mu      sync.Mutex
@@ -77,7 +79,8 @@ func New(config Config) (*Gangs, error) {
 	}
 	queue := newQueue(config.Clock)
 	return &Gangs{
-		config: config, queue: queue, reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS),
+		config: config, queue: queue,
+		reads:   flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
 		objects: objects{known: map[key]*known{}, clock: config.Clock, jobs: config.Jobs, queue: queue},
 	}, nil
 }
@@ -88,18 +91,14 @@ func (g *Gangs) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer g.queue.ShutDown()
 	for range workers {
-		running.Go(func() {
-			for g.next(ctx) {
-			}
-		})
+		running.Go(func() { g.queue.Work(ctx, g.sync) })
 	}
+	running.Go(func() { g.keepDiscovering(ctx) })
 	ticker := g.config.Clock.NewTicker(forgetAfter)
 	defer ticker.Stop()
-	g.discover(ctx)
 	for {
 		select {
 		case <-ticker.C():
-			g.discover(ctx)
 			g.forget()
 		case <-ctx.Done():
 			return nil
@@ -124,31 +123,21 @@ func (g *Gangs) gangOf(pod *corev1.Pod, look lookup) podlist.NativeGang {
 	return g.objects.gangOf(pod, look)
 }
 
-func (g *Gangs) next(ctx context.Context) bool {
-	key, shutdown := g.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer g.queue.Done(key)
+// sync reads whether pods are a gang.
+func (g *Gangs) sync(ctx context.Context, key key) error {
 	if !g.isKnown(key) {
-		g.queue.Forget(key)
-		return true
+		return nil
 	}
 	if err := g.reads.Wait(ctx); err != nil {
-		return false
+		return err
 	}
 	content, err := g.read(ctx, key)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "Cannot read whether pods are a gang, will try again", "object", key.String())
+	if err != nil {
 		g.recordFailure(key)
-		g.queue.AddRateLimited(key)
-	default:
-		g.queue.Forget(key)
-		g.record(key, content)
+		return err
 	}
-	return true
+	g.record(key, content)
+	return nil
 }
 
 // read returns what the object says of gangs. One that does not exist, or is malformed, says nothing.

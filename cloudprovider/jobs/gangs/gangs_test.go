@@ -260,14 +260,15 @@ func TestAnObjectThatCannotBeReadIsNotReadForEver(t *testing.T) {
 	f.Eventually(quiet, "it is forgotten with its pods")
 }
 
-func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
-	const member = `apiVersion: v1, kind: Pod, metadata: {name: p, uid: u-p, annotations: {batch.kubernetes.io/job-completion-index: "0"},
+// withGroups returns Gangs of a Kubernetes with pod groups, which run until the test ends, a pod of a gang of four, and what has
+// discovery fail, and counts how often it has.
+func withGroups(t *testing.T, failsAtFirst bool) (g *gangs.Gangs, member *corev1.Pod, f *jobstest.Fixture, fails *atomic.Bool, failed *atomic.Int32) {
+	const pod = `apiVersion: v1, kind: Pod, metadata: {name: p, uid: u-p, annotations: {batch.kubernetes.io/job-completion-index: "0"},
 		ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}`
-	f := jobstest.New(t, systems.All)
+	f, fails, failed = jobstest.New(t, systems.All), &atomic.Bool{}, &atomic.Int32{}
+	fails.Store(failsAtFirst)
 	kubernetes := fake.NewClientset()
 	kubernetes.Resources = []*metav1.APIResourceList{{GroupVersion: "scheduling.k8s.io/v1alpha3", APIResources: []metav1.APIResource{{Name: "podgroups"}}}}
-	var fails atomic.Bool
-	var failed, wakes atomic.Int32
 	kubernetes.PrependReactor("get", "resource", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if fails.Load() {
 			failed.Add(1)
@@ -277,18 +278,47 @@ func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
 	})
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		{Version: "v1", Resource: "pods"}: "PodList", {Group: "scheduling.k8s.io", Version: "v1alpha3", Resource: "podgroups"}: "PodGroupList",
-	}, jobstest.Parse(t, podGroup("scheduling.k8s.io/v1alpha3", "schedulingPolicy: {gang: {minCount: 4}}")), jobstest.Parse(t, "{"+member+", spec: {schedulingGroup: {podGroupName: train}}}"))
-	g, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(f.Registry), Dynamic: client, Discovery: kubernetes.Discovery(), Clock: f.Clock, Wake: func() { wakes.Add(1) }})
+	}, jobstest.Parse(t, podGroup("scheduling.k8s.io/v1alpha3", "schedulingPolicy: {gang: {minCount: 4}}")), jobstest.Parse(t, "{"+pod+", spec: {schedulingGroup: {podGroupName: train}}}"))
+	g, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(f.Registry), Dynamic: client, Discovery: kubernetes.Discovery(), Clock: f.Clock, Wake: func() {}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
 	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
-	first := jobstest.ParsePod(t, "{"+member+"}")
-	f.Eventually(func() bool { return g.Find(first).Size == 4 }, "the gang is known")
+	return g, jobstest.ParsePod(t, "{"+pod+"}"), f, fails, failed
+}
+
+func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
+	g, member, f, fails, failed := withGroups(t, false)
+	f.Eventually(func() bool { return g.Find(member).Size == 4 }, "the gang is known")
 	fails.Store(true)
 	f.Eventually(func() bool { f.Clock.Step(time.Minute); return failed.Load() > 0 }, "Kubernetes is asked again")
-	f.Eventually(func() bool { return g.Find(first).Size == 4 }, "the gang is still known")
+	f.Eventually(func() bool { return g.Find(member).Size == 4 }, "the gang is still known")
+}
+
+func TestPodsOfAGroupWaitUntilItIsKnownThatKubernetesHasGroups(t *testing.T) {
+	g, member, f, fails, failed := withGroups(t, true)
+	f.Eventually(func() bool { return failed.Load() > 0 && g.Find(member).Size == podlist.UnknownSize }, "asked for")
+	fails.Store(false)
+	waited := time.Duration(0)
+	f.Eventually(func() bool {
+		f.Clock.Step(100 * time.Millisecond)
+		waited += 100 * time.Millisecond
+		return g.Find(member).Size == 4
+	}, "the gang is known")
+	assert.Less(t, waited, time.Minute, "it is asked again soon")
+}
+
+func TestPodsOfAGroupWaitForAWhileIfItCannotBeKnownWhetherKubernetesHasGroups(t *testing.T) {
+	g, member, f, _, failed := withGroups(t, true)
+	f.Eventually(func() bool { return failed.Load() > 0 && g.Find(member).Size == podlist.UnknownSize }, "asked for")
+	waited := time.Duration(0)
+	f.Eventually(func() bool {
+		f.Clock.Step(time.Second)
+		waited += time.Second
+		return g.Find(member) == podlist.NativeGang{}
+	}, "its pods are pods like any other after a while")
+	assert.GreaterOrEqual(t, waited, 10*time.Second)
 }
 
 func TestATenantWithThousandsOfGroupsDelaysNoOther(t *testing.T) {

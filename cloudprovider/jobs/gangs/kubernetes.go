@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -22,22 +24,44 @@ var kubernetesKinds = []*podGroupKind{
 	{resource: podGroups(schedulingv1.GroupName, "v1alpha2")},
 }
 
-// discover finds out whether Kubernetes has pod groups. If that cannot be known, what was known before holds until the next time, and at
-// first that it has none.
-func (g *Gangs) discover(ctx context.Context) {
-	served, err := g.served()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", forgetAfter)
-	}
-	if g.discovered(served, err) {
-		g.config.Wake()
+// discoverAgain is how soon discovery that failed is tried again.
+var discoverAgain = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}
+
+// keepDiscovering finds out whether Kubernetes has pod groups, now and then again: an upgrade may bring them.
+func (g *Gangs) keepDiscovering(ctx context.Context) {
+	retry := discoverAgain
+	for {
+		pause := discoverEvery
+		if err := g.discover(); err != nil {
+			pause = retry.Step()
+			klog.FromContext(ctx).Error(err, "Cannot find out whether Kubernetes has pod groups, will try again", "after", pause)
+		} else {
+			retry = discoverAgain
+		}
+		select {
+		case <-g.config.Clock.After(pause):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-func (g *Gangs) discovered(served *podGroupKind, err error) (isNew bool) {
+// discover finds out whether Kubernetes has pod groups. After an error, what was known before holds.
+func (g *Gangs) discover() error {
+	served, err := g.served()
+	if err != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.objects.recordUndiscovered()
+		return err
+	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	return (err == nil || !g.objects.isDiscovered) && g.objects.discovered(served)
+	isNew := g.objects.discovered(served)
+	g.mu.Unlock()
+	if isNew {
+		g.config.Wake()
+	}
+	return nil
 }
 
 // served returns the pod groups that Kubernetes has, nil for none.

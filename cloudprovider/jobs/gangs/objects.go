@@ -20,8 +20,10 @@ import (
 type objects struct {
 	known map[key]*known
 	// isDiscovered is whether it is known whether Kubernetes has pod groups. If it has, kubernetes is the version that it serves.
+	// undiscovered is when that could not be found out for the first time.
 	isDiscovered bool
 	kubernetes   *podGroupKind
+	undiscovered time.Time
 
 	clock clock.PassiveClock
 	jobs  Jobs
@@ -86,6 +88,8 @@ func (o *objects) gangOf(pod *corev1.Pod, look lookup) podlist.NativeGang {
 			return podlist.NativeGang{}
 		case object.isUnread(now):
 			return podlist.NativeGang{Name: keys[i].String(), Size: podlist.UnknownSize, IsAssumed: keys[i].isJob()}
+		case object.group != "" && o.isUndiscovered(now):
+			return podlist.NativeGang{Name: keys[i].String(), Size: podlist.UnknownSize}
 		case object.group != "" && o.kubernetes != nil:
 			keys = slices.Insert(keys, i+1, key{group: o.kubernetes, job: jobs.NewRef("", pod.Namespace, object.group)})
 		case object.says:
@@ -172,6 +176,18 @@ func (o *objects) discovered(served *podGroupKind) bool {
 	isNew := !o.isDiscovered || served != o.kubernetes
 	o.isDiscovered, o.kubernetes = true, served
 	return isNew
+}
+
+// recordUndiscovered has pods that are in a group of Kubernetes wait no longer than unreadTime, unless it is known from before which it has.
+func (o *objects) recordUndiscovered() {
+	if o.undiscovered.IsZero() {
+		o.undiscovered = o.clock.Now()
+	}
+}
+
+// isUndiscovered returns whether pods that are in a group of Kubernetes have to wait until it is known which it has.
+func (o *objects) isUndiscovered(now time.Time) bool {
+	return !o.isDiscovered && (o.undiscovered.IsZero() || now.Sub(o.undiscovered) < unreadTime)
 }
 
 // forget drops the objects whose pods are not pending any more.

@@ -5,18 +5,13 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // newQueue returns a queue in which namespaces take turns, and an object that could not be read waits longer each time.
-func newQueue(clk clock.WithTicker) workqueue.TypedRateLimitingInterface[key] {
-	const name = "gangs"
-	fair := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[key]{Name: name, Clock: clk, Queue: &fairQueue{waiting: map[string][]key{}}})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[key](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[key]{
-			Name: name, Clock: clk,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Name: name, Clock: clk, Queue: fair}),
-		})
+func newQueue(clk clock.WithTicker) work.Queue[key] {
+	return work.NewOrderedQueue("gangs", clk, time.Minute, &fairQueue{waiting: map[string][]key{}})
 }
 
 // fairQueue implements workqueue.Queue. It returns an object of each namespace in turn, so that before an object is read no more than one

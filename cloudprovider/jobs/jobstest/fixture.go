@@ -119,7 +119,7 @@ func (f *Fixture) Renew(config jobs.Config) {
 }
 
 func listKinds(systems []jobs.System) map[schema.GroupVersionResource]string {
-	resources := []schema.GroupVersionResource{ScaleIns, ScaleOuts, TrainJobs, Commands, jobs.KueueWorkloads}
+	resources := append([]schema.GroupVersionResource{ScaleIns, ScaleOuts, TrainJobs, Commands}, jobs.KueueWorkloads...)
 	for _, system := range systems {
 		resources = append(resources, system.Resource())
 	}
@@ -315,8 +315,16 @@ func (f *Fixture) Undefine(name string) {
 	require.NoError(f, f.Metadata.Tracker().Delete(definitions, "", name))
 }
 
-// Run runs the Registry until the test ends. Informers do not work in a synctest bubble: wait for what they do with Eventually.
+// Run runs the Registry until the test ends, and returns once it knows the cluster. Informers do not work in a synctest bubble: wait for
+// what they do with Eventually.
 func (f *Fixture) Run() {
+	f.Helper()
+	f.Start()
+	f.Eventually(func() bool { return f.Registry.HasSynced() && f.IsWatching() }, "synced")
+}
+
+// Start is Run without the wait.
+func (f *Fixture) Start() {
 	f.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -325,7 +333,6 @@ func (f *Fixture) Run() {
 		cancel()
 		assert.NoError(f, <-ended)
 	})
-	f.Eventually(func() bool { return f.Registry.HasSynced() && f.IsWatching() }, "synced")
 }
 
 // Eventually waits until the condition holds.

@@ -24,7 +24,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
-	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
@@ -380,7 +379,9 @@ func (f *fakeJobs) done() []string {
 type fakePools struct {
 	mu        sync.Mutex
 	givenBack []string
-	minimum   bool
+	// refusal is what GiveBack returns; keeps is true if the node has to stay, or the pools do not know it.
+	refusal error
+	keeps   bool
 	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
 	accepts chan struct{}
 	waiting atomic.Int32
@@ -400,7 +401,15 @@ func (f *fakePools) Room(*corev1.Pod) int {
 func (f *fakePools) MayGiveBack(node *corev1.Node) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return node.Name != "foreign" && !slices.Contains(f.givenBack, node.Name)
+	return node.Name != "foreign" && !f.keeps && !slices.Contains(f.givenBack, node.Name)
+}
+
+func (f *fakePools) IsReclaiming(*corev1.Node) bool { return false }
+
+func (f *fakePools) refuse(err error, keeps bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal, f.keeps = err, keeps
 }
 
 func (f *fakePools) GiveBack(node *corev1.Node) error {
@@ -410,10 +419,12 @@ func (f *fakePools) GiveBack(node *corev1.Node) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.minimum {
-		return fmt.Errorf("node group: remove instance: %w", ess.ErrBelowMinimum)
+	if f.refusal != nil {
+		return fmt.Errorf("node group: remove instance: %w", f.refusal)
 	}
-	f.givenBack = append(f.givenBack, node.Name)
+	if !slices.Contains(f.givenBack, node.Name) {
+		f.givenBack = append(f.givenBack, node.Name)
+	}
 	return nil
 }
 

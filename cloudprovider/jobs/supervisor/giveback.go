@@ -24,6 +24,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -40,7 +41,7 @@ type giveBack struct {
 	client   kubernetes.Interface
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	queue    taskQueue
+	queue    work.Queue[string]
 }
 
 // reclaimingNodes returns the names of the Nodes that are being reclaimed.
@@ -196,12 +197,13 @@ func (g *giveBack) resume() error {
 // enqueue has the named nodes given back.
 func (g *giveBack) enqueue(names []string) {
 	for _, name := range names {
-		g.queue.Add(task{kind: taskGiveBack, node: name})
+		g.queue.Add(name)
 	}
 }
 
 // sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
-// and when its pool needs it.
+// and when its pool needs it or it has to stay. As long as the pools do not know the node, as in a new leader's first seconds, it is
+// tried again.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -216,8 +218,8 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	}
 	own, others := g.pods.onNode(name, job)
 	switch {
-	case !g.mayGiveBack(node):
-		return 0, nil // it is going already
+	case api.IsReclaiming(node.Labels) || g.pools.IsReclaiming(node):
+		return 0, nil // it goes anyway
 	case others > 0:
 		return 0, g.keep(ctx, node, "it has pods of another job")
 	case own > 0 && g.clock.Since(since) > vacateTime:
@@ -225,13 +227,15 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	case own > 0:
 		return vacateEvery, nil
 	}
+	isGoing := !g.pools.MayGiveBack(node) // unless GiveBack refuses
 	switch err := g.pools.GiveBack(node); {
-	case errors.Is(err, ess.ErrBelowMinimum):
+	case errors.Is(err, ess.ErrBelowMinimum), errors.Is(err, ess.ErrKept), errors.Is(err, ess.ErrDisputed):
 		return 0, g.keep(ctx, node, err.Error())
 	case err != nil:
 		return 0, err
+	case !isGoing:
+		g.recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
 	}
-	g.recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
 	return 0, nil
 }
 

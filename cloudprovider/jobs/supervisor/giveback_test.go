@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 )
 
@@ -195,7 +198,9 @@ func TestNodesThatAreNotGivenBackAfterAll(t *testing.T) {
 	for name, test := range map[string]func(f *fixture){
 		"somebody else has come":       func(f *fixture) { f.pod("", "guest", "node") },
 		"its pods do not leave":        func(f *fixture) { f.pass(vacateTime) },
-		"its pool is at its minimum":   func(f *fixture) { f.pools.minimum = true; f.delete("worker") },
+		"its pool is at its minimum":   func(f *fixture) { f.pools.refuse(ess.ErrBelowMinimum, false); f.delete("worker") },
+		"its instance is protected":    func(f *fixture) { f.pools.refuse(ess.ErrKept, true); f.delete("worker") },
+		"another claims its instance":  func(f *fixture) { f.pools.refuse(ess.ErrDisputed, true); f.delete("worker") },
 		"also where the leader is new": func(f *fixture) { f.stop(); f.pod("", "guest", "node"); f.start() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +223,25 @@ func TestNewLeaderGivesBackWhatTheOldOneMarked(t *testing.T) {
 		f.start()
 		assert.Equal(t, []string{"node"}, f.pools.givenBack)
 		assert.Contains(t, f.events.recorded, "SpotNodeGivenBack node")
+	})
+}
+
+func TestNewLeaderGivesBackAsSoonAsItKnowsThePools(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		vacating(f)
+		f.stop()
+		f.delete("worker")
+		f.pools.refuse(errors.New("it is of no pool"), true)
+		f.start()
+		f.pass(5 * time.Second)
+		require.Empty(t, f.pools.givenBack)
+		f.pools.refuse(nil, false)
+		f.pass(5 * time.Second)
+		assert.Equal(t, []string{"node"}, f.pools.givenBack)
+		f.stop()
+		f.start()
+		isOther := func(event string) bool { return event != "SpotNodeGivenBack node" }
+		assert.Len(t, slices.DeleteFunc(f.events.recorded, isOther), 1, "the next one says nothing of what is going already")
 	})
 }
 

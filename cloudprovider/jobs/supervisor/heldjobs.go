@@ -15,6 +15,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask for. It is safe for concurrent use.
@@ -25,7 +26,7 @@ type heldJobs struct {
 	gangs    *gangMaker
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	queue    taskQueue
+	queue    work.Queue[task]
 	wake     func()
 	// maxGrowth is the most that the operator allows.
 	maxGrowth jobs.Growth
@@ -69,7 +70,7 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 			h.byRef[key] = j
 		}
 		if j.update(job, view.now) && j.mayHaveStaleShrinks {
-			h.queue.Add(task{kind: taskCancelShrinks, ref: job.Ref})
+			h.queue.Add(task{Ref: job.Ref, shrinks: true})
 		}
 		if j.heldAs != "" {
 			counts[[2]string{job.System, j.reason()}]++
@@ -80,7 +81,7 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 		view.offers.replace(j, before)
 		hasNewGang = hasNewGang || !hadGang && j.gang != nil
 		if j.due != nil {
-			h.queue.Add(task{kind: taskRecover, ref: job.Ref})
+			h.queue.Add(task{Ref: job.Ref})
 		}
 	}
 	for key, j := range h.byRef {
@@ -138,8 +139,23 @@ func (h *heldJobs) fits(ref string, found podlist.Placement) {
 	j.place(found, h.clock.Now())
 	if j.due != nil {
 		j.gang = nil
-		h.queue.Add(task{kind: taskRecover, ref: j.job.Ref})
+		h.queue.Add(task{Ref: j.job.Ref})
 	}
+}
+
+// task is something to look at of a held job: whether it is to be resumed or grown, or what its system was asked for when it shrunk it.
+type task struct {
+	jobs.Ref
+	shrinks bool
+}
+
+// sync returns after how long to look again; zero is never.
+func (h *heldJobs) sync(ctx context.Context, due task) (again time.Duration, err error) {
+	if due.shrinks {
+		return h.cancelStaleShrinks(ctx, due.Ref)
+	}
+	h.carryOut(ctx, due.Ref)
+	return 0, nil
 }
 
 // carryOut does to the job what is due.
@@ -213,7 +229,7 @@ func (h *heldJobs) podDeleted(ref jobs.Ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if j := h.byRef[ref.String()]; j != nil && j.mayHaveStaleShrinks {
-		h.queue.Add(task{kind: taskCancelShrinks, ref: ref})
+		h.queue.Add(task{Ref: ref, shrinks: true})
 	}
 }
 

@@ -28,13 +28,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -44,6 +44,8 @@ const (
 	waitWorkers = 4
 	// giveBackWorkers is how many nodes are given back at once. Those that wait for the cloud together are removed by one call.
 	giveBackWorkers = 100
+	// slowestRetry is how long the next try waits at most of what fails again and again.
+	slowestRetry = time.Minute
 	// lookEvery is how often the held jobs are looked at.
 	lookEvery = 2 * time.Second
 )
@@ -70,7 +72,10 @@ type Pools interface {
 	MayGiveBack(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
-	// GiveBack gives back the node's instance at once. The error wraps ess.ErrBelowMinimum where its pool needs it.
+	// IsReclaiming returns whether the node's instance is being reclaimed.
+	IsReclaiming(node *corev1.Node) bool
+	// GiveBack gives back the node's instance at once, and does nothing to one that is being removed. The error wraps
+	// ess.ErrBelowMinimum where its pool needs it, and ess.ErrKept or ess.ErrDisputed where it has to stay.
 	GiveBack(node *corev1.Node) error
 }
 
@@ -93,7 +98,6 @@ type Supervisor struct {
 	clock    clock.WithTicker
 	informer cache.SharedIndexInformer // of pods
 	synced   []cache.InformerSynced
-	queue    taskQueue
 
 	pods     *podIndex
 	waits    *waits
@@ -113,14 +117,14 @@ func New(config Config) (*Supervisor, error) {
 	}
 	core := config.Informers.Core().V1()
 	nodes, quotas := core.Nodes(), core.ResourceQuotas()
-	queue := newTaskQueue("supervisor", config.Clock)
 	pods := newPodIndex(config.Jobs.Member)
 	giveBack := &giveBack{
 		pods: pods, nodes: nodes.Lister(), pools: config.Pools, client: config.Client, recorder: config.Recorder, clock: config.Clock,
-		queue: newTaskQueue("give_back", config.Clock),
+		queue: work.NewQueue[string]("give_back", config.Clock, slowestRetry),
 	}
 	held := &heldJobs{
-		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, queue: queue, wake: config.Wake,
+		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, wake: config.Wake,
+		queue:     work.NewQueue[task]("supervisor", config.Clock, slowestRetry),
 		maxGrowth: config.MaxGrowth,
 		gangs: &gangMaker{
 			jobs: config.Jobs, pools: config.Pools, nodes: nodes.Lister(), quotas: quotas.Lister(), evaluator: quotacore.NewPodEvaluator(nil, config.Clock),
@@ -128,46 +132,17 @@ func New(config Config) (*Supervisor, error) {
 		byRef: heldSet{},
 	}
 	return &Supervisor{
-		clock: config.Clock, informer: core.Pods().Informer(), queue: queue,
+		clock: config.Clock, informer: core.Pods().Informer(),
 		synced: []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
 		pods:   pods, held: held, giveBack: giveBack,
 		waits: &waits{
 			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock,
-			queue: newTaskQueue("waits", config.Clock),
+			queue: work.NewQueue[jobs.Ref]("waits", config.Clock, slowestRetry),
 			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
 			byJob: map[jobs.Ref]*jobWait{},
 		},
 	}, nil
 }
-
-// taskQueue has the tasks that are due.
-type taskQueue struct {
-	name string
-	workqueue.TypedRateLimitingInterface[task]
-}
-
-func newTaskQueue(name string, clock clock.WithTicker) taskQueue {
-	return taskQueue{name, workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[task](time.Second, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[task]{Name: name, Clock: clock})}
-}
-
-// task is something to look at: the wait of a job, a held job to be resumed or grown, what a shrunk job's system was asked for,
-// or a node to be given back.
-type task struct {
-	kind taskKind
-	ref  jobs.Ref
-	node string
-}
-
-type taskKind int
-
-const (
-	taskWait taskKind = iota
-	taskRecover
-	taskCancelShrinks
-	taskGiveBack
-)
 
 // Run supervises until ctx ends. It is to be called once, by the leader, after the informers were started.
 func (s *Supervisor) Run(ctx context.Context) error {
@@ -183,17 +158,14 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	serve := func(queue taskQueue, workers int) {
+	serve := func(workers int, do func()) {
 		for range workers {
-			running.Go(func() {
-				for s.next(ctx, queue) {
-				}
-			})
+			running.Go(do)
 		}
 	}
-	serve(s.queue, workers)
-	serve(s.waits.queue, waitWorkers)
-	serve(s.giveBack.queue, giveBackWorkers)
+	serve(workers, func() { s.held.queue.WorkAgain(ctx, s.held.sync) })
+	serve(waitWorkers, func() { s.waits.queue.WorkAgain(ctx, s.waits.sync) })
+	serve(giveBackWorkers, func() { s.giveBack.queue.WorkAgain(ctx, s.giveBack.sync) })
 	running.Go(func() { s.lookAtHeldJobs(ctx) })
 	<-ctx.Done()
 	s.shutDown()
@@ -201,7 +173,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 }
 
 func (s *Supervisor) shutDown() {
-	s.queue.ShutDown()
+	s.held.queue.ShutDown()
 	s.waits.queue.ShutDown()
 	s.giveBack.queue.ShutDown()
 }
@@ -239,42 +211,6 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 func (s *Supervisor) onPod(pod *corev1.Pod) {
 	if ref, isPending := s.pods.put(pod); isPending {
 		s.waits.add(ref, pod)
-	}
-}
-
-func (s *Supervisor) next(ctx context.Context, queue taskQueue) bool {
-	due, shutdown := queue.Get()
-	if shutdown {
-		return false
-	}
-	defer queue.Done(due)
-	again, err := s.do(ctx, due)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "Will try again", "queue", queue.name, "job", due.ref, "node", due.node)
-		queue.AddRateLimited(due)
-	default:
-		queue.Forget(due)
-		if again > 0 {
-			queue.AddAfter(due, again)
-		}
-	}
-	return true
-}
-
-// do returns after how long to look again; zero is never.
-func (s *Supervisor) do(ctx context.Context, due task) (again time.Duration, err error) {
-	switch due.kind {
-	case taskWait:
-		return s.waits.sync(ctx, due.ref)
-	case taskRecover:
-		s.held.carryOut(ctx, due.ref)
-		return 0, nil
-	case taskCancelShrinks:
-		return s.held.cancelStaleShrinks(ctx, due.ref)
-	default:
-		return s.giveBack.sync(ctx, due.node)
 	}
 }
 

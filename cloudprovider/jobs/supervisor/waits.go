@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -41,7 +43,7 @@ type waits struct {
 	held     *heldJobs
 	recorder record.EventRecorder
 	clock    clock.PassiveClock
-	queue    taskQueue
+	queue    work.Queue[jobs.Ref]
 	reads    flowcontrol.RateLimiter
 
 	mu      sync.Mutex
@@ -84,7 +86,7 @@ func (w *waits) add(ref jobs.Ref, pod *corev1.Pod) {
 	if created := pod.CreationTimestamp.Time; !created.Before(started) {
 		after = readDelay - w.clock.Since(created)
 	}
-	w.queue.AddAfter(task{kind: taskWait, ref: ref}, after)
+	w.queue.AddAfter(ref, after)
 }
 
 // abandoned returns whether the maximum wait of the pod's job is over. A new leader returns true, too, for a moment, of pods of which
@@ -214,14 +216,20 @@ func (w *waits) boughtFor(ref jobs.Ref, counts podCounts) []*corev1.Node {
 
 // isOtherWaiting returns whether another job waits, and may go on doing so.
 func (w *waits) isOtherWaiting(ref jobs.Ref) bool {
+	return slices.ContainsFunc(w.othersWaiting(ref), func(other jobs.Ref) bool { return w.pods.count(other).first != nil })
+}
+
+// othersWaiting returns the jobs whose maximum wait is not over. Some of them may not wait any more: to count the pods of all of them
+// under the lock would hold up the loop, which takes it for each pod.
+func (w *waits) othersWaiting(ref jobs.Ref) (others []jobs.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for other, known := range w.byJob {
-		if other != ref && known.expired.IsZero() && w.pods.count(other).first != nil {
-			return true
+		if other != ref && known.expired.IsZero() {
+			others = append(others, other)
 		}
 	}
-	return false
+	return others
 }
 
 // recordEvent writes an Event, once for each wait: on the job, or where it has no object on the pod that waited longest.

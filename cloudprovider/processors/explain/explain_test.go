@@ -69,7 +69,7 @@ var tooDear = &reasons.Reason{Code: reasons.PriceCap, Message: "price cap 0.01 <
 
 type world struct {
 	of         offerings
-	held       *reasons.Held
+	skipped    *reasons.Skipped
 	judgements *Judgements
 	problems   []*reasons.Reason
 }
@@ -82,7 +82,7 @@ func (w *world) explain(t *testing.T, pod *apiv1.Pod) *Explanation {
 	require.NoError(t, err)
 	none := func() cache.Indexer { return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}) }
 	found, err := New(Config{
-		Provider: w.of, Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: w.of, Clock: clock.RealClock{}}), Held: w.held, Judgements: w.judgements,
+		Provider: w.of, Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: w.of, Clock: clock.RealClock{}}), Skipped: w.skipped, Judgements: w.judgements,
 		Problems: func() []*reasons.Reason { return w.problems }, Currency: func() string { return "CNY" },
 		Pods: corelisters.NewPodLister(pods), Nodes: corelisters.NewNodeLister(none()), DaemonSets: appslisters.NewDaemonSetLister(none()),
 		Handle: handle, Parallelism: 1, LeastPriority: -10, Clock: clock.RealClock{},
@@ -92,7 +92,7 @@ func (w *world) explain(t *testing.T, pod *apiv1.Pod) *Explanation {
 }
 
 func newWorld(of ...*offering) *world {
-	return &world{of: of, held: &reasons.Held{}, judgements: NewJudgements(clock.RealClock{})}
+	return &world{of: of, skipped: &reasons.Skipped{}, judgements: NewJudgements(clock.RealClock{})}
 }
 
 // codesOf returns the codes of the pod's reasons, and after them those of its first offering.
@@ -115,7 +115,7 @@ func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
 	}
 	holding := func(code reasons.Code) *world {
 		w := spot(nil)
-		w.held.Replace(map[types.UID]*reasons.Reason{testutil.NewPod("p").UID: reasons.New(code, "Mend it.", "it is %s", code)})
+		w.skipped.Replace(map[types.UID]*reasons.Reason{testutil.NewPod("p").UID: reasons.New(code, "Mend it.", "it is %s", code)})
 		return w
 	}
 	judged := func(reason status.Reasons) *world {
@@ -237,9 +237,9 @@ func TestPodsThatWaitAreListedByTheirAgeWithWhatTheyWaitFor(t *testing.T) {
 	w.judgements.set(add("dear", 2*time.Minute), map[string]*reasons.Reason{"a": tooDear, "b": reasons.New(reasons.Backoff, "", "in backoff")})
 	w.judgements.set(add("nowhere", time.Minute), map[string]*reasons.Reason{})
 	w.judgements.bought([]*apiv1.Pod{add("bought", 3*time.Minute)}, []nodegroupset.ScaleUpInfo{{Group: w.of[0], NewSize: 1, MaxSize: 9}})
-	w.held.Replace(map[types.UID]*reasons.Reason{add("held", 4*time.Minute).UID: reasons.New(reasons.Settling, "", "more may come")})
+	w.skipped.Replace(map[types.UID]*reasons.Reason{add("held", 4*time.Minute).UID: reasons.New(reasons.Settling, "", "more may come")})
 
-	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Held: w.held, Judgements: w.judgements, LeastPriority: -10}).Pending()
+	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Skipped: w.skipped, Judgements: w.judgements, LeastPriority: -10}).Pending()
 	require.NoError(t, err)
 	assert.Equal(t, 5, total)
 	said := ""
@@ -256,7 +256,7 @@ func TestOfManyPodsThatWaitOnlyTheOldestAreListed(t *testing.T) {
 	for i := range mostPending + 7 {
 		require.NoError(t, pods.Add(testutil.NewPod(fmt.Sprint("p", i))))
 	}
-	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Held: w.held, Judgements: w.judgements, LeastPriority: -10}).Pending()
+	found, total, err := New(Config{Pods: corelisters.NewPodLister(pods), Skipped: w.skipped, Judgements: w.judgements, LeastPriority: -10}).Pending()
 	require.NoError(t, err)
 	assert.Len(t, found, mostPending)
 	assert.Equal(t, mostPending+7, total)

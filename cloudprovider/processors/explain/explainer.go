@@ -44,7 +44,7 @@ type Provider interface {
 type Config struct {
 	Provider   Provider
 	Policy     *spotfirst.Policy
-	Held       *reasons.Held
+	Skipped    *reasons.Skipped
 	Judgements *Judgements
 	// Problems returns the problems of pools, and of there being none.
 	Problems func() []*reasons.Reason
@@ -95,8 +95,8 @@ func (e *Explainer) Explain(namespace, name string) (*Explanation, error) {
 		return result, nil
 	}
 	judged, isJudged := e.config.Judgements.of(pod.UID)
-	if held := e.config.Held.Of(pod.UID); held != nil {
-		result.Reasons = append(result.Reasons, held)
+	if skipped := e.config.Skipped.Of(pod.UID); skipped != nil {
+		result.Reasons = append(result.Reasons, skipped)
 	} else if isJudged && len(judged.bought) > 0 {
 		result.Reasons = append(result.Reasons, reasons.New(reasons.Bought, "Wait until the instance has joined the cluster.", "an instance was bought for it: %v", judged.bought))
 	}

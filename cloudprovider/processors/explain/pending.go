@@ -39,8 +39,8 @@ func (e *Explainer) Pending() (pods []status.PendingPod, total int, err error) {
 
 // lastReason returns what the last loops found, in the words of the pod's Event, with the code of the reason that is the easiest to mend.
 func (e *Explainer) lastReason(pod *apiv1.Pod) *reasons.Reason {
-	if held := e.config.Held.Of(pod.UID); held != nil {
-		return held
+	if skipped := e.config.Skipped.Of(pod.UID); skipped != nil {
+		return skipped
 	}
 	judged, known := e.config.Judgements.of(pod.UID)
 	switch {

@@ -28,8 +28,8 @@ type Config struct {
 	// SettleWindow is how long no new pod of a GPU demand must have appeared before the pods of that demand are bought for.
 	// With zero or less they are bought for at once.
 	SettleWindow time.Duration
-	// Held is told which pods each loop holds back, and why. It may be nil.
-	Held *reasons.Held
+	// Skipped is told which pods each loop looks for no offering for, and why. It may be nil.
+	Skipped *reasons.Skipped
 }
 
 // Deferral defers pods for which it is too early to buy:
@@ -51,7 +51,7 @@ type Deferral struct {
 	settling *settling
 	// suspended is nil without a Supervision.
 	suspended *suspendedJobs
-	held      *reasons.Held
+	skipped   *reasons.Skipped
 }
 
 var _ pods.PodListProcessor = (*Deferral)(nil)
@@ -60,7 +60,7 @@ var _ pods.PodListProcessor = (*Deferral)(nil)
 func NewDeferral(config Config) *Deferral {
 	d := &Deferral{
 		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(config.Natives, config.Clock),
-		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow), held: config.Held,
+		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow), skipped: config.Skipped,
 	}
 	if config.Supervision != nil {
 		d.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
@@ -108,8 +108,8 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	d.gangs.addUnplaced(counts, pending, left)
 	d.gangs.update(counts)
 	admitted := d.admit(counts, pending, left)
-	if d.held != nil {
-		d.held.Replace(d.reasons(listed, counts, left))
+	if d.skipped != nil {
+		d.skipped.Replace(d.reasons(listed, counts, left))
 	}
 	return admitted, nil
 }

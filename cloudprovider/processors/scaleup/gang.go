@@ -37,10 +37,7 @@ type Purchases interface {
 func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	attempt, err := g.tryAllOrMinimum(l, gang, call)
 	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable {
-		if restore := g.config.AllowSpot(gang.pods); restore != nil {
-			attempt, err = g.tryAllOrMinimum(l, gang, call)
-			restore()
-		}
+		g.config.AllowSpot(gang.pods, func() { attempt, err = g.tryAllOrMinimum(l, gang, call) })
 	}
 	switch {
 	case err != nil:
@@ -160,8 +157,8 @@ func join(bought, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
 // tell records an Event for the pods of a gang for which there is no plan, unless it says what the last one said. Where there is
 // room for none, the Events of core say why.
 func (g *Gangs) tell(gang string, pods []*apiv1.Pod, impossible *gangplan.ImpossibleError) {
-	if g.config.Held != nil && impossible.Have > 0 {
-		g.config.Held.Add(pods, reasons.New(reasons.GangDoesNotFit, "Raise the maximum of a pool, add instance types or zones, or let the gang be smaller; "+
+	if g.config.Skipped != nil && impossible.Have > 0 {
+		g.config.Skipped.Add(pods, reasons.New(reasons.GangDoesNotFit, "Raise the maximum of a pool, add instance types or zones, or let the gang be smaller; "+
 			"the offerings below say what stands in the way of each.", "gang %s is not bought for: %v", gang, impossible))
 	}
 	if impossible.Have == 0 || g.told[gang] == impossible.Error() {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/turn"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
@@ -53,13 +54,13 @@ type GangsConfig struct {
 	Planner Planner
 	// Purchases are those of the loop, and of the parts of a plan.
 	Purchases Purchases
-	// AllowSpot allows spot instances for pods that may have none because their deadline is close, until restore is called; it is nil if there
-	// are no such pods.
-	AllowSpot func(pods []*apiv1.Pod) (restore func())
+	// AllowSpot calls buy with spot instances allowed for those of the pods that may have none because their deadline is close. It does not
+	// call it if there are no such pods.
+	AllowSpot func(pods []*apiv1.Pod, buy func())
 	// Only has the inner orchestrator evaluate one node group in what buy calls it for.
 	Only func(groupID string, buy func())
-	// Held is told for which gangs there is no plan. It may be nil.
-	Held *reasons.Held
+	// Skipped is told for which gangs there is no plan. It may be nil.
+	Skipped *reasons.Skipped
 }
 
 // Gangs buys for one gang at a time, for all other GPU pods together, and for all CPU pods together. For a gang it asks core for
@@ -245,10 +246,9 @@ func (g *Gangs) try(l *loop, u unit, call scaleUp) (*status.ScaleUpStatus, error
 	if u.name == gpuPods {
 		return call(u.pods, false)
 	}
-	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
-	mode := g.autoscaling.ProvisioningRequestScaleUpMode
+	restore := turn.Remember(g.autoscaling)
 	steady := func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
-		defer func() { g.autoscaling.ProvisioningRequestScaleUpMode = mode }()
+		defer restore()
 		return call(pods, allOrNothing)
 	}
 	if u.isGang() {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
 // Pools knows what pools lack of their minimum size.
@@ -107,6 +108,14 @@ type withMinimum struct {
 
 // MinSize returns that minimum size.
 func (g withMinimum) MinSize() int { return g.minimum }
+
+// Obstacle returns what that of the node group does, which embedding the interface of core hides; package explain asks for it.
+func (g withMinimum) Obstacle() *reasons.Reason {
+	if blocked, ok := g.NodeGroup.(interface{ Obstacle() *reasons.Reason }); ok {
+		return blocked.Obstacle()
+	}
+	return nil
+}
 
 // options returns the ways to buy what is missing, or as much of it as the node group may grow. They have no pods, so an expander
 // can choose by their price only.

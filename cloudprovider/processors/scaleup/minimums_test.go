@@ -31,6 +31,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/reasons"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
@@ -159,4 +160,19 @@ func TestAMinimumIsNotBoughtOfAnOfferingThatHasJustFailed(t *testing.T) {
 	_, err := enforce()
 	require.Nil(t, err)
 	assert.Equal(t, map[string]int{"a2": 2}, pools.bought)
+}
+
+// blockedGroup is a node group that says why nothing more can be bought of it, as *ess.NodeGroup does.
+type blockedGroup struct{ *testprovider.TestNodeGroup }
+
+func (blockedGroup) Obstacle() *reasons.Reason { return reasons.New(reasons.Other, "", "it is full") }
+
+func TestANodeGroupWithAMinimumStillSaysWhyNothingMoreCanBeBought(t *testing.T) {
+	provider := testprovider.NewTestCloudProviderBuilder().Build()
+	plain := provider.BuildNodeGroup("a", 0, 10, 0, true, false, "", nil)
+	var blocked, free cloudprovider.NodeGroup = withMinimum{blockedGroup{plain}, 2}, withMinimum{plain, 2}
+	type obstructed interface{ Obstacle() *reasons.Reason }
+	require.Implements(t, (*obstructed)(nil), blocked)
+	assert.Equal(t, "it is full", blocked.(obstructed).Obstacle().Message)
+	assert.Nil(t, free.(obstructed).Obstacle())
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/turn"
 )
 
 // Offerings knows the offerings, by the ids of their node groups.
@@ -125,15 +127,14 @@ func (s *Search) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemon
 	s.started = s.config.Clock.Now()
 	defer func() { s.pods = nil }()
 	pods := unschedulable
-	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods.
-	mode := s.autoscaling.ProvisioningRequestScaleUpMode
+	restoreTurn := turn.Remember(s.autoscaling)
 	for {
 		s.tooEarly, s.pods = false, nil
 		if !allOrNothing {
 			s.pods = pods
 		}
 		result, err := s.stages(func() (*status.ScaleUpStatus, errors.AutoscalerError) {
-			s.autoscaling.ProvisioningRequestScaleUpMode = mode
+			restoreTurn()
 			return s.inner.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 		})
 		if err == nil && s.tooEarly {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/turn"
 )
 
 // Orchestrator buys apart for pods that may get different instances, so that nobody gets an on-demand instance because somebody else may, or waits
@@ -49,26 +50,25 @@ func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, 
 	nodeInfos map[string]*framework.NodeInfo, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	o.report(unschedulable)
 	parts := o.parts(unschedulable, allOrNothing)
-	// The orchestrator of ProvisioningRequests flips the mode in each call, to alternate between them and other pods by the loop.
-	// Here it is that of the first part, which has their pods.
-	mode := o.autoscaling.ProvisioningRequestScaleUpMode
-	after := mode
-	defer func() { o.autoscaling.ProvisioningRequestScaleUpMode = after }()
+	// Each call is made in the same turn. The next one is what it is after the call for the first part, which has the pods of
+	// ProvisioningRequests.
+	ofRequests := o.autoscaling.ProvisioningRequestScaleUpMode
+	restore := turn.Remember(o.autoscaling)
+	after := restore
+	defer func() { after() }()
 	call := func(pods []*apiv1.Pod) (*status.ScaleUpStatus, errors.AutoscalerError) {
-		o.autoscaling.ProvisioningRequestScaleUpMode = mode
+		restore()
 		return o.Orchestrator.ScaleUp(pods, nodes, daemonSets, nodeInfos, allOrNothing)
 	}
 	var result *status.ScaleUpStatus
 	for i, part := range parts {
 		attempt, err := call(part)
 		if i == 0 {
-			after = o.autoscaling.ProvisioningRequestScaleUpMode
+			after = turn.Remember(o.autoscaling)
 		}
-		if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && !allOrNothing {
-			if restore := o.policy.AllowSpot(part); restore != nil {
-				attempt, err = call(part)
-				restore()
-			}
+		wasForRequests := ofRequests && slices.ContainsFunc(part, processors.IsProvisioningRequest)
+		if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && !allOrNothing && !wasForRequests {
+			o.policy.AllowSpot(part, func() { attempt, err = call(part) })
 		}
 		if err != nil {
 			return attempt, err

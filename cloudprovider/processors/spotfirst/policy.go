@@ -180,14 +180,15 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	return is
 }
 
-// AllowSpot allows spot instances for pods that are to have none because of their deadline, until the caller calls restore. It returns nil
-// if there are no such pods.
-func (p *Policy) AllowSpot(pods []*apiv1.Pod) (restore func()) {
-	if slices.ContainsFunc(pods, processors.IsProvisioningRequest) || !p.isLate(pods) {
-		return nil
+// AllowSpot calls buy with spot instances allowed for those of the pods that are to have none because of their deadline. It does not call it if
+// there are no such pods. Those of ProvisioningRequests are none: core enters in a request what came of it, so it is tried once in a loop.
+func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
+	if !p.isLate(slices.DeleteFunc(slices.Clone(pods), processors.IsProvisioningRequest)) {
+		return
 	}
 	p.spotAnyway = true
-	return func() { p.spotAnyway = false }
+	defer func() { p.spotAnyway = false }()
+	buy()
 }
 
 // choose returns what may be bought for the pod by what is known of the market. Undecided are pods without a deadline, and those with no time to

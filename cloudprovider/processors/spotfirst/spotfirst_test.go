@@ -192,11 +192,40 @@ func TestAJobWhoseDeadlineIsCloseTakesSpotIfThereIsNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, status.ScaleUpNoOptionsAvailable, got.Result, "a gang may be bought by a plan")
 	assert.Equal(t, []bool{false}, allowed)
-	restore := policy.AllowSpot([]*apiv1.Pod{late})
-	assert.True(t, policy.Allows("spot", []*apiv1.Pod{late}))
-	restore()
+	var spot []bool
+	policy.AllowSpot([]*apiv1.Pod{late}, func() { spot = append(spot, policy.Allows("spot", []*apiv1.Pod{late})) })
+	assert.Equal(t, []bool{true}, spot)
 	assert.False(t, policy.Allows("spot", []*apiv1.Pod{late}))
-	assert.Nil(t, policy.AllowSpot([]*apiv1.Pod{testutil.NewPod("p")}))
+	policy.AllowSpot([]*apiv1.Pod{testutil.NewPod("p")}, func() { t.Error("there is nothing to allow") })
+}
+
+func TestAJobWhoseDeadlineIsCloseTakesSpotAlsoWhileAProvisioningRequestIsPending(t *testing.T) {
+	late, request := testutil.NewPod("late", until("24h", "24h")...), testutil.NewPod("request", append(until("24h", "24h"),
+		testutil.Annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "request"))...)
+	for name, c := range map[string]struct {
+		isTurnOfRequests bool
+		allowed          []bool
+	}{
+		"in the turn of ordinary pods":                {false, []bool{false, true}},
+		"in the turn of requests nothing is repeated": {true, []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := policyAt(waits{"od": 0}, 0)
+			inner := &buyer{}
+			o := NewOrchestrator(inner, policy)
+			o.autoscaling = contextOf("spot", "od")
+			o.autoscaling.ProvisioningRequestScaleUpMode = c.isTurnOfRequests
+			var allowed []bool
+			inner.called = func() {
+				allowed = append(allowed, policy.Allows("spot", []*apiv1.Pod{late}))
+				o.autoscaling.ProvisioningRequestScaleUpMode = !c.isTurnOfRequests
+			}
+			_, err := o.ScaleUp([]*apiv1.Pod{late, request}, nil, nil, nil, false)
+			require.NoError(t, err)
+			assert.Equal(t, c.allowed, allowed)
+			assert.Equal(t, !c.isTurnOfRequests, o.autoscaling.ProvisioningRequestScaleUpMode)
+		})
+	}
 }
 
 func TestProvisioningRequestsStayWholeAndKeepTheirTurns(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -92,7 +92,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 		return nil
 	}
 	n, reclaiming := d.config.Notices.Of(node)
-	if !reclaiming || d.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+	if !reclaiming || d.config.Notices.Verdicts.On(n.InstanceID) != notice.Pending {
 		return nil
 	}
 	if d.config.MarksWaiting() {
@@ -198,8 +198,8 @@ func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Tim
 		}
 		reason, until := s.staysFor(pod, s.ask(pod))
 		if reason == "" {
-			again, taken := s.pdbs.take(pod)
-			if taken {
+			again, allowed := s.pdbs.take(pod)
+			if allowed {
 				ready = append(ready, pod)
 				continue
 			}

@@ -25,22 +25,22 @@ type pdbs struct {
 	clock   clock.PassiveClock
 
 	mu sync.Mutex
-	// taken are by PDB.
-	taken map[types.UID]taken
+	// requested are by PDB.
+	requested map[types.UID]requests
 	// waiting are the Nodes whose pods wait for a PDB.
 	waiting map[types.UID]sets.Set[string]
 }
 
-// taken is how many evictions were requested of those that one version of a PDB allows.
-type taken struct {
+// requests are the evictions that were requested of those that one version of a PDB allows.
+type requests struct {
 	version   string
 	evictions int32
-	// asked is when the last of them was, whatever the version.
-	asked time.Time
+	// last is when the last of them was, whatever the version.
+	last time.Time
 }
 
 func newPDBs(c *cluster.Cluster, clk clock.PassiveClock) *pdbs {
-	return &pdbs{cluster: c, clock: clk, taken: map[types.UID]taken{}, waiting: map[types.UID]sets.Set[string]{}}
+	return &pdbs{cluster: c, clock: clk, requested: map[types.UID]requests{}, waiting: map[types.UID]sets.Set[string]{}}
 }
 
 // only returns the PDB of the pod, nil if it has none. A pod that has several cannot be evicted, and one that is not ready is
@@ -63,7 +63,7 @@ func isNotReady(pod *corev1.Pod) bool {
 
 // take counts an eviction of the pod that is requested now, if its PDB allows that. Otherwise it returns when the eviction is to be
 // requested at the latest, and the pod's Node is among those that changed returns once the PDB allows more.
-func (b *pdbs) take(pod *corev1.Pod) (again time.Time, taken bool) {
+func (b *pdbs) take(pod *corev1.Pod) (again time.Time, allowed bool) {
 	pdb := b.only(pod)
 	if pdb == nil {
 		return time.Time{}, true
@@ -71,20 +71,20 @@ func (b *pdbs) take(pod *corev1.Pod) (again time.Time, taken bool) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := b.taken[pdb.UID]
-	if t.version != pdb.ResourceVersion {
-		t.version, t.evictions = pdb.ResourceVersion, 0
+	r := b.requested[pdb.UID]
+	if r.version != pdb.ResourceVersion {
+		r.version, r.evictions = pdb.ResourceVersion, 0
 	}
-	if t.evictions >= allowedBy(pdb) && now.Sub(t.asked) < askAnyway {
+	if r.evictions >= allowedBy(pdb) && now.Sub(r.last) < askAnyway {
 		if b.waiting[pdb.UID] == nil {
 			b.waiting[pdb.UID] = sets.New[string]()
 		}
 		b.waiting[pdb.UID].Insert(pod.Spec.NodeName)
-		return t.asked.Add(askAnyway), false
+		return r.last.Add(askAnyway), false
 	}
-	t.evictions++
-	t.asked = now
-	b.taken[pdb.UID] = t
+	r.evictions++
+	r.last = now
+	b.requested[pdb.UID] = r
 	return time.Time{}, true
 }
 
@@ -103,7 +103,7 @@ func (b *pdbs) changed(pdb *policyv1.PodDisruptionBudget) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if gone {
-		delete(b.taken, pdb.UID)
+		delete(b.requested, pdb.UID)
 	} else if allowedBy(pdb) == 0 {
 		return nil
 	}

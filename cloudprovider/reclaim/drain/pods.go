@@ -16,7 +16,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (

@@ -78,8 +78,8 @@ type Watcher struct {
 	brake  *brake
 	// since is when this process first saw the fault of an instance that is not over.
 	since map[string]time.Time
-	// told are the instances whose faults are reported to be held.
-	told sets.Set[string]
+	// reportedHeld are the instances whose faults are reported to be held.
+	reportedHeld sets.Set[string]
 
 	attempts attempts
 }
@@ -94,7 +94,7 @@ func New(config Config) (*Watcher, error) {
 		return nil, fmt.Errorf("fault: MaxNodes: %w", err)
 	}
 	return &Watcher{
-		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, told: sets.New[string](),
+		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, reportedHeld: sets.New[string](),
 		attempts: attempts{byInstance: map[string]attempt{}},
 	}, nil
 }
@@ -141,7 +141,7 @@ func (w *Watcher) look(ctx context.Context) {
 		w.report(ctx, node)
 		announcements = append(announcements, notice.Announcement{InstanceID: node.instance, Source: notice.SourceFault, Within: node.Period})
 	}
-	w.told = w.told.Intersection(held)
+	w.reportedHeld = w.reportedHeld.Intersection(held)
 	heldFaults.Set(float64(len(held)))
 	if len(announcements) > 0 {
 		w.config.Listener.Announce(ctx, announcements...)
@@ -220,10 +220,10 @@ func (w *Watcher) report(ctx context.Context, node faultyNode) {
 
 // reportHeld reports the fault once.
 func (w *Watcher) reportHeld(ctx context.Context, node faultyNode, reason string) {
-	if w.told.Has(node.instance) {
+	if w.reportedHeld.Has(node.instance) {
 		return
 	}
-	w.told.Insert(node.instance)
+	w.reportedHeld.Insert(node.instance)
 	klog.FromContext(ctx).Info("A fault is held", "node", klog.KObj(node.Node), "condition", node.Condition.Type, "reason", reason)
 	w.config.Events.Eventf(node.Node, events.ReasonFaultHeld, "Condition %s is True, and nothing is done about it: %s", node.Condition.Type, reason)
 }

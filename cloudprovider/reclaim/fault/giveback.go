@@ -82,7 +82,7 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 			continue
 		}
 		faulty.Insert(n.InstanceID)
-		if !w.isDue(node, n) || w.config.Removals.Has(node) || w.config.Notices.VerdictOn(n.InstanceID) != notice.Pending {
+		if !w.isDue(node, n) || w.config.Removals.Has(node) || w.config.Notices.Verdicts.On(n.InstanceID) != notice.Pending {
 			continue
 		}
 		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {

@@ -17,7 +17,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // isAcknowledged returns whether the job has acknowledged that its work is saved: on one of its pods, or through the node-agent
@@ -141,8 +141,8 @@ func reportMalformedAwaits(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. It is safe for
-// concurrent use.
+// Rehearsals are the handshakes of drills: they ask the same, and those that end with the acknowledgement decide nothing. They are safe
+// for concurrent use.
 type Rehearsals struct {
 	config Config
 	queue  work.Queue[cluster.Party]
@@ -155,10 +155,10 @@ type Rehearsals struct {
 func (r *Rehearsals) awaitSaved(l loss, s state) {
 	now, until := r.config.Clock.Now(), l.awaitsUntil(s)
 	switch {
-	case s.acknowledged || s.missed || until.IsZero() || !now.Before(s.deadline):
+	case s.outcome != "" || until.IsZero() || !now.Before(s.deadline):
 	case now.Before(until):
 		r.queue.AddAfter(l.party, until.Sub(now))
-	case r.table.update(l.party, s.id, func(s *state) { s.missed = true }):
+	case r.table.conclude(l.party, s, checkpointMissed):
 		r.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(l.drill)+"No acknowledgement that the work is saved (request %s) came in time", s.id)
 	}
 }
@@ -176,7 +176,7 @@ func (r *Rehearsals) HaveSaved(node string) (done, all bool) {
 		if !open || !s.drill || !s.leaving.Has(pod.UID) || !s.acknowledged && r.isAwaited(party, s) {
 			return false, false
 		}
-		all = all && (s.acknowledged || !s.missed)
+		all = all && (s.acknowledged || s.outcome != checkpointMissed)
 	}
 	return true, all
 }
@@ -188,7 +188,7 @@ func (r *Rehearsals) isAwaited(party cluster.Party, s state) bool {
 		return true
 	}
 	l := r.losses.of(party)
-	return !s.missed && !l.awaitsUntil(s).IsZero()
+	return s.outcome == "" && !l.awaitsUntil(s).IsZero()
 }
 
 // LoseInEarnest returns whether a job on the Node loses pods to a notice that is no drill.

@@ -17,7 +17,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (

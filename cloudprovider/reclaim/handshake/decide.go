@@ -30,13 +30,8 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	if !c.table.beginDecision(l.party, s.id, func(s *state) { s.spared = uids(l.doubtful) }) {
 		return
 	}
-	if !s.acknowledged && !l.awaitsUntil(s).IsZero() {
-		s.count(l.party.System, checkpointMissed)
-		without := "going on without"
-		if s.last {
-			without = "going on with what was saved before"
-		}
-		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, without)
+	if !l.isToBeStopped(s) && !s.acknowledged && !l.awaitsUntil(s).IsZero() && c.table.conclude(l.party, s, checkpointMissed) {
+		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, s.goesOn())
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
@@ -50,9 +45,9 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 // prepareInTime has the job's system prepare, and goes on without if it does not. It returns until when the pods can be left to
 // the system.
 func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p preparation, latest time.Time) {
-	told := c.stop(ctx, l, s)
+	stops := l.isToBeStopped(s) && c.stop(ctx, l, s)
 	err := c.systems.call(ctx, l.party, actionDecide, l.preparesUntil(c.config.Clock.Now()), func(ctx context.Context) (err error) {
-		p, err = c.prepare(ctx, l, told)
+		p, err = c.prepare(ctx, l, stops)
 		return err
 	})
 	if isFailure(ctx, err) {
@@ -117,9 +112,9 @@ type preparation struct {
 	doubtful bool
 }
 
-// prepare shrinks the job if enough of it survives, and suspends it if not. A job that was told to stop is suspended whatever
+// prepare shrinks the job if enough of it survives, and suspends it if not. A job that stops, as it was told, is suspended whatever
 // survives: its launcher, by which the loss was known, has ended, and only what is held is resumed.
-func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (preparation, error) {
+func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (preparation, error) {
 	party := lost.party
 	job, err := c.config.Jobs.Get(ctx, party.Ref)
 	if err != nil || job.Finished {
@@ -128,7 +123,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, told bool) (prepara
 	if job.Suspended {
 		return preparation{suspended: true}, nil
 	}
-	if told {
+	if stops {
 		return c.suspend(ctx, job)
 	}
 	if party.Unit != "" && job.Min == 0 {

@@ -14,7 +14,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // leavingPod is a pod that loses its Node.
@@ -132,15 +132,6 @@ func (l *loss) nodes() sets.Set[string] {
 		names.Insert(pod.Spec.NodeName)
 	}
 	return names
-}
-
-// instances returns those that the leaving pods run on.
-func (l *loss) instances() sets.Set[string] {
-	ids := sets.New[string]()
-	for _, pod := range l.leaving {
-		ids.Insert(pod.notice.InstanceID)
-	}
-	return ids
 }
 
 // object returns what to write an Event on: the job, or else one of the pods that it loses.
@@ -329,7 +320,7 @@ func (f *losses) outlookFor(name string) *outlook {
 	if !reclaiming {
 		return &outlook{}
 	}
-	switch f.notices.VerdictOn(n.InstanceID) {
+	switch f.notices.Verdicts.On(n.InstanceID) {
 	case notice.Released:
 		return nil
 	case notice.Withdrawn:

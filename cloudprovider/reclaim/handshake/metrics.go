@@ -45,13 +45,6 @@ var (
 	}, []string{"system", "action"})
 )
 
-// count counts how the request has ended, unless it was a rehearsal: nothing is lost then.
-func (s *state) count(system, outcome string) {
-	if !s.drill {
-		checkpoints.WithLabelValues(system, outcome).Inc()
-	}
-}
-
 // RegisterMetrics registers this package's metrics.
 func RegisterMetrics(r prometheus.Registerer) {
 	r.MustRegister(noticeToReplacement, noticeToReady, noticeToAcknowledgement, warnedPods, checkpoints, jobFailures)

@@ -74,8 +74,8 @@ type state struct {
 	requested time.Time
 	// drill is true if all of it is a rehearsal.
 	drill bool
-	// missed is true once it was told that the acknowledgement did not come, in a drill that ends with it.
-	missed bool
+	// outcome is how the request has ended, checkpointAcknowledged or checkpointMissed. It is empty until that was told.
+	outcome string
 	// begun is when this process began with it.
 	begun time.Time
 	// deadline is the first of those of the job's Nodes.
@@ -110,6 +110,14 @@ func newState(now time.Time, drill bool) state {
 
 // left returns how long before the deadline it is now.
 func (s *state) left(now time.Time) time.Duration { return s.deadline.Sub(now).Round(time.Second) }
+
+// goesOn returns what becomes of a job that has not acknowledged in time.
+func (s *state) goesOn() string {
+	if s.last {
+		return "going on with what was saved before"
+	}
+	return "going on without"
+}
 
 // isClosedToNewcomers returns whether pods that come now are too late for this request.
 func (s *state) isClosedToNewcomers() bool {

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,8 +32,7 @@ const (
 	lastSuffix = "-last"
 )
 
-// replacements knows for which instances there was a place elsewhere at some time. Names of Nodes are used again. It is safe for
-// concurrent use.
+// replacements knows for which notices there was a place elsewhere at some time. It is safe for concurrent use.
 type replacements struct {
 	// replaced and ready are those of Config.
 	replaced, ready func(node string) bool
@@ -41,39 +41,40 @@ type replacements struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// found are the instances for which there was a place, readied those for which that was on nodes that are ready.
-	found, readied sets.Set[string]
+	// found are the notices for which there was a place, readied those for which that was on nodes that are ready: when each was first
+	// seen, by instance. What was found for a notice that was withdrawn counts for nothing when the next one comes.
+	found, readied map[string]time.Time
 }
 
 func newReplacements(config Config) *replacements {
 	return &replacements{
-		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock, found: sets.New[string](), readied: sets.New[string](),
+		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock, found: map[string]time.Time{}, readied: map[string]time.Time{},
 	}
 }
 
 // check observes whether there is a place for what is on the Node, and whether it is ready. A Node for which there was one is not
 // checked again.
 func (r *replacements) check(node string, n notice.Notice) {
-	if r.note(r.found, n.InstanceID, func() bool { return r.replaced(node) }) {
+	if r.note(r.found, n, func() bool { return r.replaced(node) }) {
 		noticeToReplacement.WithLabelValues(string(n.Source)).Observe(r.clock.Since(n.FirstSeen).Seconds())
 	}
-	if r.ready != nil && r.note(r.readied, n.InstanceID, func() bool { return r.ready(node) }) {
+	if r.ready != nil && r.note(r.readied, n, func() bool { return r.ready(node) }) {
 		noticeToReady.WithLabelValues(string(n.Source)).Observe(r.clock.Since(n.FirstSeen).Seconds())
 	}
 }
 
-// note adds the instance to the set if it is so, and returns whether that was the first time.
-func (r *replacements) note(set sets.Set[string], instance string, isSo func() bool) (first bool) {
+// note adds the notice to those of which it is so, and returns whether that was the first time.
+func (r *replacements) note(those map[string]time.Time, n notice.Notice, isSo func() bool) (first bool) {
 	r.mu.Lock()
-	known := set.Has(instance)
+	known := those[n.InstanceID].Equal(n.FirstSeen)
 	r.mu.Unlock()
 	if known || !isSo() {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	first = !set.Has(instance)
-	set.Insert(instance)
+	first = !those[n.InstanceID].Equal(n.FirstSeen)
+	those[n.InstanceID] = n.FirstSeen
 	return first
 }
 
@@ -88,26 +89,24 @@ func (r *replacements) checkAll(l loss) {
 	}
 }
 
-// haveAll returns whether there was a place for what is on each of the instances.
-func (r *replacements) haveAll(instances sets.Set[string]) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.found.IsSuperset(instances)
-}
+// haveAll returns whether there was a place for each of the leaving pods.
+func (r *replacements) haveAll(l loss) bool { return r.have(r.found, l) }
 
 // areReady returns whether each of those places was on nodes that are ready, or need not be.
-func (r *replacements) areReady(instances sets.Set[string]) bool {
+func (r *replacements) areReady(l loss) bool { return r.ready == nil || r.have(r.readied, l) }
+
+func (r *replacements) have(those map[string]time.Time, l loss) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready == nil || r.readied.IsSuperset(instances)
+	return !slices.ContainsFunc(l.leaving, func(pod leavingPod) bool { return !those[pod.notice.InstanceID].Equal(pod.notice.FirstSeen) })
 }
 
-// forget is for an instance whose Node is gone, or whose notice was withdrawn.
+// forget is for an instance whose Node is gone, or has no marks any more.
 func (r *replacements) forget(instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.found.Delete(instance)
-	r.readied.Delete(instance)
+	delete(r.found, instance)
+	delete(r.readied, instance)
 }
 
 func isLastID(id string) bool { return strings.HasSuffix(id, lastSuffix) }
@@ -115,9 +114,9 @@ func isLastID(id string) bool { return strings.HasSuffix(id, lastSuffix) }
 // waitsFor returns why the pods stay until there is a place for them, and when to look again. The reason is empty if they do not.
 func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time) {
 	now := r.clock.Now()
-	if !r.haveAll(l.instances()) {
+	if !r.haveAll(l) {
 		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.timeLimit())
-	} else if !r.areReady(l.instances()) && !s.last {
+	} else if !r.areReady(l) && !s.last {
 		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s)
 	}
 	if !now.Before(until) {

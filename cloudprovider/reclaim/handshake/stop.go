@@ -23,13 +23,15 @@ const stopWait = 90 * time.Second
 // stopLook is how often it is looked at whether a job that was told to stop has ended, or has acknowledged.
 const stopLook = 500 * time.Millisecond
 
-// stop has a job that is about to be suspended save its work, if it was submitted so that it can be told on its port. It returns
-// when the job has ended, or has acknowledged the request, or there is no more time. A job that has acknowledged already, or that
-// goes on, is not told. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
-func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
-	if s.acknowledged || s.job == nil || s.job.Suspended || s.job.Finished || !l.listensForStop() || !l.isTooSmallFor(*s.job) {
-		return false
-	}
+// isToBeStopped returns whether the job is told to stop before it is suspended: it was submitted so that it can be told on its port,
+// cannot go on, and has not acknowledged yet.
+func (l *loss) isToBeStopped(s state) bool {
+	return !s.acknowledged && s.job != nil && !s.job.Suspended && !s.job.Finished && l.listensForStop() && l.isTooSmallFor(*s.job)
+}
+
+// stop has a job that is about to be suspended save its work. It returns when the job has ended, or has acknowledged the request, or
+// there is no more time. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
+func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
 	var pods int
@@ -50,7 +52,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			s.countStop(l, checkpointAcknowledged)
+			c.table.conclude(l.party, s, checkpointAcknowledged)
 			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
 			return true
 		}
@@ -60,16 +62,10 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (told bool) {
 		case <-c.config.Clock.After(stopLook):
 		}
 	}
-	s.countStop(l, checkpointMissed)
-	c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; going on without", pods)
-	return pods > 0
-}
-
-// countStop counts what came of telling the job to stop, unless the request was awaited, and its outcome is counted already.
-func (s *state) countStop(l loss, outcome string) {
-	if l.awaitsUntil(*s).IsZero() {
-		s.count(l.party.System, outcome)
+	if c.table.conclude(l.party, s, checkpointMissed) {
+		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; %s", pods, s.goesOn())
 	}
+	return pods > 0
 }
 
 // listensForStop returns whether one of the pods was submitted so that it can be told.

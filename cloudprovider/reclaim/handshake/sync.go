@@ -78,7 +78,7 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if !s.last && !s.drill {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
-	s.count(l.party.System, checkpointAcknowledged)
+	c.table.conclude(l.party, s, checkpointAcknowledged)
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.config.Clock.Now()))
 }

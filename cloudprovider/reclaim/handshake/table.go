@@ -83,7 +83,7 @@ func (f *losses) recovered(l loss, now time.Time) state {
 		}
 	}
 	if f.isAcknowledged(l, s) {
-		s.acknowledged, s.acknowledgedAt = true, s.requested
+		s.acknowledged, s.acknowledgedAt, s.outcome = true, s.requested, checkpointAcknowledged
 	}
 	return s
 }
@@ -123,6 +123,22 @@ func (t *table) update(party cluster.Party, id string, change func(*state)) (upd
 	change(&s)
 	t.states[party] = s
 	return true
+}
+
+// conclude notes and counts how the request has ended. It returns false, and does nothing, if that is known: an acknowledgement that comes
+// after the decision went on without is not counted as another one. If another request was made meanwhile it returns true: only the
+// decision about the former one tells how that has ended.
+func (t *table) conclude(party cluster.Party, request state, outcome string) bool {
+	isNew := true
+	t.update(party, request.id, func(s *state) {
+		if isNew = s.outcome == ""; isNew {
+			s.outcome = outcome
+		}
+	})
+	if isNew && !request.drill { // nothing is lost in a drill
+		checkpoints.WithLabelValues(party.System, outcome).Inc()
+	}
+	return isNew
 }
 
 // enter takes the handshake to the phase, and makes the other change. It returns false, and changes nothing, if another request

@@ -22,7 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/work"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // Config is what a Marker is made of. Everything is required.
@@ -65,7 +65,7 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 		m.config.Backlog.Done(name)
 		return false, m.syncOther(ctx, node)
 	}
-	switch m.config.Notices.VerdictOn(n.InstanceID) {
+	switch m.config.Notices.Verdicts.On(n.InstanceID) {
 	case notice.Released:
 		m.config.Backlog.Done(name)
 		return false, m.deleteReleased(ctx, node, n)
@@ -178,7 +178,7 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 		return nil
 	}
 	id := m.config.Cluster.InstanceID(node)
-	if m.config.Notices.VerdictOn(id) != notice.Released {
+	if m.config.Notices.Verdicts.On(id) != notice.Released {
 		return m.noteRemoved(ctx, node)
 	}
 	deleted, err := m.delete(ctx, node)

@@ -34,15 +34,7 @@ func (s *Store) DoubtfulUntil(n Notice) (until time.Time, doubtful bool) {
 	}
 	s.mu.Lock()
 	heard := Later(n.FirstSeen, s.began)
-	contradicted := s.contradicted[n.InstanceID]
 	s.mu.Unlock()
-	until = Later(n.evictUnconfirmedFrom(), Later(heard, contradicted).Add(s.doubt))
+	until = Later(n.evictUnconfirmedFrom(), Later(heard, s.Verdicts.contradictedAt(n.InstanceID)).Add(s.doubt))
 	return until, s.clock.Now().Before(until)
-}
-
-// Contradict notes that ECS shows the instance running and unlocked.
-func (s *Store) Contradict(instanceID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.contradicted[instanceID] = s.clock.Now()
 }

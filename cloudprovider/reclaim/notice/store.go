@@ -35,6 +35,9 @@ type Config struct {
 // Store has the notices of all instances: those that this process was told of, and those that stand on the Nodes. It is safe for
 // concurrent use.
 type Store struct {
+	// Verdicts has what the cloud says about the instances.
+	Verdicts *Verdicts
+
 	cluster        *cluster.Cluster
 	clock          clock.PassiveClock
 	period, doubt  time.Duration
@@ -48,13 +51,9 @@ type Store struct {
 	heard map[string]record
 	// held are the deadlines of pushed notices that nothing is done about, by instance.
 	held map[string]time.Time
-	// contradicted is when ECS last showed a reclaiming instance running and unlocked.
-	contradicted map[string]time.Time
 	// spots is how many spot Nodes there were at spotsCounted.
 	spots        int
 	spotsCounted time.Time
-	// verdicts are what the cloud says about instances that it no longer lists as recycling.
-	verdicts map[string]streak
 }
 
 // record is what this process was told about an instance.
@@ -89,9 +88,10 @@ func NewStore(config Config) (*Store, error) {
 		return nil, fmt.Errorf("notice: MaxUnconfirmed: %w", err)
 	}
 	return &Store{
-		cluster: config.Cluster, clock: config.Clock, period: config.Period, doubt: config.Doubt, maxUnconfirmed: maxUnconfirmed,
+		Verdicts: newVerdicts(config.Clock),
+		cluster:  config.Cluster, clock: config.Clock, period: config.Period, doubt: config.Doubt, maxUnconfirmed: maxUnconfirmed,
 		nodeSources: nodeSources(config.Clock, config.Period),
-		heard:       map[string]record{}, held: map[string]time.Time{}, contradicted: map[string]time.Time{}, verdicts: map[string]streak{},
+		heard:       map[string]record{}, held: map[string]time.Time{},
 	}, nil
 }
 
@@ -181,7 +181,7 @@ func (s *Store) Add(a Announcement) (change Change) {
 	delete(s.held, a.InstanceID)
 	heldNotices.Set(float64(len(s.held)))
 	if a.Source == SourcePoll {
-		delete(s.verdicts, a.InstanceID)
+		s.Verdicts.forget(a.InstanceID)
 	}
 	known, isKnown := s.heard[a.InstanceID]
 	if !isKnown {
@@ -255,9 +255,9 @@ func (s *Store) Withdraw(instanceID string) {
 func (s *Store) Unmarked(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.verdicts[instanceID].agreed() == Withdrawn || s.heard[instanceID].notice.IsDrill() {
+	if s.Verdicts.On(instanceID) == Withdrawn || s.heard[instanceID].notice.IsDrill() {
 		delete(s.heard, instanceID)
-		delete(s.verdicts, instanceID)
+		s.Verdicts.forget(instanceID)
 	}
 }
 
@@ -266,12 +266,12 @@ func (s *Store) Forget(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.heard, instanceID)
-	delete(s.verdicts, instanceID)
+	s.Verdicts.forget(instanceID)
 }
 
 // Lost returns those of the reclaiming instances that the market takes away: not those that are faulty or drilled, nor those of which
 // there is only a pushed notice that nothing has confirmed. What is bought goes by them, so that neither can steer it.
-func Lost(s *Store) sets.Set[string] {
+func (s *Store) Lost() sets.Set[string] {
 	ids := s.Reclaiming()
 	for id := range ids {
 		if n, reclaiming := s.Get(id); !reclaiming || !n.Confirmed || n.Source == SourceFault || n.IsDrill() {

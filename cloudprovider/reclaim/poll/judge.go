@@ -31,7 +31,7 @@ var errNotShown = errors.New("ECS does not show an instance that exists; does th
 // for when there is no witness.
 func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int, err error) {
 	reclaiming := p.config.Notices.Reclaiming()
-	p.toldStopped, p.toldUnlisted = p.toldStopped.Intersection(reclaiming), p.toldUnlisted.Intersection(reclaiming)
+	p.reportedStopped, p.reportedUnlisted = p.reportedStopped.Intersection(reclaiming), p.reportedUnlisted.Intersection(reclaiming)
 	unlisted := reclaiming.Difference(listed)
 	for id := range unlisted {
 		if p.config.Notices.OnlyPolled(id) {
@@ -41,7 +41,7 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 	}
 	p.noteInESS(reclaiming.Union(p.config.Removals.All()))
 	unlisted = unlisted.Union(p.removedFromESS())
-	p.config.Notices.ForgetOthers(reclaiming, unlisted)
+	p.config.Notices.Verdicts.ForgetOthers(reclaiming, unlisted)
 	if unlisted.Len() == 0 {
 		return 0, nil
 	}
@@ -106,7 +106,7 @@ func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
 	case instance.Recycling() && (!n.Confirmed || n.IsDrill()):
 		p.config.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
 	case instance.Status == statusRunning && !instance.Recycling():
-		p.config.Notices.Contradict(instance.ID)
+		p.config.Notices.Verdicts.Contradict(instance.ID)
 	}
 }
 
@@ -174,7 +174,7 @@ func (p *Poller) stands(n notice.Notice) bool {
 
 // conclude enters the verdict, and has the Nodes dealt with once it counts.
 func (p *Poller) conclude(id string, v notice.Verdict) {
-	if p.config.Notices.Judge(id, v) == notice.Pending {
+	if p.config.Notices.Verdicts.Judge(id, v) == notice.Pending {
 		return
 	}
 	p.config.Listener.Judged(id)

@@ -68,15 +68,15 @@ type Config struct {
 // Poller is not safe for concurrent use: only one goroutine may run it.
 type Poller struct {
 	config Config
-	// toldStopped and toldUnlisted are the instances for which that was already reported.
-	toldStopped, toldUnlisted sets.Set[string]
+	// reportedStopped and reportedUnlisted are the instances for which that was already reported.
+	reportedStopped, reportedUnlisted sets.Set[string]
 	// wereInESS are the instances on their way out that ESS listed at an earlier poll.
 	wereInESS sets.Set[string]
 }
 
 // New returns a Poller that has not asked yet.
 func New(config Config) *Poller {
-	return &Poller{config: config, toldStopped: sets.New[string](), toldUnlisted: sets.New[string](), wereInESS: sets.New[string]()}
+	return &Poller{config: config, reportedStopped: sets.New[string](), reportedUnlisted: sets.New[string](), wereInESS: sets.New[string]()}
 }
 
 // Run polls at once, then after every pause, until ctx ends.
@@ -103,12 +103,12 @@ func (p *Poller) report(ctx context.Context, err error) {
 	switch {
 	case p.config.Problems == nil || ctx.Err() != nil:
 	case err == nil:
-		p.config.Problems.Settle(problems.Poll)
+		p.config.Problems.Update(problems.Poll)
 	case errors.Is(err, errNotShown):
 		fix := alicloud.Remedies[alicloud.NotAllowed].Fix
-		p.config.Problems.Settle(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
+		p.config.Problems.Update(problems.Poll, problems.Problem{Reason: string(alicloud.NotAllowed), Cause: err.Error(), Fix: fix, Transient: true})
 	default:
-		p.config.Problems.Settle(problems.Poll, problems.Of(err))
+		p.config.Problems.Update(problems.Poll, problems.Of(err))
 	}
 }
 

@@ -22,13 +22,13 @@ func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.config.Notices.Get(instance.ID)
 	announced := p.config.Notices.Announced(n)
 	_, polled := announced[notice.SourcePoll]
-	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.config.Notices.Heard(instance.ID) || polled || p.toldUnlisted.Has(instance.ID) {
+	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.config.Notices.Heard(instance.ID) || polled || p.reportedUnlisted.Has(instance.ID) {
 		return
 	}
 	if !instance.Recycling() && p.config.Clock.Since(n.FirstSeen) < unlistedPatience {
 		return
 	}
-	p.toldUnlisted.Insert(instance.ID)
+	p.reportedUnlisted.Insert(instance.ID)
 	unlistedNotices.WithLabelValues(string(n.Source)).Inc()
 	klog.FromContext(ctx).Info("ECS does not list an instance as recycling that another source has a notice of", "instance", instance.ID,
 		"source", n.Source, "since", n.FirstSeen, "status", instance.Status, "locks", instance.LockReasons)
@@ -42,10 +42,10 @@ func (p *Poller) noteStopped(instance alicloud.Instance) {
 	}
 	for _, node := range p.config.Cluster.NodesOf(instance.ID) {
 		n, reclaiming := p.config.Notices.Of(node)
-		if !reclaiming || p.config.Clock.Since(n.Deadline) < notice.ReleaseGrace || p.toldStopped.Has(instance.ID) {
+		if !reclaiming || p.config.Clock.Since(n.Deadline) < notice.ReleaseGrace || p.reportedStopped.Has(instance.ID) {
 			continue
 		}
-		p.toldStopped.Insert(instance.ID)
+		p.reportedStopped.Insert(instance.ID)
 		p.config.Events.Eventf(node, events.ReasonStopped, "Spot instance %s was stopped, not released: its SpotInterruptionBehavior is Stop. "+
 			"It holds room in its scaling group; start it to have the node back, or release it", instance.ID)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
@@ -28,7 +27,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/overrides"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
@@ -181,6 +179,9 @@ func unlessDone(ctx context.Context, err error) error {
 // loop runs core's loop each time the trigger fires.
 func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
+	if ctx.Err() != nil {
+		return nil // to start is to write to the cluster, which another process may lead by now
+	}
 	defer p.cleanUp(ctx, config)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
@@ -344,7 +345,7 @@ func newProvider(ctx context.Context, config *Config, p *parts, s *shared, memor
 		ClusterName: config.Autoscaling.ClusterName, Region: config.Region, NodeGroupSpecs: config.Autoscaling.NodeGroups,
 		ResourceLimiter: cacontext.NewResourceLimiterFromAutoscalingOptions(config.Autoscaling),
 		Reclaiming:      s.reclaims.notices.Reclaiming, Occupied: s.reclaims.cluster.Occupied, Removed: s.reclaims.removals.Note,
-		Lost:      func() sets.Set[string] { return notice.Lost(s.reclaims.notices) },
+		Lost:      s.reclaims.notices.Lost,
 		Overrides: p.overrides.Of, Wake: s.wake, Market: memory, Terms: config.Terms, Shortages: config.Shortages,
 		MaxProvisionTime: config.Autoscaling.NodeGroupDefaults.MaxNodeProvisionTime,
 	})

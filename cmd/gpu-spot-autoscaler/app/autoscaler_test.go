@@ -7,11 +7,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"gpu-spot-autoscaler/pricing"
 )
 
 func TestALeaderThatMayNotListEndsWithAnError(t *testing.T) {
@@ -43,4 +47,26 @@ func TestTheErrorOfTheLeadersWorkIsReturned(t *testing.T) {
 	factory.Core().V1().Nodes().Informer()
 	failure := errors.New("failure")
 	assert.ErrorIs(t, whileListed(t.Context(), time.Minute, []informers.SharedInformerFactory{factory}, func(context.Context) error { return failure }), failure)
+}
+
+// startedCore notes that it was started.
+type startedCore struct {
+	core.Autoscaler
+	started bool
+}
+
+func (c *startedCore) Start() error {
+	c.started = true
+	return errors.New("it is not to start")
+}
+
+func TestCoreDoesNotStartOnceLeadershipHasEnded(t *testing.T) {
+	prices := pricing.NewBook(pricing.BookOptions{})
+	prices.SetOfferings([]pricing.Offering{{InstanceType: "ecs.gn7i-c8g1.2xlarge", Zone: "cn-test-a"}}, nil) // nobody looks its price up
+	c := &startedCore{}
+	p := &parts{core: c, prices: prices}
+	ctx, lose := context.WithCancel(t.Context())
+	lose()
+	require.NoError(t, p.loop(ctx, &Config{}, nil))
+	assert.False(t, c.started)
 }

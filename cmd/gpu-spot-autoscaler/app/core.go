@@ -55,8 +55,8 @@ type podFlow struct {
 	deadlines    *spotfirst.Deadlines
 	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
 	injectedPods status.ScaleUpStatusProcessor
-	// held and judgements are why the last loop bought nothing for pods.
-	held       *reasons.Held
+	// skipped and judgements are why the last loop bought nothing for pods.
+	skipped    *reasons.Skipped
 	judgements *explain.Judgements
 }
 
@@ -74,7 +74,7 @@ func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podli
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals,
 	supervision podlist.Supervision, natives podlist.NativeGangs) *podFlow {
-	flow := &podFlow{added: &podlist.AddedPods{}, held: &reasons.Held{}, judgements: explain.NewJudgements(config.Clock)}
+	flow := &podFlow{added: &podlist.AddedPods{}, skipped: &reasons.Skipped{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
 	policy := spotfirst.NewPolicy(spotfirst.Config{
@@ -98,13 +98,13 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
-		Held: flow.held,
+		Skipped: flow.skipped,
 	})
 	allows := config.Submitted.Allows(policy.Allows)
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, allows, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, allows, config.Clock), Purchases: provider.Purchases(),
-		AllowSpot: policy.AllowSpot, Only: flow.search.Only, Held: flow.held,
+		AllowSpot: policy.AllowSpot, Only: flow.search.Only, Skipped: flow.skipped,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -195,7 +195,7 @@ func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
 		return nil, fmt.Errorf("simulate the scheduler for explanations: %w", err)
 	}
 	return explain.New(explain.Config{
-		Provider: p.provider, Held: p.pods.held, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
+		Provider: p.provider, Skipped: p.pods.skipped, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
 		Policy: spotfirst.NewPolicy(spotfirst.Config{
 			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines,
 		}),

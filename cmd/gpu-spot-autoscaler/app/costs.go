@@ -21,6 +21,7 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors"
@@ -53,7 +54,7 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 
 // newKeeper returns what fills and keeps the memory of the market.
 func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events templates.EventSink) *market.Keeper {
-	return &market.Keeper{
+	return market.NewKeeper(market.KeeperConfig{
 		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {
 			instances, at := provider.Instances()
@@ -68,7 +69,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 		Corrupt: func(err error) {
 			events.Eventf(corev1.EventTypeWarning, "SpotMarketForgotten", "How reliable offerings are is learnt anew: %v", err)
 		},
-	}
+	})
 }
 
 // newWatch returns what observes the stock of the offerings that have a price: nothing else is bought.
@@ -112,7 +113,7 @@ func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Sha
 		if kubepod.IsPodTerminal(pod) {
 			continue
 		}
-		if part := partOf(node, pod, gpus > 0); part > 0 {
+		if part := partOf(node, pod, gpus); part > 0 {
 			ref := v.cluster.PartyOf(pod).Ref
 			shares = append(shares, ledger.Share{Part: part, Since: ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time, Job: ledger.Job{Namespace: ref.Namespace, System: ref.System, Name: nameOf(ref.Name)}})
 		}
@@ -120,9 +121,9 @@ func (v *inventory) shares(node *corev1.Node, gpus float64) (shares []ledger.Sha
 	return shares
 }
 
-// partOf returns which part of the node the pod requests. A node offers its GPUs by one resource or another, and each of them stands for all.
-func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
-	if hasGPUs && !processors.RequestsGPU(pod) {
+// partOf returns which part of a node with so many GPUs the pod requests: of its GPUs, or of its CPUs if it has none.
+func partOf(node *corev1.Node, pod *corev1.Pod, gpus float64) float64 {
+	if gpus > 0 && !processors.RequestsGPU(pod) {
 		return 0 // most pods of a big cluster, of which the sum of all requests would cost more than all the rest of the ledger
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -133,15 +134,32 @@ func partOf(node *corev1.Node, pod *corev1.Pod, hasGPUs bool) (part float64) {
 		}
 		return requested.AsApproximateFloat64() / all.AsApproximateFloat64()
 	}
-	if !hasGPUs {
+	if gpus == 0 {
 		return of(corev1.ResourceCPU)
 	}
+	// A node offers its GPUs by one resource or another, and each of them stands for all, but for those that MIG has divided.
+	part := 0.0
 	for resource := range requests {
-		if processors.IsGPU(resource) {
+		if processors.IsGPU(resource) && processors.MIGSlices(resource) == 0 {
 			part = max(part, of(resource))
 		}
 	}
+	if divided := slicesIn(node.Status.Allocatable); divided > 0 {
+		whole := node.Status.Allocatable[api.ResourceGPU]
+		share := min(1, whole.AsApproximateFloat64()/gpus)
+		part = part*share + slicesIn(requests)/divided*(1-share)
+	}
 	return part
+}
+
+// slicesIn returns how many slices the MIG devices in the list have together.
+func slicesIn(list corev1.ResourceList) (sum float64) {
+	for resource, amount := range list {
+		if slices := processors.MIGSlices(resource); slices > 0 {
+			sum += float64(slices) * amount.AsApproximateFloat64()
+		}
+	}
+	return sum
 }
 
 // longestName bounds the names in the ledger: those that come from annotations may be as long as their owners like.

@@ -120,20 +120,24 @@ func TestAPodBearsThePartOfTheNodeThatItRequests(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		node, pod corev1.ResourceList
-		hasGPUs   bool
+		gpus      float64
 		want      float64
 	}{
-		"whole GPUs":               {list("nvidia.com/gpu", "8", "cpu", "96"), list("nvidia.com/gpu", "2", "cpu", "90"), true, .25},
-		"a slice of a GPU":         {list("nvidia.com/mig-1g.10gb", "4", "cpu", "96"), list("nvidia.com/mig-1g.10gb", "1"), true, .25},
-		"GPU memory":               {list("aliyun.com/gpu-mem", "80", "cpu", "96"), list("aliyun.com/gpu-mem", "8"), true, .1},
-		"a pod without GPUs":       {list("nvidia.com/gpu", "8", "cpu", "96"), list("cpu", "90"), true, 0},
-		"a node without GPUs":      {list("cpu", "32"), list("cpu", "8"), false, .25},
-		"a node that is not ready": {list(), list("nvidia.com/gpu", "2"), true, 0},
+		"whole GPUs":               {list("nvidia.com/gpu", "8", "cpu", "96"), list("nvidia.com/gpu", "2", "cpu", "90"), 8, .25},
+		"a slice of a GPU":         {list("nvidia.com/mig-1g.10gb", "4", "cpu", "96"), list("nvidia.com/mig-1g.10gb", "1"), 1, .25},
+		"the big slice of a GPU":   {list("nvidia.com/mig-3g.40gb", "1", "nvidia.com/mig-1g.10gb", "3"), list("nvidia.com/mig-3g.40gb", "1"), 1, .5},
+		"a small slice beside it":  {list("nvidia.com/mig-3g.40gb", "1", "nvidia.com/mig-1g.10gb", "3"), list("nvidia.com/mig-1g.10gb", "1"), 1, 1. / 6},
+		"a slice of eight GPUs":    {list("nvidia.com/gpu", "6", "nvidia.com/mig-3g.40gb", "4"), list("nvidia.com/mig-3g.40gb", "1"), 8, 1. / 16},
+		"whole ones beside it":     {list("nvidia.com/gpu", "6", "nvidia.com/mig-3g.40gb", "4"), list("nvidia.com/gpu", "2"), 8, .25},
+		"GPU memory":               {list("aliyun.com/gpu-mem", "80", "cpu", "96"), list("aliyun.com/gpu-mem", "8"), 4, .1},
+		"a pod without GPUs":       {list("nvidia.com/gpu", "8", "cpu", "96"), list("cpu", "90"), 8, 0},
+		"a node without GPUs":      {list("cpu", "32"), list("cpu", "8"), 0, .25},
+		"a node that is not ready": {list(), list("nvidia.com/gpu", "2"), 8, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{Status: corev1.NodeStatus{Allocatable: c.node}}
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: c.pod}}}}}
-			assert.InDelta(t, c.want, partOf(node, pod, c.hasGPUs), 1e-9)
+			assert.InDelta(t, c.want, partOf(node, pod, c.gpus), 1e-9)
 		})
 	}
 }

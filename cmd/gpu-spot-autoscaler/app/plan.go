@@ -211,11 +211,7 @@ func (p *parts) prepare(ctx context.Context) error {
 	if err := p.provider.Refresh(); err != nil {
 		return fmt.Errorf("read the pools: %w", err)
 	}
-	saved, err := p.market.Store.Load(ctx)
-	if err == nil && len(saved) > 0 {
-		err = p.market.Memory.Decode(saved)
-	}
-	if err != nil {
+	if err := p.market.Load(ctx); err != nil {
 		return fmt.Errorf("read what the leader remembers of the market: %w", err)
 	}
 	p.awaitPrices(ctx)
@@ -280,7 +276,7 @@ func (p *parts) havePlace(submitted *plan.Submitted) (all [][]bool) {
 	for _, job := range submitted.Jobs {
 		places := make([]bool, len(job.Pods))
 		for i, pod := range job.Pods {
-			held := p.pods.held.Of(pod.UID)
+			held := p.pods.skipped.Of(pod.UID)
 			places[i] = held != nil && held.Code == reasons.HasPlace
 		}
 		all = append(all, places)

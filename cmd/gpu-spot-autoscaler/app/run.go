@@ -57,10 +57,10 @@ func Run(ctx context.Context, config *Config) error {
 		return err
 	}
 	r := newReplica(config, reviews)
-	secure := &serving.Secure{
+	secure := serving.NewSecure(serving.SecureConfig{
 		Options: config.Secure, Host: config.DeploymentName + "." + config.Autoscaling.ConfigNamespace + ".svc",
 		Access: access, Status: r.status, Costs: r.costs, Explain: r.explanations, Diagnostics: r.diagnostics,
-	}
+	})
 
 	// The servers end with the leader's work, whether or not that ends with an error.
 	ctx, cancel := context.WithCancel(ctx)

@@ -60,7 +60,7 @@ func TestStatusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
 		assert.Contains(t, statusIn(t, client), "ready: false")
 
 		away.Store(true)
-		s.board.Settle(problems.Poll, problems.Problem{Reason: "clock_skew", Cause: "wrong", Fix: "Set it."})
+		s.board.Update(problems.Poll, problems.Problem{Reason: "clock_skew", Cause: "wrong", Fix: "Set it."})
 		time.Sleep(time.Minute)
 		away.Store(false)
 		time.Sleep(2 * statusPause)
@@ -69,8 +69,8 @@ func TestStatusIsWrittenWhenItChangesAndNowAndThen(t *testing.T) {
 		before := writes.Load()
 		time.Sleep(time.Hour)
 		assert.InDelta(t, int(time.Hour/statusAge), int(writes.Load()-before), 1, "so that a status without a writer is known")
-		s.board.Settle(problems.Poll)
-		s.board.Settle(problems.Refresh)
+		s.board.Update(problems.Poll)
+		s.board.Update(problems.Refresh)
 		time.Sleep(2 * statusPause)
 		assert.Contains(t, statusIn(t, client), "ready: true")
 		assert.Contains(t, statusIn(t, client), "problems: []")
@@ -83,7 +83,7 @@ func TestStatusIsBounded(t *testing.T) {
 	for n := range 5000 {
 		many = append(many, problems.Problem{Pool: fmt.Sprint("asg-", n), Reason: "tags", Cause: strings.Repeat("é", 5000)})
 	}
-	s.board.Settle(problems.Pools, many...)
+	s.board.Update(problems.Pools, many...)
 	text := s.render(time.Now())
 	assert.Less(t, len(text), 200<<10, "an object holds 1 MiB")
 	assert.Contains(t, text, "leftOut: 4950")

@@ -53,7 +53,7 @@ func (n *restNode) get(ctx context.Context, what part) (*node, error) {
 	}
 	var found node
 	if err := json.Unmarshal(body, &found); err != nil {
-		return nil, fmt.Errorf("reading the Node: %w", err)
+		return nil, fmt.Errorf("read the Node: %w", err)
 	}
 	found.ManagedFields = nil
 	return &found, nil

@@ -45,21 +45,21 @@ type heldJob struct {
 	object   *unstructured.Unstructured
 }
 
-// releaseJobs resumes the jobs that are held, and grows those that were shrunk. A job that cannot be is named, and keeps its held label
+// unholdJobs resumes the jobs that are held, and grows those that were shrunk. A job that cannot be is named, and keeps its held label
 // and annotations, so that the command may be run again.
-func (r *releaser) releaseJobs(ctx context.Context, _ sets.Set[string]) error {
+func (r *releaser) unholdJobs(ctx context.Context, _ sets.Set[string]) error {
 	r.say("Resuming held jobs")
 	held, err := r.heldJobs(ctx)
 	workqueue.ParallelizeUntil(ctx, parallelism, len(held), func(i int) {
 		job := held[i]
-		released := Job{Job: job.ref.String(), Held: job.object.GetLabels()[api.LabelHeld], Reason: job.object.GetAnnotations()[api.AnnotationHeldReason]}
-		outcome, err := r.releaseJob(ctx, job)
-		if released.Outcome = outcome; err != nil {
-			released.Error = err.Error()
+		entry := Job{Job: job.ref.String(), Held: job.object.GetLabels()[api.LabelHeld], Reason: job.object.GetAnnotations()[api.AnnotationHeldReason]}
+		outcome, err := r.unholdJob(ctx, job)
+		if entry.Outcome = outcome; err != nil {
+			entry.Error = err.Error()
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.report.Jobs = append(r.report.Jobs, released)
+		r.report.Jobs = append(r.report.Jobs, entry)
 	})
 	return err
 }
@@ -92,11 +92,11 @@ func (r *releaser) heldJobs(ctx context.Context) (held []heldJob, err error) {
 	return held, err
 }
 
-// releaseJob tries until the job's system lets it, or ctx ends.
-func (r *releaser) releaseJob(ctx context.Context, held heldJob) (outcome string, err error) {
+// unholdJob tries until the job's system lets it, or ctx ends.
+func (r *releaser) unholdJob(ctx context.Context, held heldJob) (outcome string, err error) {
 	begun := r.clock.Now()
 	for {
-		outcome, err = r.tryReleaseJob(ctx, held, begun)
+		outcome, err = r.tryUnholdJob(ctx, held, begun)
 		if busy := (*jobs.BusyError)(nil); !errors.As(err, &busy) || r.dryRun {
 			if errors.Is(err, jobs.ErrNoObject) {
 				return outcomeEnded, nil // it was deleted meanwhile
@@ -111,9 +111,9 @@ func (r *releaser) releaseJob(ctx context.Context, held heldJob) (outcome string
 	}
 }
 
-// tryReleaseJob takes the next step with the job, as it is now. The error is a BusyError if there is another one to take, or if its
+// tryUnholdJob takes the next step with the job, as it is now. The error is a BusyError if there is another one to take, or if its
 // system has yet to do something. All steps may be repeated.
-func (r *releaser) tryReleaseJob(ctx context.Context, held heldJob, begun time.Time) (outcome string, err error) {
+func (r *releaser) tryUnholdJob(ctx context.Context, held heldJob, begun time.Time) (outcome string, err error) {
 	job, err := r.jobs.Get(ctx, held.ref)
 	if err != nil {
 		return "", err
@@ -127,7 +127,7 @@ func (r *releaser) tryReleaseJob(ctx context.Context, held heldJob, begun time.T
 	case job.HeldAs() == jobs.HeldShrunk:
 		return outcomeGrows, r.unlessDryRun(func() error { return r.grow(ctx, held, job, begun) })
 	case job.Suspended && job.HeldReason() == jobs.ReasonMaxWait:
-		return outcomeSuspended, r.unlessDryRun(func() error { return r.letGo(ctx, held, job) })
+		return outcomeSuspended, r.unlessDryRun(func() error { return r.unhold(ctx, held, job) })
 	default:
 		return outcomeResumed, r.unlessDryRun(func() error { return r.resume(ctx, job, begun) })
 	}
@@ -210,11 +210,11 @@ func (r *releaser) grow(ctx context.Context, held heldJob, job jobs.Job, begun t
 	if err := r.jobs.Grow(ctx, job, job.FullReplicas()); err != nil {
 		return err
 	}
-	return r.letGo(ctx, held, job)
+	return r.unhold(ctx, held, job)
 }
 
-// letGo removes the held label and annotations, and leaves the job as it is.
-func (r *releaser) letGo(ctx context.Context, held heldJob, job jobs.Job) error {
+// unhold removes the held label and annotations, and leaves the job as it is.
+func (r *releaser) unhold(ctx context.Context, held heldJob, job jobs.Job) error {
 	patch := jobs.UnholdPatch().SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 	if err := r.cluster.PatchJob(ctx, held.resource, job, patch); err != nil {
 		return fmt.Errorf("remove the held label of %s: %w", job.Ref, err)

@@ -49,7 +49,7 @@ func (f *fixture) held() heldJob {
 // try takes one step with the one held job.
 func (f *fixture) try() (outcome string, err error) {
 	f.Helper()
-	return f.releaser.tryReleaseJob(f.Context(), f.held(), f.Clock.Now())
+	return f.releaser.tryUnholdJob(f.Context(), f.held(), f.Clock.Now())
 }
 
 // requireFree checks that the job has nothing of the autoscaler.
@@ -108,7 +108,7 @@ func TestASuspendedJobIsResumedOnceItsFormerPodsAreGone(t *testing.T) {
 func TestPodsThatDoNotEndKeepNoJobSuspended(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.IndexedJob, podOfTrain)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
-	outcome, err := f.releaser.tryReleaseJob(t.Context(), f.held(), f.Clock.Now().Add(-endingTime))
+	outcome, err := f.releaser.tryUnholdJob(t.Context(), f.held(), f.Clock.Now().Add(-endingTime))
 	require.NoError(t, err)
 	assert.Equal(t, outcomeResumed, outcome)
 	assert.False(t, f.requireFree("job", "train").Suspended)
@@ -219,7 +219,7 @@ func TestAJobThatCannotBeResumedIsNamedAndTheRestGoesOn(t *testing.T) {
 	f.Dynamic.PrependReactor("list", "rayjobs", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("rayjobs"), "", errors.New("no verb"))
 	})
-	err := f.releaser.releaseJobs(t.Context(), sets.New[string]())
+	err := f.releaser.unholdJobs(t.Context(), sets.New[string]())
 	assert.ErrorContains(t, err, "held jobs of rayjobs.ray.io are not resumed")
 	require.Len(t, f.releaser.report.Jobs, 3)
 	for _, job := range f.releaser.report.Jobs {
@@ -238,7 +238,7 @@ func TestAJobThatCannotBeResumedIsNamedAndTheRestGoesOn(t *testing.T) {
 func TestAJobThatCannotBeReadIsNamed(t *testing.T) {
 	f := newFixture(t, flags{}, strings.Replace(jobstest.TrainingJob, "metadata:\n", "metadata:\n  labels: {gpu-spot.autoscaling/held: suspended}\n", 1))
 	f.Set(f.Resource("trainingjob"), "mnist", "much", "spec", "etReplicaSpecs", "worker", "replicas")
-	require.NoError(t, f.releaser.releaseJobs(t.Context(), sets.New[string]()))
+	require.NoError(t, f.releaser.unholdJobs(t.Context(), sets.New[string]()))
 	require.Len(t, f.releaser.report.Jobs, 1)
 	assert.Contains(t, f.releaser.report.Jobs[0].Error, "spec.etReplicaSpecs.worker")
 }
@@ -247,7 +247,7 @@ func TestADryRunOfHeldJobsWritesNothing(t *testing.T) {
 	f := newFixture(t, flags{dryRun: true}, jobstest.IndexedJob, podOfTrain)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
 	f.Writes()
-	require.NoError(t, f.releaser.releaseJobs(t.Context(), sets.New[string]()))
+	require.NoError(t, f.releaser.unholdJobs(t.Context(), sets.New[string]()))
 	assert.Equal(t, []Job{{Job: "job/ml/train", Held: "suspended", Reason: "reclaim", Outcome: outcomeResumed}}, f.releaser.report.Jobs)
 	assert.Empty(t, f.Writes())
 }

@@ -23,8 +23,8 @@ import (
 // removalTime is within how long ESS removes an instance that it has accepted to remove. After that the Node stays, as far as can be told.
 const removalTime = 10 * time.Minute
 
-// releaseNodes removes from Nodes what the autoscaler has written there.
-func (r *releaser) releaseNodes(ctx context.Context, instances sets.Set[string]) error {
+// unmarkNodes removes from Nodes what the autoscaler has written there.
+func (r *releaser) unmarkNodes(ctx context.Context, instances sets.Set[string]) error {
 	r.say("Removing the marks of Nodes")
 	list, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -34,19 +34,19 @@ func (r *releaser) releaseNodes(ctx context.Context, instances sets.Set[string])
 	workqueue.ParallelizeUntil(ctx, parallelism, len(list.Items), func(i int) {
 		node := &list.Items[i]
 		isOurs := isOf(node, instances)
-		release := func(node *corev1.Node) { releaseNode(node, isOurs, now) }
-		released := Node{Name: node.Name, Marks: marksOf(node, isOurs), Leaving: isLeaving(node, now)}
-		if !released.Leaving && !nodepatch.Changes(node, release) {
+		unmark := func(node *corev1.Node) { unmarkNode(node, isOurs, now) }
+		entry := Node{Name: node.Name, Marks: marksOf(node, isOurs), Leaving: isLeaving(node, now)}
+		if !entry.Leaving && !nodepatch.Changes(node, unmark) {
 			return
 		}
 		if !r.dryRun {
-			if _, err := nodepatch.Apply(ctx, r.kube, node, release); err != nil {
-				released.Error = err.Error()
+			if _, err := nodepatch.Apply(ctx, r.kube, node, unmark); err != nil {
+				entry.Error = err.Error()
 			}
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.report.Nodes = append(r.report.Nodes, released)
+		r.report.Nodes = append(r.report.Nodes, entry)
 	})
 	return nil
 }
@@ -73,11 +73,11 @@ var noted = []string{
 	api.AnnotationCheckpointAcknowledged,
 }
 
-// releaseNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to be released keeps it: jobs are
+// unmarkNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to be released keeps it: jobs are
 // resumed next, and one that began there would lose its work in minutes. Its marks say so to pods that tolerate every taint, too, and if it
 // stays after all, they are removed by the next run. Taints of scale-down are removed from our own Nodes only, since those of another Cluster
 // Autoscaler look the same.
-func releaseNode(node *corev1.Node, isOurs bool, now time.Time) {
+func unmarkNode(node *corev1.Node, isOurs bool, now time.Time) {
 	if isLeaving(node, now) {
 		return
 	}

@@ -100,7 +100,7 @@ func TestNodesKeepNothingOfTheAutoscalerAndAllThatIsOfOthers(t *testing.T) {
 			client := fake.NewClientset(node)
 			for range 2 {
 				r := newNodeReleaser(t, client)
-				require.NoError(t, r.releaseNodes(t.Context(), sets.New("i-a")))
+				require.NoError(t, r.unmarkNodes(t.Context(), sets.New("i-a")))
 				assert.Empty(t, r.report.Faults)
 				is, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
 				require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestNodesWithMarksAreNamedAndOthersAreNotWritten(t *testing.T) {
 		nodeWith("d", annotated(api.AnnotationGiveBack, "x@y", true)), nodeWith("e", tainted(coretaints.DeletionCandidateTaint)),
 		nodeWith("f", tainted(coretaints.DeletionCandidateTaint)))
 	r := newNodeReleaser(t, client)
-	require.NoError(t, r.releaseNodes(t.Context(), sets.New("i-e")))
+	require.NoError(t, r.unmarkNodes(t.Context(), sets.New("i-e")))
 	slices.SortFunc(r.report.Nodes, func(a, b Node) int { return int(a.Name[0]) - int(b.Name[0]) })
 	assert.Equal(t, []Node{
 		{Name: "a", Marks: []string{"reclaim"}, Leaving: true}, {Name: "c", Marks: []string{"reclaim"}}, {Name: "d", Marks: []string{"give-back"}},

@@ -19,8 +19,8 @@ import (
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
 
-// releasePods takes the warnings of reclaims off the pods: nobody awaits an acknowledgement any more.
-func (r *releaser) releasePods(ctx context.Context, _ sets.Set[string]) error {
+// unwarnPods takes the warnings of reclaims off the pods: nobody awaits an acknowledgement any more.
+func (r *releaser) unwarnPods(ctx context.Context, _ sets.Set[string]) error {
 	r.say("Removing the warnings of pods")
 	var warned []*metav1.PartialObjectMetadata
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -37,7 +37,7 @@ func (r *releaser) releasePods(ctx context.Context, _ sets.Set[string]) error {
 	}
 	workqueue.ParallelizeUntil(ctx, parallelism, len(warned), func(i int) {
 		pod := warned[i]
-		err := r.releasePod(ctx, pod)
+		err := r.unwarnPod(ctx, pod)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {
@@ -49,7 +49,7 @@ func (r *releaser) releasePods(ctx context.Context, _ sets.Set[string]) error {
 	return nil
 }
 
-func (r *releaser) releasePod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
+func (r *releaser) unwarnPod(ctx context.Context, pod *metav1.PartialObjectMetadata) error {
 	if r.dryRun {
 		return nil
 	}

@@ -77,7 +77,7 @@ func (r *releaser) release(ctx context.Context) error {
 	if err != nil {
 		r.fault("The cost ledger cannot be read, so it is not known which instances stay: %v", err)
 	}
-	for _, step := range []func(context.Context, sets.Set[string]) error{r.releaseNodes, r.releasePods, r.releaseJobs} {
+	for _, step := range []func(context.Context, sets.Set[string]) error{r.unmarkNodes, r.unwarnPods, r.unholdJobs} {
 		if err := step(ctx, instances); err != nil {
 			r.fault("%v", err)
 		}

@@ -38,7 +38,7 @@ func (o *Options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ClientCAFile, flagClientCAFile, "",
 		"File with the certificates by one of which that of the client has to be signed, PEM. Whoever has such a certificate may buy and release instances. Required.")
 	fs.StringVar(&o.ExpanderAddress, flagExpanderAddress, "",
-		"Host and port at which the expander is served (--expander=grpc), which shows no certificate, so that whoever reaches it may ask for prices. Default: none.")
+		"Host and port at which the expander is served (--expander=grpc), whose protocol has no certificate of the client: it answers at those addresses alone from which a client with a certificate has connected to --"+flagAddress+". Default: none.")
 }
 
 // Validate returns an error for every flag that is missing.

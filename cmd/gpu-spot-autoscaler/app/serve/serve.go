@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -28,8 +27,8 @@ const (
 	// maxConnections and maxCalls are some more than the one client needs, which scales up several node groups at once.
 	maxConnections, maxConnectionsOfCaller, maxCalls = 64, 16, 64
 	// Each option for the expander has all its pods in full. The client takes answers of this size, too (gRPCMaxRecvMsgSize in
-	// expander/grpcplugin/grpc_client.go). As whoever reaches the port may call the expander, only two calls are served at a time.
-	maxExpanderMessage, maxExpanderCalls = 128 << 20, 2
+	// expander/grpcplugin/grpc_client.go). It has one call at a time, and a second connection while the first one ends.
+	maxExpanderMessage, maxExpanderCalls, maxExpanderConnectionsOfCaller = 128 << 20, 1, 2
 	// stopTimeout is how long calls under way may take when the process ends.
 	stopTimeout = 5 * time.Second
 )
@@ -41,9 +40,10 @@ func Serve(ctx context.Context, o Options, provider protos.CloudProviderServer, 
 	if err != nil {
 		return fmt.Errorf("--%s, --%s: %w", flagCertFile, flagClientCAFile, err)
 	}
-	server := newServer(mutual, maxCalls)
+	known := newClients()
+	server := newServer(noted{credentials.NewTLS(mutual), known}, maxCalls)
 	protos.RegisterCloudProviderServer(server, provider)
-	if err := listen(ctx, group, flagAddress, o.Address, server); err != nil {
+	if err := listen(ctx, group, flagAddress, o.Address, maxConnectionsOfCaller, server); err != nil {
 		return err
 	}
 	if o.ExpanderAddress == "" {
@@ -53,29 +53,30 @@ func Serve(ctx context.Context, o Options, provider protos.CloudProviderServer, 
 	if err != nil {
 		return fmt.Errorf("--%s: %w", flagCertFile, err)
 	}
-	server = newServer(secured, maxExpanderCalls, grpc.MaxRecvMsgSize(maxExpanderMessage))
+	server = newServer(knownOnly{credentials.NewTLS(secured), known}, maxExpanderCalls, grpc.MaxRecvMsgSize(maxExpanderMessage))
 	expanderprotos.RegisterExpanderServer(server, expander)
-	if err := listen(ctx, group, flagExpanderAddress, o.ExpanderAddress, server); err != nil {
+	if err := listen(ctx, group, flagExpanderAddress, o.ExpanderAddress, maxExpanderConnectionsOfCaller, server); err != nil {
 		return err
 	}
 	return group.Wait()
 }
 
-func newServer(secured *tls.Config, calls uint32, further ...grpc.ServerOption) *grpc.Server {
-	return grpc.NewServer(append(further, grpc.Creds(credentials.NewTLS(secured)), grpc.ConnectionTimeout(handshakeTimeout),
+// newServer returns a server of so many calls at a time on each connection.
+func newServer(secured credentials.TransportCredentials, calls uint32, further ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append(further, grpc.Creds(secured), grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(calls), grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: connectionAge, MaxConnectionAgeGrace: lastCalls,
 		}))...)
 }
 
-// listen has the server serve at the address, in the group, until ctx ends.
-func listen(ctx context.Context, group *errgroup.Group, flag, address string, server *grpc.Server) error {
+// listen has the server serve at the address, in the group, until ctx ends. A caller may have so many connections.
+func listen(ctx context.Context, group *errgroup.Group, flag, address string, ofCaller int, server *grpc.Server) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("--%s: %w", flag, err)
 	}
 	klog.FromContext(ctx).Info("Serving gRPC", "flag", flag, "address", listener.Addr())
-	bounded := callers.BoundConnections(listener, maxConnections, maxConnectionsOfCaller)
+	bounded := callers.BoundConnections(listener, maxConnections, ofCaller)
 	group.Go(func() error { return server.Serve(bounded) })
 	group.Go(func() error {
 		<-ctx.Done()

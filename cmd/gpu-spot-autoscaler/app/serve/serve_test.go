@@ -133,9 +133,24 @@ func TestTheExpanderAnswersClusterAutoscalerWhichShowsNoCertificate(t *testing.T
 		groups.AddNodeGroup(id, 0, 1, 0)
 		options = append(options, expander.Option{NodeGroup: groups.GetNodeGroup(id), NodeCount: 1, Pods: []*apiv1.Pod{{}}})
 	}
-	best := grpcplugin.NewFilter(servers.WriteCA(t.TempDir()), s.ExpanderAddress).BestOptions(options, nil)
+	filter := grpcplugin.NewFilter(servers.WriteCA(t.TempDir()), s.ExpanderAddress)
+	require.Len(t, s.client(servers, clients).NodeGroups(), 1)
+	best := filter.BestOptions(options, nil)
 	require.Len(t, best, 1)
 	assert.Equal(t, "b", best[0].NodeGroup.Id())
+}
+
+func TestTheExpanderAnswersNobodyElse(t *testing.T) {
+	servers, clients := pki.New(t, "servers"), pki.New(t, "clients")
+	s := serveBoth(t, servers, clients)
+	require.Len(t, s.client(servers, clients).NodeGroups(), 1)
+	for from, answered := range map[string]bool{"127.0.0.1": true, "127.0.0.2": false} {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: soon}
+		conn, err := tls.DialWithDialer(dialer, "tcp", s.ExpanderAddress, &tls.Config{RootCAs: pool(t, servers), NextProtos: []string{"h2"}})
+		if assert.Equal(t, answered, err == nil, "%s: %v", from, err) && answered {
+			assert.NoError(t, conn.Close())
+		}
+	}
 }
 
 func TestFlagsThatAreMissingAreNamed(t *testing.T) {

@@ -37,8 +37,8 @@ func TestReadinessOfAReplica(t *testing.T) {
 
 	board := problems.NewBoard(discardedEvents{}, clock.RealClock{})
 	r.Lead(board)
-	board.Settle(problems.Poll)
-	board.Settle(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Fix: "Correct it."})
+	board.Update(problems.Poll)
+	board.Update(problems.Refresh, problems.Problem{Reason: "wrong_secret", Cause: "the secret is wrong", Fix: "Correct it."})
 	for _, target := range []string{"/readyz", "/readyz?verbose"} {
 		code, text = askReadyz(r, target)
 		assert.Equal(t, 500, code)
@@ -46,8 +46,8 @@ func TestReadinessOfAReplica(t *testing.T) {
 		assert.Contains(t, text, "[+]poll ok")
 		assert.Contains(t, text, "\n[!]refresh wrong_secret: the secret is wrong. Correct it.\n", "a failure says why")
 	}
-	board.Settle(problems.Refresh)
-	board.Settle(problems.Pools, problems.Problem{Reason: "no_pools", Cause: "there are none"})
+	board.Update(problems.Refresh)
+	board.Update(problems.Pools, problems.Problem{Reason: "no_pools", Cause: "there are none"})
 	code, text = askReadyz(r, "/readyz?verbose")
 	assert.Equal(t, 200, code)
 	assert.Contains(t, text, "[!]pools no_pools: there are none\n", "what is active is told of one that is ready, too")

@@ -24,7 +24,7 @@ func TestTheCertificateIsThatOfTheFilesOrMadeAtStart(t *testing.T) {
 	require.NoError(t, os.WriteFile(certFile, certificate, 0o600))
 	require.NoError(t, os.WriteFile(keyFile, key, 0o600))
 	for want, files := range map[string][2]string{"ours.example": {certFile, keyFile}, "gpu.kube-system.svc": {}} {
-		secure := &Secure{Host: "gpu.kube-system.svc", Options: options.SecureOptions{CertFile: files[0], KeyFile: files[1]}}
+		secure := NewSecure(SecureConfig{Host: "gpu.kube-system.svc", Options: options.SecureOptions{CertFile: files[0], KeyFile: files[1]}})
 		ctx, cancel := context.WithCancel(t.Context())
 		group, ctx := errgroup.WithContext(ctx)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

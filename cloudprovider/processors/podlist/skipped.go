@@ -19,28 +19,28 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 	for _, pod := range left {
 		unplaced.Insert(pod.UID)
 	}
-	held := map[types.UID]*reasons.Reason{}
+	skipped := map[types.UID]*reasons.Reason{}
 	for _, pod := range listed {
 		gang := d.gangs.of(counts, pod)
 		switch {
 		case processors.IsProvisioningRequest(pod):
 		case d.suspended != nil && d.suspended.supervision.Abandoned(pod):
-			held[pod.UID] = reasons.New(reasons.MaximumWaitOver, "Submit the job again, or with a longer "+api.AnnotationMaxWait+".",
+			skipped[pod.UID] = reasons.New(reasons.MaximumWaitOver, "Submit the job again, or with a longer "+api.AnnotationMaxWait+".",
 				"maximum wait over: nothing is bought any more for the job of this pod (%s)", api.AnnotationMaxWait)
 		case gang != nil && !gang.complete():
-			held[pod.UID] = gang.incompleteReason()
+			skipped[pod.UID] = gang.incompleteReason()
 		case !unplaced.Has(pod.UID):
-			held[pod.UID] = reasons.New(reasons.HasPlace, "Wait until the scheduler binds it; if it does not, see the Events of the scheduler.",
+			skipped[pod.UID] = reasons.New(reasons.HasPlace, "Wait until the scheduler binds it; if it does not, see the Events of the scheduler.",
 				"it has a place on a node that there is, or that is on its way")
 		}
 	}
 	for _, b := range d.settling.open {
 		until := reasons.New(reasons.Settling, "Wait for that moment.", "settling until %s, in case more pods of the same kind arrive", d.settling.due(b).UTC().Format(time.TimeOnly+" MST"))
 		for _, pod := range b.pods {
-			held[pod.UID] = until
+			skipped[pod.UID] = until
 		}
 	}
-	return held
+	return skipped
 }
 
 // incompleteReason returns why nothing is bought for the pods of a gang of which not all exist.

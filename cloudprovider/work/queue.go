@@ -1,4 +1,5 @@
-// Package work has what all parts of a reclaim work with: queues with their workers, and a bound on requests for pods.
+// Package work has what the parts of a reclaim and of the supervision of jobs work with: queues with their workers, and a bound on requests
+// for pods.
 package work
 
 import (
@@ -13,7 +14,7 @@ import (
 // FirstRetry is how soon something that failed is tried again at first. Notices leave minutes, so retries start fast.
 const FirstRetry = 100 * time.Millisecond
 
-// Queue holds what has to be looked at: names of Nodes, or parties. It is safe for concurrent use.
+// Queue holds what has to be looked at, such as names of Nodes. It is safe for concurrent use.
 type Queue[T comparable] struct {
 	name string
 	workqueue.TypedRateLimitingInterface[T]
@@ -21,16 +22,17 @@ type Queue[T comparable] struct {
 
 // NewQueue returns a queue with a name for its metrics, in which no retry waits longer than slowestRetry. It is first in, first out.
 func NewQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration) Queue[T] {
-	return newQueue(name, clk, slowestRetry, workqueue.DefaultQueue[T]())
+	return NewOrderedQueue(name, clk, slowestRetry, workqueue.DefaultQueue[T]())
 }
 
 // NewRankedQueue is NewQueue for a queue from which the item of the least rank is taken first. The queue calls rank for each item
 // that is added, or added again, under its lock.
 func NewRankedQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, rank func(T) Rank) Queue[T] {
-	return newQueue(name, clk, slowestRetry, newRanked(rank))
+	return NewOrderedQueue(name, clk, slowestRetry, newRanked(rank))
 }
 
-func newQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, order workqueue.Queue[T]) Queue[T] {
+// NewOrderedQueue is NewQueue for a queue from which items are taken in that order.
+func NewOrderedQueue[T comparable](name string, clk clock.WithTicker, slowestRetry time.Duration, order workqueue.Queue[T]) Queue[T] {
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{Name: name, Clock: clk, Queue: order})
 	return Queue[T]{name, workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[T](FirstRetry, slowestRetry),
@@ -53,4 +55,15 @@ func (q Queue[T]) Work(ctx context.Context, sync func(context.Context, T) error)
 		}
 		q.Done(item)
 	}
+}
+
+// WorkAgain is Work for items that have to be looked at again after the time that sync returns; zero is never.
+func (q Queue[T]) WorkAgain(ctx context.Context, sync func(context.Context, T) (again time.Duration, err error)) {
+	q.Work(ctx, func(ctx context.Context, item T) error {
+		again, err := sync(ctx, item)
+		if err == nil && again > 0 {
+			q.AddAfter(item, again)
+		}
+		return err
+	})
 }
