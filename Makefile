@@ -129,6 +129,12 @@ bench-peers: build controlplane ## Measure it beside Cluster Autoscaler's in-tre
 	go build -tags=alicloud -o $(BIN)/cluster-autoscaler-alicloud k8s.io/autoscaler/cluster-autoscaler
 	go run ./test/bench/peers $(if $(RUN),-run $(RUN))
 
+# A test, because the operators and stand-ins are those of the end-to-end tests. An aim that is missed is no failure.
+.PHONY: bench-systems
+bench-systems: compiler controlplane operators ## Measure what the reclaim of a node costs a job of each job system: out/bench/systems.json.
+	BENCH_SYSTEMS=$(CURDIR)/out/bench go test -race -vet=off -count=1 -timeout=$(TEST_TIMEOUT) -parallel=4 -run '^TestReclaimOfEachJobSystem$$' ./test/e2e
+	@cat out/bench/systems.txt
+
 .PHONY: bench-market
 bench-market: ## Measure what an hour of useful work costs on a recorded spot market, by several policies: out/bench/market.json.
 	go run ./test/bench/market --protect 0,1h

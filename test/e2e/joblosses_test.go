@@ -108,12 +108,7 @@ spec:
 func jobOfKueueIsEndedByKueue(s *jobSuite) {
 	s.runRealOperator(operators.Kueue)
 	s.submit(fmt.Sprintf(kueueQueue, 3))
-	s.submit(`
-apiVersion: batch/v1
-kind: Job
-metadata: {name: queued, labels: {` + operators.LabelQueue + `: gpu}}
-spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("queued") + `}
-`)
+	s.submit(queuedJob(gpuTemplate("queued")))
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
 	s.awaitJobEvent("Job", "queued", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)

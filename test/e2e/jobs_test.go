@@ -127,17 +127,7 @@ const etWorkers = "training-job-name=et,training-job-role=worker"
 
 func etJobShrinksAndGrowsAndIsSuspended(s *jobSuite) {
 	s.runOperator(standin.NewETOperator)
-	s.submit(`
-apiVersion: kai.alibabacloud.com/v1alpha1
-kind: TrainingJob
-metadata: {name: et, annotations: {job-supervisor.kube-ai.io/spot-instance: "true", job-supervisor.kube-ai.io/max-wait-time: "600"}}
-spec:
-  restartPolicy: OnFailure
-  backoffLimit: 0
-  etReplicaSpecs:
-    launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 8 --min-np 2 --max-np 8 --host-discovery-script /etc/edl/discover_hosts.sh python train.py") + `}
-    worker: {replicas: 8, minReplicas: 2, maxReplicas: 8, restartPolicy: Always, template: ` + gpuTemplate("et") + `}
-`)
+	s.submit(etJob(gpuTemplate("et")))
 	workers := s.awaitRunningPods(etWorkers, 8)
 	launcher := s.awaitRunningPods("training-job-name=et,training-job-role=launcher", 1)[0]
 	s.awaitField(standin.TrainingJobs, "et", "status.phase", "Running")
@@ -210,16 +200,7 @@ func awaitHosts(s *jobSuite, n int) {
 
 func mpiWorkerComesAgain(s *jobSuite) {
 	s.runRealOperator(operators.MPIOperator)
-	s.submit(`
-apiVersion: kubeflow.org/v2beta1
-kind: MPIJob
-metadata: {name: mpi}
-spec:
-  runPolicy: {backoffLimit: 0}
-  mpiReplicaSpecs:
-    Launcher: {replicas: 1, template: ` + systemTemplate("horovodrun -np 2 --min-np 1 --max-np 2 --host-discovery-script /etc/mpi/discover_hosts.sh --blacklist-cooldown-range 30 60 python train.py") + `}
-    Worker: {replicas: 2, template: ` + gpuTemplate("mpi") + `}
-`)
+	s.submit(mpiJobV2(gpuTemplate("mpi")))
 	const workersOf, launcherOf = "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=worker", "training.kubeflow.org/job-name=mpi,training.kubeflow.org/job-role=launcher"
 	workers := s.awaitRunningPods(workersOf, 2)
 	launcher := s.awaitRunningPods(launcherOf, 1)[0]
@@ -242,15 +223,7 @@ spec:
 
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
 	s.runRealOperator(operators.JobSet)
-	s.submit(`
-apiVersion: jobset.x-k8s.io/v1alpha2
-kind: JobSet
-metadata: {name: set}
-spec:
-  failurePolicy: {maxRestarts: 0}
-  replicatedJobs:
-  - {name: node, replicas: 2, template: {spec: {parallelism: 1, completions: 1, backoffLimit: 0, template: ` + gpuTemplate("jobset") + `}}}
-`)
+	s.submit(rigidJobSet(gpuTemplate("jobset")))
 	const pods = operators.LabelJobSet + "=set"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "set", "SpotJobSuspended", 1)
@@ -270,21 +243,7 @@ spec:
 func trainJobIsSuspendedForItsJobSet(s *jobSuite) {
 	s.runRealOperator(operators.JobSet)
 	s.runRealOperator(operators.Trainer)
-	s.submit(`
-apiVersion: trainer.kubeflow.org/v1alpha1
-kind: TrainingRuntime
-metadata: {name: torch}
-spec:
-  template:
-    spec:
-      replicatedJobs:
-      - {name: node, replicas: 1, template: {spec: {completionMode: Indexed, parallelism: 2, completions: 2, backoffLimit: 0, template: ` + gpuTemplate("trainjob") + `}}}
----
-apiVersion: trainer.kubeflow.org/v1alpha1
-kind: TrainJob
-metadata: {name: trainjob}
-spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
-`)
+	s.submit(trainJob(gpuTemplate("trainjob")))
 	const pods = operators.LabelJobSet + "=trainjob"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
@@ -299,12 +258,7 @@ spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 }
 
 func indexedJobIsSuspended(s *jobSuite) {
-	s.submit(`
-apiVersion: batch/v1
-kind: Job
-metadata: {name: indexed}
-spec: {completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + gpuTemplate("indexed") + `}
-`)
+	s.submit(rigidJob(gpuTemplate("indexed")))
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=indexed", 3)[0])
 	s.awaitJobEvent("Job", "indexed", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
@@ -337,16 +291,7 @@ spec:
 
 func dlroverLaunchesTheRankAnew(s *jobSuite) {
 	s.runOperator(standin.NewDLRover)
-	s.submit(`
-apiVersion: elastic.iml.github.io/v1alpha1
-kind: ElasticJob
-metadata: {name: dl}
-spec:
-  distributionStrategy: AllreduceStrategy
-  replicaSpecs:
-    dlrover-master: {template: ` + systemTemplate("python -m dlrover.python.master.main") + `}
-    worker: {replicas: 2, restartCount: 3, template: ` + gpuTemplate("dlrover") + `}
-`)
+	s.submit(dlroverJob(gpuTemplate("dlrover")))
 	const workersOf = standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker"
 	workers := s.awaitRunningPods(workersOf, 2)
 	order := s.watchTerminations(workersOf)
@@ -366,25 +311,7 @@ spec:
 
 func aiTrainingJobGoesOn(s *jobSuite) {
 	s.runOperator(standin.NewAITrainingOperator)
-	s.submit(`
-apiVersion: kongming.cce.baiudbce.com/v1
-kind: AITrainingJob
-metadata: {name: aitj}
-spec:
-  faultTolerant: true
-  replicaSpecs:
-    trainer:
-      replicaType: worker
-      replicas: 2
-      minReplicas: 1
-      maxReplicas: 2
-      restartLimit: 3
-      restartPolicy: OnNodeFailWithExitCode
-      faultTolerantPolicy:
-      - {exitCodes: "129,137,143", restartPolicy: ExitCode, restartScope: Pod}
-      - {exceptionalEvent: "nodeNotReady,PodForceDeleted", restartPolicy: OnNodeFail, restartScope: Pod}
-      template: ` + gpuTemplate("aitj") + `
-`)
+	s.submit(aiTrainingJob(gpuTemplate("aitj")))
 	const pods = standin.LabelAITrainingJob + "=aitj"
 	before := s.awaitRunningPods(pods, 2)
 	reclaiming := s.reclaimNodesOf(before[1])
@@ -441,35 +368,9 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
 	s.requireBought("rayowned", 3+2)
 }
 
-// rayCluster has its head among the workers, in a pool of its own name.
-func rayCluster(name, metadata string) string {
-	return `
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: ` + name + metadata + `}
-spec:
-  headGroupSpec: {template: ` + gpuTemplate(name) + `}
-  workerGroupSpecs:
-  - {groupName: gpu, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate(name) + `}
-`
-}
-
 func rayJobIsSuspended(s *jobSuite) {
 	s.runRealOperator(operators.KubeRay)
-	s.submit(`
-apiVersion: ray.io/v1
-kind: RayJob
-metadata: {name: rayjob}
-spec:
-  entrypoint: python train.py
-  submissionMode: HTTPMode
-  shutdownAfterJobFinishes: true
-  backoffLimit: 0
-  rayClusterSpec:
-    headGroupSpec: {template: ` + systemTemplate("ray start --head") + `}
-    workerGroupSpecs:
-    - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}") + `}
-`)
+	s.submit(rayJob(gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}")))
 	workers := s.awaitRunningPods("job=rayjob", 2)
 	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	reclaiming := s.reclaimNodesOf(workers[0])
@@ -485,17 +386,7 @@ spec:
 
 func volcanoJobIsAbortedAndResumed(s *jobSuite) {
 	s.runOperator(standin.NewVolcano)
-	s.submit(`
-apiVersion: batch.volcano.sh/v1alpha1
-kind: Job
-metadata: {name: vc}
-spec:
-  minAvailable: 2
-  maxRetry: 3
-  policies: [{event: PodEvicted, action: RestartJob}, {event: PodFailed, action: RestartJob}]
-  tasks:
-  - {name: worker, replicas: 2, template: ` + gpuTemplate("volcano") + `}
-`)
+	s.submit(volcanoJob(gpuTemplate("volcano")))
 	const pods = standin.LabelVolcanoJob + "=vc"
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
 	s.awaitJobEvent("Job", "vc", "SpotJobSuspended", 1)
@@ -511,16 +402,7 @@ spec:
 
 func groupOfALeaderWorkerSetIsMadeAnew(s *jobSuite) {
 	s.runRealOperator(operators.LeaderWorkerSet)
-	s.submit(`
-apiVersion: leaderworkerset.x-k8s.io/v1
-kind: LeaderWorkerSet
-metadata: {name: lws}
-spec:
-  replicas: 2
-  leaderWorkerTemplate:
-    size: 2
-    workerTemplate: ` + strings.Replace(gpuTemplate("lws", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`), "restartPolicy: Never", "restartPolicy: Always", 1) + `
-`)
+	s.submit(leaderWorkerSet(gpuTemplate("lws", awaited)))
 	const pods = operators.LabelLeaderWorkerSet + "=lws"
 	before := s.awaitRunningPods(pods, 4) // lws-0, lws-0-1, lws-1, lws-1-1
 	reclaiming := s.reclaimNodesOf(before[1])
