@@ -146,12 +146,12 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 
 // GiveBack gives back the node's instance at once, though core has not found it unneeded for long enough. What is given back of one
 // pool is collected. It returns after the cloud has accepted the removal, and does nothing to an instance that is being removed
-// already. The error wraps ErrBelowMinimum where the pool would fall below its minimum, and ErrKept or ErrDisputed where the
-// instance has to stay.
+// already. IsRefused tells an error that says that the instance has to stay from one of an attempt that failed. Before FirstRead, every
+// node is of no pool.
 func (p *Provider) GiveBack(node *apiv1.Node) error {
 	id, ours := p.store.Last().GroupOf(node)
 	if !ours {
-		return fmt.Errorf("node %s (%s) is of no pool", node.Name, node.Spec.ProviderID)
+		return fmt.Errorf("give back node %s (%s): %w", node.Name, node.Spec.ProviderID, ErrNoPool)
 	}
 	return p.groups.get(id).DeleteNodes([]*apiv1.Node{node})
 }

@@ -30,7 +30,15 @@ var (
 	ErrKept = ledger.ErrKept
 	// ErrDisputed is returned for a node if another Node claims to be the same instance.
 	ErrDisputed = errors.New("several Nodes say that they are its instance")
+	// ErrNoPool is returned for a node of no pool, or of one that is not under management any more.
+	ErrNoPool = errors.New("it is of no pool under management")
 )
+
+// IsRefused returns whether the error of a removal says that the node stays, and will as long as nobody changes the pool or the
+// Nodes. Any other is of an attempt that may succeed the next time.
+func IsRefused(err error) bool {
+	return errors.Is(err, ErrBelowMinimum) || errors.Is(err, ErrKept) || errors.Is(err, ErrDisputed) || errors.Is(err, ErrNoPool)
+}
 
 // NodeGroup is one offering of a pool, or the whole of a pool that cannot be targeted. It is a handle by id, so core may keep
 // it across loops: what it stands for is looked up in the last snapshot. If the pool is gone, it answers with zero values and
@@ -45,7 +53,10 @@ var _ cloudprovider.NodeGroup = (*NodeGroup)(nil)
 // manager is what all node groups share.
 type manager struct {
 	// ctx ends with Provider.Cleanup: the interfaces of Cluster Autoscaler carry no context.
-	ctx     context.Context
+	ctx context.Context
+	// firstRead is closed by the first refresh that succeeds.
+	firstRead chan struct{}
+
 	store   *snapshot.Store
 	prices  Prices
 	ledger  *ledger.Ledger

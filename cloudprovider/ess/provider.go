@@ -175,7 +175,7 @@ func New(config Config) (*Provider, error) {
 		Shortages: config.Shortages,
 	})
 	shared := &manager{
-		ctx: ctx, store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),
+		ctx: ctx, firstRead: make(chan struct{}), store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),
 		remover: remover.New(ctx, remover.Config{
 			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow, Removed: config.Removed,
 		}),

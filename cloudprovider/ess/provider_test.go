@@ -77,6 +77,30 @@ func TestInstanceCarriesTheProviderIDOfItsNode(t *testing.T) {
 	assert.Equal(t, []string{"alicloud://cn-test." + ids[0], "cn-test." + ids[1]}, []string{instances[0].Id, instances[1].Id})
 }
 
+func TestItIsToldWhenThePoolsHaveBeenRead(t *testing.T) {
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+	isRead := func() bool {
+		select {
+		case <-f.provider.FirstRead():
+			return true
+		default:
+			return false
+		}
+	}
+	id := f.cloud.launch(1, "asg-1", "", a10, "zone-a")[0]
+	f.cloud.listErr = errLost
+	require.Error(t, f.provider.Refresh())
+	assert.False(t, isRead())
+	assert.False(t, f.provider.Lists(id))
+	require.ErrorIs(t, f.provider.GiveBack(nodeOf(id)), ErrNoPool)
+	f.cloud.listErr = nil
+	f.refresh()
+	assert.True(t, isRead())
+	assert.True(t, f.provider.Lists(id))
+	f.refresh()
+	assert.True(t, isRead())
+}
+
 func TestHasInstance(t *testing.T) {
 	f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
 	ids := f.cloud.launch(2, "asg-1", "", a10, "zone-a")

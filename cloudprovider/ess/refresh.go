@@ -42,6 +42,10 @@ func (p *Provider) RefreshUntil(ctx context.Context) error {
 	return p.refresher.refresh(ctx)
 }
 
+// FirstRead returns a channel that is closed once the pools have been read. Before that no node is of a pool, and no instance in one, as far as
+// the provider knows.
+func (p *Provider) FirstRead() <-chan struct{} { return p.manager.firstRead }
+
 // refresher makes snapshots. It is not safe for concurrent use.
 type refresher struct {
 	*manager
@@ -81,10 +85,13 @@ func (r *refresher) refresh(ctx context.Context) error {
 		r.giveBack(ctx, short)
 	}
 	r.attacher.Attach(ctx, r.ledger.Attachable(), found)
-	pools := r.buildPools(seen, found)
+	pools, isFirst := r.buildPools(seen, found), r.isFirst()
 	r.ledger.SetPools(pools, r.catalog.Types(), seen.At)
 	last := r.store.Last()
 	r.groups.update(last)
+	if isFirst {
+		close(r.firstRead)
+	}
 	addIdle(last, found)
 	r.reportSpend(last)
 	r.ledger.ExposePools()

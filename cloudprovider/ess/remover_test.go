@@ -186,7 +186,7 @@ func TestNothingIsRemovedThatIsNotInThePool(t *testing.T) {
 			node := test.node(own, theirs)
 			require.Error(t, f.group(a10InA).DeleteNodes([]*apiv1.Node{node}))
 			require.Error(t, f.group(a10InA).ForceDeleteNodes([]*apiv1.Node{node}))
-			require.Error(t, f.provider.GiveBack(node))
+			require.ErrorIs(t, f.provider.GiveBack(node), ErrNoPool)
 			assert.False(t, f.provider.MayGiveBack(node))
 			assert.Empty(t, f.cloud.removeCalls)
 		})

@@ -39,11 +39,10 @@ func (v *View) OutOfService(node *apiv1.Node) bool {
 	return last.Loop.OutOfService.Has(last.InstanceID(node))
 }
 
-// Lists returns whether the instance was in a pool at the last refresh. It is true for every instance before the first refresh.
+// Lists returns whether the instance was in a pool at the last refresh. None was before FirstRead.
 func (v *View) Lists(instanceID string) bool {
-	last := v.store.Last()
-	_, listed := last.Instances[instanceID]
-	return listed || last.Refreshed.IsZero()
+	_, listed := v.store.Last().Instances[instanceID]
+	return listed
 }
 
 // MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,

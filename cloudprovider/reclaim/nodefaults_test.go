@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,6 +21,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -39,25 +41,46 @@ type fakePools struct {
 	released []string
 	err      error
 	lingers  bool
-	// unread is whether the pools have yet to be read: no Node is of one.
-	unread bool
+	// unread is closed once the pools have been read; nil if they have been all along.
+	unread chan struct{}
 	// takes is how long the cloud takes to accept a release.
 	takes time.Duration
 }
 
-func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
+func (p *fakePools) FirstRead() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return node.Labels["pool"], node.Labels["pool"] != "" && !p.unread
+	if p.unread != nil {
+		return p.unread
+	}
+	return noPools{}.FirstRead()
+}
+
+func (p *fakePools) areRead() bool {
+	select {
+	case <-p.FirstRead():
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *fakePools) Lists(string) bool { return false }
+
+func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
+	if !p.areRead() || node.Labels["pool"] == "" {
+		return "", false
+	}
+	return node.Labels["pool"], true
 }
 
 func (p *fakePools) GiveBack(node *corev1.Node) error {
 	time.Sleep(p.takes)
+	if _, ours := p.PoolID(node); !ours {
+		return ess.ErrNoPool
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unread {
-		return errors.New("the node is of no pool")
-	}
 	p.released = append(p.released, node.Name)
 	if p.err != nil {
 		return p.err
@@ -75,11 +98,13 @@ func (p *fakePools) refuse(err error) {
 	p.err = err
 }
 
-// read has the pools be read, or not yet.
-func (p *fakePools) read(is bool) {
+// forget has the pools not be read yet, as for a new leader, until the function is called that it returns.
+func (p *fakePools) forget() (read func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unread = !is
+	unread := make(chan struct{})
+	p.unread = unread
+	return func() { close(unread) }
 }
 
 func (p *fakePools) linger() {
@@ -467,18 +492,38 @@ func TestAnInstanceThatCannotBeGivenBackIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAnInstanceThatCannotBeGivenBackAndIsWellAgainServesOn(t *testing.T) {
-	inBubble(t, func(w *world) {
-		pools := &fakePools{w: w}
-		pools.refuse(errors.New("it is protected"))
-		w.addNode("a", lost("True"))
-		w.start(pools.watchFaults)
-		w.pass(5 * time.Minute)
-		w.updateNode("a", lost("False"))
-		w.pass(time.Minute)
-		requireUnmarked(t, w.node("a"))
-		assert.False(t, w.node("a").Spec.Unschedulable)
-	})
+func TestAFaultyNodeThatIsWellAgainServesOnOnlyIfItsInstanceHasToStay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err      error
+		servesOn bool
+	}{
+		"the pool needs it":             {ess.ErrBelowMinimum, true},
+		"it is protected":               {ess.ErrKept, true},
+		"another Node claims it":        {ess.ErrDisputed, true},
+		"its pool is managed no longer": {ess.ErrNoPool, true},
+		"RAM denies it":                 {&alicloud.Error{Code: "Forbidden.RAM", Class: alicloud.Unauthorized}, false},
+		"the attempt was given up":      {context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				pools := &fakePools{w: w}
+				pools.refuse(fmt.Errorf("node group: remove instance i-a: %w", tc.err))
+				w.addNode("a", lost("True"))
+				w.start(pools.watchFaults)
+				w.pass(5 * time.Minute)
+				w.updateNode("a", lost("False"))
+				w.pass(time.Minute)
+				assert.Equal(t, tc.servesOn, !cluster.IsMarked(w.node("a")))
+				assert.Equal(t, tc.servesOn, !w.node("a").Spec.Unschedulable)
+				if tc.servesOn {
+					return
+				}
+				pools.refuse(nil)
+				w.pass(time.Minute)
+				assert.Nil(t, w.node("a"))
+			})
+		})
+	}
 }
 
 func TestAFaultyNodeStaysDrainedWhileThePoolsHaveYetToBeRead(t *testing.T) {
@@ -490,15 +535,41 @@ func TestAFaultyNodeStaysDrainedWhileThePoolsHaveYetToBeRead(t *testing.T) {
 		w.updateNode("a", lost("True"))
 		w.pass(fault.Persistence + 2*time.Second)
 		require.True(t, cluster.IsMarked(w.node("a")))
-		pools.read(false) // as for a new leader
+		w.stop()
+		read := pools.forget()
+		w.start(pools.watchFaults, unreplaced)
 		w.pass(time.Minute)
 		require.True(t, cluster.IsDrained(w.node("a")))
 		w.updateNode("a", lost("False"))
 		w.pass(time.Minute)
 		assert.True(t, cluster.IsMarked(w.node("a")))
 		assert.NotContains(t, w.seen(), "SpotNodeFaultStays a")
-		pools.read(true)
+		read()
 		w.pass(time.Minute)
 		assert.Equal(t, []string{"a"}, pools.gone())
+	})
+}
+
+func TestTheFaultsOfAnEarlierLeaderCountForTheirPools(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w}
+		pools.linger()
+		for i := range 100 {
+			w.addNode(fmt.Sprintf("n%02d", i), labelled("pool", fmt.Sprint("pool-", i/10)))
+		}
+		w.updateNode("n00", lost("True"))
+		w.start(pools.watchFaults, pollRarely)
+		w.pass(time.Minute)
+		require.Equal(t, []string{"n00"}, pools.gone(), "a tenth of its pool")
+		w.stop()
+		read := pools.forget()
+		w.start(pools.watchFaults, pollRarely)
+		w.updateNode("n01", lost("True"))
+		w.updateNode("n10", lost("True"))
+		w.pass(30 * time.Second)
+		read()
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"n00", "n10"}, slices.Compact(pools.gone()))
+		requireUnmarked(t, w.node("n01"))
 	})
 }

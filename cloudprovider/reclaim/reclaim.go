@@ -88,9 +88,6 @@ type Config struct {
 	// OnNotice is called when further instances with a Node have a notice, once all such Nodes are marked or some seconds have
 	// passed: then replacements are to be bought. It may be called concurrently, and must not block. Optional.
 	OnNotice func()
-	// Lists returns whether an instance was in a scaling group when that was last read. Without it ECS is asked about each
-	// instance that is being given back, until it is gone.
-	Lists func(instanceID string) bool
 	// Replaced returns whether there is a place elsewhere, existing or bought, for what is on the Node, so that the drain may
 	// begin. It must be cheap. Without it nothing is waited for.
 	Replaced func(node string) bool
@@ -100,12 +97,19 @@ type Config struct {
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
-	// Faults are the conditions of Nodes that are faults. Pools gives back the instances of faulty Nodes; without it no Node is of a
-	// pool, and none is faulty.
+	// Faults are the conditions of Nodes that are faults.
 	Faults fault.Settings
-	Pools  fault.Pools
+	// Pools lists instances, and gives back those of faulty Nodes. Without it no Node is of a pool, none is faulty, and ECS is asked about each
+	// instance that is being given back, until it is gone. Optional.
+	Pools Pools
 	// Problems is told whether ECS can be polled. Optional.
 	Problems *problems.Board
+}
+
+// Pools are implemented by *ess.Provider.
+type Pools interface {
+	fault.Pools
+	poll.Pools
 }
 
 // Controller takes reclaims from the notice to the end. Only the leader may run it. Its exported methods are safe for concurrent
@@ -166,7 +170,7 @@ func New(config Config) (*Controller, error) {
 	}
 	poller := poll.New(poll.Config{
 		Cloud: config.Cloud, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Listener: listener, Events: recorder,
-		Clock: config.Clock, Interval: config.PollInterval, Lists: config.Lists, Faults: faults, Problems: config.Problems,
+		Clock: config.Clock, Interval: config.PollInterval, Pools: config.Pools, Faults: faults, Problems: config.Problems,
 	})
 	return &Controller{
 		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, poller: poller, faults: faults, drills: drills, marker: marker,
@@ -197,9 +201,6 @@ func (c *Config) setDefaults() {
 	if c.OnNotice == nil {
 		c.OnNotice = func() {}
 	}
-	if c.Lists == nil {
-		c.Lists = func(string) bool { return false }
-	}
 	if c.Replaced == nil {
 		c.Replaced = func(string) bool { return true }
 	}
@@ -211,8 +212,16 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// noPools has no Node.
+// noPools has no Node and no instance.
 type noPools struct{}
+
+func (noPools) FirstRead() <-chan struct{} {
+	read := make(chan struct{})
+	close(read)
+	return read
+}
+
+func (noPools) Lists(string) bool { return false }
 
 func (noPools) PoolID(*corev1.Node) (string, bool) { return "", false }
 

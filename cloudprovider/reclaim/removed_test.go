@@ -24,7 +24,7 @@ func TestTheNodeOfAnInstanceThatWasGivenBackIsDeletedOnceTheInstanceIsGone(t *te
 		w.addNode("a")
 		w.addNode("other")
 		w.addPod("left", "a")
-		w.start(func(c *settings) { c.Lists = func(string) bool { return listed.Load() } })
+		w.start(listing(func(string) bool { return listed.Load() }))
 		w.removals.Note([]string{"i-a"})
 		w.pass(time.Second)
 		require.NotEmpty(t, w.node("a").Annotations[api.AnnotationRemoved], "for the next leader")

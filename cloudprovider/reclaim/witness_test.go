@@ -22,6 +22,43 @@ func noticedByAgent(node *corev1.Node) {
 	node.Annotations = map[string]string{api.AnnotationNoticeAgent: time.Now().Add(notice.DefaultPeriod).UTC().Format(time.RFC3339)}
 }
 
+// listed are pools that ESS lists so, and of which no Node is.
+type listed struct {
+	noPools
+	lists func(instanceID string) bool
+	read  <-chan struct{}
+}
+
+func (l listed) Lists(id string) bool { return l.lists(id) }
+
+func (l listed) FirstRead() <-chan struct{} { return l.read }
+
+// listing has ESS list the instances for which the function returns true.
+func listing(lists func(instanceID string) bool) func(*settings) {
+	return func(c *settings) { c.Pools = listed{lists: lists, read: noPools{}.FirstRead()} }
+}
+
+func TestANodeIsNotTakenForGoneBeforeItIsKnownWhatESSLists(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a", noticedByAgent)
+		w.addNode("b", func(node *corev1.Node) {
+			node.Annotations = map[string]string{api.AnnotationRemoved: "2000-01-01T00:00:00Z"}
+		})
+		w.addNode("outside", noticedByAgent, nodeReady)
+		w.cloud.setHidden(true)
+		read := make(chan struct{})
+		w.start(func(c *settings) { c.Pools = listed{lists: func(string) bool { return false }, read: read} })
+		w.pass(time.Minute)
+		assert.NotNil(t, w.node("a"))
+		assert.NotNil(t, w.node("b"))
+		close(read)
+		w.pass(time.Minute)
+		assert.Nil(t, w.node("a"))
+		assert.Nil(t, w.node("b"))
+		assert.NotNil(t, w.node("outside"), "ESS never listed it")
+	})
+}
+
 func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
 	for name, others := range map[string][]string{
 		"other nodes are ready":     {"b", "c"},
@@ -37,7 +74,7 @@ func TestANodeIsNotTakenForGoneBecauseECSShowsNothing(t *testing.T) {
 				w.addPod("training", "a")
 				w.cloud.setHidden(true)
 				failures := value(t, "gpu_spot_reclaim_poll_failures_total")
-				w.start(func(c *settings) { c.Lists = func(id string) bool { return id != "i-a" || !gone.Load() } })
+				w.start(listing(func(id string) bool { return id != "i-a" || !gone.Load() }))
 				w.pass(time.Minute)
 				require.NotNil(t, w.node("a"), "it may live")
 				require.NotContains(t, w.seen(), "SpotReclaimReleased a")
@@ -61,7 +98,7 @@ func TestANodeIsNotTakenForGoneBecauseECSShowsOnlySome(t *testing.T) {
 		w.addNode("witness", nodeReady)
 		w.cloud.showOnly("i-shown")
 		failures := value(t, "gpu_spot_reclaim_poll_failures_total")
-		w.start(func(c *settings) { c.Lists = func(id string) bool { return id == "i-witness" } })
+		w.start(listing(func(id string) bool { return id == "i-witness" }))
 		w.pass(time.Minute)
 		assert.NotNil(t, w.node("a"))
 		assert.Greater(t, value(t, "gpu_spot_reclaim_poll_failures_total"), failures)
@@ -72,7 +109,7 @@ func TestAReadyNodeOutsideOfThePoolsIsNotTakenForGoneWithoutAWitness(t *testing.
 	inBubble(t, func(w *world) {
 		w.addNode("a", noticedByAgent, nodeReady)
 		w.cloud.setHidden(true)
-		w.start(func(c *settings) { c.Lists = func(string) bool { return false } })
+		w.start(listing(func(string) bool { return false }))
 		w.pass(time.Minute)
 		require.NotNil(t, w.node("a"))
 		w.updateNode("a", func(node *corev1.Node) { node.Status.Conditions = nil })
@@ -85,7 +122,7 @@ func TestAReadyNodeThatLeftESSIsGoneIfECSDoesNotShowIt(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var left atomic.Bool
 		w.addNode("a", noticedByAgent, nodeReady)
-		w.start(func(c *settings) { c.Lists = func(string) bool { return !left.Load() } })
+		w.start(listing(func(string) bool { return !left.Load() }))
 		w.pass(time.Minute)
 		left.Store(true)
 		w.cloud.release("a")

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
@@ -379,7 +380,7 @@ func (f *fakeJobs) done() []string {
 type fakePools struct {
 	mu        sync.Mutex
 	givenBack []string
-	// refusal is what GiveBack returns; keeps is true if the node has to stay, or the pools do not know it.
+	// refusal is what GiveBack returns; keeps is true if the node has to stay, or is of no pool.
 	refusal error
 	keeps   bool
 	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
@@ -387,6 +388,17 @@ type fakePools struct {
 	waiting atomic.Int32
 	// room is what Room returns, unbounded where it is zero.
 	room int
+	// read is closed once the pools have been read; nil if they have been all along.
+	read chan struct{}
+}
+
+func (f *fakePools) FirstRead() <-chan struct{} {
+	if f.read != nil {
+		return f.read
+	}
+	read := make(chan struct{})
+	close(read)
+	return read
 }
 
 func (f *fakePools) Room(*corev1.Pod) int {
@@ -419,6 +431,11 @@ func (f *fakePools) GiveBack(node *corev1.Node) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	select {
+	case <-f.FirstRead():
+	default:
+		return ess.ErrNoPool
+	}
 	if f.refusal != nil {
 		return fmt.Errorf("node group: remove instance: %w", f.refusal)
 	}

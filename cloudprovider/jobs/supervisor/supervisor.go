@@ -68,14 +68,16 @@ type Jobs interface {
 
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
+	// FirstRead returns a channel that is closed once the pools have been read. Until then they know no node.
+	FirstRead() <-chan struct{}
 	// MayGiveBack returns whether the node is of a pool, lives, and is not being reclaimed.
 	MayGiveBack(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
 	// IsReclaiming returns whether the node's instance is being reclaimed.
 	IsReclaiming(node *corev1.Node) bool
-	// GiveBack gives back the node's instance at once, and does nothing to one that is being removed. The error wraps
-	// ess.ErrBelowMinimum where its pool needs it, and ess.ErrKept or ess.ErrDisputed where it has to stay.
+	// GiveBack gives back the node's instance at once, and does nothing to one that is being removed. ess.IsRefused tells an error that
+	// says that the instance has to stay from one of an attempt that failed.
 	GiveBack(node *corev1.Node) error
 }
 
@@ -96,6 +98,7 @@ type Config struct {
 // Supervisor implements podlist.Supervision. It is safe for concurrent use.
 type Supervisor struct {
 	clock    clock.WithTicker
+	pools    Pools
 	informer cache.SharedIndexInformer // of pods
 	synced   []cache.InformerSynced
 
@@ -132,7 +135,7 @@ func New(config Config) (*Supervisor, error) {
 		byRef: heldSet{},
 	}
 	return &Supervisor{
-		clock: config.Clock, informer: core.Pods().Informer(),
+		clock: config.Clock, pools: config.Pools, informer: core.Pods().Informer(),
 		synced: []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
 		pods:   pods, held: held, giveBack: giveBack,
 		waits: &waits{
@@ -144,9 +147,15 @@ func New(config Config) (*Supervisor, error) {
 	}, nil
 }
 
-// Run supervises until ctx ends. It is to be called once, by the leader, after the informers were started.
+// Run supervises until ctx ends. It begins once the pools have been read: there may be room in them for jobs, and nodes to be given back. It is
+// to be called once, by the leader, after the informers were started.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer s.shutDown()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.pools.FirstRead():
+	}
 	s.waits.start()
 	stopWatching, err := s.watch(ctx)
 	if err != nil {

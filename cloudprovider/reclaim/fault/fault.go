@@ -66,9 +66,12 @@ type Config struct {
 
 // Pools are implemented by *ess.Provider.
 type Pools interface {
+	// FirstRead returns a channel that is closed once the pools have been read. Until then no Node is of a pool, as far as they know.
+	FirstRead() <-chan struct{}
 	// PoolID returns the pool of the Node, and false for a Node of no pool.
 	PoolID(node *corev1.Node) (id string, ours bool)
-	// GiveBack gives back the Node's instance. It returns after the cloud has accepted that.
+	// GiveBack gives back the Node's instance. It returns after the cloud has accepted that. ess.IsRefused tells an error that says that the
+	// instance has to stay from one of an attempt that failed.
 	GiveBack(node *corev1.Node) error
 }
 
@@ -99,8 +102,14 @@ func New(config Config) (*Watcher, error) {
 	}, nil
 }
 
-// Run looks at the Nodes until ctx ends, then waits for what is being given back.
+// Run looks at the Nodes until ctx ends, then waits for what is being given back. It begins once the pools have been read: the faults that an
+// earlier leader has acted upon count for their pools.
 func (w *Watcher) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.config.Pools.FirstRead():
+	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	ticker := w.config.Clock.NewTicker(interval)
@@ -230,15 +239,15 @@ func (w *Watcher) reportHeld(ctx context.Context, node faultyNode, reason string
 
 // Stands returns whether the notice of the Node's fault stands: as long as a condition says so, and from when the Node is drained or the
 // deadline has passed whatever the conditions say. Its pods have another place then, and ACK's node-problem-detector reports no Xid again after a
-// restart of the node, whether what was the matter is mended or not. It does not stand if the condition is over and the instance could not be
-// given back.
+// restart of the node, whether what was the matter is mended or not. It does not stand if the condition is over and the pool has refused to give
+// the instance back: the Node serves on then. That an attempt failed is no reason to.
 //
 // Source: "Notes" of GPU exception detection and automatic isolation, ACK documentation.
 func (w *Watcher) Stands(node *corev1.Node, n notice.Notice) bool {
 	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.Has(node) {
 		return true
 	}
-	return w.isDue(node, n) && !w.attempts.hasFailed(n.InstanceID)
+	return w.isDue(node, n) && !w.attempts.wasRefused(n.InstanceID)
 }
 
 // isDue returns whether the instance of the Node is to be given back.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -27,16 +28,17 @@ type attempts struct {
 // attempt is the last one to give back an instance.
 type attempt struct {
 	underWay bool
-	// err is how it ended, empty for a success, and ended is when.
-	err   string
-	ended time.Time
+	// err is how it ended, empty for a success, and ended is when. refused is true if the instance has to stay.
+	err     string
+	refused bool
+	ended   time.Time
 }
 
-// hasFailed returns whether the last attempt has ended with an error.
-func (a *attempts) hasFailed(instance string) bool {
+// wasRefused returns whether the last attempt that has ended has shown that the instance has to stay.
+func (a *attempts) wasRefused(instance string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.byInstance[instance].err != ""
+	return a.byInstance[instance].refused
 }
 
 // begin notes an attempt to give back the instance now. It returns false, and notes nothing, if one is under way or the last was a moment
@@ -55,7 +57,7 @@ func (a *attempts) begin(instance string, now time.Time) bool {
 
 // end notes how the attempt has ended, and returns whether that is another error than the last time.
 func (a *attempts) end(instance string, err error, now time.Time) (news bool) {
-	ended := attempt{ended: now}
+	ended := attempt{ended: now, refused: ess.IsRefused(err)}
 	if err != nil {
 		ended.err = err.Error()
 	}
@@ -87,9 +89,6 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 		}
 		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {
 			continue // a pod came back, and is evicted again
-		}
-		if _, known := w.config.Pools.PoolID(node); !known {
-			continue // the pools have yet to be read: that the Node is of none now is no refusal
 		}
 		if w.attempts.begin(n.InstanceID, w.config.Clock.Now()) {
 			start(func() { w.giveBackOne(ctx, node, n.InstanceID) })

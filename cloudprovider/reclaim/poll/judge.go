@@ -72,17 +72,27 @@ func (p *Poller) judge(ctx context.Context, listed sets.Set[string]) (asked int,
 	return len(ids), nil
 }
 
+// poolsAreRead returns whether it is known what ESS lists.
+func (p *Poller) poolsAreRead() bool {
+	select {
+	case <-p.config.Pools.FirstRead():
+		return true
+	default:
+		return false
+	}
+}
+
 // mayExist returns whether an instance that ECS does not show may exist all the same. Without a witness it does as long as ESS
-// lists it; and if ESS never did, as long as one of its Nodes is ready.
+// may list it; and if ESS never did, as long as one of its Nodes is ready.
 func (p *Poller) mayExist(id string) bool {
-	return p.config.Lists(id) || !p.wereInESS.Has(id) && slices.ContainsFunc(p.config.Cluster.NodesOf(id), cluster.IsReady)
+	return !p.poolsAreRead() || p.config.Pools.Lists(id) || !p.wereInESS.Has(id) && slices.ContainsFunc(p.config.Cluster.NodesOf(id), cluster.IsReady)
 }
 
 // noteInESS notes which of the instances on their way out ESS lists. It forgets all others.
 func (p *Poller) noteInESS(ids sets.Set[string]) {
 	p.wereInESS = p.wereInESS.Intersection(ids)
 	for id := range ids {
-		if p.config.Lists(id) {
+		if p.config.Pools.Lists(id) {
 			p.wereInESS.Insert(id)
 		}
 	}
@@ -90,9 +100,12 @@ func (p *Poller) noteInESS(ids sets.Set[string]) {
 
 // removedFromESS returns the instances that are being given back and that ESS no longer lists. Their Nodes may still exist.
 func (p *Poller) removedFromESS() sets.Set[string] {
+	if !p.poolsAreRead() {
+		return sets.New[string]()
+	}
 	removed := p.config.Removals.All()
 	for id := range removed {
-		if p.config.Lists(id) {
+		if p.config.Pools.Lists(id) {
 			removed.Delete(id)
 		}
 	}
@@ -188,17 +201,18 @@ func (p *Poller) forget(id string) {
 	p.config.Removals.Forget(id)
 }
 
-// witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it and its Node is ready, the oldest
-// of all such. It is empty if there is none.
+// witness returns an instance that exists beyond doubt, apart from the given ones: ESS lists it, if that is known, and its Node is ready, the
+// oldest of all such. It is empty if there is none.
 //
 // An empty answer alone does not say that an instance is gone. Until December 2025 DescribeInstances also gave it, without an
 // error, to a RAM user who may not call it; Forbidden.RAM has been announced in its place. Source: "Announcement of changes to
 // the authentication mechanism for Alibaba Cloud ECS query-type APIs", ECS documentation.
 func (p *Poller) witness(others sets.Set[string]) (instanceID string) {
 	var oldest *corev1.Node
+	areRead := p.poolsAreRead()
 	for _, node := range p.config.Cluster.Nodes() {
 		id := p.config.Cluster.InstanceID(node)
-		if id == "" || others.Has(id) || !cluster.IsReady(node) || cluster.IsMarked(node) || p.config.Removals.Has(node) || !p.config.Lists(id) {
+		if id == "" || others.Has(id) || !cluster.IsReady(node) || cluster.IsMarked(node) || p.config.Removals.Has(node) || areRead && !p.config.Pools.Lists(id) {
 			continue
 		}
 		if oldest == nil || node.CreationTimestamp.Before(&oldest.CreationTimestamp) {

@@ -33,9 +33,20 @@ func newPoller(t *testing.T, cloud Cloud, nodes ...*corev1.Node) *Poller {
 	require.NoError(t, err)
 	return New(Config{
 		Cloud: cloud, Cluster: view, Notices: notices, Removals: notice.NewRemovals(view), Listener: listener{notices}, Clock: clock.RealClock{},
-		Interval: DefaultInterval, Lists: func(string) bool { return false },
+		Interval: DefaultInterval, Pools: noPools{},
 	})
 }
+
+// noPools have been read, and list nothing.
+type noPools struct{}
+
+func (noPools) FirstRead() <-chan struct{} {
+	read := make(chan struct{})
+	close(read)
+	return read
+}
+
+func (noPools) Lists(string) bool { return false }
 
 type noJobs struct{}
 

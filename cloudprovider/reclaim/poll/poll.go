@@ -34,6 +34,14 @@ type Cloud interface {
 	Instances(ctx context.Context, ids []string) ([]alicloud.Instance, error)
 }
 
+// Pools are what ESS lists. It is implemented by *ess.Provider.
+type Pools interface {
+	// FirstRead returns a channel that is closed once the pools have been read. Until then it says nothing that they do not list an instance.
+	FirstRead() <-chan struct{}
+	// Lists returns whether the instance was in a scaling group when that was last read.
+	Lists(instanceID string) bool
+}
+
 // Listener is told what a Poller learns.
 type Listener interface {
 	// Announce enters announcements.
@@ -55,8 +63,7 @@ type Config struct {
 	Clock    clock.WithTicker
 	// Interval is how often ECS is asked on an ordinary day; see pause.
 	Interval time.Duration
-	// Lists returns whether an instance was in a scaling group when that was last read.
-	Lists func(instanceID string) bool
+	Pools    Pools
 	// Faults knows which notices of faults stand. ECS knows nothing of them.
 	Faults interface {
 		Stands(node *corev1.Node, n notice.Notice) bool

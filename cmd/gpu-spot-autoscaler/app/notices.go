@@ -64,8 +64,7 @@ func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(nod
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
 		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
-		Lists: p.provider.Lists, Replaced: replaced, ReplacementReady: ready,
-		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
+		Replaced: replaced, ReplacementReady: ready, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
 	})
 	return err
 }
