@@ -202,8 +202,7 @@ func (g *giveBack) enqueue(names []string) {
 }
 
 // sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
-// and when its pool needs it or it has to stay. As long as the pools do not know the node, as in a new leader's first seconds, it is
-// tried again.
+// when its pool needs it or it has to stay, and when it is of no pool any more, unless that is because it was given back before.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -229,7 +228,9 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	}
 	isGoing := !g.pools.MayGiveBack(node) // unless GiveBack refuses
 	switch err := g.pools.GiveBack(node); {
-	case errors.Is(err, ess.ErrBelowMinimum), errors.Is(err, ess.ErrKept), errors.Is(err, ess.ErrDisputed):
+	case errors.Is(err, ess.ErrNoPool) && isRemoved(node):
+		return 0, nil
+	case ess.IsRefused(err):
 		return 0, g.keep(ctx, node, err.Error())
 	case err != nil:
 		return 0, err
@@ -237,6 +238,12 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 		g.recorder.Eventf(node, corev1.EventTypeNormal, "SpotNodeGivenBack", "Bought for %s, whose maximum wait is over", job)
 	}
 	return 0, nil
+}
+
+// isRemoved returns whether the node's instance was given back.
+func isRemoved(node *corev1.Node) bool {
+	_, removed := node.Annotations[api.AnnotationRemoved]
+	return removed
 }
 
 func ignoreNotFound(err error) error {

@@ -196,12 +196,13 @@ func vacating(f *fixture) {
 
 func TestNodesThatAreNotGivenBackAfterAll(t *testing.T) {
 	for name, test := range map[string]func(f *fixture){
-		"somebody else has come":       func(f *fixture) { f.pod("", "guest", "node") },
-		"its pods do not leave":        func(f *fixture) { f.pass(vacateTime) },
-		"its pool is at its minimum":   func(f *fixture) { f.pools.refuse(ess.ErrBelowMinimum, false); f.delete("worker") },
-		"its instance is protected":    func(f *fixture) { f.pools.refuse(ess.ErrKept, true); f.delete("worker") },
-		"another claims its instance":  func(f *fixture) { f.pools.refuse(ess.ErrDisputed, true); f.delete("worker") },
-		"also where the leader is new": func(f *fixture) { f.stop(); f.pod("", "guest", "node"); f.start() },
+		"somebody else has come":        func(f *fixture) { f.pod("", "guest", "node") },
+		"its pods do not leave":         func(f *fixture) { f.pass(vacateTime) },
+		"its pool is at its minimum":    func(f *fixture) { f.pools.refuse(ess.ErrBelowMinimum, false); f.delete("worker") },
+		"its instance is protected":     func(f *fixture) { f.pools.refuse(ess.ErrKept, true); f.delete("worker") },
+		"its pool has no tags any more": func(f *fixture) { f.pools.refuse(ess.ErrNoPool, true); f.delete("worker") },
+		"another claims its instance":   func(f *fixture) { f.pools.refuse(ess.ErrDisputed, true); f.delete("worker") },
+		"also where the leader is new":  func(f *fixture) { f.stop(); f.pod("", "guest", "node"); f.start() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
@@ -226,16 +227,46 @@ func TestNewLeaderGivesBackWhatTheOldOneMarked(t *testing.T) {
 	})
 }
 
+func TestNodeThatIsOfNoPoolBecauseItWasGivenBackStaysCordoned(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		vacating(f)
+		f.pools.refuse(ess.ErrNoPool, true)
+		node, err := f.client.CoreV1().Nodes().Get(t.Context(), "node", metav1.GetOptions{})
+		require.NoError(t, err)
+		node.Annotations[api.AnnotationRemoved] = time.Now().UTC().Format(time.RFC3339)
+		_, err = f.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		f.delete("worker")
+		f.pass(2 * time.Minute)
+		assert.Equal(t, []string{"node"}, f.cordoned())
+	})
+}
+
+func TestNodeIsGivenBackAsSoonAsTheCloudAcceptsThat(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		vacating(f)
+		f.pools.refuse(errors.New("RAM denies it"), false)
+		f.delete("worker")
+		f.pass(10 * time.Minute)
+		require.Empty(t, f.pools.givenBack)
+		assert.Equal(t, []string{"node"}, f.cordoned())
+		f.pools.refuse(nil, false)
+		f.pass(slowestRetry)
+		assert.Equal(t, []string{"node"}, f.pools.givenBack)
+	})
+}
+
 func TestNewLeaderGivesBackAsSoonAsItKnowsThePools(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		vacating(f)
 		f.stop()
 		f.delete("worker")
-		f.pools.refuse(errors.New("it is of no pool"), true)
+		f.pools.read = make(chan struct{})
 		f.start()
-		f.pass(5 * time.Second)
+		f.pass(5 * time.Minute)
 		require.Empty(t, f.pools.givenBack)
-		f.pools.refuse(nil, false)
+		require.Equal(t, []string{"node"}, f.cordoned())
+		close(f.pools.read)
 		f.pass(5 * time.Second)
 		assert.Equal(t, []string{"node"}, f.pools.givenBack)
 		f.stop()
