@@ -201,6 +201,49 @@ func TestARequestHasOneOutcomeThoughItsJobIsToldToStopAfterTheWait(t *testing.T)
 	}
 }
 
+func TestNoRequestIsMissedOfAJobWhosePodsAreGone(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		missed := value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "missed")
+		f.add("train", 2, 2)
+		w.gang("train", "worker", 2, submittedForSpot)
+		w.gang("train", "launcher", 1, submittedForSpot)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(10 * time.Second)
+		require.Equal(t, []string{"stop train"}, f.called(), "nobody hears it")
+		for _, pod := range []string{"train-launcher-0", "train-worker-0", "train-worker-1"} {
+			w.removePod(pod)
+		}
+		w.pass(time.Second)
+		assert.Equal(t, []string{"stop train", "suspend train"}, f.called())
+		w.pass(stopWait)
+		assert.Equal(t, missed, value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "missed"))
+		assert.NotContains(t, w.seen(), "SpotCheckpointMissed train")
+	})
+}
+
+func TestARequestIsCountedOnceThoughTheJobEndsRightAfterItsAcknowledgement(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		acknowledged := value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged")
+		f.add("train", 2, 2)
+		f.listens = true
+		w.gang("train", "worker", 2, submittedForSpot)
+		w.gang("train", "launcher", 1, submittedForSpot)
+		w.cloud.reclaim("train-worker-0")
+		f.start()
+		w.pass(10 * time.Second)
+		require.Equal(t, []string{"stop train"}, f.called())
+		w.say("train-worker-1")
+		w.pass(60 * time.Millisecond) // it is looked at, and not yet by what waits for its end
+		require.Equal(t, acknowledged+1, value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged"))
+		for _, pod := range []string{"train-launcher-0", "train-worker-0", "train-worker-1"} {
+			w.removePod(pod)
+		}
+		w.pass(time.Second)
+		assert.Equal(t, acknowledged+1, value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged"))
+	})
+}
+
 func failed(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }
 
 func (w *world) removePod(name string) {

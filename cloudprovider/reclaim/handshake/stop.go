@@ -30,7 +30,8 @@ func (l *loss) isToBeStopped(s state) bool {
 }
 
 // stop has a job that is about to be suspended save its work. It returns when the job has ended, or has acknowledged the request, or
-// there is no more time. The result is whether the job was told, and so ends, whatever else becomes of its Nodes.
+// there is no more time, or nobody was told and the job has nothing more to lose. The result is whether the job was told, and so ends,
+// whatever else becomes of its Nodes.
 func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
@@ -55,6 +56,9 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 			c.table.conclude(l.party, s, checkpointAcknowledged)
 			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
 			return true
+		}
+		if pods == 0 && !c.table.has(l.party) {
+			return false
 		}
 		select {
 		case <-ctx.Done():

@@ -21,10 +21,13 @@ type table struct {
 	states map[cluster.Party]state
 	// deciding are the parties for which a decision is in progress, perhaps for an earlier request than that of the state.
 	deciding sets.Set[cluster.Party]
+	// concluded are the ids of the requests of which it was counted how they ended. Those of a party are kept until its handshake has ended, and
+	// the decision about it.
+	concluded map[cluster.Party]sets.Set[string]
 }
 
 func newTable() *table {
-	return &table{states: map[cluster.Party]state{}, deciding: sets.New[cluster.Party]()}
+	return &table{states: map[cluster.Party]state{}, deciding: sets.New[cluster.Party](), concluded: map[cluster.Party]sets.Set[string]{}}
 }
 
 // get returns a copy of the state of the handshake with the party, if there is one.
@@ -126,19 +129,28 @@ func (t *table) update(party cluster.Party, id string, change func(*state)) (upd
 }
 
 // conclude notes and counts how the request has ended. It returns false, and does nothing, if that is known: an acknowledgement that comes
-// after the decision went on without is not counted as another one. If another request was made meanwhile it returns true: only the
-// decision about the former one tells how that has ended.
+// after the decision went on without is not counted as another one. The request may be an earlier one than that of the state, or one of a
+// handshake that has ended, as long as the decision about it is in progress.
 func (t *table) conclude(party cluster.Party, request state, outcome string) bool {
-	isNew := true
-	t.update(party, request.id, func(s *state) {
-		if isNew = s.outcome == ""; isNew {
-			s.outcome = outcome
-		}
-	})
-	if isNew && !request.drill { // nothing is lost in a drill
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, open := t.states[party]
+	isCurrent := open && s.id == request.id
+	if isCurrent && s.outcome != "" || t.concluded[party].Has(request.id) {
+		return false
+	}
+	if t.concluded[party] == nil {
+		t.concluded[party] = sets.New[string]()
+	}
+	t.concluded[party].Insert(request.id)
+	if isCurrent {
+		s.outcome = outcome
+		t.states[party] = s
+	}
+	if !request.drill { // nothing is lost in a drill
 		checkpoints.WithLabelValues(party.System, outcome).Inc()
 	}
-	return isNew
+	return true
 }
 
 // enter takes the handshake to the phase, and makes the other change. It returns false, and changes nothing, if another request
@@ -187,12 +199,21 @@ func (t *table) endDecision(party cluster.Party) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deciding.Delete(party)
+	t.forgetConcluded(party)
 }
 
 func (t *table) forget(party cluster.Party) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.states, party)
+	t.forgetConcluded(party)
+}
+
+// forgetConcluded forgets what was counted of the party if nobody asks any more. The lock is held.
+func (t *table) forgetConcluded(party cluster.Party) {
+	if _, open := t.states[party]; !open && !t.deciding.Has(party) {
+		delete(t.concluded, party)
+	}
 }
 
 // Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are
