@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -38,7 +42,48 @@ func IsQueued(object *unstructured.Unstructured) bool {
 //     (jobframework/reconciler.go, stopJob), so that no pod of it counts as failed, and gives back its quota.
 //   - spec.active true queues the Workload again (WorkloadReactivated). Kueue admits it when there is quota, and does not look
 //     at nodes. So it is set only when there is capacity: a job that cannot run would hold quota that others could use.
-type kueue struct{ Cluster }
+type kueue struct {
+	Cluster
+	served *servedVersion
+}
+
+// servedVersion remembers which version of Workloads the API server serves, because each action on each job asks for them. It is safe for
+// concurrent use.
+type servedVersion struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// found is the version that was served when all were asked for, nil if none was, and until is for how long that is believed.
+	found *schema.GroupVersionResource
+	until time.Time
+}
+
+// believeServed is for how long it is believed which version is served. A version that is not served any more is noticed at once.
+const believeServed = time.Minute
+
+// order returns the versions in the order in which they are to be asked for. There are none if none was served lately.
+func (v *servedVersion) order() []schema.GroupVersionResource {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case !v.clock.Now().Before(v.until):
+		return KueueWorkloads
+	case v.found == nil:
+		return nil
+	}
+	return append([]schema.GroupVersionResource{*v.found}, KueueWorkloads...) // the others if it is not served any more
+}
+
+// note notes which version is served, nil for none.
+func (v *servedVersion) note(version *schema.GroupVersionResource) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.clock.Now()
+	if now.Before(v.until) && ptr.Equal(v.found, version) {
+		return
+	}
+	v.found, v.until = version, now.Add(believeServed)
+}
 
 // suspend deactivates the job's Workload for a reclaim. How long a job waits for capacity is left to Kueue.
 func (k kueue) suspend(
@@ -95,7 +140,7 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 		selectors = append(selectors, "") // a Workload that was made before its job does not have the label
 	}
 	for _, selector := range selectors {
-		workloads, err := k.workloads(ctx, job.Namespace, selector)
+		workloads, err := k.workloads(ctx, job, selector)
 		if err != nil {
 			return nil, fmt.Errorf("find its Workload: %w", err)
 		}
@@ -113,16 +158,27 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 	return nil, nil
 }
 
-// workloads lists Workloads by the first version that is served. There are none if Kueue is not installed, or serves none of them.
-func (k kueue) workloads(ctx context.Context, namespace, selector string) ([]unstructured.Unstructured, error) {
-	for _, resource := range KueueWorkloads {
-		list, err := k.Dynamic.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+// workloads lists Workloads by the first version that is served. There are none if Kueue is not installed, or serves none of them. For a job
+// in a queue, they are asked for also where there was no Kueue a moment ago.
+func (k kueue) workloads(ctx context.Context, job Job, selector string) ([]unstructured.Unstructured, error) {
+	versions := k.served.order()
+	switch {
+	case len(versions) > 0:
+	case IsQueued(job.Object):
+		versions = KueueWorkloads
+	default:
+		return nil, nil
+	}
+	for _, resource := range versions {
+		list, err := k.Dynamic.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		switch {
 		case err == nil:
+			k.served.note(&resource)
 			return list.Items, nil
 		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
 			return nil, err
 		}
 	}
+	k.served.note(nil)
 	return nil, nil
 }

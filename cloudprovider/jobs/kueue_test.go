@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,10 +35,69 @@ spec: {queueName: gpu, active: true}
 func newKueueFixture(t *testing.T, version string, documents ...string) *jobstest.Fixture {
 	t.Helper()
 	f := newFixture(t, documents...)
-	f.Dynamic.PrependReactor("list", "workloads", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		return action.GetResource().Version != version, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), "")
-	})
+	serveWorkloads(f, version)
 	return f
+}
+
+// serveWorkloads has the API server serve Workloads in the version alone.
+func serveWorkloads(f *jobstest.Fixture, version string) {
+	f.Dynamic.PrependReactor("list", "workloads", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetResource().Version != version {
+			return true, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), "")
+		}
+		return clienttesting.ObjectReaction(f.Dynamic.Tracker())(action)
+	})
+}
+
+// workloadLists returns in which versions Workloads were listed since the last call.
+func workloadLists(f *jobstest.Fixture) (versions []string) {
+	for _, action := range f.Dynamic.Actions() {
+		if action.GetVerb() == "list" && action.GetResource().Resource == "workloads" {
+			versions = append(versions, action.GetResource().Version)
+		}
+	}
+	f.Dynamic.ClearActions()
+	return versions
+}
+
+// TestKueueIsLookedForOnceAMinute counts requests: a reclaim may suspend a thousand jobs.
+func TestKueueIsLookedForOnceAMinute(t *testing.T) {
+	for name, tc := range map[string]struct {
+		job, version string
+		first, next  []string
+	}{
+		"an old Kueue":                 {queuedJob, "v1beta1", []string{"v1beta2", "v1beta1"}, []string{"v1beta1"}},
+		"a new Kueue":                  {queuedJob, "v1beta2", []string{"v1beta2"}, []string{"v1beta2"}},
+		"no Kueue":                     {jobstest.IndexedJob, "none", []string{"v1beta2", "v1beta1"}, nil},
+		"a queue of no Kueue so far":   {queuedJob, "none", []string{"v1beta2", "v1beta1", "v1beta2", "v1beta1"}, []string{"v1beta2", "v1beta1", "v1beta2", "v1beta1"}},
+		"an old Kueue without a queue": {jobstest.IndexedJob, "v1beta1", []string{"v1beta2", "v1beta1"}, []string{"v1beta1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newKueueFixture(t, tc.version, tc.job, workloadOfTrain, strings.ReplaceAll(workloadOfTrain, "v1beta1", "v1beta2"))
+			suspend := func() []string {
+				_ = f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim) // or it is in a queue of nobody's
+				return workloadLists(f)
+			}
+			assert.Equal(t, tc.first, suspend())
+			for range 3 {
+				f.Clock.Step(19 * time.Second)
+				assert.Equal(t, tc.next, suspend())
+			}
+			f.Clock.Step(4 * time.Second)
+			assert.Equal(t, tc.first, suspend(), "it may have been installed or upgraded")
+		})
+	}
+}
+
+func TestAKueueThatIsUpgradedIsAskedInItsNewVersionAtOnce(t *testing.T) {
+	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain, strings.ReplaceAll(workloadOfTrain, "v1beta1", "v1beta2"))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	serveWorkloads(f, "v1beta2")
+	workloadLists(f)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	assert.Equal(t, []string{"v1beta1", "v1beta2"}, workloadLists(f))
+	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
+	assert.Equal(t, []string{"v1beta2"}, workloadLists(f))
 }
 
 var queuedJob = strings.Replace(jobstest.IndexedJob, "metadata:\n", "metadata:\n  labels: {kueue.x-k8s.io/queue-name: gpu}\n", 1)

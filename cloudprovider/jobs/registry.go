@@ -59,7 +59,7 @@ func New(config Config) (*Registry, error) {
 		config.Timeout = DefaultTimeout
 	}
 	r := &Registry{
-		config: config, byName: map[string]System{}, kueue: kueue{config.Cluster}, installed: newInstalled(config), ignored: newIgnored(config.Recorder),
+		config: config, byName: map[string]System{}, kueue: kueue{config.Cluster, &servedVersion{clock: config.Cluster.Clock}}, installed: newInstalled(config), ignored: newIgnored(config.Recorder),
 	}
 	r.watched = &watched{installed: r.installed, ignored: r.ignored}
 	r.hosts = &hostsQueue{clock: config.Cluster.Clock, refresh: r.refreshHosts}
