@@ -17,14 +17,17 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // definitions is the resource that is watched to learn which systems are installed.
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// slowestLook is how long the next look waits at most at a definition of which not all is known.
+const slowestLook = time.Minute
 
 // installed knows which systems are installed, and watches those of their jobs that carry api.LabelHeld or api.LabelGrow.
 type installed struct {
@@ -39,9 +42,6 @@ type installed struct {
 	// unknown are the systems of which it could not be found out yet, or not lately, whether they are installed.
 	unknown sets.Set[System]
 }
-
-// definitionQueue has the names of definitions that have changed.
-type definitionQueue = workqueue.TypedRateLimitingInterface[string]
 
 // watch is the informers of the jobs of one system that is installed: those that are held, and those that are to grow.
 type watch struct {
@@ -92,9 +92,7 @@ func (in *installed) hasSynced() bool {
 
 // run watches until ctx ends. It is to be called once.
 func (in *installed) run(ctx context.Context) error {
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
-		workqueue.TypedRateLimitingQueueConfig[string]{Clock: in.config.Cluster.Clock})
+	queue := work.NewQueue[string]("job_systems", in.config.Cluster.Clock, slowestLook)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer in.stopAll()
@@ -109,19 +107,16 @@ func (in *installed) run(ctx context.Context) error {
 		return nil
 	}
 	for name := range in.systems {
-		in.sync(ctx, queue, name)
+		queue.Add(name)
 	}
-	running.Go(func() {
-		for in.next(ctx, queue) {
-		}
-	})
+	running.Go(func() { queue.Work(ctx, in.sync) })
 	<-ctx.Done()
 	return nil
 }
 
 // addEventHandler queues the names of definitions that are added, changed or deleted, and drops from the informer's cache
 // what is not needed of them.
-func (in *installed) addEventHandler(queue definitionQueue) error {
+func (in *installed) addEventHandler(queue work.Queue[string]) error {
 	enqueue := func(object any) {
 		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
 		if _, ok := in.systems[name]; ok && err == nil {
@@ -144,46 +139,17 @@ func dropUnusedMetadata(object any) (any, error) {
 	return object, nil
 }
 
-func (in *installed) next(ctx context.Context, queue definitionQueue) bool {
-	name, shutdown := queue.Get()
-	if shutdown {
-		return false
-	}
-	defer queue.Done(name)
-	in.sync(ctx, queue, name)
-	return true
-}
-
-// sync switches the systems of one definition on or off, and queues the definition again until all is known about it.
-func (in *installed) sync(ctx context.Context, queue definitionQueue, name string) {
-	isSettled, err := in.trySync(ctx, name)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot find out whether a job system is installed", "definition", name)
-	}
-	if isSettled {
-		queue.Forget(name)
-	} else {
-		queue.AddRateLimited(name)
-	}
-}
-
-// trySync returns whether all is known. It is not where the definition exists but none of its versions is served: either it
-// will be served in a moment, or it has only versions that are unknown here.
-func (in *installed) trySync(ctx context.Context, name string) (isSettled bool, err error) {
-	if name == "" { // Kubernetes' own
-		for _, system := range in.systems[name] {
-			in.set(ctx, system, true)
-		}
-		return true, nil
-	}
+// sync switches the systems of one definition on or off. It returns an error until all is known: work.ErrNotYet where the definition exists but
+// none of its versions is served that is known here. Either one will be in a moment, or there are only others.
+func (in *installed) sync(ctx context.Context, name string) error {
 	isDefined, err := in.isDefined(name)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var errs []error
 	for _, system := range in.systems[name] {
-		isServed := false
-		if isDefined {
+		isServed := isDefined
+		if isDefined && name != "" {
 			if isServed, err = in.isServed(system.Resource()); err != nil {
 				errs = append(errs, err)
 				in.doubt(system)
@@ -192,10 +158,17 @@ func (in *installed) trySync(ctx context.Context, name string) (isSettled bool, 
 		}
 		in.set(ctx, system, isServed)
 	}
-	return len(errs) == 0 && (!isDefined || in.hasAny(name)), errors.Join(errs...)
+	if len(errs) == 0 && isDefined && !in.hasAny(name) {
+		return work.ErrNotYet
+	}
+	return errors.Join(errs...)
 }
 
+// isDefined returns whether there is the definition. Kubernetes' own resources need none.
 func (in *installed) isDefined(name string) (bool, error) {
+	if name == "" {
+		return true, nil
+	}
 	object, exists, err := in.definitions.GetStore().GetByKey(name)
 	definition, ok := object.(*metav1.PartialObjectMetadata)
 	return exists && ok && definition.DeletionTimestamp == nil, err

@@ -13,9 +13,8 @@
 //	cluster               Nodes and pods, from the informers
 //	nodepatch, events     patches of Nodes, and Events
 //	share                 bounds that are a number or a share
-//	work                  queues, and a bound on requests for pods
 //
-// This package wires them, except push, which replicas that do not lead serve, too. A notice takes this way:
+// This package wires them by queues of package cloudprovider/work, except push, which replicas that do not lead serve, too. A notice takes this way:
 //
 //	source → notice → (queue of marks) mark → Node → informer
 //	       → (queue of jobs) handshake → call to the job's system

@@ -1,9 +1,10 @@
-// Package work has what the parts of a reclaim and of the supervision of jobs work with: queues with their workers, and a bound on requests
-// for pods.
+// Package work has what the parts of a reclaim and those that look after jobs and gangs work with: queues with their workers, and a bound on
+// requests for pods.
 package work
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -13,6 +14,9 @@ import (
 
 // FirstRetry is how soon something that failed is tried again at first. Notices leave minutes, so retries start fast.
 const FirstRetry = 100 * time.Millisecond
+
+// ErrNotYet is returned for an item that is to be tried again, later each time, though nothing has failed. It is not logged.
+var ErrNotYet = errors.New("not yet")
 
 // Queue holds what has to be looked at, such as names of Nodes. It is safe for concurrent use.
 type Queue[T comparable] struct {
@@ -50,7 +54,9 @@ func (q Queue[T]) Work(ctx context.Context, sync func(context.Context, T) error)
 		if err := sync(ctx, item); err == nil {
 			q.Forget(item)
 		} else if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Will try again", "queue", q.name, "item", item)
+			if !errors.Is(err, ErrNotYet) {
+				klog.FromContext(ctx).Error(err, "Will try again", "queue", q.name, "item", item)
+			}
 			q.AddRateLimited(item)
 		}
 		q.Done(item)
