@@ -132,7 +132,11 @@ func (g *Gangs) sync(ctx context.Context, key key) error {
 		return err
 	}
 	content, err := g.read(ctx, key)
-	if err != nil {
+	switch {
+	case key.controller != "" && apierrors.IsNotFound(err):
+		g.recordGone(key)
+		return nil
+	case err != nil:
 		g.recordFailure(key)
 		return err
 	}
@@ -140,7 +144,8 @@ func (g *Gangs) sync(ctx context.Context, key key) error {
 	return nil
 }
 
-// read returns what the object says of gangs. One that does not exist, or is malformed, says nothing.
+// read returns what the object says of gangs. One that does not exist, or is malformed, says nothing. That a pod does not exist says nothing of
+// the others of its controller: then the error is NotFound.
 func (g *Gangs) read(ctx context.Context, key key) (content, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -182,6 +187,12 @@ func (g *Gangs) recordFailure(key key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.objects.recordFailure(key)
+}
+
+func (g *Gangs) recordGone(key key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.objects.recordGone(key)
 }
 
 // isKnown returns whether pods have named the object lately.

@@ -260,9 +260,11 @@ func TestAnObjectThatCannotBeReadIsNotReadForEver(t *testing.T) {
 	f.Eventually(quiet, "it is forgotten with its pods")
 }
 
-// withGroups returns Gangs of a Kubernetes with pod groups, which run until the test ends, a pod of a gang of four, and what has
-// discovery fail, and counts how often it has.
-func withGroups(t *testing.T, failsAtFirst bool) (g *gangs.Gangs, member *corev1.Pod, f *jobstest.Fixture, fails *atomic.Bool, failed *atomic.Int32) {
+// withGroups returns Gangs of a Kubernetes with pod groups, which run until the test ends, a pod of a gang of four, what has
+// discovery fail, and counts how often it has, and the client of pods.
+func withGroups(t *testing.T, failsAtFirst bool) (
+	g *gangs.Gangs, member *corev1.Pod, f *jobstest.Fixture, fails *atomic.Bool, failed *atomic.Int32, client *dynamicfake.FakeDynamicClient,
+) {
 	const pod = `apiVersion: v1, kind: Pod, metadata: {name: p, uid: u-p, annotations: {batch.kubernetes.io/job-completion-index: "0"},
 		ownerReferences: [{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}]}`
 	f, fails, failed = jobstest.New(t, systems.All), &atomic.Bool{}, &atomic.Int32{}
@@ -276,7 +278,7 @@ func withGroups(t *testing.T, failsAtFirst bool) (g *gangs.Gangs, member *corev1
 		}
 		return false, nil, nil
 	})
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	client = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		{Version: "v1", Resource: "pods"}: "PodList", {Group: "scheduling.k8s.io", Version: "v1alpha3", Resource: "podgroups"}: "PodGroupList",
 	}, jobstest.Parse(t, podGroup("scheduling.k8s.io/v1alpha3", "schedulingPolicy: {gang: {minCount: 4}}")), jobstest.Parse(t, "{"+pod+", spec: {schedulingGroup: {podGroupName: train}}}"))
 	g, err := gangs.New(gangs.Config{Jobs: jobs.NewStarts(f.Registry), Dynamic: client, Discovery: kubernetes.Discovery(), Clock: f.Clock, Wake: func() {}})
@@ -285,11 +287,37 @@ func withGroups(t *testing.T, failsAtFirst bool) (g *gangs.Gangs, member *corev1
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
 	t.Cleanup(func() { cancel(); assert.NoError(t, <-ended) })
-	return g, jobstest.ParsePod(t, "{"+pod+"}"), f, fails, failed
+	return g, jobstest.ParsePod(t, "{"+pod+"}"), f, fails, failed, client
+}
+
+func TestAPodThatIsGoneIsNotReadAgainButForOthersOfItsController(t *testing.T) {
+	g, member, f, _, _, client := withGroups(t, false)
+	f.Eventually(func() bool { return g.Find(member).Size == 4 }, "the gang is known")
+	gone := member.DeepCopy()
+	gone.Name, gone.UID, gone.OwnerReferences[0].UID = "gone", "u-gone", "u-other"
+	client.ClearActions()
+	reads := func() (reads int) {
+		for _, action := range client.Actions() {
+			if action.GetResource().Resource == "pods" {
+				reads++
+			}
+		}
+		return reads
+	}
+	require.Equal(t, podlist.UnknownSize, g.Find(gone).Size)
+	f.Eventually(func() bool { return reads() == 1 }, "read")
+	for range 20 {
+		f.Clock.Step(time.Minute)
+		time.Sleep(5 * time.Millisecond) // for a retry, which there must not be
+	}
+	assert.Equal(t, 1, reads())
+	left := member.DeepCopy()
+	left.OwnerReferences[0].UID = "u-other"
+	f.Eventually(func() bool { return g.Find(left).Size == 4 }, "the others are in their gang")
 }
 
 func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
-	g, member, f, fails, failed := withGroups(t, false)
+	g, member, f, fails, failed, _ := withGroups(t, false)
 	f.Eventually(func() bool { return g.Find(member).Size == 4 }, "the gang is known")
 	fails.Store(true)
 	f.Eventually(func() bool { f.Clock.Step(time.Minute); return failed.Load() > 0 }, "Kubernetes is asked again")
@@ -297,7 +325,7 @@ func TestAFailedDiscoveryForgetsNoPodGroups(t *testing.T) {
 }
 
 func TestPodsOfAGroupWaitUntilItIsKnownThatKubernetesHasGroups(t *testing.T) {
-	g, member, f, fails, failed := withGroups(t, true)
+	g, member, f, fails, failed, _ := withGroups(t, true)
 	f.Eventually(func() bool { return failed.Load() > 0 && g.Find(member).Size == podlist.UnknownSize }, "asked for")
 	fails.Store(false)
 	waited := time.Duration(0)
@@ -310,7 +338,7 @@ func TestPodsOfAGroupWaitUntilItIsKnownThatKubernetesHasGroups(t *testing.T) {
 }
 
 func TestPodsOfAGroupWaitForAWhileIfItCannotBeKnownWhetherKubernetesHasGroups(t *testing.T) {
-	g, member, f, _, failed := withGroups(t, true)
+	g, member, f, _, failed, _ := withGroups(t, true)
 	f.Eventually(func() bool { return failed.Load() > 0 && g.Find(member).Size == podlist.UnknownSize }, "asked for")
 	waited := time.Duration(0)
 	f.Eventually(func() bool {

@@ -56,8 +56,9 @@ func (k key) String() string {
 type known struct {
 	// used is when the last pending pod named the object. read is when it was read, failed when it could not be for the first time.
 	used, read, failed time.Time
-	// pod is the one to read of the pods of a controller.
-	pod string
+	// pod is the one to read of the pods of a controller, and isGone is true if it did not exist when it was read.
+	pod    string
+	isGone bool
 	content
 }
 
@@ -147,7 +148,9 @@ func (o *objects) use(key key, pod *corev1.Pod) *known {
 		o.queue.Add(key)
 	}
 	found.used, found.pod = now, pod.Name
-	if !found.read.IsZero() && now.Sub(found.read) >= max(rereadEvery, 2*time.Duration(len(o.known))*time.Second/readQPS) {
+	isDue := !found.read.IsZero() && now.Sub(found.read) >= max(rereadEvery, 2*time.Duration(len(o.known))*time.Second/readQPS)
+	if isDue || found.isGone {
+		found.isGone = false
 		o.queue.Add(key)
 	}
 	return found
@@ -168,6 +171,13 @@ func (o *objects) record(key key, read content) bool {
 func (o *objects) recordFailure(key key) {
 	if object := o.known[key]; object != nil && object.failed.IsZero() {
 		object.failed = o.clock.Now()
+	}
+}
+
+// recordGone has another pod of the controller be read, once one is pending.
+func (o *objects) recordGone(key key) {
+	if object := o.known[key]; object != nil {
+		object.isGone = true
 	}
 }
 
