@@ -64,7 +64,8 @@ func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(nod
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
 		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
-		Replaced: replaced, ReplacementReady: ready, ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
+		Replaced: replaced, ReplacementReady: ready, ReplaceWait: config.ReclaimReplaceWait,
+		PodsPerSecond: config.ReclaimRateLimits.PodsPerSecond(), Faults: faults, Pools: p.provider, Problems: p.problems,
 	})
 	return err
 }
