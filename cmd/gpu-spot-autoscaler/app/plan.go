@@ -177,7 +177,7 @@ func (p *parts) foretell(ctx context.Context, config *Config) (*foretold, error)
 	if err := p.prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer p.cleanUp(ctx, config)
+	defer p.cleanUp(ctx)
 	if err := p.core.Start(); err != nil {
 		return nil, fmt.Errorf("start cluster autoscaler: %w", err)
 	}

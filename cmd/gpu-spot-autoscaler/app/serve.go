@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/externalgrpc"
@@ -31,11 +30,6 @@ func buildServed(ctx context.Context, config *Config) (*parts, error) {
 // serve serves the provider and the expander until ctx ends.
 func (p *parts) serve(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
-	defer func() {
-		if err := p.provider.Cleanup(); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
-		}
-	}()
 	model, aErr := p.provider.Pricing()
 	if aErr != nil {
 		return fmt.Errorf("prices: %w", aErr)
