@@ -36,8 +36,8 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 	}
 	nodes := p.informers.Core().V1().Nodes().Lister()
 	server := externalgrpc.NewServer(externalgrpc.Config{
-		Provider: p.provider, Purchases: p.provider.Purchases(), Nodes: nodes, Cooldown: config.Autoscaling.ScaleDownDelayAfterAdd,
-		Interval: config.Autoscaling.ScanInterval, Clock: config.Clock,
+		Provider: p.provider, Purchases: p.provider.Purchases(), Nodes: nodes, Client: config.Kube,
+		Cooldown: config.Autoscaling.ScaleDownDelayAfterAdd, Interval: config.Autoscaling.ScanInterval, Clock: config.Clock,
 	})
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock,
@@ -57,7 +57,7 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 		everyInterval(ctx, config.Clock, config.Autoscaling.ScanInterval, func() {
 			health.UpdateLastActivity(config.Clock.Now())
 			health.UpdateLastSuccessfulRun(config.Clock.Now())
-			letGo(p.supervisor)
+			returnHeld(p.supervisor)
 		})
 		return nil
 	})
@@ -79,10 +79,10 @@ func everyInterval(ctx context.Context, clock clock.WithTicker, interval time.Du
 	}
 }
 
-// letGo has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for
+// returnHeld has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for
 // capacity for pods that do not exist. It buys for them once they are pending. No job gets more workers than it asks for, since nobody looks
 // whether there is room for them.
-func letGo(supervision podlist.Supervision) {
+func returnHeld(supervision podlist.Supervision) {
 	for _, gang := range supervision.Returning() {
 		if gang.Extra == podlist.NotExtra {
 			supervision.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods})
