@@ -26,24 +26,34 @@ type waiting struct {
 	*world
 	fake  *fakeJobs
 	ready atomic.Bool
+	// podsPerSecond is how many pods can be dealt with, without a bound if it is zero.
+	podsPerSecond float64
 }
 
 // untilReady reclaims the Node of the job, 300 s ahead of its release, and has the pods wait for their replacement to be ready.
 func untilReady(t *testing.T, test func(w *waiting), change ...func(*corev1.Pod)) {
+	t.Helper()
+	untilReadyAtRate(t, 0, test, change...)
+}
+
+// untilReadyAtRate is untilReady where so many pods can be dealt with in a second.
+func untilReadyAtRate(t *testing.T, podsPerSecond float64, test func(w *waiting), change ...func(*corev1.Pod)) {
 	t.Helper()
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 0, 1)
 		w.addNode("a")
 		w.addPod("p", "a", append([]func(*corev1.Pod){of("train", jobs.RoleWorker), awaiting, restartedAlways}, change...)...)
 		w.cloud.reclaim("a")
-		run := &waiting{world: w, fake: f}
+		run := &waiting{world: w, fake: f, podsPerSecond: podsPerSecond}
 		run.lead()
 		test(run)
 	})
 }
 
 func (w *waiting) lead() {
-	w.fake.start(func(c *settings) { c.ReplacementReady = func(string) bool { return w.ready.Load() } })
+	w.fake.start(func(c *settings) {
+		c.ReplacementReady, c.PodsPerSecond = func(string) bool { return w.ready.Load() }, w.podsPerSecond
+	})
 }
 
 func restartedAlways(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyAlways }
@@ -102,6 +112,31 @@ func TestTheLastCheckpointIsAskedForInTimeIfTheReplacementIsLate(t *testing.T) {
 			}, grace(tc.grace))
 		})
 	}
+}
+
+func TestTheLastCheckpointIsAskedForEarlierTheMorePodsThereAre(t *testing.T) {
+	const fortySecondsForAPod = 1. / 40
+	untilReadyAtRate(t, fortySecondsForAPod, func(w *waiting) {
+		first := w.request("p")
+		w.at(5 * time.Second)
+		w.say("p")
+		w.at(169 * time.Second)
+		require.Equal(t, first, w.request("p"))
+		require.Empty(t, w.gone())
+		w.at(171 * time.Second)
+		assert.NotEqual(t, first, w.request("p"))
+	})
+}
+
+func TestJobsDoNotWaitUntilTheirNodesAreReadyInAReclaimOfMorePodsThanCanLeaveThen(t *testing.T) {
+	const aHundredSecondsForAPod = 1. / 100
+	untilReadyAtRate(t, aHundredSecondsForAPod, func(w *waiting) {
+		w.at(20 * time.Second)
+		require.Empty(t, w.gone(), "its work is not saved yet")
+		w.say("p")
+		w.pass(2 * time.Second)
+		assert.Equal(t, []string{"p"}, w.gone(), "its replacement is bought, and it is not asked again")
+	})
 }
 
 func TestNoLastCheckpointIsAskedForWhereItWouldSaveNothing(t *testing.T) {

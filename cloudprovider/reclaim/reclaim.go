@@ -100,6 +100,9 @@ type Config struct {
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
+	// PodsPerSecond is how many pods can be asked and evicted in a second: see RateLimits. A reclaim of more than that allows in time does not wait
+	// for ReplacementReady. Zero is no bound.
+	PodsPerSecond float64
 	// Faults are the conditions of Nodes that are faults. Pools gives back the instances of faulty Nodes; without it no Node is of a
 	// pool, and none is faulty.
 	Faults fault.Settings
@@ -140,7 +143,7 @@ func New(config Config) (*Controller, error) {
 	handshakes, rehearsals := handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: requests,
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
-		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait,
+		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
 	})
 	drills := drill.New(drill.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: rehearsals, Clock: config.Clock, Sync: marks.Add,

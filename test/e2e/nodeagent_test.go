@@ -29,6 +29,38 @@ const (
 	keepOffInstall = "deploy/manifests/optional/keep-off-reclaiming.yaml"
 )
 
+func TestPodsThatSayHowLongACheckpointTakesAreToldHowOftenToSaveOne(t *testing.T) {
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	s.InstallNodeAgent(t)
+	s.RunAutoscaler(t)
+	pods := gpuPods("train", 2)
+	pods[0].Annotations = map[string]string{api.AnnotationCheckpointTime: "40s"}
+	s.Submit(t, pods...)
+	s.awaitRunning(pods...)
+	s.GivePodAddress(t, pods[0], rig.PodAddress)
+	node := nodeOfPod(s, pods[0].Name)
+	agent := s.RunNodeAgent(t, node, instanceOf(node))
+
+	var advised time.Duration
+	s.eventually("the pod is told by an annotation", func(ctx context.Context) (bool, error) {
+		pod, err := s.pod(ctx, pods[0].Name)
+		if pod == nil || err != nil || pod.Annotations[api.AnnotationCheckpointInterval] == "" {
+			return false, err
+		}
+		advised, err = time.ParseDuration(pod.Annotations[api.AnnotationCheckpointInterval])
+		return err == nil, err
+	})
+	assert.Greater(t, advised, 10*time.Minute, "the instances are kept for hours")
+	assert.Less(t, advised, 4*time.Hour)
+	s.eventually("the pod is told by the node-agent", func(ctx context.Context) (bool, error) {
+		seconds, err := agent.CheckpointInterval(ctx)
+		return seconds == int(advised.Seconds()), err
+	})
+	silent, err := s.pod(t.Context(), pods[1].Name)
+	require.NoError(t, err)
+	assert.NotContains(t, silent.Annotations, api.AnnotationCheckpointInterval, "it does not say how long a checkpoint takes")
+}
+
 func TestNodeAgentHearsOfTheReclaimBeforeThePollAndTakesTheAcknowledgementsOfThePods(t *testing.T) {
 	w := newWorld(spotPool("asg-1", 10))
 	w.RequireIMDSv2 = true

@@ -142,24 +142,42 @@ func (r *Rig) nodeAgentPod(t *testing.T, node string) (pod *corev1.Pod) {
 
 // Reclaim is what the agent tells the pods of its node: nil and nil while there is no notice.
 func (a *NodeAgent) Reclaim(ctx context.Context) (deadline *string, secondsLeft *int, err error) {
+	answer, err := a.reclaim(ctx, http.DefaultClient)
+	return answer.Deadline, answer.SecondsLeft, err
+}
+
+// CheckpointInterval returns how many seconds the pod at PodAddress is told to train from one checkpoint to the next, zero if it is told nothing.
+func (a *NodeAgent) CheckpointInterval(ctx context.Context) (int, error) {
+	answer, err := a.reclaim(ctx, clientAt(PodAddress))
+	return answer.CheckpointInterval, err
+}
+
+type reclaimAnswer struct {
+	Deadline           *string `json:"deadline"`
+	SecondsLeft        *int    `json:"seconds_left"`
+	CheckpointInterval int     `json:"checkpoint_interval_seconds"`
+}
+
+func (a *NodeAgent) reclaim(ctx context.Context, client *http.Client) (answer reclaimAnswer, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL+"/v1/reclaim", nil)
 	if err != nil {
-		return nil, nil, err
+		return answer, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
-		return nil, nil, err
+		return answer, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, nil, fmt.Errorf("GET /v1/reclaim: %s", response.Status)
+		return answer, fmt.Errorf("GET /v1/reclaim: %s", response.Status)
 	}
-	var answer struct {
-		Deadline    *string `json:"deadline"`
-		SecondsLeft *int    `json:"seconds_left"`
-	}
-	err = json.NewDecoder(response.Body).Decode(&answer)
-	return answer.Deadline, answer.SecondsLeft, err
+	return answer, json.NewDecoder(response.Body).Decode(&answer)
+}
+
+// clientAt returns a client that calls from an address of this machine.
+func clientAt(address string) *http.Client {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
 }
 
 // GivePodAddress has the pod's status say that it is at an address of this machine, from which a process can speak for it.
@@ -183,9 +201,7 @@ func (a *NodeAgent) SayFrom(ctx context.Context, address, acknowledgement string
 	if err != nil {
 		return 0, err
 	}
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	transport := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	response, err := clientAt(address).Do(request)
 	if err != nil {
 		return 0, err
 	}

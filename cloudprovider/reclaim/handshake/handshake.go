@@ -51,7 +51,7 @@ type Jobs interface {
 	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
 }
 
-// Config is what a Controller is made of. Everything but ReplacementReady is required.
+// Config is what a Controller is made of. Everything but ReplacementReady and PodsPerSecond is required.
 type Config struct {
 	Cluster *cluster.Cluster
 	Notices *notice.Store
@@ -76,6 +76,8 @@ type Config struct {
 	ReplacementReady func(node string) bool
 	// ReplaceWait is for how long after its notice a Node's pods wait for a place at most, if there is none.
 	ReplaceWait time.Duration
+	// PodsPerSecond is how many pods can be asked and evicted in a second, zero if that is not bounded.
+	PodsPerSecond float64
 }
 
 // Controller takes handshakes from the first request to the end. It is safe for concurrent use.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
@@ -28,6 +29,10 @@ const (
 	savingFactor = 2
 	// leastTraining is for how long a job must have trained since its acknowledgement to be asked again.
 	leastTraining = 10 * time.Second
+	// countEvery is how often the pods on reclaiming Nodes are counted, and crowdLasts for how long the most of them counts: those that come last
+	// must not find that there is time again, because the first are gone.
+	countEvery = time.Second
+	crowdLasts = 5 * time.Minute
 	// lastSuffix ends the id of a request for the last checkpoint, by which the next leader knows that there is no other.
 	lastSuffix = "-last"
 )
@@ -39,6 +44,7 @@ type replacements struct {
 	// wait is ReplaceWait.
 	wait  time.Duration
 	clock clock.PassiveClock
+	crowd crowd
 
 	mu sync.Mutex
 	// found are the notices for which there was a place, readied those for which that was on nodes that are ready: when each was first
@@ -48,7 +54,9 @@ type replacements struct {
 
 func newReplacements(config Config) *replacements {
 	return &replacements{
-		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock, found: map[string]time.Time{}, readied: map[string]time.Time{},
+		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock,
+		crowd: crowd{cluster: config.Cluster, rate: config.PodsPerSecond, clock: config.Clock},
+		found: map[string]time.Time{}, readied: map[string]time.Time{},
 	}
 }
 
@@ -116,13 +124,54 @@ func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time
 	now := r.clock.Now()
 	if !r.haveAll(l) {
 		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.timeLimit())
-	} else if !r.areReady(l) && !s.last {
-		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s)
+	} else if !r.areReady(l) && !s.last && r.hasTime() {
+		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s).Add(-r.crowd.takes())
 	}
 	if !now.Before(until) {
 		return "", time.Time{}
 	}
 	return reason, notice.Earlier(now.Add(replaceCheck), until)
+}
+
+// hasTime returns whether jobs wait until their new nodes are ready, and are asked once more then. In a reclaim of so many pods that they would not
+// leave in time afterwards, they leave as soon as their new nodes are bought.
+func (r *replacements) hasTime() bool { return r.ready != nil && r.crowd.takes() < lastRequestMargin }
+
+// crowd knows how many pods are on reclaiming Nodes. It is safe for concurrent use.
+type crowd struct {
+	cluster *cluster.Cluster
+	// rate is PodsPerSecond.
+	rate  float64
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// most is the largest number of pods of late, and mostAt when they were counted. counted is when they were counted last.
+	most            int
+	mostAt, counted time.Time
+}
+
+// takes returns how long it takes until all pods have left.
+func (c *crowd) takes() time.Duration {
+	if c.rate <= 0 {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.Now()
+	if now.Sub(c.counted) >= countEvery {
+		c.counted = now
+		if n := c.count(); n >= c.most || now.Sub(c.mostAt) >= crowdLasts {
+			c.most, c.mostAt = n, now
+		}
+	}
+	return time.Duration(float64(c.most) / c.rate * float64(time.Second))
+}
+
+func (c *crowd) count() (pods int) {
+	for _, node := range c.cluster.MarkedNodes() {
+		pods += len(cluster.Drainable(c.cluster.PodsOn(node.Name)))
+	}
+	return pods
 }
 
 // lastRequestAt returns until when new nodes may become ready. Then there is time left to save the work once more.
@@ -152,7 +201,7 @@ func (s *state) took() time.Duration {
 // asksAgain returns whether the job is to be asked for its last checkpoint now that its pods are about to leave: if it has trained since it
 // acknowledged the first, for longer than it takes to save the work, and there is time for that.
 func (r *replacements) asksAgain(l loss, s state) bool {
-	if r.ready == nil || !s.acknowledged || s.last || l.awaitsUntil(s).IsZero() || l.isDoneTraining(s, true) ||
+	if !r.hasTime() || !s.acknowledged || s.last || l.awaitsUntil(s).IsZero() || l.isDoneTraining(s, true) ||
 		s.job != nil && (s.job.Suspended || s.job.Finished) {
 		return false
 	}

@@ -99,7 +99,7 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {
 		return "the acknowledgement that a checkpoint is saved has not come", until
 	}
-	if s.acknowledged && l.isDoneTraining(s, c.config.ReplacementReady != nil) {
+	if s.acknowledged && l.isDoneTraining(s, c.replacements.hasTime()) {
 		return "", time.Time{}
 	}
 	return c.replacements.waitsFor(l, s)

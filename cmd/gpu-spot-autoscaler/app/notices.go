@@ -65,7 +65,7 @@ func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(nod
 		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
 		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
 		Lists: p.provider.Lists, Replaced: replaced, ReplacementReady: ready,
-		ReplaceWait: config.ReclaimReplaceWait, Faults: faults, Pools: p.provider, Problems: p.problems,
+		ReplaceWait: config.ReclaimReplaceWait, PodsPerSecond: config.ReclaimRateLimits.PodsPerSecond(), Faults: faults, Pools: p.provider, Problems: p.problems,
 	})
 	return err
 }
