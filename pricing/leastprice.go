@@ -83,7 +83,7 @@ func Amount(amount float64, currency string) string {
 	return fmt.Sprintf("%.3f %s", amount, currency)
 }
 
-// marketPricer is a PricingModel that knows the price without the interruption penalty, and its currency. Model is one.
+// marketPricer is a PricingModel that knows the price without its dearness, and its currency. Model is one.
 type marketPricer interface {
 	MarketPrice(node *apiv1.Node) (perHour float64, known bool)
 	Currency() string

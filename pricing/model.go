@@ -67,23 +67,23 @@ func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, erro
 // Currency returns the currency of the prices, or "" while it is not known.
 func (m *Model) Currency() string { return m.config.Prices.Currency() }
 
-// MarketPrice returns NodePrice for an hour, without the interruption penalty. It returns false if no price is known.
+// MarketPrice returns NodePrice for an hour, without the dearness. It returns false if no price is known.
 func (m *Model) MarketPrice(node *apiv1.Node) (float64, bool) { return m.perHour(node, nil) }
 
-func (m *Model) perHour(node *apiv1.Node, penalty func(Offering) float64) (float64, bool) {
-	if penalty == nil {
-		penalty = func(Offering) float64 { return 1 }
+func (m *Model) perHour(node *apiv1.Node, dearness func(Offering) float64) (float64, bool) {
+	if dearness == nil {
+		dearness = func(Offering) float64 { return 1 }
 	}
 	o := OfferingOf(node)
 	candidates := m.candidates(node, o)
 	if candidates == nil {
 		price, ok := m.config.Prices.Price(o)
-		return price * penalty(o), ok
+		return price * dearness(o), ok
 	}
 	var dearest float64
 	for _, candidate := range candidates {
 		if price, ok := m.config.Prices.Price(candidate); ok {
-			dearest = max(dearest, price*penalty(candidate))
+			dearest = max(dearest, price*dearness(candidate))
 		}
 	}
 	return dearest, dearest > 0

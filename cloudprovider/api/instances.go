@@ -10,6 +10,8 @@ const (
 	TagInstancePurchaseSize = "gpu-spot.autoscaling/purchase-size"
 	// TagInstanceAtomic is "true" if all instances of the purchase were asked for or none.
 	TagInstanceAtomic = "gpu-spot.autoscaling/purchase-atomic"
+	// TagInstanceBundle is shared by the purchases of several offerings that are made for one gang.
+	TagInstanceBundle = "gpu-spot.autoscaling/purchase-bundle"
 	// TagInstanceOwner is the installation that bought it, as in the notes of scaling activities.
 	TagInstanceOwner = "gpu-spot.autoscaling/purchase-owner"
 )

@@ -11,6 +11,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // buyBundle buys four instances of asg-1 and three of asg-2 for one gang.
@@ -190,5 +191,85 @@ func TestABundleOfAFormerProcessIsGivenBackTogether(t *testing.T) {
 			next.loop(next.nodes()...)
 		}
 		assert.Empty(t, f.cloud.instances)
+	})
+}
+
+// buyByRunInstances buys four instances of asg-1 by RunInstances for a gang, and three of asg-2, by RunInstances or of its scaling group.
+func buyByRunInstances(t *testing.T, launches bool) *fixture {
+	other := spotGroup("asg-2")
+	if launches {
+		other.Tags[api.TagPurchase] = "run-instances"
+	}
+	f := launchingFixture(t, newFakeCloud(launchGroup(), other))
+	f.provider.Purchases().Bundle(func() bool {
+		require.NoError(f, f.group(a10InA).AtomicIncreaseSize(4))
+		require.NoError(f, f.group(otherA10InA).AtomicIncreaseSize(3))
+		return true
+	})
+	return f
+}
+
+// launchedFor returns the instances that were launched for the pool.
+func (f *fixture) launchedFor(poolID string) (ids []string) {
+	for id, instance := range f.cloud.launched {
+		if instance.Tags[api.TagInstancePool] == poolID {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestABundleOfAFormerProcessThatWasLaunchedIsGivenBackTogether(t *testing.T) {
+	for name, isLate := range map[string]bool{"the half that came short is listed": false, "it is listed late": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cloud := buyByRunInstances(t, true).cloud
+				next := newFixture(t, cloud, occupied())
+				delete(cloud.launched, next.launchedFor("asg-2")[0]) // released before it ran
+				if isLate {
+					cloud.hidden = next.launchedFor("asg-2")
+					cloud.unlisted = cloud.hidden
+				}
+				cloud.start()
+				next.loop()
+				next.until(10 * time.Second)
+				cloud.hidden, cloud.unlisted = nil, nil
+				next.until(2 * time.Minute)
+				assert.Empty(t, next.launchedFor("asg-1"))
+				assert.Empty(t, next.launchedFor("asg-2"))
+			})
+		})
+	}
+}
+
+func TestABundleOfAFormerProcessThatWasLaunchedStaysIfAllOfItIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := buyByRunInstances(t, true).cloud
+		next := newFixture(t, cloud, occupied())
+		cloud.start()
+		next.loop()
+		next.until(2 * time.Minute)
+		assert.Len(t, cloud.launched, 7)
+		assert.Empty(t, cloud.deleted)
+		assert.Empty(t, cloud.removeCalls)
+		assert.Empty(t, next.purchases())
+	})
+}
+
+func TestABundleOfWhichAScalingGroupTakesLongIsGivenBackTogetherAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := buyByRunInstances(t, false)
+		f.cloud.start()
+		f.until(5 * time.Minute)
+		require.Len(t, f.cloud.attached, 4)
+		next := newFixture(t, f.cloud, occupied())
+		next.loop()
+		next.until(time.Minute)
+		assert.Equal(t, []int{4, 3}, []int{next.target(a10InA), next.target(otherA10InA)})
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		next.until(time.Minute)
+		assert.Zero(t, next.target(a10InA))
+		assert.ElementsMatch(t, f.cloud.attached, removed(f.cloud))
 	})
 }

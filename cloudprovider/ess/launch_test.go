@@ -292,10 +292,10 @@ func TestPoolThatRunInstancesCannotServeSaysWhy(t *testing.T) {
 		"a desired capacity": {func(g *alicloud.ScalingGroup, _ *alicloud.ScalingConfiguration) { g.DesiredCapacity = ptr.To(0) }, "DisableDesiredCapacity=true"},
 		"too many tags": {func(_ *alicloud.ScalingGroup, c *alicloud.ScalingConfiguration) {
 			c.Tags = map[string]string{}
-			for n := range 15 {
+			for n := range 14 {
 				c.Tags["tag-"+string(rune('a'+n))] = "x"
 			}
-		}, "has 15 tags"},
+		}, "has 14 tags"},
 		"a price limit for no type": {func(_ *alicloud.ScalingGroup, c *alicloud.ScalingConfiguration) {
 			c.SpotStrategy = alicloud.SpotWithPriceLimit
 		}, "none for " + v100},

@@ -48,7 +48,10 @@ type NodeGroup struct {
 	id string
 }
 
-var _ cloudprovider.NodeGroup = (*NodeGroup)(nil)
+var (
+	_ cloudprovider.NodeGroup = (*NodeGroup)(nil)
+	_ reasons.Obstructed      = (*NodeGroup)(nil)
+)
 
 // manager is what all node groups share.
 type manager struct {

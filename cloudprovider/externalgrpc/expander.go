@@ -26,6 +26,7 @@ type Offerings interface {
 type Policy interface {
 	Allows(groupID string, pods []*apiv1.Pod) bool
 	AllowSpot(pods []*apiv1.Pod, choose func())
+	SpotOnly(pod *apiv1.Pod) bool
 }
 
 // Expander implements the service Expander. It is safe for concurrent use.
@@ -86,9 +87,9 @@ func (e *Expander) optionsOf(request *protos.BestOptionsRequest) (options []expa
 	return options, nil
 }
 
-// allowed returns the options that their pods may have. Pods whose deadline is close have spot instances if there is nothing on demand. If
-// nothing is left because there are pods among all that must never have it, it returns the options that others of them may have: the client
-// takes an option for all of its pods or not at all, and the pods of one tenant must not keep those of all others from what they may have.
+// allowed returns the options that their pods may have. The client takes an option for all of its pods or not at all, and the pods of one tenant
+// must not keep those of all others from what they may have. So if nothing is left, those that never may be on demand do not count. If nothing is
+// left then, pods whose deadline is close have spot instances, and at last one pod is enough that may have the option.
 func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,18 +97,33 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	for _, option := range options {
 		pods = append(pods, option.Pods...)
 	}
-	found := e.filter(options, e.policy.Allows)
+	found := e.firstOf(options, e.policy.Allows, e.allowsOthers)
 	if len(found) == 0 {
-		e.policy.AllowSpot(pods, func() {
-			if found = e.filter(options, e.policy.Allows); len(found) == 0 {
-				found = e.filter(options, e.allowsOne)
-			}
-		})
+		e.policy.AllowSpot(pods, func() { found = e.firstOf(options, e.policy.Allows, e.allowsOne) })
 	}
 	if len(found) == 0 {
 		found = e.filter(options, e.allowsOne)
 	}
 	return found
+}
+
+// allows returns whether the node group may be bought for the pods.
+type allows func(groupID string, pods []*apiv1.Pod) bool
+
+// firstOf returns the options that may be bought by the first rule by which some may.
+func (e *Expander) firstOf(options []expander.Option, rules ...allows) (found []expander.Option) {
+	for _, rule := range rules {
+		if found = e.filter(options, rule); len(found) > 0 {
+			break
+		}
+	}
+	return found
+}
+
+// allowsOthers returns whether the node group may be bought for those of the pods that may be on demand.
+func (e *Expander) allowsOthers(groupID string, pods []*apiv1.Pod) bool {
+	others := slices.DeleteFunc(slices.Clone(pods), e.policy.SpotOnly)
+	return len(others) > 0 && e.policy.Allows(groupID, others)
 }
 
 // allowsOne returns whether the node group may be bought for one of the pods at least.
@@ -116,9 +132,9 @@ func (e *Expander) allowsOne(groupID string, pods []*apiv1.Pod) bool {
 }
 
 // filter returns the options that may be bought for their pods.
-func (e *Expander) filter(options []expander.Option, allows func(groupID string, pods []*apiv1.Pod) bool) []expander.Option {
+func (e *Expander) filter(options []expander.Option, rule allows) []expander.Option {
 	return slices.DeleteFunc(slices.Clone(options), func(option expander.Option) bool {
 		id := option.NodeGroup.Id()
-		return !allows(id, option.Pods) || !e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
+		return !rule(id, option.Pods) || !e.offerings.BuysForCPUPods(id) && !slices.ContainsFunc(option.Pods, processors.RequestsGPU)
 	})
 }

@@ -3,6 +3,7 @@ package externalgrpc
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +14,10 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/expander/grpcplugin/protos"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	catest "k8s.io/autoscaler/cluster-autoscaler/utils/test"
+	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 )
 
 // choice is what an expander chooses from, how, and what for whom is forbidden.
@@ -29,6 +34,7 @@ func (c *choice) Allows(id string, pods []*apiv1.Pod) bool {
 	never := slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == c.never[id] })
 	return !never && (!c.forbidden[id] || c.spot)
 }
+func (c *choice) SpotOnly(*apiv1.Pod) bool { return false }
 func (c *choice) AllowSpot(pods []*apiv1.Pod, choose func()) {
 	if !slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == "late" }) {
 		return
@@ -95,6 +101,57 @@ func TestTheExpanderChoosesAmongWhatThePodsMayHave(t *testing.T) {
 				}
 				assert.Equal(t, test.want, chosen, version)
 			}
+		})
+	}
+}
+
+// offerings are spot instances and on-demand ones, which are called so.
+type offerings struct{ *provider }
+
+func (offerings) BuysForCPUPods(string) bool { return true }
+func (offerings) OnDemandAfter(id string) (time.Duration, bool) {
+	return 10 * time.Minute, id == "on-demand"
+}
+
+func TestThePodsOfOneTenantDoNotDecideForThoseOfOthersWhetherTheyAreOnSpot(t *testing.T) {
+	wanting := func(annotations map[string]string) *apiv1.Pod {
+		pod := gpuPod("p")
+		pod.CreationTimestamp.Time, pod.Annotations = time.Now(), annotations
+		return pod
+	}
+	never := wanting(map[string]string{api.AnnotationOnDemandAfter: api.OnDemandNever})
+	late := wanting(map[string]string{api.AnnotationDeadline: time.Now().Add(time.Hour).Format(time.RFC3339), api.AnnotationWork: "1h"})
+	waiting := wanting(nil)
+	for name, test := range map[string]struct {
+		pods    []*apiv1.Pod
+		offered []string
+		want    []string
+	}{
+		"a late job is on demand":                                {[]*apiv1.Pod{late}, []string{"spot", "on-demand"}, []string{"on-demand"}},
+		"also beside a pod that never is":                        {[]*apiv1.Pod{never, late}, []string{"spot", "on-demand"}, []string{"on-demand"}},
+		"and beside one that waits for spot":                     {[]*apiv1.Pod{waiting, never, late}, []string{"spot", "on-demand"}, []string{"on-demand"}},
+		"a late job is on spot if there is nothing else":         {[]*apiv1.Pod{never, late}, []string{"spot"}, []string{"spot"}},
+		"those that are not late are on spot":                    {[]*apiv1.Pod{never, waiting}, []string{"spot", "on-demand"}, []string{"spot"}},
+		"or wait for it":                                         {[]*apiv1.Pod{never, waiting}, []string{"on-demand"}, nil},
+		"nothing on demand is bought for pods that never are so": {[]*apiv1.Pod{never}, []string{"on-demand"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			request := &protos.BestOptionsRequest{NodeMap: map[string]*apiv1.Node{}}
+			for _, id := range test.offered {
+				f.provider.AddNodeGroup(id, 0, 10, 0)
+				request.NodeMap[id] = templateNode(id)
+				request.Options = append(request.Options, &protos.Option{NodeGroupId: id, NodeCount: 1, Pod: test.pods})
+			}
+			offered := offerings{f.provider}
+			policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: offered, Restart: 10 * time.Minute, Clock: clock.RealClock{}})
+			response, err := NewExpander(offered, policy, first{}).BestOptions(t.Context(), request)
+			require.NoError(t, err)
+			var chosen []string
+			for _, option := range response.GetOptions() {
+				chosen = append(chosen, option.GetNodeGroupId())
+			}
+			assert.Equal(t, test.want, chosen)
 		})
 	}
 }

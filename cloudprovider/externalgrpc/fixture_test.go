@@ -21,6 +21,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	catest "k8s.io/autoscaler/cluster-autoscaler/utils/test"
+	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -72,6 +73,9 @@ func (p *provider) refreshCount() int {
 
 func (p *provider) IsReclaiming(node *apiv1.Node) bool { return p.reclaiming.Has(node.Spec.ProviderID) }
 func (p *provider) OutOfService(node *apiv1.Node) bool { return p.stopped.Has(node.Spec.ProviderID) }
+func (p *provider) MayGiveBack(node *apiv1.Node) bool {
+	return !p.stopped.Has(node.Spec.ProviderID)
+}
 func (p *provider) PoolOfGroup(id string) (ess.PoolStatus, bool) {
 	status, known := p.pools[id]
 	return status, known
@@ -89,6 +93,7 @@ type fixture struct {
 	server   *Server
 	clock    *clocktesting.FakeClock
 	client   cloudprovider.CloudProvider
+	kube     *fake.Clientset
 	// raw is a client without Cluster Autoscaler's.
 	raw    protos.CloudProviderClient
 	bought map[string]int
@@ -101,7 +106,7 @@ const timeout = 2 * time.Second
 
 // newFixture serves two offerings of three nodes each, which are in the cluster.
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, clock: clocktesting.NewFakeClock(time.Now()), bought: map[string]int{}}
+	f := &fixture{T: t, clock: clocktesting.NewFakeClock(time.Now()), bought: map[string]int{}, kube: fake.NewClientset()}
 	f.provider = &provider{
 		reclaiming: sets.New[string](), stopped: sets.New[string](), pools: map[string]ess.PoolStatus{}, sent: make(chan struct{}, 10), gathering: make(chan struct{}),
 		TestCloudProvider: testprovider.NewTestCloudProviderBuilder().
@@ -118,10 +123,11 @@ func newFixture(t *testing.T) *fixture {
 			node := catest.BuildTestNode(name, 1000, 1000)
 			f.provider.AddNode(group, node)
 			require.NoError(t, nodes.Add(node))
+			require.NoError(t, f.kube.Tracker().Add(node))
 		}
 	}
 	f.server = NewServer(Config{
-		Provider: f.provider, Purchases: f.provider, Nodes: corelisters.NewNodeLister(nodes), Interval: time.Second, Clock: f.clock,
+		Provider: f.provider, Purchases: f.provider, Nodes: corelisters.NewNodeLister(nodes), Client: f.kube, Interval: time.Second, Clock: f.clock,
 	})
 	f.serve()
 	return f

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
+	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -38,6 +39,7 @@ type Provider interface {
 	BeginLoop(nodes []*apiv1.Node)
 	IsReclaiming(node *apiv1.Node) bool
 	OutOfService(node *apiv1.Node) bool
+	MayGiveBack(node *apiv1.Node) bool
 	PoolOfGroup(groupID string) (ess.PoolStatus, bool)
 }
 
@@ -50,8 +52,9 @@ type Purchases interface {
 type Config struct {
 	Provider  Provider
 	Purchases Purchases
-	// Nodes are those of the cluster.
-	Nodes corelisters.NodeLister
+	// Nodes are those of the cluster, which is written to by the Client.
+	Nodes  corelisters.NodeLister
+	Client kubernetes.Interface
 	// Cooldown is that of pools that have none of their own: for how long after a purchase they are not scaled down.
 	Cooldown time.Duration
 	// Interval is how often the provider is refreshed while no client does it.

@@ -12,9 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
+	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -141,6 +143,45 @@ func TestARemovalThatOutlastsTheClientIsNoErrorForWhichItsNodesWouldTakePodsAgai
 		synctest.Wait()
 		assert.Equal(t, []string{"a1"}, f.given, "it goes on")
 	})
+}
+
+func TestNodesOfARemovalThatIsRefusedAfterItsAnswerTakePodsAgain(t *testing.T) {
+	f := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		refuse := make(chan struct{})
+		f.removing = func() error { <-refuse; return errors.New("the scaling group is busy") }
+		f.provider.stopped.Insert("a2")
+		var sent []*protos.ExternalGrpcNode
+		for _, name := range []string{"a1", "a2", "a3"} {
+			sent = append(sent, &protos.ExternalGrpcNode{ProviderID: name, Name: name})
+			node, err := f.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			require.NoError(t, err)
+			node.Spec.Taints = []apiv1.Taint{{Key: "kept", Effect: apiv1.TaintEffectNoSchedule}, {Key: taints.ToBeDeletedTaint, Effect: apiv1.TaintEffectNoSchedule}}
+			require.NoError(t, f.kube.Tracker().Update(apiv1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+		}
+		require.NoError(t, f.kube.Tracker().Delete(apiv1.SchemeGroupVersion.WithResource("nodes"), "", "a3"))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := f.server.NodeGroupDeleteNodes(ctx, &protos.NodeGroupDeleteNodesRequest{Id: "a", Nodes: sent})
+		require.NoError(t, err)
+		cancel()
+		assert.Equal(t, []string{"kept", taints.ToBeDeletedTaint}, f.taintsOf("a1"), "while it may be given back")
+		close(refuse)
+		synctest.Wait()
+		assert.Equal(t, []string{"kept"}, f.taintsOf("a1"))
+		assert.Equal(t, []string{"kept", taints.ToBeDeletedTaint}, f.taintsOf("a2"), "it does not serve")
+	})
+}
+
+// taintsOf returns the keys of the taints that the node has in the cluster.
+func (f *fixture) taintsOf(name string) (keys []string) {
+	f.Helper()
+	node, err := f.kube.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
+	require.NoError(f, err)
+	for _, taint := range node.Spec.Taints {
+		keys = append(keys, taint.Key)
+	}
+	return keys
 }
 
 func TestARemovalThatIsRefusedInTimeIsAnError(t *testing.T) {

@@ -90,6 +90,9 @@ type Reason struct {
 	Excess float64 `json:"-"`
 }
 
+// Obstructed is a node group that can say why no more instances can be bought, nil if some can.
+type Obstructed interface{ Obstacle() *Reason }
+
 // New returns a reason. The message and its arguments are those of fmt.Sprintf.
 func New(code Code, mend, format string, args ...any) *Reason {
 	return &Reason{Code: code, Mend: mend, Message: fmt.Sprintf(format, args...)}

@@ -117,8 +117,8 @@ func (m *Memory) Refused(o pricing.Offering, instances int) {
 	m.enter(o, experience{Refused: float64(instances)})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o.Spot && !m.now.IsZero() {
-		m.past.refuse(place{o.InstanceType, o.Zone}, m.now.Unix())
+	if at := (place{o.InstanceType, o.Zone}); o.Spot && !m.now.IsZero() {
+		m.past.refuse(at, max(m.now.Unix(), m.stock.said[at].At)) // the instances may have been listed before that was said
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -28,6 +30,8 @@ type past struct {
 	runs map[place][]run
 	// refused is when a purchase was refused last, unless instances were delivered since.
 	refused map[place]int64
+	// kept are the offerings of which instances were kept when they were looked at last; nil before that.
+	kept sets.Set[place]
 	// changes counts the runs that differ from the one before.
 	changes int
 	pruned  int64
@@ -43,7 +47,8 @@ type run struct {
 
 func newPast() past { return past{runs: map[place][]run{}, refused: map[place]int64{}} }
 
-// see enters that the offering is up or down at a time, which must not be before the last one.
+// see enters that the offering is up or down at a time. If that is before the last one, as the list of instances may be older than what was said
+// of the stock since, it counts as right after that.
 func (p *past) see(at place, now int64, up bool, price float64) {
 	runs := p.runs[at]
 	if len(runs) > 0 {
@@ -53,25 +58,23 @@ func (p *past) see(at place, now int64, up bool, price float64) {
 		}
 		if last.up != up {
 			p.changes++
-		} else if now-last.to <= int64(maxGap/time.Second) && isAbout(price, last.price) {
+		} else if now-last.to <= int64(maxGap/time.Second) && isAbout(price, last.price, samePrice) {
 			last.to = max(last.to, now)
 			return
 		}
+		now = max(now, last.to+1)
 	}
 	p.runs[at] = append(runs, run{from: now, to: now, up: up, price: price})
 }
 
-func isAbout(a, b float64) bool { return max(a, b) <= min(a, b)*(1+samePrice) }
+func isAbout(a, b, part float64) bool { return max(a, b) <= min(a, b)*(1+part) }
 
 // refuse enters that there was none to buy. That instances of the offering are kept says more about how long one is.
 func (p *past) refuse(at place, now int64) {
 	p.refused[at] = now
-	if runs := p.runs[at]; len(runs) > 0 {
-		if last := runs[len(runs)-1]; last.up && last.to >= now {
-			return
-		}
+	if p.kept != nil && !p.kept.Has(at) {
+		p.see(at, now, false, 0)
 	}
-	p.see(at, now, false, 0)
 }
 
 // lookAt enters what the instances tell: an offering is up if more of its instances are kept than reclaimed, and down if not. Of one without
@@ -101,8 +104,13 @@ func (p *past) lookAt(instances []Living, now int64) {
 			delete(p.refused, at)
 		}
 	}
+	p.kept = sets.New[place]()
 	for at, c := range counts {
-		p.see(at, now, c.kept > c.lost, c.price)
+		isKept := c.kept > c.lost
+		if isKept {
+			p.kept.Insert(at)
+		}
+		p.see(at, now, isKept, c.price)
 	}
 	p.prune(now)
 }

@@ -137,14 +137,17 @@ type placeMemory struct {
 }
 
 // Encode returns what is remembered, as Decode takes it.
-func (m *Memory) Encode() ([]byte, error) {
+func (m *Memory) Encode() ([]byte, error) { return state.Encode(m.state()) }
+
+// state returns a copy of what is remembered. It is compressed without the lock, for which whoever buys would wait.
+func (m *Memory) state() memoryState {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	saved := memoryState{Version: memoryVersion, At: m.now, Lost: m.lost, Past: m.past.encode(), Stock: m.stock.encode()}
+	saved := memoryState{Version: memoryVersion, At: m.now, Lost: maps.Clone(m.lost), Past: m.past.encode(), Stock: m.stock.encode()}
 	for key, e := range m.seen {
 		saved.Seen = append(saved.Seen, placeMemory{key, *e})
 	}
-	return state.Encode(saved)
+	return saved
 }
 
 // Decode remembers what was encoded, in addition to what was seen since. Nothing changes if it returns an error.

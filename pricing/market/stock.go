@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/pricing"
 )
 
 const (
@@ -14,6 +15,8 @@ const (
 	stockFresh = 3 * stockInterval
 	// stockWeight is how many instances that were asked for count as much as the prior of a category.
 	stockWeight = 10.
+	// heardPrice is by which part the price may change within a run that is only known from what is said: nobody pays it.
+	heardPrice = .25
 	// likelyUp is up to which probability of a refusal an offering is taken to be up by what is said of it.
 	likelyUp = .5
 )
@@ -47,11 +50,12 @@ func newStock() stock {
 	return stock{said: map[place]saying{}, tried: map[alicloud.StockCategory]experience{}}
 }
 
-// note enters what is said of an offering, and returns whether it has been said before.
+// note enters what is said of an offering, and returns whether it was said before, at another time.
 func (s *stock) note(at place, category alicloud.StockCategory, now int64) (again bool) {
 	last, known := s.said[at]
-	again = known && last.Category == category && now-last.At <= int64(stockFresh/time.Second)
-	if !again {
+	goesOn := known && last.Category == category && now-last.At <= int64(stockFresh/time.Second)
+	again = goesOn && last.At < now
+	if !goesOn {
 		last.Category, last.Since = category, now
 	}
 	last.At = max(last.At, now)
@@ -88,7 +92,7 @@ func (s *stock) current(at place, now int64) alicloud.StockCategory {
 // refusalIn returns how often a purchase in the category is refused, as far as that was learnt.
 func (s *stock) refusalIn(category alicloud.StockCategory) float64 {
 	tried := s.tried[category]
-	return (min(tried.Refused, tried.Asked) + stockWeight*priorRefusals[category]) / (tried.Asked + stockWeight)
+	return min(mostRefusal, (min(tried.Refused, tried.Asked)+stockWeight*priorRefusals[category])/(tried.Asked+stockWeight))
 }
 
 // refusal returns how often a purchase of the offering is refused, given how often it was without regard to what is said of it now. Where nothing else
@@ -118,19 +122,27 @@ func (s *stock) fade(factor float64, now int64) {
 	maps.DeleteFunc(s.said, func(_ place, said saying) bool { return now-said.At > int64(staleAfter/time.Second) })
 }
 
-// NoteStock enters what ECS says of the instance type in the zones. What is said twice in a row is seen in the History of the offering, too,
-// unless instances of it are kept, or it has refused a purchase since that is said: a single answer is wrong too often.
-func (m *Memory) NoteStock(instanceType string, found []alicloud.Stock, at time.Time) {
+// Said is what ECS says of the stock of a spot offering.
+type Said struct {
+	Offering pricing.Offering
+	Category alicloud.StockCategory
+	// Price is what an instance of the offering costs per hour now, 0 if that is not known.
+	Price float64
+}
+
+// NoteStock enters what ECS says of offerings. What is said twice in a row is seen in the History of the offering, too, unless instances of it are
+// kept, or it has refused a purchase since that is said: a single answer is wrong too often.
+func (m *Memory) NoteStock(said []Said, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := at.Unix()
-	for _, each := range found {
+	for _, each := range said {
 		if _, known := priorRefusals[each.Category]; !known {
 			continue
 		}
-		where := place{instanceType, each.ZoneID}
+		where := place{each.Offering.InstanceType, each.Offering.Zone}
 		if m.stock.note(where, each.Category, now) {
-			m.past.hear(where, now, m.stock.said[where].Since, m.stock.refusalIn(each.Category) <= likelyUp)
+			m.past.hear(where, now, m.stock.said[where].Since, m.stock.refusalIn(each.Category) <= likelyUp, each.Price)
 		}
 	}
 }
@@ -142,23 +154,23 @@ func (m *Memory) StockRead(at time.Time) {
 	m.stock.read = at
 }
 
-// hear enters that the offering is said to be up or down since a time.
-func (p *past) hear(at place, now, since int64, up bool) {
-	if up && p.refused[at] >= since {
-		return
+// hear enters that the offering is said to be up, at a price, or down, since a time. It does not before it is known of which offerings instances are
+// kept, and of none that is: that says more. Without any price an offering would count as one that costs nothing.
+func (p *past) hear(at place, now, since int64, up bool, price float64) {
+	var last run
+	if runs := p.runs[at]; len(runs) > 0 {
+		last = runs[len(runs)-1]
 	}
-	runs := p.runs[at]
-	if len(runs) > 0 {
-		last := runs[len(runs)-1]
-		isKept := last.up && now-last.to <= int64(2*observeEvery/time.Second)
-		if last.to > now || isKept {
-			return
-		}
+	switch {
+	case p.kept == nil, p.kept.Has(at), last.to > now, up && p.refused[at] >= since, up && price == 0 && last.price == 0:
+		return
+	case isAbout(price, last.price, heardPrice):
+		price = last.price
 	}
 	if up {
 		delete(p.refused, at)
 	}
-	p.see(at, now, up, 0)
+	p.see(at, now, up, price)
 }
 
 // stockState is what is remembered of the stock, as it is saved.
@@ -173,7 +185,7 @@ type placeSaying struct {
 }
 
 func (s *stock) encode() (saved stockState) {
-	saved.Tried = s.tried
+	saved.Tried = maps.Clone(s.tried)
 	for at, said := range s.said {
 		saved.Said = append(saved.Said, placeSaying{at, said})
 	}

@@ -22,7 +22,7 @@ import (
 // says enters what is said of the offering at a time.
 func says(m *Memory, o pricing.Offering, category alicloud.StockCategory, after time.Duration) {
 	m.Observe(nil, at(after))
-	m.NoteStock(o.InstanceType, []alicloud.Stock{{ZoneID: o.Zone, Category: category}}, at(after))
+	m.NoteStock([]Said{{o, category, 3}}, at(after))
 }
 
 // buy makes purchases of an instance each, of which some are refused.
@@ -140,8 +140,63 @@ func TestWhatIsSaidTwiceIsSeenInTheHistoryUnlessInstancesAreKept(t *testing.T) {
 	assert.False(t, isUp(32*time.Minute))
 
 	m.Observe([]Living{{ID: "i-1", Offering: here}}, at(40*time.Minute))
-	m.NoteStock(here.InstanceType, []alicloud.Stock{{ZoneID: here.Zone, Category: alicloud.WithoutStock}}, at(40*time.Minute+time.Second))
+	m.NoteStock([]Said{{here, alicloud.WithoutStock, 3}}, at(40*time.Minute+time.Second))
 	assert.True(t, isUp(40*time.Minute+time.Second))
+	m.NoteStock([]Said{{here, alicloud.WithoutStock, 3}}, at(41*time.Minute))
+	assert.True(t, isUp(41*time.Minute), "the list of instances is not read again yet")
+}
+
+func TestWhatIsSaidTwiceInOneAnswerIsSaidOnce(t *testing.T) {
+	m := NewMemory()
+	m.Observe(nil, at(0))
+	m.NoteStock([]Said{{here, alicloud.WithStock, 3}, {here, alicloud.WithStock, 3}}, at(time.Minute))
+	assert.False(t, m.Seen(here))
+}
+
+func TestAnOfferingWithoutAPriceIsNotSeenAsOneThatCostsNothing(t *testing.T) {
+	m := NewMemory()
+	m.Observe(nil, at(0))
+	for minute := 8; minute <= 24; minute += 8 {
+		m.NoteStock([]Said{{here, alicloud.WithStock, 0}, {there, alicloud.WithStock, 4}}, at(time.Duration(minute)*time.Minute))
+	}
+	assert.False(t, m.Seen(here))
+	h, _ := m.History([]pricing.Offering{there}, []float64{1})
+	up, price := h.At(0, at(24*time.Minute))
+	assert.True(t, up)
+	assert.Equal(t, 4., price)
+}
+
+func TestWhatIsSaidAfterTheInstancesWereListedIsRememberedInOrder(t *testing.T) {
+	m := NewMemory()
+	says(m, here, alicloud.WithStock, 8*time.Minute)
+	says(m, here, alicloud.WithStock, 16*time.Minute)
+	m.NoteStock([]Said{{here, alicloud.WithStock, 3}}, at(24*time.Minute))
+	bought := []Living{{ID: "i-1", Offering: here, Created: at(20 * time.Minute), Price: 5}}
+	m.Observe(bought, at(24*time.Minute-5*time.Second)) // a listing that began before that was said
+	m.Observe(bought, at(25*time.Minute))
+	saved, err := m.Encode()
+	require.NoError(t, err)
+	next := NewMemory()
+	require.NoError(t, next.Decode(saved), "nothing is forgotten")
+	assert.Equal(t, m.past.runs, next.past.runs)
+	h, _ := next.History([]pricing.Offering{here}, []float64{1})
+	_, price := h.At(0, at(25*time.Minute))
+	assert.Equal(t, 5., price)
+}
+
+func TestARefusalOutranksWhatWasSaidSinceTheInstancesWereListed(t *testing.T) {
+	m := NewMemory()
+	says(m, there, alicloud.ClosedWithStock, time.Minute)
+	buy(m, there, 200, 0) // it is better than nothing said
+	m.Observe(nil, at(time.Hour))
+	m.NoteStock([]Said{{here, alicloud.ClosedWithStock, 3}}, at(time.Hour+10*time.Second))
+	without := NewMemory()
+	buy(without, there, 200, 0)
+	without.Observe(nil, at(time.Hour))
+	for _, each := range []*Memory{m, without} {
+		buy(each, here, 5, 5)
+	}
+	assert.InDelta(t, without.Of(here).Refusal, m.Of(here).Refusal, .01)
 }
 
 func TestWhatIsSaidAndLearntSurvivesARestart(t *testing.T) {
@@ -196,8 +251,8 @@ func (n *notebook) Eventf(eventType, reason, format string, args ...any) {
 func watching(t *testing.T, m *Memory, s *shop, n *notebook) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &Watch{Memory: m, Source: s, Clock: clock.RealClock{}, Events: n,
-		Offerings: func() []pricing.Offering {
-			return []pricing.Offering{here, there, other, {InstanceType: "big", Zone: "a"}}
+		Offerings: func() map[pricing.Offering]float64 {
+			return map[pricing.Offering]float64{here: 3, there: 3, other: 3, {InstanceType: "big", Zone: "a"}: 3}
 		}}
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()
@@ -224,6 +279,67 @@ func TestEachInstanceTypeIsObservedEveryTenMinutes(t *testing.T) {
 		}
 		assert.Greater(t, m.Of(here).Refusal, .5)
 		assert.False(t, m.stock.read.IsZero())
+	})
+}
+
+// store answers like a cloud, which takes its time, for all zones.
+type store struct {
+	times map[string][]time.Time
+	calls []time.Time
+	fails bool
+}
+
+func (s *store) SpotStock(_ context.Context, instanceType string) (found []alicloud.Stock, err error) {
+	s.times[instanceType], s.calls = append(s.times[instanceType], time.Now()), append(s.calls, time.Now())
+	time.Sleep(300 * time.Millisecond)
+	if s.fails {
+		return nil, errors.New("a timeout")
+	}
+	for zone := range 10 {
+		found = append(found, alicloud.Stock{ZoneID: string(rune('a' + zone)), Category: alicloud.WithStock})
+	}
+	return found, nil
+}
+
+// observing runs a Watch of so many instance types in one zone for a time.
+func observing(t *testing.T, m *Memory, s *store, types int, until time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), until)
+	defer cancel()
+	w := &Watch{Memory: m, Source: s, Clock: clock.RealClock{}, Events: &notebook{}, Offerings: func() map[pricing.Offering]float64 {
+		wanted := map[pricing.Offering]float64{}
+		for n := range types {
+			wanted[pricing.Offering{InstanceType: fmt.Sprint("type-", n), Zone: "a", Spot: true}] = 3
+		}
+		return wanted
+	}}
+	w.Run(ctx)
+}
+
+func TestManyInstanceTypesAreObservedOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := NewMemory(), &store{times: map[string][]time.Time{}}
+		observing(t, m, s, 900, 3*time.Hour)
+		require.Len(t, s.times, 900, "none is left out because the others take so long")
+		for instanceType, times := range s.times {
+			for n := range len(times) - 1 {
+				require.Less(t, times[n+1].Sub(times[n]), 10*time.Minute, instanceType)
+			}
+		}
+		const minute = 150
+		for n := range len(s.calls) - minute {
+			require.Greater(t, s.calls[n+minute].Sub(s.calls[n]), time.Minute, "of 1000 that an account has")
+		}
+		assert.Len(t, m.stock.said, 900, "nobody asked for the other zones")
+		assert.False(t, m.stock.read.IsZero())
+	})
+}
+
+func TestAnObservationThatFailsInPartIsNotWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, s := NewMemory(), &store{times: map[string][]time.Time{}, fails: true}
+		observing(t, m, s, 3, 20*time.Minute)
+		assert.Len(t, s.times, 3)
+		assert.True(t, m.stock.read.IsZero())
 	})
 }
 

@@ -2,10 +2,11 @@ package market
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -15,14 +16,16 @@ import (
 )
 
 const (
-	// stockInterval is the time between two observations, which is lengthened by up to stockJitter at random: with the
+	// stockInterval is the time from the beginning of an observation to that of the next, which is lengthened by up to stockJitter at random: with the
 	// time that they take, they are less than ten minutes apart. That is one call for each instance type.
 	stockInterval = 8 * time.Minute
 	stockJitter   = .1
+	// stockPace is the time between two calls. It is less if there are so many that they would take longer than stockInterval.
+	stockPace = time.Second
 	// stockRetry is the wait if no offerings are known yet.
 	stockRetry = 10 * time.Second
-	// stockTimeout bounds one observation.
-	stockTimeout = time.Minute
+	// stockTimeout bounds one call.
+	stockTimeout = 30 * time.Second
 )
 
 // StockSource is who says what is in stock. It is implemented by *client.Client of package alicloud/client.
@@ -45,8 +48,8 @@ type Watch struct {
 	Source StockSource
 	Clock  clock.WithTicker
 	Events EventSink
-	// Offerings returns those that are wanted. It has to be safe for concurrent use.
-	Offerings func() []pricing.Offering
+	// Offerings returns those that are wanted, with what an instance costs per hour now, 0 if that is not known. It has to be safe for concurrent use.
+	Offerings func() map[pricing.Offering]float64
 
 	// refused is true from a refusal to answer until an answer.
 	refused bool
@@ -54,59 +57,94 @@ type Watch struct {
 
 // Run observes the stock until ctx ends. If it must not, it says so in an Event once, and goes on trying. Run is to be called once.
 func (w *Watch) Run(ctx context.Context) {
-	for {
-		pause := wait.Jitter(stockInterval, stockJitter)
-		if types := w.types(); len(types) == 0 {
-			pause = stockRetry
-		} else {
-			w.observe(ctx, types)
+	for ctx.Err() == nil {
+		began, interval := w.Clock.Now(), stockRetry
+		if wanted := w.wanted(); len(wanted) > 0 {
+			interval = wait.Jitter(stockInterval, stockJitter)
+			w.observe(ctx, wanted)
 		}
-		select {
-		case <-w.Clock.After(pause):
-		case <-ctx.Done():
-			return
-		}
+		w.wait(ctx, began, interval)
 	}
 }
 
-// types returns the instance types of the spot offerings.
-func (w *Watch) types() []string {
-	types := sets.New[string]()
-	for _, o := range w.Offerings() {
-		if o.Spot {
-			types.Insert(o.InstanceType)
-		}
+// wait waits until the interval is over, or ctx ends.
+func (w *Watch) wait(ctx context.Context, began time.Time, interval time.Duration) {
+	left := interval - w.Clock.Since(began)
+	if left <= 0 {
+		return
 	}
-	return sets.List(types)
+	timer := w.Clock.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}
+
+// prices are what an instance of a type costs per hour, by zone.
+type prices map[string]float64
+
+// wanted returns the prices of the spot offerings by instance type.
+func (w *Watch) wanted() map[string]prices {
+	byType := map[string]prices{}
+	for o, price := range w.Offerings() {
+		if !o.Spot {
+			continue
+		}
+		if byType[o.InstanceType] == nil {
+			byType[o.InstanceType] = prices{}
+		}
+		byType[o.InstanceType][o.Zone] = price
+	}
+	return byType
 }
 
 // observe asks for each instance type. It ends early if it is not allowed to ask.
-func (w *Watch) observe(ctx context.Context, types []string) {
-	bounded, cancel := context.WithTimeout(ctx, stockTimeout)
-	defer cancel()
-	isWhole := true
-	for _, instanceType := range types {
-		found, err := w.Source.SpotStock(bounded, instanceType)
+func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
+	pace := min(stockPace, stockInterval/time.Duration(len(wanted)))
+	var failure error
+	failed := 0
+	for _, instanceType := range slices.Sorted(maps.Keys(wanted)) {
+		began := w.Clock.Now()
+		err := w.ask(ctx, instanceType, wanted[instanceType])
 		switch {
-		case err == nil:
-			w.refused = false
-			w.Memory.NoteStock(instanceType, found, w.Clock.Now())
-			continue
 		case ctx.Err() != nil:
 			return
 		case alicloud.NeedsOperator(err):
 			w.reportRefused(ctx, err)
 			return
+		case err != nil:
+			failure, failed = err, failed+1
+		default:
+			w.refused = false
 		}
-		isWhole = false
-		klog.FromContext(ctx).Error(err, "Cannot observe the stock of an instance type, will try again", "instanceType", instanceType)
-		if bounded.Err() != nil {
-			return
+		w.wait(ctx, began, pace)
+	}
+	if failure != nil {
+		klog.FromContext(ctx).Error(failure, "Cannot observe the stock of all instance types, will try again", "failed", failed, "of", len(wanted))
+		return
+	}
+	w.Memory.StockRead(w.Clock.Now())
+}
+
+// ask asks for one instance type. What is said of zones that are not wanted is left out: nobody buys there, and it would take the place of what is
+// remembered of others.
+func (w *Watch) ask(ctx context.Context, instanceType string, wanted prices) error {
+	bounded, cancel := context.WithTimeout(ctx, stockTimeout)
+	defer cancel()
+	found, err := w.Source.SpotStock(bounded, instanceType)
+	if err != nil {
+		return err
+	}
+	var said []Said
+	for _, each := range found {
+		if price, ok := wanted[each.ZoneID]; ok {
+			offering := pricing.Offering{InstanceType: instanceType, Zone: each.ZoneID, Spot: true}
+			said = append(said, Said{Offering: offering, Category: each.Category, Price: price})
 		}
 	}
-	if isWhole {
-		w.Memory.StockRead(w.Clock.Now())
-	}
+	w.Memory.NoteStock(said, w.Clock.Now())
+	return nil
 }
 
 func (w *Watch) reportRefused(ctx context.Context, err error) {

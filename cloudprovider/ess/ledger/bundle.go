@@ -52,7 +52,7 @@ func (s *state) abandonBundle(p *Purchase) {
 
 // awaitsBundle returns whether another purchase of the bundle may still come short, so that this one has to be given back.
 func (s *state) awaitsBundle(p *Purchase) bool {
-	if p.bundle != "" && p.restored != nil && !s.allHistoryRead() {
+	if p.bundle != "" && p.restored != nil && (!s.allHistoryRead() || s.config.Clock.Since(s.begun) < LaunchListLag) {
 		return true // the others may not be restored yet
 	}
 	for _, other := range s.bundle(p) {

@@ -176,6 +176,9 @@ func (n Note) tags(poolID string) map[string]string {
 	if n.Atomic {
 		tags[api.TagInstanceAtomic] = "true"
 	}
+	if n.Bundle != "" {
+		tags[api.TagInstanceBundle] = n.Bundle
+	}
 	if n.Owner != "" {
 		tags[api.TagInstanceOwner] = n.Owner
 	}
@@ -188,7 +191,7 @@ func noteOfTags(instance alicloud.Instance) (Note, bool) {
 	offering := snapshot.OfferingOf(ScalingInstance(instance))
 	note := Note{
 		Token: instance.Tags[api.TagInstancePurchase], Owner: instance.Tags[api.TagInstanceOwner], Targeting: pool.TargetLaunch,
-		Count: size, Atomic: instance.Tags[api.TagInstanceAtomic] == "true",
+		Count: size, Atomic: instance.Tags[api.TagInstanceAtomic] == "true", Bundle: instance.Tags[api.TagInstanceBundle],
 		InstanceType: offering.InstanceType, Zone: offering.Zone, PurchaseOption: offering.PurchaseOption(),
 	}
 	return note, err == nil && size > 0 && note.Token != "" && instance.Tags[api.TagInstancePool] != ""

@@ -44,12 +44,18 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 		if note.IsOfAnother(r.config.Owner) {
 			note.Atomic = false // another installation gives back what came of it
 		}
-		p := restoredPurchase(activity, note, !noted, r.at)
-		if note.Targeting == pool.TargetLaunch {
+		isLaunch := note.Targeting == pool.TargetLaunch
+		if isLaunch {
 			r.knownLaunches.Insert(note.Token)
-			if r.at.Sub(activity.Ended) > shortfallTime {
-				continue // what it lacks now was delivered
+			if r.at.Sub(activity.Ended) > shortfallTime { // what it lacks now was delivered
+				if note.Bundle == "" {
+					continue
+				}
+				note.Count = len(activity.CreatedInstances)
 			}
+		}
+		p := restoredPurchase(activity, note, !noted, r.at)
+		if isLaunch {
 			// What the first listing lacks may only be listed late, and ECS reports the creation to the minute.
 			p.launch, p.delivery.lag, p.delivery.endedAt = &launch{}, LaunchListLag, r.at
 		}

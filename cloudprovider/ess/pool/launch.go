@@ -13,7 +13,7 @@ const (
 	// DescribeInstances finds 1,000 by one ("Tag.N.Value" of DescribeInstances). The rest is for instances on their way out.
 	maxLaunched = 900
 	// launchTags is how many tags of ours an instance gets: those of its purchase, and that of its cluster.
-	launchTags = 6
+	launchTags = 7
 )
 
 // setLaunch sets how instances are bought by RunInstances, if the pool does so, and why not if it cannot.

@@ -95,14 +95,14 @@ func (o *Offering) withinCap(prices Prices) bool {
 }
 
 // Price returns the price of the offering per instance-hour; for a whole pool, that of its dearest offering. Each price is
-// multiplied by the interruption penalty; nil is no penalty. It is false if a price is unknown.
-func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, penalty func(pricing.Offering) float64) (float64, bool) {
+// multiplied by the dearness of its offering; nil is 1. It is false if a price is unknown.
+func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, dearness func(pricing.Offering) float64) (float64, bool) {
 	if p.Targeting != TargetWhole {
-		return penalized(o, prices, penalty)
+		return dear(o, prices, dearness)
 	}
 	dearest := 0.0
 	for _, offered := range p.Offerings {
-		price, known := penalized(offered.Offering, prices, penalty)
+		price, known := dear(offered.Offering, prices, dearness)
 		if !known {
 			return 0, false
 		}
@@ -111,10 +111,10 @@ func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, penalty func(pri
 	return dearest, true
 }
 
-func penalized(o pricing.Offering, prices pricing.Prices, penalty func(pricing.Offering) float64) (float64, bool) {
+func dear(o pricing.Offering, prices pricing.Prices, dearness func(pricing.Offering) float64) (float64, bool) {
 	price, known := prices.Price(o)
-	if penalty != nil {
-		price *= penalty(o)
+	if dearness != nil {
+		price *= dearness(o)
 	}
 	return price, known
 }

@@ -12,11 +12,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
-// obstructed is a node group that can say why no more instances can be bought, nil if some can.
-type obstructed interface{ Obstacle() *reasons.Reason }
-
 func obstacleOf(group cloudprovider.NodeGroup) *reasons.Reason {
-	if blocked, ok := group.(obstructed); ok {
+	if blocked, ok := group.(reasons.Obstructed); ok {
 		return blocked.Obstacle()
 	}
 	return nil

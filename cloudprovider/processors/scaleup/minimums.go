@@ -106,12 +106,14 @@ type withMinimum struct {
 	minimum int
 }
 
+var _ reasons.Obstructed = withMinimum{}
+
 // MinSize returns that minimum size.
 func (g withMinimum) MinSize() int { return g.minimum }
 
-// Obstacle returns what that of the node group does, which embedding the interface of core hides; package explain asks for it.
+// Obstacle returns what that of the node group does, which embedding the interface of core hides.
 func (g withMinimum) Obstacle() *reasons.Reason {
-	if blocked, ok := g.NodeGroup.(interface{ Obstacle() *reasons.Reason }); ok {
+	if blocked, ok := g.NodeGroup.(reasons.Obstructed); ok {
 		return blocked.Obstacle()
 	}
 	return nil

@@ -180,6 +180,12 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	return is
 }
 
+// SpotOnly returns whether the pod must never be on demand.
+func (p *Policy) SpotOnly(pod *apiv1.Pod) bool {
+	w, _ := wishOf(pod)
+	return w.wait == Never
+}
+
 // AllowSpot calls buy with spot instances allowed for those of the pods that are to have none because of their deadline. It does not call it if
 // there are no such pods. Those of ProvisioningRequests are none: core enters in a request what came of it, so it is tried once in a loop.
 func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {

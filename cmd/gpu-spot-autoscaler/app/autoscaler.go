@@ -113,19 +113,24 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
-	group.Go(func() error {
-		if err := p.firstRefresh(ctx, r.health); err != nil {
-			return unlessDone(ctx, err)
-		}
-		// Only now are the pools known in which there may be room for jobs.
-		group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
-		group.Go(func() error { p.intervals.Run(ctx); return nil })
-		if r.config.Serve != nil {
-			return unlessDone(ctx, p.serve(ctx, r.config, r.health))
-		}
-		return p.loop(ctx, r.config, r.health)
-	})
+	group.Go(func() error { return p.lead(ctx, r, group) })
 	return group.Wait()
+}
+
+// lead runs core's loop, or serves the provider to another core, once the pools are known, and begins in the group what needs them, too.
+// It ends the provider in any case: other parts wait for their removals, which nothing else ends before their time.
+func (p *parts) lead(ctx context.Context, r *replica, group *errgroup.Group) error {
+	defer p.endProvider(ctx)
+	if err := p.firstRefresh(ctx, r.health); err != nil {
+		return unlessDone(ctx, err)
+	}
+	// Only now are the pools known in which there may be room for jobs.
+	group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
+	group.Go(func() error { p.intervals.Run(ctx); return nil })
+	if r.config.Serve != nil {
+		return unlessDone(ctx, p.serve(ctx, r.config, r.health))
+	}
+	return p.loop(ctx, r.health)
 }
 
 // buildFor constructs the parts of an autoscaler, or of one that is served to another core.
@@ -177,12 +182,12 @@ func unlessDone(ctx context.Context, err error) error {
 }
 
 // loop runs core's loop each time the trigger fires.
-func (p *parts) loop(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
+func (p *parts) loop(ctx context.Context, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
 	if ctx.Err() != nil {
 		return nil // to start is to write to the cluster, which another process may lead by now
 	}
-	defer p.cleanUp(ctx, config)
+	defer p.cleanUp(ctx)
 	if err := p.core.Start(); err != nil {
 		return fmt.Errorf("start cluster autoscaler: %w", err)
 	}
@@ -234,12 +239,14 @@ func (p *parts) productive(since time.Time) bool {
 	return !p.core.LastScaleUpTime().Before(since) || !p.core.LastScaleDownDeleteTime().Before(since)
 }
 
-// cleanUp ends core. Core cleans up the provider only if it writes a status ConfigMap.
-func (p *parts) cleanUp(ctx context.Context, config *Config) {
+// cleanUp ends core, and the provider, which core ends only if it writes a status ConfigMap.
+func (p *parts) cleanUp(ctx context.Context) {
 	p.core.ExitCleanUp()
-	if config.Autoscaling.WriteStatusConfigMap {
-		return
-	}
+	p.endProvider(ctx)
+}
+
+// endProvider ends removals under way, and waits for them. It may be called again.
+func (p *parts) endProvider(ctx context.Context) {
 	if err := p.provider.Cleanup(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
 	}

@@ -4,17 +4,23 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
+	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -67,6 +73,28 @@ func TestCoreDoesNotStartOnceLeadershipHasEnded(t *testing.T) {
 	p := &parts{core: c, prices: prices}
 	ctx, lose := context.WithCancel(t.Context())
 	lose()
-	require.NoError(t, p.loop(ctx, &Config{}, nil))
+	require.NoError(t, p.loop(ctx, nil))
 	assert.False(t, c.started)
+}
+
+// slowCloud answers to nothing before its context ends.
+type slowCloud struct{ ess.Cloud }
+
+func (slowCloud) ScalingGroups(ctx context.Context, _ alicloud.GroupFilter) ([]alicloud.ScalingGroup, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestTheProviderEndsWithTheLeadershipThoughNoLoopHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		provider, err := ess.New(ess.Config{
+			Cloud: slowCloud{}, Prices: pricing.NewBook(pricing.BookOptions{}), Events: discardedEvents{}, Clock: clock.RealClock{}, ClusterName: "test",
+		})
+		require.NoError(t, err)
+		ctx, lose := context.WithCancel(t.Context())
+		lose()
+		p := &parts{provider: provider}
+		require.NoError(t, p.lead(ctx, &replica{health: metrics.NewHealthCheck(time.Hour, time.Hour)}, &errgroup.Group{}))
+		assert.ErrorIs(t, provider.RefreshUntil(t.Context()), context.Canceled, "what the provider still does for others ends")
+	})
 }

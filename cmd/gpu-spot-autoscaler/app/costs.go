@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,7 +74,13 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, events market.EventSink) *market.Watch {
 	return &market.Watch{
 		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events,
-		Offerings: func() []pricing.Offering { return slices.Collect(maps.Keys(prices.Known())) },
+		Offerings: func() map[pricing.Offering]float64 {
+			wanted := prices.Known()
+			for o := range wanted {
+				wanted[o], _ = prices.ExactPrice(o)
+			}
+			return wanted
+		},
 	}
 }
 

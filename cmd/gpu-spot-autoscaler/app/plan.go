@@ -177,7 +177,7 @@ func (p *parts) foretell(ctx context.Context, config *Config) (*foretold, error)
 	if err := p.prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer p.cleanUp(ctx, config)
+	defer p.cleanUp(ctx)
 	if err := p.core.Start(); err != nil {
 		return nil, fmt.Errorf("start cluster autoscaler: %w", err)
 	}
@@ -276,8 +276,8 @@ func (p *parts) havePlace(submitted *plan.Submitted) (all [][]bool) {
 	for _, job := range submitted.Jobs {
 		places := make([]bool, len(job.Pods))
 		for i, pod := range job.Pods {
-			held := p.pods.skipped.Of(pod.UID)
-			places[i] = held != nil && held.Code == reasons.HasPlace
+			skipped := p.pods.skipped.Of(pod.UID)
+			places[i] = skipped != nil && skipped.Code == reasons.HasPlace
 		}
 		all = append(all, places)
 	}

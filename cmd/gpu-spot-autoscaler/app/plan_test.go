@@ -143,7 +143,7 @@ func (w *planWorld) lead(do func(ctx context.Context, p *parts)) {
 			if err := p.prepare(ctx); err != nil {
 				return err
 			}
-			defer p.cleanUp(ctx, config)
+			defer p.cleanUp(ctx)
 			if err := p.core.Start(); err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/externalgrpc"
@@ -31,19 +30,14 @@ func buildServed(ctx context.Context, config *Config) (*parts, error) {
 // serve serves the provider and the expander until ctx ends.
 func (p *parts) serve(ctx context.Context, config *Config, health *metrics.HealthCheck) error {
 	p.awaitPrices(ctx)
-	defer func() {
-		if err := p.provider.Cleanup(); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
-		}
-	}()
 	model, aErr := p.provider.Pricing()
 	if aErr != nil {
 		return fmt.Errorf("prices: %w", aErr)
 	}
 	nodes := p.informers.Core().V1().Nodes().Lister()
 	server := externalgrpc.NewServer(externalgrpc.Config{
-		Provider: p.provider, Purchases: p.provider.Purchases(), Nodes: nodes, Cooldown: config.Autoscaling.ScaleDownDelayAfterAdd,
-		Interval: config.Autoscaling.ScanInterval, Clock: config.Clock,
+		Provider: p.provider, Purchases: p.provider.Purchases(), Nodes: nodes, Client: config.Kube,
+		Cooldown: config.Autoscaling.ScaleDownDelayAfterAdd, Interval: config.Autoscaling.ScanInterval, Clock: config.Clock,
 	})
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock,
@@ -63,7 +57,7 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 		everyInterval(ctx, config.Clock, config.Autoscaling.ScanInterval, func() {
 			health.UpdateLastActivity(config.Clock.Now())
 			health.UpdateLastSuccessfulRun(config.Clock.Now())
-			letGo(p.supervisor)
+			returnHeld(p.supervisor)
 		})
 		return nil
 	})
@@ -85,10 +79,10 @@ func everyInterval(ctx context.Context, clock clock.WithTicker, interval time.Du
 	}
 }
 
-// letGo has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for
+// returnHeld has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for
 // capacity for pods that do not exist. It buys for them once they are pending. No job gets more workers than it asks for, since nobody looks
 // whether there is room for them.
-func letGo(supervision podlist.Supervision) {
+func returnHeld(supervision podlist.Supervision) {
 	for _, gang := range supervision.Returning() {
 		if gang.Extra == podlist.NotExtra {
 			supervision.Fits(gang.Ref, podlist.Placement{Ready: gang.Pods})

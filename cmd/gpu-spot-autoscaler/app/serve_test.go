@@ -23,7 +23,7 @@ func (s *supervised) Fits(ref string, found podlist.Placement) { s.fits[ref] = f
 func TestWithoutACoreJobsAreNotHeldUntilThereIsRoom(t *testing.T) {
 	pods := []*corev1.Pod{{}, {}}
 	s := &supervised{gangs: []podlist.ReturningGang{{Ref: "job", Pods: pods, Min: 2}, {Ref: "more", Pods: pods, Extra: podlist.ExtraSpot}}, fits: map[string]podlist.Placement{}}
-	letGo(s)
+	returnHeld(s)
 	assert.Equal(t, map[string]podlist.Placement{"job": {Ready: pods}}, s.fits)
 }
 
