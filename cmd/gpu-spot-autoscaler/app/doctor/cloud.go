@@ -139,7 +139,7 @@ func (e *cloudExam) checkPoll(ctx context.Context) {
 	e.failed("", err)
 }
 
-// checkPrices looks up the prices of one offering of each kind, as the autoscaler does for all.
+// checkPrices looks up the prices of one offering of each kind, and what is in stock of the spot one, as the autoscaler does for all.
 func (e *cloudExam) checkPrices(ctx context.Context) {
 	asked := map[bool]bool{}
 	for _, id := range slices.Sorted(maps.Keys(e.pools)) {
@@ -150,22 +150,24 @@ func (e *cloudExam) checkPrices(ctx context.Context) {
 			asked[offered.Spot] = true
 			if offered.Spot {
 				_, err := e.Cloud.SpotPriceHistory(ctx, offered.InstanceType, offered.Zone, false, e.Clock.Now().Add(-history))
-				e.failedPrice(offered, err)
+				e.failedLookup("price", offered, err)
+				_, err = e.Cloud.SpotStock(ctx, offered.InstanceType)
+				e.failedLookup("stock", offered, err)
 			}
 			_, err := e.Cloud.OnDemandPrice(ctx, offered.InstanceType, offered.Zone)
-			e.failedPrice(offered, err)
+			e.failedLookup("price", offered, err)
 		}
 	}
 }
 
-// failedPrice enters why a price could not be read. That there is none, as for what is not sold in a zone, is not wrong.
-func (e *cloudExam) failedPrice(offered *pool.Offering, err error) {
+// failedLookup enters why a price or a stock could not be read. That there is none, as for what is not sold in a zone, is not wrong.
+func (e *cloudExam) failedLookup(what string, offered *pool.Offering, err error) {
 	switch alicloud.ClassOf(err) {
 	case "":
 	case alicloud.Unauthorized:
 		e.report.addFailure("", err)
 	default:
-		e.report.notProven(fmt.Sprintf("the price of %s in %s: %s", offered.InstanceType, offered.Zone, alicloud.Brief(err)))
+		e.report.notProven(fmt.Sprintf("the %s of %s in %s: %s", what, offered.InstanceType, offered.Zone, alicloud.Brief(err)))
 	}
 }
 
