@@ -108,7 +108,7 @@ func TestEveryRuleOfTheTemperIsAskedAbout(t *testing.T) {
 	// What happens now and then, or to Nodes, or only in a group of another policy, or to instances of RunInstances. docs/contract.md
 	// says so.
 	unasked := sets.New("base", "rollBack", "rolledBackStayNamed", "loseNoteOf", "hangOneIn", "stayOneIn", "awaitStop", "policyDecides", "nodeController",
-		"launchLags", "vanishOneIn", "entrustedOnly")
+		"launchLags", "vanishOneIn", "entrustedOnly", "wrongStockPercent")
 	there := sets.New[string]()
 	rules := reflect.TypeFor[temper.Rules]()
 	for _, field := range reflect.VisibleFields(rules) {

@@ -43,7 +43,7 @@ func marketQuestions() []question {
 	}, {
 		name:    "stock",
 		asks:    "In which words does DescribeAvailableResource tell whether a type can be had?",
-		matters: "A word that is not known counts as no stock.",
+		matters: "A word that is not known is ignored: then the stock is learnt from purchases alone.",
 		source:  "API reference of ECS, DescribeAvailableResource: WithStock, ClosedWithStock, WithoutStock, ClosedWithoutStock",
 		believed: facts{
 			"StatusCategory": "known", "as spot": "accepted",
