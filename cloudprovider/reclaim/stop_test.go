@@ -120,15 +120,20 @@ func TestAJobThatCannotBeToldToStopIsSuspendedAllTheSame(t *testing.T) {
 	}
 }
 
+// tellToStop has a job of two workers and a launcher told to stop, ten seconds ago, because a Node of it is reclaimed.
+func tellToStop(w *world, f *fakeJobs) {
+	f.add("train", 2, 2)
+	f.listens = true
+	w.gang("train", "worker", 2, submittedForSpot)
+	w.gang("train", "launcher", 1, submittedForSpot)
+	w.cloud.reclaim("train-worker-0")
+	f.start()
+	w.pass(10 * time.Second)
+}
+
 func TestAJobThatEndsAsItIsToldIsSuspendedThoughItsPodsAreGone(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
-		f.add("train", 2, 2)
-		f.listens = true
-		w.gang("train", "worker", 2, submittedForSpot)
-		w.gang("train", "launcher", 1, submittedForSpot)
-		w.cloud.reclaim("train-worker-0")
-		f.start()
-		w.pass(10 * time.Second)
+		tellToStop(w, f)
 		require.False(t, f.suspended("train"))
 		// Its system takes its end for a failure, and cleans up.
 		for _, pod := range []string{"train-launcher-0", "train-worker-0", "train-worker-1"} {
@@ -225,13 +230,7 @@ func TestNoRequestIsMissedOfAJobWhosePodsAreGone(t *testing.T) {
 func TestARequestIsCountedOnceThoughTheJobEndsRightAfterItsAcknowledgement(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		acknowledged := value(t, "gpu_spot_reclaim_checkpoints_total", "fake", "acknowledged")
-		f.add("train", 2, 2)
-		f.listens = true
-		w.gang("train", "worker", 2, submittedForSpot)
-		w.gang("train", "launcher", 1, submittedForSpot)
-		w.cloud.reclaim("train-worker-0")
-		f.start()
-		w.pass(10 * time.Second)
+		tellToStop(w, f)
 		require.Equal(t, []string{"stop train"}, f.called())
 		w.say("train-worker-1")
 		w.pass(60 * time.Millisecond) // it is looked at, and not yet by what waits for its end

@@ -200,7 +200,8 @@ func fadeAll[K comparable](all map[K]*experience, factor float64) {
 }
 
 // Of returns how reliable the offering is, by what was seen of it, of the same instance type in other zones and of other types in the same
-// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts by how often that was so. On-demand instances are not reclaimed.
+// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts by how often ECS was right.
+// On-demand instances are not reclaimed.
 func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	if !o.Spot {
 		return pricing.Reliability{}

@@ -39,7 +39,7 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// reasonUnobserved is the reason of the Event that nobody may ask what is in stock.
+// reasonUnobserved is the reason of the Event that ECS refuses to say what is in stock.
 const reasonUnobserved = "SpotStockUnobserved"
 
 // Watch observes the stock of offerings, before anybody needs them. All fields are required.
@@ -55,7 +55,7 @@ type Watch struct {
 	refused bool
 }
 
-// Run observes the stock until ctx ends. If it must not, it says so in an Event once, and goes on trying. Run is to be called once.
+// Run observes the stock until ctx ends. If ECS refuses that, Run says so in an Event once, and goes on trying. Run is to be called once.
 func (w *Watch) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began, interval := w.Clock.Now(), stockRetry
@@ -99,7 +99,7 @@ func (w *Watch) wanted() map[string]prices {
 	return byType
 }
 
-// observe asks for each instance type. It ends early if it is not allowed to ask.
+// observe asks for each instance type. It ends early if ECS refuses to answer.
 func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 	pace := min(stockPace, stockInterval/time.Duration(len(wanted)))
 	var failure error
@@ -152,7 +152,7 @@ func (w *Watch) reportRefused(ctx context.Context, err error) {
 		return
 	}
 	w.refused = true
-	klog.FromContext(ctx).Error(err, "Must not observe the stock, and goes by purchases alone")
+	klog.FromContext(ctx).Error(err, "Cannot observe the stock, so that it is learnt from purchases alone")
 	w.Events.Eventf(corev1.EventTypeWarning, reasonUnobserved,
 		"What is in stock is learnt from purchases alone, since ECS refuses to say it. Does the RAM policy allow ecs:DescribeAvailableResource? %v", err)
 }

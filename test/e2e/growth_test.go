@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/operators"
@@ -85,7 +84,7 @@ func trainingJobGrowsOnNodesThatAreThere(s *jobSuite) {
 	s.runOperator(standin.NewETOperator)
 	s.submit(`{apiVersion: v1, kind: Pod, metadata: {name: was-there, labels: {app: was-there}},
   spec: {nodeSelector: {pool: et-grows}, containers: [{name: main, image: train, resources: {limits: {nvidia.com/gpu: 1}}}]}}`)
-	s.keepNodeOf(s.awaitRunningPods("app=was-there", 1)[0])
+	s.awaitRunningPods("app=was-there", 1)
 	s.submit(`
 apiVersion: kai.alibabacloud.com/v1alpha1
 kind: TrainingJob
@@ -103,12 +102,4 @@ spec:
 	awaitGrowth(s, standin.TrainingJobs, "TrainingJob", "et-grows", workersOf, 3)
 	assert.EqualValues(s.t, 3, s.field(standin.TrainingJobs, "et-grows", "spec.etReplicaSpecs.worker.replicas"))
 	s.requireBought("et-grows", 2+1)
-}
-
-// keepNodeOf keeps the Node of the pod from being given back: jobs do not grow as long as others, which this autoscaler also looks after, are suspended.
-func (s *jobSuite) keepNodeOf(pod corev1.Pod) {
-	s.t.Helper()
-	patch := []byte(`{"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}}}`)
-	_, err := s.Client.CoreV1().Nodes().Patch(s.t.Context(), pod.Spec.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(s.t, err)
 }

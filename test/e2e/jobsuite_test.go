@@ -378,12 +378,28 @@ type terminations struct {
 func (s *jobSuite) watchTerminations(selector string) *terminations {
 	s.t.Helper()
 	d := &terminations{deleted: map[types.UID]int{}, gone: map[types.UID]int{}, grace: map[types.UID]int64{}}
+	s.followPods(selector, d.observe)
+	return d
+}
+
+// followPods calls observe with each version of the pods that match the selector until the test ends, one after the other.
+func (s *jobSuite) followPods(selector string, observe func(pod *corev1.Pod, gone bool)) {
+	s.t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0, informers.WithNamespace(metav1.NamespaceDefault),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = selector }))
 	informer := factory.Core().V1().Pods().Informer()
+	follow := func(obj any, gone bool) {
+		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = last.Obj
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			observe(pod, gone)
+		}
+	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) { d.observe(obj, false) },
-		DeleteFunc: func(obj any) { d.observe(obj, true) },
+		AddFunc:    func(obj any) { follow(obj, false) },
+		UpdateFunc: func(_, obj any) { follow(obj, false) },
+		DeleteFunc: func(obj any) { follow(obj, true) },
 	})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -393,17 +409,9 @@ func (s *jobSuite) watchTerminations(selector string) *terminations {
 		factory.Shutdown()
 	})
 	require.True(s.t, cache.WaitForCacheSync(s.t.Context().Done(), informer.HasSynced))
-	return d
 }
 
-func (d *terminations) observe(obj any, gone bool) {
-	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = lost.Obj
-	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
-	}
+func (d *terminations) observe(pod *corev1.Pod, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, known := d.deleted[pod.UID]; !known && (gone || pod.DeletionTimestamp != nil) {

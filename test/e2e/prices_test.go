@@ -42,3 +42,19 @@ func TestAnOnDemandPoolIsBoughtOfAtItsOwnPrice(t *testing.T) {
 	assert.NotEmpty(t, s.requests("DescribePrice"))
 	assert.Equal(t, alisim.NoSpot, s.instances("asg-1")[0].SpotStrategy)
 }
+
+func TestAnOfferingThatIsSaidToHaveNoStockIsNotTriedBeforeOneThatIsHardlyDearer(t *testing.T) {
+	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	s.Cloud.SetPrice(a10, zoneC, 4.05, 10) // 4 in zone b
+	s.Cloud.SetStock(a10, zoneB, 0)
+	autoscaler := s.RunAutoscaler(t)
+	s.eventually("the stock is observed", func(ctx context.Context) (bool, error) {
+		metrics, err := autoscaler.Metrics(ctx)
+		return len(metrics["gpu_spot_market_stock_age_seconds"].GetMetric()) > 0, err
+	})
+	pod := rig.GPUPod("train", 1)
+	s.Submit(t, pod)
+	s.awaitRunning(pod)
+	assert.Equal(t, map[string]int{zoneC: 1}, s.zonesOf("asg-1"))
+	assert.Len(t, s.requests("ScaleWithAdjustment"), 1, "nothing was tried where there is no stock")
+}

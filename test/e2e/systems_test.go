@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/operators"
@@ -46,11 +47,12 @@ type measuredSystem struct {
 
 // systemRow is what a reclaim cost the job of one system.
 type systemRow struct {
-	System       string  `json:"system"`
-	RealOperator bool    `json:"real_operator"`
-	Restarts     int     `json:"restarts_counted"`
-	LostWork     float64 `json:"lost_work_s"`
-	Downtime     float64 `json:"downtime_s"`
+	System       string `json:"system"`
+	RealOperator bool   `json:"real_operator"`
+	// Restarts is what the system counted; nil if it has no limit, so that it counts nothing.
+	Restarts *int    `json:"restarts_counted"`
+	LostWork float64 `json:"lost_work_s"`
+	Downtime float64 `json:"downtime_s"`
 	// Suspends says that the job was suspended, and did not go on with the workers that were left.
 	Suspends bool `json:"suspends"`
 	// Counts names what was read as restarts; empty if the system has no limit.
@@ -101,8 +103,8 @@ func (r *systemRows) measure(s *jobSuite, systems []measuredSystem) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.rows = append(r.rows, row)
-				if system.spares {
-					r.aims = append(r.aims, report.AtMost(0, float64(row.Restarts), "restarts_counted of %s", system.name))
+				if system.spares && row.Restarts != nil {
+					r.aims = append(r.aims, report.AtMost(0, float64(*row.Restarts), "restarts_counted of %s", system.name))
 				}
 			})
 		}
@@ -113,7 +115,10 @@ func (m *measuredSystem) measure(s *jobSuite) systemRow {
 	s.t.Helper()
 	m.submit(s)
 	pods := s.awaitRunningPods(m.workers, m.n)
-	before := m.countRestarts(s)
+	before := 0
+	if m.restarts != nil {
+		before = m.restarts(s)
+	}
 	work := s.recordWork(m.workers, m.n)
 	reclaiming := s.reclaimNodesOf(pods[len(pods)-1])
 	s.awaitGone(reclaiming)
@@ -123,19 +128,15 @@ func (m *measuredSystem) measure(s *jobSuite) systemRow {
 	work.mu.Lock()
 	defer work.mu.Unlock()
 	require.False(s.t, work.unsaved, "a worker of %s stopped before it was asked for a checkpoint", m.name)
-	return systemRow{
+	row := systemRow{
 		System: m.name, RealOperator: m.isReal, Counts: m.counts,
-		Restarts: m.countRestarts(s) - before,
 		LostWork: rounded(work.lost), Downtime: rounded(work.whole.Sub(work.stopped)),
 		Suspends: countEvents(s, m.kind, m.job, "SpotJobSuspended") > 0,
 	}
-}
-
-func (m *measuredSystem) countRestarts(s *jobSuite) int {
-	if m.restarts == nil {
-		return 0
+	if m.restarts != nil {
+		row.Restarts = ptr.To(m.restarts(s) - before)
 	}
-	return m.restarts(s)
+	return row
 }
 
 // rounded is the duration in seconds, to a tenth: what is observed of pods comes no sooner.

@@ -1,19 +1,15 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
@@ -44,33 +40,11 @@ type workRecord struct {
 func (s *jobSuite) recordWork(selector string, workers int) *workRecord {
 	s.t.Helper()
 	r := &workRecord{t: s.t, client: s.Client, workers: workers, running: map[types.UID]bool{}, answered: map[string]bool{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0, informers.WithNamespace(metav1.NamespaceDefault),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = selector }))
-	informer := factory.Core().V1().Pods().Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.observe(obj, false) },
-		UpdateFunc: func(_, obj any) { r.observe(obj, false) },
-		DeleteFunc: func(obj any) { r.observe(obj, true) },
-	})
-	require.NoError(s.t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	factory.Start(ctx.Done())
-	s.t.Cleanup(func() {
-		cancel()
-		factory.Shutdown()
-	})
-	require.True(s.t, cache.WaitForCacheSync(s.t.Context().Done(), informer.HasSynced))
+	s.followPods(selector, r.observe)
 	return r
 }
 
-func (r *workRecord) observe(obj any, gone bool) {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return
-	}
+func (r *workRecord) observe(pod *corev1.Pod, gone bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	trains := !gone && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning

@@ -168,7 +168,8 @@ func (j *volcanoJob) reaction(made sets.Set[string], pods map[string]*corev1.Pod
 	return ""
 }
 
-// execute changes the phase, and says whether the pods are to be killed.
+// execute changes the phase, and says whether the pods are to be killed. A resumed job counts a retry.
+// Source: Execute of abortedState, pkg/controllers/job/state/aborted.go of Volcano.
 func (j *volcanoJob) execute(action string, pods map[string]*corev1.Pod) (kill bool) {
 	s := &j.Status
 	s.Running = int32(count(pods, running))

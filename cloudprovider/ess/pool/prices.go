@@ -98,11 +98,11 @@ func (o *Offering) withinCap(prices Prices) bool {
 // multiplied by the dearness of its offering; nil is 1. It is false if a price is unknown.
 func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, dearness func(pricing.Offering) float64) (float64, bool) {
 	if p.Targeting != TargetWhole {
-		return dear(o, prices, dearness)
+		return dearPrice(o, prices, dearness)
 	}
 	dearest := 0.0
 	for _, offered := range p.Offerings {
-		price, known := dear(offered.Offering, prices, dearness)
+		price, known := dearPrice(offered.Offering, prices, dearness)
 		if !known {
 			return 0, false
 		}
@@ -111,7 +111,7 @@ func (p *Pool) Price(o pricing.Offering, prices pricing.Prices, dearness func(pr
 	return dearest, true
 }
 
-func dear(o pricing.Offering, prices pricing.Prices, dearness func(pricing.Offering) float64) (float64, bool) {
+func dearPrice(o pricing.Offering, prices pricing.Prices, dearness func(pricing.Offering) float64) (float64, bool) {
 	price, known := prices.Price(o)
 	if dearness != nil {
 		price *= dearness(o)

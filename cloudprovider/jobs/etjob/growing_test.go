@@ -2,6 +2,7 @@ package etjob
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -25,4 +26,13 @@ func TestTrainingJobGrowsBeyondWhatItAsksForByOneScaleOut(t *testing.T) {
 
 	require.NoError(t, f.Registry.GrowBeyond(context.Background(), job, 6))
 	assert.Empty(t, f.Writes(), "the same again")
+}
+
+func TestTrainingJobWhoseLauncherIsYetToStartGrowsLater(t *testing.T) {
+	starting := strings.Replace(jobstest.TrainingJob, "phase: Running", "phase: Starting", 1)
+	require.NotEqual(t, jobstest.TrainingJob, starting)
+	f := newFixture(t, jobstest.Labelled(t, starting, api.LabelGrow, api.GrowBuy))
+	err := f.Registry.GrowBeyond(context.Background(), f.Get("trainingjob", "mnist"), 6)
+	assert.ErrorAs(t, err, new(*jobs.BusyError), "otherwise it would count as grown, and not be tried again for minutes")
+	assert.Empty(t, f.Writes())
 }

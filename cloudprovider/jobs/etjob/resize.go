@@ -172,8 +172,11 @@ func (*System) CheckGrowth(job jobs.Job) error {
 // all pods of the job anew. Called again, it does what is left of that.
 func (s *System) GrowBeyond(ctx context.Context, job jobs.Job, workers int) (changed bool, err error) {
 	object, err := decode(job.Object)
-	if err != nil || object.Status.Phase != phaseRunning && object.Status.Phase != phaseScaling {
+	if err != nil {
 		return false, err
+	}
+	if object.Status.Phase != phaseRunning && object.Status.Phase != phaseScaling {
+		return false, &jobs.BusyError{With: "et-operator, which has yet to start it"}
 	}
 	next, err := s.nextScaler(ctx, job, scalerName(job, "out", strconv.Itoa(job.Replicas), strconv.Itoa(workers)))
 	if err != nil {

@@ -29,10 +29,10 @@ const (
 	savingFactor = 2
 	// leastTraining is for how long a job must have trained since its acknowledgement to be asked again.
 	leastTraining = 10 * time.Second
-	// countEvery is how often the pods on reclaiming Nodes are counted, and crowdLasts for how long the most of them counts: those that come last
-	// must not find that there is time again, because the first are gone.
+	// countEvery is how often the pods on reclaiming Nodes are counted, and mostCounts is for how long the largest number counts: else the last
+	// jobs would begin to wait, because the first have left.
 	countEvery = time.Second
-	crowdLasts = 5 * time.Minute
+	mostCounts = 5 * time.Minute
 	// lastSuffix ends the id of a request for the last checkpoint, by which the next leader knows that there is no other.
 	lastSuffix = "-last"
 )
@@ -42,9 +42,9 @@ type replacements struct {
 	// replaced and ready are those of Config.
 	replaced, ready func(node string) bool
 	// wait is ReplaceWait.
-	wait  time.Duration
-	clock clock.PassiveClock
-	crowd crowd
+	wait       time.Duration
+	clock      clock.PassiveClock
+	departures departures
 
 	mu sync.Mutex
 	// found are the notices for which there was a place, readied those for which that was on nodes that are ready: when each was first
@@ -55,8 +55,8 @@ type replacements struct {
 func newReplacements(config Config) *replacements {
 	return &replacements{
 		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock,
-		crowd: crowd{cluster: config.Cluster, rate: config.PodsPerSecond, clock: config.Clock},
-		found: map[string]time.Time{}, readied: map[string]time.Time{},
+		departures: departures{cluster: config.Cluster, rate: config.PodsPerSecond, clock: config.Clock},
+		found:      map[string]time.Time{}, readied: map[string]time.Time{},
 	}
 }
 
@@ -125,7 +125,7 @@ func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time
 	if !r.haveAll(l) {
 		reason, until = "there is no place elsewhere yet", notice.Earlier(l.firstSeen().Add(r.wait), l.timeLimit())
 	} else if !r.areReady(l) && !s.last && r.hasTime() {
-		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s).Add(-r.crowd.takes())
+		reason, until = "the nodes that it gets are not ready yet", l.lastRequestAt(s).Add(-r.departures.takes())
 	}
 	if !now.Before(until) {
 		return "", time.Time{}
@@ -133,12 +133,14 @@ func (r *replacements) waitsFor(l loss, s state) (reason string, until time.Time
 	return reason, notice.Earlier(now.Add(replaceCheck), until)
 }
 
-// hasTime returns whether jobs wait until their new nodes are ready, and are asked once more then. In a reclaim of so many pods that they would not
-// leave in time afterwards, they leave as soon as their new nodes are bought.
-func (r *replacements) hasTime() bool { return r.ready != nil && r.crowd.takes() < lastRequestMargin }
+// hasTime returns whether jobs wait until their new nodes are ready, and are asked once more then. They do not in a reclaim of so many pods that not
+// all of them could leave after that.
+func (r *replacements) hasTime() bool {
+	return r.ready != nil && r.departures.takes() < lastRequestMargin
+}
 
-// crowd knows how many pods are on reclaiming Nodes. It is safe for concurrent use.
-type crowd struct {
+// departures knows how many pods are to leave reclaiming Nodes. It is safe for concurrent use.
+type departures struct {
 	cluster *cluster.Cluster
 	// rate is PodsPerSecond.
 	rate  float64
@@ -151,25 +153,25 @@ type crowd struct {
 }
 
 // takes returns how long it takes until all pods have left.
-func (c *crowd) takes() time.Duration {
-	if c.rate <= 0 {
+func (d *departures) takes() time.Duration {
+	if d.rate <= 0 {
 		return 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.clock.Now()
-	if now.Sub(c.counted) >= countEvery {
-		c.counted = now
-		if n := c.count(); n >= c.most || now.Sub(c.mostAt) >= crowdLasts {
-			c.most, c.mostAt = n, now
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	if now.Sub(d.counted) >= countEvery {
+		d.counted = now
+		if n := d.count(); n >= d.most || now.Sub(d.mostAt) >= mostCounts {
+			d.most, d.mostAt = n, now
 		}
 	}
-	return time.Duration(float64(c.most) / c.rate * float64(time.Second))
+	return time.Duration(float64(d.most) / d.rate * float64(time.Second))
 }
 
-func (c *crowd) count() (pods int) {
-	for _, node := range c.cluster.MarkedNodes() {
-		pods += len(cluster.Drainable(c.cluster.PodsOn(node.Name)))
+func (d *departures) count() (pods int) {
+	for _, node := range d.cluster.MarkedNodes() {
+		pods += len(cluster.Drainable(d.cluster.PodsOn(node.Name)))
 	}
 	return pods
 }
