@@ -38,8 +38,7 @@ func TestPodsThatSayHowLongACheckpointTakesAreToldHowOftenToSaveOne(t *testing.T
 	s.Submit(t, pods...)
 	s.awaitRunning(pods...)
 	s.GivePodAddress(t, pods[0], rig.PodAddress)
-	node := nodeOfPod(s, pods[0].Name)
-	agent := s.RunNodeAgent(t, node, instanceOf(node))
+	id := instanceOf(nodeOfPod(s, pods[0].Name))
 
 	var advised time.Duration
 	s.eventually("the pod is told by an annotation", func(ctx context.Context) (bool, error) {
@@ -52,6 +51,11 @@ func TestPodsThatSayHowLongACheckpointTakesAreToldHowOftenToSaveOne(t *testing.T
 	})
 	assert.Greater(t, advised, 10*time.Minute, "the instances are kept for hours")
 	assert.Less(t, advised, 4*time.Hour)
+	s.eventually("the Node says so to its agent", func(ctx context.Context) (bool, error) {
+		node, err := s.node(ctx, id)
+		return node != nil && node.Annotations[api.AnnotationCheckpointIntervals] != "", err
+	})
+	agent := s.RunNodeAgent(t, nodeOfPod(s, pods[0].Name), id) // which reads it at its start, and every five minutes
 	s.eventually("the pod is told by the node-agent", func(ctx context.Context) (bool, error) {
 		seconds, err := agent.CheckpointInterval(ctx)
 		return seconds == int(advised.Seconds()), err
