@@ -250,10 +250,10 @@ func (n *notebook) Eventf(eventType, reason, format string, args ...any) {
 // watching runs a Watch of three offerings, of two instance types, until the test ends.
 func watching(t *testing.T, m *Memory, s *shop, n *notebook) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &Watch{Memory: m, Source: s, Clock: clock.RealClock{}, Events: n,
+	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: n,
 		Offerings: func() map[pricing.Offering]float64 {
 			return map[pricing.Offering]float64{here: 3, there: 3, other: 3, {InstanceType: "big", Zone: "a"}: 3}
-		}}
+		}})
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
@@ -305,13 +305,13 @@ func (s *store) SpotStock(_ context.Context, instanceType string) (found []alicl
 func observing(t *testing.T, m *Memory, s *store, types int, until time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), until)
 	defer cancel()
-	w := &Watch{Memory: m, Source: s, Clock: clock.RealClock{}, Events: &notebook{}, Offerings: func() map[pricing.Offering]float64 {
+	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: &notebook{}, Offerings: func() map[pricing.Offering]float64 {
 		wanted := map[pricing.Offering]float64{}
 		for n := range types {
 			wanted[pricing.Offering{InstanceType: fmt.Sprint("type-", n), Zone: "a", Spot: true}] = 3
 		}
 		return wanted
-	}}
+	}})
 	w.Run(ctx)
 }
 

@@ -42,23 +42,30 @@ type EventSink interface {
 // reasonUnobserved is the reason of the Event that ECS refuses to say what is in stock.
 const reasonUnobserved = "SpotStockUnobserved"
 
-// Watch observes the stock of offerings, before anybody needs them. All fields are required.
-type Watch struct {
+// WatchConfig is what a Watch is made of. All fields are required.
+type WatchConfig struct {
 	Memory *Memory
 	Source StockSource
 	Clock  clock.WithTicker
 	Events EventSink
 	// Offerings returns those that are wanted, with what an instance costs per hour now, 0 if that is not known. It has to be safe for concurrent use.
 	Offerings func() map[pricing.Offering]float64
+}
 
+// Watch observes the stock of offerings, before anybody needs them.
+type Watch struct {
+	config WatchConfig
 	// refused is true from a refusal to answer until an answer.
 	refused bool
 }
 
+// NewWatch returns a Watch, which does nothing until it runs.
+func NewWatch(config WatchConfig) *Watch { return &Watch{config: config} }
+
 // Run observes the stock until ctx ends. If ECS refuses that, Run says so in an Event once, and goes on trying. Run is to be called once.
 func (w *Watch) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		began, interval := w.Clock.Now(), stockRetry
+		began, interval := w.config.Clock.Now(), stockRetry
 		if wanted := w.wanted(); len(wanted) > 0 {
 			interval = wait.Jitter(stockInterval, stockJitter)
 			w.observe(ctx, wanted)
@@ -69,11 +76,11 @@ func (w *Watch) Run(ctx context.Context) {
 
 // wait waits until the interval is over, or ctx ends.
 func (w *Watch) wait(ctx context.Context, began time.Time, interval time.Duration) {
-	left := interval - w.Clock.Since(began)
+	left := interval - w.config.Clock.Since(began)
 	if left <= 0 {
 		return
 	}
-	timer := w.Clock.NewTimer(left)
+	timer := w.config.Clock.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
@@ -87,7 +94,7 @@ type prices map[string]float64
 // wanted returns the prices of the spot offerings by instance type.
 func (w *Watch) wanted() map[string]prices {
 	byType := map[string]prices{}
-	for o, price := range w.Offerings() {
+	for o, price := range w.config.Offerings() {
 		if !o.Spot {
 			continue
 		}
@@ -105,7 +112,7 @@ func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 	var failure error
 	failed := 0
 	for _, instanceType := range slices.Sorted(maps.Keys(wanted)) {
-		began := w.Clock.Now()
+		began := w.config.Clock.Now()
 		err := w.ask(ctx, instanceType, wanted[instanceType])
 		switch {
 		case ctx.Err() != nil:
@@ -124,7 +131,7 @@ func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 		klog.FromContext(ctx).Error(failure, "Cannot observe the stock of all instance types, will try again", "failed", failed, "of", len(wanted))
 		return
 	}
-	w.Memory.StockRead(w.Clock.Now())
+	w.config.Memory.StockRead(w.config.Clock.Now())
 }
 
 // ask asks for one instance type. What is said of zones that are not wanted is left out: nobody buys there, and it would take the place of what is
@@ -132,7 +139,7 @@ func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 func (w *Watch) ask(ctx context.Context, instanceType string, wanted prices) error {
 	bounded, cancel := context.WithTimeout(ctx, stockTimeout)
 	defer cancel()
-	found, err := w.Source.SpotStock(bounded, instanceType)
+	found, err := w.config.Source.SpotStock(bounded, instanceType)
 	if err != nil {
 		return err
 	}
@@ -143,7 +150,7 @@ func (w *Watch) ask(ctx context.Context, instanceType string, wanted prices) err
 			said = append(said, Said{Offering: offering, Category: each.Category, Price: price})
 		}
 	}
-	w.Memory.NoteStock(said, w.Clock.Now())
+	w.config.Memory.NoteStock(said, w.config.Clock.Now())
 	return nil
 }
 
@@ -153,6 +160,6 @@ func (w *Watch) reportRefused(ctx context.Context, err error) {
 	}
 	w.refused = true
 	klog.FromContext(ctx).Error(err, "Cannot observe the stock, so that it is learnt from purchases alone")
-	w.Events.Eventf(corev1.EventTypeWarning, reasonUnobserved,
+	w.config.Events.Eventf(corev1.EventTypeWarning, reasonUnobserved,
 		"What is in stock is learnt from purchases alone, since ECS refuses to say it. Does the RAM policy allow ecs:DescribeAvailableResource? %v", err)
 }

@@ -72,7 +72,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 
 // newWatch returns what observes the stock of the offerings that have a price: nothing else is bought.
 func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, events market.EventSink) *market.Watch {
-	return &market.Watch{
+	return market.NewWatch(market.WatchConfig{
 		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events,
 		Offerings: func() map[pricing.Offering]float64 {
 			wanted := prices.Known()
@@ -81,7 +81,7 @@ func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, event
 			}
 			return wanted
 		},
-	}
+	})
 }
 
 // marketPrice returns a function that returns the price of an offering. Unlike the book it does not take the price of on-demand for that of spot.
