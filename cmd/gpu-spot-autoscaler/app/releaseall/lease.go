@@ -160,7 +160,12 @@ func (l *lease) hold(ctx context.Context, work func(context.Context) error) erro
 			OnStartedLeading: func(held context.Context) {
 				close(started)
 				defer end()
-				done <- work(held)
+				err := work(held)
+				// Only here is it known which context ended first: the end of the work ends ctx too.
+				if held.Err() != nil && ctx.Err() == nil {
+					err = errors.Join(errors.New("somebody else has taken the lease, or it could not be renewed: run the command again"), err)
+				}
+				done <- err
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -169,17 +174,12 @@ func (l *lease) hold(ctx context.Context, work func(context.Context) error) erro
 		return err
 	}
 	elector.Run(ctx)
-	isLost := ctx.Err() == nil
 	select {
 	case <-started:
-		err = <-done
+		return <-done
 	default:
 		return fmt.Errorf("renew the lease: %w", context.Cause(ctx))
 	}
-	if isLost {
-		return errors.Join(errors.New("somebody else has taken the lease, or it could not be renewed: run the command again"), err)
-	}
-	return err
 }
 
 // awaitEndOf waits until the rival has ended for certain.
