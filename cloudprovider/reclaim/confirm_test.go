@@ -325,9 +325,8 @@ func TestHowManyPushedNoticesAreActedUponCanBeChosen(t *testing.T) {
 	for _, wrong := range []string{"-1", "many"} {
 		limit := intstr.Parse(wrong)
 		inBubble(t, func(w *world) {
-			view, err := cluster.New(informers.NewSharedInformerFactory(w.client, time.Hour), "", soloJobs{})
-			require.NoError(t, err)
-			_, err = notice.NewStore(notice.Config{Cluster: view, MaxUnconfirmed: &limit})
+			view := newCluster(t, informers.NewSharedInformerFactory(w.client, time.Hour), "", soloJobs{})
+			_, err := notice.NewStore(notice.Config{Cluster: view, MaxUnconfirmed: &limit})
 			assert.ErrorContains(t, err, "MaxUnconfirmed")
 		})
 	}

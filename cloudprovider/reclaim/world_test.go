@@ -32,6 +32,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -95,9 +96,8 @@ func (w *world) start(change ...func(*settings)) {
 	for _, f := range change {
 		f(&s)
 	}
+	w.cluster = newCluster(w.T, factory, s.Region, s.Jobs)
 	var err error
-	w.cluster, err = cluster.New(factory, s.Region, s.Jobs)
-	require.NoError(w, err)
 	w.notices, err = notice.NewStore(notice.Config{Cluster: w.cluster, Doubt: notice.DoubtFor(s.PollInterval), MaxUnconfirmed: s.MaxUnconfirmed})
 	require.NoError(w, err)
 	w.removals = notice.NewRemovals(w.cluster)
@@ -126,9 +126,18 @@ type settings struct {
 	Region         string
 	MaxUnconfirmed *intstr.IntOrString
 	Jobs           interface {
-		cluster.Jobs
+		podindex.Jobs
 		handshake.Jobs
 	}
+}
+
+func newCluster(t *testing.T, factory informers.SharedInformerFactory, region string, systems podindex.Jobs) *cluster.Cluster {
+	t.Helper()
+	pods, err := podindex.New(factory.Core().V1().Pods().Informer(), systems)
+	require.NoError(t, err)
+	view, err := cluster.New(factory, pods, region, systems)
+	require.NoError(t, err)
+	return view
 }
 
 // soloJobs is for clusters without job systems: every pod is on its own.

@@ -26,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
@@ -60,8 +61,10 @@ func (f *fixture) start() {
 	f.Helper()
 	// A resync period, since without one client-go's reflectors wait on a channel from outside the bubble.
 	factory := informers.NewSharedInformerFactory(f.client, 24*time.Hour)
+	pods, err := podindex.New(factory.Core().V1().Pods().Informer(), f.systems)
+	require.NoError(f, err)
 	supervisor, err := New(Config{
-		Jobs: f.systems, Pools: f.pools, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
+		Jobs: f.systems, Pools: f.pools, Pods: pods, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
 		Wake: func() { f.wakes++ }, MaxGrowth: f.maxGrowth,
 	})
 	require.NoError(f, err)
@@ -240,6 +243,8 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	}
 	return jobs.Membership{Ref: ref(pod.Labels["job"]), Role: jobs.Role(pod.Labels["role"])}
 }
+
+func (f *fakeJobs) UnitOf(*corev1.Pod) string { return "" }
 
 func (f *fakeJobs) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
 	f.mu.Lock()

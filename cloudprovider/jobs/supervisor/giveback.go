@@ -35,7 +35,7 @@ const (
 // giveBack gives back nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
 // written on the Nodes.
 type giveBack struct {
-	pods     *podIndex
+	pods     podCounter
 	nodes    corelisters.NodeLister
 	pools    Pools
 	client   kubernetes.Interface

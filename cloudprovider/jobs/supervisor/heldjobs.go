@@ -21,7 +21,7 @@ import (
 // heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask for. It is safe for concurrent use.
 type heldJobs struct {
 	jobs     Jobs
-	pods     *podIndex
+	pods     podCounter
 	nodes    corelisters.NodeLister
 	gangs    *gangMaker
 	recorder record.EventRecorder
@@ -236,7 +236,7 @@ func (h *heldJobs) podDeleted(ref jobs.Ref) {
 // view is what heldJobs decides by, at one moment.
 type view struct {
 	now        time.Time
-	pods       *podIndex
+	pods       podCounter
 	reclaiming []string // the names of Nodes that are being reclaimed
 	gangs      *gangMaker
 	offers     *offers

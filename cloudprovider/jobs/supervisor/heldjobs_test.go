@@ -109,9 +109,9 @@ func TestPodThatWasMadeAgainUnderItsNameIsNotCountedTwice(t *testing.T) {
 		_, err := f.client.CoreV1().Pods("ml").Update(f.Context(), again, metav1.UpdateOptions{}) // as a relist shows it
 		require.NoError(t, err)
 		f.pass(time.Second)
-		own, others := f.supervisor.pods.onNode("node", ref("train").String())
+		own, others := f.supervisor.held.pods.onNode("node", ref("train").String())
 		assert.Zero(t, own+others)
-		assert.Equal(t, 1, f.supervisor.pods.count(ref("train")).total)
+		assert.Equal(t, 1, f.supervisor.held.pods.count(ref("train")).total)
 
 		f.delete("worker-0")
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))

@@ -10,9 +10,9 @@
 // All of it follows from what is written on the jobs, pods and Nodes, so that a new leader goes on where the last one
 // stopped. Memory holds only when to look again.
 //
-// A Supervisor wires four parts, each of which owns its state: podIndex has the pods by job and by node, waits how long jobs
-// have waited, heldJobs what is tried for jobs that are held, and giveBack gives nodes back. The last three have a queue each, with
-// workers of its own: reads of jobs that wait are limited, and the cloud may take minutes to accept a removal.
+// A Supervisor wires three parts, each of which owns its state: waits has how long jobs have waited, heldJobs what is tried for jobs
+// that are held, and giveBack the nodes to be given back. Each has a queue with workers of its own: reads of jobs that wait are
+// limited, and the cloud may take minutes to accept a removal.
 package supervisor
 
 import (
@@ -29,10 +29,12 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	quotacore "k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
@@ -85,6 +87,7 @@ type Pools interface {
 type Config struct {
 	Jobs      Jobs
 	Pools     Pools
+	Pods      *podindex.Index
 	Client    kubernetes.Interface
 	Informers informers.SharedInformerFactory
 	Recorder  record.EventRecorder
@@ -102,7 +105,7 @@ type Supervisor struct {
 	informer cache.SharedIndexInformer // of pods
 	synced   []cache.InformerSynced
 
-	pods     *podIndex
+	jobs     Jobs
 	waits    *waits
 	held     *heldJobs
 	giveBack *giveBack
@@ -112,15 +115,15 @@ var _ podlist.Supervision = (*Supervisor)(nil)
 
 // New returns a Supervisor, which knows nothing until it runs. The informers must not have been started.
 func New(config Config) (*Supervisor, error) {
-	if config.Jobs == nil || config.Pools == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil || config.Clock == nil {
-		return nil, errors.New("supervisor: Jobs, Pools, Client, Informers, Recorder and Clock are required")
+	if config.Jobs == nil || config.Pools == nil || config.Pods == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil || config.Clock == nil {
+		return nil, errors.New("supervisor: Jobs, Pools, Pods, Client, Informers, Recorder and Clock are required")
 	}
 	if config.Wake == nil {
 		config.Wake = func() {}
 	}
 	core := config.Informers.Core().V1()
 	nodes, quotas := core.Nodes(), core.ResourceQuotas()
-	pods := newPodIndex(config.Jobs.Member)
+	pods := podCounter{index: config.Pods, member: config.Jobs.Member}
 	giveBack := &giveBack{
 		pods: pods, nodes: nodes.Lister(), pools: config.Pools, client: config.Client, recorder: config.Recorder, clock: config.Clock,
 		queue: work.NewQueue[string]("give_back", config.Clock, slowestRetry),
@@ -135,9 +138,9 @@ func New(config Config) (*Supervisor, error) {
 		byRef: heldSet{},
 	}
 	return &Supervisor{
-		clock: config.Clock, pools: config.Pools, informer: core.Pods().Informer(),
+		clock: config.Clock, jobs: config.Jobs, pools: config.Pools, informer: core.Pods().Informer(),
 		synced: []cache.InformerSynced{nodes.Informer().HasSynced, quotas.Informer().HasSynced},
-		pods:   pods, held: held, giveBack: giveBack,
+		held:   held, giveBack: giveBack,
 		waits: &waits{
 			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock,
 			queue: work.NewQueue[jobs.Ref]("waits", config.Clock, slowestRetry),
@@ -197,8 +200,7 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 				obj = deleted.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
-				s.pods.remove(pod)
-				s.held.podDeleted(s.pods.member(pod).Ref)
+				s.held.podDeleted(s.jobs.Member(pod).Ref)
 			}
 		},
 	})
@@ -218,8 +220,8 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 }
 
 func (s *Supervisor) onPod(pod *corev1.Pod) {
-	if ref, isPending := s.pods.put(pod); isPending {
-		s.waits.add(ref, pod)
+	if isPending(pod) && !kubepod.IsPodTerminal(pod) && !podindex.BelongsToNode(pod) {
+		s.waits.add(s.jobs.Member(pod).Ref, pod)
 	}
 }
 

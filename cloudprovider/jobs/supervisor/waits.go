@@ -38,7 +38,7 @@ const (
 // waits knows since when jobs wait for capacity, and ends waits that are over. It is safe for concurrent use.
 type waits struct {
 	jobs     Jobs
-	pods     *podIndex
+	pods     podCounter
 	giveBack *giveBack
 	held     *heldJobs
 	recorder record.EventRecorder

@@ -14,15 +14,13 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
-	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 )
 
 // Names of the indexes, distinct from those that others may add to the same informers.
 const (
 	byInstance = "gpu-spot/reclaim/instance"
 	byState    = "gpu-spot/reclaim/state"
-	byNode     = "gpu-spot/reclaim/node"
-	byParty    = "gpu-spot/reclaim/party"
 )
 
 // Keys of the index byState. A Node may have several.
@@ -33,27 +31,20 @@ const (
 	stateCancelled = "cancelled"
 )
 
-// Jobs tells which pods belong together. It is implemented by *jobs.Registry.
-type Jobs interface {
-	// Member is called for every pod of the cluster whenever it changes. It goes by the pod alone.
-	Member(pod *corev1.Pod) jobs.Membership
-	// UnitOf returns the name of those pods of the job that lose their work with this one, empty for all of them. It goes by the pod alone.
-	UnitOf(pod *corev1.Pod) string
-}
-
 // Cluster is safe for concurrent use.
 type Cluster struct {
 	region      string
-	jobs        Jobs
+	jobs        podindex.Jobs
+	index       *podindex.Index
 	nodes, pods cache.SharedIndexInformer
 	pdbs        policyinformers.PodDisruptionBudgetInformer
 }
 
-// New adds the indexes to the informers, which must not have been started. Nodes of other regions than the given one are left
-// out; an empty region stands for all. The error names the index that could not be added.
-func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cluster, error) {
+// New adds the indexes of Nodes to their informer, which must not have been started. The index of pods is of the same factory. Nodes of
+// other regions than the given one are left out; an empty region stands for all. The error says that the indexes could not be added.
+func New(factory informers.SharedInformerFactory, index *podindex.Index, region string, jobs podindex.Jobs) (*Cluster, error) {
 	core := factory.Core().V1()
-	c := &Cluster{region: region, jobs: jobs, nodes: core.Nodes().Informer(), pods: core.Pods().Informer(),
+	c := &Cluster{region: region, jobs: jobs, index: index, nodes: core.Nodes().Informer(), pods: core.Pods().Informer(),
 		pdbs: factory.Policy().V1().PodDisruptionBudgets()}
 	c.pdbs.Informer() // has the factory start it
 	if err := c.nodes.AddIndexers(cache.Indexers{
@@ -66,17 +57,6 @@ func New(factory informers.SharedInformerFactory, region string, jobs Jobs) (*Cl
 		byState: func(obj any) ([]string, error) { return c.statesOf(obj.(*corev1.Node)), nil },
 	}); err != nil {
 		return nil, fmt.Errorf("index nodes: %w", err)
-	}
-	if err := c.pods.AddIndexers(cache.Indexers{
-		byNode: func(obj any) ([]string, error) {
-			if node := obj.(*corev1.Pod).Spec.NodeName; node != "" {
-				return []string{node}, nil
-			}
-			return nil, nil
-		},
-		byParty: func(obj any) ([]string, error) { return c.partyKeys(obj.(*corev1.Pod)), nil },
-	}); err != nil {
-		return nil, fmt.Errorf("index pods: %w", err)
 	}
 	return c, nil
 }
@@ -120,59 +100,60 @@ func (c *Cluster) Node(name string) *corev1.Node {
 }
 
 // Nodes returns all Nodes of the cluster, those of other clouds too.
-func (c *Cluster) Nodes() []*corev1.Node { return cast[*corev1.Node](c.nodes.GetStore().List()) }
+func (c *Cluster) Nodes() []*corev1.Node { return nodesOf(c.nodes.GetStore().List()) }
 
 // NodesOf returns the Nodes of the instance: one, none, or for a while two, if it joined again under another name.
 func (c *Cluster) NodesOf(instanceID string) []*corev1.Node {
-	return indexed[*corev1.Node](c.nodes, byInstance, instanceID)
+	return c.nodesBy(byInstance, instanceID)
 }
 
 // SpotNodes returns the Nodes of spot instances, and of instances that may be.
 func (c *Cluster) SpotNodes() []*corev1.Node {
-	return indexed[*corev1.Node](c.nodes, byState, stateSpot)
+	return c.nodesBy(byState, stateSpot)
 }
 
 // MarkedNodes returns the Nodes that carry marks.
 func (c *Cluster) MarkedNodes() []*corev1.Node {
-	return indexed[*corev1.Node](c.nodes, byState, stateMarked)
+	return c.nodesBy(byState, stateMarked)
 }
 
 // RemovedNodes returns the Nodes on which it is noted that their instance is being given back.
 func (c *Cluster) RemovedNodes() []*corev1.Node {
-	return indexed[*corev1.Node](c.nodes, byState, stateRemoved)
+	return c.nodesBy(byState, stateRemoved)
 }
 
 // CancelledNodes returns the Nodes on which a notice was withdrawn once.
 func (c *Cluster) CancelledNodes() []*corev1.Node {
-	return indexed[*corev1.Node](c.nodes, byState, stateCancelled)
+	return c.nodesBy(byState, stateCancelled)
 }
 
 // PodsOn returns the pods on the Node of that name.
-func (c *Cluster) PodsOn(node string) []*corev1.Pod {
-	return indexed[*corev1.Pod](c.pods, byNode, node)
-}
+func (c *Cluster) PodsOn(node string) []*corev1.Pod { return c.index.OnNode(node) }
 
 // PodsOf returns the pods of the party.
 func (c *Cluster) PodsOf(p Party) []*corev1.Pod {
-	return indexed[*corev1.Pod](c.pods, byParty, p.String())
+	if p.Unit == "" {
+		return c.index.OfJob(p.Ref)
+	}
+	return c.index.OfUnit(p.Ref, p.Unit)
 }
 
 // Occupied returns whether a pod is on the Node that a drain would evict.
 func (c *Cluster) Occupied(node *corev1.Node) bool { return len(Drainable(c.PodsOn(node.Name))) > 0 }
 
-// indexed panics if the index does not exist, but New has added all of them.
-func indexed[T any](informer cache.SharedIndexInformer, index, key string) []T {
-	objects, err := informer.GetIndexer().ByIndex(index, key)
+// nodesBy panics if the index does not exist, but New has added both.
+func (c *Cluster) nodesBy(index, key string) []*corev1.Node {
+	objects, err := c.nodes.GetIndexer().ByIndex(index, key)
 	if err != nil {
 		panic(err)
 	}
-	return cast[T](objects)
+	return nodesOf(objects)
 }
 
-func cast[T any](objects []any) []T {
-	found := make([]T, 0, len(objects))
+func nodesOf(objects []any) []*corev1.Node {
+	nodes := make([]*corev1.Node, 0, len(objects))
 	for _, object := range objects {
-		found = append(found, object.(T))
+		nodes = append(nodes, object.(*corev1.Node))
 	}
-	return found
+	return nodes
 }

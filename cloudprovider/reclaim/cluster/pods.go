@@ -6,22 +6,18 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 )
 
 // Drainable returns the pods that a drain evicts: those that have not ended and do not belong to their Node.
 func Drainable(pods []*corev1.Pod) []*corev1.Pod {
 	var left []*corev1.Pod
 	for _, pod := range pods {
-		if !kubepod.IsPodTerminal(pod) && !BelongsToNode(pod) {
+		if !kubepod.IsPodTerminal(pod) && !podindex.BelongsToNode(pod) {
 			left = append(left, pod)
 		}
 	}
 	return left
-}
-
-// BelongsToNode returns whether the pod is the kubelet's own or a DaemonSet's: it goes with its Node, and is part of no job.
-func BelongsToNode(pod *corev1.Pod) bool {
-	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
 }
 
 // Labels by which pods of the node-agent are known, and their values. Source: deploy/manifests/optional/node-agent.yaml.
@@ -63,16 +59,3 @@ func (c *Cluster) RoleOf(pod *corev1.Pod) jobs.Role { return c.jobs.Member(pod).
 
 // SystemOf returns the name of the system of the pod's job.
 func (c *Cluster) SystemOf(pod *corev1.Pod) string { return c.jobs.Member(pod).System }
-
-// partyKeys returns the index keys of the pod: that of its job, and that of its unit if it is in one. Pods that belong to
-// their Node have none.
-func (c *Cluster) partyKeys(pod *corev1.Pod) []string {
-	if BelongsToNode(pod) {
-		return nil
-	}
-	p := c.PartyOf(pod)
-	if p.Unit != "" {
-		return []string{p.Job().String(), p.String()}
-	}
-	return []string{p.String()}
-}

@@ -20,6 +20,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -134,7 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // LookAt looks at the job of the pod soon.
 func (c *Controller) LookAt(pod *corev1.Pod) {
-	if !cluster.BelongsToNode(pod) {
+	if !podindex.BelongsToNode(pod) {
 		c.queue.AddAfter(c.config.Cluster.PartyOf(pod), lookDelay)
 	}
 }
@@ -149,7 +150,7 @@ func (c *Controller) PodChanged(pod *corev1.Pod) {
 	switch {
 	case node != nil && cluster.IsMarked(node) && !kubepod.IsPodTerminal(pod) && !c.config.MarksWaiting(), asked:
 		c.LookAt(pod)
-	case c.table.any() && !cluster.BelongsToNode(pod):
+	case c.table.any() && !podindex.BelongsToNode(pod):
 		if party := c.config.Cluster.PartyOf(pod); c.table.has(party) {
 			c.queue.AddAfter(party, lookDelay)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -24,7 +25,9 @@ import (
 func newPoller(t *testing.T, cloud Cloud, nodes ...*corev1.Node) *Poller {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	view, err := cluster.New(factory, "cn-beijing", noJobs{})
+	pods, err := podindex.New(factory.Core().V1().Pods().Informer(), noJobs{})
+	require.NoError(t, err)
+	view, err := cluster.New(factory, pods, "cn-beijing", noJobs{})
 	require.NoError(t, err)
 	for _, node := range nodes {
 		require.NoError(t, factory.Core().V1().Nodes().Informer().GetIndexer().Add(node))

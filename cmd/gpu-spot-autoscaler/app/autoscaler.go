@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -314,7 +315,11 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 	if p.jobs, p.gangs, err = newJobs(config, s.kube.Recorder, wake); err != nil {
 		return nil, nil, err
 	}
-	if s.reclaims, err = newReclaimState(config, p.informers, p.jobs); err != nil {
+	pods, err := podindex.New(p.informers.Core().V1().Pods().Informer(), p.jobs)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.reclaims, err = newReclaimState(config, p.informers, pods, p.jobs); err != nil {
 		return nil, nil, err
 	}
 	if s.marks, s.drains, err = reclaim.Clients(config.KubeConfig, config.ReclaimRateLimits); err != nil {
@@ -332,7 +337,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 		return nil, nil, err
 	}
 	if p.supervisor, err = supervisor.New(supervisor.Config{
-		Jobs: p.jobs, Pools: p.provider, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+		Jobs: p.jobs, Pools: p.provider, Pods: pods, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
 		MaxGrowth: jobs.Growth(config.MaxGrowth),
 	}); err != nil {
 		return nil, nil, err

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
@@ -83,8 +84,8 @@ type reclaimState struct {
 	removals *notice.Removals
 }
 
-func newReclaimState(config *Config, factory informers.SharedInformerFactory, jobs *jobs.Registry) (*reclaimState, error) {
-	view, err := cluster.New(factory, config.Region, jobs)
+func newReclaimState(config *Config, factory informers.SharedInformerFactory, pods *podindex.Index, jobs *jobs.Registry) (*reclaimState, error) {
+	view, err := cluster.New(factory, pods, config.Region, jobs)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	outcomes "gpu-spot-autoscaler/cloudprovider/reclaim/drill"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
@@ -169,7 +170,7 @@ func (o *observer) lookAtPods(ctx context.Context) {
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			if pod.Spec.NodeName != name || cluster.BelongsToNode(pod) { // a fake knows no field selectors
+			if pod.Spec.NodeName != name || podindex.BelongsToNode(pod) { // a fake knows no field selectors
 				continue
 			}
 			o.pods.Insert(pod.Namespace + "/" + pod.Name)
