@@ -170,13 +170,51 @@ func TestReplicasSpreadOverNodesAndZones(t *testing.T) {
 func TestTheNotesOfAnInstallationNameTheNextCommands(t *testing.T) {
 	notes := notesOf(t, "fullnameOverride=spot", "secureServing.enabled=true")
 	for _, want := range []string{
-		"the scaling groups of cluster my-cluster in cn-hangzhou", "the RAM role of the ECS instance",
-		"kubectl -n kube-system rollout status deployment/spot\n", "get configmap spot-status", "explain pod NAMESPACE/NAME --autoscaler-name=spot\n",
+		"manages the scaling groups of cluster my-cluster in cn-hangzhou.\n", "the RAM role of the ECS instance",
+		"\n    gpu-spot-autoscaler doctor --region=cn-hangzhou --cluster-name=my-cluster --autoscaler-name=spot\n",
+		"\n    kubectl -n kube-system rollout status deployment/spot\n", "get configmap spot-status",
+		"\n    gpu-spot-autoscaler top --autoscaler-name=spot\n", "explain pod NAMESPACE/NAME --autoscaler-name=spot\n",
+		"\n    gpu-spot-autoscaler plan -f job.yaml --autoscaler-name=spot\n", "\n    gpu-spot-autoscaler drill --node=NODE\n",
 	} {
 		assert.Contains(t, notes, want)
 	}
-	assert.Contains(t, notesOf(t), "need secureServing.enabled=true")
+	assert.NotContains(t, notes, "externalgrpc")
+	assert.Contains(t, notesOf(t), "The commands top, savings and explain, and the status as JSON, need secureServing.enabled=true.")
+	assert.NotContains(t, notesOf(t), "\n    gpu-spot-autoscaler top")
 	assert.NotContains(t, notesOf(t, "credentials.secretName=keys"), "RAM role")
+	assert.Contains(t, notesOf(t, "clusterName=", "extraArgs.nodes={0:10:asg-1,0:4:asg-2}"), "doctor --region=cn-hangzhou --nodes=0:10:asg-1 --nodes=0:4:asg-2\n")
+}
+
+func TestTheNotesOfADryRunPointToItsLogAndToNothingThatItDoesNotWrite(t *testing.T) {
+	notes := notesOf(t, "fullnameOverride=spot", "secureServing.enabled=true", "dryRun.enabled=true")
+	for _, want := range []string{
+		"says what it would do with the scaling groups of cluster my-cluster in cn-hangzhou, and changes nothing", "doctor --region=cn-hangzhou",
+		`logs -l app.kubernetes.io/instance=gpu-spot-autoscaler,app.kubernetes.io/component=autoscaler --tail=-1 | grep "Dry run"`,
+		"top --autoscaler-name=spot\n", "explain pod NAMESPACE/NAME --autoscaler-name=spot\n", "plan -f job.yaml --autoscaler-name=spot\n",
+	} {
+		assert.Contains(t, notes, want)
+	}
+	for _, wrong := range []string{"manages", "spot-status", "drill"} {
+		assert.NotContains(t, notes, wrong)
+	}
+	pod := only[*appsv1.Deployment](t, render(t, "dryRun.enabled=true")).Spec.Template
+	assert.Subset(t, pod.Labels, map[string]string{"app.kubernetes.io/instance": "gpu-spot-autoscaler", "app.kubernetes.io/component": "autoscaler"}, "whose log it is")
+}
+
+func TestTheNotesOfServeSayHowClusterAutoscalerConnects(t *testing.T) {
+	values := []string{"fullnameOverride=spot", "secureServing.enabled=true", "serve.enabled=true", "serve.tlsSecretName=tls", "serve.clientCASecretName=clients"}
+	notes := notesOf(t, values...)
+	for _, want := range []string{
+		"serves the scaling groups of cluster my-cluster in cn-hangzhou to a Cluster Autoscaler of another version", "the Secret clients has signed",
+		"\n    address: spot-serve.kube-system.svc:8087\n", "\n    --grpc-expander-url=spot-serve.kube-system.svc:8088\n", "explain and plan do not answer",
+		"get configmap spot-status", "\n    gpu-spot-autoscaler top --autoscaler-name=spot\n", "drill --node=NODE",
+	} {
+		assert.Contains(t, notes, want)
+	}
+	for _, wrong := range []string{"manages", "explain pod", "plan -f"} {
+		assert.NotContains(t, notes, wrong)
+	}
+	assert.Contains(t, notesOf(t, append(values, "secureServing.enabled=false")...), "The commands top, savings, and the status as JSON")
 }
 
 // notesOf returns what helm install prints. helm template prints it only as part of an object, and helm install needs a cluster.
