@@ -69,7 +69,7 @@ func build(ctx context.Context, o options, p program, source commit) (image, err
 	index, result := mutate.IndexMediaType(empty.Index, types.OCIImageIndex), image{}
 	for _, architecture := range o.architectures {
 		binary := filepath.Join(scratch, architecture, p.binary)
-		if err := compile(ctx, o.root, p, architecture, source, binary); err != nil {
+		if err := compile(ctx, o, p, architecture, source, binary); err != nil {
 			return image{}, err
 		}
 		sbom, err := sbomOf(binary, p, o.version, source)
@@ -99,14 +99,15 @@ func build(ctx context.Context, o options, p program, source commit) (image, err
 }
 
 // compile compiles the program so that its bytes depend on nothing but the source and the version of Go.
-func compile(ctx context.Context, root string, p program, architecture string, source commit, to string) error {
+func compile(ctx context.Context, o options, p program, architecture string, source commit, to string) error {
 	target, err := filepath.Abs(to)
 	if err != nil {
 		return err
 	}
-	flags := "-s -w -buildid= -X gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version.commit=" + source.revision
+	const variables = "-X gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version."
+	flags := strings.Join([]string{"-s -w -buildid=", variables + "commit=" + source.revision, variables + "release=" + o.version}, " ")
 	command := exec.CommandContext(ctx, "go", "build", "-tags=externalgrpc", "-trimpath", "-buildvcs=false", "-ldflags="+flags, "-o", target, p.pkg)
-	command.Dir = root
+	command.Dir = o.root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=linux", "GOARCH="+architecture)
 	if said, err := command.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("compile %s for %s: %w", p.pkg, architecture, err), errors.New(string(said)))

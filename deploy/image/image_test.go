@@ -2,11 +2,13 @@ package main
 
 import (
 	"archive/tar"
+	"cmp"
 	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -30,6 +32,13 @@ func repository(t *testing.T) string {
 	for _, p := range programs {
 		write(filepath.Join(p.pkg, "main.go"), "package main\n\nfunc main() { println(\"hello\") }\n")
 	}
+	write("cmd/gpu-spot-autoscaler/app/version/version.go", "package version\n\nvar commit, release string\n\nfunc String() string { return release + \" of \" + commit }\n")
+	write("cmd/gpu-spot-autoscaler/main.go", `package main
+
+import "gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version"
+
+func main() { println(version.String()) }
+`)
 	for _, arguments := range [][]string{
 		{"init", "-q"}, {"add", "-A"}, {"-c", "user.name=test", "-c", "user.email=test@example.com", "commit", "-q", "-m", "first"},
 	} {
@@ -143,6 +152,14 @@ func checkImage(t *testing.T, image v1.Image, p program, sbomPath string) {
 	}
 	require.Len(t, files, 2)
 	assert.NotEmpty(t, files[p.binary])
+	if config.Architecture == runtime.GOARCH {
+		binary := filepath.Join(t.TempDir(), p.binary)
+		require.NoError(t, os.WriteFile(binary, files[p.binary], 0o700))
+		said, err := exec.CommandContext(t.Context(), binary).CombinedOutput()
+		require.NoError(t, err)
+		want := map[string]string{"gpu-spot-autoscaler": "1.2.3 of " + config.Config.Labels["org.opencontainers.image.revision"]}
+		assert.Equal(t, cmp.Or(want[p.name], "hello")+"\n", string(said))
+	}
 	beside, err := os.ReadFile(sbomPath)
 	require.NoError(t, err)
 	assert.Equal(t, beside, files["sbom.spdx.json"])

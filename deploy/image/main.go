@@ -26,7 +26,7 @@ type program struct {
 
 // programs are those that the chart runs.
 var programs = []program{
-	{"gpu-spot-autoscaler", "gpu-spot-autoscaler", "./cmd/gpu-spot-autoscaler", []int{8085, 8443, 8444}, "Cluster Autoscaler for GPU spot instances of Alibaba Cloud"},
+	{"gpu-spot-autoscaler", "gpu-spot-autoscaler", "./cmd/gpu-spot-autoscaler", []int{8085, 8087, 8088, 8443, 8444}, "Cluster Autoscaler for GPU spot instances of Alibaba Cloud"},
 	{"gpu-spot-node-agent", "node-agent", "./cmd/node-agent", []int{8790}, "Hears of reclaims of spot instances of Alibaba Cloud on the node itself"},
 }
 

@@ -15,6 +15,8 @@ var factors = []struct{ name, meaning string }{
 // bounds say how many time series a metric with labels has at most, as factors × factors. Labels that anybody could fill at will,
 // such as the name of a pod, would have no bound and are not used.
 var bounds = map[string]string{
+	"gpu_spot_build_info": "1",
+
 	"gpu_spot_cloud_request_duration_seconds": "actions × codes",
 	"gpu_spot_cloud_throttle_wait_seconds":    "actions",
 

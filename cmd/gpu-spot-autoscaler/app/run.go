@@ -33,6 +33,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/ledger"
 	"gpu-spot-autoscaler/pricing/market"
@@ -163,6 +164,7 @@ func registerMetrics(perNodeGroup bool) {
 // registerOwnMetrics registers those of this project. It panics if they are registered already.
 func registerOwnMetrics(registry prometheus.Registerer) {
 	for _, register := range []func(prometheus.Registerer){
+		version.RegisterMetrics,
 		rpc.RegisterMetrics,
 		problems.RegisterMetrics,
 		ess.RegisterMetrics,

@@ -13,16 +13,22 @@ import (
 
 	"github.com/spf13/cobra"
 	core "k8s.io/autoscaler/cluster-autoscaler/version"
+	"sigs.k8s.io/yaml"
+
+	"gpu-spot-autoscaler/deploy"
 )
 
-// commit is set by the linker where the repository is not there to be read, as in the build of the image:
-// -X gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version.commit=<commit>.
-var commit string
+// These are set by the linker in the build of the image: -X gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/version.commit=<commit>.
+// The repository is not there to be read, and the image may be given another version than that of the chart.
+var commit, release string
 
 const unknown = "unknown"
 
 // Info is what a binary was built from. Its JSON is what the subcommand prints with -o json.
 type Info struct {
+	// Version is that of the release: the chart's appVersion, unless the linker was given another one. Between two releases it is that of
+	// the next.
+	Version string `json:"version"`
 	// Commit is the revision of the source, with the suffix -dirty if there were changes to it. CommitTime is when it was made; both
 	// are "unknown" if neither the linker nor the repository said so.
 	Commit     string `json:"commit"`
@@ -59,11 +65,23 @@ func of(build *debug.BuildInfo) Info {
 		revision += "-dirty"
 	}
 	return Info{
-		Commit: cmp.Or(commit, revision, unknown), CommitTime: cmp.Or(settings["vcs.time"], unknown),
+		Version: cmp.Or(release, appVersion(), unknown),
+		Commit:  cmp.Or(commit, revision, unknown), CommitTime: cmp.Or(settings["vcs.time"], unknown),
 		ClusterAutoscaler: core.ClusterAutoscalerVersion,
 		Kubernetes:        cmp.Or(modules["k8s.io/kubernetes"], unknown), ClientGo: cmp.Or(modules["k8s.io/client-go"], unknown),
 		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
+}
+
+// appVersion returns that of the chart, or "" if it has none.
+func appVersion() string {
+	var chart struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(deploy.Chart, &chart); err != nil {
+		return ""
+	}
+	return chart.AppVersion
 }
 
 // String returns the text that is printed: a line for each field.
@@ -71,7 +89,7 @@ func (i Info) String() string {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
-		{"commit", i.Commit}, {"commit time", i.CommitTime}, {"cluster-autoscaler", i.ClusterAutoscaler},
+		{"version", i.Version}, {"commit", i.Commit}, {"commit time", i.CommitTime}, {"cluster-autoscaler", i.ClusterAutoscaler},
 		{"kubernetes scheduler", i.Kubernetes}, {"client-go", i.ClientGo}, {"go", i.Go}, {"platform", i.Platform},
 	} {
 		fmt.Fprintf(table, "%s\t%s\n", row[0], row[1])
