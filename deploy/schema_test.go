@@ -35,6 +35,12 @@ func TestTheChartRefusesValuesThatItDoesNotKnow(t *testing.T) {
 		"nodeFaults.maxnodes=1":                "/nodeFaults",
 		"imagePullSecrets[0].secret=x":         "/imagePullSecrets/0",
 		"image.registry=example.org":           "/image",
+		"securityContext.runAsUsr=1":           "/securityContext",
+		"containerSecurityContext.fsGroup=1":   "/containerSecurityContext",
+		"dnsConfig.nameserver=x":               "/dnsConfig",
+		"hostAliases[0].hostname=x":            "/hostAliases/0",
+		"nodeAgent.toleration[0].key=x":        "/nodeAgent",
+		"rbac.create=false":                    "/rbac",
 	} {
 		_, err := helm(t, typo)
 		assert.ErrorContains(t, err, "values don't meet the specifications of the schema", typo)
@@ -65,6 +71,9 @@ func TestTheChartRefusesValuesOfTheWrongKind(t *testing.T) {
 		"nodeFaults.conditions[0]=Xid 79":               "/nodeFaults/conditions/0",
 		"nodeFaults.conditions={NvidiaDeviceLost=soon}": "/nodeFaults/conditions/0",
 		"imageRegistry=https://example.org":             "/imageRegistry",
+		"hostNetwork=sometimes":                         "/hostNetwork",
+		"terminationGracePeriodSeconds=0":               "/terminationGracePeriodSeconds",
+		"serviceMonitor.scrapeTimeout=10":               "/serviceMonitor/scrapeTimeout",
 	} {
 		_, err := helm(t, value)
 		assert.ErrorContains(t, err, at, value)

@@ -71,6 +71,37 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- with $root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
+{{/* The security contexts of a pod and of a container. The argument is the value, which an upgrade with --reuse-values from a chart without it does not have. */}}
+{{- define "podSecurity" -}}
+{{- toYaml (ternary (dict "runAsNonRoot" true "runAsUser" 65532 "runAsGroup" 65532 "fsGroup" 65532 "seccompProfile" (dict "type" "RuntimeDefault")) . (kindIs "invalid" .)) }}
+{{- end }}
+
+{{- define "containerSecurity" -}}
+{{- toYaml (ternary (dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL"))) . (kindIs "invalid" .)) }}
+{{- end }}
+
+{{/* How the pods of the autoscaler, and of its hook, are on the network. */}}
+{{- define "podNetwork" -}}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with .Values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" (default false .Values.hostNetwork)) }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "agentServiceAccount" -}}
+{{ (.Values.nodeAgent.serviceAccount).name | default (printf "%s-node-agent" (include "fullname" .)) }}
+{{- end }}
+
 {{- define "args" -}}
 {{- if (.Values.serve).enabled }}
 {{- if or .Values.dryRun.enabled .Values.provisioningRequests.enabled }}
