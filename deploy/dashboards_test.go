@@ -156,3 +156,29 @@ func TestTheServiceMonitorKeepsTheLabelsOfTheMetrics(t *testing.T) {
 		}
 	}
 }
+
+func TestDashboardsOfTwoReleasesAreTwo(t *testing.T) {
+	files, uids, titles := sets.New[string](), sets.New[string](), sets.New[string]()
+	count := 0
+	for _, release := range []string{"gpu-spot-autoscaler", "gpu-spot", "a-release-whose-name-is-longer-than-a-uid-may-be"} {
+		for _, object := range render(t, "dashboards.enabled=true", "fullnameOverride="+release) {
+			configMap, ok := object.(*corev1.ConfigMap)
+			if !ok {
+				continue
+			}
+			count++
+			for file, text := range configMap.Data {
+				var d dashboard
+				require.NoError(t, json.Unmarshal([]byte(text), &d), file)
+				files.Insert(file)
+				uids.Insert(d.UID)
+				titles.Insert(d.Title)
+				assert.LessOrEqual(t, len(d.UID), 40, "Grafana takes no longer ones")
+				assert.Equal(t, release != "gpu-spot-autoscaler", strings.HasPrefix(d.Title, "GPU Spot "+release+" / "), d.Title)
+			}
+		}
+	}
+	assert.Len(t, files, count, "the sidecar would write one over the other: %v", sets.List(files))
+	assert.Len(t, uids, count)
+	assert.Len(t, titles, count)
+}

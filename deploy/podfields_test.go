@@ -175,10 +175,16 @@ nodeAgent:
 // renderWith is the whole chart with a file of values, in which null takes a value out.
 func renderWith(t *testing.T, values string) []runtime.Object {
 	t.Helper()
+	return decode(t, "the chart", io.NopCloser(bytes.NewReader(helmWith(t, values))))
+}
+
+// helmWith renders the chart with a file of values.
+func helmWith(t *testing.T, values string) []byte {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(values), 0o600))
 	text, err := helmRun(t, "template", "gpu-spot-autoscaler", "chart/gpu-spot-autoscaler", "--namespace=kube-system", "--kube-version=1.36.1",
 		"--set=region=cn-hangzhou", "--set=clusterName=my-cluster", "--values="+path)
 	require.NoError(t, err)
-	return decode(t, "the chart", io.NopCloser(bytes.NewReader(text)))
+	return text
 }

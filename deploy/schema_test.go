@@ -72,6 +72,7 @@ func TestTheChartRefusesValuesOfTheWrongKind(t *testing.T) {
 		"nodeFaults.conditions={NvidiaDeviceLost=soon}": "/nodeFaults/conditions/0",
 		"imageRegistry=https://example.org":             "/imageRegistry",
 		"hostNetwork=sometimes":                         "/hostNetwork",
+		"alerts.matchers=job":                           "/alerts/matchers",
 		"terminationGracePeriodSeconds=0":               "/terminationGracePeriodSeconds",
 		"serviceMonitor.scrapeTimeout=10":               "/serviceMonitor/scrapeTimeout",
 	} {

@@ -29,11 +29,15 @@ var (
 		Name: "gpu_spot_recently_reclaimed_offerings",
 		Help: "Offerings of which an instance was reclaimed within the last 10 minutes. When offerings are compared, their price counts 1.5 times (the interruption penalty).",
 	})
+	spendCapReached = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "gpu_spot_pool_spend_cap_reached",
+		Help: "1 while the instances of the pool cost as much in an hour as its spend cap allows, so that nothing more is bought in it.",
+	}, []string{"pool"})
 )
 
 // RegisterMetrics registers the metrics of this package and of those below it. It panics if they are registered already.
 func RegisterMetrics(r prometheus.Registerer) {
-	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, unrecognizedNodes, penalizedOfferings)
+	r.MustRegister(refreshSeconds, refreshErrors, lastRefresh, unrecognizedNodes, penalizedOfferings, spendCapReached)
 	problem.RegisterMetrics(r)
 	ledger.RegisterMetrics(r)
 }

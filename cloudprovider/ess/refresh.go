@@ -257,28 +257,23 @@ func (r *refresher) reportReserve(built *pool.Pool) {
 
 // reportSpend reports, once until it has changed, that the spend cap of a pool keeps anything from being bought.
 func (r *refresher) reportSpend(last *snapshot.Snapshot) {
+	reached := sets.New[string]()
 	for id, known := range last.Pools {
-		if known.Settings.SpendCap == 0 {
-			continue
+		if known.Settings.SpendCap != 0 && last.SpendCapReached(known, r.config.Prices) {
+			reached.Insert(id)
 		}
-		reached := last.SpendCapReached(known, r.config.Prices)
-		if !reached {
-			r.capped.Delete(id)
-			continue
-		}
-		if r.capped.Has(id) {
-			continue
-		}
-		r.capped.Insert(id)
+	}
+	for id := range r.capped.Difference(reached) {
+		spendCapReached.DeleteLabelValues(id)
+	}
+	for id := range reached.Difference(r.capped) {
+		spendCapReached.WithLabelValues(id).Set(1)
+		known := last.Pools[id]
 		spent, _ := last.Spend(known, nil, r.config.Prices)
 		r.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolSpendCapReached", "Pool %s costs %.2f%s an hour, and may cost %g (%s): nothing more is bought in it "+
 			"until instances are given back or prices fall", id, spent, pool.Unit(r.config.Prices), known.Settings.SpendCap, api.TagSpendCap)
 	}
-	for id := range r.capped {
-		if last.Pools[id] == nil {
-			r.capped.Delete(id)
-		}
-	}
+	r.capped = reached
 }
 
 // addIdle enters as problems the instances that are on standby or stopped.

@@ -3,6 +3,7 @@ package ess
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -45,6 +46,7 @@ func TestAPoolWithoutASpendCapMayCostWhatItNeeds(t *testing.T) {
 }
 
 func TestAReachedSpendCapIsToldOnceUntilThereIsMoneyAgain(t *testing.T) {
+	spendCapReached.Reset()
 	cloud := newFakeCloud(cappedGroup("7"))
 	ids := cloud.launch(2, "asg-1", "", a10, "zone-a")
 	f := newFixture(t, cloud)
@@ -52,6 +54,7 @@ func TestAReachedSpendCapIsToldOnceUntilThereIsMoneyAgain(t *testing.T) {
 	f.loop()
 	assert.Equal(t, []string{"SpotPoolSpendCapReached: Pool asg-1 costs 6.00 CNY an hour, and may cost 7 (gpu-spot.autoscaling/spend-cap): nothing more is " +
 		"bought in it until instances are given back or prices fall"}, f.events.about("SpotPoolSpendCapReached"))
+	assert.InDelta(t, 1, testutil.ToFloat64(spendCapReached), 0, "for the alert")
 	obstacle := f.group(a10InA).Obstacle()
 	require.NotNil(t, obstacle)
 	assert.Equal(t, reasons.SpendCap, obstacle.Code)
@@ -61,9 +64,14 @@ func TestAReachedSpendCapIsToldOnceUntilThereIsMoneyAgain(t *testing.T) {
 	cloud.release(ids[0])
 	f.loop()
 	assert.Nil(t, f.group(a10InA).Obstacle())
+	assert.Zero(t, testutil.CollectAndCount(spendCapReached))
 	cloud.launch(1, "asg-1", "", a10, "zone-a")
 	f.loop()
 	assert.Len(t, f.events.about("SpotPoolSpendCapReached"), 2)
+
+	delete(cloud.groups["asg-1"].Tags, "gpu-spot.autoscaling/spend-cap")
+	f.loop()
+	assert.Zero(t, testutil.CollectAndCount(spendCapReached), "a pool without a cap has none to reach")
 }
 
 func TestEachInstanceOfAWholePoolCountsAtTheDearestPrice(t *testing.T) {

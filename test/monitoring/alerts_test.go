@@ -104,6 +104,15 @@ var faults = map[string][]fault{
 		{counted(`gpu_spot_compensated_instances_total{pool="asg-1"}`), "10m", `pool="asg-1",severity="warning"`},
 		{begun(`gpu_spot_compensated_instances_total{pool="asg-1"}`), "10m", `pool="asg-1",severity="warning"`},
 	},
+	"GPUSpotPodsPending": {{map[string]string{
+		`cluster_autoscaler_unschedulable_pods_count{type="unschedulable"}`: "3x180", `cluster_autoscaler_unschedulable_pods_count{type="scheduler_unprocessed"}`: "0x180",
+	}, "65m", `severity="warning"`}},
+	"GPUSpotInstancesDoNotJoin": {
+		{counted(`cluster_autoscaler_old_unregistered_nodes_removed_count`), "10m", `severity="warning"`},
+		{map[string]string{`cluster_autoscaler_nodes_count{state="longUnregistered"}`: "1x60"}, "10m", `severity="warning"`},
+	},
+	"GPUSpotSpendCapReached":   {{map[string]string{`gpu_spot_pool_spend_cap_reached{pool="asg-1"}`: "1x60"}, "16m", `pool="asg-1",severity="warning"`}},
+	"GPUSpotCostLedgerFailing": {{counted(`gpu_spot_cost_ledger_errors_total`), "20m", `severity="warning"`}},
 }
 
 // sound are the metrics of an autoscaler that is in order.
@@ -114,6 +123,10 @@ var sound = map[string]string{
 	`gpu_spot_leader_condition{condition="refreshed"}`:                                                    "1x120",
 	`gpu_spot_offerings_without_fresh_price`:                                                              "0x120",
 	`gpu_spot_reclaim_notices_held`:                                                                       "0x120",
+	`gpu_spot_cost_ledger_errors_total`:                                                                   "0x20 1x100",
+	`cluster_autoscaler_unschedulable_pods_count{type="unschedulable"}`:                                   "3x60 0 3x60",
+	`cluster_autoscaler_nodes_count{state="longUnregistered"}`:                                            "0x120",
+	`cluster_autoscaler_old_unregistered_nodes_removed_count`:                                             "0x120",
 	`gpu_spot_node_faults_held`:                                                                           "0x120",
 	`gpu_spot_reclaims_total{source="ecs",outcome="drained"}`:                                             "0+1x120",
 	`gpu_spot_reclaims_total{source="ecs",outcome="late"}`:                                                "0x120",
