@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -217,8 +218,31 @@ func TestTheNotesOfServeSayHowClusterAutoscalerConnects(t *testing.T) {
 	assert.Contains(t, notesOf(t, append(values, "secureServing.enabled=false")...), "The commands top, savings, and the status as JSON")
 }
 
-// notesOf returns what helm install prints. helm template prints it only as part of an object, and helm install needs a cluster.
+func TestTheNotesAndTheGuideForServeSayTheSame(t *testing.T) {
+	page, err := os.ReadFile("../docs/serve.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, blocks, 3, "values, cloud-config, flags; test/e2e runs with them")
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(values, []byte(blocks[0][1]), 0o600))
+	notes := notesWith(t, "--values="+values)
+	for _, block := range blocks[1:] {
+		for line := range strings.Lines(block[1]) {
+			if line = strings.TrimPrefix(strings.TrimSpace(line), "- "); line != "" {
+				assert.Contains(t, notes, "\n    "+line+"\n")
+			}
+		}
+	}
+}
+
+// notesOf returns what helm install prints.
 func notesOf(t *testing.T, values ...string) string {
+	t.Helper()
+	return notesWith(t, set(values)...)
+}
+
+// notesWith returns what helm install prints with the flags. helm template prints it only as part of an object, and helm install needs a cluster.
+func notesWith(t *testing.T, flags ...string) string {
 	t.Helper()
 	chart := t.TempDir()
 	require.NoError(t, os.CopyFS(chart, os.DirFS("chart/gpu-spot-autoscaler")))
@@ -228,7 +252,7 @@ func notesOf(t *testing.T, values ...string) string {
 		`{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, data: {notes: {{ include "notes" . | toJson }}}}`
 	require.NoError(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), []byte(object), 0o600))
 	text, err := helmRun(t, append([]string{"template", "gpu-spot-autoscaler", chart, "--namespace=kube-system", "--kube-version=1.36.1",
-		"--show-only=templates/notes.yaml", "--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, set(values)...)...)
+		"--show-only=templates/notes.yaml", "--set=region=cn-hangzhou", "--set=clusterName=my-cluster"}, flags...)...)
 	require.NoError(t, err)
 	return only[*corev1.ConfigMap](t, decode(t, "the notes", io.NopCloser(bytes.NewReader(text)))).Data["notes"]
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +18,8 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-// runServed runs the autoscaler as the provider of a Cluster Autoscaler as its authors build it, which runs, too.
+// runServed runs the autoscaler, as the chart starts it with the values of docs/serve.md, as the provider of a Cluster Autoscaler as its authors build it,
+// which runs, too, with the file and the flags of that page. Addresses and directories are those that are free here.
 func runServed(s *suite) {
 	s.t.Helper()
 	address := func() string {
@@ -27,20 +28,23 @@ func runServed(s *suite) {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	provider, expander := address(), address()
-	serverDir, clientDir := s.t.TempDir(), s.t.TempDir()
+	serverDir, authorityDir, clientDir := s.t.TempDir(), s.t.TempDir(), s.t.TempDir()
 	servers, clients := pki.New(s.t, "servers"), pki.New(s.t, "clients")
-	cert, key := servers.Write(serverDir, "serve")
-	s.RunAutoscaler(s.t, "serve", "--serve-address="+provider, "--serve-expander-address="+expander, "--serve-tls-cert-file="+cert,
-		"--serve-tls-private-key-file="+key, "--serve-client-ca-file="+clients.WriteCA(serverDir),
-		"--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")
+	servers.Write(serverDir, "serve")
+	clients.WriteCA(authorityDir)
+	guide := readServeGuide(s.t)
+	chart := renderServing(s, guide.values)
+	args := chart.argsWith(s.t, map[string]string{"gpu-spot-serve-tls": serverDir, "gpu-spot-serve-clients": authorityDir})
+	chart.requireReached(s.t, guide, args)
+	s.RunAutoscaler(s.t, append(args, "--serve-address="+provider, "--serve-expander-address="+expander, "--reclaim-notice-period=40s", "--reclaim-poll-interval=1s")...)
 
-	ca := servers.WriteCA(clientDir)
-	cert, key = clients.Write(clientDir, "cluster-autoscaler")
-	file := filepath.Join(clientDir, "cloud-config")
-	require.NoError(s.t, os.WriteFile(file, []byte(
-		"address: "+provider+"\ncert: "+cert+"\nkey: "+key+"\ncacert: "+ca+"\ngrpc_timeout: 30s\n"), 0o600))
-	s.RunStock(s.t, "--cloud-config="+file, "--expander=grpc,price", "--grpc-expander-url="+expander, "--grpc-expander-cert="+ca,
-		"--scan-interval=1s", "--scale-down-unneeded-time=15s", "--scale-down-delay-after-add=1s", "--v=2")
+	servers.WriteCA(clientDir)
+	clients.Write(clientDir, "cluster-autoscaler")
+	here := strings.NewReplacer("/etc/gpu-spot-config/", clientDir+"/", "/etc/gpu-spot/", clientDir+"/", guide.address(), provider, guide.valueOf(s.t, "--grpc-expander-url"), expander)
+	file := strings.TrimPrefix(here.Replace("--cloud-config="+guide.valueOf(s.t, "--cloud-config")), "--cloud-config=")
+	require.NoError(s.t, os.WriteFile(file, []byte(here.Replace(guide.cloudConfig)), 0o600))
+	flags := strings.Split(here.Replace(strings.Join(guide.flags, "\n")), "\n")
+	s.RunStock(s.t, append(flags, "--scan-interval=1s", "--scale-down-unneeded-time=15s", "--v=2")...)
 }
 
 func TestAClusterAutoscalerOfItsAuthorsScalesAndAJobSurvivesAReclaimThroughServe(t *testing.T) {
