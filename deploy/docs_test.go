@@ -74,6 +74,20 @@ func TestTheDocsNameTheVersionsOfKubernetesThatTheEndToEndTestsRunOn(t *testing.
 	}
 }
 
+func TestTheImagesOfTheGuideAreThoseOfTheChart(t *testing.T) {
+	text, err := os.ReadFile("chart/gpu-spot-autoscaler/Chart.yaml")
+	require.NoError(t, err)
+	var chart struct{ Version, AppVersion string }
+	require.NoError(t, yaml.Unmarshal(text, &chart))
+	assert.Equal(t, chart.Version, chart.AppVersion, "they are released together")
+	for _, page := range []string{"../docs/ack.md", "../docs/zh-CN/ack.md", "Dockerfile"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		tags := firstGroups(regexp.MustCompile(`/?gpu-spot-(?:autoscaler|node-agent)[:-](\d+\.\d+\.\d+)`).FindAllStringSubmatch(string(text), -1))
+		assert.Equal(t, []string{chart.AppVersion}, sets.List(tags), page)
+	}
+}
+
 func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 	inCode := sets.New[string]()
 	for _, directory := range []string{"../cloudprovider", "../cmd", "../pricing"} {

@@ -108,7 +108,7 @@ func TestImagesArePulledFromTheRegistryThatIsNamed(t *testing.T) {
 		named[*appsv1.Deployment](t, objects, "gpu-spot-autoscaler").Spec.Template.Spec, only[*appsv1.DaemonSet](t, objects).Spec.Template.Spec,
 		only[*batchv1.Job](t, objects).Spec.Template.Spec,
 	} {
-		assert.Regexp(t, `^registry-vpc\.cn-hangzhou\.aliyuncs\.com/mirror/gpu-spot-(autoscaler|node-agent):0\.1\.0$`, pod.Containers[0].Image)
+		assert.Regexp(t, `^registry-vpc\.cn-hangzhou\.aliyuncs\.com/mirror/gpu-spot-(autoscaler|node-agent):0\.2\.0$`, pod.Containers[0].Image)
 		assert.Equal(t, []corev1.LocalObjectReference{{Name: "reg"}}, pod.ImagePullSecrets)
 	}
 }

@@ -2,7 +2,7 @@
 // image: a binary that links the certificates of public authorities, and the list of what it was built from. The same commit and the same
 // version of Go give the same bytes.
 //
-//	go run . -root ../.. -out ../../out/image -version 0.1.0
+//	go run . -root ../.. -out ../../out/image -version 0.2.0
 package main
 
 import (
@@ -50,7 +50,7 @@ func run(ctx context.Context, arguments []string, out io.Writer) error {
 	o, architectures := options{}, ""
 	fs.StringVar(&o.root, "root", "../..", "root of the repository")
 	fs.StringVar(&o.out, "out", "../../out/image", "directory of the archives")
-	fs.StringVar(&o.version, "version", "", "version of the images, such as 0.1.0")
+	fs.StringVar(&o.version, "version", "", "version of the images, such as 0.2.0")
 	fs.StringVar(&architectures, "architectures", "amd64,arm64", "architectures of Linux, separated by commas")
 	if err := fs.Parse(arguments); err != nil {
 		return err
