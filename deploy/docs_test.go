@@ -80,7 +80,7 @@ func TestTheImagesOfTheGuideAreThoseOfTheChart(t *testing.T) {
 	var chart struct{ Version, AppVersion string }
 	require.NoError(t, yaml.Unmarshal(text, &chart))
 	assert.Equal(t, chart.Version, chart.AppVersion, "they are released together")
-	for _, page := range []string{"../docs/ack.md", "../docs/zh-CN/ack.md", "../docs/install.md", "../docs/zh-CN/install.md", "Dockerfile"} {
+	for _, page := range []string{"../docs/ack.md", "../docs/zh-CN/ack.md", "../docs/install.md", "../docs/zh-CN/install.md", "../docs/node-agent.md", "../docs/zh-CN/node-agent.md", "Dockerfile"} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		tags := firstGroups(regexp.MustCompile(`/?gpu-spot-(?:autoscaler|node-agent)[:-](\d+\.\d+\.\d+)`).FindAllStringSubmatch(string(text), -1))
