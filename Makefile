@@ -87,7 +87,7 @@ test-grants: ## Check that the end-to-end tests used all that the shipped roles 
 	go run ./test/grants -records=$(RECORDS)
 
 .PHONY: test-monitoring
-test-monitoring: prometheus compiler controlplane ## Run the shipped alerts and dashboards in a real Prometheus: each alert is raised by its fault, and each panel shows an autoscaler that lives.
+test-monitoring: prometheus compiler controlplane $(BIN)/helm ## Run the shipped alerts and dashboards in a real Prometheus: each alert is raised by its fault, and each panel shows an autoscaler that lives.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/monitoring
 
 .PHONY: test-versions

@@ -20,6 +20,12 @@ func rules(t *testing.T) (file []byte, alerts []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/alerts.yaml")
 	require.NoError(t, err)
+	return rulesIn(t, text)
+}
+
+// rulesIn returns the same of another PrometheusRule.
+func rulesIn(t *testing.T, text []byte) (file []byte, alerts []string) {
+	t.Helper()
 	var shipped struct {
 		Spec struct {
 			Groups []struct {
@@ -34,7 +40,7 @@ func rules(t *testing.T) (file []byte, alerts []string) {
 			alerts = append(alerts, each["alert"].(string))
 		}
 	}
-	file, err = yaml.Marshal(shipped.Spec)
+	file, err := yaml.Marshal(shipped.Spec)
 	require.NoError(t, err)
 	return file, alerts
 }
@@ -159,12 +165,44 @@ func TestEveryAlertIsRaisedByItsFaultAndNoneWithoutOne(t *testing.T) {
 		fmt.Fprintf(&tests, "      - eval_time: %s\n        expr: ALERTS\n        exp_samples: []\n", at)
 	}
 
+	check(t, tests.String(), groups)
+}
+
+// check has promtool run the tests over the files of rules.
+func check(t *testing.T, tests string, files ...[]byte) {
+	t.Helper()
 	directory := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(directory, "rules.yaml"), groups, 0o600))
+	for i, file := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(directory, fmt.Sprintf("rules-%d.yaml", i)), file, 0o600))
+	}
 	path := filepath.Join(directory, "tests.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("rule_files: [rules.yaml]\nevaluation_interval: 30s\ntests:\n"+tests.String()), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("rule_files: [\"rules-*.yaml\"]\nevaluation_interval: 30s\ntests:\n"+tests), 0o600))
 	out, err := exec.CommandContext(t.Context(), binary(t, "promtool"), "test", "rules", path).CombinedOutput()
 	assert.NoError(t, err, string(out))
+}
+
+// Each reads the metrics of its own release, so that those of the other hide nothing.
+func TestAReleaseThatIsGoneIsNoticedBesideAnother(t *testing.T) {
+	series, files := map[string]string{}, [][]byte(nil)
+	for name, values := range sound {
+		labels := `{job="first",`
+		if !strings.Contains(name, "{") {
+			name, labels = name+"{}", `{job="first"`
+		}
+		series[strings.Replace(name, "{", labels, 1)] = values
+	}
+	for _, release := range []string{"first", "second"} {
+		out, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", release, "../../deploy/chart/gpu-spot-autoscaler", "--kube-version=1.36.1",
+			"--set=region=cn-hangzhou,clusterName=c,alerts.enabled=true", `--set-string=alerts.matchers=job="`+release+`"`, "--show-only=templates/alerts.yaml").Output()
+		require.NoError(t, err)
+		file, _ := rulesIn(t, out)
+		files = append(files, file)
+	}
+	var tests strings.Builder
+	writeTest(&tests, "one of two is gone", series)
+	tests.WriteString("      - eval_time: 10m\n        expr: ALERTS{alertstate=\"firing\"}\n        exp_samples:\n" +
+		"          - labels: 'ALERTS{alertname=\"GPUSpotAutoscalerAbsent\",alertstate=\"firing\",job=\"second\",release=\"second\",severity=\"critical\"}'\n            value: 1\n")
+	check(t, tests.String(), files...)
 }
 
 func writeTest(to *strings.Builder, name string, series map[string]string) {
@@ -180,13 +218,13 @@ func writeTest(to *strings.Builder, name string, series map[string]string) {
 	to.WriteString("    promql_expr_test:\n")
 }
 
-// binary returns a program of Prometheus that make prometheus has built.
+// binary returns a program that is built ahead: helm by make lint, and those of Prometheus by make prometheus.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs("../../out/bin/" + name)
 	require.NoError(t, err)
 	if _, err := os.Stat(path); err != nil {
-		t.Skip("there is no " + name + ": make prometheus builds it")
+		t.Skip("there is no " + name + ": make lint prometheus builds it")
 	}
 	return path
 }
