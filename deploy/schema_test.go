@@ -85,7 +85,7 @@ func TestTheChartRefusesValuesOfTheWrongKind(t *testing.T) {
 func TestTheChartRefusesFlagsThatBreakWhatItSetsUp(t *testing.T) {
 	for _, value := range []string{
 		"extraArgs.address=127.0.0.1:8085", "extraArgs.address=:9090", "extraArgs.region=cn-beijing", "extraArgs.cluster-name=other",
-		"extraArgs.leader-elect-resource-name=other", "extraArgs.namespace=default", "extraArgs.secure-address=:1", "extraArgs.notice-address=:1",
+		"extraArgs.leader-elect-resource-name=other", "extraArgs.namespace=default", "extraArgs.secure-address=:1", "extraArgs.notice-address=:1", "extraArgs.serve-address=:1", "extraArgs.serve-client-ca-file=/x",
 		"extraArgs.v=5", "extraArgs.node-fault-conditions=Ready", "extraArgs.node-fault-max-nodes=5", "nodeAgent.extraArgs.port=1", "nodeAgent.extraArgs.address=127.0.0.1",
 	} {
 		_, err := helm(t, value)
