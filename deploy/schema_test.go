@@ -113,7 +113,7 @@ func TestTheSchemaAllowsNothingThatValuesDoNotHave(t *testing.T) {
 // assertAllowed compares the properties with the values, and so on in objects whose properties the schema itself lists.
 func assertAllowed(t *testing.T, path string, properties, values map[string]any) {
 	t.Helper()
-	elsewhere := []string{".affinity", ".updateStrategy", ".extraArgs", ".nodeAgent.extraArgs"} // objects of Kubernetes, and flags
+	elsewhere := []string{".affinity", ".updateStrategy", ".dnsConfig", ".extraArgs", ".nodeAgent.extraArgs", ".nodeAgent.updateStrategy"} // objects of Kubernetes, and flags
 	for name, property := range properties {
 		value, known := values[name]
 		assert.True(t, known, "values.yaml has no %s.%s", path, name)
