@@ -76,12 +76,14 @@ func renderServing(s *suite, values string) (chart servingChart) {
 			break
 		}
 		require.NoError(s.t, err)
-		var service corev1.Service
-		if require.NoError(s.t, utilyaml.Unmarshal(buffer[:n], &service)); service.Kind == "Service" {
-			services = append(services, service)
+		var of metav1.TypeMeta
+		require.NoError(s.t, utilyaml.Unmarshal(buffer[:n], &of))
+		if of.Kind == "Deployment" {
+			require.NoError(s.t, yaml.UnmarshalStrict(buffer[:n], &chart.deployment))
 			continue
 		}
-		require.NoError(s.t, yaml.UnmarshalStrict(buffer[:n], &chart.deployment))
+		services = append(services, corev1.Service{})
+		require.NoError(s.t, yaml.UnmarshalStrict(buffer[:n], &services[len(services)-1]))
 	}
 	checked := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}} // the control plane takes it
 	_, err = s.Client.AppsV1().Deployments(rig.Namespace).Create(s.t.Context(), &chart.deployment, checked)
