@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
@@ -169,14 +169,10 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCo
 	if isCordoned {
 		unschedulable = true
 	}
-	body, err := json.Marshal(map[string]any{
+	_, err := patch.Send(ctx, g.client.CoreV1().Nodes(), node, types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: value}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	}, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("patch node %s, which is to be given back or kept: %w", node.Name, err)
 	}
