@@ -30,6 +30,9 @@ import (
 const (
 	// vacateEvery is how often a node is looked at that is not empty yet, vacateTime for how long.
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
+	// goneTime is how long after the decision a node stays cordoned that is of no pool. Its instance may be gone, because somebody has deleted
+	// it, or a former leader has given it back: the Node of such an instance may be Ready for a minute, and there for some more.
+	goneTime = 2 * vacateTime
 )
 
 // giveBack gives back nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
@@ -198,7 +201,7 @@ func (g *giveBack) enqueue(names []string) {
 }
 
 // sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
-// when its pool needs it or it has to stay, and when it is of no pool any more, unless that is because it was given back before.
+// when its pool needs it or it has to stay, and when it is of no pool any more, unless that is because its instance is gone.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -226,6 +229,8 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	switch err := g.pools.GiveBack(node); {
 	case errors.Is(err, ess.ErrNoPool) && isRemoved(node):
 		return 0, nil
+	case errors.Is(err, ess.ErrNoPool) && g.clock.Since(since) < goneTime:
+		return vacateEvery, nil
 	case ess.IsRefused(err):
 		return 0, g.keep(ctx, node, err.Error())
 	case err != nil:
