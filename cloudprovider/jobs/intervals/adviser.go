@@ -28,6 +28,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/patch"
 )
 
@@ -192,22 +193,11 @@ func note(wanted map[string]map[string]time.Duration, pod *asking) {
 		node = map[string]time.Duration{}
 		wanted[pod.Spec.NodeName] = node
 	}
-	for _, caller := range callersOf(pod.Pod) {
+	for _, caller := range podindex.CallersOf(pod.Pod) {
 		if known, ok := node[caller]; !ok || pod.interval < known {
 			node[caller] = pod.interval
 		}
 	}
-}
-
-// callersOf returns as whom the pod calls the node-agent. Informers have the addresses of pods that ask, and not PodIP.
-func callersOf(pod *corev1.Pod) (callers []string) {
-	if pod.Spec.HostNetwork {
-		return []string{api.CallerHost}
-	}
-	for _, address := range pod.Status.PodIPs {
-		callers = append(callers, address.IP)
-	}
-	return callers
 }
 
 // writeNode writes the intervals of the Node's pods on it if it has others.

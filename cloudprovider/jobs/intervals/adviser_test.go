@@ -173,6 +173,17 @@ func TestAdviceIsTakenBackOnceNoInstanceIsLost(t *testing.T) {
 	assert.Empty(t, w.onNode("node"))
 }
 
+func TestTheNodeHasIntervalsByTheAddressesThatTheNodeAgentSees(t *testing.T) {
+	w := newWorld(t)
+	w.node("node")
+	w.pod("1", "node", "5m", func(pod *corev1.Pod) {
+		pod.Status.PodIPs = []corev1.PodIP{{IP: "::ffff:10.1.0.7"}, {IP: "FD00:0:0::5"}}
+	})
+	w.advise()
+	interval := w.interval("1")
+	assert.Equal(t, "10.1.0.7="+interval+",fd00::5="+interval, w.onNode("node"))
+}
+
 func TestAnIntervalThatTheAPIServerRefusesIsToldUnlessAnotherHasTheName(t *testing.T) {
 	tooLong := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "1", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 1)})
 	for name, test := range map[string]struct{ answer, want error }{
