@@ -99,11 +99,7 @@ secureServing: {enabled: true}
 			" create secret docker-registry pull --docker-server=registry.example.com --docker-username=u --docker-password=p")
 	}
 	// The commands of a person that ask Alibaba Cloud find it where the simulated one is.
-	cloud := s.Cloud.Endpoint()
-	script := fmt.Sprintf(`#!/bin/sh
-[ "$1" != plan ] || set -- "$@" -- --cloud-scheme=http --ess-endpoint=%[2]s --ecs-endpoint=%[2]s --vpc-endpoint=%[2]s
-exec %[1]s "$@"
-`, s.BinaryPath(), cloud)
+	script := pointed(s.BinaryPath(), cloudFlags(s.Cloud.Endpoint()))
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.shell.dir, ".tools", "gpu-spot-autoscaler"), []byte(script), 0o755))
 }
 
