@@ -247,6 +247,19 @@ var before = map[string]func(w *walk) (after func()){
 	"kubectl -n kube-system scale deployment gpu-spot-autoscaler --replicas=2": func(w *walk) func() {
 		return func() { w.awaitRollout("gpu-spot-autoscaler") }
 	},
+	// docs/install.md
+	"helm install gpu-spot-autoscaler ": func(w *walk) func() {
+		return func() { releases{w}.awaitReady(rig.Namespace, "gpu-spot-autoscaler") }
+	},
+	"helm install gpu-spot-b ": func(w *walk) func() {
+		return func() {
+			releases{w}.awaitReady(secondNamespace, secondName)
+			w.shell.ask("helm uninstall gpu-spot-b --namespace " + secondNamespace)
+		}
+	},
+	"gpu-spot-autoscaler release-all\n":                                     (*walk).applyManifests,
+	"helm uninstall gpu-spot-autoscaler --namespace kube-system --no-hooks": (*walk).installAgain,
+	// deploy/examples/README.md
 	"PYTHONPATH=. python3 pytorch/train.py ": (*walk).inExamples,
 	"kubectl create configmap elastic-":      (*walk).inExamples,
 }
@@ -255,6 +268,22 @@ var before = map[string]func(w *walk) (after func()){
 func (w *walk) awaitRollout(name string) {
 	w.shell.ask("kubectl -n kube-system rollout status deployment/" + name + " --timeout=3m")
 	w.openService(rig.Namespace, name)
+}
+
+// applyManifests installs the manifests as they are shipped, but without pods: their image is not in a registry.
+func (w *walk) applyManifests() func() {
+	w.shell.ask("mkdir manifests && cp deploy/manifests/*.yaml manifests/ && sed -i 's/replicas: 2/replicas: 0/' manifests/deployment.yaml && kubectl apply -f manifests")
+	return func() {}
+}
+
+// installAgain installs the release with the command of the page.
+func (w *walk) installAgain() func() {
+	for _, b := range commandsOf(readDocument(w.t, "docs/install.md")) {
+		if strings.HasPrefix(b.text, "helm install gpu-spot-autoscaler ") {
+			w.give("docs/install.md", b, reader.Replace(b.code()))
+		}
+	}
+	return func() {}
 }
 
 // inExamples has the next commands run in deploy/examples.
@@ -341,7 +370,7 @@ func (w *walk) give(page string, b block, text string) {
 		return
 	}
 	for begins, prepare := range before {
-		if strings.HasPrefix(text, begins) {
+		if strings.HasPrefix(text+"\n", begins) {
 			defer prepare(w)()
 		}
 	}

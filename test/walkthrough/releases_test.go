@@ -83,6 +83,9 @@ func TestAReleaseOfTheFirstChartIsUpgradedJoinedByAnotherAndUninstalled(t *testi
 	assert.Empty(t, s.left("gpu-spot-"))
 	_, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(t.Context(), "first", metav1.GetOptions{})
 	assert.NoError(t, err, "jobs of users stay")
+
+	s.runPages(pagesOf(t, "install")...)
+	assert.Empty(t, s.left("gpu-spot-release-all"))
 }
 
 // prepare writes the values and makes what a release needs before it is installed.
