@@ -227,41 +227,42 @@ var reader = strings.NewReplacer(
 	"<provider>", "ack-rrsa-c1",
 )
 
-// before is what has to be there, or is to go on, when a command is given, by how the command begins. What is returned is called after it.
-var before = map[string]func(w *walk) (after func()){
-	"gpu-spot-autoscaler drill ": (*walk).saveWhenAsked,
-	"gpu-spot-autoscaler lint pool.yaml": func(w *walk) func() {
-		w.shell.ask("cat > pool.yaml <<'END'\n" + poolOfSettings(w.t) + "END\n")
-		return func() {}
-	},
-	"helm install gpu-spot-dry-run ": func(w *walk) func() {
-		return func() { w.awaitRollout("gpu-spot-dry-run") }
-	},
-	"gpu-spot-autoscaler top --autoscaler-name=gpu-spot-dry-run": func(w *walk) func() {
-		return func() { w.shell.ask("helm uninstall gpu-spot-dry-run --namespace kube-system") }
-	},
-	"kubectl -n kube-system delete configmap gpu-spot-autoscaler-ledger": func(w *walk) func() {
-		w.shell.ask("kubectl -n kube-system wait --for=delete pod -l app.kubernetes.io/name=gpu-spot-autoscaler --timeout=2m")
-		return func() {}
-	},
-	"kubectl -n kube-system scale deployment gpu-spot-autoscaler --replicas=2": func(w *walk) func() {
-		return func() { w.awaitRollout("gpu-spot-autoscaler") }
-	},
-	// docs/install.md
-	"helm install gpu-spot-autoscaler ": func(w *walk) func() {
-		return func() { releases{w}.awaitReady(rig.Namespace, "gpu-spot-autoscaler") }
-	},
-	"helm install gpu-spot-b ": func(w *walk) func() {
-		return func() {
-			releases{w}.awaitReady(secondNamespace, secondName)
-			w.shell.ask("helm uninstall gpu-spot-b --namespace " + secondNamespace)
-		}
-	},
-	"gpu-spot-autoscaler release-all\n":                                     (*walk).applyManifests,
-	"helm uninstall gpu-spot-autoscaler --namespace kube-system --no-hooks": (*walk).installAgain,
-	// deploy/examples/README.md
-	"PYTHONPATH=. python3 pytorch/train.py ": (*walk).inExamples,
-	"kubectl create configmap elastic-":      (*walk).inExamples,
+// preparation makes what has to be there when a command is given. What it returns is called after the command.
+type preparation func(w *walk) (after func())
+
+// preparations returns what is made before a command and after it, by how the command begins.
+func preparations() map[string]preparation {
+	return map[string]preparation{
+		"gpu-spot-autoscaler drill ": (*walk).saveWhenAsked,
+		"gpu-spot-autoscaler lint pool.yaml": func(w *walk) func() {
+			w.shell.ask("cat > pool.yaml <<'END'\n" + poolOfSettings(w.t) + "END\n")
+			return func() {}
+		},
+		"helm install gpu-spot-dry-run ": func(w *walk) func() {
+			return func() { w.awaitRollout("gpu-spot-dry-run") }
+		},
+		"gpu-spot-autoscaler top --autoscaler-name=gpu-spot-dry-run": func(w *walk) func() {
+			return func() { w.shell.ask("helm uninstall gpu-spot-dry-run --namespace kube-system") }
+		},
+		"kubectl -n kube-system scale deployment gpu-spot-autoscaler --replicas=2": func(w *walk) func() {
+			return func() { w.awaitRollout("gpu-spot-autoscaler") }
+		},
+		// docs/install.md
+		"helm install gpu-spot-autoscaler ": func(w *walk) func() {
+			return func() { releases{w}.awaitReady(rig.Namespace, "gpu-spot-autoscaler") }
+		},
+		"helm install gpu-spot-b ": func(w *walk) func() {
+			return func() {
+				releases{w}.awaitReady(secondNamespace, secondName)
+				w.shell.ask("helm uninstall gpu-spot-b --namespace " + secondNamespace)
+			}
+		},
+		"gpu-spot-autoscaler release-all\n":                                     (*walk).applyManifests,
+		"helm uninstall gpu-spot-autoscaler --namespace kube-system --no-hooks": (*walk).installAgain,
+		// deploy/examples/README.md
+		"PYTHONPATH=. python3 pytorch/train.py ": (*walk).inExamples,
+		"kubectl create configmap elastic-":      (*walk).inExamples,
+	}
 }
 
 // awaitRollout waits until the release runs, and has its Service lead there.
@@ -355,6 +356,17 @@ func (w *walk) runPages(pages ...string) {
 	}
 }
 
+// enter runs a command, which has the variables that the ones before have set, as in the shell of a reader. What it writes to a file counts as printed.
+func (w *walk) enter(text string) (printed string, state *os.ProcessState, total time.Duration) {
+	printed, state, total = w.shell.execute("set -a\n" + text)
+	if match := redirection.FindStringSubmatch(text); match != nil {
+		written, err := os.ReadFile(filepath.Join(w.shell.dir, match[1]))
+		assert.NoError(w.t, err)
+		printed += string(written)
+	}
+	return printed, state, total
+}
+
 var (
 	// background is how a command ends, or what it is, that goes on while the next ones are given.
 	background = regexp.MustCompile(`( &|^kubectl .* port-forward .*)$`)
@@ -369,23 +381,18 @@ func (w *walk) give(page string, b block, text string) {
 		w.t.Logf("%s\n%s\n%s", where, quote(text), w.shell.startBackground(strings.TrimSuffix(text, " &")))
 		return
 	}
-	for begins, prepare := range before {
+	for begins, prepare := range preparations() {
 		if strings.HasPrefix(text+"\n", begins) {
 			defer prepare(w)()
 		}
 	}
-	out, state, total := w.shell.execute("set -a\n" + text)
+	out, state, total := w.enter(text)
 	for range tries {
 		if !strings.HasPrefix(text, "curl -H") || !strings.Contains(out, `"leader"`) || strings.Contains(out, `"pools"`) {
 			break
 		}
 		time.Sleep(kubeletPeriod)
-		out, state, total = w.shell.execute("set -a\n" + text)
-	}
-	if match := redirection.FindStringSubmatch(text); match != nil {
-		written, err := os.ReadFile(filepath.Join(w.shell.dir, match[1]))
-		assert.NoError(w.t, err)
-		out += string(written)
+		out, state, total = w.enter(text)
 	}
 	w.t.Logf("%s, %.1f s\n%s\n%.4000s", where, total.Seconds(), quote(text), out)
 	// doctor ends with 1 if it finds something.
