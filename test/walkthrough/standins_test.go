@@ -99,7 +99,6 @@ func makeTarget(c *call) error {
 	if err := os.MkdirAll("out/bin", 0o755); err != nil {
 		return err
 	}
-	binary, cloud := os.Getenv(binaryVariable), os.Getenv(cloudVariable)
 	// Alibaba Cloud is not at its usual address here.
 	script := pointed(os.Getenv(binaryVariable), cloudFlags(os.Getenv(cloudVariable)))
 	return os.WriteFile("out/bin/gpu-spot-autoscaler", []byte(script), 0o755)
