@@ -122,7 +122,7 @@ func TestEachCommandOfTheManualIsRunOrItIsSaidWhyNot(t *testing.T) {
 
 var (
 	// command is how a line begins that is for a shell.
-	command = regexp.MustCompile(`^(\$ )?(kubectl|helm|gpu-spot-autoscaler|aliyun|docker|make|go|curl|cat|export|[A-Za-z_]+=)(\b|\.)`)
+	command = regexp.MustCompile(`^(\$ )?((kubectl|helm|gpu-spot-autoscaler|aliyun|docker|make|go|curl|cat|export)\b|[A-Za-z_]+=\S)`)
 	prompt  = regexp.MustCompile(`^\$ `)
 )
 
