@@ -135,6 +135,18 @@ func (b *Book) Known() map[Offering]float64 {
 	return known
 }
 
+// Wanted returns all wanted offerings, with the last price of exactly each of them, 0 where there is none.
+func (b *Book) Wanted() map[Offering]float64 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	wanted := make(map[Offering]float64, len(b.wanted.offerings))
+	for o := range b.wanted.offerings {
+		exact, _ := b.prices.exactly(o, ever)
+		wanted[o] = exact.price
+	}
+	return wanted
+}
+
 // AwaitFirstLookup returns when every wanted price has been looked up, successfully or not, or with the context's error. After
 // a start it makes the first purchase wait for prices.
 func (b *Book) AwaitFirstLookup(ctx context.Context) error {

@@ -135,6 +135,18 @@ func assertFreshPrice(t *testing.T, b *Book, o Offering, want float64) {
 	assert.InDelta(t, want, got, 1e-9, "%+v", o)
 }
 
+func TestWhatIsWantedIsThereWithoutAPriceOfItsOwnToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unpriced := Offering{InstanceType: a10, Zone: "b", Spot: true}
+		b := running(t, &market{
+			spot: map[string][]alicloud.SpotPrice{v100: {quote("a", 1, 3, 12)}}, onDemand: map[string]float64{v100 + " b": 12},
+		}, spotIn("a"), spotIn("b"), unpriced)
+		assertPrice(t, b, spotIn("b"), 12)
+		assert.NotContains(t, b.Known(), unpriced)
+		assert.Equal(t, map[Offering]float64{spotIn("a"): 3, spotIn("b"): 0, unpriced: 0}, b.Wanted())
+	})
+}
+
 func TestPrices(t *testing.T) {
 	tests := []struct {
 		name     string

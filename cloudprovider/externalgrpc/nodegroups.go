@@ -2,17 +2,13 @@ package externalgrpc
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apiv1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
-	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
 )
 
@@ -93,47 +89,9 @@ func (s *Server) NodeGroupDeleteNodes(ctx context.Context, request *protos.NodeG
 		}
 	case <-answered.Done():
 		klog.FromContext(ctx).Info("Nodes are given back for longer than the client waits for an answer, and it goes on", "nodeGroup", group.Id(), "nodes", len(nodes))
-		go s.awaitRemoval(context.WithoutCancel(ctx), nodes, removed)
+		s.late.begin(ctx, nodes, removed)
 	}
 	return &protos.NodeGroupDeleteNodesResponse{}, nil
-}
-
-// untaintTimeout bounds the requests by which a node is opened again.
-const untaintTimeout = 30 * time.Second
-
-// awaitRemoval waits for the end of a removal that the client takes for done, and takes the client's taint off the nodes that are not given back
-// and that serve again. As long as a node has that taint, the client counts its instance in the target but not the node: it would take it for a node
-// that is to come, and buy nothing for the pods that fit it. A cordon (--cordon-node-before-terminating) stays: nobody knows whose it is.
-// Source: hasCloudProviderInstance and GetUpcomingNodes in clusterstate/clusterstate.go.
-func (s *Server) awaitRemoval(ctx context.Context, nodes []*apiv1.Node, removed <-chan error) {
-	err := <-removed
-	if err == nil {
-		return
-	}
-	klog.FromContext(ctx).Error(err, "Nodes were not given back after the client was told so")
-	for _, node := range nodes {
-		if !s.config.Provider.MayGiveBack(node) {
-			continue
-		}
-		if err := s.untaint(ctx, node.Name); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot take the taint off a node that was not given back; the client does so within minutes", "node", node.Name)
-		}
-	}
-}
-
-// untaint takes the taint off by which the client keeps pods off a node that it deletes.
-func (s *Server) untaint(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, untaintTimeout)
-	defer cancel()
-	node, err := s.config.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get node: %w", err)
-	}
-	_, err = taints.CleanToBeDeleted(node, s.config.Client, false)
-	return err
 }
 
 // answerIn returns a context that ends when most of the time is over that the client waits, so that an answer still reaches it.

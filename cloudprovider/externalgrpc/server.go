@@ -72,6 +72,7 @@ type Server struct {
 	buying     sync.Mutex
 	refreshes  singleflight.Group
 	impatience sync.Once
+	late       *lateRemovals
 
 	mu        sync.Mutex
 	refreshed time.Time // by the client
@@ -79,7 +80,7 @@ type Server struct {
 
 // NewServer returns a Server. Until Run runs, the calls that make purchases send them themselves.
 func NewServer(config Config) *Server {
-	return &Server{config: config, purchased: make(chan struct{}, 1)}
+	return &Server{config: config, purchased: make(chan struct{}, 1), late: newLateRemovals(config.Provider, config.Client)}
 }
 
 // Run sends purchases, and refreshes the provider while no client does, until ctx ends.
@@ -102,6 +103,10 @@ func (s *Server) Run(ctx context.Context) {
 		}
 	}
 }
+
+// Finish waits until the nodes are open again that are not given back although the client was told so. It is to be called when the process
+// ends, after the provider has ended its removals: the next process does not know of them.
+func (s *Server) Finish() { s.late.finish() }
 
 // sendPurchases gathers purchases until ctx ends, and sends them. What is purchased meanwhile is sent together afterwards.
 func (s *Server) sendPurchases(ctx context.Context) {

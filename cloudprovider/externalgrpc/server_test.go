@@ -12,11 +12,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apiv1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
@@ -154,10 +157,7 @@ func TestNodesOfARemovalThatIsRefusedAfterItsAnswerTakePodsAgain(t *testing.T) {
 		var sent []*protos.ExternalGrpcNode
 		for _, name := range []string{"a1", "a2", "a3"} {
 			sent = append(sent, &protos.ExternalGrpcNode{ProviderID: name, Name: name})
-			node, err := f.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
-			node.Spec.Taints = []apiv1.Taint{{Key: "kept", Effect: apiv1.TaintEffectNoSchedule}, {Key: taints.ToBeDeletedTaint, Effect: apiv1.TaintEffectNoSchedule}}
-			require.NoError(t, f.kube.Tracker().Update(apiv1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+			f.taint(name)
 		}
 		require.NoError(t, f.kube.Tracker().Delete(apiv1.SchemeGroupVersion.WithResource("nodes"), "", "a3"))
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -170,6 +170,83 @@ func TestNodesOfARemovalThatIsRefusedAfterItsAnswerTakePodsAgain(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, []string{"kept"}, f.taintsOf("a1"))
 		assert.Equal(t, []string{"kept", taints.ToBeDeletedTaint}, f.taintsOf("a2"), "it does not serve")
+	})
+}
+
+// lateRefusal has the removal of a node refused when the test says so, after the client was told that it is done.
+func (f *fixture) lateRefusal(t *testing.T, node string) (refuse func()) {
+	t.Helper()
+	refused := make(chan struct{})
+	f.removing = func() error { <-refused; return errors.New("the scaling group is busy") }
+	f.taint(node)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := f.server.NodeGroupDeleteNodes(ctx, &protos.NodeGroupDeleteNodesRequest{Id: "a", Nodes: []*protos.ExternalGrpcNode{{ProviderID: node, Name: node}}})
+	require.NoError(t, err)
+	return func() { close(refused) }
+}
+
+func TestANodeThatIsNotGivenBackIsOpenedOnceTheAPIServerAnswers(t *testing.T) {
+	f := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		refuse := f.lateRefusal(t, "a1")
+		f.failNodes(func(asked int) bool { return asked < 10 })
+		refuse()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"kept", taints.ToBeDeletedTaint}, f.taintsOf("a1"))
+		time.Sleep(30 * time.Second)
+		assert.Equal(t, []string{"kept"}, f.taintsOf("a1"))
+	})
+}
+
+func TestTheProcessEndsOnceTheNodesAreOpenThatAreNotGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails  func(asked int) bool
+		taints []string
+		took   time.Duration
+	}{
+		"at once":                                 {func(int) bool { return false }, []string{"kept"}, 0},
+		"as soon as the API server answers":       {func(asked int) bool { return asked == 0 }, []string{"kept"}, untaintRetry},
+		"without, if the API server is not there": {func(int) bool { return true }, []string{"kept", taints.ToBeDeletedTaint}, lastUntaints},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			synctest.Test(t, func(t *testing.T) {
+				refuse := f.lateRefusal(t, "a1")
+				f.failNodes(test.fails)
+				began, finished := time.Now(), make(chan struct{})
+				go func() { f.server.Finish(); close(finished) }()
+				synctest.Wait()
+				select {
+				case <-finished:
+					t.Fatal("the removal has not ended")
+				default:
+				}
+				refuse() // as the end of the provider does
+				<-finished
+				assert.Equal(t, test.took, time.Since(began))
+				f.failNodes(func(int) bool { return false })
+				assert.Equal(t, test.taints, f.taintsOf("a1"))
+			})
+		})
+	}
+}
+
+// taint gives the node in the cluster the client's taint, and another.
+func (f *fixture) taint(name string) {
+	f.Helper()
+	node, err := f.kube.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
+	require.NoError(f, err)
+	node.Spec.Taints = []apiv1.Taint{{Key: "kept", Effect: apiv1.TaintEffectNoSchedule}, {Key: taints.ToBeDeletedTaint, Effect: apiv1.TaintEffectNoSchedule}}
+	require.NoError(f, f.kube.Tracker().Update(apiv1.SchemeGroupVersion.WithResource("nodes"), node, ""))
+}
+
+// failNodes has the requests fail that write Nodes, by how many there were before.
+func (f *fixture) failNodes(fails func(asked int) bool) {
+	asked := 0
+	f.kube.PrependReactor("update", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked++
+		return fails(asked - 1), nil, apierrors.NewInternalError(errors.New("etcd is away"))
 	})
 }
 

@@ -2,12 +2,8 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +11,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/patch"
 )
 
 // Cluster is what systems use to read and change the cluster.
@@ -26,37 +24,20 @@ type Cluster struct {
 	Clock  clock.WithTicker
 }
 
-// PatchJob sends one merge patch of the job's object. The error wraps ErrNoObject if another job has the name by now.
-func (c Cluster) PatchJob(ctx context.Context, resource schema.GroupVersionResource, job Job, patch Patch) error {
-	_, err := c.Patch(ctx, resource, job.NamespacedName, job.UID, patch)
+// PatchJob sends one merge patch of the job's object. The error wraps ErrNoObject if the object is gone, even if another job has its name by now.
+func (c Cluster) PatchJob(ctx context.Context, resource schema.GroupVersionResource, job Job, fields Patch) error {
+	_, err := c.Patch(ctx, resource, job.NamespacedName, job.UID, fields)
 	return err
 }
 
-// Patch sends one merge patch of an object, and returns the object as it is then. The error wraps ErrNoObject if another object
-// has the name by now.
+// Patch sends one merge patch of an object, and returns the object as it is then. The error wraps ErrNoObject if the object is gone, even if
+// another one has its name by now.
 func (c Cluster) Patch(
-	ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName, uid types.UID, patch Patch, subresources ...string,
+	ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName, uid types.UID, fields Patch, subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	body, err := patch.Set(string(uid), "metadata", "uid").marshal()
-	if err != nil {
-		return nil, err
-	}
-	object, err := c.Dynamic.Resource(resource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
-	if isOfAnotherUID(err) {
-		return nil, fmt.Errorf("another job has its name by now: %w: %w", ErrNoObject, err)
-	}
-	return object, err
-}
-
-// isOfAnotherUID returns whether the API server has refused a patch because the object has another UID. That is no conflict: the UID
-// is validated as a field that must not change (ValidateObjectMetaAccessorUpdate in k8s.io/apimachinery/pkg/api/validation).
-func isOfAnotherUID(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	isUID := func(cause metav1.StatusCause) bool { return cause.Field == "metadata.uid" }
-	return slices.ContainsFunc(status.Status().Details.Causes, isUID)
+	client, object := c.Dynamic.Resource(resource).Namespace(name.Namespace), &metav1.ObjectMeta{Name: name.Name, UID: uid}
+	patched, err := patch.Send(ctx, client, object, types.MergePatchType, fields, metav1.PatchOptions{}, subresources...)
+	return patched, withErrNoObject(err)
 }
 
 // Patch is a JSON merge patch of an object. A value of nil removes its field.
@@ -75,5 +56,3 @@ func (p Patch) Set(value any, path ...string) Patch {
 func (p Patch) SetAnnotation(key string, value any) Patch {
 	return p.Set(value, "metadata", "annotations", key)
 }
-
-func (p Patch) marshal() ([]byte, error) { return json.Marshal(map[string]any(p)) }

@@ -217,7 +217,7 @@ func TestLaunchersAreToldOnceWorkersHaveGone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, theirs.Annotations, "it only says that it is a launcher")
 	for _, write := range f.Writes() {
-		assert.Equal(t, `patch pods {"metadata":{"annotations":{"gpu-spot.autoscaling/hosts-refreshed":"`+jobstest.EpochText+`"}}}`, write)
+		assert.Equal(t, `patch pods {"metadata":{"annotations":{"gpu-spot.autoscaling/hosts-refreshed":"`+jobstest.EpochText+`"},"uid":"uid-launcher"}}`, write)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 // waiting is a job of one worker whose replacement is bought at once, and ready when the test says so.
@@ -137,6 +138,49 @@ func TestJobsDoNotWaitUntilTheirNodesAreReadyInAReclaimOfMorePodsThanCanLeaveThe
 		w.pass(2 * time.Second)
 		assert.Equal(t, []string{"p"}, w.gone(), "its replacement is bought, and it is not asked again")
 	})
+}
+
+// TestJobsWaitUntilTheirNodesAreReadyWhateverElseHappens has three other Nodes with a pod each, of which not all could leave in time. One can.
+func TestJobsWaitUntilTheirNodesAreReadyWhateverElseHappens(t *testing.T) {
+	const fortySecondsForAPod = 1. / 40
+	others := []string{"x", "y", "z"}
+	for name, before := range map[string]func(w *world){
+		"a bigger reclaim is over": func(w *world) {
+			w.cloud.reclaim(others...)
+			w.pass(40 * time.Second)
+			require.ElementsMatch(w, others, w.gone(), "they do not wait")
+		},
+		"a drill evicts nobody": func(w *world) {
+			for _, other := range others {
+				w.updatePod(other, awaiting)
+			}
+			w.startDrill(notice.UntilCheckpoint, others...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withJobs(t, func(w *world, f *fakeJobs) {
+				f.add("train", 0, 1)
+				w.addNode("a")
+				w.addPod("p", "a", of("train", jobs.RoleWorker), awaiting, restartedAlways)
+				for _, other := range others {
+					w.addNode(other)
+					w.addPod(other, other)
+				}
+				run := &waiting{world: w, fake: f, podsPerSecond: fortySecondsForAPod}
+				run.lead()
+				before(w)
+				w.cloud.reclaim("a")
+				w.pass(5 * time.Second)
+				first := w.request("p")
+				w.say("p")
+				w.pass(20 * time.Second)
+				require.Contains(t, w.pods(), "p", "its replacement is not ready")
+				run.ready.Store(true)
+				w.pass(time.Second)
+				assert.NotEqual(t, first, w.request("p"), "it is asked for what it trained since")
+			})
+		})
+	}
 }
 
 func TestNoLastCheckpointIsAskedForWhereItWouldSaveNothing(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/patch/patchtest"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
 )
@@ -411,7 +412,7 @@ func (w *world) refuseOtherUIDs(action clienttesting.Action) (handled bool, ret 
 		return true, nil, err
 	}
 	if uid := object.(*corev1.Node).UID; named.Metadata.UID != "" && named.Metadata.UID != uid {
-		return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), patch.GetName(), errors.New("uid mismatch"))
+		return true, nil, patchtest.AnotherUID("Node", patch.GetName())
 	}
 	return false, nil, nil
 }

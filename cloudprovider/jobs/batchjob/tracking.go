@@ -1,7 +1,6 @@
 package batchjob
 
 import (
-	"encoding/json"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -16,11 +15,9 @@ func IsTracked(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
 
-// UntrackPatch returns the strategic merge patch after which the Job controller does not count the end of the pod. The controller
+// UntrackPatch returns the strategic merge patch after which the Job controller does not count the end of a pod. The controller
 // makes the same patch before it deletes the pods of a suspended Job. Source: deleteJobPods and trackJobStatusAndRemoveFinalizers
 // in pkg/controller/job of Kubernetes 1.36.
-func UntrackPatch(pod *corev1.Pod) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer},
-	}})
+func UntrackPatch() map[string]any {
+	return map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}}
 }

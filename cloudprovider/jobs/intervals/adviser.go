@@ -7,7 +7,6 @@ package intervals
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,9 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -31,6 +28,8 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
@@ -170,12 +169,8 @@ func (a *Adviser) write(ctx context.Context, left *int, pod *asking) error {
 	if pod.interval > 0 {
 		value = pod.interval.String()
 	}
-	_, err := a.config.Client.CoreV1().Pods(pod.Namespace).Patch(
-		ctx, pod.Name, types.MergePatchType, annotation(api.AnnotationCheckpointInterval, value, string(pod.UID)), metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil // it is gone, or another has its name
-	}
-	if err != nil {
+	err := patch.Annotate(ctx, a.config.Client.CoreV1().Pods(pod.Namespace), pod.Pod, map[string]any{api.AnnotationCheckpointInterval: value})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch pod %s: %w", klog.KObj(pod.Pod), err)
 	}
 	return nil
@@ -192,22 +187,11 @@ func note(wanted map[string]map[string]time.Duration, pod *asking) {
 		node = map[string]time.Duration{}
 		wanted[pod.Spec.NodeName] = node
 	}
-	for _, caller := range callersOf(pod.Pod) {
+	for _, caller := range podindex.CallersOf(pod.Pod) {
 		if known, ok := node[caller]; !ok || pod.interval < known {
 			node[caller] = pod.interval
 		}
 	}
-}
-
-// callersOf returns as whom the pod calls the node-agent. Informers have the addresses of pods that ask, and not PodIP.
-func callersOf(pod *corev1.Pod) (callers []string) {
-	if pod.Spec.HostNetwork {
-		return []string{api.CallerHost}
-	}
-	for _, address := range pod.Status.PodIPs {
-		callers = append(callers, address.IP)
-	}
-	return callers
 }
 
 // writeNode writes the intervals of the Node's pods on it if it has others.
@@ -225,22 +209,9 @@ func (a *Adviser) writeNode(ctx context.Context, left *int, node *corev1.Node, i
 	if text != "" {
 		value = text
 	}
-	_, err := a.config.Client.CoreV1().Nodes().Patch(
-		ctx, node.Name, types.MergePatchType, annotation(api.AnnotationCheckpointIntervals, value, string(node.UID)), metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-		return nil
-	}
-	if err != nil {
+	err := patch.Annotate(ctx, a.config.Client.CoreV1().Nodes(), node, map[string]any{api.AnnotationCheckpointIntervals: value})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("patch node %s: %w", node.Name, err)
 	}
 	return nil
-}
-
-// annotation returns the merge patch that sets an annotation of the object with the UID, or removes it if the value is nil.
-func annotation(key string, value any, uid string) []byte {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]any{key: value}}})
-	if err != nil {
-		panic(err) // texts only
-	}
-	return patch
 }

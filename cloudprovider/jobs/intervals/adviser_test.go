@@ -8,16 +8,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/patch/patchtest"
 )
 
 func TestInterval(t *testing.T) {
@@ -165,4 +171,33 @@ func TestAdviceIsTakenBackOnceNoInstanceIsLost(t *testing.T) {
 	w.advise()
 	assert.Empty(t, w.interval("1"))
 	assert.Empty(t, w.onNode("node"))
+}
+
+func TestTheNodeHasIntervalsByTheAddressesThatTheNodeAgentSees(t *testing.T) {
+	w := newWorld(t)
+	w.node("node")
+	w.pod("1", "node", "5m", func(pod *corev1.Pod) {
+		pod.Status.PodIPs = []corev1.PodIP{{IP: "::ffff:10.1.0.7"}, {IP: "FD00:0:0::5"}}
+	})
+	w.advise()
+	interval := w.interval("1")
+	assert.Equal(t, "10.1.0.7="+interval+",fd00::5="+interval, w.onNode("node"))
+}
+
+func TestAnIntervalThatTheAPIServerRefusesIsToldUnlessAnotherHasTheName(t *testing.T) {
+	tooLong := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "1", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 1)})
+	for name, test := range map[string]struct{ answer, want error }{
+		"a value is refused":   {tooLong, tooLong},
+		"another has its name": {patchtest.AnotherUID("Pod", "1"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("node")
+			w.pod("1", "node", "5m")
+			w.advise()
+			w.life = time.Hour
+			w.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.answer })
+			require.ErrorIs(t, w.adviser.advise(t.Context()), test.want)
+		})
+	}
 }

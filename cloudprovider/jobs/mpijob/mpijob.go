@@ -11,16 +11,17 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/kubeflow"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 )
 
 // Names of the systems: the MPI operator's (kubeflow.org/v2beta1), and the training operator's (kubeflow.org/v1).
@@ -229,15 +230,16 @@ func (s *System) RefreshHosts(ctx context.Context, ref jobs.Ref) error {
 	if err != nil {
 		return fmt.Errorf("find its launcher: %w", err)
 	}
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationHostsRefreshed, s.Cluster.Clock.Now().UTC().Format(time.RFC3339))
+	refreshed := map[string]any{api.AnnotationHostsRefreshed: s.Cluster.Clock.Now().UTC().Format(time.RFC3339)}
 	var errs []error
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if _, role, ok := s.Member(pod); !ok || role != jobs.RoleLauncher || pod.DeletionTimestamp != nil || podutil.IsPodTerminal(pod) {
 			continue
 		}
-		_, err := pods.Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-		errs = append(errs, err)
+		if err := patch.Annotate(ctx, pods, pod, refreshed); !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -4,12 +4,15 @@ package podindex
 
 import (
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
 	"k8s.io/client-go/tools/cache"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 )
 
 // Names of the indexes, distinct from those that others may add to the same informer.
@@ -90,4 +93,17 @@ func (x *Index) find(index, key string) []*corev1.Pod {
 // BelongsToNode returns whether the pod is the kubelet's own or a DaemonSet's: it goes with its Node, and is part of no job.
 func BelongsToNode(pod *corev1.Pod) bool {
 	return podutil.IsMirrorPod(pod) || podutil.IsStaticPod(pod) || podutil.IsDaemonSetPod(pod)
+}
+
+// CallersOf returns the names by which the node-agent knows the pod when it calls.
+func CallersOf(pod *corev1.Pod) (callers []string) {
+	if pod.Spec.HostNetwork {
+		return []string{api.CallerHost}
+	}
+	for _, ip := range pod.Status.PodIPs { // informers have those of pods that ask, and not PodIP
+		if address, err := netip.ParseAddr(ip.IP); err == nil {
+			callers = append(callers, wire.Caller(address))
+		}
+	}
+	return callers
 }

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -24,12 +23,16 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
 	// vacateEvery is how often a node is looked at that is not empty yet, vacateTime for how long.
 	vacateEvery, vacateTime = time.Second, 5 * time.Minute
+	// goneTime is how long after the decision a node stays cordoned that is of no pool. Its instance may be gone, because somebody has deleted
+	// it, or a former leader has given it back: the Node of such an instance may be Ready for a minute, and there for some more.
+	goneTime = 2 * vacateTime
 )
 
 // giveBack gives back nodes that were bought for a job that does not run. It keeps no state of its own: which nodes go back is
@@ -169,14 +172,10 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCo
 	if isCordoned {
 		unschedulable = true
 	}
-	body, err := json.Marshal(map[string]any{
+	_, err := patch.Send(ctx, g.client.CoreV1().Nodes(), node, types.MergePatchType, map[string]any{
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: value}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = g.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	}, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("patch node %s, which is to be given back or kept: %w", node.Name, err)
 	}
@@ -202,7 +201,7 @@ func (g *giveBack) enqueue(names []string) {
 }
 
 // sync gives back a cordoned node once it is empty. It keeps the node when another pod has come, when the job's pods do not leave,
-// when its pool needs it or it has to stay, and when it is of no pool any more, unless that is because it was given back before.
+// when its pool needs it or it has to stay, and when it is of no pool any more, unless that is because its instance is gone.
 func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, err error) {
 	node, err := g.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -230,6 +229,8 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	switch err := g.pools.GiveBack(node); {
 	case errors.Is(err, ess.ErrNoPool) && isRemoved(node):
 		return 0, nil
+	case errors.Is(err, ess.ErrNoPool) && g.clock.Since(since) < goneTime:
+		return vacateEvery, nil
 	case ess.IsRefused(err):
 		return 0, g.keep(ctx, node, err.Error())
 	case err != nil:

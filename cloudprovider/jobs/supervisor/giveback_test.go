@@ -200,7 +200,7 @@ func TestNodesThatAreNotGivenBackAfterAll(t *testing.T) {
 		"its pods do not leave":         func(f *fixture) { f.pass(vacateTime) },
 		"its pool is at its minimum":    func(f *fixture) { f.pools.refuse(ess.ErrBelowMinimum, false); f.delete("worker") },
 		"its instance is protected":     func(f *fixture) { f.pools.refuse(ess.ErrKept, true); f.delete("worker") },
-		"its pool has no tags any more": func(f *fixture) { f.pools.refuse(ess.ErrNoPool, true); f.delete("worker") },
+		"its pool has no tags any more": func(f *fixture) { f.pools.refuse(ess.ErrNoPool, true); f.delete("worker"); f.pass(goneTime) },
 		"another claims its instance":   func(f *fixture) { f.pools.refuse(ess.ErrDisputed, true); f.delete("worker") },
 		"also where the leader is new":  func(f *fixture) { f.stop(); f.pod("", "guest", "node"); f.start() },
 	} {
@@ -240,6 +240,24 @@ func TestNodeThatIsOfNoPoolBecauseItWasGivenBackStaysCordoned(t *testing.T) {
 		f.pass(2 * time.Minute)
 		assert.Equal(t, []string{"node"}, f.cordoned())
 	})
+}
+
+func TestNodeWhoseInstanceIsGoneTakesNoPods(t *testing.T) {
+	for name, meanwhile := range map[string]func(f *fixture){
+		"because somebody has deleted it":           func(*fixture) {},
+		"because a former leader has given it back": func(f *fixture) { f.stop(); f.start() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				vacating(f)
+				f.pools.refuse(ess.ErrNoPool, true)
+				f.delete("worker")
+				meanwhile(f)
+				f.pass(2 * time.Minute)
+				assert.Equal(t, []string{"node"}, f.cordoned(), "until somebody notices that")
+			})
+		})
+	}
 }
 
 func TestNodeIsGivenBackAsSoonAsTheCloudAcceptsThat(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -85,20 +85,7 @@ func (a acknowledgement) isFrom(pod *corev1.Pod) bool {
 	if a.pod != "" && (a.caller == api.CallerHost || a.pod != pod.Namespace+"/"+pod.Name) {
 		return false
 	}
-	return slices.Contains(callersOf(pod), a.caller)
-}
-
-// callersOf returns the addresses that the node-agent sees when the pod calls it.
-func callersOf(pod *corev1.Pod) (callers []string) {
-	if pod.Spec.HostNetwork {
-		return []string{api.CallerHost}
-	}
-	for _, ip := range pod.Status.PodIPs {
-		if address, err := netip.ParseAddr(ip.IP); err == nil {
-			callers = append(callers, address.Unmap().String())
-		}
-	}
-	return callers
+	return slices.Contains(podindex.CallersOf(pod), a.caller)
 }
 
 // awaitsUntil returns until when the acknowledgement is worth waiting for, never beyond the time limit. It is zero if no running pod

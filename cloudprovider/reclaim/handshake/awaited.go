@@ -2,8 +2,6 @@ package handshake
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +13,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
@@ -25,7 +25,6 @@ const (
 	awaitedDelay        = 100 * time.Millisecond
 	awaitedSlowestRetry = 2 * time.Second
 	awaitedWorkers      = 8
-	digestLength        = 32
 )
 
 // awaitedWriter writes on Nodes from whom an acknowledgement is awaited, for the node-agent, which accepts no other. Nodes without
@@ -115,18 +114,13 @@ func awaitedFrom(pods []*corev1.Pod) string {
 		if id == "" || kubepod.IsPodTerminal(pod) {
 			continue
 		}
-		for _, caller := range callersOf(pod) {
-			entries = append(entries, caller+"="+digestOf(id))
+		for _, caller := range podindex.CallersOf(pod) {
+			entries = append(entries, caller+"="+wire.Digest(id))
 			if caller != api.CallerHost {
-				entries = append(entries, caller+"="+digestOf(pod.Namespace+"/"+pod.Name))
+				entries = append(entries, caller+"="+wire.Digest(pod.Namespace+"/"+pod.Name))
 			}
 		}
 	}
 	slices.Sort(entries)
 	return strings.Join(slices.Compact(entries), ",")
-}
-
-func digestOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])[:digestLength]
 }

@@ -127,6 +127,7 @@ func (c *Controller) Run(ctx context.Context) {
 		running.Go(func() { c.queue.Work(ctx, c.sync) })
 	}
 	running.Go(func() { c.awaited.run(ctx) })
+	running.Go(func() { c.replacements.departures.run(ctx) })
 	<-ctx.Done()
 	c.queue.ShutDown()
 	running.Wait()

@@ -1,9 +1,11 @@
 package handshake
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +31,8 @@ const (
 	savingFactor = 2
 	// leastTraining is for how long a job must have trained since its acknowledgement to be asked again.
 	leastTraining = 10 * time.Second
-	// countEvery is how often the pods on reclaiming Nodes are counted, and mostCounts is for how long the largest number counts: else the last
-	// jobs would begin to wait, because the first have left.
+	// countEvery is how often the pods that are to leave are counted, and mostCounts is for how long the largest number counts, unless all of
+	// them have left before: else the last jobs would begin to wait, because the first have left.
 	countEvery = time.Second
 	mostCounts = 5 * time.Minute
 	// lastSuffix ends the id of a request for the last checkpoint, by which the next leader knows that there is no other.
@@ -55,7 +57,7 @@ type replacements struct {
 func newReplacements(config Config) *replacements {
 	return &replacements{
 		replaced: config.Replaced, ready: config.ReplacementReady, wait: config.ReplaceWait, clock: config.Clock,
-		departures: departures{cluster: config.Cluster, rate: config.PodsPerSecond, clock: config.Clock},
+		departures: departures{cluster: config.Cluster, notices: config.Notices, rate: config.PodsPerSecond, clock: config.Clock},
 		found:      map[string]time.Time{}, readied: map[string]time.Time{},
 	}
 }
@@ -142,14 +144,41 @@ func (r *replacements) hasTime() bool {
 // departures knows how many pods are to leave reclaiming Nodes. It is safe for concurrent use.
 type departures struct {
 	cluster *cluster.Cluster
+	notices *notice.Store
 	// rate is PodsPerSecond.
 	rate  float64
-	clock clock.PassiveClock
+	clock clock.WithTicker
+	// most is the largest number of pods of late.
+	most atomic.Int64
+}
 
-	mu sync.Mutex
-	// most is the largest number of pods of late, and mostAt when they were counted. counted is when they were counted last.
-	most            int
-	mostAt, counted time.Time
+// run counts the pods until ctx ends.
+func (d *departures) run(ctx context.Context) {
+	ticker := d.clock.NewTicker(countEvery)
+	defer ticker.Stop()
+	var mostAt time.Time
+	for {
+		now, pods := d.clock.Now(), d.count()
+		if pods == 0 || pods >= d.most.Load() || now.Sub(mostAt) >= mostCounts {
+			d.most.Store(pods)
+			mostAt = now
+		}
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// count returns how many pods are to leave now.
+func (d *departures) count() (pods int64) {
+	for _, node := range d.cluster.MarkedNodes() {
+		if n, reclaiming := d.notices.Of(node); reclaiming && n.Evicts() {
+			pods += int64(len(cluster.Drainable(d.cluster.PodsOn(node.Name))))
+		}
+	}
+	return pods
 }
 
 // takes returns how long it takes until all pods have left.
@@ -157,23 +186,7 @@ func (d *departures) takes() time.Duration {
 	if d.rate <= 0 {
 		return 0
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.clock.Now()
-	if now.Sub(d.counted) >= countEvery {
-		d.counted = now
-		if n := d.count(); n >= d.most || now.Sub(d.mostAt) >= mostCounts {
-			d.most, d.mostAt = n, now
-		}
-	}
-	return time.Duration(float64(d.most) / d.rate * float64(time.Second))
-}
-
-func (d *departures) count() (pods int) {
-	for _, node := range d.cluster.MarkedNodes() {
-		pods += len(cluster.Drainable(d.cluster.PodsOn(node.Name)))
-	}
-	return pods
+	return time.Duration(float64(d.most.Load()) / d.rate * float64(time.Second))
 }
 
 // lastRequestAt returns until when new nodes may become ready. Then there is time left to save the work once more.

@@ -14,6 +14,7 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
@@ -130,11 +131,8 @@ func tracked(pods []*corev1.Pod) (counted []*corev1.Pod) {
 
 func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {
 	return u.config.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
-		patch, err := batchjob.UntrackPatch(pod)
-		if err != nil {
-			return err
-		}
-		_, err = u.config.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		client := u.config.Client.CoreV1().Pods(pod.Namespace)
+		_, err := patch.Send(ctx, client, pod, types.StrategicMergePatchType, batchjob.UntrackPatch(), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("take pod %s out of the account of its job: %w", klog.KObj(pod), err)
 		}

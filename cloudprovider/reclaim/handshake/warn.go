@@ -2,20 +2,19 @@ package handshake
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -167,14 +166,9 @@ func (w warning) missingOn(pod *corev1.Pod) map[string]any {
 	return missing
 }
 
-// annotate merges the annotations; nil removes one. It does nothing if the pod is gone. If another pod has the name by now, it
-// returns a conflict, and the next look will show why.
+// annotate merges the annotations; nil removes one. It does nothing if the pod is gone.
 func (w *warner) annotate(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
-	if err != nil {
-		return err
-	}
-	_, err = w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	err := patch.Annotate(ctx, w.client.CoreV1().Pods(pod.Namespace), pod, annotations)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
@@ -76,7 +76,7 @@ func (d *directory) note(ctx context.Context, e event, deadline time.Time) (outc
 			d.remember(e.instanceID, found, deadline)
 			return outcomeAccepted, nil
 		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if !apierrors.IsNotFound(err) {
 			return "", err
 		}
 		d.expire() // the instance has another Node by now
@@ -84,20 +84,12 @@ func (d *directory) note(ctx context.Context, e event, deadline time.Time) (outc
 	return "", errors.New("the node was replaced twice meanwhile")
 }
 
-// annotate returns a conflict if another Node has the name by now.
+// annotate returns a NotFound error if the Node is gone, even if another has its name by now.
 func (d *directory) annotate(ctx context.Context, found entry, deadline time.Time) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": found.uid,
-		"annotations": map[string]string{
-			api.AnnotationNoticePush:         deadline.Format(time.RFC3339),
-			api.AnnotationNoticePushReceived: d.clock.Now().UTC().Format(time.RFC3339Nano),
-		},
-	}})
-	if err != nil {
-		return err
-	}
-	_, err = d.client.CoreV1().Nodes().Patch(ctx, found.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	return patch.Annotate(ctx, d.client.CoreV1().Nodes(), &metav1.ObjectMeta{Name: found.name, UID: found.uid}, map[string]any{
+		api.AnnotationNoticePush:         deadline.Format(time.RFC3339),
+		api.AnnotationNoticePushReceived: d.clock.Now().UTC().Format(time.RFC3339Nano),
+	})
 }
 
 func (d *directory) remember(instanceID string, found entry, deadline time.Time) {

@@ -70,17 +70,10 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 	})
 }
 
-// newWatch returns what observes the stock of the offerings that have a price: nothing else is bought.
+// newWatch returns what observes the stock of the offerings of all pools. One without a price may be bought, too, unless its pool has a cap.
 func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, events market.EventSink) *market.Watch {
 	return market.NewWatch(market.WatchConfig{
-		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events,
-		Offerings: func() map[pricing.Offering]float64 {
-			wanted := prices.Known()
-			for o := range wanted {
-				wanted[o], _ = prices.ExactPrice(o)
-			}
-			return wanted
-		},
+		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events, Offerings: prices.Wanted,
 	})
 }
 

@@ -38,6 +38,10 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 		Provider: p.provider, Purchases: p.provider.Purchases(), Nodes: nodes, Client: config.Kube,
 		Cooldown: config.Autoscaling.ScaleDownDelayAfterAdd, Interval: config.Autoscaling.ScanInterval, Clock: config.Clock,
 	})
+	defer func() {
+		p.endProvider(ctx) // only now removals under way end
+		server.Finish()
+	}()
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock,
 		Deadlines: spotfirst.NewDeadlines(p.provider, p.deadlines, config.Clock),

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 )
 
 // aPod and anotherPod are callers.
@@ -23,7 +24,7 @@ const aPod, anotherPod = "10.1.2.7", "10.1.2.8"
 func awaitedFrom(id string, callers ...string) map[string]string {
 	var entries []string
 	for _, caller := range callers {
-		entries = append(entries, caller+"="+digestOf(id), caller+"="+digestOf("default/train-0"))
+		entries = append(entries, caller+"="+wire.Digest(id), caller+"="+wire.Digest("default/train-0"))
 	}
 	return map[string]string{api.AnnotationAwaitedAcknowledgements: strings.Join(entries, ",")}
 }

@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"strings"
 	"time"
 
@@ -11,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 )
 
 const (
@@ -19,7 +18,6 @@ const (
 	awaitedMaxAge = time.Second
 	// awaitedTimeout bounds one read of the Node.
 	awaitedTimeout = 5 * time.Second
-	digestLength   = 32
 )
 
 // awaited has the digests of what each caller may send. A caller is the address of a pod, or api.CallerHost.
@@ -46,15 +44,10 @@ func (w awaited) refuse(k acknowledgement, caller string) error {
 	switch {
 	case k.ID == "" && caller == api.CallerHost:
 		return errNeedsID
-	case w[caller].Has(digestOf(k.subject())):
+	case w[caller].Has(wire.Digest(k.subject())):
 		return nil
 	}
 	return errNotAwaited
-}
-
-func digestOf(subject string) string {
-	sum := sha256.Sum256([]byte(subject))
-	return hex.EncodeToString(sum[:])[:digestLength]
 }
 
 // awaitedCache has the awaited acknowledgements as last read from the Node. It is safe for concurrent use.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 )
 
 const manual = "../../../docs/node-agent.md"
@@ -40,7 +41,7 @@ func TestCommandsInTheManualPrintWhatItSays(t *testing.T) {
 	consoles := regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1)
 	require.Len(t, consoles, 2)
 
-	asked := map[string]string{api.AnnotationAwaitedAcknowledgements: "127.0.0.1=" + digestOf("1767603601-x7k2m9qd") + ",127.0.0.1=" + digestOf("team-a/train-worker-0")}
+	asked := map[string]string{api.AnnotationAwaitedAcknowledgements: "127.0.0.1=" + wire.Digest("1767603601-x7k2m9qd") + ",127.0.0.1=" + wire.Digest("team-a/train-worker-0")}
 	a := newAgent(&instance{}, newMemoryNode(time.Hour, asked), clock.RealClock{}, usualPace)
 	server := httptest.NewUnstartedServer(a.handler(a.podOfThisNode))
 	server.Listener.Close()

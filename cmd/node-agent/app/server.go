@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/wire"
 	"gpu-spot-autoscaler/cmd/internal/callers"
 )
 
@@ -137,7 +138,7 @@ func (a *agent) only(allowed guard, limits *limits, handle func(w http.ResponseW
 			return
 		}
 		from := remote.Addr().Unmap().WithZone("")
-		caller, rates := from.String(), limits.pods
+		caller, rates := wire.Caller(from), limits.pods
 		if from == localAddress(r) {
 			caller, rates = api.CallerHost, limits.host
 		}

@@ -2,7 +2,6 @@ package drill
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/providerid"
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
@@ -190,12 +190,8 @@ func (d *driller) end(ctx context.Context) error {
 
 // annotate writes the drill, or takes it off if value is nil. It returns a conflict if the Node was changed since.
 func (d *driller) annotate(ctx context.Context, node *corev1.Node, value any) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": node.UID, "resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationDrill: value},
-	}})
-	if err != nil {
-		return err
-	}
-	_, err = d.client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "gpu-spot-autoscaler-drill"})
+	_, err := patch.Send(ctx, d.client.CoreV1().Nodes(), node, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationDrill: value},
+	}}, metav1.PatchOptions{FieldManager: "gpu-spot-autoscaler-drill"})
 	return err
 }

@@ -2,18 +2,17 @@ package releaseall
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/workqueue"
 
+	"gpu-spot-autoscaler/cloudprovider/patch"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 )
 
@@ -53,13 +52,9 @@ func (r *releaser) unwarnPod(ctx context.Context, pod *metav1.PartialObjectMetad
 	if r.dryRun {
 		return nil
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": handshake.WarningIn(pod.Annotations)}})
-	if err != nil {
-		return err
-	}
-	_, err = r.metadata.Resource(pods).Namespace(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another has its name by now
+	err := patch.Annotate(ctx, r.metadata.Resource(pods).Namespace(pod.Namespace), pod, handshake.WarningIn(pod.Annotations))
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
 	return err
 }

@@ -29,6 +29,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
+	"gpu-spot-autoscaler/cloudprovider/patch/patchtest"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig"
 )
 
@@ -124,6 +125,18 @@ func TestWhatTheAutoscalerHasPutOnTheClusterIsTakenOffAndTwiceIsHarmless(t *test
 		assert.Empty(t, report.Nodes)
 		assert.Zero(t, report.Pods)
 		assert.Empty(t, report.ConfigMaps)
+	})
+}
+
+func TestAPodThatWasMadeAnewMeanwhileHasNoWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.metadata.(*metadatafake.FakeMetadataClient).PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, patchtest.AnotherUID("Pod", "warned")
+		})
+		report, err := w.run(t, flags{})
+		require.NoError(t, err)
+		assert.False(t, report.failed(), "%v", report.Faults)
 	})
 }
 
