@@ -18,6 +18,7 @@ SUPERVISOR := test/cluster/supervisor
 IMAGE := deploy/image
 PROMETHEUS := test/monitoring/prometheus
 OPERATORS := test/operators/kube32 test/operators/kube34
+KUBECTL := test/walkthrough/kubectl
 RECORDS := $(CURDIR)/out/records
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
@@ -64,13 +65,13 @@ test-all: SHORT =
 test-all: test test-grants ## The same with every end-to-end test, and whether those used all rights that are shipped: half an hour more.
 
 .PHONY: test-unit
-test-unit: compiler python ## Run the tests that need no cluster.
+test-unit: compiler programs $(BIN)/helm ## Run the tests that need no cluster.
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(PACKAGES)
 	GOFLAGS= go test -C $(IMAGE) -vet=off .
 	GOFLAGS= go test -C $(PROMETHEUS) -vet=off .
 
 .PHONY: test-e2e
-test-e2e: compiler python controlplane operators stock ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
+test-e2e: compiler programs controlplane operators stock kubectl $(BIN)/helm ## Run the tests that start a control plane and a simulated cloud (SHORT= has it run all).
 	GOFLAGS= go test -C $(SUPERVISOR) -vet=off ./...
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) $(SHORT) $(SMALL_PACKAGES)
 	@rm -rf $(RECORDS)
@@ -108,6 +109,7 @@ vet: compiler controlplane operators
 	GOFLAGS= go vet -C $(SUPERVISOR) ./...
 	GOFLAGS= go vet -C $(IMAGE) ./...
 	GOFLAGS= go vet -C $(PROMETHEUS) .
+	GOFLAGS= go vet -C $(KUBECTL) .
 
 .PHONY: staticcheck
 staticcheck: compiler $(BIN)/staticcheck
@@ -188,6 +190,10 @@ controlplane: ## Build the control plane of the tests, Go modules of their own: 
 operators: ## Compile the job operators of the tests, likewise.
 	@for module in $(OPERATORS); do GOFLAGS= go build -C $$module -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .; done
 
+.PHONY: kubectl
+kubectl: ## Compile kubectl, with which the tests run the commands of the documentation, likewise.
+	@GOFLAGS= go build -C $(KUBECTL) -buildvcs=false -gcflags=all=-dwarf=false -o /dev/null .
+
 # With the flags with which the tests build it, and most of it is in the autoscaler, too.
 .PHONY: stock
 stock: compiler ## Build Cluster Autoscaler as its authors do, with the cloud provider externalgrpc, into out/bin.
@@ -211,13 +217,14 @@ compiler: ## Install a C compiler where none is found: the race detector links w
 		fi; \
 	fi
 
-.PHONY: python
-python: ## Install Python where none is found: the training loops in deploy/examples are tested with it.
-	@if ! command -v python3 >/dev/null; then \
+.PHONY: programs
+programs: ## Install Python, curl and jq where they are not found: the tests run training loops of deploy/examples, and commands of the documentation.
+	@missing=; for program in python3 curl jq; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing; \
 		else \
-			echo 'The examples need Python. Install it: apt-get install python3' >&2; exit 1; \
+			echo "The tests need$$missing. Install it: apt-get install$$missing" >&2; exit 1; \
 		fi; \
 	fi
 

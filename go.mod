@@ -30,6 +30,7 @@ require (
 	k8s.io/component-base v0.33.13
 	k8s.io/component-helpers v0.33.13
 	k8s.io/klog/v2 v2.130.1
+	k8s.io/kubelet v0.33.13
 	k8s.io/kubernetes v1.33.13
 	k8s.io/utils v0.0.0-20241104100929-3ea5e8cea738
 	sigs.k8s.io/yaml v1.4.0
@@ -212,7 +213,6 @@ require (
 	k8s.io/kube-openapi v0.0.0-20250318190949-c8a335a9a2ff // indirect
 	k8s.io/kube-scheduler v0.33.13 // indirect
 	k8s.io/kubectl v0.33.13 // indirect
-	k8s.io/kubelet v0.33.13 // indirect
 	k8s.io/mount-utils v0.33.13 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.31.2 // indirect
 	sigs.k8s.io/cloud-provider-azure v1.29.4 // indirect

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -213,9 +212,7 @@ func helmBinary(t *testing.T) string {
 	t.Helper()
 	binary, err := filepath.Abs("../out/bin/helm")
 	require.NoError(t, err)
-	if _, err := os.Stat(binary); err != nil {
-		t.Skip("there is no helm: make lint builds it")
-	}
+	require.FileExists(t, binary, "make lint builds it")
 	return binary
 }
 

@@ -145,13 +145,11 @@ type process struct {
 	lines chan string // closed at its end
 }
 
-// python is skipped only where there is none: make test installs it.
+// python starts a script.
 func python(t *testing.T, environment []string, arguments ...string) *process {
 	t.Helper()
 	interpreter, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed")
-	}
+	require.NoError(t, err, "make test installs it")
 	cmd := exec.Command(interpreter, append([]string{"-u"}, arguments...)...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH=.", "PYTHONDONTWRITEBYTECODE=1", "POD_NAMESPACE=team", "POD_NAME=job-worker-0",
 		"http_proxy=http://127.0.0.1:9", "no_proxy=") // the way to the own node leads through no proxy

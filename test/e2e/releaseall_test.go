@@ -288,9 +288,7 @@ type releaseHook struct {
 func renderReleaseAll(t *testing.T) (hook releaseHook) {
 	t.Helper()
 	const binary = "../../out/bin/helm"
-	if _, err := os.Stat(binary); err != nil {
-		t.Skip("there is no helm: make lint builds it")
-	}
+	require.FileExists(t, binary, "make lint builds it")
 	text, err := exec.CommandContext(t.Context(), binary, "template", rig.ServiceAccount, "../../deploy/chart/gpu-spot-autoscaler",
 		"--namespace="+rig.Namespace, "--kube-version=1.36.1", "--set=region=ap-southeast-1", "--set=clusterName=rig",
 		"--show-only=templates/release-all.yaml", "--show-only=templates/policies.yaml").CombinedOutput()

@@ -24,9 +24,7 @@ import (
 // the real node-agent. A run of this with -v prints the figures of their README.
 func TestTheTrainingLoopsOfTheExamplesSaveTheirWorkBeforeTheirPodsGo(t *testing.T) {
 	interpreter, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed: make test installs it")
-	}
+	require.NoError(t, err, "make test installs it")
 	w := newWorld(spotPool("asg-1", 10))
 	w.RequireIMDSv2 = true
 	w.NoticePeriod = metav1.Duration{Duration: 4 * time.Minute} // longer than this test waits for anything

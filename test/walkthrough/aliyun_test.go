@@ -24,16 +24,27 @@ import (
 // that the SDK does not have. Requests to ESS it sends to the simulated cloud; the others it answers itself, since nothing here simulates
 // ACK and RAM.
 func aliyun(c *call) error {
+	region, err := c.parse(os.Getenv(sdkVariable))
+	if err != nil {
+		return err
+	}
+	answer, err := answerTo(c.Arguments[0], c.Arguments[1], region, c.Parameters)
+	fmt.Println(answer)
+	return err
+}
+
+// parse reads the parameters of the call, and refuses what the SDK does not have. The region is that of the configured profile if none is given.
+func (c *call) parse(sdk string) (region string, err error) {
 	if len(c.Arguments) < 2 {
-		return errors.New("want a product and an action")
+		return "", errors.New("want a product and an action")
 	}
 	product, action := c.Arguments[0], c.Arguments[1]
-	region := os.Getenv("REGION") // of the configured profile
+	region = os.Getenv("REGION")
 	c.Parameters = map[string]string{}
 	for rest := c.Arguments[2:]; len(rest) > 0; rest = rest[2:] {
 		name, isFlag := strings.CutPrefix(rest[0], "--")
 		if !isFlag || len(rest) < 2 {
-			return fmt.Errorf("%q: want --parameter value", rest)
+			return "", fmt.Errorf("%q: want --parameter value", rest)
 		}
 		if name == "region" {
 			region = rest[1]
@@ -41,32 +52,30 @@ func aliyun(c *call) error {
 		}
 		c.Parameters[name] = rest[1]
 	}
-	known, err := requestParameters(product, action)
+	known, err := requestParameters(sdk, product, action)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for name, value := range c.Parameters {
 		switch {
 		case product == "cs" && name == "header":
 			if value != "Content-Type=application/json" {
-				return fmt.Errorf("--header %s", value)
+				return "", fmt.Errorf("--header %s", value)
 			}
 		case product == "cs" && name == "body":
 			if err := checkBody(action, value); err != nil {
-				return fmt.Errorf("--body of %s: %w", action, err)
+				return "", fmt.Errorf("--body of %s: %w", action, err)
 			}
 		case !slices.ContainsFunc(known, func(pattern *regexp.Regexp) bool { return pattern.MatchString(name) }):
-			return fmt.Errorf("'--%s' is not a valid parameter or flag of %s %s", name, product, action)
+			return "", fmt.Errorf("'--%s' is not a valid parameter or flag of %s %s", name, product, action)
 		}
 	}
-	answer, err := answerTo(product, action, region, c.Parameters)
-	fmt.Println(answer)
-	return err
+	return region, nil
 }
 
 // requestParameters returns what names of parameters the request has in the SDK, as patterns: those of lists have a number in them.
-func requestParameters(product, action string) (patterns []*regexp.Regexp, err error) {
-	directory := filepath.Join(os.Getenv(sdkVariable), "services", product)
+func requestParameters(sdk, product, action string) (patterns []*regexp.Regexp, err error) {
+	directory := filepath.Join(sdk, "services", product)
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return nil, fmt.Errorf("'%s' is not a valid command or product: %w", product, err)

@@ -21,7 +21,8 @@ import (
 const (
 	ownCommand = "gpu-spot-autoscaler"
 	// noteCall is what stands in for every command while bash reads a block: it only notes how it was called.
-	noteCall = "#!/bin/bash\n{ printf '%s\\0' \"${0##*/}\" \"$@\"; echo; } >> \"$" + callsVariable + "\"\n"
+	// It is one write, since the commands of a pipe are called at once.
+	noteCall = "#!/bin/bash\nprintf '%s\\0' \"${0##*/}\" \"$@\" $'\\n' >> \"$" + callsVariable + "\"\n"
 )
 
 // noted are the commands that a block may call. Of those that are not ours, kubectl and helm are checked.
@@ -37,26 +38,20 @@ type checker struct {
 	known         []string
 	// helped are calls that were checked, with what came of them.
 	helped map[string]error
+	// sdk is the source of Alibaba Cloud's SDK.
+	sdk string
 }
 
 func newChecker(t *testing.T) *checker {
 	t.Helper()
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		t.Skip("there is no kubectl")
-	}
-	helm, err := filepath.Abs(filepath.Join(root, "out/bin/helm"))
-	require.NoError(t, err)
-	if _, err := os.Stat(helm); err != nil {
-		t.Skip("there is no helm: make lint builds it")
-	}
+	kubectl, helm := tools(t)
 	binary, err := rig.Build()
 	require.NoError(t, err)
 	events, err := os.ReadFile(filepath.Join(root, "docs/operations.md")) // which another test holds to the code
 	require.NoError(t, err)
 	c := &checker{
 		tools: map[string]string{"kubectl": kubectl, "helm": helm, ownCommand: binary}, note: filepath.Join(t.TempDir(), "note"),
-		chart: rendered(t, helm), events: string(events), known: slices.Clone(saved), helped: map[string]error{},
+		chart: rendered(t, helm), events: string(events), known: slices.Clone(saved), helped: map[string]error{}, sdk: sourceOfSDK(t),
 	}
 	require.NoError(t, os.WriteFile(c.note, []byte(noteCall), 0o755))
 	for _, found := range renderedAs.FindAllStringSubmatch(c.chart, -1) {
@@ -98,7 +93,7 @@ func (c *checker) check(t *testing.T, blocks []block) {
 	}
 	s := newShell(context.WithoutCancel(t.Context()), t, "", stubs)
 	calls := filepath.Join(t.TempDir(), "calls")
-	s.environment = append(s.environment, callsVariable+"="+calls, "REGION=cn-hangzhou", "CLUSTER=my-cluster")
+	s.environment = append(s.environment, callsVariable+"="+calls, "REGION=cn-hangzhou", "CLUSTER=my-cluster", "NODE_IP=192.0.2.1")
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "values.yaml"), []byte("region: cn-hangzhou\nclusterName: my-cluster\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "job.yaml"), nil, 0o644)) // which blocks redirect
 	for _, b := range blocks {
@@ -111,7 +106,7 @@ func (c *checker) check(t *testing.T, blocks []block) {
 		}))
 		text, err := os.ReadFile(calls)
 		require.NoError(t, err)
-		made := strings.Split(string(text), "\x00\n")
+		made := strings.Split(string(text), "\x00\n\x00")
 		assert.Greater(t, len(made), 1, "line %d: nothing is called: %s", b.line, printed)
 		for _, each := range made[:len(made)-1] {
 			call := strings.Split(each, "\x00")
@@ -131,8 +126,17 @@ func (c *checker) wrong(dir, name string, arguments []string) error {
 		return c.kubectl(arguments)
 	case "make":
 		return checkTargets(root, arguments)
+	case "go":
+		return checkGo(root, arguments)
+	case "docker":
+		return checkDocker(root, arguments)
+	case "aliyun":
+		_, err := (&call{Arguments: arguments}).parse(c.sdk)
+		return err
+	case "jq", "curl":
+		return refused(name, arguments)
 	}
-	return nil
+	return nil // python3, which a station runs
 }
 
 // help has the real command read the arguments, and print its help instead of doing anything: it refuses a flag that it does not have before it
@@ -164,7 +168,11 @@ func (c *checker) own(arguments []string) error {
 	if len(arguments) == 0 {
 		return errors.New("want a subcommand")
 	}
-	return c.help(ownCommand, arguments, "Usage:\n  "+ownCommand+" "+arguments[0])
+	usage := "Usage:\n  " + ownCommand
+	if !strings.HasPrefix(arguments[0], "-") {
+		usage += " " + arguments[0]
+	}
+	return c.help(ownCommand, arguments, usage)
 }
 
 // kubeVersion is what helm takes for the version of the cluster: there is none.
@@ -280,6 +288,21 @@ func TestACommandThatDoesNotExistIsFound(t *testing.T) {
 		"helm rollback gpu-spot-autoscaler --namespace kube-system --revision 3":               "unknown flag: --revision",
 		"make demo":  "",
 		"make demos": "no rule to make target",
+		"go test -race -vet=off -run TestHandshake ./test/e2e":             "",
+		"go test -race -run TestHandshakes ./test/e2e":                     "no test matches TestHandshakes",
+		"go test ./test/end":                                               "no such file or directory",
+		"go run ./test/chaos -kills 5":                                     "",
+		"go run ./test/chaos -kill 5":                                      "./test/chaos has no flag -kill",
+		"docker build -f deploy/Dockerfile --target node-agent -t a:1 .":   "",
+		"docker build -f deploy/Dockerfile --target agent -t a:1 .":        "deploy/Dockerfile has no stage agent",
+		"docker build -f deploy/Dockerfile --build-arg VERSION=1 -t a:1 .": "deploy/Dockerfile has no argument VERSION",
+		"aliyun ecs DescribeInstances --LockReason recycling":              "",
+		"aliyun ecs DescribeInstances --LockedReason recycling":            "not a valid parameter",
+		"aliyun ess RemoveInstance":                                        "not a valid api of ess",
+		"jq -r .items":                                                     "",
+		"jq -r .items[":                                                    "exit status 3",
+		"curl -k https://127.0.0.1:1/gpu-spot":                             "",
+		"curl --insecurely https://127.0.0.1:1/gpu-spot":                   "exit status 2",
 	} {
 		arguments := strings.Fields(text)
 		repository, err := filepath.Abs(root)

@@ -88,11 +88,11 @@ func parse(page, text string) document {
 			fence = &block{language: strings.TrimPrefix(strings.TrimSpace(line), "```"), section: section, line: number + 2}
 			indented = false
 			continue
-		case strings.HasPrefix(line, "    ") && !inItem && (blank || indented):
+		case strings.HasPrefix(line, indent(inItem)) && (blank || indented):
 			if !indented {
 				d.blocks = append(d.blocks, block{section: section, line: number + 1})
 			}
-			d.blocks[len(d.blocks)-1].text += strings.TrimPrefix(line, "    ") + "\n"
+			d.blocks[len(d.blocks)-1].text += strings.TrimPrefix(line, indent(inItem)) + "\n"
 			indented, blank = true, false
 			continue
 		}
@@ -127,6 +127,14 @@ func parse(page, text string) document {
 	slices.Sort(d.names)
 	slices.Sort(d.links)
 	return d
+}
+
+// indent returns how lines of code begin that have no fence. In a list they are further to the right: "1. " takes three letters.
+func indent(inItem bool) string {
+	if inItem {
+		return "       "
+	}
+	return "    "
 }
 
 // isCode returns whether a cell has nothing but code, in any number of pieces.

@@ -39,6 +39,8 @@ const (
 	// keeps to the period of the probe.
 	kubeletPeriod, readinessPeriod = 100 * time.Millisecond, time.Second
 	heartbeat                      = 5 * time.Second
+	// public is a registry from which everybody may pull.
+	public = "public.example.com"
 )
 
 // kubelet plays the kubelet of one Node. The containers of its pods are processes of the autoscaler's real binary, with the arguments,
@@ -80,7 +82,7 @@ type container struct {
 func startKubelet(t *testing.T, r *rig.Rig, endWalk context.CancelFunc) *kubelet {
 	t.Helper()
 	k := &kubelet{t: t, rig: r, dir: t.TempDir(), address: ownAddress(t), running: map[types.UID]*container{}, refused: map[types.UID]bool{}, endWalk: endWalk}
-	logs := httptest.NewTLSServer(http.HandlerFunc(k.serveLog))
+	logs := httptest.NewTLSServer(k.handler())
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, k.register(t.Context(), port))
@@ -287,6 +289,9 @@ func freeAddress(ctx context.Context, host string) (string, error) {
 // Source: kubernetes.io/docs/concepts/containers/images, "Interpretation of config.json".
 func (k *kubelet) pull(ctx context.Context, pod *corev1.Pod, image string) error {
 	host, _, _ := strings.Cut(image, "/")
+	if host == public {
+		return nil
+	}
 	for _, reference := range pod.Spec.ImagePullSecrets {
 		secret, err := k.rig.Client.CoreV1().Secrets(pod.Namespace).Get(ctx, reference.Name, metav1.GetOptions{})
 		if err != nil {
@@ -399,16 +404,6 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, c *container) err
 	}
 	_, err := k.rig.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	return err
-}
-
-// serveLog serves what a container has written, as kubectl logs and helm ask for it: /containerLogs/<namespace>/<pod>/<container>.
-func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
-	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if len(parts) != 4 || parts[0] != "containerLogs" {
-		http.NotFound(w, r)
-		return
-	}
-	http.ServeFile(w, r, filepath.Join(k.dir, filepath.Base(parts[2])+".log"))
 }
 
 // tail returns the last lines of a file.

@@ -83,6 +83,9 @@ func TestAReleaseOfTheFirstChartIsUpgradedJoinedByAnotherAndUninstalled(t *testi
 	assert.Empty(t, s.left("gpu-spot-"))
 	_, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(t.Context(), "first", metav1.GetOptions{})
 	assert.NoError(t, err, "jobs of users stay")
+
+	s.runPages(pagesOf(t, "install")...)
+	assert.Empty(t, s.left("gpu-spot-release-all"))
 }
 
 // prepare writes the values and makes what a release needs before it is installed.
@@ -99,11 +102,7 @@ secureServing: {enabled: true}
 			" create secret docker-registry pull --docker-server=registry.example.com --docker-username=u --docker-password=p")
 	}
 	// The commands of a person that ask Alibaba Cloud find it where the simulated one is.
-	cloud := s.Cloud.Endpoint()
-	script := fmt.Sprintf(`#!/bin/sh
-[ "$1" != plan ] || set -- "$@" -- --cloud-scheme=http --ess-endpoint=%[2]s --ecs-endpoint=%[2]s --vpc-endpoint=%[2]s
-exec %[1]s "$@"
-`, s.BinaryPath(), cloud)
+	script := pointed(s.BinaryPath(), cloudFlags(s.Cloud.Endpoint()))
 	require.NoError(s.t, os.WriteFile(filepath.Join(s.shell.dir, ".tools", "gpu-spot-autoscaler"), []byte(script), 0o755))
 }
 

@@ -1,6 +1,7 @@
 package walkthrough
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -26,6 +27,8 @@ type shell struct {
 	dir         string
 	environment []string
 	laps        []lap
+	// background are commands that go on.
+	background []*exec.Cmd
 }
 
 // lap is what a block took. Idle is the time in which neither the shell nor what it called computed: the user waits for others.
@@ -86,6 +89,31 @@ func (s *shell) execute(text string) (printed string, state *os.ProcessState, to
 		require.NoError(s.t, err)
 	}
 	return out.String(), command.ProcessState, time.Since(begun)
+}
+
+// startBackground starts a command that goes on while others are given, and returns what it prints first.
+func (s *shell) startBackground(text string) (printed string) {
+	s.t.Helper()
+	script := fmt.Sprintf(". %s\nexec %s", filepath.Join(s.dir, ".exported"), text)
+	command := exec.CommandContext(s.ctx, "bash", "-c", script)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	command.Dir, command.Env, command.Stderr = s.dir, s.environment, s.t.Output()
+	out, err := command.StdoutPipe()
+	require.NoError(s.t, err)
+	require.NoError(s.t, command.Start())
+	s.background = append(s.background, command)
+	printed, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(s.t, err, "%s has ended", text)
+	return printed
+}
+
+// stopBackground ends the commands that go on.
+func (s *shell) stopBackground() {
+	for _, command := range s.background {
+		_ = command.Process.Kill() // it may have ended
+		_ = command.Wait()
+	}
+	s.background = nil
 }
 
 func quote(text string) string {

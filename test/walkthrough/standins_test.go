@@ -99,12 +99,8 @@ func makeTarget(c *call) error {
 	if err := os.MkdirAll("out/bin", 0o755); err != nil {
 		return err
 	}
-	binary, cloud := os.Getenv(binaryVariable), os.Getenv(cloudVariable)
-	// doctor is the only command of a person that asks Alibaba Cloud, which is not at its usual address here.
-	script := fmt.Sprintf(`#!/bin/sh
-[ "$1" != doctor ] || set -- "$@" --cloud-scheme=http --ess-endpoint=%[2]s --ecs-endpoint=%[2]s --vpc-endpoint=%[2]s
-exec %[1]s "$@"
-`, binary, cloud)
+	// Alibaba Cloud is not at its usual address here.
+	script := pointed(os.Getenv(binaryVariable), cloudFlags(os.Getenv(cloudVariable)))
 	return os.WriteFile("out/bin/gpu-spot-autoscaler", []byte(script), 0o755)
 }
 

@@ -18,7 +18,7 @@ var translated = []string{
 	"README.md", "docs/README.md", "docs/install.md", "docs/ack.md", "docs/settings.md", "docs/jobs.md",
 	"docs/troubleshooting.md", "docs/faq.md", "docs/upgrade.md", "docs/security.md", "docs/doctor.md", "docs/dry-run.md",
 	"docs/operations.md", "docs/reclaim.md", "docs/status.md", "docs/drill.md", "docs/costs.md", "docs/plan.md",
-	"docs/node-agent.md", "docs/pricing.md", "docs/threat-model.md",
+	"docs/node-agent.md", "docs/pricing.md", "docs/threat-model.md", "docs/serve.md",
 }
 
 func TestTranslationsHaveTheCommandsHeadingsNamesAndLinksOfTheirOriginals(t *testing.T) {

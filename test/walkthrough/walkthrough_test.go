@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -84,7 +83,7 @@ func walkThrough(t *testing.T, page string) {
 	}
 	w.Cloud.SetPrice(a10, "cn-hangzhou-h", 6, 10)
 	w.Cloud.SetPrice(a10, "cn-hangzhou-i", 4, 10)
-	before := ""
+	last := ""
 	for _, b := range readDocument(t, page).blocks {
 		if !b.isShell() {
 			continue
@@ -93,10 +92,11 @@ func walkThrough(t *testing.T, page string) {
 		if number == "7." {
 			w.reclaim()
 		}
-		if pages := stations[number]; pages != nil && page == guide && number != before {
-			w.runPages(pages...)
+		if stations[number] != nil && page == guide && number != last {
+			w.openService(rig.Namespace, "gpu-spot-autoscaler")
+			w.runPages(pagesOf(t, number)...)
 		}
-		before = number
+		last = number
 		printed := w.shell.run(b)
 		if check := after[number]; check != nil {
 			check(printed)
@@ -119,15 +119,7 @@ func walkThrough(t *testing.T, page string) {
 
 func newWalk(t *testing.T, world alisim.World) *walk {
 	t.Helper()
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		t.Skip("there is no kubectl")
-	}
-	helm, err := filepath.Abs(filepath.Join(root, "out/bin/helm"))
-	require.NoError(t, err)
-	if _, err := os.Stat(helm); err != nil {
-		t.Skip("there is no helm: make lint builds it")
-	}
+	kubectl, helm := tools(t)
 	w := &walk{t: t, Rig: rig.ForTestWith(t, rig.Options{World: world, ClusterName: clusterName, Bare: true}), calls: filepath.Join(t.TempDir(), "calls")}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -139,15 +131,13 @@ func newWalk(t *testing.T, world alisim.World) *walk {
 		stubs[name] = self
 	}
 	w.shell = newShell(ctx, t, w.Cluster.AdminKubeconfig(), stubs)
-	sdk, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/aliyun/alibaba-cloud-sdk-go").Output()
-	require.NoError(t, err)
 	repository, err := filepath.Abs(root)
 	require.NoError(t, err)
 	administrator := w.World.Administrators[0]
 	for name, value := range map[string]string{
 		"ALIBABA_CLOUD_ACCESS_KEY_ID": administrator.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET": administrator.Secret, // for doctor
 		callsVariable: w.calls, binaryVariable: w.BinaryPath(), rootVariable: repository, cloudVariable: w.Cloud.Endpoint(),
-		keyVariable: administrator.ID + ":" + administrator.Secret, sdkVariable: strings.TrimSpace(string(sdk)),
+		keyVariable: administrator.ID + ":" + administrator.Secret, sdkVariable: sourceOfSDK(t),
 		groupVariable: group, nodePoolVariable: nodePool, issuerVariable: w.issuer(),
 	} {
 		w.shell.environment = append(w.shell.environment, name+"="+value)
