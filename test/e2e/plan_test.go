@@ -45,9 +45,10 @@ spec:
 `
 
 func TestAPlanIsWhatIsBoughtOnceTheJobIsSubmitted(t *testing.T) {
-	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	w := newWorld(spotPool("asg-1", 10))
+	key, credentials := withDryRunKey(t, &w), t.TempDir()
+	s := newSuite(t, w)
 	s.InstallManifest(t, secureInstall)
-	key, credentials := s.Cloud.AccessKey(), t.TempDir()
 	for name, text := range map[string]string{"ALIBABA_CLOUD_ACCESS_KEY_ID": key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET": key.Secret} {
 		require.NoError(t, os.WriteFile(filepath.Join(credentials, name), []byte(text), 0o600))
 	}
