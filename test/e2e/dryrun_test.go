@@ -11,12 +11,14 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -97,13 +99,15 @@ func (d *shadow) awaitDecisions(action string, count int) {
 	assert.Contains(d.s.t, d.Log(math.MaxInt32), `"Dry run: this would be done" action="`+action+`" pool="asg-train"`)
 }
 
-// requireOnlyDryRuns fails if the dry run has written anything but its lease, and unless it has tried to.
-func (d *shadow) requireOnlyDryRuns(key alisim.AccessKey, tried ...string) {
-	t := d.s.t
-	t.Helper()
+// ownLease stands for requests for the lease of the dry run.
+const ownLease = "its lease"
+
+// writes returns the requests of the dry run that are more than reads, as the API server has recorded them, by verb and resource.
+func (d *shadow) writes() map[string][]auditv1.Event {
+	d.s.t.Helper()
 	requests, err := d.s.Audit(dryRunUser)
-	require.NoError(t, err)
-	seen := map[string]int{}
+	require.NoError(d.s.t, err)
+	found := map[string][]auditv1.Event{}
 	for _, request := range requests {
 		what := request.ObjectRef
 		if what == nil || strings.HasPrefix(request.UserAgent, "e2e.test/") || slices.Contains([]string{"get", "list", "watch"}, request.Verb) {
@@ -111,18 +115,34 @@ func (d *shadow) requireOnlyDryRuns(key alisim.AccessKey, tried ...string) {
 		}
 		kind := request.Verb + " " + strings.TrimSuffix(what.Resource+"/"+what.Subresource, "/")
 		if what.Resource == "leases" && what.Name == dryRunLease && what.Namespace == rig.Namespace {
-			assert.Less(t, request.ResponseStatus.Code, int32(http.StatusBadRequest), "it may have its lease: %s", request.RequestURI)
-			seen["its lease"]++
-			continue
+			kind = ownLease
 		}
-		seen[kind]++
-		uri, err := url.Parse(request.RequestURI)
-		require.NoError(t, err)
-		assert.Equal(t, []string{metav1.DryRunAll}, uri.Query()["dryRun"], "%s is written: %s", kind, request.RequestURI)
+		found[kind] = append(found[kind], request)
 	}
-	t.Logf("requests of the dry run that would have changed something: %v", seen)
-	for _, kind := range append(tried, "its lease") {
-		assert.NotZero(t, seen[kind], "the dry run went through all of it: %s", kind)
+	return found
+}
+
+// requireOnlyDryRuns fails if the dry run has written anything but its lease, and unless it has tried to.
+func (d *shadow) requireOnlyDryRuns(key alisim.AccessKey, tried ...string) {
+	t := d.s.t
+	t.Helper()
+	writes := d.writes()
+	for kind, requests := range writes {
+		codes := map[int32]int{}
+		for _, request := range requests {
+			codes[request.ResponseStatus.Code]++
+			uri, err := url.Parse(request.RequestURI)
+			require.NoError(t, err)
+			if kind == ownLease {
+				assert.Less(t, request.ResponseStatus.Code, int32(http.StatusBadRequest), "it may have its lease: %s", request.RequestURI)
+			} else {
+				assert.Equal(t, []string{metav1.DryRunAll}, uri.Query()["dryRun"], "%s is written: %s", kind, request.RequestURI)
+			}
+		}
+		t.Logf("the dry run would %s, with the answers %v", kind, codes)
+	}
+	for _, kind := range append(tried, ownLease) {
+		assert.NotEmpty(t, writes[kind], "the dry run went through all of it: %s", kind)
 	}
 	asked := 0
 	for _, request := range d.s.Cloud.Requests() {
@@ -152,8 +172,14 @@ func TestADryRunBesideAnAutoscalerThatBuysAndReclaimsWritesNothingButItsLease(t 
 	s.Cloud.ClearFaults()
 	pods := s.awaitRunningPods("job-name=indexed", 3)
 
+	require.NoError(t, syscall.Kill(s.autoscaler.PID(), syscall.SIGSTOP), "so that the dry run is the first to see the notice")
 	reclaiming := s.reclaimNodesOf(pods[0])
-	dry.awaitStatus("that a node reclaims", func(said status.Status) bool { return len(said.Reclaims) == 1 && len(said.Jobs) == 1 })
+	s.eventually("the dry run would mark the node", func(context.Context) (bool, error) { return len(dry.writes()["patch nodes"]) > 0, nil })
+	dry.awaitStatus("that a node reclaims", func(said status.Status) bool { return len(said.Reclaims) == 1 })
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), pods[0].Spec.NodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, marked(node))
+	require.NoError(t, syscall.Kill(s.autoscaler.PID(), syscall.SIGCONT))
 	s.awaitJobEvent("Job", "indexed", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("Job", "indexed", "SpotJobResumed", 1)

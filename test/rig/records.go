@@ -44,7 +44,7 @@ func (r *Rig) Audit(user string) (requests []auditv1.Event, err error) {
 	for decoder := json.NewDecoder(file); ; {
 		var request auditv1.Event
 		switch err := decoder.Decode(&request); {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // the last line is being written
 			return requests, nil
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", r.auditLog, err)
