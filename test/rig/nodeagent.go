@@ -57,7 +57,7 @@ func (r *Rig) InstallManifest(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.apply(t.Context(), filepath.Join(root, path)); err != nil {
+	if err := apply(t.Context(), r, filepath.Join(root, path)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ var audited = []string{
 }
 
 // createAuditLog makes the file in which the API server is to record requests, if any are to be recorded.
-func (r *Rig) createAuditLog() (path string, err error) {
+func createAuditLog(r *Rig) (path string, err error) {
 	if r.records == "" {
 		if len(r.AuditUsers) == 0 {
 			return "", nil

@@ -134,7 +134,7 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 		}
 		options.Dir = "" // it outlives the test
 	}
-	if r.auditLog, err = r.createAuditLog(); err != nil {
+	if r.auditLog, err = createAuditLog(r); err != nil {
 		return err
 	}
 	options.AuditLog, options.AuditUsers = r.auditLog, slices.Concat(audited, r.AuditUsers)
@@ -187,7 +187,7 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 // leaves out: the binary runs outside of the cluster.
 func (r *Rig) install(ctx context.Context, root string) error {
 	for _, name := range []string{"rbac.yaml", "policies.yaml"} {
-		if err := r.apply(ctx, filepath.Join(root, "deploy", "manifests", name)); err != nil {
+		if err := apply(ctx, r, filepath.Join(root, "deploy", "manifests", name)); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (r *Rig) install(ctx context.Context, root string) error {
 }
 
 // apply applies the manifest, as an operator in the world's region would.
-func (r *Rig) apply(ctx context.Context, path string) error {
+func apply(ctx context.Context, r *Rig, path string) error {
 	manifest, err := os.ReadFile(path)
 	if err != nil {
 		return err
