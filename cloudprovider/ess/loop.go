@@ -106,7 +106,7 @@ func (p *Provider) finish(ctx context.Context) {
 	}
 }
 
-// inspectSuspects keeps instances that a former process would have given back, if pods are on their Nodes.
+// inspectSuspects keeps those instances of purchases that came short, for which all are to be given back, on whose Nodes pods are.
 func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	suspects := p.manager.ledger.Suspects()
 	if suspects.Len() == 0 {

@@ -27,8 +27,8 @@ import (
 
 const refreshTimeout = time.Minute
 
-// Refresh reads the pools and publishes a new snapshot. It also goes on with removals and gangs that were not finished before. If it fails, the last snapshot stays. Only a failure before the first
-// success is an error: on an error core does nothing for any pool.
+// Refresh reads the pools and publishes a new snapshot. It also goes on with removals and gangs that were not finished before. If it
+// fails, the last snapshot stays. Only a failure before the first success is an error: on an error core does nothing for any pool.
 func (p *Provider) Refresh() error { return p.RefreshUntil(p.manager.ctx) }
 
 // RefreshUntil does the same until ctx ends, for callers that have one: core has none.

@@ -68,6 +68,13 @@ type PoolStatus struct {
 	LastScaleUp time.Time
 }
 
+// CoolsDown returns whether the pool is not to be scaled down yet, because something was bought in it. The pool may set no cooldown of its
+// own: then the given one counts.
+func (s PoolStatus) CoolsDown(otherwise time.Duration, now time.Time) bool {
+	cooldown := ptr.Deref(s.Cooldown, otherwise)
+	return cooldown > 0 && now.Sub(s.LastScaleUp) < cooldown
+}
+
 // PoolOf returns the pool of the node; false for a node of no pool.
 func (v *View) PoolOf(node *apiv1.Node) (PoolStatus, bool) {
 	id, ours := v.store.Last().GroupOf(node)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider/externalgrpc/protos"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 )
 
 // untilLater is for how long nodes have to be unneeded during a cooldown: nobody waits for that, and after the cooldown the
@@ -224,7 +223,7 @@ func (s *Server) NodeGroupGetOptions(_ context.Context, request *protos.NodeGrou
 	if options == nil {
 		options = &defaults
 	}
-	if s.coolsDown(group.Id()) {
+	if pool, known := s.config.Provider.PoolOfGroup(group.Id()); known && pool.CoolsDown(s.config.Cooldown, s.config.Clock.Now()) {
 		cooling := *options
 		cooling.ScaleDownUnneededTime, cooling.ScaleDownUnreadyTime = untilLater, untilLater
 		options = &cooling
@@ -234,11 +233,4 @@ func (s *Server) NodeGroupGetOptions(_ context.Context, request *protos.NodeGrou
 		return nil, answer(err)
 	}
 	return response, nil
-}
-
-// coolsDown returns whether the pool of the node group is not to be scaled down yet, because something was bought in it.
-func (s *Server) coolsDown(groupID string) bool {
-	pool, known := s.config.Provider.PoolOfGroup(groupID)
-	cooldown := ptr.Deref(pool.Cooldown, s.config.Cooldown)
-	return known && cooldown > 0 && s.config.Clock.Since(pool.LastScaleUp) < cooldown
 }

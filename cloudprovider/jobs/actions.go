@@ -25,8 +25,8 @@ const (
 	ReasonResumed = "SpotJobResumed"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
-	// ReasonWishMalformed: annotations of the job cannot be read, and are ignored.
-	ReasonWishMalformed = "SpotWishMalformed"
+	// ReasonAnnotationMalformed: annotations of the job cannot be read, and are ignored.
+	ReasonAnnotationMalformed = "SpotAnnotationMalformed"
 	// ReasonTimedOut: the job was suspended because its maximum wait was over.
 	ReasonTimedOut = "SpotJobTimedOut"
 )

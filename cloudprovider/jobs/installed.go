@@ -9,11 +9,11 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -176,14 +176,11 @@ func (in *installed) isDefined(name string) (bool, error) {
 
 // isServed asks the API server which resources there are in the version that the system knows.
 func (in *installed) isServed(resource schema.GroupVersionResource) (bool, error) {
-	list, err := in.config.Cluster.Client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
+	isServed, err := discovery.IsResourceEnabled(in.config.Cluster.Client.Discovery(), resource)
 	if err != nil {
 		return false, fmt.Errorf("discover %s: %w", resource.GroupVersion(), err)
 	}
-	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == resource.Resource }), nil
+	return isServed, nil
 }
 
 // doubt notes that it could not be found out whether a system is installed. One that is on stays so.

@@ -10,8 +10,8 @@ import (
 )
 
 // readSettings reads what the annotations of a job ask for in the same way in all systems. Bounds on the workers narrow what the system says. An
-// annotation that cannot be read is ignored: it is the owner's wish, and the job can be suspended and shrunk without it. The error joins
-// a FieldError for each of these.
+// annotation that cannot be read is ignored: the job can be suspended and shrunk without it. The error joins a FieldError for each of
+// these.
 func readSettings(job *Job, annotations map[string]string) error {
 	var errs []error
 	read := func(err error) { errs = append(errs, err) }

@@ -118,5 +118,5 @@ func (i *ignored) record(job Job) {
 		return
 	}
 	i.reported.Add(job.UID, message)
-	i.recorder.Event(job.Object, corev1.EventTypeWarning, ReasonWishMalformed, "Ignored: "+message)
+	i.recorder.Event(job.Object, corev1.EventTypeWarning, ReasonAnnotationMalformed, "Ignored: "+message)
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Memory remembers how long spot instances were kept, and how often purchases were refused, and estimates from that how reliable an
-// offering is. It also remembers when each offering was up, which is its History. What is seen in one pool counts for all: an instance type in a zone is one market. It is safe for concurrent use.
+// offering is. It also remembers when each offering was up, which is its History. What is seen in one pool counts for all: an instance
+// type in a zone is one market. It is safe for concurrent use.
 type Memory struct {
 	mu  sync.RWMutex
 	now time.Time
@@ -200,8 +201,8 @@ func fadeAll[K comparable](all map[K]*experience, factor float64) {
 }
 
 // Of returns how reliable the offering is, by what was seen of it, of the same instance type in other zones and of other types in the same
-// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts by how often ECS was right.
-// On-demand instances are not reclaimed.
+// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts the more, the
+// more often that was right. On-demand instances are not reclaimed.
 func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	if !o.Spot {
 		return pricing.Reliability{}

@@ -95,9 +95,9 @@ func (s *stock) refusalIn(category alicloud.StockCategory) float64 {
 	return min(mostRefusal, (min(tried.Refused, tried.Asked)+stockWeight*priorRefusals[category])/(tried.Asked+stockWeight))
 }
 
-// refusal returns how often a purchase of the offering is refused, given how often it was without regard to what is said of it now. Where nothing else
-// is known, that is how often purchases in its category are: what is said counts by how much more, or less, often a purchase is refused then than
-// where nothing is said (a Bayes factor). A refusal since it is said counts for more: then it does not make a purchase more probable.
+// refusal returns how often a purchase of the offering is refused. Otherwise is how often it is without regard to what is said of the
+// stock now. Its odds are multiplied by how much higher the odds of a refusal are in the category than in general (a Bayes factor).
+// If a purchase was refused since that category was said, the factor is 1 at least: what was tried counts for more than what is said.
 func (s *stock) refusal(at place, otherwise float64, now, refused int64) float64 {
 	category := s.current(at, now)
 	if category == "" {

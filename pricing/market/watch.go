@@ -12,12 +12,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/work"
 	"gpu-spot-autoscaler/pricing"
 )
 
 const (
-	// stockInterval is the time from the beginning of an observation to that of the next, which is lengthened by up to stockJitter at random: with the
-	// time that they take, they are less than ten minutes apart. That is one call for each instance type.
+	// stockInterval is the time from the beginning of an observation to the beginning of the next. It is lengthened by up to stockJitter at
+	// random, and is less than ten minutes then. An observation makes one call for each instance type.
 	stockInterval = 8 * time.Minute
 	stockJitter   = .1
 	// stockPace is the time between two calls. It is less if there are so many that they would take longer than stockInterval.
@@ -76,16 +77,7 @@ func (w *Watch) Run(ctx context.Context) {
 
 // wait waits until the interval is over, or ctx ends.
 func (w *Watch) wait(ctx context.Context, began time.Time, interval time.Duration) {
-	left := interval - w.config.Clock.Since(began)
-	if left <= 0 {
-		return
-	}
-	timer := w.config.Clock.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
-	}
+	_ = work.Sleep(ctx, w.config.Clock, interval-w.config.Clock.Since(began))
 }
 
 // prices are what an instance of a type costs per hour, by zone.

@@ -12,6 +12,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/credentials"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // Caller sends requests to the services of one region. It is safe for concurrent use.
@@ -81,7 +82,7 @@ func Send[R responses.AcsResponse](ctx context.Context, c *Caller, r Request[R])
 		}
 		delay := delays.Step()
 		klog.FromContext(ctx).V(3).Info("Retrying a request to Alibaba Cloud", "attempt", attempt, "delay", delay, "err", err)
-		if sleep(ctx, c.options.Clock, delay) != nil {
+		if work.Sleep(ctx, c.options.Clock, delay) != nil {
 			return response, err
 		}
 	}
@@ -128,23 +129,5 @@ func markUncertain(err error, uncertain bool) {
 	var e *alicloud.Error
 	if errors.As(err, &e) {
 		e.Uncertain = uncertain
-	}
-}
-
-// sleep waits for d on the clock, or returns the context's error.
-func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if d <= 0 {
-		return nil
-	}
-	timer := clk.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
+
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // Limit is a token bucket: Burst requests at once, PerSecond in the long run.
@@ -67,7 +69,7 @@ func (l *limits) wait(ctx context.Context, service, action string) error {
 	began := l.clock.Now()
 	r := l.bucket(action).ReserveN(began, 1)
 	delay := r.DelayFrom(began)
-	if err := sleep(ctx, l.clock, delay); err != nil {
+	if err := work.Sleep(ctx, l.clock, delay); err != nil {
 		r.CancelAt(l.clock.Now())
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/batch"
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -157,7 +158,7 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 			}
 		}
 		if len(queue) == 0 && len(notYet) > 0 {
-			_ = sleep(ctx, r.config.Clock, delays.Step()) // if the context ends, the call says so
+			_ = work.Sleep(ctx, r.config.Clock, delays.Step()) // if the context ends, the call says so
 			queue, notYet = notYet, nil
 		}
 	}
@@ -178,7 +179,7 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	activityID, err := r.config.Cloud.Remove(ctx, request)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
-		if sleep(ctx, r.config.Clock, delays.Step()) != nil || r.waitForRemovals(ctx, poolID) != nil {
+		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil || r.waitForRemovals(ctx, poolID) != nil {
 			break // the cloud's refusal says more than that the time is over
 		}
 		activityID, err = r.config.Cloud.Remove(ctx, request)
@@ -207,22 +208,10 @@ func (r *Remover) inParallel(poolID string) bool {
 	return pool != nil && pool.Group.DesiredCapacity != nil
 }
 
-// sleep waits for the duration; the error is that of the context, if it ends before.
-func sleep(ctx context.Context, clk clock.Clock, d time.Duration) error {
-	timer := clk.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // waitWhile waits while the condition holds, for no longer than the duration. The error is that of the context.
 func (r *Remover) waitWhile(ctx context.Context, most time.Duration, holds func() bool) error {
 	for end := r.config.Clock.Now().Add(most); holds() && r.config.Clock.Now().Before(end); {
-		if err := sleep(ctx, r.config.Clock, pollInterval); err != nil {
+		if err := work.Sleep(ctx, r.config.Clock, pollInterval); err != nil {
 			return err
 		}
 	}

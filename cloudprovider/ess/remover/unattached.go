@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // split tells the instances of scaling groups from those that were bought by RunInstances and are in none yet.
@@ -29,7 +30,7 @@ func (r *Remover) deleteUnattached(ctx context.Context, poolID string, ids []str
 	token := uuid.NewString()
 	err := r.config.Cloud.Delete(ctx, ids, token)
 	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
-		if sleep(ctx, r.config.Clock, delays.Step()) != nil {
+		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil {
 			break // the cloud's refusal says more than that the time is over
 		}
 		err = r.config.Cloud.Delete(ctx, ids, token)

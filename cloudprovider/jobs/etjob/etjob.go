@@ -3,7 +3,6 @@ package etjob
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -204,14 +204,7 @@ func withReplicasToHold(job jobs.Job) (jobs.Job, error) {
 
 // intersection returns what both lists have, sorted, once each.
 func intersection(list, other []string) []string {
-	var both []string
-	for _, item := range list {
-		if slices.Contains(other, item) {
-			both = append(both, item)
-		}
-	}
-	slices.Sort(both)
-	return slices.Compact(both)
+	return sets.List(sets.New(list...).Intersection(sets.New(other...)))
 }
 
 func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {

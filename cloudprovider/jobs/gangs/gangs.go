@@ -54,7 +54,7 @@ type Config struct {
 	Jobs    Jobs
 	Dynamic dynamic.Interface
 	// Discovery finds out whether Kubernetes itself has pod groups.
-	Discovery discovery.ServerResourcesInterface
+	Discovery discovery.DiscoveryInterface
 	Clock     clock.WithTicker
 	// Wake asks for a loop, because a gang is known that was not.
 	Wake func()

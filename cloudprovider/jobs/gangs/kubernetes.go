@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -68,25 +67,15 @@ func (g *Gangs) discover() error {
 func (g *Gangs) served() (*podGroupKind, error) {
 	var errs []error
 	for _, kind := range kubernetesKinds {
-		isServed, err := g.isServed(kind)
+		isServed, err := discovery.IsResourceEnabled(g.config.Discovery, kind.resource)
 		if isServed {
 			return kind, nil
 		}
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("discover %s: %w", kind.resource.GroupVersion(), err))
+		}
 	}
 	return nil, errors.Join(errs...)
-}
-
-func (g *Gangs) isServed(kind *podGroupKind) (bool, error) {
-	version := kind.resource.GroupVersion().String()
-	list, err := g.config.Discovery.ServerResourcesForGroupVersion(version)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("discover %s: %w", version, err)
-	}
-	return slices.ContainsFunc(list.APIResources, func(served metav1.APIResource) bool { return served.Name == kind.resource.Resource }), nil
 }
 
 // readSchedulingGroup reads one of the pods of a controller. Its group is in a field that this build does not know (k8s.io/api 0.33), so

@@ -31,6 +31,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -67,18 +68,11 @@ func New(config Config) *Adviser { return &Adviser{config, lru.New(maxMalformed)
 
 // Run advises until ctx ends. It is to be called once, by the leader, after the informers have synced.
 func (a *Adviser) Run(ctx context.Context) {
-	ticker := a.config.Clock.NewTicker(adviseEvery)
-	defer ticker.Stop()
-	for {
+	work.Every(ctx, a.config.Clock, adviseEvery, func() {
 		if err := a.advise(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Could not advise all jobs how often to save a checkpoint")
 		}
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // asking is a pod that says how long a checkpoint takes.
@@ -140,7 +134,7 @@ func (a *Adviser) recordMalformed(pod *corev1.Pod, text string) {
 		return
 	}
 	a.malformed.Add(pod.UID, text)
-	a.config.Recorder.Eventf(pod, corev1.EventTypeWarning, jobs.ReasonWishMalformed,
+	a.config.Recorder.Eventf(pod, corev1.EventTypeWarning, jobs.ReasonAnnotationMalformed,
 		"annotation %s=%q is ignored: it is not a duration such as 40s", api.AnnotationCheckpointTime, text)
 }
 

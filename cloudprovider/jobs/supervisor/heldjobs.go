@@ -18,7 +18,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
-// heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask for. It is safe for concurrent use.
+// heldJobs knows what is tried to resume or grow the jobs that are held, and to grow those that are to have more workers than they ask
+// for. It is safe for concurrent use.
 type heldJobs struct {
 	jobs     Jobs
 	pods     podCounter

@@ -178,7 +178,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	serve(workers, func() { s.held.queue.WorkAgain(ctx, s.held.sync) })
 	serve(waitWorkers, func() { s.waits.queue.WorkAgain(ctx, s.waits.sync) })
 	serve(giveBackWorkers, func() { s.giveBack.queue.WorkAgain(ctx, s.giveBack.sync) })
-	running.Go(func() { s.lookAtHeldJobs(ctx) })
+	running.Go(func() { work.Every(ctx, s.clock, lookEvery, func() { s.held.look(ctx) }) })
 	<-ctx.Done()
 	s.shutDown()
 	return nil
@@ -222,19 +222,6 @@ func (s *Supervisor) watch(ctx context.Context) (stop func(), err error) {
 func (s *Supervisor) onPod(pod *corev1.Pod) {
 	if isPending(pod) && !kubepod.IsPodTerminal(pod) && !podindex.BelongsToNode(pod) {
 		s.waits.add(s.jobs.Member(pod).Ref, pod)
-	}
-}
-
-func (s *Supervisor) lookAtHeldJobs(ctx context.Context) {
-	ticker := s.clock.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		s.held.look(ctx)
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

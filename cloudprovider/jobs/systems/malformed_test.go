@@ -102,12 +102,12 @@ func TestAnnotationThatCannotBeReadIsIgnoredAndItsOwnerToldOnce(t *testing.T) {
 				assert.True(t, test.want(job))
 				assert.ErrorContains(t, job.Ignored, key)
 			}
-			assert.Equal(t, []string{"SpotWishMalformed"}, f.Events())
+			assert.Equal(t, []string{"SpotAnnotationMalformed"}, f.Events())
 			require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.ReasonReclaim), "it is a job all the same")
 
 			f.Set(f.Resource("pytorchjob"), "imagenet", "another", "metadata", "annotations", key)
 			f.Get("pytorchjob", "imagenet")
-			assert.Contains(t, f.Events(), "SpotWishMalformed", "another mistake")
+			assert.Contains(t, f.Events(), "SpotAnnotationMalformed", "another mistake")
 		})
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/predicate"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
@@ -117,7 +117,7 @@ func (e *Explainer) Explain(namespace, name string) (*Explanation, error) {
 // needless returns why nothing is ever bought for the pod as it is, nil if something may be.
 func (e *Explainer) needless(pod *apiv1.Pod) *reasons.Reason {
 	switch {
-	case pod.DeletionTimestamp != nil || podutil.IsPodTerminal(pod):
+	case pod.DeletionTimestamp != nil || kubepod.IsPodTerminal(pod):
 		return reasons.New(reasons.Ended, "", "the pod has ended or is being deleted")
 	case pod.Spec.NodeName != "":
 		return reasons.New(reasons.HasNode, "", "the pod is on node %s and needs none", pod.Spec.NodeName)
@@ -127,10 +127,8 @@ func (e *Explainer) needless(pod *apiv1.Pod) *reasons.Reason {
 		return reasons.New(reasons.LowPriority, "Give the pod a PriorityClass of at least that, or lower --expendable-pods-priority-cutoff.",
 			"the pod has priority %d, and nothing is bought below %d", corev1helpers.PodPriority(pod), e.config.LeastPriority)
 	}
-	for _, owner := range pod.OwnerReferences {
-		if ptr.Deref(owner.Controller, false) && owner.Kind == "DaemonSet" {
-			return reasons.New(reasons.DaemonSetPod, "", "nothing is bought for pods of DaemonSets")
-		}
+	if podutil.IsDaemonSetPod(pod) {
+		return reasons.New(reasons.DaemonSetPod, "", "nothing is bought for pods of DaemonSets")
 	}
 	return nil
 }
@@ -224,7 +222,7 @@ func (e *Explainer) snapshot() (clustersnapshot.ClusterSnapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	scheduled := slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return pod.Spec.NodeName == "" || podutil.IsPodTerminal(pod) })
+	scheduled := slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool { return pod.Spec.NodeName == "" || kubepod.IsPodTerminal(pod) })
 	snapshot := predicate.NewPredicateSnapshot(simulation.NewStore(e.config.Parallelism), e.config.Handle, false)
 	if err := snapshot.SetClusterState(nodes, scheduled, nil); err != nil {
 		return nil, fmt.Errorf("simulate the cluster: %w", err)

@@ -3,6 +3,7 @@ package gangplan
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,7 +120,7 @@ type option struct {
 
 // bestOption returns the option that places the most pods, of those the cheapest; nil if none places any.
 func (p *Planner) bestOption(f *filling, groups []cloudprovider.NodeGroup, pods []*apiv1.Pod, request Request) (best *option) {
-	gpus := requestsGPU(pods)
+	gpus := slices.ContainsFunc(pods, processors.RequestsGPU)
 	equivalent := equivalence.BuildPodGroups(pods)
 	for _, group := range groups {
 		room := p.offerings.RoomBeside(group.Id(), f.planned)

@@ -3,6 +3,7 @@ package gangplan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,7 +179,7 @@ func (p *Planner) candidates(request Request) (found []cloudprovider.NodeGroup) 
 // domains returns where the gang may be placed, each once, in the order of the node groups.
 func domains(candidates []cloudprovider.NodeGroup, request Request) (found []domain) {
 	known := map[domain]bool{}
-	gpus := requestsGPU(request.Pods)
+	gpus := slices.ContainsFunc(request.Pods, processors.RequestsGPU)
 	for _, group := range candidates {
 		labels := request.Templates[group.Id()].Node().Labels
 		d := domain{zone: labels[apiv1.LabelTopologyZone], model: labels[api.LabelGPUModel]}
@@ -200,13 +201,4 @@ func zones(candidates []cloudprovider.NodeGroup, templates map[string]*framework
 		found[templates[group.Id()].Node().Labels[apiv1.LabelTopologyZone]] = true
 	}
 	return len(found)
-}
-
-func requestsGPU(pods []*apiv1.Pod) bool {
-	for _, pod := range pods {
-		if processors.RequestsGPU(pod) {
-			return true
-		}
-	}
-	return false
 }

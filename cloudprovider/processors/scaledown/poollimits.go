@@ -8,7 +8,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/processors/nodes"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 )
@@ -49,7 +48,7 @@ func (l *PoolLimits) FilterUnremovableNodes(ctx *cacontext.AutoscalingContext, s
 		switch {
 		case !ours:
 			remove = append(remove, candidate)
-		case l.coolsDown(pool):
+		case pool.CoolsDown(l.cooldown, l.clock.Now()):
 			cooling++
 			keep = append(keep, simulator.UnremovableNode{Node: candidate.Node, Reason: simulator.NotUnneededLongEnough})
 		case pool.Size-taken[pool.ID] <= pool.MinSize:
@@ -65,11 +64,6 @@ func (l *PoolLimits) FilterUnremovableNodes(ctx *cacontext.AutoscalingContext, s
 
 	remove, more := l.next.FilterUnremovableNodes(ctx, scaleDown, remove)
 	return remove, append(keep, more...)
-}
-
-func (l *PoolLimits) coolsDown(pool ess.PoolStatus) bool {
-	cooldown := ptr.Deref(pool.Cooldown, l.cooldown)
-	return cooldown > 0 && l.clock.Since(pool.LastScaleUp) < cooldown
 }
 
 // inDeletion counts, by pool, the nodes that core is draining or deleting. The provider learns of a removal only after the

@@ -2,10 +2,10 @@ package spotfirst
 
 import "github.com/prometheus/client_golang/prometheus"
 
-var malformedWishes = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "gpu_spot_malformed_wish_pods_total",
+var malformedPods = prometheus.NewCounter(prometheus.CounterOpts{
+	Name: "gpu_spot_malformed_annotation_pods_total",
 	Help: "Pods with an annotation on-demand-after, deadline or work that cannot be read, and is ignored.",
 })
 
 // RegisterMetrics registers the metrics of this package. It panics if they are already registered.
-func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(malformedWishes) }
+func RegisterMetrics(r prometheus.Registerer) { r.MustRegister(malformedPods) }

@@ -27,7 +27,7 @@ type Orchestrator struct {
 	scaleup.Orchestrator
 	policy      *Policy
 	autoscaling *cacontext.AutoscalingContext
-	// reported are the pods whose malformed wish was reported.
+	// reported are the pods whose malformed annotations were reported.
 	reported sets.Set[types.UID]
 }
 
@@ -123,10 +123,10 @@ func join(before, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
 // mostReported bounds what is remembered of pods that are long gone.
 const mostReported = 10_000
 
-// report records an Event for each pod whose wish cannot be read, once.
+// report records an Event for each pod with an annotation that cannot be read, once.
 func (o *Orchestrator) report(pods []*apiv1.Pod) {
 	for _, pod := range pods {
-		_, err := wishOf(pod)
+		_, err := settingsOf(pod)
 		if err == nil || o.reported.Has(pod.UID) || o.policy.config.HasRun(pod) {
 			continue
 		}
@@ -134,7 +134,7 @@ func (o *Orchestrator) report(pods []*apiv1.Pod) {
 			o.reported = sets.New[types.UID]()
 		}
 		o.reported.Insert(pod.UID)
-		malformedWishes.Inc()
-		o.autoscaling.Recorder.Event(pod, apiv1.EventTypeWarning, "SpotWishMalformed", err.Error())
+		malformedPods.Inc()
+		o.autoscaling.Recorder.Event(pod, apiv1.EventTypeWarning, "SpotAnnotationMalformed", err.Error())
 	}
 }

@@ -74,18 +74,18 @@ func (e *MalformedError) Error() string {
 	return fmt.Sprintf("annotation %s=%q is ignored: it is not %s", e.Key, e.Value, e.Want)
 }
 
-// wish is what a pod asks for. Durations are negative, and the time is zero, if it does not say.
-type wish struct {
+// settings are what the annotations of a pod ask for. Durations are negative, and the time is zero, if it does not say.
+type settings struct {
 	wait     time.Duration
 	deadline time.Time
 	work     time.Duration
 }
 
-// wishOf returns what the pod asks for, without the annotations that cannot be read. The error joins one *MalformedError for each of them.
-func wishOf(pod *apiv1.Pod) (wish, error) {
-	w := wish{wait: -1, work: -1}
+// settingsOf returns the settings of the pod, without the annotations that cannot be read. The error joins one *MalformedError for each of them.
+func settingsOf(pod *apiv1.Pod) (settings, error) {
+	s := settings{wait: -1, work: -1}
 	if len(pod.Annotations) == 0 {
-		return w, nil
+		return s, nil
 	}
 	var errs []error
 	read := func(key, want string, parse func(value string) bool) {
@@ -105,31 +105,31 @@ func wishOf(pod *apiv1.Pod) (wish, error) {
 	}
 	read(api.AnnotationOnDemandAfter, "a duration such as 10m, or "+api.OnDemandNever, func(value string) bool {
 		if strings.EqualFold(value, api.OnDemandNever) {
-			w.wait = Never
+			s.wait = Never
 			return true
 		}
-		return duration(&w.wait)(value)
+		return duration(&s.wait)(value)
 	})
 	read(api.AnnotationDeadline, "a time such as 2026-12-31T18:00:00Z", func(value string) bool {
 		parsed, err := time.Parse(time.RFC3339, value)
 		if err == nil {
-			w.deadline = parsed
+			s.deadline = parsed
 		}
 		return err == nil
 	})
-	read(api.AnnotationWork, "a duration such as 24h", duration(&w.work))
-	return w, errors.Join(errs...)
+	read(api.AnnotationWork, "a duration such as 24h", duration(&s.work))
+	return s, errors.Join(errs...)
 }
 
 // WorkOf returns how much useful time the job of the pod needs, and false if the pod does not say so.
 func WorkOf(pod *apiv1.Pod) (time.Duration, bool) {
-	w, _ := wishOf(pod)
-	return w.work, w.work >= 0
+	s, _ := settingsOf(pod)
+	return s.work, s.work >= 0
 }
 
 // slack returns how much longer than the work the time is that is left until the deadline; false if the pod states none.
-func (w wish) slack(now time.Time) (time.Duration, bool) {
-	return w.deadline.Sub(now) - w.work, !w.deadline.IsZero() && w.work >= 0
+func (s settings) slack(now time.Time) (time.Duration, bool) {
+	return s.deadline.Sub(now) - s.work, !s.deadline.IsZero() && s.work >= 0
 }
 
 // Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
@@ -137,26 +137,26 @@ func (w wish) slack(now time.Time) (time.Duration, bool) {
 // are bought at once, and, once a reclaim would make the job late or if they would cost more, never.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
-	w, _ := wishOf(pod)
-	slack, hasDeadline := w.slack(now)
+	s, _ := settingsOf(pod)
+	slack, hasDeadline := s.slack(now)
 	wait, onDemand := p.config.Offerings.OnDemandAfter(groupID)
 	safe := slack - restarts*p.config.Restart
-	choice := p.choose(pod, w, now)
+	choice := p.choose(pod, s, now)
 	switch {
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
 	case !onDemand:
 		return 0
-	case w.wait == Never:
+	case s.wait == Never:
 		return Never
 	case choice == deadline.OnDemand, choice == deadline.Any:
 		return 0
-	case choice == deadline.Spot && w.wait < 0:
+	case choice == deadline.Spot && s.wait < 0:
 		return max(0, safe)
 	case p.config.HasRun(pod):
 		return 0
-	case w.wait >= 0:
-		wait = w.wait
+	case s.wait >= 0:
+		wait = s.wait
 	}
 	wait -= now.Sub(pod.CreationTimestamp.Time)
 	if hasDeadline {
@@ -182,8 +182,8 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 
 // SpotOnly returns whether the pod must never be on demand.
 func (p *Policy) SpotOnly(pod *apiv1.Pod) bool {
-	w, _ := wishOf(pod)
-	return w.wait == Never
+	s, _ := settingsOf(pod)
+	return s.wait == Never
 }
 
 // AllowSpot calls buy with spot instances allowed for those of the pods that are to have none because of their deadline. It does not call it if
@@ -199,22 +199,22 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
 
 // choose returns what may be bought for the pod by what is known of the market. Undecided are pods without a deadline, and those with no time to
 // spare, which are to be on demand whatever it costs.
-func (p *Policy) choose(pod *apiv1.Pod, w wish, now time.Time) deadline.Choice {
-	slack, hasDeadline := w.slack(now)
-	if !hasDeadline || w.wait == Never || slack < restarts*p.config.Restart {
+func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choice {
+	slack, hasDeadline := s.slack(now)
+	if !hasDeadline || s.wait == Never || slack < restarts*p.config.Restart {
 		return deadline.Undecided
 	}
-	return p.config.Deadlines.choose(pod, w.work, slack)
+	return p.config.Deadlines.choose(pod, s.work, slack)
 }
 
 // isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.
 func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	now := p.config.Clock.Now()
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
-		w, _ := wishOf(pod)
-		slack, hasDeadline := w.slack(now)
-		isClose := hasDeadline && slack < restarts*p.config.Restart && w.wait != Never
-		return isClose || p.choose(pod, w, now) == deadline.OnDemand
+		s, _ := settingsOf(pod)
+		slack, hasDeadline := s.slack(now)
+		isClose := hasDeadline && slack < restarts*p.config.Restart && s.wait != Never
+		return isClose || p.choose(pod, s, now) == deadline.OnDemand
 	})
 }
 

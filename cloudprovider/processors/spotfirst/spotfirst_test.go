@@ -74,7 +74,7 @@ func TestPodsWaitForSpotAsLongAsThePoolOrTheySay(t *testing.T) {
 		"for spot instances it does not wait then":   {testutil.NewPod("p", wishing("never")), "spot", 0, 0},
 		"what has run already does not wait":         {testutil.NewPod("p", testutil.Labelled("has-run", "yes"), wishing("1h")), "slow", 0, 0},
 		"unless it is for ever":                      {testutil.NewPod("p", testutil.Labelled("has-run", "yes"), wishing("Never")), "slow", 0, Never},
-		"a wish that cannot be read is ignored":      {testutil.NewPod("p", wishing("soon")), "slow", 0, 10 * time.Minute},
+		"an annotation that cannot be read is ignored":      {testutil.NewPod("p", wishing("soon")), "slow", 0, 10 * time.Minute},
 		"and so is a negative one":                   {testutil.NewPod("p", wishing("-1m")), "slow", 0, 10 * time.Minute},
 		// 24 h 25 min until the deadline, 24 h of work, and two restarts of 10 min.
 		"a pod with a deadline waits no longer than that allows":   {testutil.NewPod("p", until("24h25m", "24h")...), "slow", 0, 5 * time.Minute},
@@ -265,7 +265,7 @@ func contextOf(groups ...string) *cacontext.AutoscalingContext {
 	return ctx
 }
 
-func TestAWishThatCannotBeReadIsReportedOnce(t *testing.T) {
+func TestAnAnnotationThatCannotBeReadIsReportedOnce(t *testing.T) {
 	o := NewOrchestrator(&buyer{}, policyAt(waits{}, 0))
 	o.autoscaling = contextOf("spot")
 	events := o.autoscaling.Recorder.(*record.FakeRecorder).Events
@@ -274,5 +274,5 @@ func TestAWishThatCannotBeReadIsReportedOnce(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Len(t, events, 1)
-	assert.Equal(t, `Warning SpotWishMalformed annotation gpu-spot.autoscaling/on-demand-after="soon" is ignored: it is not a duration such as 10m, or never`, <-events)
+	assert.Equal(t, `Warning SpotAnnotationMalformed annotation gpu-spot.autoscaling/on-demand-after="soon" is ignored: it is not a duration such as 10m, or never`, <-events)
 }

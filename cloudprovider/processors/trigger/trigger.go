@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // minLoopGap is the least time between the starts of two loops. It limits what a burst of events costs in CPU and in
@@ -87,7 +88,7 @@ func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time
 		}
 	}
 	if gap := minLoopGap - t.config.Clock.Since(t.started); gap > 0 && !t.started.IsZero() {
-		if err := t.sleep(ctx, gap); err != nil {
+		if err := work.Sleep(ctx, t.config.Clock, gap); err != nil {
 			return err
 		}
 	}
@@ -187,17 +188,6 @@ func (t *Trigger) due(interval time.Time, settled func() time.Time) (due time.Ti
 		return end, reasonSettled
 	}
 	return interval, reasonInterval
-}
-
-func (t *Trigger) sleep(ctx context.Context, d time.Duration) error {
-	timer := t.config.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C():
-		return nil
-	}
 }
 
 // PodHandler returns the handler for an informer of all pods. It records arrivals, and starts a loop when a pod becomes

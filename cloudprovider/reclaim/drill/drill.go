@@ -18,6 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // interval is how often it is looked at which drills are over. All are looked at each time, so nothing has to be remembered.
@@ -70,16 +71,7 @@ func New(config Config) *Watcher { return &Watcher{config: config} }
 
 // Run has the Nodes looked after whose drill is over or does not begin, until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
-	ticker := w.config.Clock.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		w.look(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-	}
+	work.Every(ctx, w.config.Clock, interval, func() { w.look(ctx) })
 }
 
 func (w *Watcher) look(ctx context.Context) {

@@ -27,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
@@ -112,17 +113,10 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
-	ticker := w.config.Clock.NewTicker(interval)
-	defer ticker.Stop()
-	for {
+	work.Every(ctx, w.config.Clock, interval, func() {
 		w.look(ctx)
 		w.giveBack(ctx, running.Go)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-	}
+	})
 }
 
 // faultyNode is a Node of a pool with a condition that says that it is faulty.

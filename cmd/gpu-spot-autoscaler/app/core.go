@@ -124,7 +124,7 @@ func searchConfig(config *Config, provider *ess.Provider, allows func(string, []
 
 // buildCore returns Cluster Autoscaler's core with our processors.
 func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients, flow *podFlow,
-	best expander.Strategy, events templates.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
+	best expander.Strategy, events problems.EventSink, snapshotter debuggingsnapshot.DebuggingSnapshotter) (core.Autoscaler, error) {
 	autoscaling := config.Autoscaling
 	handle, err := framework.NewHandle(p.informers, autoscaling.SchedulerConfig, autoscaling.DynamicResourceAllocationEnabled)
 	if err != nil {
@@ -167,7 +167,7 @@ func buildCore(config *Config, p *parts, kube *cacontext.AutoscalingKubeClients,
 
 // newProcessors returns core's processors, with ours in their places. The processor of --scale-down-delay-type-local is left out:
 // the cooldown belongs to a pool, and PoolLimits keeps it.
-func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events templates.EventSink) *caprocessors.AutoscalingProcessors {
+func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events problems.EventSink) *caprocessors.AutoscalingProcessors {
 	all := caprocessors.DefaultProcessors(config.Autoscaling)
 	all.CustomResourcesProcessor = customresources.NewReclaimingNodes(
 		provider, customresources.NewGPUReadiness(provider, all.CustomResourcesProcessor), flow.deferral.BeginLoop)
@@ -217,7 +217,7 @@ func (p *parts) poolProblems() (found []*reasons.Reason) {
 
 // newExpander returns the chain of expanders that --expander names, of Cluster Autoscaler's expanders and ours.
 func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cacontext.AutoscalingKubeClients,
-	events templates.EventSink) (expander.Strategy, error) {
+	events problems.EventSink) (expander.Strategy, error) {
 	model, aErr := provider.Pricing()
 	if aErr != nil {
 		return nil, fmt.Errorf("prices: %w", aErr)
@@ -236,7 +236,7 @@ func newExpander(config *Config, provider cloudprovider.CloudProvider, kube *cac
 }
 
 // explainTo returns a function that records an Event and a log line with the reason why an offering was chosen.
-func explainTo(events templates.EventSink) func(pricing.Decision) {
+func explainTo(events problems.EventSink) func(pricing.Decision) {
 	return func(decision pricing.Decision) {
 		reason := "no other can do it for less"
 		if decision.RunnerUp != nil {

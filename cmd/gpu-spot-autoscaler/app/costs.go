@@ -22,8 +22,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors"
-	"gpu-spot-autoscaler/cloudprovider/processors/templates"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/pricing"
@@ -39,7 +39,7 @@ const (
 )
 
 // newLedger returns the cost ledger.
-func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.EventRecorder, events templates.EventSink) *ledger.Ledger {
+func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.EventRecorder, events problems.EventSink) *ledger.Ledger {
 	return ledger.New(ledger.Config{
 		Inventory: &inventory{provider: p.provider, cluster: view}, Prices: p.prices, Clock: config.Clock,
 		Store: newStateStore(config, options.LedgerSuffix),
@@ -51,7 +51,7 @@ func newLedger(config *Config, p *parts, view *cluster.Cluster, recorder record.
 }
 
 // newKeeper returns what fills and keeps the memory of the market.
-func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events templates.EventSink) *market.Keeper {
+func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events problems.EventSink) *market.Keeper {
 	return market.NewKeeper(market.KeeperConfig{
 		Memory: memory, Store: newStateStore(config, options.MarketSuffix), Clock: config.Clock,
 		Instances: func() (spot []market.Living, at time.Time) {

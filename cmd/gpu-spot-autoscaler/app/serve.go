@@ -3,16 +3,15 @@ package app
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
-	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/externalgrpc"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
+	"gpu-spot-autoscaler/cloudprovider/work"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serve"
 	"gpu-spot-autoscaler/pricing"
 )
@@ -54,7 +53,7 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { server.Run(ctx); return nil })
 	group.Go(func() error {
-		everyInterval(ctx, config.Clock, config.Autoscaling.ScanInterval, func() {
+		work.Every(ctx, config.Clock, config.Autoscaling.ScanInterval, func() {
 			health.UpdateLastActivity(config.Clock.Now())
 			health.UpdateLastSuccessfulRun(config.Clock.Now())
 			returnHeld(p.supervisor)
@@ -63,20 +62,6 @@ func (p *parts) serve(ctx context.Context, config *Config, health *metrics.Healt
 	})
 	group.Go(func() error { return serve.Serve(ctx, *config.Serve, server, expander) })
 	return group.Wait()
-}
-
-// everyInterval calls do, and again after each interval, until ctx ends.
-func everyInterval(ctx context.Context, clock clock.WithTicker, interval time.Duration, do func()) {
-	ticker := clock.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		do()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-	}
 }
 
 // returnHeld has the jobs resumed and grown that are held, as soon as none of their former pods is left: core cannot be asked to look for

@@ -17,6 +17,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud/dryrun"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/cloudprovider/work"
 	"gpu-spot-autoscaler/pricing/ledger"
 )
 
@@ -66,11 +67,9 @@ type statusProblem struct {
 
 // run writes the status whenever it has changed, until ctx ends. It retries after failures.
 func (s *statusWriter) run(ctx context.Context) {
-	ticker := s.clock.NewTicker(statusPause)
-	defer ticker.Stop()
 	var last string
 	var written time.Time
-	for {
+	work.Every(ctx, s.clock, statusPause, func() {
 		now := s.clock.Now()
 		if text := s.render(time.Time{}); text != last || now.Sub(written) >= statusAge {
 			if err := s.write(ctx, s.render(now)); err == nil {
@@ -79,12 +78,7 @@ func (s *statusWriter) run(ctx context.Context) {
 				klog.FromContext(ctx).Error(err, "Cannot write the status", "configMap", klog.KRef(s.namespace, s.name))
 			}
 		}
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // render returns the report as YAML. It returns the same text for the same time as long as nothing changes.
