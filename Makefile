@@ -158,6 +158,7 @@ VERSION ?= $(shell sed -n 's/^version: //p' deploy/chart/gpu-spot-autoscaler/Cha
 .PHONY: image
 image: ## Build the images for amd64 and arm64 as OCI archives in out/image, with their SBOMs, without a container engine.
 	GOFLAGS= go run -C $(IMAGE) -buildvcs=false . -root $(CURDIR) -out $(CURDIR)/out/image -version $(VERSION)
+	GOFLAGS= go test -C $(IMAGE) -vet=off -count=1 -run '^TestTheProgramsOfTheArchivesStart$$' . -archives=$(CURDIR)/out/image
 
 .PHONY: chart
 chart: image $(BIN)/helm ## Package the chart with the digests of these images: out/chart.
@@ -170,6 +171,11 @@ manifests: $(BIN)/helm ## Render deploy/manifests, deploy/alerts.yaml and deploy
 .PHONY: docs
 docs: compiler ## Write docs/metrics.md from the metrics in the code.
 	go test -race -vet=off -run '^TestThePageOfMetrics' ./cmd/gpu-spot-autoscaler/app -update
+
+.PHONY: pictures
+pictures: compiler controlplane $(BIN)/helm ## Take the pictures of the status page and of a terminal in docs anew (needs Chromium and kubectl).
+	go test -race -vet=off -run '^TestABrowser' ./cloudprovider/status/view -screenshots=$(CURDIR)/docs/images
+	go test -race -vet=off -timeout=$(TEST_TIMEOUT) -run '^TestAReleaseOfTheFirstChart' ./test/walkthrough -recording=docs/terminal.svg
 
 .PHONY: rendered
 rendered: $(BIN)/helm

@@ -133,7 +133,7 @@ func TestTheRoleHasNoWildcards(t *testing.T) {
 			rules["Role "+role.Name] = role.Rules
 		}
 	}
-	require.Len(t, rules, 8)
+	require.Len(t, rules, 13)
 	assert.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}},
 		rules["ClusterRole gpu-spot-autoscaler-node-agent"])
 	for name, rules := range rules {

@@ -98,6 +98,9 @@ func TestADryRunHasALeaseOfItsOwnAndTakesNothingOffTheCluster(t *testing.T) {
 	text, err := helm(t, "dryRun.enabled=true")
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "release-all")
+	assert.NotContains(t, string(text), "name: "+deployment.Name+"-marks", "the autoscaler beside it may hold jobs")
+	assert.Contains(t, string(text), `request.name == "`+deployment.Name+`-dry-run"`, "no policy keeps it from its lease")
+	assert.NotContains(t, string(text), `request.name == "`+deployment.Name+`"`)
 	_, err = helm(t, "dryRun.enabled=true", "nodeAgent.enabled=true")
 	assert.ErrorContains(t, err, "dryRun.enabled: the node-agent writes to Nodes")
 }

@@ -4,11 +4,15 @@ import (
 	"archive/tar"
 	"cmp"
 	"encoding/json"
+	"flag"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,8 +61,16 @@ func built(t *testing.T, root string) (directory, said string) {
 	return directory, out.String()
 }
 
-// unpack returns the index in an OCI archive.
+// unpack returns the index in an OCI archive of version 1.2.3.
 func unpack(t *testing.T, archive string) v1.ImageIndex {
+	t.Helper()
+	index, version := open(t, archive)
+	assert.Equal(t, "1.2.3", version)
+	return index
+}
+
+// open returns the index in an OCI archive, and its tag.
+func open(t *testing.T, archive string) (v1.ImageIndex, string) {
 	t.Helper()
 	file, err := os.Open(archive)
 	require.NoError(t, err)
@@ -82,10 +94,30 @@ func unpack(t *testing.T, archive string) v1.ImageIndex {
 	require.NoError(t, err)
 	require.Len(t, manifest.Manifests, 1)
 	assert.Equal(t, types.OCIImageIndex, manifest.Manifests[0].MediaType)
-	assert.Equal(t, "1.2.3", manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
 	index, err := all.ImageIndex(manifest.Manifests[0].Digest)
 	require.NoError(t, err)
-	return index
+	return index, manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"]
+}
+
+// filesOf returns the content of the files in the image, which has one layer.
+func filesOf(t *testing.T, image v1.Image) map[string][]byte {
+	t.Helper()
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	require.Len(t, layers, 1)
+	content, err := layers[0].Uncompressed()
+	require.NoError(t, err)
+	defer content.Close()
+	files := map[string][]byte{}
+	for reader := tar.NewReader(content); ; {
+		header, err := reader.Next()
+		if err == io.EOF {
+			return files
+		}
+		require.NoError(t, err)
+		files[header.Name], err = io.ReadAll(reader)
+		require.NoError(t, err)
+	}
 }
 
 func TestTheSameCommitGivesTheSameBytes(t *testing.T) {
@@ -135,21 +167,9 @@ func checkImage(t *testing.T, image v1.Image, p program, sbomPath string) {
 	assert.Equal(t, "1.2.3", config.Config.Labels["org.opencontainers.image.version"])
 	assert.Len(t, config.Config.Labels["org.opencontainers.image.revision"], 40)
 
-	layers, err := image.Layers()
-	require.NoError(t, err)
-	require.Len(t, layers, 1)
-	content, err := layers[0].Uncompressed()
-	require.NoError(t, err)
-	files := map[string][]byte{}
-	for reader := tar.NewReader(content); ; {
-		header, err := reader.Next()
-		if err == io.EOF {
-			break
-		}
-		require.NoError(t, err)
-		files[header.Name], err = io.ReadAll(reader)
-		require.NoError(t, err)
-	}
+	assert.Equal(t, exposed(t, p.binary), slices.Sorted(maps.Keys(config.Config.ExposedPorts)), "as in deploy/Dockerfile")
+
+	files := filesOf(t, image)
 	require.Len(t, files, 2)
 	assert.NotEmpty(t, files[p.binary])
 	if config.Architecture == runtime.GOARCH {
@@ -168,6 +188,67 @@ func checkImage(t *testing.T, image v1.Image, p program, sbomPath string) {
 	assert.Equal(t, "SPDX-2.3", sbom.Version)
 	assert.Equal(t, p.name, sbom.Packages[0].Name)
 	assert.Equal(t, "stdlib", sbom.Packages[1].Name)
+}
+
+// exposed returns the ports that the Dockerfile exposes of the image with this entry point.
+func exposed(t *testing.T, binary string) (ports []string) {
+	t.Helper()
+	dockerfile, err := os.ReadFile("../Dockerfile")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`EXPOSE ([0-9 ]+)\nENTRYPOINT \["/` + regexp.QuoteMeta(binary) + `"\]`).FindSubmatch(dockerfile)
+	require.NotNil(t, found, binary)
+	for _, port := range strings.Fields(string(found[1])) {
+		ports = append(ports, port+"/tcp")
+	}
+	return ports
+}
+
+var archives = flag.String("archives", "", "Directory of archives of which the programs are started; make image has it.")
+
+// What is started is in the archive, as a container engine would unpack it.
+func TestTheProgramsOfTheArchivesStart(t *testing.T) {
+	if *archives == "" {
+		t.Skip("it starts what make image has built")
+	}
+	for _, p := range programs {
+		paths, err := filepath.Glob(filepath.Join(*archives, p.name+"-*.tar"))
+		require.NoError(t, err)
+		require.NotEmpty(t, paths, p.name)
+		for _, path := range paths {
+			index, _ := open(t, path)
+			image := imageFor(t, index, runtime.GOARCH)
+			config, err := image.ConfigFile()
+			require.NoError(t, err)
+			files := filesOf(t, image)
+			program := filepath.Join(t.TempDir(), p.binary)
+			require.NoError(t, os.WriteFile(program, files[p.binary], 0o755))
+			start := exec.CommandContext(t.Context(), program, p.starts)
+			start.Env = []string{} // as in a container, where nothing is beside it
+			said, err := start.CombinedOutput()
+			require.NoError(t, err, "%s: %s", path, said)
+			if p.starts == "version" {
+				assert.Contains(t, string(said), config.Config.Labels["org.opencontainers.image.revision"])
+				assert.Contains(t, string(files["sbom.spdx.json"]), `"golang.org/x/crypto/x509roots/fallback"`, "the certificates of public authorities are linked")
+			}
+			t.Logf("%s %s says:\n%s", path, p.starts, said)
+		}
+	}
+}
+
+// imageFor returns the image for the architecture.
+func imageFor(t *testing.T, index v1.ImageIndex, architecture string) v1.Image {
+	t.Helper()
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	for _, each := range manifest.Manifests {
+		if each.Platform.Architecture == architecture {
+			image, err := index.Image(each.Digest)
+			require.NoError(t, err)
+			return image
+		}
+	}
+	t.Fatalf("there is none for %s", architecture)
+	return nil
 }
 
 func TestAVersionIsRequired(t *testing.T) {

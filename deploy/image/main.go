@@ -21,13 +21,15 @@ type program struct {
 	// name is that of the image and of the binary in it; pkg is its Go package, below the root of the repository.
 	name, binary, pkg string
 	ports             []int
-	description       string
+	// starts is an argument with which it says something and ends well.
+	starts      string
+	description string
 }
 
 // programs are those that the chart runs.
 var programs = []program{
-	{"gpu-spot-autoscaler", "gpu-spot-autoscaler", "./cmd/gpu-spot-autoscaler", []int{8085, 8087, 8088, 8443, 8444}, "Cluster Autoscaler for GPU spot instances of Alibaba Cloud"},
-	{"gpu-spot-node-agent", "node-agent", "./cmd/node-agent", []int{8790}, "Hears of reclaims of spot instances of Alibaba Cloud on the node itself"},
+	{"gpu-spot-autoscaler", "gpu-spot-autoscaler", "./cmd/gpu-spot-autoscaler", []int{8085, 8087, 8088, 8443, 8444}, "version", "Cluster Autoscaler for GPU spot instances of Alibaba Cloud"},
+	{"gpu-spot-node-agent", "node-agent", "./cmd/node-agent", []int{8790}, "--help", "Hears of reclaims of spot instances of Alibaba Cloud on the node itself"},
 }
 
 // options are those of the command line.

@@ -53,7 +53,9 @@ func furnish(w World, clk clock.Clock, keeper *nodes.Keeper) (services, error) {
 	s.scaling = scaling.New(s.cloud, s.compute, scaling.Options{IgnoreTargeting: w.IgnoreTargeting, Speed: w.Speed})
 	keys := protocol.NewKeys()
 	for _, k := range w.Credentials {
-		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: sts.Owner(w.AccountID)})
+		user := sts.Owner(w.AccountID)
+		user.Policy = k.RAMPolicy
+		keys.Add(k.ID, protocol.Key{Secret: k.Secret, Caller: user})
 	}
 	for _, k := range w.Administrators {
 		administrator := sts.Owner(w.AccountID)

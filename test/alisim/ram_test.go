@@ -46,6 +46,24 @@ func TestNoPolicyLimitsAdministrators(t *testing.T) {
 	assert.Empty(t, s.PermissionsUsed(), "the policy need not allow what only they do")
 }
 
+func TestAKeyMayHaveAPolicyOfItsOwn(t *testing.T) {
+	policy, err := ram.Parse([]byte(`{"Version": "1", "Statement": [{"Effect": "Allow", "Action": "ess:DescribeScalingGroups", "Resource": "*"}]}`))
+	require.NoError(t, err)
+	reader := alisim.AccessKey{ID: "LTAIreader", Secret: "secret", RAMPolicy: policy}
+	s := start(t, underPolicy(t, `{"Effect": "Allow", "Action": "ess:*", "Resource": "*"}`), func(w *alisim.World) {
+		w.Credentials = []alisim.AccessKey{{ID: "LTAIwriter", Secret: "secret"}, reader}
+	})
+	s.connect(reader)
+	_, err = s.ess.DescribeScalingGroups(ess.CreateDescribeScalingGroupsRequest())
+	assert.NoError(t, err)
+	_, err = s.scale(spotGroup, 1)
+	assert.Equal(t, "Forbidden.RAM", codeOf(t, err))
+	assert.Empty(t, s.PermissionsUsed(), "of the policy that holds for the others")
+	s.connect(s.AccessKey())
+	_, err = s.scale(spotGroup, 1)
+	assert.NoError(t, err)
+}
+
 func TestAConditionOnATagHoldsForTheGroupThatIsNamed(t *testing.T) {
 	s := start(t, underPolicy(t, `{"Effect": "Allow", "Action": "ess:ScaleWithAdjustment", "Resource": "*",
 		"Condition": {"StringEquals": {"acs:ResourceTag/k8s.io/cluster-autoscaler/a": "owned"}}}`))

@@ -91,6 +91,8 @@ type World struct {
 type AccessKey struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
+	// RAMPolicy is what whoever signs with this key may do; default the policy of the world.
+	RAMPolicy *ram.Policy `json:"ramPolicy,omitempty"`
 }
 
 // NewWorld returns a world of one region with a vSwitch in each of the zones, and nothing for sale but at the published

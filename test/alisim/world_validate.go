@@ -47,6 +47,11 @@ func (w World) Validate() error {
 	if err := w.RAMPolicy.Validate(); err != nil {
 		complain("ramPolicy: %w", err)
 	}
+	for i, k := range w.Credentials {
+		if err := k.RAMPolicy.Validate(); err != nil {
+			complain("credentials[%d] %q: %w", i, k.ID, err)
+		}
+	}
 	if err := w.Temper.Validate(); err != nil {
 		complain("temper: %w", err)
 	}

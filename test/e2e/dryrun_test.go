@@ -3,90 +3,213 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
 	"net"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/status"
+	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/rig"
 )
 
-func TestADryRunTellsWhatItWouldBuyAndRemoveAndWritesNothingButItsLease(t *testing.T) {
-	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
-	before := gpuPods("before", 1)
-	bought := s.RunAutoscaler(t)
-	s.Submit(t, before...)
-	s.awaitRunning(before...)
-	require.NoError(t, bought.Stop())
-	idle := nodeOfPod(s, before[0].Name)
-	require.NoError(t, s.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), before[0].Name, metav1.DeleteOptions{}))
+const (
+	// dryRunInstall is the release gpu-spot-dry-run of docs/dry-run.md.
+	dryRunInstall = "deploy/manifests/optional/dry-run.yaml"
+	dryRunName    = "gpu-spot-dry-run"
+	dryRunLease   = dryRunName + "-dry-run"
+	dryRunUser    = "system:serviceaccount:" + rig.Namespace + ":" + dryRunName
+)
 
-	s.InstallManifest(t, secureInstall)
-	s.InstallManifest(t, "deploy/manifests/optional/dry-run.yaml")
-	awaitDryRunPolicy(s, idle.Name)
-	versions, requests := writtenObjects(s), cloudWrites(s)
-	address := ownAddress(t)
-	port, err := rig.FreePort(t.Context(), address)
-	require.NoError(t, err)
-	s.RunAutoscaler(t, "--dry-run", "--secure-address="+net.JoinHostPort(address, port), "--scale-down-unneeded-time=5s", "--scale-down-delay-after-add=1s")
-	pods := gpuPods("train", 2)
-	pods[0].Spec.NodeSelector = map[string]string{"topology.kubernetes.io/zone": zoneC}
-	pods[1].Spec.NodeSelector = map[string]string{"topology.kubernetes.io/zone": zoneC}
-	s.Submit(t, pods...)
+// withDryRunKey adds a key to the world that may do what the RAM policy of a dry run allows, and returns it.
+func withDryRunKey(t *testing.T, w *alisim.World) alisim.AccessKey {
+	t.Helper()
+	key := alisim.AccessKey{ID: "LTAIdryRun", Secret: "secret", RAMPolicy: rig.ShippedRAMPolicy(t, "ram-policy-dry-run.json", rig.ClusterName)}
+	w.Credentials = []alisim.AccessKey{{ID: "LTAIautoscaler", Secret: "secret"}, key}
+	return key
+}
 
-	token := tokenOf(s, rig.Namespace, viewer)
-	s.eventually("the status has what would be bought and removed", func(ctx context.Context) (bool, error) {
-		code, body, err := httpGet(ctx, s, "https://"+net.JoinHostPort(address, port)+status.Path, "Authorization", "Bearer "+token)
+// shadow is a dry run beside the autoscaler that buys.
+type shadow struct {
+	*rig.Autoscaler
+	s *jobSuite
+	// status is where it is asked what it would do, token by whom.
+	status, token string
+}
+
+// runShadow installs the dry run as a release of its own, with credentials of its own, and runs it until the test ends.
+func runShadow(s *jobSuite, key alisim.AccessKey) *shadow {
+	s.t.Helper()
+	s.InstallManifest(s.t, dryRunInstall)
+	kubeconfig, err := s.Cluster.ServiceAccountKubeconfig(s.t.Context(), rig.Namespace, dryRunName)
+	require.NoError(s.t, err)
+	awaitDryRunPolicy(s.suite, kubeconfig)
+	host := ownAddress(s.t)
+	port, err := rig.FreePort(s.t.Context(), host)
+	require.NoError(s.t, err)
+	address := net.JoinHostPort(host, port)
+	return &shadow{s: s, status: "https://" + address + status.Path, token: tokenOf(s.suite, rig.Namespace, dryRunName+"-viewer"), Autoscaler: s.RunAutoscalerWithEnv(s.t,
+		[]string{"ALIBABA_CLOUD_ACCESS_KEY_ID=" + key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET=" + key.Secret},
+		"--dry-run", "--kubeconfig="+kubeconfig, "--deployment-name="+dryRunName, "--leader-elect=true", "--leader-elect-resource-name="+dryRunName,
+		"--secure-address="+address, "--reclaim-notice-period="+jobNotice.String(), "--reclaim-poll-interval=1s",
+		"--scale-down-unneeded-time=5s", "--scale-down-delay-after-add=1s")}
+}
+
+// awaitStatus waits until what the dry run says of itself is as it should be.
+func (d *shadow) awaitStatus(what string, is func(status.Status) bool) {
+	d.s.t.Helper()
+	d.s.eventually("the dry run says "+what, func(ctx context.Context) (bool, error) {
+		code, body, err := httpGet(ctx, d.s.suite, d.status, "Authorization", "Bearer "+d.token)
 		var said status.Status
 		if code != http.StatusOK || err != nil || json.Unmarshal([]byte(body), &said) != nil || said.DryRun == nil {
 			return false, err
 		}
-		wouldBuy, wouldRemove := 0, 0
-		for _, d := range said.DryRun.Decisions {
-			switch d.Action {
-			case "ScaleWithAdjustment":
-				assert.Equal(t, []string{"asg-1", a10, zoneC}, []string{d.Pool, d.InstanceType, d.Zone})
-				wouldBuy += d.Count
-			case "RemoveInstances":
-				assert.Equal(t, []string{instanceOf(idle)}, d.Instances)
-				wouldRemove += d.Count
+		return is(said), nil
+	})
+}
+
+// awaitDecisions waits until the dry run says that it would have bought or removed as many.
+func (d *shadow) awaitDecisions(action string, count int) {
+	d.s.t.Helper()
+	d.awaitStatus(fmt.Sprintf("that %s would be sent for %d", action, count), func(said status.Status) bool {
+		decided := 0
+		for _, decision := range said.DryRun.Decisions {
+			if decision.Action == action {
+				assert.Equal(d.s.t, "asg-train", decision.Pool)
+				decided += decision.Count
 			}
 		}
-		assert.LessOrEqual(t, wouldBuy, 2, "a purchase counts although it is not made")
-		return wouldBuy == 2 && wouldRemove == 1, nil
+		return decided >= count
 	})
-	rig.Always(t, 10*time.Second, "nothing is bought or removed", func(context.Context) (bool, error) { return len(s.instances("asg-1")) == 1, nil })
-	assert.Equal(t, requests, cloudWrites(s), "requests that change something in the cloud")
-	after := writtenObjects(s)
-	for name, version := range versions {
-		assert.Equal(t, version, after[name], "%s was written", name)
-	}
-	for name := range after {
-		_, known := versions[name]
-		assert.True(t, known || name == "Lease gpu-spot-autoscaler-dry-run", "%s was created", name)
-	}
+	assert.Contains(d.s.t, d.Log(math.MaxInt32), `"Dry run: this would be done" action="`+action+`" pool="asg-train"`)
 }
 
-// cloudWrites returns how many requests there were that change something in the cloud.
-func cloudWrites(s *suite) (count int) {
-	for _, action := range []string{"ScaleWithAdjustment", "RemoveInstances", "RunInstances", "AttachInstances", "DeleteInstances"} {
-		count += len(s.requests(action))
+// ownLease stands for requests for the lease of the dry run.
+const ownLease = "its lease"
+
+// writes returns the requests of the dry run that are more than reads, as the API server has recorded them, by verb and resource.
+func (d *shadow) writes() map[string][]auditv1.Event {
+	d.s.t.Helper()
+	requests, err := d.s.Audit(dryRunUser)
+	require.NoError(d.s.t, err)
+	found := map[string][]auditv1.Event{}
+	for _, request := range requests {
+		what := request.ObjectRef
+		if what == nil || strings.HasPrefix(request.UserAgent, "e2e.test/") || slices.Contains([]string{"get", "list", "watch"}, request.Verb) {
+			continue
+		}
+		kind := request.Verb + " " + strings.TrimSuffix(what.Resource+"/"+what.Subresource, "/")
+		if what.Resource == "leases" && what.Name == dryRunLease && what.Namespace == rig.Namespace {
+			kind = ownLease
+		}
+		found[kind] = append(found[kind], request)
 	}
-	return count
+	return found
 }
 
-// awaitDryRunPolicy waits until the autoscaler may not write for good.
-func awaitDryRunPolicy(s *suite, node string) {
+// requireOnlyDryRuns fails if the dry run has written anything but its lease, and unless it has tried to.
+func (d *shadow) requireOnlyDryRuns(key alisim.AccessKey, tried ...string) {
+	t := d.s.t
+	t.Helper()
+	writes := d.writes()
+	for kind, requests := range writes {
+		codes := map[int32]int{}
+		for _, request := range requests {
+			codes[request.ResponseStatus.Code]++
+			uri, err := url.Parse(request.RequestURI)
+			require.NoError(t, err)
+			if kind == ownLease {
+				assert.Less(t, request.ResponseStatus.Code, int32(http.StatusBadRequest), "it may have its lease: %s", request.RequestURI)
+			} else {
+				assert.Equal(t, []string{metav1.DryRunAll}, uri.Query()["dryRun"], "%s is written: %s", kind, request.RequestURI)
+			}
+		}
+		t.Logf("the dry run would %s, with the answers %v", kind, codes)
+	}
+	for _, kind := range append(tried, ownLease) {
+		assert.NotEmpty(t, writes[kind], "the dry run went through all of it: %s", kind)
+	}
+	asked := 0
+	for _, request := range d.s.Cloud.Requests() {
+		if request.Parameters["AccessKeyId"] == key.ID {
+			asked++
+			assert.True(t, strings.HasPrefix(request.Action, "Describe"), request.Action)
+			assert.NotEqual(t, "Forbidden.RAM", request.Code, "%s is not in the RAM policy of a dry run", request.Action)
+		}
+	}
+	assert.NotZero(t, asked)
+}
+
+// Both see the same pools, pods and notices. The one of them buys, marks, suspends and drains, as if it were alone.
+func TestADryRunBesideAnAutoscalerThatBuysAndReclaimsWritesNothingButItsLease(t *testing.T) {
+	w := newWorld()
+	key := withDryRunKey(t, &w)
+	t.Parallel()
+	s := startJobSuiteWith(t, rig.Options{World: w, AuditUsers: []string{dryRunUser}}, "train")
+	const buys = "ScaleWithAdjustment"
+	s.injectFault(alisim.Fault{Kind: alisim.FaultThrottle, Action: buys})
+	s.runLeader("--leader-elect=true", "--scale-down-unneeded-time=10m")
+	dry := runShadow(s, key)
+
+	s.submit(rigidJob(gpuTemplate("train", `metadata: {annotations: {gpu-spot.autoscaling/gang-name: indexed, gpu-spot.autoscaling/gang-size: "3"}}`)))
+	dry.awaitDecisions(buys, 3)
+	assert.Empty(t, s.instances("asg-train"), "the cloud turns the other away")
+	s.Cloud.ClearFaults()
+	pods := s.awaitRunningPods("job-name=indexed", 3)
+
+	require.NoError(t, syscall.Kill(s.autoscaler.PID(), syscall.SIGSTOP), "so that the dry run is the first to see the notice")
+	reclaiming := s.reclaimNodesOf(pods[0])
+	s.eventually("the dry run would mark the node", func(context.Context) (bool, error) { return len(dry.writes()["patch nodes"]) > 0, nil })
+	dry.awaitStatus("that a node reclaims", func(said status.Status) bool { return len(said.Reclaims) == 1 })
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), pods[0].Spec.NodeName, metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.False(t, marked(node))
+	require.NoError(t, syscall.Kill(s.autoscaler.PID(), syscall.SIGCONT))
+	s.awaitJobEvent("Job", "indexed", "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.awaitJobEvent("Job", "indexed", "SpotJobResumed", 1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=indexed", 3))
+	s.awaitNotHeld(batchJobs, "indexed")
+	s.requireBought("train", 3+1)
+
+	require.NoError(t, s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Delete(t.Context(), "indexed", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
+	dry.awaitDecisions("RemoveInstances", 3)
+	assert.Len(t, s.instances("asg-train"), 3)
+	require.NoError(t, dry.Stop())
+	dry.requireOnlyDryRuns(key, "patch nodes", "patch pods", "create events")
+}
+
+// cloudWrites returns how many requests of each action there were that is more than a question.
+func cloudWrites(s *suite) map[string]int {
+	counts := s.Cloud.RequestCounts()
+	maps.DeleteFunc(counts, func(action string, _ int) bool { return strings.HasPrefix(action, "Describe") })
+	return counts
+}
+
+// awaitDryRunPolicy waits until the owner of the kubeconfig may not write for good.
+func awaitDryRunPolicy(s *suite, kubeconfig string) {
 	s.t.Helper()
-	thief := autoscalerClient(s)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(s.t, err)
+	thief, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
 	s.eventually("the policy is in force", func(ctx context.Context) (bool, error) {
-		_, err := thief.CoreV1().Nodes().Patch(ctx, node, "application/merge-patch+json", []byte(`{"metadata": {"annotations": {"gpu-spot.autoscaling/x": "y"}}}`), metav1.PatchOptions{})
+		_, err := thief.CoreV1().Nodes().Patch(ctx, "system", "application/merge-patch+json", []byte(`{"metadata": {"annotations": {"gpu-spot.autoscaling/x": "y"}}}`), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsForbidden(err) {
 			return false, err
 		}
@@ -94,8 +217,8 @@ func awaitDryRunPolicy(s *suite, node string) {
 	})
 }
 
-// writtenObjects returns the resource versions of what an autoscaler writes, and of its Events, by kind and name. Nodes are left out, which their
-// kubelets write: of those only marks and taints count.
+// writtenObjects returns what an autoscaler writes, and its Events, by kind and name: the resource version, but of what kubelets and controllers
+// write, too, what is not status.
 func writtenObjects(s *suite) map[string]string {
 	s.t.Helper()
 	ctx, all := s.t.Context(), map[string]string{}
@@ -107,11 +230,8 @@ func writtenObjects(s *suite) map[string]string {
 	leases, err := s.Client.CoordinationV1().Leases(rig.Namespace).List(ctx, metav1.ListOptions{})
 	require.NoError(s.t, err)
 	for _, lease := range leases.Items {
-		switch lease.Name {
-		case "gpu-spot-autoscaler":
+		if strings.HasPrefix(lease.Name, "gpu-spot-") {
 			all["Lease "+lease.Name] = lease.ResourceVersion
-		case "gpu-spot-autoscaler-dry-run":
-			all["Lease "+lease.Name] = ""
 		}
 	}
 	events, err := s.Client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -121,12 +241,25 @@ func writtenObjects(s *suite) map[string]string {
 			all["Event "+events.Items[i].Reason+" "+events.Items[i].Name] = events.Items[i].ResourceVersion
 		}
 	}
-	nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	require.NoError(s.t, err)
-	for i := range nodes.Items {
-		spec, err := json.Marshal(nodes.Items[i].Spec)
+	add := func(kind string, meta metav1.ObjectMeta, spec any) {
+		text, err := json.Marshal([]any{meta.Labels, meta.Annotations, meta.Finalizers, meta.DeletionTimestamp, spec})
 		require.NoError(s.t, err)
-		all["Node "+nodes.Items[i].Name] = string(spec)
+		all[kind+" "+meta.Namespace+"/"+meta.Name] = string(text)
+	}
+	nodes, err := s.nodes(ctx)
+	require.NoError(s.t, err)
+	for _, node := range nodes {
+		add("Node", node.ObjectMeta, node.Spec)
+	}
+	pods, err := s.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	for _, pod := range pods.Items {
+		add("Pod", pod.ObjectMeta, pod.Spec)
+	}
+	jobs, err := s.Client.BatchV1().Jobs(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	require.NoError(s.t, err)
+	for _, job := range jobs.Items {
+		add("Job", job.ObjectMeta, job.Spec)
 	}
 	return all
 }

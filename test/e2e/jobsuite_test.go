@@ -91,11 +91,18 @@ func newJobSuiteWithoutAutoscaler(t *testing.T, w alisim.World, pools ...string)
 // startJobSuite is newJobSuiteWithoutAutoscaler for a test that does not run in parallel.
 func startJobSuite(t *testing.T, w alisim.World, pools ...string) *jobSuite {
 	t.Helper()
+	return startJobSuiteWith(t, rig.Options{World: w}, pools...)
+}
+
+// startJobSuiteWith is startJobSuite with further options.
+func startJobSuiteWith(t *testing.T, options rig.Options, pools ...string) *jobSuite {
+	t.Helper()
+	w := &options.World
 	w.NoticePeriod = metav1.Duration{Duration: jobNotice}
 	for _, name := range pools {
 		w.Pools = append(w.Pools, jobPool(name))
 	}
-	s := &jobSuite{suite: startSuite(t, rig.Options{World: w}), operators: &runningOperators{t: t, running: map[string]bool{}}}
+	s := &jobSuite{suite: startSuite(t, options), operators: &runningOperators{t: t, running: map[string]bool{}}}
 	var err error
 	s.objects, err = dynamic.NewForConfig(s.Cluster.AdminConfig())
 	require.NoError(t, err)

@@ -45,9 +45,10 @@ spec:
 `
 
 func TestAPlanIsWhatIsBoughtOnceTheJobIsSubmitted(t *testing.T) {
-	s := newSuite(t, newWorld(spotPool("asg-1", 10)))
+	w := newWorld(spotPool("asg-1", 10))
+	key, credentials := withDryRunKey(t, &w), t.TempDir()
+	s := newSuite(t, w)
 	s.InstallManifest(t, secureInstall)
-	key, credentials := s.Cloud.AccessKey(), t.TempDir()
 	for name, text := range map[string]string{"ALIBABA_CLOUD_ACCESS_KEY_ID": key.ID, "ALIBABA_CLOUD_ACCESS_KEY_SECRET": key.Secret} {
 		require.NoError(t, os.WriteFile(filepath.Join(credentials, name), []byte(text), 0o600))
 	}
@@ -74,7 +75,7 @@ func TestAPlanIsWhatIsBoughtOnceTheJobIsSubmitted(t *testing.T) {
 	assert.Contains(t, said, "3 × "+a10+" (spot) in "+zoneB+", pool asg-1, at 4.000 CNY an hour each")
 	assert.Contains(t, said, "The leader could not be asked what was out of stock lately")
 	assert.Equal(t, versions, writtenObjects(s), "nothing is written in the cluster")
-	assert.Zero(t, cloudWrites(s), "nor in the cloud")
+	assert.Empty(t, cloudWrites(s), "nor in the cloud")
 
 	runReplicas(s)
 	made := &plan.Plan{}
@@ -92,7 +93,7 @@ func TestAPlanIsWhatIsBoughtOnceTheJobIsSubmitted(t *testing.T) {
 	require.Len(t, made.Purchase.Items, 1)
 	require.NotNil(t, made.RunnerUp)
 	assert.Equal(t, zoneC, made.RunnerUp.Items[0].Zone)
-	assert.Zero(t, cloudWrites(s))
+	assert.Empty(t, cloudWrites(s))
 
 	job := &batchv1.Job{}
 	require.NoError(t, yaml.Unmarshal([]byte(plannedJob), job))
@@ -104,6 +105,9 @@ func TestAPlanIsWhatIsBoughtOnceTheJobIsSubmitted(t *testing.T) {
 		now, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(ctx, "train", metav1.GetOptions{})
 		return err == nil && ptr.Deref(now.Status.Ready, 0) == 3, err
 	})
+	for _, request := range s.Cloud.Requests() {
+		assert.NotEqual(t, "Forbidden.RAM", request.Code, "%s by %s", request.Action, request.Parameters["AccessKeyId"])
+	}
 	assert.Equal(t, map[string]int{item.Zone: item.Count}, s.zonesOf(item.Pool))
 	assert.Len(t, s.requests("ScaleWithAdjustment"), 1)
 

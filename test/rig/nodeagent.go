@@ -50,19 +50,14 @@ type NodeAgent struct {
 	log     bytes.Buffer
 }
 
-// InstallManifest applies a file of this repository.
+// InstallManifest applies a file of this repository, with the region of the world in place of the one that is shipped.
 func (r *Rig) InstallManifest(t *testing.T, path string) {
 	t.Helper()
 	root, err := repositoryRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, err := os.Open(filepath.Join(root, path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer manifest.Close()
-	if err := r.Cluster.ApplyYAML(t.Context(), manifest); err != nil {
+	if err := apply(t.Context(), r, filepath.Join(root, path)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/test/alisim"
@@ -32,6 +33,20 @@ func shippedRAMPolicy(root, clusterName string, pools []alisim.Pool) (*ram.Polic
 	}
 	policy.Statement = append(policy.Statement, launch.Statement...)
 	return policy, nil
+}
+
+// ShippedRAMPolicy returns the RAM policy in a file of deploy, as the user would make it for the cluster.
+func ShippedRAMPolicy(t *testing.T, name, clusterName string) *ram.Policy {
+	t.Helper()
+	root, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := readPolicy(root, filepath.Join("deploy", name), clusterName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
 }
 
 func readPolicy(root, name, clusterName string) (*ram.Policy, error) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,9 @@ type Options struct {
 	// plane is its own then, and the rig starts no autoscalers.
 	Bare bool
 
+	// AuditUsers are users whose requests Audit returns. The control plane is the test's own then.
+	AuditUsers []string
+
 	shared bool
 	// records is the directory in which the rig records what its autoscalers used of their rights; none where it is empty.
 	records string
@@ -76,6 +80,8 @@ type Rig struct {
 	// kubeconfig is the ServiceAccount's.
 	kubeconfig string
 	binary     string
+	// auditLog is the file in which the API server records requests, if it does.
+	auditLog string
 	// lent is the control plane where it is left to other end-to-end tests afterwards.
 	lent *lent
 }
@@ -128,10 +134,10 @@ func (r *Rig) startCluster(ctx context.Context, root string) (err error) {
 		}
 		options.Dir = "" // it outlives the test
 	}
-	if options.AuditLog, err = r.auditLog(); err != nil {
+	if r.auditLog, err = createAuditLog(r); err != nil {
 		return err
 	}
-	options.AuditUsers = audited
+	options.AuditLog, options.AuditUsers = r.auditLog, slices.Concat(audited, r.AuditUsers)
 	if r.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return err
 	}
@@ -181,13 +187,8 @@ func (r *Rig) ReplaceWorld(ctx context.Context, world alisim.World) error {
 // leaves out: the binary runs outside of the cluster.
 func (r *Rig) install(ctx context.Context, root string) error {
 	for _, name := range []string{"rbac.yaml", "policies.yaml"} {
-		manifest, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", name))
-		if err != nil {
+		if err := apply(ctx, r, filepath.Join(root, "deploy", "manifests", name)); err != nil {
 			return err
-		}
-		ours := bytes.ReplaceAll(manifest, []byte(shippedRegion), []byte(r.World.Region))
-		if err := r.Cluster.ApplyYAML(ctx, bytes.NewReader(ours)); err != nil {
-			return fmt.Errorf("apply %s: %w", name, err)
 		}
 	}
 	var err error
@@ -195,6 +196,19 @@ func (r *Rig) install(ctx context.Context, root string) error {
 		return err
 	}
 	return r.waitForPolicies(ctx)
+}
+
+// apply applies the manifest, as an operator in the world's region would.
+func apply(ctx context.Context, r *Rig, path string) error {
+	manifest, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	ours := bytes.ReplaceAll(manifest, []byte(shippedRegion), []byte(r.World.Region))
+	if err := r.Cluster.ApplyYAML(ctx, bytes.NewReader(ours)); err != nil {
+		return fmt.Errorf("apply %s: %w", path, err)
+	}
+	return nil
 }
 
 // shippedRegion is the region in the shipped manifests, in whose place operators put theirs.
@@ -250,7 +264,7 @@ func ForTestWith(t *testing.T, options Options) *Rig {
 	defer cancel()
 	options.Race, options.Dir, options.Output = true, t.TempDir(), t.Output()
 	options.records = records.Directory()
-	options.shared = !options.OwnCluster && !options.Bare && options.NodeGracePeriod == 0 && !options.DefaultRates && !options.Workloads
+	options.shared = !options.OwnCluster && !options.Bare && len(options.AuditUsers) == 0 && options.NodeGracePeriod == 0 && !options.DefaultRates && !options.Workloads
 	r, err := New(ctx, options)
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,13 @@ import (
 	"encoding/xml"
 	"fmt"
 	"html"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/status/view"
 )
@@ -47,6 +49,25 @@ text { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans 
 <circle cx="26" cy="24" r="5" style="fill:var(--line)"/><circle cx="44" cy="24" r="5" style="fill:var(--line)"/><circle cx="62" cy="24" r="5" style="fill:var(--line)"/>
 %[4]s</svg>
 `, width, y+8, view.Style, b.String())
+}
+
+// wordsOf returns the words in a picture of a terminal that are the same in each run: those with neither digits nor dots in them.
+func wordsOf(picture string) sets.Set[string] {
+	_, texts, _ := strings.Cut(picture, "</style>")
+	words := sets.New[string]()
+	for _, word := range strings.Fields(html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(texts, " "))) {
+		if word = strings.Trim(word, ":,;.()"); !strings.ContainsAny(word, "0123456789.") && !strings.Contains(word, "/wide-") {
+			words.Insert(word)
+		}
+	}
+	return words
+}
+
+func TestWhatIsComparedOfAPictureIsTheSameInEachRun(t *testing.T) {
+	one := drawTerminal([]typedCommand{{"top", "Pod:      default/wide-qtx4n\nSaved:  1.50 CNY (60 %)"}})
+	other := drawTerminal([]typedCommand{{"top", "Pod:      default/wide-qtxxn\nSaved:  22.50 CNY (5 %)"}})
+	assert.Equal(t, wordsOf(one), wordsOf(other))
+	assert.NotEqual(t, wordsOf(one), wordsOf(drawTerminal([]typedCommand{{"top", "Pod:      default/wide-qtx4n\nSpent:  1.50 CNY (60 %)"}})))
 }
 
 func TestAPictureOfATerminalHasTheTextAsItWasPrinted(t *testing.T) {

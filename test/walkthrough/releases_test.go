@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/alisim"
@@ -202,7 +203,12 @@ func (s releases) record() {
 	}
 	s.shell.ask("kubectl delete job wide")
 	s.t.Logf("%v", session)
+	drawn := drawTerminal(session)
 	if *recording != "" {
-		require.NoError(s.t, os.WriteFile(filepath.Join(root, *recording), []byte(drawTerminal(session)), 0o644))
+		require.NoError(s.t, os.WriteFile(filepath.Join(root, *recording), []byte(drawn), 0o644))
+		return
 	}
+	shipped, err := os.ReadFile(filepath.Join(root, "docs/terminal.svg"))
+	require.NoError(s.t, err)
+	assert.Equal(s.t, sets.List(wordsOf(string(shipped))), sets.List(wordsOf(drawn)), "docs/terminal.svg is older than what is printed: run make pictures")
 }

@@ -69,6 +69,18 @@ MinorCells: [...d.querySelectorAll('td.minor')].filter(e => e.offsetParent).leng
 // Values of the setting preferredColorScheme of Blink (mojom::blink::PreferredColorScheme).
 const dark, light = "0", "1"
 
+// pictured is the page of which docs/images has pictures.
+const pictured = "testdata/pictured.html"
+
+func TestThePicturesOfThePageShowWhatItIs(t *testing.T) {
+	if *screenshots != "" {
+		t.Skip("they are taken anew")
+	}
+	shown, err := os.ReadFile(pictured)
+	require.NoError(t, err)
+	assert.Equal(t, string(shown), page(t, busy()), "docs/images is older than the page: run make pictures")
+}
+
 func TestABrowserShowsThePageOnADeskAndOnAPhoneLightAndDark(t *testing.T) {
 	browser(t)
 	page := page(t, busy())
@@ -82,8 +94,9 @@ func TestABrowserShowsThePageOnADeskAndOnAPhoneLightAndDark(t *testing.T) {
 	if *screenshots == "" {
 		return
 	}
-	path := filepath.Join(t.TempDir(), "statusz.html")
-	require.NoError(t, os.WriteFile(path, []byte(page), 0o600))
+	path, err := filepath.Abs(pictured)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, []byte(page), 0o644))
 	// A window is never as narrow as a phone, so the page is shown in a frame.
 	narrow := filepath.Join(t.TempDir(), "phone.html")
 	require.NoError(t, os.WriteFile(narrow, fmt.Appendf(nil, `<!doctype html><meta name="color-scheme" content="light dark"><style>body{margin:0;display:flex;gap:20px}

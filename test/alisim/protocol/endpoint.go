@@ -102,7 +102,7 @@ type Options struct {
 	RateLimits map[string]int
 	// TokenLife is how long a ClientToken is remembered; default a day.
 	TokenLife time.Duration
-	// Policy is what signed requests may do; nil allows everything, as the account itself may.
+	// Policy is what signed requests may do whose caller has no policy of its own; nil allows everything, as the account itself may.
 	Policy *ram.Policy
 	// TagsOf returns the tags of the resource that a request names, nil where it names none. Required with a Policy.
 	TagsOf func(r *Request) map[string]string

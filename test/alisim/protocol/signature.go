@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gpu-spot-autoscaler/test/alisim/ram"
 )
 
 // clockSkew is how far a request's Timestamp may be off the server's clock. Nonces are remembered as long.
@@ -45,6 +47,8 @@ type Key struct {
 // Caller is who signed a request.
 type Caller struct {
 	Type, ARN, PrincipalID, UserID, RoleID string
+	// Policy is what the caller may do; nil leaves that to the policy for all callers.
+	Policy *ram.Policy
 	// Administrates is true if no policy limits what the caller may do.
 	Administrates bool
 }
