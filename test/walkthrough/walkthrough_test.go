@@ -287,7 +287,7 @@ func (w *walk) checkUninstalled(printed string) {
 	assert.Contains(w.t, printed, "nothing was changed", "the dry run")
 	_, w.summary, _ = strings.Cut(printed, "Stopping the autoscaler")
 	assert.Contains(w.t, w.summary, "uninstalled")
-	assert.Regexp(w.t, `Instances: +[12] stay, and cost`, w.summary)
+	assert.Regexp(w.t, `Instances: +[123] stay, and cost`, w.summary)
 	for _, kind := range []string{"deployments,jobs,serviceaccounts,roles,rolebindings,services,poddisruptionbudgets", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings"} {
 		assert.Empty(w.t, w.shell.ask("kubectl get "+kind+" -A -l app.kubernetes.io/instance=gpu-spot-autoscaler -o name"))
 	}
