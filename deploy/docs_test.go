@@ -94,6 +94,7 @@ func TestTheDocsExplainEveryMetricThatExistsAndNoOther(t *testing.T) {
 		inCode = inCode.Union(firstGroups(inSource(t, regexp.MustCompile(`"(`+api.MetricPrefix+`\w+)"`), directory)))
 	}
 	explained := firstGroups(regexp.MustCompile(`\b(`+api.MetricPrefix+`\w+)`).FindAllStringSubmatch(docs(t), -1))
+	explained.Delete("gpu_spot_malformed_wish_pods_total") // the former name of one, in docs/upgrade.md
 	assert.Equal(t, sets.List(inCode), sets.List(explained))
 }
 

@@ -106,7 +106,8 @@ func (p *Provider) finish(ctx context.Context) {
 	}
 }
 
-// inspectSuspects keeps those instances of purchases that came short, for which all are to be given back, on whose Nodes pods are.
+// inspectSuspects looks at the instances that are to be given back because a purchase for a gang came short. It keeps those with pods on their
+// Nodes.
 func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	suspects := p.manager.ledger.Suspects()
 	if suspects.Len() == 0 {

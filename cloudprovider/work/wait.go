@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Every calls do, and again after each interval, until ctx ends. An interval that passes while do runs is left out.
-// Its like in k8s.io/apimachinery/pkg/util/wait knows no clock but the real one, or is deprecated.
+// Every calls do, and again after each interval, until ctx ends. If do takes longer than the interval, calls are left out.
+// The functions of k8s.io/apimachinery/pkg/util/wait that do so go by the real clock, or are deprecated.
 func Every(ctx context.Context, clk clock.WithTicker, interval time.Duration, do func()) {
 	ticker := clk.NewTicker(interval)
 	defer ticker.Stop()

@@ -140,7 +140,10 @@ func (d *shadow) requireOnlyDryRuns(key alisim.AccessKey, tried ...string) {
 				assert.Equal(t, []string{metav1.DryRunAll}, uri.Query()["dryRun"], "%s is written: %s", kind, request.RequestURI)
 			}
 		}
-		t.Logf("the dry run would %s, with the answers %v", kind, codes)
+		t.Logf("the dry run sent %s, and was answered %v", kind, codes)
+		if kind == ownLease {
+			assert.Greater(t, codes[http.StatusOK], 1, "it keeps its lease")
+		}
 	}
 	for _, kind := range append(tried, ownLease) {
 		assert.NotEmpty(t, writes[kind], "the dry run went through all of it: %s", kind)

@@ -59,9 +59,7 @@ type servingChart struct {
 func renderServing(s *suite, values string) (chart servingChart) {
 	s.t.Helper()
 	const binary = "../../out/bin/helm"
-	if _, err := os.Stat(binary); err != nil {
-		s.t.Skip("there is no helm: make lint builds it")
-	}
+	require.FileExists(s.t, binary, "make lint and make test-e2e build it")
 	file := filepath.Join(s.t.TempDir(), "values.yaml")
 	require.NoError(s.t, os.WriteFile(file, []byte(values), 0o600))
 	text, err := exec.CommandContext(s.t.Context(), binary, "template", rig.ServiceAccount, "../../deploy/chart/gpu-spot-autoscaler",

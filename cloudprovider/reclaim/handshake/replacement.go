@@ -14,6 +14,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // Where pods wait until their new nodes are ready, the job trains meanwhile, and is asked once more for a checkpoint before they leave.
@@ -154,21 +155,14 @@ type departures struct {
 
 // run counts the pods until ctx ends.
 func (d *departures) run(ctx context.Context) {
-	ticker := d.clock.NewTicker(countEvery)
-	defer ticker.Stop()
 	var mostAt time.Time
-	for {
+	work.Every(ctx, d.clock, countEvery, func() {
 		now, pods := d.clock.Now(), d.count()
 		if pods == 0 || pods >= d.most.Load() || now.Sub(mostAt) >= mostCounts {
 			d.most.Store(pods)
 			mostAt = now
 		}
-		select {
-		case <-ticker.C():
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // count returns how many pods are to leave now.
