@@ -162,7 +162,7 @@ func TestEveryAlertIsRaisedByItsFaultAndNoneWithoutOne(t *testing.T) {
 	}
 	writeTest(&tests, "a sound world", sound)
 	for _, at := range []string{"10m", "30m", "60m"} {
-		fmt.Fprintf(&tests, "      - eval_time: %s\n        expr: ALERTS\n        exp_samples: []\n", at)
+		fmt.Fprintf(&tests, "      - eval_time: %s\n        expr: ALERTS{alertstate=\"firing\"}\n        exp_samples: []\n", at)
 	}
 
 	check(t, tests.String(), groups)

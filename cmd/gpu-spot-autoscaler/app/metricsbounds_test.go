@@ -42,8 +42,8 @@ var bounds = map[string]string{
 	"gpu_spot_removal_failures_total":       "pools",
 	"gpu_spot_removed_instances_total":      "pools",
 
-	"gpu_spot_price_per_hour":             "offerings",
-	"gpu_spot_price_age_seconds":          "offerings",
+	"gpu_spot_price_per_hour":             "2 × offerings",
+	"gpu_spot_price_age_seconds":          "2 × offerings",
 	"gpu_spot_price_refresh_errors_total": "2",
 	"gpu_spot_market_offerings":           "3",
 	"gpu_spot_market_stock_refusal":       "4",
