@@ -96,6 +96,7 @@ func autoscale(ctx context.Context, r *replica) error {
 			r.costs.Lead(ctx, p.ledger)
 			if p.explainer != nil {
 				r.explanations.Lead(ctx, p.explainer)
+				p.explainer.Publish(ctx)
 			}
 			return p.run(ctx, r)
 		})
