@@ -409,9 +409,11 @@ func TestPriceMetrics(t *testing.T) {
 		const want = `
 # HELP gpu_spot_price_age_seconds Time since the price of an offering was last seen.
 # TYPE gpu_spot_price_age_seconds gauge
+gpu_spot_price_age_seconds{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="on-demand",zone="a"} 60
 gpu_spot_price_age_seconds{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="spot",zone="a"} 60
-# HELP gpu_spot_price_per_hour Last known price of an offering per instance-hour, in the account's currency.
+# HELP gpu_spot_price_per_hour Last known price of an offering per instance-hour, in the account's currency, and of the on-demand instance that a spot one is compared with.
 # TYPE gpu_spot_price_per_hour gauge
+gpu_spot_price_per_hour{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="on-demand",zone="a"} 9
 gpu_spot_price_per_hour{instance_type="ecs.gn6v-c8g1.2xlarge",purchase_option="spot",zone="a"} 1.5
 `
 		names := []string{"gpu_spot_price_per_hour", "gpu_spot_price_age_seconds"}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 var refreshErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -13,7 +14,7 @@ var refreshErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 var (
 	priceDesc = prometheus.NewDesc("gpu_spot_price_per_hour",
-		"Last known price of an offering per instance-hour, in the account's currency.",
+		"Last known price of an offering per instance-hour, in the account's currency, and of the on-demand instance that a spot one is compared with.",
 		[]string{"instance_type", "zone", "purchase_option"}, nil)
 	ageDesc = prometheus.NewDesc("gpu_spot_price_age_seconds",
 		"Time since the price of an offering was last seen.",
@@ -48,10 +49,14 @@ func (bookCollector) Collect(out chan<- prometheus.Metric) {
 	book.mu.RLock()
 	defer book.mu.RUnlock()
 	stale := 0
+	shown := sets.New[Offering]()
 	for o := range book.wanted.offerings {
 		if _, fresh := book.prices.of(o, freshSince); !fresh {
 			stale++
 		}
+		shown.Insert(o, Offering{InstanceType: o.InstanceType, Zone: o.Zone})
+	}
+	for o := range shown {
 		found, ok := book.prices.exactly(o, ever)
 		if !ok {
 			continue

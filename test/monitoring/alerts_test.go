@@ -111,7 +111,7 @@ var faults = map[string][]fault{
 		{begun(`gpu_spot_compensated_instances_total{pool="asg-1"}`), "10m", `pool="asg-1",severity="warning"`},
 	},
 	"GPUSpotPodsPending": {{map[string]string{
-		`cluster_autoscaler_unschedulable_pods_count{type="unschedulable"}`: "3x180", `cluster_autoscaler_unschedulable_pods_count{type="scheduler_unprocessed"}`: "0x180",
+		`gpu_spot_pending_pods{reason="no-stock"}`: "3x90 _x90", `gpu_spot_pending_pods{reason="price-cap"}`: "_x80 1x100",
 	}, "65m", `severity="warning"`}},
 	"GPUSpotInstancesDoNotJoin": {
 		{counted(`cluster_autoscaler_old_unregistered_nodes_removed_count`), "10m", `severity="warning"`},
@@ -130,7 +130,8 @@ var sound = map[string]string{
 	`gpu_spot_offerings_without_fresh_price`:                                                              "0x120",
 	`gpu_spot_reclaim_notices_held`:                                                                       "0x120",
 	`gpu_spot_cost_ledger_errors_total`:                                                                   "0x20 1x100",
-	`cluster_autoscaler_unschedulable_pods_count{type="unschedulable"}`:                                   "3x60 0 3x60",
+	`gpu_spot_pending_pods{reason="no-stock"}`:                                                            "3x60 _ 3x60",
+	`gpu_spot_pending_pods{reason="bought"}`:                                                              "3x120",
 	`cluster_autoscaler_nodes_count{state="longUnregistered"}`:                                            "0x120",
 	`cluster_autoscaler_old_unregistered_nodes_removed_count`:                                             "0x120",
 	`gpu_spot_node_faults_held`:                                                                           "0x120",
@@ -162,7 +163,7 @@ func TestEveryAlertIsRaisedByItsFaultAndNoneWithoutOne(t *testing.T) {
 	}
 	writeTest(&tests, "a sound world", sound)
 	for _, at := range []string{"10m", "30m", "60m"} {
-		fmt.Fprintf(&tests, "      - eval_time: %s\n        expr: ALERTS\n        exp_samples: []\n", at)
+		fmt.Fprintf(&tests, "      - eval_time: %s\n        expr: ALERTS{alertstate=\"firing\"}\n        exp_samples: []\n", at)
 	}
 
 	check(t, tests.String(), groups)

@@ -37,7 +37,7 @@ const (
 
 // account is what is known about buying in one pool.
 type account struct {
-	*state
+	state  *state
 	poolID string
 	book   book
 	queue  queue
@@ -58,25 +58,25 @@ func newAccount(s *state, poolID string) *account {
 }
 
 // pool returns the pool as of the last refresh; nil where it never was in order.
-func (a *account) pool() *pool.Pool { return a.facts.Pools[a.poolID] }
+func (a *account) pool() *pool.Pool { return a.state.facts.Pools[a.poolID] }
 
 // enter makes a purchase. It counts from now on, before anything is sent.
 func (a *account) enter(groupID string, o order) (*Purchase, error) {
-	known, offered := a.pool(), a.facts.Offering(groupID)
+	known, offered := a.pool(), a.state.facts.Offering(groupID)
 	if known == nil || offered == nil {
 		return nil, UnknownGroup(groupID)
 	}
 	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.finding == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
-	if room := a.last.Headroom(groupID, a.config.Prices); o.delta > room {
+	if room := a.state.last.Headroom(groupID, a.state.config.Prices); o.delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, o.delta, room)
 	}
 	a.reportRequested(known, groupID, offered.Offering, o.delta)
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: o.atomic,
 		bundle: o.bundle, uncommitted: o.bundle != "", alone: o.bundle != "",
-		configuration: known.Group.ActiveScalingConfigurationID, owner: a.config.Owner, requested: a.config.Clock.Now(), delivery: newDelivery(),
+		configuration: known.Group.ActiveScalingConfigurationID, owner: a.state.config.Owner, requested: a.state.config.Clock.Now(), delivery: newDelivery(),
 		request: alicloud.ScaleRequest{ScalingGroupID: a.poolID, Delta: o.delta, Sync: known.Group.DesiredCapacity != nil, Serial: a.queue.parallelRefused},
 	}
 	p.attempts.instancesBefore = a.instances()
@@ -100,16 +100,16 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 
 func (a *account) reportRequested(known *pool.Pool, groupID string, offering pricing.Offering, delta int) {
 	price := "an unknown price"
-	if perHour, ok := known.Price(offering, a.config.Prices, nil); ok {
-		price = pricing.Amount(perHour, a.config.Prices.Currency()) + " an hour"
+	if perHour, ok := known.Price(offering, a.state.config.Prices, nil); ok {
+		price = pricing.Amount(perHour, a.state.config.Prices.Currency()) + " an hour"
 	}
-	a.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
+	a.state.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
 }
 
 // instances returns the ids of the pool's instances.
 func (a *account) instances() sets.Set[string] {
 	ids := sets.New[string]()
-	for id, instance := range a.facts.Instances {
+	for id, instance := range a.state.facts.Instances {
 		if instance.ScalingGroupID == a.poolID {
 			ids.Insert(id)
 		}
@@ -123,7 +123,7 @@ func (a *account) inTurn() bool {
 	if known != nil && known.Targeting == pool.TargetLaunch {
 		return false // ECS does not do one thing at a time
 	}
-	return a.queue.serial(a.config.Clock.Now()) || known != nil && known.Group.DesiredCapacity != nil
+	return a.queue.serial(a.state.config.Clock.Now()) || known != nil && known.Group.DesiredCapacity != nil
 }
 
 // waiting returns the purchases that have to be sent, in the order in which they are: first those that are overdue, then
@@ -132,12 +132,12 @@ func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
 		return p.queued() && !p.uncommitted && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
-	now := a.config.Clock.Now()
+	now := a.state.config.Clock.Now()
 	rank := func(p *Purchase) int {
 		if now.Sub(p.requested) > Overdue {
 			return math.MaxInt
 		}
-		return p.missing() * max(1, a.facts.Types[p.offering.InstanceType].GPUs)
+		return p.missing() * max(1, a.state.facts.Types[p.offering.InstanceType].GPUs)
 	}
 	slices.SortStableFunc(waiting, func(a, b *Purchase) int { return cmp.Compare(rank(b), rank(a)) })
 	return waiting
@@ -155,7 +155,7 @@ func (a *account) take(p *Purchase) bool {
 			return false
 		}
 	}
-	p.sending, p.attempts.last = true, a.config.Clock.Now()
+	p.sending, p.attempts.last = true, a.state.config.Clock.Now()
 	return true
 }
 
@@ -194,7 +194,7 @@ func (a *account) dropParallel(p *Purchase, refusal error) bool {
 
 // accept enters that the cloud accepted the purchase.
 func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
-	now := a.config.Clock.Now()
+	now := a.state.config.Clock.Now()
 	p.accepted = now
 	p.activityID = scaling.ActivityID
 	a.book.claimActivity(p)
@@ -207,7 +207,7 @@ func (a *account) accept(p *Purchase, scaling alicloud.Scaling) {
 	a.queue.endCongestion()
 	a.queue.allow(p.action())
 	queueSeconds.WithLabelValues(a.poolID).Observe(now.Sub(p.requested).Seconds())
-	a.countAsked(p)
+	a.state.countAsked(p)
 }
 
 // refuse enters that an attempt to send the purchase failed, and decides whether it is sent again.
@@ -215,11 +215,11 @@ func (a *account) refuse(p *Purchase, err error) {
 	class := alicloud.ClassOf(err)
 	p.attempts.uncertain = p.attempts.uncertain || alicloud.IsUncertain(err)
 	p.attempts.trouble = err
-	a.queue.refuse(err, a.config.Clock.Now())
+	a.queue.refuse(err, a.state.config.Clock.Now())
 	switch {
 	case MaySucceedLater(err) || alicloud.NeedsOperator(err):
 		if alicloud.CodeOf(err) == alicloud.CodeActivityInProgress {
-			a.queue.serialUntil = a.config.Clock.Now().Add(serialFor)
+			a.queue.serialUntil = a.state.config.Clock.Now().Add(serialFor)
 		}
 		klog.InfoS("A purchase will be sent again under the same token", "pool", a.poolID, "instances", p.request.Delta, "err", err)
 	case p.attempts.uncertain:
@@ -244,13 +244,13 @@ func (a *account) fail(p *Purchase, missing int, class alicloud.Class, code, mes
 	p.lose(missing, cloudprovider.InstanceErrorInfo{ErrorClass: errorClass(class), ErrorCode: code, ErrorMessage: message})
 	failed := len(p.placeholders) - before
 	purchaseFailures.WithLabelValues(a.poolID, p.offering.InstanceType, p.offering.Zone, p.offering.PurchaseOption(), codeLabel(code)).Add(float64(failed))
-	if a.noteShortage(p, missing, code) > 0 {
+	if a.state.noteShortage(p, missing, code) > 0 {
 		p.placeholders = p.placeholders[:before] // a backoff would keep core from asking for as many as there are
 	}
-	a.abandonBundle(p)
-	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
+	a.state.abandonBundle(p)
+	a.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseFailed", "%d of %d instances of %s were not delivered: %s: %s",
 		failed, p.request.Delta, pool.OfferingID(a.poolID, p.offering), code, message)
-	a.wake()
+	a.state.wake()
 }
 
 // giveUp cancels a purchase that could not be sent, without a failure for which core would back its offering off: the offering
@@ -259,12 +259,12 @@ func (a *account) giveUp(p *Purchase, why string) {
 	given := p.missing()
 	p.cancelled += given
 	p.abandoned = p.bundle != ""
-	a.abandonBundle(p)
-	a.queue.congest(a.config.Clock.Now(), why)
+	a.state.abandonBundle(p)
+	a.queue.congest(a.state.config.Clock.Now(), why)
 	givenUp.WithLabelValues(a.poolID).Add(float64(given))
-	a.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",
-		given, p.request.Delta, pool.OfferingID(a.poolID, p.offering), a.config.Clock.Since(p.requested).Round(time.Second), why)
-	a.wake()
+	a.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseGivenUp", "%d of %d instances of %s are not asked for any more after %v, and are looked for elsewhere: %s",
+		given, p.request.Delta, pool.OfferingID(a.poolID, p.offering), a.state.config.Clock.Since(p.requested).Round(time.Second), why)
+	a.state.wake()
 }
 
 // expire gives up purchases whose time to be sent is over, and those that would only raise a desired capacity. Purchases that
@@ -308,13 +308,13 @@ func (a *account) provisionTime() time.Duration {
 	if known := a.pool(); known != nil && known.Settings.MaxNodeProvisionTime != nil {
 		return *known.Settings.MaxNodeProvisionTime
 	}
-	return a.config.MaxProvisionTime
+	return a.state.config.MaxProvisionTime
 }
 
 // cancel stops waiting for up to n instances of the node group, the latest purchase first.
 func (a *account) cancel(groupID string, n int) {
 	purchases := a.book.filter(func(p *Purchase) bool {
-		return p.missing() > 0 && a.facts.GroupID(a.poolID, p.offering) == groupID
+		return p.missing() > 0 && a.state.facts.GroupID(a.poolID, p.offering) == groupID
 	})
 	for _, p := range slices.Backward(purchases) {
 		given := min(n, p.missing())
@@ -328,11 +328,11 @@ func (a *account) nothingUnderWay() bool {
 	if a.book.awaitsDelivery() {
 		return false
 	}
-	for id, instance := range a.facts.Instances {
+	for id, instance := range a.state.facts.Instances {
 		if instance.ScalingGroupID != a.poolID {
 			continue
 		}
-		leaving := a.removals[id]
+		leaving := a.state.removals[id]
 		if leaving != nil && !leaving.accepted.IsZero() || strings.HasPrefix(instance.LifecycleState, alicloud.LifecyclePending) ||
 			strings.HasPrefix(instance.LifecycleState, alicloud.LifecycleRemoving) {
 			return false
@@ -367,7 +367,7 @@ func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
 	if a.queue.congested() {
 		block(problem.Congested, a.queue.whyCongested())
 	}
-	a.queue.addRefusals(a.poolID, a.config.Clock.Now(), found)
+	a.queue.addRefusals(a.poolID, a.state.config.Clock.Now(), found)
 	return why
 }
 

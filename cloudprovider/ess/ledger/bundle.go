@@ -3,19 +3,19 @@ package ledger
 // EnterBundled makes an atomic purchase of delta instances that is one of a bundle, and that is not sent before Commit. It counts from
 // then on. The error says why nothing can be bought.
 func (s *Purchases) EnterBundled(groupID string, delta int, bundle string) (*Purchase, error) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
-	group, known := s.facts.Groups[groupID]
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
+	group, known := s.state.facts.Groups[groupID]
 	if !known {
 		return nil, UnknownGroup(groupID)
 	}
-	return s.account(group.PoolID).enter(groupID, order{delta: delta, atomic: true, bundle: bundle})
+	return s.state.account(group.PoolID).enter(groupID, order{delta: delta, atomic: true, bundle: bundle})
 }
 
 // Commit lets the purchases of a bundle be sent.
 func (s *Purchases) Commit(bundle []*Purchase) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
 	for _, p := range bundle {
 		p.uncommitted = false
 	}
@@ -23,8 +23,8 @@ func (s *Purchases) Commit(bundle []*Purchase) {
 
 // Drop cancels the purchases of a bundle of which none was sent.
 func (s *Purchases) Drop(bundle []*Purchase) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
 	for _, p := range bundle {
 		p.uncommitted = false
 		p.abandon()

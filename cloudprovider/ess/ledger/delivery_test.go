@@ -88,8 +88,8 @@ func TestARestThatMayHaveBeenBoughtIsNotRejoined(t *testing.T) {
 func TestARejoinedRestIsNotSentByWhoeverStillHoldsIt(t *testing.T) {
 	l := New(Config{Clock: clocktesting.NewFakePassiveClock(time.Now()), Store: &snapshot.Store{}})
 	purchases, one, rest := splitPurchase()
-	maps.Copy(l.account("asg-1").book, purchases)
-	l.account("asg-1").book.rejoin(one)
+	maps.Copy(l.state.account("asg-1").book, purchases)
+	l.state.account("asg-1").book.rejoin(one)
 	_, taken := l.Purchases.Take(rest)
 	assert.False(t, taken, "its instances would be bought twice")
 	attempt, taken := l.Purchases.Take(one)

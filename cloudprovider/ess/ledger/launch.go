@@ -116,10 +116,10 @@ func (p *Purchase) willLaunchAgain(now time.Time) bool {
 // Launched enters the ids of the instances that RunInstances creates for the purchase. The refusal is why there are not more; nil
 // if none was refused.
 func (s *Purchases) Launched(p *Purchase, ids []string, refusal error) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
 	p.sending = false
-	a, now := s.account(p.poolID), s.config.Clock.Now()
+	a, now := s.state.account(p.poolID), s.state.config.Clock.Now()
 	a.knownLaunches.Insert(p.request.ClientToken)
 	a.accept(p, alicloud.Scaling{ActivityID: p.request.ClientToken})
 	activity := launchActivity(p.poolID, p.note(), p.requested)
@@ -130,24 +130,24 @@ func (s *Purchases) Launched(p *Purchase, ids []string, refusal error) {
 	p.delivery.lag = LaunchListLag
 	p.delivery.setActivity(activity, now)
 	for _, id := range ids {
-		p.delivery.see(id, s.listed(id), false, now)
+		p.delivery.see(id, s.state.listed(id), false, now)
 	}
 }
 
 // PartlyLaunched enters that a call of RunInstances failed for a reason that may pass, after others for the same purchase created
 // instances.
 func (s *Purchases) PartlyLaunched(p *Purchase, err error) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
 	p.sending, p.attempts.uncertain = false, true
-	s.account(p.poolID).refuse(p, err)
+	s.state.account(p.poolID).refuse(p, err)
 }
 
 // NoAddress enters that a vSwitch has no address left for the call of the purchase. It is false if the call must not be made in
 // another vSwitch: an attempt got no answer, and may have taken the last addresses itself.
 func (s *Purchases) NoAddress(p *Purchase, call int, vswitch string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
 	if p.attempts.uncertain {
 		return false
 	}
@@ -257,15 +257,15 @@ func LaunchActivities(instances []alicloud.Instance) []alicloud.Activity {
 // the pools with such purchases that are not over. unlisted are the instances of those purchases that were promised and have not been
 // listed, each with its pool.
 func (l *Ledger) Launching(launching sets.Set[string]) (pools sets.Set[string], unlisted map[string]string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	pools, unlisted = sets.New[string](), map[string]string{}
 	for poolID := range launching {
-		if a := l.accounts[poolID]; a == nil || !a.historyRead || l.config.Clock.Since(l.begun) < shortfallTime {
+		if a := l.state.accounts[poolID]; a == nil || !a.historyRead || l.state.config.Clock.Since(l.state.begun) < shortfallTime {
 			pools.Insert(poolID)
 		}
 	}
-	for poolID, a := range l.accounts {
+	for poolID, a := range l.state.accounts {
 		for _, p := range a.book {
 			if p.launch == nil {
 				continue
@@ -282,23 +282,23 @@ func (l *Ledger) Launching(launching sets.Set[string]) (pools sets.Set[string], 
 // Attachable returns the instances, by pool, that run and have to be put into their scaling groups. While instances wait to be removed
 // from a scaling group none are attached to it: it does one thing at a time.
 func (l *Ledger) Attachable() map[string][]string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	givenBack := sets.New[string]()
-	for _, a := range l.accounts {
+	for _, a := range l.state.accounts {
 		for _, p := range a.book {
-			givenBack = givenBack.Union(l.noCapacity(p))
+			givenBack = givenBack.Union(l.state.noCapacity(p))
 		}
 	}
 	busy := sets.New[string]()
-	for id, leaving := range l.removals {
-		if leaving.accepted.IsZero() && !l.facts.Instances[id].Unattached {
+	for id, leaving := range l.state.removals {
+		if leaving.accepted.IsZero() && !l.state.facts.Instances[id].Unattached {
 			busy.Insert(leaving.poolID)
 		}
 	}
 	attachable := map[string][]string{}
-	for id, instance := range l.facts.Instances {
-		if instance.LifecycleState == alicloud.LifecycleUnattached && !busy.Has(instance.ScalingGroupID) && l.facts.StandingOf(instance) == snapshot.Serving && !givenBack.Has(id) {
+	for id, instance := range l.state.facts.Instances {
+		if instance.LifecycleState == alicloud.LifecycleUnattached && !busy.Has(instance.ScalingGroupID) && l.state.facts.StandingOf(instance) == snapshot.Serving && !givenBack.Has(id) {
 			attachable[instance.ScalingGroupID] = append(attachable[instance.ScalingGroupID], id)
 		}
 	}

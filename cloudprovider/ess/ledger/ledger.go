@@ -67,7 +67,7 @@ type Market interface {
 
 // Ledger is safe for concurrent use.
 type Ledger struct {
-	*state
+	state *state
 	// Purchases is what package buyer enters its work in, Removals is that of package remover.
 	Purchases *Purchases
 	Removals  *Removals
@@ -155,15 +155,15 @@ func (s *state) listed(instanceID string) bool {
 // Unanswered returns the activities to read, and the pools of which all recent activities have to be read: those that are
 // new, that have an unconfirmed purchase, or that are congested.
 func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	ids, unread := sets.New[string](), sets.New[string]()
 	for poolID := range managed {
-		if a := l.accounts[poolID]; a == nil || !a.historyRead || a.queue.congested() {
+		if a := l.state.accounts[poolID]; a == nil || !a.historyRead || a.queue.congested() {
 			unread.Insert(poolID)
 		}
 	}
-	for poolID, a := range l.accounts {
+	for poolID, a := range l.state.accounts {
 		for _, p := range a.book {
 			if p.activityID != "" && !p.delivery.ended() && p.launch == nil {
 				ids.Insert(p.activityID)
@@ -173,7 +173,7 @@ func (l *Ledger) Unanswered(managed sets.Set[string]) (activities, pools []strin
 			}
 		}
 	}
-	for _, leaving := range l.removals {
+	for _, leaving := range l.state.removals {
 		if leaving.activityID != "" && leaving.ended.IsZero() {
 			ids.Insert(leaving.activityID)
 		}
@@ -186,19 +186,19 @@ func (l *Ledger) MatchActivities(activities map[string][]alicloud.Activity) {
 	if len(activities) == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.publishAndUnlock()
+	l.state.mu.Lock()
+	defer l.state.publishAndUnlock()
 	for poolID, read := range activities {
-		l.account(poolID).matchActivities(read)
+		l.state.account(poolID).matchActivities(read)
 	}
 }
 
 // InUse returns the offerings of which instances are being bought, by pool.
 func (l *Ledger) InUse() map[string][]pricing.Offering {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	used := map[string][]pricing.Offering{}
-	for poolID, a := range l.accounts {
+	for poolID, a := range l.state.accounts {
 		for _, p := range a.book {
 			if p.targeting != pool.TargetWhole && p.offering.InstanceType != "" {
 				used[poolID] = append(used[poolID], p.offering)
@@ -210,27 +210,27 @@ func (l *Ledger) InUse() map[string][]pricing.Offering {
 
 // IgnoresTargeting returns whether the pool was found to deliver something else than requests name.
 func (l *Ledger) IgnoresTargeting(poolID string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.account(poolID).target.finding == ignored
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	return l.state.account(poolID).target.finding == ignored
 }
 
 // Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds. launching are the
 // pools that buy by RunInstances.
 func (l *Ledger) Obstacle(known *pool.Pool, launching sets.Set[string], found problem.Set) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.account(known.ID)
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	a := l.state.account(known.ID)
 	why := a.obstacle(known, found)
 	if !a.unreadSince.IsZero() {
 		why = "its activities have not been read" // a problem of its own
 	}
-	for poolID, other := range l.accounts {
-		if !other.unreadSince.IsZero() && l.config.Clock.Since(other.unreadSince) < UnreadFor {
+	for poolID, other := range l.state.accounts {
+		if !other.unreadSince.IsZero() && l.state.config.Clock.Since(other.unreadSince) < UnreadFor {
 			why = "what was bought before of pool " + poolID + " has not been read"
 		}
 	}
-	if launching.Len() > 0 && l.config.Clock.Since(l.begun) < LaunchListLag {
+	if launching.Len() > 0 && l.state.config.Clock.Since(l.state.begun) < LaunchListLag {
 		why = fmt.Sprintf("what was bought before of %s may not be listed yet", strings.Join(sets.List(launching), ", "))
 	}
 	if a.launchesUnread {
@@ -245,10 +245,10 @@ const keepGroups = 24 * time.Hour
 
 // SetPools enters the pools that a refresh has built, and with them the end of the refresh.
 func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud.InstanceType, refreshed time.Time) {
-	l.mu.Lock()
-	defer l.publishAndUnlock()
+	l.state.mu.Lock()
+	defer l.state.publishAndUnlock()
 	groups := map[string]snapshot.Group{}
-	for id, group := range l.facts.Groups {
+	for id, group := range l.state.facts.Groups {
 		if refreshed.Sub(group.Seen) < keepGroups {
 			groups[id] = group
 		}
@@ -258,8 +258,8 @@ func (l *Ledger) SetPools(pools map[string]*pool.Pool, types map[string]alicloud
 			groups[id] = snapshot.Group{PoolID: known.ID, Offering: offered.Offering, Seen: refreshed}
 		}
 	}
-	l.facts.Pools, l.facts.Groups, l.facts.Types, l.facts.Refreshed = pools, groups, types, refreshed
-	for _, a := range l.accounts {
+	l.state.facts.Pools, l.state.facts.Groups, l.state.facts.Types, l.state.facts.Refreshed = pools, groups, types, refreshed
+	for _, a := range l.state.accounts {
 		a.guessOfferings()
 	}
 }
@@ -274,32 +274,32 @@ type Loop struct {
 
 // BeginLoop enters what stays the same until the next loop.
 func (l *Ledger) BeginLoop(loop Loop) {
-	l.mu.Lock()
-	defer l.publishAndUnlock()
-	l.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Lost: loop.Lost, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
-	l.facts.Loop.OutOfService = l.outOfService(loop.Removed)
+	l.state.mu.Lock()
+	defer l.state.publishAndUnlock()
+	l.state.facts.Loop = snapshot.Loop{Reclaiming: loop.Reclaiming, Lost: loop.Lost, Disputed: loop.Disputed, ProviderIDs: loop.ProviderIDs}
+	l.state.facts.Loop.OutOfService = l.outOfService(loop.Removed)
 }
 
 // outOfService returns the instances that are no capacity though they are not being reclaimed: those that are being removed,
 // or were removed, those on standby or stopped, and those that are given back because their purchase came short.
 func (l *Ledger) outOfService(removed sets.Set[string]) sets.Set[string] {
-	found := l.removed.Clone()
-	for id, instance := range l.facts.Instances {
-		switch l.facts.StandingOf(instance) {
+	found := l.state.removed.Clone()
+	for id, instance := range l.state.facts.Instances {
+		switch l.state.facts.StandingOf(instance) {
 		case snapshot.Removing, snapshot.Standby, snapshot.Stopped:
 			found.Insert(id)
 		}
 	}
-	for _, a := range l.accounts {
+	for _, a := range l.state.accounts {
 		for _, p := range a.book {
-			found = found.Union(l.noCapacity(p))
+			found = found.Union(l.state.noCapacity(p))
 		}
 	}
-	if l.facts.Refreshed.IsZero() {
+	if l.state.facts.Refreshed.IsZero() {
 		return found // no instance is known to be gone
 	}
 	for id := range removed {
-		if !l.listed(id) {
+		if !l.state.listed(id) {
 			found.Insert(id) // a former process gave it back
 		}
 	}

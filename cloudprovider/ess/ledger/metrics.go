@@ -85,14 +85,14 @@ func codeLabel(code string) string {
 
 // ExposePools sets the gauges of all pools.
 func (l *Ledger) ExposePools() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	poolTargeting.Reset()
 	poolInstances.Reset()
 	queueLength.Reset()
-	outOfStock.Set(float64(len(l.facts.Shortages)))
-	for id, known := range l.facts.Pools {
-		a, size := l.account(id), l.last.PoolSize(id)
+	outOfStock.Set(float64(len(l.state.facts.Shortages)))
+	for id, known := range l.state.facts.Pools {
+		a, size := l.state.account(id), l.state.last.PoolSize(id)
 		poolTargeting.WithLabelValues(id, string(known.Targeting), string(a.target.basisOf(known))).Set(1)
 		for state, n := range map[string]int{
 			"live": size.Live, "purchased": size.Purchased, "reclaiming": size.Reclaiming, "removing": size.Removing,

@@ -63,13 +63,13 @@ type GiveBack struct {
 // it publishes has the pools of the refresh before: building them takes a while, in which core may order removals, and their
 // begin has to count the instances that are there now.
 func (l *Ledger) Reconcile(seen Seen) []GiveBack {
-	l.mu.Lock()
-	defer l.publishAndUnlock()
-	if l.begun.IsZero() {
-		l.begun = seen.At
+	l.state.mu.Lock()
+	defer l.state.publishAndUnlock()
+	if l.state.begun.IsZero() {
+		l.state.begun = seen.At
 	}
-	l.keepAccounts(seen)
-	l.setInstances(seen.Instances)
+	l.state.keepAccounts(seen)
+	l.state.setInstances(seen.Instances)
 	activities := maps.Clone(seen.Activities)
 	for _, recent := range seen.Recent {
 		for _, activity := range recent {
@@ -83,7 +83,7 @@ func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	}
 	createdBy := byActivity(seen.Instances)
 	var all []*reconciliation
-	for poolID, a := range l.accounts {
+	for poolID, a := range l.state.accounts {
 		a.launchesUnread = seen.LaunchesUnread.Has(poolID)
 		r := &reconciliation{account: a, at: seen.At, activities: activities, createdBy: createdBy, launches: seen.Launched, launched: launched}
 		recent, read := seen.Recent[poolID]
@@ -94,8 +94,8 @@ func (l *Ledger) Reconcile(seen Seen) []GiveBack {
 	for _, r := range all { // purchases of several pools may be one bundle
 		giveBacks = append(giveBacks, r.reconcile()...)
 	}
-	l.reconcileRemovals(activities, seen.At)
-	l.forgetShortages(seen.At)
+	l.state.reconcileRemovals(activities, seen.At)
+	l.state.forgetShortages(seen.At)
 	return giveBacks
 }
 
@@ -136,7 +136,7 @@ func byActivity(instances map[string]alicloud.ScalingInstance) map[string][]stri
 
 // reconciliation enters what was read of the purchases of one pool, once.
 type reconciliation struct {
-	*account
+	account    *account
 	at         time.Time
 	activities map[string]alicloud.Activity
 	// createdBy are the listed instances by activity.
@@ -149,46 +149,46 @@ type reconciliation struct {
 // learn enters what the recent activities of the pool show, and the purchases of former processes. read is whether they could be read.
 func (r *reconciliation) learn(recent []alicloud.Activity, read bool) {
 	if read {
-		if !r.historyRead {
+		if !r.account.historyRead {
 			r.restore(recent)
 		}
-		r.historyRead, r.unreadSince = true, time.Time{}
-		r.resolve(r.at)
-		if r.mayLaunch(r.poolID) {
-			r.queue.relieve(nil, r.at) // what its scaling group does holds up no call of RunInstances
+		r.account.historyRead, r.account.unreadSince = true, time.Time{}
+		r.account.resolve(r.at)
+		if r.account.state.mayLaunch(r.account.poolID) {
+			r.account.queue.relieve(nil, r.at) // what its scaling group does holds up no call of RunInstances
 		} else {
-			r.queue.relieve(recent, r.at)
+			r.account.queue.relieve(recent, r.at)
 		}
 		for _, activity := range recent {
 			if note, noted := NoteOf(activity); noted {
-				r.target.compare(note, activity.CreatedInstances)
+				r.account.target.compare(note, activity.CreatedInstances)
 			}
 		}
 	}
-	if !r.historyRead && r.unreadSince.IsZero() {
-		r.unreadSince = r.at
+	if !r.account.historyRead && r.account.unreadSince.IsZero() {
+		r.account.unreadSince = r.at
 	}
 	switch {
-	case r.at.Sub(r.begun) >= shortfallTime:
-		clear(r.knownLaunches) // nothing is restored any more
-	case r.historyRead:
+	case r.at.Sub(r.account.state.begun) >= shortfallTime:
+		clear(r.account.knownLaunches) // nothing is restored any more
+	case r.account.historyRead:
 		r.restore(r.formerLaunches())
 	}
 }
 
 // reconcile updates the purchases, and returns what of them has to be given back.
 func (r *reconciliation) reconcile() []GiveBack {
-	r.expire(r.at)
-	r.target.noteBought()
+	r.account.expire(r.at)
+	r.account.target.noteBought()
 	giveBacks := r.updatePurchases()
-	r.target.expireCheck(r.at)
+	r.account.target.expireCheck(r.at)
 	return giveBacks
 }
 
 func (r *reconciliation) updatePurchases() (giveBacks []GiveBack) {
-	for _, p := range r.book.filter(func(*Purchase) bool { return true }) {
-		if p.launch != nil && r.launchesUnread {
-			r.failMissing(p, r.at) // which can only time it out
+	for _, p := range r.account.book.filter(func(*Purchase) bool { return true }) {
+		if p.launch != nil && r.account.launchesUnread {
+			r.account.failMissing(p, r.at) // which can only time it out
 			continue
 		}
 		if !p.accepted.IsZero() {
@@ -197,13 +197,13 @@ func (r *reconciliation) updatePurchases() (giveBacks []GiveBack) {
 		if p.abandoned {
 			p.abandon() // it may have been sent when that was entered, and its answer is known now
 		}
-		r.abandonBundle(p)
+		r.account.state.abandonBundle(p)
 		left, instances := r.giveBack(p)
 		if len(instances) > 0 {
-			giveBacks = append(giveBacks, GiveBack{r.poolID, instances})
+			giveBacks = append(giveBacks, GiveBack{r.account.poolID, instances})
 		}
 		if !left && r.isOver(p) {
-			delete(r.book, p.request.ClientToken)
+			delete(r.account.book, p.request.ClientToken)
 		}
 	}
 	return giveBacks
@@ -220,9 +220,9 @@ func (r *reconciliation) update(p *Purchase) {
 	}
 	r.takeStock(p, answer, listed)
 	if !p.restored.isGuess() {
-		r.target.compare(p.note(), p.delivery.delivered.UnsortedList())
+		r.account.target.compare(p.note(), p.delivery.delivered.UnsortedList())
 	}
-	r.failMissing(p, r.at)
+	r.account.failMissing(p, r.at)
 }
 
 // takeStock updates the delivery of the purchase from its activity, nil where it was not read, and from its instances in the
@@ -231,24 +231,24 @@ func (r *reconciliation) takeStock(p *Purchase, activity *alicloud.Activity, lis
 	d := &p.delivery
 	if activity != nil && !p.answered() {
 		d.setActivity(*activity, r.at)
-		r.target.reportNote(p, *activity)
+		r.account.target.reportNote(p, *activity)
 	}
 	for _, id := range slices.Concat(listed, d.activity.CreatedInstances, d.activity.FailedInstances) {
 		if !p.kept.Has(id) {
-			d.see(id, r.listed(id), r.hasServed(id), r.at)
+			d.see(id, r.account.state.listed(id), r.hasServed(id), r.at)
 		}
 	}
 	if p.activityID != "" {
-		d.checkMissing(r.listed, r.at)
+		d.checkMissing(r.account.state.listed, r.at)
 	}
 }
 
 // hasServed returns whether the instance is in service, or leaves for another reason than the failure of its activity.
 func (r *reconciliation) hasServed(id string) bool {
-	if r.removals[id] != nil || r.facts.Loop.Reclaiming.Has(id) {
+	if r.account.state.removals[id] != nil || r.account.state.facts.Loop.Reclaiming.Has(id) {
 		return true
 	}
-	instance := r.facts.Instances[id]
+	instance := r.account.state.facts.Instances[id]
 	state := instance.LifecycleState
 	if instance.Unattached && state == alicloud.LifecycleStopped {
 		return false // it may be about to vanish
@@ -262,16 +262,16 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 	if !p.broken() {
 		return false, nil
 	}
-	for id := range r.returnable(p) {
+	for id := range r.account.state.returnable(p) {
 		left = true
 		isKnown := !p.looksFirst() || p.inspected.Has(id)
-		if isKnown && !r.facts.IsLeaving(r.facts.Instances[id]) {
+		if isKnown && !r.account.state.facts.IsLeaving(r.account.state.facts.Instances[id]) {
 			instances = append(instances, id)
 		}
 	}
 	if len(instances) > 0 {
 		slices.Sort(instances)
-		r.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
+		r.account.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",
 			"Giving back %d of %d instances of %s: all or nothing was asked for", len(instances), p.request.Delta,
 			pool.OfferingID(p.poolID, p.offering))
 	}
@@ -302,7 +302,7 @@ func (s *state) noCapacity(p *Purchase) sets.Set[string] {
 // isOver returns whether nothing about the purchase is left to be found out or done.
 func (r *reconciliation) isOver(p *Purchase) bool {
 	switch {
-	case p.sending, p.missing() > 0, len(p.placeholders) > 0, r.awaitsBundle(p):
+	case p.sending, p.missing() > 0, len(p.placeholders) > 0, r.account.state.awaitsBundle(p):
 		return false
 	case p.launch != nil && p.broken() && len(p.delivery.unlisted) > 0:
 		return false // they have to be given back once they are listed
@@ -313,13 +313,13 @@ func (r *reconciliation) isOver(p *Purchase) bool {
 	}
 	// A purchase that timed out is kept until its activity ends: instances of an atomic purchase that are delivered late have to be
 	// given back, too.
-	return p.delivery.ended() && !p.delivery.mayRollBack(r.listed, r.at) && !r.explainsInstance(p)
+	return p.delivery.ended() && !p.delivery.mayRollBack(r.account.state.listed, r.at) && !r.explainsInstance(p)
 }
 
 // explainsInstance returns whether the purchase is needed to tell the offering of an instance that is listed incompletely.
 func (r *reconciliation) explainsInstance(p *Purchase) bool {
 	for id := range p.delivery.delivered {
-		if instance, listed := r.facts.Instances[id]; listed && snapshot.IsIncomplete(instance) {
+		if instance, listed := r.account.state.facts.Instances[id]; listed && snapshot.IsIncomplete(instance) {
 			return true
 		}
 	}

@@ -79,36 +79,36 @@ type FailedRemoval struct {
 }
 
 // Removals is where package remover enters removals and the cloud's answers. It is safe for concurrent use.
-type Removals struct{ *state }
+type Removals struct{ state *state }
 
 // Begin marks the instances that may be removed as being removed, and returns them and an error for each that may not. It
 // ignores instances that are being removed already.
 func (s *Removals) Begin(poolID string, wanted map[string]RemovalReason) (begun []string, refused map[string]error) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
 	spare := 0
-	if known := s.facts.Pools[poolID]; known != nil {
-		spare = s.last.PoolSize(poolID).Live - known.MinSize
+	if known := s.state.facts.Pools[poolID]; known != nil {
+		spare = s.state.last.PoolSize(poolID).Live - known.MinSize
 	}
 	refused = map[string]error{}
 	for _, id := range sets.List(sets.KeySet(wanted)) {
-		instance, listed := s.facts.Instances[id]
+		instance, listed := s.state.facts.Instances[id]
 		switch reason := wanted[id]; {
 		case !listed || instance.ScalingGroupID != poolID:
 			refused[id] = errNotInPool
 			continue
-		case s.facts.IsLeaving(instance):
+		case s.state.facts.IsLeaving(instance):
 			continue
 		case snapshot.IsKept(instance) && reason != Forced:
 			refused[id] = fmt.Errorf("%w: it is %s", ErrKept, instance.LifecycleState)
 			continue
-		case s.facts.StandingOf(instance) == snapshot.Serving:
+		case s.state.facts.StandingOf(instance) == snapshot.Serving:
 			if spare--; spare < 0 && reason == Unneeded {
 				refused[id] = ErrBelowMinimum
 				continue
 			}
 		}
-		s.removals[id] = &removal{poolID: poolID, reason: wanted[id]}
+		s.state.removals[id] = &removal{poolID: poolID, reason: wanted[id]}
 		begun = append(begun, id)
 	}
 	return begun, refused
@@ -117,39 +117,39 @@ func (s *Removals) Begin(poolID string, wanted map[string]RemovalReason) (begun 
 // Accepted enters that the cloud removes the instances. The activity is empty for those that are in no scaling group. The snapshot
 // shows them as being removed since Begin.
 func (s *Removals) Accepted(poolID, activityID string, ids []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
 	for _, id := range ids {
-		if leaving := s.removals[id]; leaving != nil {
-			leaving.activityID, leaving.accepted = activityID, s.config.Clock.Now()
+		if leaving := s.state.removals[id]; leaving != nil {
+			leaving.activityID, leaving.accepted = activityID, s.state.config.Clock.Now()
 		}
 	}
 	action := "RemoveInstances"
 	if activityID == "" {
 		action = "DeleteInstances"
 	}
-	s.account(poolID).queue.allow(action)
+	s.state.account(poolID).queue.allow(action)
 	removedInstances.WithLabelValues(poolID).Add(float64(len(ids)))
 }
 
 // Refused enters that the cloud does not remove the instances. They count again.
 func (s *Removals) Refused(poolID string, ids []string, err error) {
-	s.mu.Lock()
-	defer s.publishAndUnlock()
-	s.account(poolID).queue.refuse(err, s.config.Clock.Now())
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
+	s.state.account(poolID).queue.refuse(err, s.state.config.Clock.Now())
 	for _, id := range ids {
-		delete(s.removals, id)
+		delete(s.state.removals, id)
 	}
 }
 
 // InProgress returns whether the cloud has accepted a removal of the pool that was not seen to have ended. A removal that was not
 // seen at all for unseenTime does not count: it may never be seen.
 func (s *Removals) InProgress(poolID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, leaving := range s.removals {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	for _, leaving := range s.state.removals {
 		if leaving.poolID == poolID && leaving.activityID != "" && leaving.ended.IsZero() &&
-			(leaving.begun || s.config.Clock.Since(leaving.accepted) < unseenTime) {
+			(leaving.begun || s.state.config.Clock.Since(leaving.accepted) < unseenTime) {
 			return true
 		}
 	}
@@ -158,23 +158,23 @@ func (s *Removals) InProgress(poolID string) bool {
 
 // PurchasesWait returns whether purchases of the pool wait for their turn to be sent.
 func (s *Removals) PurchasesWait(poolID string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.account(poolID)
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	a := s.state.account(poolID)
 	return a.inTurn() && len(a.waiting()) > 0
 }
 
 // TakeDue returns the failed removals that have to be asked for again, by instance, and counts them as asked for.
 func (s *Removals) TakeDue() map[string]FailedRemoval {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
 	due := map[string]FailedRemoval{}
-	for id, failed := range s.failedRemovals {
+	for id, failed := range s.state.failedRemovals {
 		if failed.due {
 			due[id] = failed.FailedRemoval
 			failed.due = false
 			failed.retries++
-			s.failedRemovals[id] = failed
+			s.state.failedRemovals[id] = failed
 		}
 	}
 	return due

@@ -14,9 +14,9 @@ import (
 func TestFailedRemovalIsForgottenWhenTheInstanceIsGone(t *testing.T) {
 	now := time.Now()
 	l := New(Config{Clock: clocktesting.NewFakePassiveClock(now), Store: &snapshot.Store{}})
-	l.facts.Instances = map[string]alicloud.ScalingInstance{"i-stays": {ID: "i-stays"}}
-	l.failedRemovals["i-stays"], l.failedRemovals["i-gone"] = failedRemoval{due: true}, failedRemoval{due: true}
-	l.reconcileRemovals(nil, now)
-	assert.Contains(t, l.failedRemovals, "i-stays")
-	assert.NotContains(t, l.failedRemovals, "i-gone")
+	l.state.facts.Instances = map[string]alicloud.ScalingInstance{"i-stays": {ID: "i-stays"}}
+	l.state.failedRemovals["i-stays"], l.state.failedRemovals["i-gone"] = failedRemoval{due: true}, failedRemoval{due: true}
+	l.state.reconcileRemovals(nil, now)
+	assert.Contains(t, l.state.failedRemovals, "i-stays")
+	assert.NotContains(t, l.state.failedRemovals, "i-gone")
 }

@@ -31,7 +31,7 @@ func (r *restored) isGuess() bool { return r != nil && r.guess }
 // way, and those that ended lately and are not over.
 func (r *reconciliation) restore(activities []alicloud.Activity) {
 	for _, activity := range activities {
-		if r.owns(activity) || activity.Done() && !endedLately(activity, r.at) {
+		if r.account.owns(activity) || activity.Done() && !endedLately(activity, r.at) {
 			continue
 		}
 		note, noted := NoteOf(activity)
@@ -41,12 +41,12 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 			}
 			note = Note{Token: activity.ID, Count: activity.Adding}
 		}
-		if note.IsOfAnother(r.config.Owner) {
+		if note.IsOfAnother(r.account.state.config.Owner) {
 			note.Atomic = false // another installation gives back what came of it
 		}
 		isLaunch := note.Targeting == pool.TargetLaunch
 		if isLaunch {
-			r.knownLaunches.Insert(note.Token)
+			r.account.knownLaunches.Insert(note.Token)
 			if r.at.Sub(activity.Ended) > shortfallTime { // what it lacks now was delivered
 				if note.Bundle == "" {
 					continue
@@ -64,7 +64,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 		if r.isOver(p) && !p.broken() && p.bundle == "" { // the others of a bundle may not be restored yet
 			continue
 		}
-		r.book[note.Token] = p
+		r.account.book[note.Token] = p
 		klog.InfoS("Restored a purchase of a former process", "token", note.Token, "instances", note.Count,
 			"pool", p.poolID, "activity", activity.ID, "status", activity.Status)
 	}
@@ -74,7 +74,7 @@ func (r *reconciliation) restore(activities []alicloud.Activity) {
 // RunInstances had created. While it is in progress it may not say which they are.
 func (r *reconciliation) attached(activity alicloud.Activity) bool {
 	if len(activity.CreatedInstances) == 0 {
-		return slices.ContainsFunc(r.launches, func(launched alicloud.Activity) bool { return launched.ScalingGroupID == r.poolID })
+		return slices.ContainsFunc(r.launches, func(launched alicloud.Activity) bool { return launched.ScalingGroupID == r.account.poolID })
 	}
 	return r.launched.HasAny(activity.CreatedInstances...)
 }
@@ -83,7 +83,7 @@ func (r *reconciliation) attached(activity alicloud.Activity) bool {
 // them.
 func (r *reconciliation) formerLaunches() []alicloud.Activity {
 	return slices.DeleteFunc(slices.Clone(r.launches), func(launched alicloud.Activity) bool {
-		return launched.ScalingGroupID != r.poolID || launched.Started.After(r.begun) || r.knownLaunches.Has(launched.ID)
+		return launched.ScalingGroupID != r.account.poolID || launched.Started.After(r.account.state.begun) || r.account.knownLaunches.Has(launched.ID)
 	})
 }
 
@@ -133,10 +133,10 @@ func (r *reconciliation) writeOff(p *Purchase) {
 
 // Suspects returns the instances that will be given back unless pods are on their Nodes.
 func (l *Ledger) Suspects() sets.Set[string] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
 	suspects := sets.New[string]()
-	for _, a := range l.accounts {
+	for _, a := range l.state.accounts {
 		for _, p := range a.book {
 			if p.looksFirst() && p.broken() {
 				suspects = suspects.Union(p.delivery.delivered.Difference(p.inspected))
@@ -148,9 +148,9 @@ func (l *Ledger) Suspects() sets.Set[string] {
 
 // Inspected enters which of the suspects have pods on their Nodes. Those are not given back.
 func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
-	l.mu.Lock()
-	defer l.publishAndUnlock()
-	for poolID, a := range l.accounts {
+	l.state.mu.Lock()
+	defer l.state.publishAndUnlock()
+	for poolID, a := range l.state.accounts {
 		for _, p := range a.book {
 			if !p.looksFirst() || !p.broken() {
 				continue
@@ -175,7 +175,7 @@ func (a *account) guessOfferings() {
 	}
 	for _, p := range a.book {
 		if p.restored.isGuess() {
-			p.targeting, p.offering = known.Targeting, a.likeliest(p, known)
+			p.targeting, p.offering = known.Targeting, a.state.likeliest(p, known)
 		}
 	}
 }

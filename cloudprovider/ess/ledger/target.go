@@ -54,7 +54,7 @@ const (
 //
 // A finding holds for one scaling configuration: that other instance types were delivered says nothing about the next one.
 type target struct {
-	*state
+	state  *state
 	poolID string
 	book   book
 
@@ -78,7 +78,7 @@ func (t *target) reset(configuration string) {
 
 // isAuto returns whether the provider has to find out how the pool can be targeted.
 func (t *target) isAuto() bool {
-	known := t.facts.Pools[t.poolID]
+	known := t.state.facts.Pools[t.poolID]
 	return known != nil && known.Settings.Targeting == settings.TargetingAuto
 }
 
@@ -155,7 +155,7 @@ func (t *target) resign(p *Purchase) {
 // separate makes each gang of the purchase, of which nothing was carried out, a purchase of its own, which is sent anew.
 func (t *target) separate(p *Purchase) {
 	sizes := p.gangs
-	p.atomic, p.alone, p.gangs, p.plan, p.rest, p.requested = true, true, nil, false, "", t.config.Clock.Now()
+	p.atomic, p.alone, p.gangs, p.plan, p.rest, p.requested = true, true, nil, false, "", t.state.config.Clock.Now()
 	for _, size := range sizes[1:] {
 		part := *p
 		part.request.Delta, part.delivery = size, newDelivery()
@@ -164,7 +164,7 @@ func (t *target) separate(p *Purchase) {
 	}
 	p.request.Delta = sizes[0]
 	t.resign(p)
-	t.wake()
+	t.state.wake()
 }
 
 // conclude enters a finding and ends the check. The reason completes the sentence "Pool <id> …".
@@ -174,12 +174,12 @@ func (t *target) conclude(found finding, by basis, reason string) {
 	}
 	t.finding, t.basis = found, by
 	if found == ignored {
-		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
+		t.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPoolNotTargetable",
 			"Pool %s %s: unless its tags say targeting=request, it is one node group from now on. With the tag %s=%s its offerings are bought by RunInstances, as is documented",
 			t.poolID, reason, api.TagPurchase, settings.PurchaseByLaunch)
 		t.cancelUnsent()
 	} else {
-		t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s %s: type and zone are named in requests", t.poolID, reason)
+		t.state.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s %s: type and zone are named in requests", t.poolID, reason)
 	}
 	t.endCheck()
 }
@@ -194,10 +194,10 @@ func (t *target) cancelUnsent() {
 		if p.targeting == pool.TargetRequest && p.queued() && !p.sending && !p.attempts.uncertain {
 			p.cancelled += p.missing()
 			p.abandoned = p.bundle != ""
-			t.abandonBundle(p)
+			t.state.abandonBundle(p)
 		}
 	}
-	t.wake()
+	t.state.wake()
 }
 
 // endCheck has the purchases go on that waited for the check. Where there is no finding, the first of them is the next check.
@@ -208,10 +208,10 @@ func (t *target) endCheck() {
 		return
 	}
 	for _, p := range waited {
-		p.requested = t.config.Clock.Now() // the time until now was not spent waiting for the cloud
+		p.requested = t.state.config.Clock.Now() // the time until now was not spent waiting for the cloud
 	}
 	t.startCheck(waited[0])
-	t.wake()
+	t.state.wake()
 }
 
 // noteBought remembers whether the check was bought, while its purchase is in the book.
@@ -254,14 +254,14 @@ func (t *target) retract(p *Purchase, refusal error) {
 		return
 	}
 	t.finding, t.basis = unproven, byNothing
-	t.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s refuses requests that name no type and zone just as well (%s): they are named again",
+	t.state.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolTargeted", "Pool %s refuses requests that name no type and zone just as well (%s): they are named again",
 		t.poolID, t.refusal)
 }
 
 // compare compares instances with what was asked for. Instances that are listed incompletely prove nothing.
 func (t *target) compare(asked Note, ids []string) {
 	for _, id := range ids {
-		instance, listed := t.facts.Instances[id]
+		instance, listed := t.state.facts.Instances[id]
 		if !listed || snapshot.IsIncomplete(instance) {
 			continue
 		}
@@ -283,9 +283,9 @@ func (t *target) compare(asked Note, ids []string) {
 
 // reportOnDemand reports, once for each instance, that an on-demand instance was delivered in place of a spot instance.
 func (t *target) reportOnDemand(instance alicloud.ScalingInstance) {
-	t.config.Reporter.Once("compensated/"+instance.ID, func() {
+	t.state.config.Reporter.Once("compensated/"+instance.ID, func() {
 		compensatedInstances.WithLabelValues(instance.ScalingGroupID).Inc()
-		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotCompensatedWithOnDemand",
+		t.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotCompensatedWithOnDemand",
 			"Pool %s delivered pay-as-you-go instance %s where spot was asked for: turn off CompensateWithOnDemand",
 			instance.ScalingGroupID, instance.ID)
 	})
@@ -305,8 +305,8 @@ func (t *target) reportNote(p *Purchase, activity alicloud.Activity) {
 		return
 	}
 	klog.InfoS("An activity came back without its note", "activity", activity.ID, "pool", p.poolID, "metadata", activity.Metadata)
-	t.config.Reporter.Once("notes/"+p.poolID, func() {
-		t.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseNoteLost", "Activity %s of pool %s came back without the note that says what it is for: "+
+	t.state.config.Reporter.Once("notes/"+p.poolID, func() {
+		t.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseNoteLost", "Activity %s of pool %s came back without the note that says what it is for: "+
 			"after a restart purchases under way are told by their times, counts and instances", activity.ID, p.poolID)
 	})
 }

@@ -20,7 +20,7 @@ const confirmFor = time.Minute
 // belong to no other purchase, add as many instances, and began at the right time.
 func (a *account) matchActivities(activities []alicloud.Activity) {
 	activities = slices.SortedFunc(slices.Values(activities), func(a, b alicloud.Activity) int { return a.Started.Compare(b.Started) })
-	now := a.config.Clock.Now()
+	now := a.state.config.Clock.Now()
 	for _, p := range a.book.filter(func(p *Purchase) bool { return p.unconfirmed() && !p.sending && !p.willLaunchAgain(now) }) {
 		found := slices.IndexFunc(activities, func(activity alicloud.Activity) bool {
 			note, noted := NoteOf(activity)
@@ -50,7 +50,7 @@ func (a *account) owns(activity alicloud.Activity) bool {
 	if a.book.owns(activity) {
 		return true
 	}
-	for _, leaving := range a.removals {
+	for _, leaving := range a.state.removals {
 		if leaving.activityID == activity.ID {
 			return true
 		}
@@ -94,11 +94,11 @@ func (a *account) resolve(now time.Time) {
 // unattributed returns the instances of an accepted purchase without an activity: new instances of its offering that no
 // activity of another purchase created, at most as many as it asked for.
 func (r *reconciliation) unattributed(p *Purchase) []string {
-	candidates := r.instances().Difference(p.attempts.instancesBefore).
-		Difference(r.book.instancesOfOthers(p, r.createdBy)).Difference(p.delivery.delivered)
+	candidates := r.account.instances().Difference(p.attempts.instancesBefore).
+		Difference(r.account.book.instancesOfOthers(p, r.createdBy)).Difference(p.delivery.delivered)
 	found := p.delivery.delivered.UnsortedList()
 	for _, id := range sets.List(candidates) {
-		instance := r.facts.Instances[id]
+		instance := r.account.state.facts.Instances[id]
 		fits := p.targeting != pool.TargetRequest || snapshot.IsIncomplete(instance) || snapshot.OfferingOf(instance) == p.offering
 		if fits && len(found) < p.request.Delta {
 			found = append(found, id)

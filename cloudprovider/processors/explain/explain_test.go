@@ -1,11 +1,14 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
@@ -248,6 +251,36 @@ func TestPodsThatWaitAreListedByTheirAgeWithWhatTheyWaitFor(t *testing.T) {
 	}
 	assert.Equal(t, "held: settling\nbought: bought\ndear: backoff\nnowhere: no-pools\nunknown: not-judged\n", said)
 	assert.Contains(t, found[2].Message, "1 price cap 0.01 < price 4.01", "as its Event")
+}
+
+func TestGPUPodsThatWaitAreCountedByWhatTheyWaitFor(t *testing.T) {
+	w := newWorld(&offering{id: "spot", gpus: "1"})
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	add := func(name string, change ...testutil.PodOption) *apiv1.Pod {
+		pod := testutil.NewPod(name, change...)
+		require.NoError(t, pods.Add(pod))
+		return pod
+	}
+	dear := map[string]*reasons.Reason{"a": tooDear}
+	w.judgements.set(add("dear"), dear)
+	w.judgements.set(add("dear-too"), dear)
+	w.judgements.set(add("of-cpus", testutil.WithoutGPU), dear)
+	w.judgements.bought([]*apiv1.Pod{add("bought")}, []nodegroupset.ScaleUpInfo{{Group: w.of[0], NewSize: 1, MaxSize: 9}})
+	add("on-a-node", testutil.OnNode("n"))
+	registry := prometheus.NewRegistry()
+	RegisterMetrics(registry)
+	ctx, lose := context.WithCancel(t.Context())
+	New(Config{Pods: corelisters.NewPodLister(pods), Skipped: w.skipped, Judgements: w.judgements, LeastPriority: -10}).Publish(ctx)
+
+	require.NoError(t, promtest.GatherAndCompare(registry, strings.NewReader(`
+# HELP gpu_spot_pending_pods Pods that request GPUs, are on no node, and for which something may have to be bought, by the reason code of explain: bought if it was, and they wait for the node.
+# TYPE gpu_spot_pending_pods gauge
+gpu_spot_pending_pods{reason="bought"} 1
+gpu_spot_pending_pods{reason="price-cap"} 2
+`)))
+	lose()
+	assert.Eventually(t, func() bool { n, err := promtest.GatherAndCount(registry); return err == nil && n == 0 }, time.Minute, time.Millisecond,
+		"a process that does not lead tells nothing")
 }
 
 func TestOfManyPodsThatWaitOnlyTheOldestAreListed(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/attempts"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
 
@@ -129,7 +130,7 @@ func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*sta
 				klog.InfoS("A part of the plan for a gang cannot be bought, so nothing is", "gang", gang, "nodeGroup", part.Group.Id(), "nodes", part.Nodes, "err", err)
 				return false
 			}
-			bought = join(bought, attempt)
+			bought = attempts.Join(bought, attempt)
 		}
 		return true
 	})
@@ -141,17 +142,6 @@ func (g *Gangs) buyParts(gang string, parts []gangplan.Part, call scaleUp) (*sta
 	}
 	klog.InfoS("Bought by a plan for a gang", "gang", gang, "offerings", len(parts))
 	return bought, nil
-}
-
-// join adds a further purchase for the same gang to the status.
-func join(bought, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
-	if bought == nil {
-		return attempt
-	}
-	bought.ScaleUpInfos = append(bought.ScaleUpInfos, attempt.ScaleUpInfos...)
-	bought.PodsTriggeredScaleUp = append(bought.PodsTriggeredScaleUp, attempt.PodsTriggeredScaleUp...)
-	bought.ConsideredNodeGroups = append(bought.ConsideredNodeGroups, attempt.ConsideredNodeGroups...)
-	return bought
 }
 
 // tell records an Event for the pods of a gang for which there is no plan, unless it says what the last one said. Where there is

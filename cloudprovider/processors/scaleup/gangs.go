@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/attempts"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/turn"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
 )
@@ -176,7 +177,7 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 		l.await(u.pods)
 		return false, nil
 	case attempt.Result != status.ScaleUpSuccessful:
-		merge(l.rest, attempt)
+		l.rest = attempts.Join(l.rest, attempt)
 		return true, nil
 	}
 	if l.last != nil {
@@ -233,12 +234,7 @@ func (l *loop) await(pods []*apiv1.Pod) {
 // status returns the status of the whole scale-up.
 func (l *loop) status() *status.ScaleUpStatus {
 	l.await(podsOf(l.units))
-	if l.last == nil {
-		return l.rest
-	}
-	l.last.PodsRemainUnschedulable = append(l.last.PodsRemainUnschedulable, l.rest.PodsRemainUnschedulable...)
-	l.last.PodsAwaitEvaluation = append(l.last.PodsAwaitEvaluation, l.rest.PodsAwaitEvaluation...)
-	return l.last
+	return attempts.Join(l.last, l.rest)
 }
 
 // try buys for one unit.
@@ -255,17 +251,4 @@ func (g *Gangs) try(l *loop, u unit, call scaleUp) (*status.ScaleUpStatus, error
 		return g.tryGang(l, u, steady)
 	}
 	return steady(u.pods, false)
-}
-
-// merge adds an attempt that bought nothing. The result says that there was no option if any attempt does, and otherwise that
-// nothing was tried.
-func merge(result, attempt *status.ScaleUpStatus) {
-	if result.Result != status.ScaleUpNoOptionsAvailable {
-		result.Result = attempt.Result
-	}
-	result.PodsRemainUnschedulable = append(result.PodsRemainUnschedulable, attempt.PodsRemainUnschedulable...)
-	result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, attempt.PodsAwaitEvaluation...)
-	if len(result.ConsideredNodeGroups) == 0 {
-		result.ConsideredNodeGroups = attempt.ConsideredNodeGroups
-	}
 }

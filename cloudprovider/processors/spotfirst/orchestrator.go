@@ -18,6 +18,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/processors/internal/attempts"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/turn"
 )
 
@@ -73,7 +74,7 @@ func (o *Orchestrator) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, 
 		if err != nil {
 			return attempt, err
 		}
-		result = join(result, attempt)
+		result = attempts.Join(result, attempt)
 		if attempt.Result == status.ScaleUpSuccessful {
 			result.PodsAwaitEvaluation = append(result.PodsAwaitEvaluation, slices.Concat(parts[i+1:]...)...)
 			break
@@ -104,20 +105,6 @@ func (o *Orchestrator) parts(pods []*apiv1.Pod, allOrNothing bool) [][]*apiv1.Po
 		parts[0] = append(provisioning, parts[0]...)
 	}
 	return parts
-}
-
-// join adds what came of earlier parts, for which nothing was bought, to an attempt.
-func join(before, attempt *status.ScaleUpStatus) *status.ScaleUpStatus {
-	if before == nil {
-		return attempt
-	}
-	attempt.PodsRemainUnschedulable = append(attempt.PodsRemainUnschedulable, before.PodsRemainUnschedulable...)
-	attempt.PodsAwaitEvaluation = append(attempt.PodsAwaitEvaluation, before.PodsAwaitEvaluation...)
-	attempt.ConsideredNodeGroups = append(attempt.ConsideredNodeGroups, before.ConsideredNodeGroups...)
-	if attempt.Result == status.ScaleUpNotTried {
-		attempt.Result = before.Result
-	}
-	return attempt
 }
 
 // mostReported bounds what is remembered of pods that are long gone.

@@ -96,6 +96,7 @@ func autoscale(ctx context.Context, r *replica) error {
 			r.costs.Lead(ctx, p.ledger)
 			if p.explainer != nil {
 				r.explanations.Lead(ctx, p.explainer)
+				p.explainer.Publish(ctx)
 			}
 			return p.run(ctx, r)
 		})
@@ -114,20 +115,28 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
-	group.Go(func() error { return p.lead(ctx, r, group) })
+	group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
+	group.Go(func() error { p.advise(ctx); return nil })
+	group.Go(func() error { return p.lead(ctx, r) })
 	return group.Wait()
 }
 
-// lead runs core's loop, or serves the provider to another core, once the pools are known, and begins in the group what needs them, too.
-// It ends the provider in any case: other parts wait for their removals, which nothing else ends before their time.
-func (p *parts) lead(ctx context.Context, r *replica, group *errgroup.Group) error {
+// advise advises jobs how often to save a checkpoint. It begins once the pools are known, which say how long their instances are kept.
+func (p *parts) advise(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-p.provider.FirstRead():
+		p.intervals.Run(ctx)
+	}
+}
+
+// lead runs core's loop, or serves the provider to another core, once the pools are known. It ends the provider in any case: other parts
+// wait for their removals, which nothing else ends before their time.
+func (p *parts) lead(ctx context.Context, r *replica) error {
 	defer p.endProvider(ctx)
 	if err := p.firstRefresh(ctx, r.health); err != nil {
 		return unlessDone(ctx, err)
 	}
-	// Only now are the pools known in which there may be room for jobs.
-	group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
-	group.Go(func() error { p.intervals.Run(ctx); return nil })
 	if r.config.Serve != nil {
 		return unlessDone(ctx, p.serve(ctx, r.config, r.health))
 	}

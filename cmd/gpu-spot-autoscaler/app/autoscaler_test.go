@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
@@ -94,7 +93,7 @@ func TestTheProviderEndsWithTheLeadershipThoughNoLoopHasBegun(t *testing.T) {
 		ctx, lose := context.WithCancel(t.Context())
 		lose()
 		p := &parts{provider: provider}
-		require.NoError(t, p.lead(ctx, &replica{health: metrics.NewHealthCheck(time.Hour, time.Hour)}, &errgroup.Group{}))
+		require.NoError(t, p.lead(ctx, &replica{health: metrics.NewHealthCheck(time.Hour, time.Hour)}))
 		assert.ErrorIs(t, provider.RefreshUntil(t.Context()), context.Canceled, "what the provider still does for others ends")
 	})
 }

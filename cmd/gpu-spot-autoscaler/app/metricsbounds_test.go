@@ -5,6 +5,7 @@ var factors = []struct{ name, meaning string }{
 	{"pools", "scaling groups under management; counters keep those that were since the process began"},
 	{"offerings", "instance types × zones × purchase options of all pools"},
 	{"reasons", "[problems of a pool](operations.md#problems-of-a-pool), about 30"},
+	{"reason codes", "those of [why a pod is pending](operations.md#why-a-pod-is-pending), 32"},
 	{"job systems", "those of [jobs.md](jobs.md#what-becomes-of-the-job), and `pod` for pods of none, about 15"},
 	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), 7"},
 	{"conditions", "those of [`--node-fault-conditions`](reclaim.md#faulty-nodes), 6 by default"},
@@ -31,6 +32,7 @@ var bounds = map[string]string{
 	"gpu_spot_pool_problems_total":          "pools × reasons",
 	"gpu_spot_pool_spend_cap_reached":       "pools",
 	"gpu_spot_problems":                     "3 × reasons",
+	"gpu_spot_pending_pods":                 "reason codes",
 	"gpu_spot_leader_condition":             "2",
 	"gpu_spot_purchased_instances_total":    "pools × 2",
 	"gpu_spot_purchase_queue_length":        "pools",
@@ -42,8 +44,8 @@ var bounds = map[string]string{
 	"gpu_spot_removal_failures_total":       "pools",
 	"gpu_spot_removed_instances_total":      "pools",
 
-	"gpu_spot_price_per_hour":             "offerings",
-	"gpu_spot_price_age_seconds":          "offerings",
+	"gpu_spot_price_per_hour":             "2 × offerings",
+	"gpu_spot_price_age_seconds":          "2 × offerings",
 	"gpu_spot_price_refresh_errors_total": "2",
 	"gpu_spot_market_offerings":           "3",
 	"gpu_spot_market_stock_refusal":       "4",
@@ -81,6 +83,7 @@ var bounds = map[string]string{
 
 // madeWhenScraped are the types of metrics that no vector holds.
 var madeWhenScraped = map[string]string{
+	"gpu_spot_pending_pods":       "gauge",
 	"gpu_spot_market_age_seconds": "gauge", "gpu_spot_market_offerings": "gauge",
 	"gpu_spot_market_stock_age_seconds": "gauge", "gpu_spot_market_stock_refusal": "gauge",
 	"gpu_spot_price_per_hour": "gauge", "gpu_spot_price_age_seconds": "gauge", "gpu_spot_offerings_without_fresh_price": "gauge",

@@ -25,6 +25,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaledown"
 	"gpu-spot-autoscaler/cloudprovider/processors/scaleup"
@@ -175,6 +176,7 @@ func registerOwnMetrics(registry prometheus.Registerer) {
 		scaledown.RegisterMetrics,
 		spotfirst.RegisterMetrics,
 		trigger.RegisterMetrics,
+		explain.RegisterMetrics,
 		pricing.RegisterMetrics,
 		market.RegisterMetrics,
 		ledger.RegisterMetrics,
