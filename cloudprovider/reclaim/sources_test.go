@@ -48,8 +48,20 @@ func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) 
 
 func heartbeat(node *corev1.Node) { node.Status.NodeInfo.KernelVersion += "." }
 
+// requireEverySource fails if a table of tests has no row for one of the sources. Faults and drills have tests of their own.
+func requireEverySource[Row any](t *testing.T, rows map[notice.Source]Row) {
+	t.Helper()
+	for _, source := range notice.Sources {
+		if source == notice.SourceFault || source == notice.SourceDrill {
+			continue
+		}
+		_, ok := rows[source]
+		require.True(t, ok, "add a row for the source %s to this test", source)
+	}
+}
+
 func TestEverySourceMarksTheNode(t *testing.T) {
-	for source, tc := range map[notice.Source]struct {
+	rows := map[notice.Source]struct {
 		speak  func(w *world)
 		notice time.Duration // until the deadline
 		stated bool
@@ -60,7 +72,9 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 		notice.SourcePush: {func(w *world) {
 			require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(-time.Minute))))
 		}, 4 * time.Minute, true},
-	} {
+	}
+	requireEverySource(t, rows)
+	for source, tc := range rows {
 		t.Run(string(source), func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.addNode("a")
