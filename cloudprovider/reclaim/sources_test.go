@@ -28,7 +28,7 @@ func annotated(key, value string) func(*corev1.Node) {
 	return func(node *corev1.Node) { metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, value) }
 }
 
-// agentSays is the node-agent's word.
+// agentSays has the node-agent announce a deadline on the Node.
 func agentSays(deadline time.Time) func(*corev1.Node) {
 	return annotated(api.AnnotationNoticeAgent, deadline.UTC().Format(time.RFC3339))
 }
@@ -97,7 +97,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 	}
 }
 
-func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
+func TestWhatAnnouncesNothingMarksNoNode(t *testing.T) {
 	for name, say := range map[string]func(*corev1.Node){
 		"an empty annotation":      annotated(api.AnnotationNoticeAgent, ""),
 		"a deadline long over":     agentSays(time.Date(1999, 12, 31, 23, 58, 0, 0, time.UTC)),
@@ -121,7 +121,7 @@ func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 }
 
 func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
-	// The first word is there when the controller starts, ten seconds after midnight; the second comes a second later.
+	// The first announcement is there when the controller starts, ten seconds after midnight; the second comes afterwards.
 	at := func(d time.Duration) time.Time { return time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC).Add(d) }
 	poll := func(w *world) { w.cloud.reclaim("a") }
 	agent := func(deadline time.Time) func(*world) {
