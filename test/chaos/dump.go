@@ -59,5 +59,5 @@ func ofBroken(name string, states map[string]drill.State) bool {
 		return false
 	}
 	state, known := states[name[:length]]
-	return known && state != drill.Whole && state != drill.Suspended
+	return known && isBroken(state)
 }

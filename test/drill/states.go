@@ -52,6 +52,11 @@ func States(ctx context.Context, r *rig.Rig, o *Observer, jobs []Job) (map[strin
 			states[job.Name] = Suspended
 		}
 	}
+	if slices.ContainsFunc(jobs, func(j Job) bool { return j.Kind == JobSet }) {
+		if err := addJobSets(ctx, r, states); err != nil {
+			return nil, err
+		}
+	}
 	return states, addTraining(ctx, r, jobs, states)
 }
 
