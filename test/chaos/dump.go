@@ -52,9 +52,9 @@ func (e *experiment) dumpBrokenJobs(ctx context.Context, states map[string]drill
 	return nil
 }
 
-// ofBroken goes by the beginning of the name, which is that of the job: "job-07" of "job-07-worker-3".
+// ofBroken goes by the beginning of the name, which is that of the job: "job-007" of "job-007-worker-3".
 func ofBroken(name string, states map[string]drill.State) bool {
-	const length = len("job-00")
+	const length = len("job-000")
 	if len(name) < length {
 		return false
 	}
