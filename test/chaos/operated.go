@@ -220,8 +220,8 @@ type ends struct {
 	Broken   int `json:"broken"`
 }
 
-// addEnds adds to the broken jobs those that were whole or suspended before they were to end.
-func (v *verdict) addEnds(ended []end, before map[string]drill.State) {
+// addEnds adds to the broken jobs those that were whole or suspended before they were to end, and has their states say so.
+func (v *verdict) addEnds(ended []end, states map[string]drill.State) {
 	v.Systems = map[drill.Kind]*ends{}
 	for _, one := range ended {
 		of := v.Systems[one.job.Kind]
@@ -236,7 +236,8 @@ func (v *verdict) addEnds(ended []end, before map[string]drill.State) {
 		}
 		if len(one.faults) > 0 {
 			of.Broken++
-			if !isBroken(before[one.job.Name]) {
+			if !isBroken(states[one.job.Name]) {
+				states[one.job.Name] = drill.EndedBadly
 				v.JobsBroken++
 			}
 			v.fault("%s %s: %s", one.job.Kind, one.job.Name, strings.Join(one.faults, ", "))

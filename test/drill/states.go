@@ -27,6 +27,8 @@ const (
 	Lacking State = "lacking"
 	// Failed: for good.
 	Failed State = "failed"
+	// EndedBadly: it was whole or suspended, and has not completed as if nothing had happened. States does not return it.
+	EndedBadly State = "ended badly"
 )
 
 // States returns how each job is, by its name.
