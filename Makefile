@@ -145,6 +145,10 @@ bench-market: ## Measure what an hour of useful work costs on a recorded spot ma
 chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of 50 of 80 nodes (NODES=200 for 125 of 200): out/chaos/reclaim.json.
 	go run ./test/chaos $(if $(NODES),-nodes $(NODES))
 
+.PHONY: chaos-operators
+chaos-operators: build controlplane operators ## The same with 20 jobs of the real Kueue and 20 of the real JobSet on 40 nodes (NODES=80 for more): out/chaos/operators.json.
+	go run ./test/chaos -operators -nodes $(or $(NODES),40)
+
 .PHONY: contract
 contract: ## Ask a real account (REGION=, GROUP=, ARGS=) what the simulator was built on: out/contract.json. docs/contract.md says more.
 	@mkdir -p $(BIN)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -194,6 +195,34 @@ func TestAJobThatIsNotSuspendedYetKeepsItsPods(t *testing.T) {
 		w.pass(suspendWait - trackedWait)
 		assert.Empty(t, w.untracked(), "the controller would make new ones")
 		assert.Empty(t, w.gone())
+	})
+}
+
+func TestPodsOfASuspendedJobSetStayUntilItsJobsAreSuspendedToo(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.system = "jobset"
+		f.add("train", 2, 2)
+		jobs := w.client.BatchV1().Jobs(metav1.NamespaceDefault)
+		workers, err := jobs.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "train-workers-0"}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b"} {
+			w.addNode(name)
+			w.addPod(name, name, of("train", "worker"), tracked, func(pod *corev1.Pod) {
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(workers, batchv1.SchemeGroupVersion.WithKind("Job"))}
+			})
+		}
+		w.cloud.reclaim("a", "b")
+		f.start()
+		w.pass(suspendWait + time.Second)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		assert.Empty(t, w.untracked(), "the controller of their Job would make new ones")
+		assert.Empty(t, w.gone())
+		workers.Spec.Suspend = ptr.To(true) // the JobSet controller has got to it
+		_, err = jobs.Update(t.Context(), workers, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		w.pass(6 * time.Second)
+		assert.ElementsMatch(t, []string{"a", "b"}, w.untracked())
+		assert.ElementsMatch(t, []string{"a", "b"}, w.gone())
 	})
 }
 

@@ -34,7 +34,7 @@ func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 		"ACK's label": labelled(api.LabelSpotStrategy, alicloud.NoSpot),
 		"our label":   labelled(api.LabelPurchaseOption, "on-demand"),
 	} {
-		for source, speak := range map[notice.Source]func(w *world){
+		rows := map[notice.Source]func(w *world){
 			notice.SourcePoll:      func(w *world) { w.cloud.reclaim("a") },
 			notice.SourceAgent:     func(w *world) { w.updateNode("a", agentSays(time.Now().Add(4*time.Minute))) },
 			notice.SourceCondition: func(w *world) { w.updateNode("a", expired("True", time.Now())) },
@@ -42,7 +42,9 @@ func TestNoNoticeTouchesAnOnDemandNode(t *testing.T) {
 				require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now())))
 				w.updateNode("a", annotated(api.AnnotationNoticePush, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339)))
 			},
-		} {
+		}
+		requireEverySource(t, rows)
+		for source, speak := range rows {
 			t.Run(kind+", "+string(source), func(t *testing.T) {
 				inBubble(t, func(w *world) {
 					w.addNode("a", label)

@@ -28,7 +28,7 @@ func annotated(key, value string) func(*corev1.Node) {
 	return func(node *corev1.Node) { metav1.SetMetaDataAnnotation(&node.ObjectMeta, key, value) }
 }
 
-// agentSays is the node-agent's word.
+// agentSays has the node-agent announce a deadline on the Node.
 func agentSays(deadline time.Time) func(*corev1.Node) {
 	return annotated(api.AnnotationNoticeAgent, deadline.UTC().Format(time.RFC3339))
 }
@@ -48,8 +48,20 @@ func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) 
 
 func heartbeat(node *corev1.Node) { node.Status.NodeInfo.KernelVersion += "." }
 
+// requireEverySource fails if a table of tests has no row for one of the sources. Faults and drills have tests of their own.
+func requireEverySource[Row any](t *testing.T, rows map[notice.Source]Row) {
+	t.Helper()
+	for _, source := range notice.Sources {
+		if source == notice.SourceFault || source == notice.SourceDrill {
+			continue
+		}
+		_, ok := rows[source]
+		require.True(t, ok, "add a row for the source %s to this test", source)
+	}
+}
+
 func TestEverySourceMarksTheNode(t *testing.T) {
-	for source, tc := range map[notice.Source]struct {
+	rows := map[notice.Source]struct {
 		speak  func(w *world)
 		notice time.Duration // until the deadline
 		stated bool
@@ -60,7 +72,9 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 		notice.SourcePush: {func(w *world) {
 			require.Equal(w, http.StatusOK, w.sender().push(interrupted("a", time.Now().Add(-time.Minute))))
 		}, 4 * time.Minute, true},
-	} {
+	}
+	requireEverySource(t, rows)
+	for source, tc := range rows {
 		t.Run(string(source), func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.addNode("a")
@@ -83,7 +97,7 @@ func TestEverySourceMarksTheNode(t *testing.T) {
 	}
 }
 
-func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
+func TestWhatAnnouncesNothingMarksNoNode(t *testing.T) {
 	for name, say := range map[string]func(*corev1.Node){
 		"an empty annotation":      annotated(api.AnnotationNoticeAgent, ""),
 		"a deadline long over":     agentSays(time.Date(1999, 12, 31, 23, 58, 0, 0, time.UTC)),
@@ -107,7 +121,7 @@ func TestAWordThatIsNoneIsNotHeard(t *testing.T) {
 }
 
 func TestTheDeadlineThatIsKnownBestCounts(t *testing.T) {
-	// The first word is there when the controller starts, ten seconds after midnight; the second comes a second later.
+	// The first announcement is there when the controller starts, ten seconds after midnight; the second comes afterwards.
 	at := func(d time.Duration) time.Time { return time.Date(2000, 1, 1, 0, 0, 10, 0, time.UTC).Add(d) }
 	poll := func(w *world) { w.cloud.reclaim("a") }
 	agent := func(deadline time.Time) func(*world) {

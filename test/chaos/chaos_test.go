@@ -117,3 +117,16 @@ func TestStepsOfAReclaim(t *testing.T) {
 		assert.Equal(t, want, now.step(2))
 	}
 }
+
+func TestObjectsOfBrokenJobsAreKnownByTheirNames(t *testing.T) {
+	states := map[string]drill.State{}
+	for _, job := range newJobs(40) {
+		states[job.Name] = drill.Whole
+	}
+	states["job-007"] = drill.Lacking
+	assert.True(t, ofBroken("job-007", states))
+	assert.True(t, ofBroken("job-007-worker-3", states))
+	assert.True(t, ofBroken("job-job-007-5f3a1", states), "a Workload of Kueue")
+	assert.False(t, ofBroken("job-008-worker-3", states))
+	assert.False(t, ofBroken("node-7", states))
+}

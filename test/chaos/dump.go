@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,15 +12,22 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/test/drill"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/standin"
 )
 
-// dumped are the kinds of objects that explain the state of a job.
-var dumped = []schema.GroupVersionResource{
-	{Group: "batch", Version: "v1", Resource: "jobs"}, {Group: "apps", Version: "v1", Resource: "replicasets"},
-	standin.TrainingJobs, standin.ScaleIns, standin.ScaleOuts,
-	{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "events"},
-}
+// dumped are the kinds of objects that explain the state of a job, operatedDumped those that do under real operators.
+var (
+	dumped = []schema.GroupVersionResource{
+		batchJobs, {Group: "apps", Version: "v1", Resource: "replicasets"},
+		standin.TrainingJobs, standin.ScaleIns, standin.ScaleOuts,
+		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "events"},
+	}
+	operatedDumped = []schema.GroupVersionResource{
+		batchJobs, operators.JobSets, operators.Workloads,
+		{Version: "v1", Resource: "pods"}, {Version: "v1", Resource: "events"},
+	}
+)
 
 // dumpBrokenJobs writes all objects that are named after a broken job, as YAML.
 func (e *experiment) dumpBrokenJobs(ctx context.Context, states map[string]drill.State, path string) error {
@@ -32,7 +40,11 @@ func (e *experiment) dumpBrokenJobs(ctx context.Context, states map[string]drill
 		return err
 	}
 	defer file.Close()
-	for _, resource := range dumped {
+	resources := dumped
+	if e.operated {
+		resources = operatedDumped
+	}
+	for _, resource := range resources {
 		list, err := client.Resource(resource).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -52,12 +64,16 @@ func (e *experiment) dumpBrokenJobs(ctx context.Context, states map[string]drill
 	return nil
 }
 
-// ofBroken goes by the beginning of the name, which is that of the job: "job-07" of "job-07-worker-3".
+// ofBroken goes by the beginning of the name, which is that of the job: "job-007" of "job-007-worker-3", and of the Workload
+// "job-job-007-5f3a1", before which Kueue puts the kind.
 func ofBroken(name string, states map[string]drill.State) bool {
-	const length = len("job-00")
+	if strings.HasPrefix(name, "job-job-") {
+		name = strings.TrimPrefix(name, "job-")
+	}
+	const length = len("job-000")
 	if len(name) < length {
 		return false
 	}
 	state, known := states[name[:length]]
-	return known && state != drill.Whole && state != drill.Suspended
+	return known && isBroken(state)
 }

@@ -20,6 +20,7 @@ import (
 	"gpu-spot-autoscaler/test/alisim/cloud"
 	"gpu-spot-autoscaler/test/cluster"
 	"gpu-spot-autoscaler/test/drill"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
 )
@@ -55,11 +56,15 @@ type experiment struct {
 	seed   uint64
 	// nodes is how many there are, a multiple of workers.
 	nodes int
+	// operated has the jobs be those of real operators.
+	operated bool
 
 	rig      *rig.Rig
 	observer *drill.Observer
 	jobs     []drill.Job
 	replicas *replicas
+	// operators are the real ones.
+	operators []*operators.Operator
 
 	began time.Time
 	// reclaiming is when each instance with a notice is released, by instance ID.
@@ -72,8 +77,8 @@ type experiment struct {
 	broken atomic.Pointer[error]
 }
 
-func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed uint64, size int) (e *experiment, err error) {
-	e = &experiment{output: output, out: out, seed: seed, nodes: size, random: rand.New(rand.NewPCG(seed, seed))}
+func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed uint64, size int, operated bool) (e *experiment, err error) {
+	e = &experiment{output: output, out: out, seed: seed, nodes: size, operated: operated, random: rand.New(rand.NewPCG(seed, seed))}
 	ctx, e.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -85,7 +90,7 @@ func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed 
 	}); err != nil {
 		return nil, err
 	}
-	if err := e.startOperator(ctx); err != nil {
+	if err := e.startOperators(ctx, dir); err != nil {
 		return nil, err
 	}
 	nodes, err := e.awaitNodes(ctx)
@@ -96,6 +101,9 @@ func newExperiment(ctx context.Context, output io.Writer, dir, out string, seed 
 		return nil, err
 	}
 	e.jobs = newJobs(size)
+	if operated {
+		e.jobs = newOperatedJobs(size)
+	}
 	if err := drill.Populate(ctx, e.rig, e.jobs, func(job, worker int) string {
 		return nodes[job/workers*workers+worker].Name
 	}); err != nil {
@@ -158,8 +166,15 @@ func newJobs(nodes int) (all []drill.Job) {
 	return all
 }
 
-// startOperator also makes the Node that launchers run on.
-func (e *experiment) startOperator(ctx context.Context) error {
+func (e *experiment) startOperators(ctx context.Context, dir string) error {
+	if e.operated {
+		return e.startRealOperators(ctx, dir)
+	}
+	return e.startETOperator(ctx)
+}
+
+// startETOperator also makes the Node that launchers run on.
+func (e *experiment) startETOperator(ctx context.Context) error {
 	system := cluster.NewFakeNode("system-0", corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("200"),
 	})
@@ -262,6 +277,13 @@ func (e *experiment) run(ctx context.Context, kills int) (verdict, error) {
 		return verdict{}, *err
 	}
 	v := judge(e.reclaiming, e.observer.Nodes(), e.observer.Pods(), drill.Purchases(e.rig, e.began), states)
+	if e.operated {
+		ends, err := e.finish(ctx)
+		if err != nil {
+			return v, err
+		}
+		v.addEnds(ends, states)
+	}
 	if v.JobsBroken > 0 {
 		if err := e.dumpBrokenJobs(ctx, states, filepath.Join(e.out, "broken.yaml")); err != nil {
 			return v, err
@@ -309,6 +331,9 @@ func (e *experiment) stop() {
 		if err := e.replicas.stop(); err != nil {
 			fmt.Fprintln(e.output, "the replicas:", err)
 		}
+	}
+	for _, operator := range e.operators {
+		operator.Stop()
 	}
 	if e.rig != nil {
 		e.rig.Stop()

@@ -20,7 +20,7 @@ type verdict struct {
 	Unmarked int `json:"unmarked"`
 	// Late are reclaiming nodes that had pods at their deadline.
 	Late int `json:"late"`
-	// JobsBroken are neither whole nor suspended.
+	// JobsBroken are neither whole nor suspended, or, under a real operator, did not end as if nothing had happened.
 	JobsBroken int `json:"jobs_broken"`
 	// DoubleBuys are instances bought beyond those that were lost.
 	DoubleBuys int `json:"double_buys"`
@@ -30,6 +30,8 @@ type verdict struct {
 	Unwarned int `json:"unwarned"`
 	// Jobs counts them by their state.
 	Jobs map[drill.State]int `json:"jobs"`
+	// Systems are the real operators' jobs, by their kind.
+	Systems map[drill.Kind]*ends `json:"systems,omitempty"`
 	// Moments say when each kill hit, and at which step.
 	Moments []string `json:"moments"`
 	// Faults name what is wrong.
@@ -52,7 +54,7 @@ func judge(reclaiming map[string]time.Time, nodes map[string]drill.Node, pods []
 	}
 	for _, name := range slices.Sorted(maps.Keys(jobs)) {
 		v.Jobs[jobs[name]]++
-		if state := jobs[name]; state != drill.Whole && state != drill.Suspended {
+		if state := jobs[name]; isBroken(state) {
 			v.JobsBroken++
 			v.fault("%s is %s", name, state)
 		}
@@ -70,6 +72,8 @@ func judge(reclaiming map[string]time.Time, nodes map[string]drill.Node, pods []
 	}
 	return v
 }
+
+func isBroken(state drill.State) bool { return state != drill.Whole && state != drill.Suspended }
 
 func (v *verdict) judgeNode(node drill.Node, reclaiming bool, deadline time.Time) {
 	switch {
@@ -120,6 +124,10 @@ func (v *verdict) print(w io.Writer) {
 		v.Kills, v.Unmarked, v.Late, v.JobsBroken, v.DoubleBuys, v.Seed, v.Seconds)
 	for _, state := range slices.Sorted(maps.Keys(v.Jobs)) {
 		fmt.Fprintf(w, "  %d jobs %s\n", v.Jobs[state], state)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(v.Systems)) {
+		of := v.Systems[kind]
+		fmt.Fprintf(w, "  %s: %d jobs, %d complete, %d restarts counted\n", kind, of.Jobs, of.Complete, of.Restarts)
 	}
 	fmt.Fprintf(w, "  %d pods had to go without a warning\n", v.Unwarned)
 }

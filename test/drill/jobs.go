@@ -110,6 +110,10 @@ func (j Job) create(ctx context.Context, r *rig.Rig) (*metav1.OwnerReference, er
 	switch j.Kind {
 	case Training:
 		return nil, j.createTraining(ctx, r)
+	case Queued:
+		return nil, j.createQueued(ctx, r)
+	case JobSet:
+		return nil, j.createJobSet(ctx, r)
 	case Indexed:
 		job, err := r.Client.BatchV1().Jobs(j.namespace()).Create(ctx, &batchv1.Job{
 			ObjectMeta: j.meta(),
@@ -147,7 +151,7 @@ func (j Job) worker(owner *metav1.OwnerReference, index int, node string) *corev
 }
 
 // Populate creates the jobs with their workers where place says, in a cluster whose controllers know nothing of it until
-// it is done: neither they nor the scheduler make or place a pod, but for those of TrainingJobs.
+// it is done: neither they nor the scheduler make or place a pod, but for those of jobs that an operator serves.
 func Populate(ctx context.Context, r *rig.Rig, jobs []Job, place func(job, worker int) (node string)) error {
 	if err := createNamespaces(ctx, r, jobs); err != nil {
 		return err

@@ -27,6 +27,8 @@ const (
 	Lacking State = "lacking"
 	// Failed: for good.
 	Failed State = "failed"
+	// EndedBadly: it was whole or suspended, and has not completed as if nothing had happened. States does not return it.
+	EndedBadly State = "ended badly"
 )
 
 // States returns how each job is, by its name.
@@ -50,6 +52,11 @@ func States(ctx context.Context, r *rig.Rig, o *Observer, jobs []Job) (map[strin
 			states[job.Name] = Failed
 		case job.Spec.Suspend != nil && *job.Spec.Suspend:
 			states[job.Name] = Suspended
+		}
+	}
+	if slices.ContainsFunc(jobs, func(j Job) bool { return j.Kind == JobSet }) {
+		if err := addJobSets(ctx, r, states); err != nil {
+			return nil, err
 		}
 	}
 	return states, addTraining(ctx, r, jobs, states)

@@ -131,7 +131,8 @@ func (s *jobSuite) subtest(t *testing.T) *jobSuite {
 	return &jobSuite{suite: &part, objects: s.objects, autoscaler: s.autoscaler, operators: s.operators}
 }
 
-// systemsOfOperator maps each operator to the job systems that it serves, by the names of their adapters.
+// systemsOfOperator maps the name of an operator, stand-in or real, to the names of the job systems that are on once it is installed. Kueue
+// and the Trainer have none of their own.
 var systemsOfOperator = map[string][]string{
 	"et-operator": {"trainingjob"}, "mpi-operator": {"mpijob"}, "jobset": {"jobset"}, "dlrover": {"dlrover"},
 	"aitraining-operator": {"aitrainingjob"}, "kuberay": {"raycluster", "rayjob"}, "volcano": {"vcjob"},
@@ -149,7 +150,7 @@ func (s *jobSuite) runOperator(operator func(*rest.Config) (*standin.Operator, e
 	if s.operators.running[o.Name] {
 		return
 	}
-	require.Contains(s.t, systemsOfOperator, o.Name)
+	require.Contains(s.t, systemsOfOperator, o.Name, "say which job systems the operator serves")
 	require.NoError(s.t, o.Install(s.t.Context(), s.Cluster))
 	s.operators.running[o.Name] = true
 	s.eventually(o.Name+" is known", func(ctx context.Context) (bool, error) {

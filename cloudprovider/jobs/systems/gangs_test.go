@@ -46,7 +46,7 @@ func TestGangs(t *testing.T) {
 			f := newFixture(t, test.document)
 			names, gpus := f.GangOf(f.Get(test.system, test.job), test.workers)
 			assert.Equal(t, test.want, strings.Join(names, ", "))
-			assert.Equal(t, test.gpus, gpus)
+			assert.Equal(t, test.gpus, gpus, "GPUs of all these pods")
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
@@ -45,6 +46,8 @@ func members() []member {
 		{"coordinator of a JAXJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "jaxjob-controller", "worker", 0), kubeflowJob+"JAXJob"), jobstest.Member("jaxjob", "j", jobs.RoleHost)},
 		{"worker of a JAXJob", pod("j-worker-1", fmt.Sprintf(kubeflow, "jaxjob-controller", "worker", 1), kubeflowJob+"JAXJob"), jobstest.Member("jaxjob", "j", jobs.RoleWorker)},
 		{"pod of an XGBoostJob, which is of no known system", pod("j-worker-0", fmt.Sprintf(kubeflow, "xgboostjob-controller", "worker", 0), kubeflowJob+"XGBoostJob"), jobstest.Member(jobs.SystemPod, "xgboostjob.j", jobs.RoleWorker)},
+		{"launcher of a TrainingJob", pod("j-launcher", "group-name: kai.alibabacloud.com, training-job-name: j, training-job-role: launcher", "apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, name: j"), jobstest.Member("trainingjob", "j", jobs.RoleLauncher)},
+		{"worker of a TrainingJob", pod("j-worker-0", "group-name: kai.alibabacloud.com, training-job-name: j, training-job-role: worker", "apiVersion: kai.alibabacloud.com/v1alpha1, kind: TrainingJob, name: j"), jobstest.Member("trainingjob", "j", jobs.RoleWorker)},
 		{"launcher of the mpi-operator, which a Job owns", jobstest.MPILauncher, jobstest.Member("mpijob", "tf", jobs.RoleLauncher)},
 		{"worker of the mpi-operator", pod("j-worker-1", "training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: j, training.kubeflow.org/job-role: worker", "apiVersion: kubeflow.org/v2beta1, name: j, kind: MPIJob"), jobstest.Member("mpijob", "j", jobs.RoleWorker)},
 		{"launcher of the training operator", pod("j-launcher", fmt.Sprintf(kubeflow, "mpijob-controller", "launcher", 0)+", training.kubeflow.org/job-role: master", kubeflowJob+"MPIJob"), jobstest.Member("mpijob-v1", "j", jobs.RoleLauncher)},
@@ -70,6 +73,16 @@ func members() []member {
 		{"worker of a LeaderWorkerSet", pod("j-1-2", fmt.Sprintf(lws, 2), statefulSet+"j-1"), jobstest.Member("leaderworkerset", "j", jobs.RoleWorker)},
 		{"master of a Volcano job", pod("resnet-mpimaster-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: mpimaster", volcanoJob), jobstest.Member("vcjob", "resnet", jobs.RoleLauncher)},
 		{"worker of a Volcano job", pod("resnet-worker-0", "volcano.sh/job-name: resnet, volcano.sh/task-spec: worker", volcanoJob), jobstest.Member("vcjob", "resnet", jobs.RoleWorker)},
+	}
+}
+
+func TestAPodOfEverySystemIsAmongTheMembers(t *testing.T) {
+	known := sets.New[string]()
+	for _, test := range members() {
+		known.Insert(test.want.System)
+	}
+	for _, system := range newFixture(t).Config.Systems {
+		assert.True(t, known.Has(system.Name()), "add a pod of %s to members, as its operator makes it", system.Name())
 	}
 }
 

@@ -35,7 +35,7 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	}
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
-		c.settle(l, s, p, latest)
+		c.finishDecision(l, s, p, latest)
 		if len(p.shrinking) > 0 {
 			c.awaitShrink(ctx, l, s.id, p.shrinking, latest)
 		}
@@ -62,9 +62,9 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 	return p, latest
 }
 
-// settle ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
+// finishDecision ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
 // request was made meanwhile, that goes on.
-func (c *Controller) settle(l loss, s state, p preparation, latest time.Time) {
+func (c *Controller) finishDecision(l loss, s state, p preparation, latest time.Time) {
 	from := notice.Earlier(c.config.Clock.Now(), latest)
 	if p.suspended {
 		c.pace.Suspended(l.party)
@@ -130,7 +130,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (prepar
 		return preparation{}, nil // its job goes on without it
 	}
 	l := c.losses.of(party.Job())
-	if !l.until.IsZero() {
+	if !l.doubtfulUntil.IsZero() {
 		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
 	}
 	if len(l.leaving) == 0 && lost.stays(l) || l.onlySaves() {

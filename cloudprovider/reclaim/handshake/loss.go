@@ -32,9 +32,9 @@ type loss struct {
 	// leaving are the pods on reclaiming Nodes. They have not ended, but may be terminating.
 	leaving []leavingPod
 	// doubtful are those whose Node has a notice that nothing has confirmed. While others are leaving for certain, they count as
-	// survivors. If there are no others they are moved to leaving, and until is when to look again.
-	doubtful []leavingPod
-	until    time.Time
+	// survivors. If there are no others they are moved to leaving, and doubtfulUntil is when to look again; else that is zero.
+	doubtful      []leavingPod
+	doubtfulUntil time.Time
 	// rehearsing are those whose Node is only drilled, while others are leaving in earnest: they count as survivors. If there are no others
 	// they are moved to leaving, and drill is true.
 	rehearsing []leavingPod
@@ -50,8 +50,8 @@ func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *outlook) {
 	switch {
 	case node.doubtful:
 		l.doubtful = append(l.doubtful, leavingPod{pod, role, node.notice})
-		if l.until.IsZero() || node.until.Before(l.until) {
-			l.until = node.until
+		if l.doubtfulUntil.IsZero() || node.until.Before(l.doubtfulUntil) {
+			l.doubtfulUntil = node.until
 		}
 	case node.reclaiming && node.notice.IsDrill():
 		l.rehearsing = append(l.rehearsing, leavingPod{pod, role, node.notice})
@@ -75,12 +75,12 @@ func (l *loss) addSurvivor(pod *corev1.Pod, role jobs.Role) {
 	}
 }
 
-// settle decides what the doubtful pods and the rehearsing ones count as.
-func (l *loss) settle() {
+// classify decides whether the doubtful pods and the rehearsing ones count as leaving or as survivors. It is called once all are added.
+func (l *loss) classify() {
 	switch {
 	case len(l.leaving) > 0:
 		l.spare(l.doubtful)
-		l.until = time.Time{}
+		l.doubtfulUntil = time.Time{}
 	case len(l.doubtful) > 0:
 		l.leaving, l.doubtful = l.doubtful, nil
 	default:
@@ -264,7 +264,7 @@ func (f *losses) of(party cluster.Party) loss {
 		}
 		l.add(pod, f.cluster.RoleOf(pod), node)
 	}
-	l.settle()
+	l.classify()
 	return l
 }
 

@@ -87,8 +87,8 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) {
 	now, limit := c.config.Clock.Now(), l.timeLimit()
 	switch {
-	case !l.until.IsZero():
-		return "nothing has confirmed the notice", l.until
+	case !l.doubtfulUntil.IsZero():
+		return "nothing has confirmed the notice", l.doubtfulUntil
 	case !now.Before(limit):
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:

@@ -10,8 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
 	"gpu-spot-autoscaler/cloudprovider/patch"
@@ -103,11 +105,17 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 	if err != nil {
 		return fmt.Errorf("read the job whose pods are to be taken out of its account: %w", err)
 	}
-	if !job.Suspended { // Kueue has yet to suspend it, or it was resumed: its controller would make the pods again
+	pods := tracked(l.pods)
+	suspended, err := u.areSuspended(ctx, jobsOf(pods))
+	if err != nil {
+		return err
+	}
+	// Kueue has yet to suspend it, or the JobSet controller its Jobs, or it was resumed: their controller would make the pods again.
+	if !job.Suspended || !suspended {
 		u.queue.AddAfter(l.party, untrackRetry)
 		return nil
 	}
-	if err := u.untrack(ctx, tracked(l.pods)); err != nil {
+	if err := u.untrack(ctx, pods); err != nil {
 		return err
 	}
 	if u.table.update(l.party, s.id, func(s *state) { s.evictFrom = notice.Earlier(s.evictFrom, now) }) {
@@ -127,6 +135,34 @@ func tracked(pods []*corev1.Pod) (counted []*corev1.Pod) {
 		}
 	}
 	return counted
+}
+
+// jobsOf returns the Jobs of Kubernetes of which the pods are.
+func jobsOf(pods []*corev1.Pod) sets.Set[types.NamespacedName] {
+	names := sets.New[types.NamespacedName]()
+	for _, pod := range pods {
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+			names.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name})
+		}
+	}
+	return names
+}
+
+// areSuspended returns whether each of the Jobs is suspended or gone.
+func (u *untracker) areSuspended(ctx context.Context, names sets.Set[types.NamespacedName]) (bool, error) {
+	for name := range names {
+		job, err := u.config.Client.BatchV1().Jobs(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("read the Job %s, whose pods are to be taken out of its account: %w", name, err)
+		}
+		if !ptr.Deref(job.Spec.Suspend, false) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {

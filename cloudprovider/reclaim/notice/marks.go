@@ -21,7 +21,7 @@ func FromMarks(node *corev1.Node, instanceID string) (Notice, bool) {
 		InstanceID: instanceID, Deadline: deadline.UTC(), Source: SourceUnknown,
 		Stated: node.Annotations[api.AnnotationReclaimStated] == "true",
 	}
-	if source := Source(node.Annotations[api.AnnotationReclaimSource]); slices.Contains(sources, source) {
+	if source := Source(node.Annotations[api.AnnotationReclaimSource]); slices.Contains(Sources, source) {
 		n.Source = source
 	}
 	if d, stands, err := DrillOf(node); n.IsDrill() && stands && err == nil {

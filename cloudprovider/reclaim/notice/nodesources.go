@@ -12,11 +12,13 @@ import (
 
 // NodeSource reads what a source has written on Nodes.
 //
-// What it announces stands until it is removed: it keeps a notice that ECS contradicts until a minute after the deadline. Then
-// the marks are removed, and with them SourceAnnotations. A source whose annotation or condition is not removed with them must
-// not announce it again, or a false alarm would become a notice again and again: it announces only a deadline that is ahead, and by
-// no more than maxAhead, because a deadline beyond that is replaced by an estimate; or it goes by api.AnnotationReclaimCancelled, as
-// conditionSource does.
+// As long as the source returns an announcement, its notice stands, even if ECS contradicts it, but for a minute after the deadline at
+// most. Then the marks are removed, and with them SourceAnnotations. An annotation, a label or a condition that is not removed with them
+// would make a notice of the false alarm again, so its source has to return false from then on. For that, something on the Node has to
+// say a time:
+//   - the deadline: the source returns false once that isOver, and also if it is more than maxAhead away, because such a deadline is
+//     replaced by an estimate, which begins anew each time;
+//   - or when it was written: the source returns false unless that is after api.AnnotationReclaimCancelled, as conditionSource does.
 type NodeSource interface {
 	// Announcement returns what the source says on the Node, and false if it says nothing. The instance is filled in by the caller.
 	Announcement(node *corev1.Node) (Announcement, bool)

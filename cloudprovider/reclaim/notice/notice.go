@@ -32,8 +32,8 @@ const (
 	SourceUnknown Source = "unknown"
 )
 
-// sources are those that a mark may name.
-var sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault, SourceDrill}
+// Sources are those that a mark may name: all but SourceUnknown.
+var Sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault, SourceDrill}
 
 // NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
 // Whoever has the token of a sender can push events.

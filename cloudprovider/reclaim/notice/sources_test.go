@@ -11,7 +11,7 @@ import (
 func TestTheDocsExplainEverySource(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/reclaim.md")
 	require.NoError(t, err)
-	for _, source := range sources {
+	for _, source := range Sources {
 		assert.Contains(t, string(text), "\n| `"+string(source)+"` | ", "docs/reclaim.md has no row for it under Where notices come from")
 	}
 }

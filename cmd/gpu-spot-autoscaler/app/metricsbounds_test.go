@@ -1,13 +1,20 @@
 package app
 
-// factors are what bounds are made of, beside numbers, in the order in which the page explains them.
+import (
+	"strconv"
+
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+)
+
+// factors are what bounds are made of, beside numbers, in the order in which the page explains them. One of the sources is
+// notice.SourceUnknown.
 var factors = []struct{ name, meaning string }{
 	{"pools", "scaling groups under management; counters keep those that were since the process began"},
 	{"offerings", "instance types × zones × purchase options of all pools"},
 	{"reasons", "[problems of a pool](operations.md#problems-of-a-pool), about 30"},
 	{"reason codes", "those of [why a pod is pending](operations.md#why-a-pod-is-pending), 32"},
 	{"job systems", "those of [jobs.md](jobs.md#what-becomes-of-the-job), and `pod` for pods of none, about 15"},
-	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), 7"},
+	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), " + strconv.Itoa(len(notice.Sources)+1)},
 	{"conditions", "those of [`--node-fault-conditions`](reclaim.md#faulty-nodes), 6 by default"},
 	{"actions", "[calls to Alibaba Cloud](operations.md#calls-to-alibaba-cloud), about 15"},
 	{"codes", "error codes that Alibaba Cloud documents for these calls, about 100; any other counts as `Other`"},
