@@ -44,9 +44,11 @@ scaling groups of one region that are tagged
 
 and those given by --nodes. Credentials come from --credentials-dir, else from the environment, in this order: an access key
 (ALIBABA_CLOUD_ACCESS_KEY_ID, _SECRET), a service account's token (RRSA), the RAM role of the instance.`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true, // cli.Run prints it
+		Args: commands.NoArgs,
+		// Two letters may be wrong, as where cobra itself suggests.
+		SuggestionsMinimumDistance: 2,
+		SilenceUsage:               true,
+		SilenceErrors:              true, // cli.Run prints it
 	}
 	opts, err := options.New()
 	if err != nil {

@@ -53,6 +53,38 @@ func TestTheVersionIsAFlagAndASubcommand(t *testing.T) {
 	assert.Equal(t, flag, subcommand)
 }
 
+func TestACommandThatIsNoneIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
+	for _, test := range []struct{ typed, want string }{
+		{"plann", "did you mean plan?"},
+		{"status", "did you mean top?"},
+		{"costs", "did you mean savings?"},
+		{"uninstall", "did you mean release-all?"},
+		{"no-such-command", "--help lists the commands"},
+	} {
+		said, code := output(t, test.typed)
+		assert.Equal(t, 1, code)
+		assert.Contains(t, said, test.want, test.typed)
+	}
+}
+
+func TestExplainSaysWhatItExplains(t *testing.T) {
+	help, code := output(t, "explain", "--help")
+	assert.Zero(t, code)
+	assert.Contains(t, help, "explain pod NAMESPACE/NAME")
+	assert.Contains(t, help, "--context")
+	for _, args := range [][]string{{"explain"}, {"explain", "default/train-0"}, {"explain", "node", "a"}, {"explain", "pod"}, {"explain", "pod", "default", "train-0"}} {
+		said, code := output(t, args...)
+		assert.Equal(t, 2, code, "%q", args)
+		assert.Contains(t, said, "NAMESPACE/NAME", "%q", args)
+	}
+}
+
+func TestANodeWithoutItsFlagIsRefused(t *testing.T) {
+	said, code := output(t, "drill", "cn-hangzhou.192.168.0.12")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, said, "name the Node with --node")
+}
+
 func TestASubcommandThatCannotRunSaysWhy(t *testing.T) {
 	said, code := output(t, "version", "-o", "xml")
 	assert.Equal(t, 2, code)

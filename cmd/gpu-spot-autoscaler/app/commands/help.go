@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -48,6 +49,18 @@ func HelpAll(command *cobra.Command, opts *options.Options) bool {
 	}
 	printHelp(command, command.OutOrStdout(), opts.Sections())
 	return true
+}
+
+// NoArgs returns an error for an argument of the root, which is no subcommand, with those that may have been meant. cobra.NoArgs suggests none.
+func NoArgs(command *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "--help lists the commands"
+	if meant := command.SuggestionsFor(args[0]); len(meant) > 0 {
+		hint = "did you mean " + strings.Join(meant, " or ") + "?"
+	}
+	return fmt.Errorf("unknown command %q: %s", args[0], hint)
 }
 
 // printHelp prints what the command is, its subcommands, and the flags.

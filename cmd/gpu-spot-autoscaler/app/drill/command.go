@@ -53,7 +53,13 @@ Exit codes: 0 if the drill came to its end, 1 if it did not in time, or somethin
 		Example: `  gpu-spot-autoscaler drill --node=cn-hangzhou.192.168.0.12
   gpu-spot-autoscaler drill --node=cn-hangzhou.192.168.0.12 --until=drain --notice=3m
   gpu-spot-autoscaler drill --node=a,b --yes -o json`,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%q: name the Node with --node", args[0])
+			}
+			return nil
+		},
+		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -84,6 +90,9 @@ func (f flags) check() (nodes []string, err error) {
 		return nil, errors.New("--node: name the Node whose reclaim is to be rehearsed")
 	case len(nodes) > 1 && !f.yes:
 		return nil, fmt.Errorf("%d Nodes would be drilled at once; give --yes if that is meant", len(nodes))
+	}
+	if _, err := notice.NewDrill(notice.Until(f.until), time.Time{}, f.notice); err != nil {
+		return nil, err
 	}
 	return nodes, nil
 }

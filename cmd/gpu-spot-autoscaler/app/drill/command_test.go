@@ -24,11 +24,13 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		"-o xml: want text or json":       {nodes: []string{"a"}, output: "xml"},
 		"--node: name the Node":           {output: outputText},
 		"2 Nodes would be drilled at onc": {nodes: []string{"a", "b"}, output: outputText},
+		"not until \"drained\"":           {nodes: []string{"a"}, output: outputText, until: "drained", notice: time.Minute},
+		"takes from 10s to 1h0":           {nodes: []string{"a"}, output: outputText, until: "drain", notice: 2 * time.Hour},
 	} {
 		_, err := f.check()
 		assert.ErrorContains(t, err, want)
 	}
-	nodes, err := flags{nodes: []string{"a", "a"}, output: outputJSON}.check()
+	nodes, err := flags{nodes: []string{"a", "a"}, output: outputJSON, until: "drain", notice: time.Minute}.check()
 	assert.NoError(t, err)
 	assert.Equal(t, []string{"a"}, nodes, "one Node twice is one")
 	clk := testclock.NewFakeClock(time.Now())

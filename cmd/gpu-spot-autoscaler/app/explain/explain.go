@@ -4,13 +4,13 @@ package explain
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	cliflag "k8s.io/component-base/cli/flag"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ask"
@@ -31,7 +31,6 @@ type flags struct {
 
 // NewCommand returns the command "explain".
 func NewCommand() *cobra.Command {
-	command := &cobra.Command{Use: "explain", Short: "Say why nothing is bought for a pod", Args: cobra.NoArgs}
 	f := flags{output: outputText}
 	pod := &cobra.Command{
 		Use:   "pod NAMESPACE/NAME",
@@ -43,19 +42,34 @@ make. In a pod of the autoscaler (kubectl exec) it asks the process beside it, w
 		Example: `  gpu-spot-autoscaler explain pod default/train-0
   gpu-spot-autoscaler explain pod default/train-0 -o json
   kubectl -n kube-system exec deploy/gpu-spot-autoscaler -- /gpu-spot-autoscaler explain pod default/train-0`,
-		Args: cobra.ExactArgs(1), SilenceUsage: true, SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%d arguments: name one pod, as NAMESPACE/NAME", len(args))
+			}
+			return nil
+		},
+		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(command.Context(), timeout)
 			defer cancel()
 			return run(ctx, f, args[0], command.OutOrStdout())
 		},
 	}
-	sections := cliflag.NamedFlagSets{}
-	fs := sections.FlagSet("explain")
-	f.AddTo(fs)
-	fs.StringVarP(&f.output, "output", "o", outputText, "Form of the answer: text or json.")
-	pod.Flags().AddFlagSet(fs)
-	cliflag.SetUsageAndHelpFunc(command, sections, 0) // that of the parent prints the flags of the parent
+	// "explain" alone has the help of "explain pod". What is not "pod" is an error: cobra would print the help, and exit with 0.
+	command := &cobra.Command{
+		Use: "explain pod NAMESPACE/NAME", Short: "Say why nothing is bought for a pod", Long: pod.Long, Example: pod.Example,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("say what to explain: explain pod NAMESPACE/NAME")
+			}
+			return fmt.Errorf("%q: only pods are explained: explain pod NAMESPACE/NAME", args[0])
+		},
+	}
+	f.AddTo(pod.Flags())
+	pod.Flags().StringVarP(&f.output, "output", "o", outputText, "Form of the answer: text or json.")
+	command.Flags().AddFlagSet(pod.Flags())
 	command.AddCommand(pod)
 	return command
 }

@@ -47,7 +47,7 @@ func NewCommand() *cobra.Command {
   - a plan of Terraform: terraform show -json PLAN
   - values of the Helm chart
 
-FILE may be - for the standard input. The exit code is 0 if nothing is wrong, 1 if something is, and 2 if a file cannot be read.`,
+FILE may be - for the standard input. The exit code is 0 if nothing is wrong, 1 if something is, and 2 if a file cannot be read or is empty.`,
 		Example: "  gpu-spot-autoscaler lint values.yaml pools/*.yaml\n  terraform show -json plan.out | gpu-spot-autoscaler lint -o json -",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(command *cobra.Command, files []string) error {

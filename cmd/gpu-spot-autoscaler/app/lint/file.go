@@ -17,9 +17,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// File returns what is wrong in the documents of a file, YAML or JSON. The error is about a file that is neither.
+// File returns what is wrong in the documents of a file, YAML or JSON. The error is about a file that is neither, or is empty: a pipe whose
+// first command has failed is not in order.
 func File(name string, text []byte) ([]Finding, error) {
 	var found []Finding
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errors.New("it is empty")
+	}
 	if json.Valid(text) { // the YAML reader splits at lines, and a plan is one long line
 		return document(name, text)
 	}
@@ -84,6 +88,9 @@ func strs(content map[string]any) map[string]string {
 
 // answers checks scaling groups and scaling configurations in the forms of Alibaba Cloud's API, its CLI and its SDKs.
 func answers(file string, content map[string]any) (found []Finding) {
+	if list, asked := content["ScalingGroups"]; asked && !hasGroup(list) {
+		return []Finding{{file, "", "ScalingGroups", "there is no scaling group: check the id and the region that were asked for"}}
+	}
 	walk(content, func(object map[string]any) {
 		name, isGroup := object["ScalingGroupId"].(string)
 		if configuration, ok := object["ScalingConfigurationId"].(string); ok {
@@ -96,6 +103,15 @@ func answers(file string, content map[string]any) (found []Finding) {
 		if list != nil {
 			found = append(found, Tags(file, name, tagList(list), isGroup)...)
 		}
+	})
+	return found
+}
+
+// hasGroup returns whether there is a scaling group in the list of an answer.
+func hasGroup(list any) (found bool) {
+	walk(list, func(object map[string]any) {
+		_, isGroup := object["ScalingGroupId"]
+		found = found || isGroup
 	})
 	return found
 }

@@ -49,6 +49,11 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 			text: `{"ScalingGroups": {"ScalingGroup": [{"ScalingGroupId": "asg-1", "Tags": {"Tag": [{"TagKey": "gpu-spot.autoscaling/min-size", "TagValue": "-1"}]}}]}}`,
 			want: []string{`f: asg-1: gpu-spot.autoscaling/min-size: "-1": must be a whole number from 0 to 2000`},
 		},
+		"an answer of ESS without a group": {
+			text: `{"ScalingGroups": {"ScalingGroup": []}, "TotalCount": 0}`,
+			want: []string{`f: ScalingGroups: there is no scaling group: check the id and the region that were asked for`},
+		},
+		"an answer of the SDK": {text: `{"ScalingGroups": [{"ScalingGroupId": "asg-1", "Tags": []}]}`},
 		"a ConfigMap": {
 			text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: pool\n  labels: {gpu-spot.autoscaling/pool: asg-1}\n  annotations: {gpu-spot.autoscaling/price-cup: '1'}\n",
 			want: []string{`f: ConfigMap pool: gpu-spot.autoscaling/price-cup: "1": there is no such setting; did you mean gpu-spot.autoscaling/price-cap?`},
@@ -117,6 +122,9 @@ func TestTheExitCodeTellsFaultsFromFilesThatCannotBeRead(t *testing.T) {
 	assert.ErrorIs(t, err, exit.Faults)
 	err = run("no-such-file")
 	assert.ErrorContains(t, err, "no-such-file")
+	empty := filepath.Join(t.TempDir(), "empty.yaml")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	assert.ErrorContains(t, run(empty), "empty.yaml: it is empty", "of a pipe whose first command failed")
 }
 
 func TestLintAsJSON(t *testing.T) {

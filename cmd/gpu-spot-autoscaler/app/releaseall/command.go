@@ -52,7 +52,8 @@ Exit codes: 0 if all is released, 1 if something could not be, which the summary
 		Example: `  gpu-spot-autoscaler release-all --dry-run
   gpu-spot-autoscaler release-all
   gpu-spot-autoscaler release-all --autoscaler-name=my-release -o json`,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		SuggestFor: []string{"uninstall"},
+		Args:       cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(command.Context(), f.timeout)
 			defer cancel()

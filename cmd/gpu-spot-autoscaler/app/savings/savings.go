@@ -45,7 +45,8 @@ reclaims have cost, as what a job has done until its last checkpoint is kept.`,
 		Example: `  gpu-spot-autoscaler savings
   gpu-spot-autoscaler savings --by=job
   gpu-spot-autoscaler savings --by=namespace -o csv`,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		SuggestFor: []string{"costs", "cost"},
+		Args:       cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(command.Context(), timeout)
 			defer cancel()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,8 @@ left, and what all of it costs. In a terminal it asks anew every --interval unti
 		Example: `  gpu-spot-autoscaler top
   gpu-spot-autoscaler top -o text
   gpu-spot-autoscaler top -o html > status.html`,
-		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		SuggestFor: []string{"status"},
+		Args:       cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {
 			out := command.OutOrStdout()
 			if f.output == "" {
@@ -77,6 +79,9 @@ func run(ctx context.Context, f flags, clk clock.WithTicker, out io.Writer) erro
 	if f.interval <= 0 {
 		return fmt.Errorf("--interval=%v: must be positive", f.interval)
 	}
+	if !slices.Contains([]string{outputLive, outputText, outputJSON, outputHTML}, f.output) {
+		return fmt.Errorf("-o %s: want live, text, json or html", f.output)
+	}
 	leader, err := f.Leader()
 	if err != nil {
 		return err
@@ -88,10 +93,9 @@ func run(ctx context.Context, f flags, clk clock.WithTicker, out io.Writer) erro
 		return writeText(ctx, leader, out)
 	case outputJSON:
 		return copyOf(ctx, leader, status.Path, out)
-	case outputHTML:
+	default:
 		return copyOf(ctx, leader, view.Path, out)
 	}
-	return fmt.Errorf("-o %s: want live, text, json or html", f.output)
 }
 
 // copyOf writes what the leader serves there.

@@ -80,4 +80,7 @@ func TestFlagsThatAreNoneAreRefused(t *testing.T) {
 	command := NewCommand()
 	command.SetArgs([]string{"--interval=0s", "-o", "text"})
 	assert.ErrorContains(t, command.ExecuteContext(t.Context()), "--interval")
+	command = NewCommand()
+	command.SetArgs([]string{"-o", "yaml", "--kubeconfig=no-such-file"})
+	assert.ErrorContains(t, command.ExecuteContext(t.Context()), "want live, text, json or html", "before the cluster is looked for")
 }
