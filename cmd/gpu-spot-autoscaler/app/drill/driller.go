@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at what has happened.
+	// lookEvery is how often it is looked at what has happened, if no Node or Event says so earlier.
 	lookEvery = 500 * time.Millisecond
 	// beginsWithin is how long the leader may take to begin. Leaders change within half a minute.
 	beginsWithin = 45 * time.Second
@@ -87,6 +87,7 @@ func (d *driller) await(ctx, watching context.Context) error {
 		case <-ctx.Done():
 			return errors.New("the drill was interrupted")
 		case <-ticker.C():
+		case <-d.observer.changed:
 		}
 	}
 }

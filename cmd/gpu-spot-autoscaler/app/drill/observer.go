@@ -39,7 +39,8 @@ const (
 	eventSource = "cluster-autoscaler"
 )
 
-// observer finds out what happens from Nodes, pods and Events, and enters it in the timeline. Only one goroutine may use it.
+// observer finds out what happens from Nodes, pods and Events, and enters it in the timeline. Only one goroutine may use it, beside its
+// informers.
 type observer struct {
 	client   kubernetes.Interface
 	clock    clock.PassiveClock
@@ -49,6 +50,8 @@ type observer struct {
 
 	nodes  corelisters.NodeLister
 	events cache.Store
+	// changed receives when there may be something new: a job may save its work, and its Node be given back, before the next look.
+	changed chan struct{}
 	// seen are the Events that are entered, or were there before.
 	seen sets.Set[types.UID]
 	// known are the Nodes that were there before.
@@ -76,6 +79,7 @@ func newObserver(client kubernetes.Interface, clk clock.PassiveClock, plan notic
 	o := &observer{
 		client: client, clock: clk, plan: plan, names: names, timeline: t, seen: sets.New[types.UID](), known: sets.New[string](),
 		states: map[string]*nodeState{}, pods: sets.New[string](), jobs: map[string]*job{}, endings: map[string]string{},
+		changed: make(chan struct{}, 1),
 	}
 	for _, name := range names {
 		o.states[name] = &nodeState{}
@@ -91,6 +95,14 @@ func (o *observer) begin(ctx context.Context) error {
 	}))
 	o.nodes = nodes.Core().V1().Nodes().Lister()
 	o.events = recorded.Core().V1().Events().Informer().GetStore()
+	for _, informer := range []cache.SharedIndexInformer{nodes.Core().V1().Nodes().Informer(), recorded.Core().V1().Events().Informer()} {
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { o.noteChange(object) },
+			UpdateFunc: func(_, object any) { o.noteChange(object) },
+		}); err != nil {
+			return err
+		}
+	}
 	bounded, cancel := context.WithTimeout(ctx, listsWithin)
 	defer cancel()
 	for _, factory := range []informers.SharedInformerFactory{nodes, recorded} {
@@ -109,6 +121,17 @@ func (o *observer) begin(ctx context.Context) error {
 		o.known.Insert(node.Name)
 	}
 	return err
+}
+
+// noteChange is called by the informers, with a Node or an Event.
+func (o *observer) noteChange(object any) {
+	if node, ok := object.(*corev1.Node); ok && !slices.Contains(o.names, node.Name) {
+		return
+	}
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
 }
 
 // look enters what is new. What cannot be read is read next time.
