@@ -61,22 +61,21 @@ func TestACommandThatIsNoneIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
 		{"uninstall", "did you mean release-all?"},
 		{"no-such-command", "--help lists the commands"},
 	} {
-		said, code := output(t, test.typed)
-		assert.Equal(t, 1, code)
-		assert.Contains(t, said, test.want, test.typed)
+		command := newCommandOnce()
+		assert.ErrorContains(t, command.Args(command, []string{test.typed}), test.want, "cli.Run prints it to the process's own standard error")
 	}
 }
 
 func TestExplainSaysWhatItExplains(t *testing.T) {
-	help, code := output(t, "explain", "--help")
-	assert.Zero(t, code)
-	assert.Contains(t, help, "explain pod NAMESPACE/NAME")
-	assert.Contains(t, help, "--context")
 	for _, args := range [][]string{{"explain"}, {"explain", "default/train-0"}, {"explain", "node", "a"}, {"explain", "pod"}, {"explain", "pod", "default", "train-0"}} {
 		said, code := output(t, args...)
 		assert.Equal(t, 2, code, "%q", args)
 		assert.Contains(t, said, "NAMESPACE/NAME", "%q", args)
 	}
+	help, code := output(t, "explain", "--help")
+	assert.Zero(t, code)
+	assert.Contains(t, help, "explain pod NAMESPACE/NAME")
+	assert.Contains(t, help, "--context")
 }
 
 func TestANodeWithoutItsFlagIsRefused(t *testing.T) {
