@@ -111,7 +111,7 @@ var faults = map[string][]fault{
 		{begun(`gpu_spot_compensated_instances_total{pool="asg-1"}`), "10m", `pool="asg-1",severity="warning"`},
 	},
 	"GPUSpotPodsPending": {{map[string]string{
-		`gpu_spot_pending_pods{reason="no-stock"}`: "3x90 _x90", `gpu_spot_pending_pods{reason="price-cap"}`: "_x80 1x100",
+		`gpu_spot_pending_pods{reason="no-stock"}`: "3x90 stale", `gpu_spot_pending_pods{reason="price-cap"}`: "_x80 1x100",
 	}, "65m", `severity="warning"`}},
 	"GPUSpotInstancesDoNotJoin": {
 		{counted(`cluster_autoscaler_old_unregistered_nodes_removed_count`), "10m", `severity="warning"`},
@@ -130,7 +130,7 @@ var sound = map[string]string{
 	`gpu_spot_offerings_without_fresh_price`:                                                              "0x120",
 	`gpu_spot_reclaim_notices_held`:                                                                       "0x120",
 	`gpu_spot_cost_ledger_errors_total`:                                                                   "0x20 1x100",
-	`gpu_spot_pending_pods{reason="no-stock"}`:                                                            "3x60 _ 3x60",
+	`gpu_spot_pending_pods{reason="no-stock"}`:                                                            "3x60 stale 3x60",
 	`gpu_spot_pending_pods{reason="bought"}`:                                                              "3x120",
 	`cluster_autoscaler_nodes_count{state="longUnregistered"}`:                                            "0x120",
 	`cluster_autoscaler_old_unregistered_nodes_removed_count`:                                             "0x120",
