@@ -146,7 +146,21 @@ func TestASuspendedJobIsLeftToItsSystemFirst(t *testing.T) {
 	})
 }
 
-func tracked(pod *corev1.Pod) { pod.Finalizers = []string{batchv1.JobTrackingFinalizer} }
+// trackedBy is a pod of the Job, whose end the Job controller counts.
+func trackedBy(job string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Finalizers = []string{batchv1.JobTrackingFinalizer}
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job, Controller: ptr.To(true)}}
+	}
+}
+
+// createJob creates a Job that runs, whatever the job of its name does in the test.
+func (w *world) createJob(name string) *batchv1.Job {
+	w.Helper()
+	job, err := w.client.BatchV1().Jobs(metav1.NamespaceDefault).Create(w.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(w, err)
+	return job
+}
 
 // withJob is about a Job of Kubernetes of three workers that needs all of them, on Nodes of their own names, two of which are
 // reclaimed.
@@ -157,7 +171,7 @@ func withJob(t *testing.T, restart corev1.RestartPolicy, test func(w *world, f *
 		f.add("train", 3, 3)
 		for _, name := range []string{"a", "b", "staying"} {
 			w.addNode(name)
-			w.addPod(name, name, of("train", jobs.RoleWorker), tracked, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = restart })
+			w.addPod(name, name, of("train", jobs.RoleWorker), trackedBy("train"), func(pod *corev1.Pod) { pod.Spec.RestartPolicy = restart })
 		}
 		w.cloud.reclaim("a", "b")
 		test(w, f)
@@ -192,6 +206,7 @@ func TestAJobThatIsNotSuspendedYetKeepsItsPods(t *testing.T) {
 		f.start()
 		w.pass(trackedWait / 2)
 		f.resume("train") // or Kueue has yet to suspend it
+		w.createJob("train")
 		w.pass(suspendWait - trackedWait)
 		assert.Empty(t, w.untracked(), "the controller would make new ones")
 		assert.Empty(t, w.gone())
@@ -202,14 +217,10 @@ func TestPodsOfASuspendedJobSetStayUntilItsJobsAreSuspendedToo(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.system = "jobset"
 		f.add("train", 2, 2)
-		jobs := w.client.BatchV1().Jobs(metav1.NamespaceDefault)
-		workers, err := jobs.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "train-workers-0"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		workers := w.createJob("train-workers-0")
 		for _, name := range []string{"a", "b"} {
 			w.addNode(name)
-			w.addPod(name, name, of("train", "worker"), tracked, func(pod *corev1.Pod) {
-				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(workers, batchv1.SchemeGroupVersion.WithKind("Job"))}
-			})
+			w.addPod(name, name, of("train", jobs.RoleWorker), trackedBy(workers.Name))
 		}
 		w.cloud.reclaim("a", "b")
 		f.start()
@@ -218,7 +229,7 @@ func TestPodsOfASuspendedJobSetStayUntilItsJobsAreSuspendedToo(t *testing.T) {
 		assert.Empty(t, w.untracked(), "the controller of their Job would make new ones")
 		assert.Empty(t, w.gone())
 		workers.Spec.Suspend = ptr.To(true) // the JobSet controller has got to it
-		_, err = jobs.Update(t.Context(), workers, metav1.UpdateOptions{})
+		_, err := w.client.BatchV1().Jobs(workers.Namespace).Update(t.Context(), workers, metav1.UpdateOptions{})
 		require.NoError(t, err)
 		w.pass(6 * time.Second)
 		assert.ElementsMatch(t, []string{"a", "b"}, w.untracked())

@@ -101,7 +101,7 @@ func TestPodsThatAreEvictedBecauseTheirSystemIsTooSlowAreNotCountedByTheJobContr
 		for _, name := range []string{"quick", "forgotten"} {
 			f.add(name, 1, 1)
 			w.addNode(name)
-			w.addPod(name, name, of(name, jobs.RoleWorker), tracked)
+			w.addPod(name, name, of(name, jobs.RoleWorker), trackedBy(name))
 		}
 		w.cloud.reclaim("quick", "forgotten")
 		f.start()

@@ -101,17 +101,12 @@ func (u *untracker) sync(ctx context.Context, l loss, s state) error {
 		u.queue.AddAfter(l.party, s.untrack.Sub(now))
 		return nil
 	}
-	job, err := u.config.Jobs.Get(ctx, l.party.Ref)
-	if err != nil {
-		return fmt.Errorf("read the job whose pods are to be taken out of its account: %w", err)
-	}
 	pods := tracked(l.pods)
 	suspended, err := u.areSuspended(ctx, jobsOf(pods))
 	if err != nil {
 		return err
 	}
-	// Kueue has yet to suspend it, or the JobSet controller its Jobs, or it was resumed: their controller would make the pods again.
-	if !job.Suspended || !suspended {
+	if !suspended { // Kueue or the JobSet controller has yet to suspend it, or it was resumed: the Job controller would make the pods again
 		u.queue.AddAfter(l.party, untrackRetry)
 		return nil
 	}
@@ -148,7 +143,8 @@ func jobsOf(pods []*corev1.Pod) sets.Set[types.NamespacedName] {
 	return names
 }
 
-// areSuspended returns whether each of the Jobs is suspended or gone.
+// areSuspended returns whether each of the Jobs is suspended or gone. That the job is suspended which they are part of says nothing of them:
+// its controller suspends one after the other, when it gets to it. Source: suspendJobs in pkg/controllers/jobset_controller.go of JobSet 0.8.1.
 func (u *untracker) areSuspended(ctx context.Context, names sets.Set[types.NamespacedName]) (bool, error) {
 	for name := range names {
 		job, err := u.config.Client.BatchV1().Jobs(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
