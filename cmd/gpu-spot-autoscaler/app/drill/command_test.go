@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -62,6 +63,37 @@ func TestNodesThatCannotBeDrilledAreLeftAlone(t *testing.T) {
 			assert.Equal(t, "get", action.GetVerb(), want)
 		}
 	}
+}
+
+// No tick of the clock comes: the job has saved its work, and its Node is given back, before the next look.
+func TestWhatHappensBetweenTwoLooksIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "cn-hangzhou.i-a"}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "train"}, Spec: corev1.PodSpec{NodeName: "a"}}
+		client := fake.NewClientset(node, pod)
+		update := func(annotations map[string]string) {
+			pod.Annotations = map[string]string{api.AnnotationCheckpointRequest: "1-x-drill", api.AnnotationCheckpointAcknowledged: "1-x-drill"}
+			_, err := client.CoreV1().Pods("n").Update(t.Context(), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			node.Annotations = annotations
+			_, err = client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		var out bytes.Buffer
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = drill(t.Context(), flags{until: "checkpoint", notice: time.Minute, output: outputText}, []string{"a"}, client, testclock.NewFakeClock(time.Now()), &out)
+		}()
+		time.Sleep(time.Second) // the informers list; the clock of the drill stands still
+		update(map[string]string{api.AnnotationDrill: "x", api.AnnotationReclaimDeadline: "2030-01-01T00:00:00Z", api.AnnotationReclaimSource: string(notice.SourceDrill)})
+		update(nil)
+		<-ended
+		for _, step := range []string{"notice ", "mark ", "asked ", "acknowledged ", "restored "} {
+			assert.Contains(t, out.String(), step)
+		}
+	})
 }
 
 func TestTheReportSaysWhatAJobWouldLose(t *testing.T) {
