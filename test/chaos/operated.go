@@ -23,6 +23,9 @@ import (
 // finishTime is how long jobs may take to end once nobody is killed any more: one that is suspended is resumed first.
 const finishTime = 3 * time.Minute
 
+// endedBadly is the state of a job that was whole or suspended, and has not completed as if nothing had happened.
+const endedBadly drill.State = "ended badly"
+
 var batchJobs = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 
 // newOperatedJobs are as many as nodes, half of them queued and half JobSets.
@@ -237,7 +240,7 @@ func (v *verdict) addEnds(ended []end, states map[string]drill.State) {
 		if len(one.faults) > 0 {
 			of.Broken++
 			if !isBroken(states[one.job.Name]) {
-				states[one.job.Name] = drill.EndedBadly
+				states[one.job.Name] = endedBadly
 				v.JobsBroken++
 			}
 			v.fault("%s %s: %s", one.job.Kind, one.job.Name, strings.Join(one.faults, ", "))

@@ -1,9 +1,9 @@
 package drill
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/test/operators"
@@ -31,22 +30,9 @@ const (
 	jobsInAJobSet = 2
 )
 
-const queue = `
-{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: drill}}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: drill}
-spec:
-  namespaceSelector: {}
-  resourceGroups: [{coveredResources: [nvidia.com/gpu], flavors: [{name: drill, resources: [{name: nvidia.com/gpu, nominalQuota: %d}]}]}]
----
-{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: drill, namespace: default}, spec: {clusterQueue: drill}}
-`
-
 // CreateQueue makes the queue of Queued jobs in the namespace default, with a quota of so many GPUs. Kueue has to run.
 func CreateQueue(ctx context.Context, r *rig.Rig, gpus int) error {
-	return r.Cluster.ApplyYAML(ctx, bytes.NewReader(fmt.Appendf(nil, queue, gpus)))
+	return r.Cluster.ApplyYAML(ctx, strings.NewReader(operators.Queue(queueName, metav1.NamespaceDefault, gpus)))
 }
 
 // queuedTemplate asks only for what the queue covers: Kueue admits no job that asks for more kinds of resources.
@@ -86,19 +72,7 @@ func (j Job) createJobSet(ctx context.Context, r *rig.Rig) error {
 			}},
 		},
 	}}
-	meta := j.meta()
-	object.SetName(meta.Name)
-	object.SetNamespace(meta.Namespace)
-	object.SetLabels(meta.Labels)
-	object.SetAnnotations(meta.Annotations)
-	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
-	if err != nil {
-		return err
-	}
-	if _, err = client.Resource(operators.JobSets).Namespace(meta.Namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("JobSet %s: %w", j.Name, err)
-	}
-	return nil
+	return j.createObject(ctx, r, operators.JobSets, object)
 }
 
 // Finish has the workers of each job succeed that has all of them.
@@ -134,15 +108,11 @@ func Finish(ctx context.Context, r *rig.Rig, jobs []Job) error {
 
 // addJobSets tells of those that are suspended or have failed.
 func addJobSets(ctx context.Context, r *rig.Rig, states map[string]State) error {
-	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
+	sets, err := objects(ctx, r, operators.JobSets)
 	if err != nil {
 		return err
 	}
-	list, err := client.Resource(operators.JobSets).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, set := range list.Items {
+	for _, set := range sets {
 		suspended, _, err := unstructured.NestedBool(set.Object, "spec", "suspend")
 		if err != nil {
 			return fmt.Errorf("JobSet %s: %w", set.GetName(), err)

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"gpu-spot-autoscaler/test/rig"
 	"gpu-spot-autoscaler/test/standin"
@@ -27,8 +26,6 @@ const (
 	Lacking State = "lacking"
 	// Failed: for good.
 	Failed State = "failed"
-	// EndedBadly: it was whole or suspended, and has not completed as if nothing had happened. States does not return it.
-	EndedBadly State = "ended badly"
 )
 
 // States returns how each job is, by its name.
@@ -70,15 +67,11 @@ func addTraining(ctx context.Context, r *rig.Rig, jobs []Job, states map[string]
 	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Kind == Training }) {
 		return nil
 	}
-	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
+	all, err := objects(ctx, r, standin.TrainingJobs)
 	if err != nil {
 		return err
 	}
-	list, err := client.Resource(standin.TrainingJobs).Namespace(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, job := range list.Items {
+	for _, job := range all {
 		phase, _, err := unstructured.NestedString(job.Object, "status", "phase")
 		if err != nil {
 			return fmt.Errorf("TrainingJob %s: %w", job.GetName(), err)

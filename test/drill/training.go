@@ -2,13 +2,10 @@ package drill
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -52,17 +49,5 @@ func (j Job) createTraining(ctx context.Context, r *rig.Rig) error {
 			"etReplicaSpecs": map[string]any{"launcher": launcherSpec, "worker": workerSpec},
 		},
 	}}
-	meta := j.meta()
-	object.SetName(meta.Name)
-	object.SetNamespace(meta.Namespace)
-	object.SetLabels(meta.Labels)
-	object.SetAnnotations(meta.Annotations)
-	client, err := dynamic.NewForConfig(r.Cluster.AdminConfig())
-	if err != nil {
-		return err
-	}
-	if _, err = client.Resource(standin.TrainingJobs).Namespace(meta.Namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("TrainingJob %s: %w", j.Name, err)
-	}
-	return nil
+	return j.createObject(ctx, r, standin.TrainingJobs, object)
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -90,24 +89,10 @@ spec:
 	assert.Nil(s.t, s.field(batchJobs, "sweep", "status.failed"))
 }
 
-// kueueQueue is a queue of Kueue's that has room for as many GPUs.
-const kueueQueue = `
-{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: spot}}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: gpu}
-spec:
-  namespaceSelector: {}
-  resourceGroups: [{coveredResources: [nvidia.com/gpu], flavors: [{name: spot, resources: [{name: nvidia.com/gpu, nominalQuota: %d}]}]}]
----
-{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: gpu}, spec: {clusterQueue: gpu}}
-`
-
 // jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
 func jobOfKueueIsEndedByKueue(s *jobSuite) {
 	s.runRealOperator(operators.Kueue)
-	s.submit(fmt.Sprintf(kueueQueue, 3))
+	s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
 	s.submit(queuedJob(gpuTemplate("queued")))
 	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
 	s.awaitJobEvent("Job", "queued", "SpotJobSuspended", 1)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,7 +164,7 @@ var kueueSystems = []measuredSystem{{
 	name: "Kueue, Indexed Job", pool: "queued", isReal: true, spares: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.Kueue)
-		s.submit(fmt.Sprintf(kueueQueue, 3))
+		s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
 		s.submit(queuedJob(gpuTemplate("queued", awaited)))
 	},
 	workers: "job-name=queued", n: 3, kind: "Job", job: "queued",

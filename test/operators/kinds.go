@@ -1,6 +1,10 @@
 package operators
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // The resources of the systems.
 var (
@@ -26,3 +30,19 @@ const (
 	// LabelLeaderWorkerSet names the LeaderWorkerSet of a pod.
 	LabelLeaderWorkerSet = "leaderworkerset.sigs.k8s.io/name"
 )
+
+const queue = `
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: %[1]s}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: %[1]s}
+spec:
+  namespaceSelector: {}
+  resourceGroups: [{coveredResources: [nvidia.com/gpu], flavors: [{name: %[1]s, resources: [{name: nvidia.com/gpu, nominalQuota: %[3]d}]}]}]
+---
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: %[1]s, namespace: %[2]s}, spec: {clusterQueue: %[1]s}}
+`
+
+// Queue returns, as YAML, a queue of Kueue's in the namespace that has room for so many GPUs.
+func Queue(name, namespace string, gpus int) string { return fmt.Sprintf(queue, name, namespace, gpus) }
