@@ -224,4 +224,6 @@ require (
 	sigs.k8s.io/structured-merge-diff/v4 v4.6.0 // indirect
 )
 
+// k8s.io/cri-client 0.33 calls UnaryClientInterceptor, which 0.61 has no more. Only cloud.google.com/go/auth asks for 0.61, and none of
+// its packages is linked.
 replace go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc => go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.60.0

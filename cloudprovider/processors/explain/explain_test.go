@@ -273,7 +273,7 @@ func TestGPUPodsThatWaitAreCountedByWhatTheyWaitFor(t *testing.T) {
 	New(Config{Pods: corelisters.NewPodLister(pods), Skipped: w.skipped, Judgements: w.judgements, LeastPriority: -10}).Publish(ctx)
 
 	require.NoError(t, promtest.GatherAndCompare(registry, strings.NewReader(`
-# HELP gpu_spot_pending_pods Pods that request GPUs, are on no node, and for which something may have to be bought, by the reason code of explain: bought if it was, and they wait for the node.
+# HELP gpu_spot_pending_pods Pods that request GPUs and are on no node, by the code of the reason for which they wait, as explain names it; bought: an instance was bought, and its node is to come.
 # TYPE gpu_spot_pending_pods gauge
 gpu_spot_pending_pods{reason="bought"} 1
 gpu_spot_pending_pods{reason="price-cap"} 2

@@ -9,7 +9,7 @@ import (
 )
 
 var pendingDesc = prometheus.NewDesc("gpu_spot_pending_pods",
-	"Pods that request GPUs, are on no node, and for which something may have to be bought, by the reason code of explain: bought if it was, and they wait for the node.",
+	"Pods that request GPUs and are on no node, by the code of the reason for which they wait, as explain names it; bought: an instance was bought, and its node is to come.",
 	[]string{"reason"}, nil)
 
 // published is the explainer of the process while it leads. Pods are counted when metrics are scraped.

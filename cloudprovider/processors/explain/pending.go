@@ -75,13 +75,15 @@ func (e *Explainer) lastReason(pod *apiv1.Pod) *reasons.Reason {
 // reason that is the easiest to mend, and judged has them all.
 func (e *Explainer) lastCode(pod *apiv1.Pod) (code reasons.Code, only *reasons.Reason, judged judgement) {
 	judged, known := e.config.Judgements.of(pod.UID)
-	if skipped := e.config.Skipped.Of(pod.UID); skipped != nil {
+	skipped := e.config.Skipped.Of(pod.UID)
+	switch {
+	case skipped != nil:
 		only = skipped
-	} else if !known {
+	case !known:
 		only = reasons.New(reasons.NotJudged, "", "no loop has looked at it within the last %v", judgementAge)
-	} else if len(judged.bought) > 0 {
+	case len(judged.bought) > 0:
 		only = reasons.New(reasons.Bought, "", "an instance was bought for it: %v", judged.bought)
-	} else {
+	default:
 		only = judged.found[""]
 	}
 	if only != nil {

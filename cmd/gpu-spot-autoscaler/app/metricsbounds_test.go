@@ -12,7 +12,7 @@ var factors = []struct{ name, meaning string }{
 	{"pools", "scaling groups under management; counters keep those that were since the process began"},
 	{"offerings", "instance types × zones × purchase options of all pools"},
 	{"reasons", "[problems of a pool](operations.md#problems-of-a-pool), about 30"},
-	{"reason codes", "those of [why a pod is pending](operations.md#why-a-pod-is-pending), 32"},
+	{"reason codes", "those of [why a pod is pending](operations.md#why-a-pod-is-pending), about 30"},
 	{"job systems", "those of [jobs.md](jobs.md#what-becomes-of-the-job), and `pod` for pods of none, about 15"},
 	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), " + strconv.Itoa(len(notice.Sources)+1)},
 	{"conditions", "those of [`--node-fault-conditions`](reclaim.md#faulty-nodes), 6 by default"},
