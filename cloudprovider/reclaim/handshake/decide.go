@@ -36,8 +36,8 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	c.calls.Go(func() {
 		p, latest := c.prepareInTime(ctx, l, s)
 		c.finishDecision(l, s, p, latest)
-		if len(p.shrinking) > 0 {
-			c.awaitShrink(ctx, l, s.id, p.shrinking, latest)
+		if p.by == shrinking {
+			c.awaitShrink(ctx, l, s.id, p.workers, latest)
 		}
 	})
 }
@@ -65,18 +65,17 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 // finishDecision ends the decision: it leaves the pods to the job's system for a while, and has them drained after that. If another
 // request was made meanwhile, that goes on.
 func (c *Controller) finishDecision(l loss, s state, p preparation, latest time.Time) {
-	from := notice.Earlier(c.config.Clock.Now(), latest)
-	if p.suspended {
-		c.pace.Suspended(l.party)
-		from = notice.Earlier(c.config.Clock.Now().Add(pace.SuspendWait), latest)
-	}
-	switch {
-	case p.doubtful:
+	now := c.config.Clock.Now()
+	switch p.by {
+	case postponing:
 		c.table.enter(l.party, s.id, Waiting, nil)
-	case len(p.shrinking) > 0:
+	case shrinking:
 		c.table.enter(l.party, s.id, Shrinking, nil)
-	default:
-		c.letGo(l, s.id, from, p.suspended)
+	case suspending:
+		c.pace.Suspended(l.party)
+		c.letGo(l, s.id, notice.Earlier(now.Add(pace.SuspendWait), latest), true)
+	case evicting:
+		c.letGo(l, s.id, notice.Earlier(now, latest), false)
 	}
 	c.table.endDecision(l.party)
 	c.queue.Add(l.party)
@@ -102,14 +101,25 @@ func (c *Controller) letGo(l loss, id string, from time.Time, suspended bool) {
 	}
 }
 
-// preparation is what the job's system does for a job that loses pods.
+// means are those by which a job is prepared for the loss of pods.
+type means int
+
+const (
+	// evicting: the job's system does nothing, and the pods are evicted.
+	evicting means = iota
+	// suspending: the system is busy ending all pods of the job.
+	suspending
+	// shrinking: the system takes workers out of the job, in its own time.
+	shrinking
+	// postponing: nothing is decided, because nothing is lost for certain any more.
+	postponing
+)
+
+// preparation is how a job is prepared for the loss of pods.
 type preparation struct {
-	// suspended is true if the system is busy ending all pods of the job.
-	suspended bool
-	// shrinking are the workers that it takes out of the job, in its own time. With an error, it does not take out all of them.
-	shrinking []string
-	// doubtful is true if nothing was decided, because nothing is lost for certain any more.
-	doubtful bool
+	by means
+	// workers are those that the system takes out of the job. With an error, it does not take out all of them.
+	workers []string
 }
 
 // prepare shrinks the job if enough of it survives, and suspends it if not. A job that stops, as it was told, is suspended whatever
@@ -118,39 +128,39 @@ func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (prepar
 	party := lost.party
 	job, err := c.config.Jobs.Get(ctx, party.Ref)
 	if err != nil || job.Finished {
-		return preparation{}, err
+		return preparation{by: evicting}, err
 	}
 	if job.Suspended {
-		return preparation{suspended: true}, nil
+		return preparation{by: suspending}, nil
 	}
 	if stops {
 		return c.suspend(ctx, job)
 	}
 	if party.Unit != "" && job.Min == 0 {
-		return preparation{}, nil // its job goes on without it
+		return preparation{by: evicting}, nil // its job goes on without it
 	}
 	l := c.losses.of(party.Job())
 	if !l.doubtfulUntil.IsZero() {
-		return preparation{doubtful: true}, nil // what was lost for certain is gone, or was contradicted meanwhile
+		return preparation{by: postponing}, nil // what was lost for certain is gone, or was contradicted meanwhile
 	}
 	if len(l.leaving) == 0 && lost.stays(l) || l.onlySaves() {
-		return preparation{}, nil // the notices were withdrawn meanwhile
+		return preparation{by: evicting}, nil // the notices were withdrawn meanwhile
 	}
 	if l.isTooSmallFor(job) {
 		return c.suspend(ctx, job)
 	}
 	workers := l.leavingWorkers()
 	if len(workers) == 0 || party.Unit != "" {
-		return preparation{}, nil
+		return preparation{by: evicting}, nil
 	}
 	return c.shrink(ctx, job, workers)
 }
 
 func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
 	if err := c.config.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
-		return preparation{}, err
+		return preparation{by: evicting}, err
 	}
-	return preparation{suspended: true}, nil
+	return preparation{by: suspending}, nil
 }
 
 func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string) (preparation, error) {
@@ -160,16 +170,16 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 	}
 	busy := (*jobs.BusyError)(nil)
 	if err != nil && !errors.As(err, &busy) {
-		return preparation{}, err
+		return preparation{by: evicting}, err
 	}
 	leaving, asked := c.config.Jobs.Shrinking(ctx, job.Ref, workers) // with what an earlier leader asked for, if it is busy
 	if len(leaving) == 0 && asked == nil {
-		return preparation{}, err
+		return preparation{by: evicting}, err
 	}
 	if busy != nil && len(leaving) < len(workers) {
-		return preparation{shrinking: workers}, err // nobody takes out the others yet, so the system has to be asked again
+		return preparation{shrinking, workers}, err // nobody takes out the others yet, so the system has to be asked again
 	}
-	return preparation{shrinking: workers}, nil // if it did not say, it will later
+	return preparation{shrinking, workers}, nil // if it did not say, it will later
 }
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more
