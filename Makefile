@@ -124,7 +124,7 @@ vulncheck: build ## Look for known vulnerabilities in what is linked (VULNDB=fil
 .PHONY: bench
 bench: build controlplane ## Measure scale-up, refresh, loop, delete, reclaims and the market policy; print tables and write out/bench/*.json.
 	go run ./test/bench
-	go run ./test/bench/market --protect 0,1h
+	go run ./test/bench/market --protect 0,1h --rolling 3
 
 .PHONY: bench-peers
 bench-peers: build controlplane ## Measure it beside Cluster Autoscaler's in-tree alicloud provider, for an hour: out/bench/peers.json.
@@ -139,7 +139,7 @@ bench-systems: compiler controlplane operators ## Measure what the reclaim of a 
 
 .PHONY: bench-market
 bench-market: ## Measure what an hour of useful work costs on a recorded spot market, by several policies: out/bench/market.json.
-	go run ./test/bench/market --protect 0,1h
+	go run ./test/bench/market --protect 0,1h --rolling 3
 
 .PHONY: chaos
 chaos: build controlplane ## Kill the leader twenty times in the middle of a reclaim of 50 of 80 nodes (NODES=200 for 125 of 200): out/chaos/reclaim.json.

@@ -43,14 +43,14 @@ type sighted struct {
 }
 
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
-func newSighted(t *trace, j job, o options, knows knowledge) *sighted {
+func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
-		trace: t, poll: o.poll(), tick: o.tick, fit: o.fit, knows: knows, planners: map[int]*finish.Planner{},
+		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, planners: map[int]*finish.Planner{},
 		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice},
 	}
-	seen := window{o.fit.from, t.ticks()}
-	if knows == probes {
-		seen.to = min(o.fit.to, seen.to)
+	seen := window{s.fit.from, t.ticks()}
+	if s.knows == probes {
+		seen.to = min(s.fit.to, seen.to)
 	}
 	s.history = s.look(seen)
 	return s

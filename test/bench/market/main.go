@@ -6,6 +6,9 @@
 // Without --zones it takes four sets of zones of the recording in test/alisim/market/data/v100-9zone. It prints a table, writes it to
 // --json, and draws it beside that.
 //
+// With --rolling it also measures windows inside --fit, each of which it knows what is before it of: on these the policy may be developed, on
+// those of --report never.
+//
 // It also runs --jobs, which have no deadlines, on the same zones, by several ways to remember what was refused and lost.
 //
 // The policy of this project sees of the market what --knowledge says: from the beginning of --fit on, it looks every --observe, and each
@@ -16,11 +19,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"golang.org/x/sync/errgroup"
 
 	"gpu-spot-autoscaler/test/alisim/market"
 )
@@ -41,20 +49,9 @@ func measure(arguments []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var rows []row
-	for _, s := range o.settings() {
-		t, err := newTrace(recording, s.zones, o.report.to)
-		if err != nil {
-			return err
-		}
-		j := o.job(s)
-		starts, err := o.startsOf(j)
-		if err != nil {
-			return err
-		}
-		r := rowOf(newSighted(t, j, o, s.knows), j, starts)
-		r.Slack, r.Protect, r.Observe, r.Knowledge = s.slack, s.protect.String(), o.observe.String(), s.knows
-		rows = append(rows, r)
+	rows, err := o.rows(recording)
+	if err != nil {
+		return err
 	}
 	if err := printTable(out, rows); err != nil {
 		return err
@@ -67,6 +64,36 @@ func measure(arguments []string, out io.Writer) error {
 		return err
 	}
 	return write(o.out, rows, streams)
+}
+
+// rows measures all settings, as many at a time as there are cores.
+func (o options) rows(recording market.Recording) ([]row, error) {
+	settings := o.settings()
+	rows := make([]row, len(settings))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, s := range settings {
+		group.Go(func() (err error) {
+			rows[i], err = o.row(recording, s)
+			return err
+		})
+	}
+	return rows, group.Wait()
+}
+
+func (o options) row(recording market.Recording, s setting) (r row, err error) {
+	t, err := newTrace(recording, s.zones, s.report.to)
+	if err != nil {
+		return r, err
+	}
+	j := o.job(s)
+	starts, err := o.startsOf(s.report, j)
+	if err != nil {
+		return r, err
+	}
+	r = rowOf(newSighted(t, j, o, s), j, starts)
+	r.Fit, r.Report, r.Slack, r.Protect, r.Observe, r.Knowledge = s.fit.String(), s.report.String(), s.slack, s.protect.String(), o.observe.String(), s.knows
+	return r, nil
 }
 
 // streams runs the jobs without deadlines in each set of zones, by each policy.
@@ -110,21 +137,52 @@ func printStreams(out io.Writer, rows []streamRow, valueOfTime float64) error {
 
 func printTable(out io.Writer, rows []row) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "zones\tslack\tprotected\tknowledge\tomniscient\tuniform progress\tgreedy\ton-demand\tours\tgap\tgap closed\t±\tp95\tgreedy's\tmisses\tof baselines\t")
+	fmt.Fprintln(table, "ticks\tzones\tslack\tprotected\tknowledge\tomniscient\tuniform progress\tgreedy\ton-demand\tours\tgap\tgap closed\t±\tp95\tgreedy's\tmisses\tof baselines\t")
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%.2f\t%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f%%\t%.0f%%\t%.0f\t%.2f\t%.2f\t%d\t%d\t\n",
-			strings.Join(r.Zones, ","), r.Slack, r.Protect, r.Knowledge, r.Omniscient, r.UniformProgress, r.Greedy, r.OnDemand, r.Ours,
+		fmt.Fprintf(table, "%s\t%s\t%.2f\t%s\t%s\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f%%\t%.0f%%\t%.0f\t%.2f\t%.2f\t%d\t%d\t\n",
+			r.Report, strings.Join(r.Zones, ","), r.Slack, r.Protect, r.Knowledge, r.Omniscient, r.UniformProgress, r.Greedy, r.OnDemand, r.Ours,
 			100*(r.baseline()/r.Omniscient-1), 100*r.GapClosed, 100*r.GapError, r.CompletionOurs, r.CompletionGreedy, r.Misses, r.BaselineMisses)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, sentence := range summaryOf(rows) {
-		if _, err := fmt.Fprintln(out, sentence); err != nil {
+	for key, some := range grouped(rows) {
+		if _, err := fmt.Fprintf(out, "\nTicks %s, protected for %s, %s\n", key.report, key.protect, key.knows); err != nil {
 			return err
+		}
+		for _, sentence := range summaryOf(some) {
+			if _, err := fmt.Fprintln(out, "  "+sentence); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// summaryKey is what the rows of a summary have in common.
+type summaryKey struct {
+	report, protect string
+	knows           knowledge
+}
+
+// grouped returns the rows by what they have in common, in their order.
+func grouped(rows []row) iter.Seq2[summaryKey, []row] {
+	keyOf := func(r row) summaryKey { return summaryKey{r.Report, r.Protect, r.Knowledge} }
+	return func(yield func(summaryKey, []row) bool) {
+		var keys []summaryKey
+		groups := map[summaryKey][]row{}
+		for _, r := range rows {
+			if _, known := groups[keyOf(r)]; !known {
+				keys = append(keys, keyOf(r))
+			}
+			groups[keyOf(r)] = append(groups[keyOf(r)], r)
+		}
+		for _, key := range keys {
+			if !yield(key, groups[key]) {
+				return
+			}
+		}
+	}
 }
 
 const (
@@ -167,5 +225,6 @@ func write(path string, rows []row, streams []streamRow) error {
 	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(strings.TrimSuffix(path, filepath.Ext(path))+".svg", []byte(plot(rows)), 0o644)
+	reported := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.Report != rows[0].Report })
+	return os.WriteFile(strings.TrimSuffix(path, filepath.Ext(path))+".svg", []byte(plot(reported)), 0o644)
 }

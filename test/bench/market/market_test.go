@@ -131,7 +131,7 @@ func TestTheRecordingCostsWhatIsKnownOfIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := o.job(setting{slack: test.slack})
-			starts, err := o.startsOf(j)
+			starts, err := o.startsOf(o.report, j)
 			require.NoError(t, err)
 			var least, uniform, greedily float64
 			for _, start := range starts {
@@ -161,11 +161,11 @@ func TestOursIsCheaperThanTheBaselinesAndNeverLate(t *testing.T) {
 	east, err := newTrace(recording, o.zones[2], o.report.to)
 	require.NoError(t, err)
 	j := o.job(setting{slack: 1.15})
-	starts, err := o.startsOf(j)
+	starts, err := o.startsOf(o.report, j)
 	require.NoError(t, err)
 	for knows, least := range map[knowledge]float64{polled: .2, noisy: -.1, none: -.2, probes: -1} {
 		t.Run(string(knows), func(t *testing.T) {
-			r := rowOf(newSighted(east, j, o, knows), j, starts)
+			r := rowOf(newSighted(east, j, o, setting{fit: o.fit, knows: knows}), j, starts)
 			assert.Zero(t, r.Misses)
 			assert.Greater(t, r.GapClosed, least, "%.3f, the baselines %.3f", r.Ours, r.baseline())
 		})

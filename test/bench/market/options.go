@@ -26,6 +26,8 @@ type options struct {
 	slack               []float64
 	onDemand, jobHours  float64
 	fit, report         window
+	// rolling is how many further windows of equal length inside fit are reported, each fitted on what is before it.
+	rolling int
 	// jobs is a recording of arrivals; empty for none. valueOfTime is per hour.
 	jobs        string
 	valueOfTime float64
@@ -44,21 +46,36 @@ func (w *window) set(text string) error {
 	return err
 }
 
+// length returns how many ticks the window has.
+func (w window) length() int { return w.to - w.from }
+
+func (w window) String() string { return fmt.Sprintf("%d:%d", w.from, w.to) }
+
 // setting is what one row is about.
 type setting struct {
-	zones   []string
-	slack   float64
-	protect time.Duration
-	knows   knowledge
+	fit, report window
+	zones       []string
+	slack       float64
+	protect     time.Duration
+	knows       knowledge
 }
 
-// settings are all combinations.
+// settings are all combinations, those of --report first.
 func (o options) settings() (all []setting) {
-	for _, zones := range o.zones {
-		for _, knows := range o.knowledge {
-			for _, protect := range o.protect {
-				for _, slack := range o.slack {
-					all = append(all, setting{zones, slack, protect, knows})
+	type fitted struct{ fit, report window }
+	windows := []fitted{{o.fit, o.report}}
+	for i := range o.rolling {
+		length := o.fit.length() / (o.rolling + 1)
+		from := o.fit.from + (i+1)*length
+		windows = append(windows, fitted{window{o.fit.from, from}, window{from, from + length}})
+	}
+	for _, w := range windows {
+		for _, zones := range o.zones {
+			for _, knows := range o.knowledge {
+				for _, protect := range o.protect {
+					for _, slack := range o.slack {
+						all = append(all, setting{w.fit, w.report, zones, slack, protect, knows})
+					}
 				}
 			}
 		}
@@ -73,15 +90,15 @@ func (o options) job(s setting) job {
 }
 
 // startsOf returns the ticks at which jobs start, which are spread evenly so that each job can take until its deadline.
-func (o options) startsOf(j job) (starts []int, err error) {
-	if o.starts < 1 || o.report.to-o.report.from < j.deadline {
-		return nil, fmt.Errorf("--report and --starts: no job of %d ticks fits into ticks %d to %d", j.deadline, o.report.from, o.report.to)
+func (o options) startsOf(w window, j job) (starts []int, err error) {
+	if o.starts < 1 || w.length() < j.deadline {
+		return nil, fmt.Errorf("--report, --rolling and --starts: no job of %d ticks fits into ticks %v", j.deadline, w)
 	}
 	if j.deadline < j.work+j.restart {
 		return nil, fmt.Errorf("--slack: nobody is over within %d ticks, since %d of work and a restart of %d are to be done", j.deadline, j.work, j.restart)
 	}
 	for i := range o.starts {
-		starts = append(starts, o.report.from+i*(o.report.to-j.deadline-o.report.from)/max(1, o.starts-1))
+		starts = append(starts, w.from+i*(w.length()-j.deadline)/max(1, o.starts-1))
 	}
 	return starts, nil
 }
@@ -122,14 +139,15 @@ func parse(arguments []string) (o options, err error) {
 	listFlag(flags, &o.knowledge, "knowledge", fmt.Sprintf("what our policy knows, separated by commas: %v", allKnowledge), parseKnowledge)
 	flags.Func("fit", "ticks of which the market was seen before the first job, first:end (default 0:8862)", o.fit.set)
 	flags.Func("report", "ticks of the jobs, first:end (default 8862:13292)", o.report.set)
+	flags.IntVar(&o.rolling, "rolling", 0, "how many further windows of equal length inside --fit to report, each fitted on what is before it")
 	if err := flags.Parse(arguments); err != nil {
 		return o, err
 	}
 	if o.fit.to > o.report.from+1 { // both ways of writing the last tick are in use
 		return o, fmt.Errorf("--fit ends at tick %d, after --report begins at %d", o.fit.to, o.report.from)
 	}
-	if o.tick <= 0 {
-		return o, errors.New("--tick has to be positive")
+	if o.tick <= 0 || o.rolling < 0 {
+		return o, errors.New("--tick has to be positive, and --rolling not negative")
 	}
 	return o, nil
 }

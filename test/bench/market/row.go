@@ -8,6 +8,9 @@ import (
 
 // row is one setting. Money is per hour of useful work, the mean over all starts.
 type row struct {
+	// Report are the ticks of the jobs, Fit those of which the market was seen before.
+	Fit             string    `json:"fit"`
+	Report          string    `json:"report"`
 	Zones           []string  `json:"zones"`
 	Slack           float64   `json:"slack"`
 	Protect         string    `json:"protect"`
