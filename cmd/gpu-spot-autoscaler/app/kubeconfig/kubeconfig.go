@@ -2,6 +2,7 @@
 package kubeconfig
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -25,9 +26,22 @@ func (f *Flags) AddTo(fs *pflag.FlagSet) {
 func (f Flags) Config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.File
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context}).ClientConfig()
-	if err != nil {
+	files := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context})
+	config, err := files.ClientConfig()
+	switch {
+	case err == nil:
+		return config, nil
+	case clientcmd.IsEmptyConfig(err): // the error names variables that nobody sets
+		return nil, errors.New("no access to a cluster: there is no kubeconfig, and this is no pod; give --kubeconfig or set KUBECONFIG")
+	case f.lacksContext(files):
+		return nil, fmt.Errorf("no access to a cluster: %w; kubectl config get-contexts lists what there is", err)
+	default:
 		return nil, fmt.Errorf("no access to a cluster: %w; give --kubeconfig", err)
 	}
-	return config, nil
+}
+
+// lacksContext returns whether the files can be read, and have no context of that name.
+func (f Flags) lacksContext(files clientcmd.ClientConfig) bool {
+	raw, err := files.RawConfig()
+	return err == nil && f.Context != "" && raw.Contexts[f.Context] == nil
 }

@@ -24,5 +24,15 @@ func TestTheClusterIsThatOfTheContext(t *testing.T) {
 		assert.Equal(t, host, config.Host)
 	}
 	_, err := Flags{File: file, Context: "c"}.Config()
-	assert.ErrorContains(t, err, "give --kubeconfig")
+	assert.EqualError(t, err, `no access to a cluster: context "c" does not exist; kubectl config get-contexts lists what there is`)
+}
+
+func TestWhoHasNoClusterIsToldHowToNameOne(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	_, err := Flags{}.Config()
+	assert.ErrorContains(t, err, "there is no kubeconfig")
+	assert.NotContains(t, err.Error(), "KUBERNETES_MASTER")
+	_, err = Flags{File: filepath.Join(t.TempDir(), "gone")}.Config()
+	assert.ErrorContains(t, err, "gone: no such file or directory; give --kubeconfig")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -96,6 +97,12 @@ From a laptop it uses your own kubeconfig and credentials.`,
 	fs.BoolVar(&f.log, "log", false, "Print the log of the autoscaler to the standard error.")
 	fs.DurationVar(&f.timeout, "timeout", defaultTimeout, "How long all of it may take.")
 	f.AddTo(fs)
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --"); unknown && root.Flags().Lookup(name) != nil { // pflag has no type for it
+			return fmt.Errorf("%w: it is a flag of the autoscaler, and those come after --", err)
+		}
+		return err
+	})
 	return command
 }
 

@@ -20,13 +20,16 @@ func TestACommandLineThatCannotBeIsRefusedBeforeAnythingIsAsked(t *testing.T) {
 	for arguments, want := range map[string]string{
 		"":                                    "-f is required",
 		"-f " + file + " -o yaml":             "-o yaml: want text or json",
-		"-f " + file + " --region=cn-beijing": "unknown flag: --region",
+		"-f " + file + " --region=cn-beijing": "unknown flag: --region: it is a flag of the autoscaler, and those come after --",
+		"-f " + file + " --regoin=cn-beijing": "unknown flag: --regoin",
 		"job.yaml":                            `"job.yaml": give files with -f, and flags of the autoscaler after --`,
 		"job.yaml -- --region=cn-beijing":     `"job.yaml": give files with -f`,
 		"-f none.yaml":                        "none.yaml",
 		"-f " + file + " --kubeconfig=none":   "give --kubeconfig",
 	} {
-		command := NewCommand(&cobra.Command{}, &options.Options{}, func(context.Context, Request) (*Plan, error) {
+		root := &cobra.Command{}
+		root.Flags().String("region", "", "")
+		command := NewCommand(root, &options.Options{}, func(context.Context, Request) (*Plan, error) {
 			t.Error("it was planned")
 			return nil, nil
 		})

@@ -4,12 +4,14 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	certutil "k8s.io/client-go/util/cert"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
@@ -53,6 +55,17 @@ func (o *Options) Validate() (missing []error) {
 	return missing
 }
 
+// readFiles returns an error if the files cannot be read, or have no certificate and its key.
+func (o *Options) readFiles() error {
+	if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+		return fmt.Errorf("--%s, --%s: %w", flagCertFile, flagKeyFile, err)
+	}
+	if _, err := certutil.NewPool(o.ClientCAFile); err != nil {
+		return fmt.Errorf("--%s: %w", flagClientCAFile, err)
+	}
+	return nil
+}
+
 // NewCommand returns the command "serve", which takes the flags of the autoscaler, too, and sets its options. run runs the autoscaler.
 func NewCommand(opts *options.Options, run func(context.Context, *pflag.FlagSet, *Options) error) *cobra.Command {
 	o := &Options{}
@@ -75,6 +88,9 @@ docs/serve.md says what else is different.`,
 				return errors.New("--dry-run is not for serve: Cluster Autoscaler would wait for nodes that nobody buys")
 			}
 			if err := utilerrors.NewAggregate(o.Validate()); err != nil {
+				return err
+			}
+			if err := o.readFiles(); err != nil { // before a cluster is looked for
 				return err
 			}
 			return run(command.Context(), command.Flags(), o)

@@ -157,3 +157,19 @@ func TestFlagsThatAreMissingAreNamed(t *testing.T) {
 	assert.Len(t, (&Options{Address: ":1"}).Validate(), 3)
 	assert.Empty(t, (&Options{Address: ":1", CertFile: "c", KeyFile: "k", ClientCAFile: "a"}).Validate())
 }
+
+func TestFilesThatAreNoCertificatesAreNamedBeforeAClusterIsLookedFor(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	authority := pki.New(t, "servers")
+	cert, key := authority.Write(dir, "serve")
+	_, foreign := authority.Write(other, "serve")
+	ca := authority.WriteCA(dir)
+	assert.NoError(t, (&Options{CertFile: cert, KeyFile: key, ClientCAFile: ca}).readFiles())
+	for want, o := range map[string]Options{
+		"--serve-tls-cert-file, --serve-tls-private-key-file: open none": {CertFile: "none", KeyFile: key, ClientCAFile: ca},
+		"private key does not match":                                     {CertFile: cert, KeyFile: foreign, ClientCAFile: ca},
+		"--serve-client-ca-file":                                         {CertFile: cert, KeyFile: key, ClientCAFile: key},
+	} {
+		assert.ErrorContains(t, o.readFiles(), want)
+	}
+}
