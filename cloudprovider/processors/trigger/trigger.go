@@ -19,6 +19,10 @@ import (
 // requests to the cloud.
 const minLoopGap = 250 * time.Millisecond
 
+// lookAgain is how soon after a pod arrived it is looked at again when its settle window ends: that of a burst ends long before those of its
+// first pods would have.
+const lookAgain = 100 * time.Millisecond
+
 // A loop that pods start rests restFactor times as long as the last one took beyond restAfter, and no longer than the interval. In a
 // big cluster in which pods come all the time, loops in close succession would take a core without buying anything: the pods wait for
 // nodes that were bought before. That core is missed by an API server on the same machine, and by the evictions of a reclaim.
@@ -147,7 +151,8 @@ func (t *Trigger) drain() {
 func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason string, err error) {
 	interval := t.config.Clock.Now().Add(t.config.Interval)
 	due, reason := t.due(interval, settled)
-	timer := t.config.Clock.NewTimer(due.Sub(t.config.Clock.Now()))
+	look := due // when the timer fires
+	timer := t.config.Clock.NewTimer(look.Sub(t.config.Clock.Now()))
 	defer timer.Stop()
 	waits := false // a pod waits for the end of a window, which may be that of other pods
 	for {
@@ -161,12 +166,17 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 		case <-t.settling:
 			waits = true
 			if reason == reasonSettled {
+				if soon := t.config.Clock.Now().Add(lookAgain); soon.Before(look) {
+					look = soon
+					timer.Reset(lookAgain)
+				}
 				continue
 			}
 			if due, reason = t.due(interval, settled); reason != reasonSettled {
 				return reasonPod, nil // it arrived before the last loop began
 			}
-			timer.Reset(due.Sub(t.config.Clock.Now()))
+			look = due
+			timer.Reset(look.Sub(t.config.Clock.Now()))
 		case <-timer.C():
 			if reason == reasonSettled {
 				if due, reason = t.due(interval, settled); reason != reasonSettled && waits {
@@ -177,6 +187,7 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 			if left <= 0 {
 				return reason, nil
 			}
+			look = due
 			timer.Reset(left)
 		}
 	}

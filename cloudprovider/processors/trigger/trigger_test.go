@@ -83,7 +83,35 @@ func TestTriggerWaitsOnWhereASettleWindowHasMoved(t *testing.T) {
 			return began.Add(min(time.Since(began).Truncate(gap), (pods-1)*gap) + time.Second)
 		}))
 		assert.Equal(t, (pods-1)*gap+time.Second, time.Since(began))
-		assert.LessOrEqual(t, asked, pods+1)
+		assert.LessOrEqual(t, asked, 2*pods+1)
+	})
+}
+
+func TestABurstIsNotHeldForAsLongAsItsFirstPodsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods, gap = 100, time.Millisecond
+		trigger := newTestTrigger()
+		arrived := 0
+		for i := range pods {
+			time.AfterFunc(time.Duration(i+1)*gap, func() {
+				arrived++
+				trigger.PodHandler().OnAdd(testutil.NewPod("p"+strconv.Itoa(i), testutil.Unschedulable), false)
+			})
+		}
+		began, asked := time.Now(), 0
+		require.NoError(t, trigger.Wait(t.Context(), false, func() time.Time {
+			asked++
+			latest := began.Add(time.Duration(arrived) * gap)
+			switch {
+			case arrived == 0:
+				return time.Time{}
+			case arrived < pods/2:
+				return latest.Add(time.Second)
+			}
+			return latest.Add(lookAgain)
+		}))
+		assert.LessOrEqual(t, time.Since(began), pods*gap+2*lookAgain)
+		assert.LessOrEqual(t, asked, 6, "not for each pod")
 	})
 }
 
