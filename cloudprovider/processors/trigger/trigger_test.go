@@ -91,17 +91,16 @@ func TestABurstIsNotHeldForAsLongAsItsFirstPodsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods, gap = 100, time.Millisecond
 		trigger := newTestTrigger()
-		arrived := 0
 		for i := range pods {
 			time.AfterFunc(time.Duration(i+1)*gap, func() {
-				arrived++
 				trigger.PodHandler().OnAdd(testutil.NewPod("p"+strconv.Itoa(i), testutil.Unschedulable), false)
 			})
 		}
 		began, asked := time.Now(), 0
 		require.NoError(t, trigger.Wait(t.Context(), false, func() time.Time {
 			asked++
-			latest := began.Add(time.Duration(arrived) * gap)
+			arrived := min(pods, time.Since(began)/gap)
+			latest := began.Add(arrived * gap)
 			switch {
 			case arrived == 0:
 				return time.Time{}
