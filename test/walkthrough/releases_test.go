@@ -196,7 +196,7 @@ func (s releases) record() {
 			s.shell.ask("kubectl wait --for=condition=PodScheduled=false pod -l job-name=wide --timeout=1m")
 			rig.Eventually(s.t, soon, "the leader has looked at the pod", func(context.Context) (bool, error) {
 				printed, state, _ := s.shell.execute(text)
-				return state.Success() && strings.Contains(printed, group), nil
+				return state.Success() && strings.Contains(printed, group) && !strings.Contains(printed, "no loop has looked at it"), nil
 			})
 		}
 		session = append(session, typedCommand{text, s.shell.ask(text)})
