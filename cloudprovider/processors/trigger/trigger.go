@@ -19,8 +19,8 @@ import (
 // requests to the cloud.
 const minLoopGap = 250 * time.Millisecond
 
-// lookAgain is how soon after a pod arrived it is looked at again when its settle window ends: that of a burst ends long before those of its
-// first pods would have.
+// lookAgain is how soon after the arrival of a pod Wait asks again when the settle window ends. A burst settles sooner than its first pods
+// alone would.
 const lookAgain = 100 * time.Millisecond
 
 // A loop that pods start rests restFactor times as long as the last one took beyond restAfter, and no longer than the interval. In a
@@ -151,7 +151,7 @@ func (t *Trigger) drain() {
 func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason string, err error) {
 	interval := t.config.Clock.Now().Add(t.config.Interval)
 	due, reason := t.due(interval, settled)
-	look := due // when the timer fires
+	look := due // when the timer fires: at due, or before
 	timer := t.config.Clock.NewTimer(look.Sub(t.config.Clock.Now()))
 	defer timer.Stop()
 	waits := false // a pod waits for the end of a window, which may be that of other pods

@@ -6,8 +6,8 @@
 // Without --zones it takes four sets of zones of the recording in test/alisim/market/data/v100-9zone. It prints a table, writes it to
 // --json, and draws it beside that.
 //
-// With --rolling it also measures windows inside --fit, each of which it knows what is before it of: on these the policy may be developed, on
-// those of --report never.
+// With --rolling it also measures windows inside --fit. In each of them the policy knows what came before. It may be developed on these windows,
+// never on that of --report.
 //
 // It also runs --jobs, which have no deadlines, on the same zones, by several ways to remember what was refused and lost.
 //
@@ -19,7 +19,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -146,8 +145,8 @@ func printTable(out io.Writer, rows []row) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for key, some := range grouped(rows) {
-		if _, err := fmt.Fprintf(out, "\nTicks %s, protected for %s, %s\n", key.report, key.protect, key.knows); err != nil {
+	for _, some := range alike(rows) {
+		if _, err := fmt.Fprintf(out, "\nTicks %s, protected for %s, %s\n", some[0].Report, some[0].Protect, some[0].Knowledge); err != nil {
 			return err
 		}
 		for _, sentence := range summaryOf(some) {
@@ -159,30 +158,18 @@ func printTable(out io.Writer, rows []row) error {
 	return nil
 }
 
-// summaryKey is what the rows of a summary have in common.
-type summaryKey struct {
-	report, protect string
-	knows           knowledge
-}
-
-// grouped returns the rows by what they have in common, in their order.
-func grouped(rows []row) iter.Seq2[summaryKey, []row] {
-	keyOf := func(r row) summaryKey { return summaryKey{r.Report, r.Protect, r.Knowledge} }
-	return func(yield func(summaryKey, []row) bool) {
-		var keys []summaryKey
-		groups := map[summaryKey][]row{}
-		for _, r := range rows {
-			if _, known := groups[keyOf(r)]; !known {
-				keys = append(keys, keyOf(r))
-			}
-			groups[keyOf(r)] = append(groups[keyOf(r)], r)
+// alike returns the rows that differ only in their zones and slack, together, in the order of the first of each.
+func alike(rows []row) (groups [][]row) {
+	for _, r := range rows {
+		i := slices.IndexFunc(groups, func(some []row) bool {
+			return some[0].Report == r.Report && some[0].Protect == r.Protect && some[0].Knowledge == r.Knowledge
+		})
+		if i < 0 {
+			i, groups = len(groups), append(groups, nil)
 		}
-		for _, key := range keys {
-			if !yield(key, groups[key]) {
-				return
-			}
-		}
+		groups[i] = append(groups[i], r)
 	}
+	return groups
 }
 
 const (

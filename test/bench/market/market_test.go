@@ -260,3 +260,20 @@ func TestAStreamIsSpreadOverTheWindow(t *testing.T) {
 	_, err = readStream("../../alisim/market/data/jobs/gavel-msr.csv", window{1000, 1100}, 18)
 	assert.ErrorContains(t, err, "--report")
 }
+
+func TestRollingWindowsLieInsideTheFittedOneAndKnowNothingLater(t *testing.T) {
+	o, err := parse([]string{"--fit", "0:400", "--report", "400:700", "--rolling", "3", "--zones", "a", "--slack", "1.05"})
+	require.NoError(t, err)
+	var got [][2]string
+	for _, s := range o.settings() {
+		got = append(got, [2]string{s.fit.String(), s.report.String()})
+	}
+	assert.Equal(t, [][2]string{{"0:400", "400:700"}, {"0:100", "100:200"}, {"0:200", "200:300"}, {"0:300", "300:400"}}, got)
+	_, err = parse([]string{"--rolling", "-1"})
+	assert.ErrorContains(t, err, "--rolling")
+}
+
+func TestRowsAreSummedUpByWindowProtectionAndKnowledge(t *testing.T) {
+	first, other, last := row{Report: "1:2", Slack: 1}, row{Report: "2:3"}, row{Report: "1:2", Slack: 2}
+	assert.Equal(t, [][]row{{first, last}, {other}}, alike([]row{first, other, last}))
+}

@@ -31,7 +31,7 @@ func (f Flags) Config() (*rest.Config, error) {
 	switch {
 	case err == nil:
 		return config, nil
-	case clientcmd.IsEmptyConfig(err): // the error names variables that nobody sets
+	case clientcmd.IsEmptyConfig(err): // whose text is about KUBERNETES_MASTER, which nobody sets
 		return nil, errors.New("no access to a cluster: there is no kubeconfig, and this is no pod; give --kubeconfig or set KUBECONFIG")
 	case f.lacksContext(files):
 		return nil, fmt.Errorf("no access to a cluster: %w; kubectl config get-contexts lists what there is", err)

@@ -98,7 +98,7 @@ From a laptop it uses your own kubeconfig and credentials.`,
 	fs.DurationVar(&f.timeout, "timeout", defaultTimeout, "How long all of it may take.")
 	f.AddTo(fs)
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --"); unknown && root.Flags().Lookup(name) != nil { // pflag has no type for it
+		if name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --"); unknown && root.Flags().Lookup(name) != nil { // the error has no type
 			return fmt.Errorf("%w: it is a flag of the autoscaler, and those come after --", err)
 		}
 		return err
