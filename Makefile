@@ -122,7 +122,7 @@ vulncheck: build ## Look for known vulnerabilities in what is linked (VULNDB=fil
 	done; exit $$status
 
 .PHONY: bench
-bench: build controlplane ## Measure scale-up, refresh, loop, delete, reclaims and the market policy; print tables and write out/bench/*.json.
+bench: build controlplane operators ## Measure scale-up, refresh, loop, delete, reclaims and the market policy; print tables and write out/bench/*.json.
 	go run ./test/bench
 	go run ./test/bench/market --protect 0,1h --rolling 3
 

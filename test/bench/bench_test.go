@@ -32,7 +32,7 @@ func TestRowsHaveTheKeysThatOthersRead(t *testing.T) {
 		}},
 		"gpunodes": {[]gpuNodesRow{{}}, []string{"nodes", "of_which_cloud_s", "pending_to_ready_s", "temper"}},
 		"reclaim": {[]reclaimRow{{}}, []string{
-			"controllers_s", "emptied_p50_s", "emptied_p99_s", "emptied_pct", "jobs_not_whole", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "purchases_per_node",
+			"controllers_s", "emptied_p50_s", "emptied_p99_s", "emptied_pct", "jobs_not_whole", "mark_p50_s", "mark_p99_s", "marked_pct", "notices", "operators", "purchases_per_node",
 			"replace_p99_s", "requests_per_pod", "temper", "unguarded_emptied_p50_s", "unguarded_emptied_p99_s", "unguarded_nodes", "unwarned_pods", "whole_s",
 		}},
 	} {

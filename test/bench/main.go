@@ -49,6 +49,7 @@ var measurements = []measurement{
 	{"gangs", "From the creation of gangs to the accepted purchases", measureGangs},
 	{"gpunodes", "From a pending pod to a node with GPUs, with what things take at Alibaba Cloud", measureGPUNodes},
 	{"reclaim", "From notices in the same second to empty nodes, 8 pods each", measureReclaim},
+	{"operators", "The same with half of the jobs those of the real Kueue and JobSet", measureOperated},
 }
 
 // session is what all measurements of one run share.
@@ -87,7 +88,7 @@ func main() {
 	names := flag.String("run", "", "names of the measurements to make, separated by commas (default all of them)")
 	quick := flag.Bool("quick", false, "make only the smallest rows, with few repetitions")
 	var notices []int
-	flag.Func("notices", "how many instances are reclaimed at once, separated by commas (default 1,50,200,1000)", func(text string) (err error) {
+	flag.Func("notices", "how many instances are reclaimed at once, separated by commas (default 1,50,200,1000, and 50,200 of jobs of real operators)", func(text string) (err error) {
 		notices, err = numbers(text)
 		return err
 	})

@@ -35,21 +35,36 @@ const (
 	wholeFactor = 1.2
 	// settleTime is how long after the end late purchases are still counted.
 	settleTime = 15 * time.Second
+	// startTime is how long jobs may take until they run, operatedStartTime the same where operators make their pods.
+	startTime, operatedStartTime = 5 * time.Minute, 15 * time.Minute
 )
 
 // measureReclaim gives many instances their notice at once. Every row has a cluster, a cloud and a process of its own.
-func measureReclaim(ctx context.Context, s *session) (r report.Report, err error) {
+func measureReclaim(ctx context.Context, s *session) (report.Report, error) {
 	counts := []int{1, 50, 200, 1000}
-	switch {
-	case s.notices != nil:
-		counts = s.notices
-	case s.quick:
+	if s.quick {
 		counts = counts[:3]
+	}
+	return measureReclaims(ctx, s, counts, false)
+}
+
+// measureOperated is measureReclaim with half of the jobs those of real operators.
+func measureOperated(ctx context.Context, s *session) (report.Report, error) {
+	counts := []int{50, 200}
+	if s.quick {
+		counts = counts[:1]
+	}
+	return measureReclaims(ctx, s, counts, true)
+}
+
+func measureReclaims(ctx context.Context, s *session, counts []int, operated bool) (r report.Report, err error) {
+	if s.notices != nil {
+		counts = s.notices
 	}
 	var rows []reclaimRow
 	var details []reclaimDetail
 	for _, notices := range counts {
-		row, detail, err := reclaims(ctx, s, notices)
+		row, detail, err := reclaims(ctx, s, notices, operated)
 		if err != nil {
 			return r, fmt.Errorf("%d notices: %w", notices, err)
 		}
@@ -80,25 +95,25 @@ func (r reclaimRow) aims() []report.Aim {
 }
 
 // reclaims measures one row.
-func reclaims(ctx context.Context, s *session, notices int) (row reclaimRow, detail reclaimDetail, err error) {
-	r := &reclaimRun{session: s, notices: notices, nodes: max(1, (notices+workersPerJob-1)/workersPerJob) * workersPerJob}
+func reclaims(ctx context.Context, s *session, notices int, operated bool) (row reclaimRow, detail reclaimDetail, err error) {
+	r := &reclaimRun{session: s, operated: operated, notices: notices, nodes: max(1, (notices+workersPerJob-1)/workersPerJob) * workersPerJob}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the observer
 	if err := r.prepare(ctx); err != nil {
 		return row, detail, err
 	}
-	defer r.rig.Stop()
+	defer r.stop()
 	a, err := startAutoscaler(ctx, r.rig, s.flags()...)
 	if err != nil {
 		return row, detail, err
 	}
 	defer func() {
-		err = errors.Join(err, a.Stop(), os.WriteFile(filepath.Join(s.out, fmt.Sprintf("reclaim-%d.log", notices)), []byte(a.Log(math.MaxInt)), 0o644))
+		err = errors.Join(err, a.Stop(), os.WriteFile(filepath.Join(s.out, r.name()+".log"), []byte(a.Log(math.MaxInt)), 0o644))
 	}()
 	if err := a.AwaitLoops(ctx, 2, 2*time.Minute); err != nil {
 		return row, detail, err
 	}
-	stopProfile := s.profile(ctx, a, fmt.Sprintf("reclaim-%d", notices), 5*time.Second)
+	stopProfile := s.profile(ctx, a, r.name(), 5*time.Second)
 	defer stopProfile()
 	return r.measure(ctx, a)
 }
@@ -113,15 +128,22 @@ func reclaimWorld(nodes int) alisim.World {
 	return world
 }
 
-// trainingJobs are as many as nodes: each eight jobs fill eight nodes, one worker of each job on each node.
-func trainingJobs(n int) (all []drill.Job) {
+// trainingJobs are as many as nodes: each eight jobs fill eight nodes, one worker of each job on each node. If they are operated, a
+// quarter is queued in Kueue and a quarter are JobSets: their operators make their pods, and the scheduler places those where there is room.
+// Each of these jobs fails for good with the first pod that counts as failed.
+func trainingJobs(n int, operated bool) (all []drill.Job) {
 	for i := range n {
 		job := drill.Job{
 			Name: fmt.Sprintf("job-%04d", i), Namespace: fmt.Sprintf("team-%d", i/guardedOneIn%namespaces),
 			Kind: drill.Replicas, Workers: workersPerJob, Min: leastWorkers,
 			Guarded: i%guardedOneIn == 0,
 		}
-		if i%rigidOneIn == 1 {
+		switch {
+		case operated && i%rigidOneIn == 1:
+			job.Kind, job.Namespace = drill.Queued, "" // the queue's
+		case operated && i%rigidOneIn == 3:
+			job.Kind = drill.JobSet
+		case i%rigidOneIn == 1:
 			job.Kind = drill.Indexed
 		}
 		all = append(all, job)

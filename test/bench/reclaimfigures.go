@@ -43,7 +43,9 @@ type reclaimRow struct {
 	Whole       float64 `json:"whole_s"`
 	NotWhole    int     `json:"jobs_not_whole"`
 	Controllers float64 `json:"controllers_s"`
-	Temper      string  `json:"temper"`
+	// Operators says whose real operators have half of the jobs, none if it is empty.
+	Operators string `json:"operators"`
+	Temper    string `json:"temper"`
 }
 
 // reclaimDetail is what else there is to know of a row. A quantile that was not reached until the end is given as the
@@ -120,6 +122,9 @@ func (r *reclaimRun) figures() (reclaimRow, reclaimDetail) {
 		UnwarnedPods:     len(unwarned),
 		PurchasesPerNode: float64(drill.Bought(purchases)) / float64(len(r.noticed)), Temper: temperOf(r.rig.Cloud.Temper()),
 	}
+	if r.operated {
+		row.Operators = "Kueue, JobSet"
+	}
 	detail := reclaimDetail{
 		Notices: r.notices, Nodes: r.nodes, Pods: len(r.jobs) * workersPerJob,
 		Marked: marks, Replaced: spreadOf(replaced), Warned: spreadOf(warned), Emptied: empty, Unwarned: unwarned,
@@ -155,7 +160,7 @@ func (r *reclaimRun) controllersNeed() time.Duration {
 	lost := len(r.noticed) * workersPerJob
 	ofJobs := 0
 	for _, job := range r.jobs {
-		if job.Kind == drill.Indexed {
+		if job.Kind != drill.Replicas {
 			ofJobs += job.Workers * len(r.noticed) / r.nodes
 		}
 	}

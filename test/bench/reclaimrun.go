@@ -12,27 +12,40 @@ import (
 	"gpu-spot-autoscaler/test/bench/population"
 	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/drill"
+	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 )
 
 // reclaimRun is one reclaim of many nodes at once, and what is observed of it.
 type reclaimRun struct {
 	*session
+	// operated has half of the jobs be those of real operators.
+	operated       bool
 	notices, nodes int
 
-	rig      *rig.Rig
-	jobs     []drill.Job
-	observer *drill.Observer
+	rig *rig.Rig
+	// operators are the real ones, none if the jobs are not operated.
+	operators []*operators.Operator
+	jobs      []drill.Job
+	observer  *drill.Observer
 	// noticed is when each instance got its notice.
 	noticed map[string]time.Time
 	began   time.Time
+}
+
+// name is that of what stays of the run.
+func (r *reclaimRun) name() string {
+	if r.operated {
+		return fmt.Sprintf("operators-%d", r.notices)
+	}
+	return fmt.Sprintf("reclaim-%d", r.notices)
 }
 
 // prepare fills a cluster with training jobs.
 func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	began := time.Now()
 	r.rig, err = rig.New(ctx, rig.Options{
-		World: r.tempered(reclaimWorld(r.nodes)), Dir: filepath.Join(r.dir, fmt.Sprintf("reclaim-%d", r.notices)),
+		World: r.tempered(reclaimWorld(r.nodes)), Dir: filepath.Join(r.dir, r.name()),
 		NodeGracePeriod: 24 * time.Hour, DefaultRates: true, Output: r.progress,
 	})
 	if err != nil {
@@ -40,7 +53,7 @@ func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			r.rig.Stop()
+			r.stop()
 		}
 	}()
 	if err := slowDown(r.rig); err != nil {
@@ -54,19 +67,46 @@ func (r *reclaimRun) prepare(ctx context.Context) (err error) {
 	if r.observer, err = drill.Watch(ctx, r.rig.Cluster.AdminConfig()); err != nil {
 		return err
 	}
-	r.jobs = trainingJobs(len(nodes))
+	timeout := startTime
+	if r.operated {
+		timeout = operatedStartTime
+		if err := r.startOperators(ctx); err != nil {
+			return err
+		}
+	}
+	r.jobs = trainingJobs(len(nodes), r.operated)
 	err = drill.Populate(ctx, r.rig, r.jobs, func(job, worker int) string {
 		return nodes[job/workersPerJob*workersPerJob+worker].Name
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.awaitWhole(ctx, 5*time.Minute); err != nil {
+	if err := r.awaitWhole(ctx, timeout); err != nil {
 		return err
 	}
 	r.logf("reclaim: %d jobs run on them after %.0f s", len(r.jobs), time.Since(began).Seconds())
 	go r.observer.Answer(ctx, r.rig.Client, checkpointTime)
 	return nil
+}
+
+// startOperators also makes the queue, which has room for all jobs.
+func (r *reclaimRun) startOperators(ctx context.Context) error {
+	for _, system := range []operators.System{operators.JobSet, operators.Kueue} {
+		operator, err := operators.Start(ctx, system, operators.Options{Cluster: r.rig.Cluster, Dir: r.rig.Dir, Output: r.progress})
+		if err != nil {
+			return err
+		}
+		r.operators = append(r.operators, operator)
+	}
+	return drill.CreateQueue(ctx, r.rig, r.nodes*gpusPerNode)
+}
+
+// stop ends the cluster and what runs beside it.
+func (r *reclaimRun) stop() {
+	for _, operator := range r.operators {
+		operator.Stop()
+	}
+	r.rig.Stop()
 }
 
 // awaitWhole waits until every job runs with all its workers on nodes that live.

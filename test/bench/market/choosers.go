@@ -149,7 +149,7 @@ func (l *learning) observe(tick int, living, lost map[int]int) {
 	}
 	for id, zone := range lost {
 		l.penalized[zone] = tick + int(penaltyTime/l.tick)
-		all = append(all, market.Living{ID: fmt.Sprint(id), Offering: l.sold[zone], Reclaiming: true})
+		all = append(all, market.Living{ID: fmt.Sprint(id), Offering: l.sold[zone], Lost: true})
 	}
 	l.memory.Observe(all, time.Unix(0, 0).Add(time.Duration(tick+1)*l.tick))
 }
