@@ -176,14 +176,11 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	// If the context ends while it waits, the call says so.
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
 	_ = r.waitForRemovals(ctx, poolID)
-	activityID, err := r.config.Cloud.Remove(ctx, request)
-	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
-		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "instances", len(ids), "err", err)
-		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil || r.waitForRemovals(ctx, poolID) != nil {
-			break // the cloud's refusal says more than that the time is over
-		}
+	var activityID string
+	err := r.retry(ctx, poolID, func() (err error) {
 		activityID, err = r.config.Cloud.Remove(ctx, request)
-	}
+		return err
+	}, func() error { return r.waitForRemovals(ctx, poolID) })
 	if err != nil {
 		return err
 	}
@@ -191,6 +188,19 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	klog.FromContext(ctx).Info("Gave back instances", "pool", poolID, "instances", ids, "activity", activityID)
 	r.config.Removed(ids)
 	return nil
+}
+
+// retry makes the call until the cloud accepts it, refuses it for good, or the context ends. Before each repetition it waits for ready.
+func (r *Remover) retry(ctx context.Context, poolID string, call, ready func() error) error {
+	err := call()
+	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
+		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "err", err)
+		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil || ready() != nil {
+			break // the cloud's refusal says more than that the time is over
+		}
+		err = call()
+	}
+	return err
 }
 
 // waitForRemovals waits while the scaling group is busy with removals that it has accepted, for no longer than maxTurn. The error

@@ -5,9 +5,6 @@ import (
 
 	"github.com/google/uuid"
 	"k8s.io/klog/v2"
-
-	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
-	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 // split tells the instances of scaling groups from those that were bought by RunInstances and are in none yet.
@@ -28,14 +25,8 @@ func (r *Remover) isUnattached(id string) bool { return r.config.Store.Last().In
 // deleted too, and leaves its scaling group by the health check.
 func (r *Remover) deleteUnattached(ctx context.Context, poolID string, ids []string) error {
 	token := uuid.NewString()
-	err := r.config.Cloud.Delete(ctx, ids, token)
-	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
-		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil {
-			break // the cloud's refusal says more than that the time is over
-		}
-		err = r.config.Cloud.Delete(ctx, ids, token)
-	}
-	if err != nil {
+	call := func() error { return r.config.Cloud.Delete(ctx, ids, token) }
+	if err := r.retry(ctx, poolID, call, func() error { return nil }); err != nil {
 		return err
 	}
 	r.config.Removals.Accepted(poolID, "", ids)
