@@ -231,7 +231,7 @@ func (r *refresher) buildPools(seen ledger.Seen, found problem.Set) map[string]*
 
 // check enters what is wrong with a pool that was built, and whether it can be bought from.
 func (r *refresher) check(built *pool.Pool, found problem.Set) {
-	built.Unbuyable = r.ledger.Obstacle(built, r.launching, found)
+	built.Unbuyable = r.ledger.Check(built, r.launching, found)
 	for reason, cause := range built.Hazards() {
 		found.AddNew(built.ID, reason, cause)
 	}

@@ -341,8 +341,8 @@ func (a *account) nothingUnderWay() bool {
 	return true
 }
 
-// obstacle returns why nothing can be bought of the pool; empty where it can. It enters the reasons as problems.
-func (a *account) obstacle(known *pool.Pool, found problem.Set) string {
+// check returns why nothing can be bought of the pool; empty where it can. It enters the reasons as problems.
+func (a *account) check(known *pool.Pool, found problem.Set) string {
 	why := known.Unbuyable
 	block := func(reason problem.Reason, cause string) {
 		why = cause

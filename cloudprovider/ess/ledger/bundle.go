@@ -1,7 +1,7 @@
 package ledger
 
-// EnterBundled makes an atomic purchase of delta instances that is one of a bundle, and that is not sent before Commit. It counts from
-// then on. The error says why nothing can be bought.
+// EnterBundled makes an atomic purchase of delta instances that is one of a bundle. It counts from this call on, and is sent after
+// Commit. The error says why nothing can be bought.
 func (s *Purchases) EnterBundled(groupID string, delta int, bundle string) (*Purchase, error) {
 	s.state.mu.Lock()
 	defer s.state.publishAndUnlock()

@@ -253,8 +253,8 @@ func LaunchActivities(instances []alicloud.Instance) []alicloud.Activity {
 	return activities
 }
 
-// Launching returns those of the pools, which buy by RunInstances, that may have launched instances of which nothing is known yet, and
-// the pools with such purchases that are not over. unlisted are the instances of those purchases that were promised and have not been
+// Launching returns the pools whose launched instances must be listed now: those of launching, which buy by RunInstances, that may have
+// instances of which nothing is known yet, and those with such purchases that are not over. unlisted are the instances of those purchases that were promised and have not been
 // listed, each with its pool.
 func (l *Ledger) Launching(launching sets.Set[string]) (pools sets.Set[string], unlisted map[string]string) {
 	l.state.mu.Lock()

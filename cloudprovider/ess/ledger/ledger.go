@@ -18,6 +18,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -215,18 +217,18 @@ func (l *Ledger) IgnoresTargeting(poolID string) bool {
 	return l.state.account(poolID).target.finding == ignored
 }
 
-// Obstacle says why nothing may be bought of the pool now; empty where it may. It enters the problems that it finds. launching are the
-// pools that buy by RunInstances.
-func (l *Ledger) Obstacle(known *pool.Pool, launching sets.Set[string], found problem.Set) string {
+// Check forgets the refusals of the pool that are over, enters the problems that it finds, and returns why nothing may be bought of the pool
+// now; empty where it may. launching are the pools that buy by RunInstances.
+func (l *Ledger) Check(known *pool.Pool, launching sets.Set[string], found problem.Set) string {
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
 	a := l.state.account(known.ID)
-	why := a.obstacle(known, found)
+	why := a.check(known, found)
 	if !a.unreadSince.IsZero() {
 		why = "its activities have not been read" // a problem of its own
 	}
-	for poolID, other := range l.state.accounts {
-		if !other.unreadSince.IsZero() && l.state.config.Clock.Since(other.unreadSince) < UnreadFor {
+	for _, poolID := range slices.Sorted(maps.Keys(l.state.accounts)) {
+		if other := l.state.accounts[poolID]; !other.unreadSince.IsZero() && l.state.config.Clock.Since(other.unreadSince) < UnreadFor {
 			why = "what was bought before of pool " + poolID + " has not been read"
 		}
 	}

@@ -29,7 +29,7 @@ type Line struct {
 	InTurn bool
 }
 
-// Enter makes a purchase of delta instances, all or nothing if it is atomic. It counts from then on. The error says why
+// Enter makes a purchase of delta instances, all or nothing if it is atomic. It counts from this call on. The error says why
 // nothing can be bought.
 func (s *Purchases) Enter(groupID string, delta int, atomic bool) (*Purchase, error) {
 	s.state.mu.Lock()

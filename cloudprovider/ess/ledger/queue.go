@@ -87,7 +87,7 @@ func (q *queue) refuse(err error, now time.Time) {
 // allow forgets the refusal of the action.
 func (q *queue) allow(action string) { delete(q.refusals, action) }
 
-// addRefusals enters the refused actions as problems of the pool.
+// addRefusals enters the refused actions as problems of the pool, and forgets those that are over.
 func (q *queue) addRefusals(poolID string, now time.Time, found problem.Set) {
 	causes := map[problem.Reason][]string{}
 	for action, r := range q.refusals {
