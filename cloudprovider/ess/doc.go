@@ -6,7 +6,7 @@
 //
 // Provider and NodeGroup are what core sees. What they answer is read from the last snapshot, and what they are told to do is
 // entered in the ledger. So everything that core asks between two refreshes is answered from memory. Of their own they keep only
-// the minimum sizes that the processors set, and the penalty for offerings of which instances were reclaimed.
+// the penalty for offerings of which instances were reclaimed, and what the next Refresh has to finish.
 //
 // The packages below, each of which imports only those above it in this list:
 //

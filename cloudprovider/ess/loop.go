@@ -19,7 +19,8 @@ import (
 
 // BeginLoop reads the nodes of the cluster at the start of a loop of core. Until the next call it stays the same which
 // instances are being reclaimed or out of service, because core asks about nodes before Refresh and about instances after it,
-// and the two answers have to fit together. The prices of offerings that are being reclaimed rise before anything is bought.
+// and the two answers have to fit together. Offerings of which the market takes instances away become dearer before
+// anything is bought.
 // BeginLoop also remembers in which form each Node has its providerID, because core compares those as strings, and has the next Refresh look
 // after what was not finished before.
 func (p *Provider) BeginLoop(nodes []*apiv1.Node) {

@@ -32,7 +32,7 @@ func TestAnOfferingThatIsLostOftenLosesToOneThatCostsLittleMore(t *testing.T) {
 
 	offering := pricing.Offering{InstanceType: a10, Zone: "zone-a", Spot: true}
 	for n, at := range []time.Duration{0, time.Hour, 2 * time.Hour, 3 * time.Hour} {
-		lost := market.Living{ID: string(rune('a' + n)), Offering: offering, Reclaiming: true}
+		lost := market.Living{ID: string(rune('a' + n)), Offering: offering, Lost: true}
 		memory.Observe([]market.Living{lost, {ID: "kept", Offering: offering}}, time.Unix(1_800_000_000, 0).Add(at))
 	}
 	best, told := f.choice(a10InA, a10InB)

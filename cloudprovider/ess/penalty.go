@@ -20,15 +20,15 @@ const (
 	penalty = 1.5
 )
 
-// interruptionPenalty raises the price of offerings of which an instance got a reclaim notice lately. The instances of all
+// interruptionPenalty raises the price of offerings of which the market took an instance away lately. The instances of all
 // pools count together, because an instance type in a zone is one market. Nothing is stored: a new process learns of the
-// notices from the instances that are still being reclaimed. It is safe for concurrent use.
+// losses from the instances that still exist. It is safe for concurrent use.
 type interruptionPenalty struct {
 	clock clock.PassiveClock
 
 	mu    sync.RWMutex
 	until map[pricing.Offering]time.Time
-	// counted are the instances that are being reclaimed and have raised a price.
+	// counted are the instances that are being taken away and have raised a price.
 	counted sets.Set[string]
 }
 
@@ -36,13 +36,13 @@ func newInterruptionPenalty(clk clock.PassiveClock) *interruptionPenalty {
 	return &interruptionPenalty{clock: clk, until: map[pricing.Offering]time.Time{}, counted: sets.New[string]()}
 }
 
-// Observe takes all spot instances that are being reclaimed, with their offerings. Those that are new raise the price of their
+// Observe takes the spot instances that the market takes away, with their offerings. Those that are new raise the price of their
 // offering from now on.
-func (p *interruptionPenalty) Observe(reclaiming map[string]pricing.Offering) {
+func (p *interruptionPenalty) Observe(lost map[string]pricing.Offering) {
 	now := p.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, offering := range reclaiming {
+	for id, offering := range lost {
 		if p.counted.Has(id) {
 			continue
 		}
@@ -52,7 +52,7 @@ func (p *interruptionPenalty) Observe(reclaiming map[string]pricing.Offering) {
 		}
 		p.until[offering] = now.Add(penaltyTime)
 	}
-	p.counted = sets.KeySet(reclaiming)
+	p.counted = sets.KeySet(lost)
 	maps.DeleteFunc(p.until, func(_ pricing.Offering, end time.Time) bool { return !end.After(now) })
 	penalizedOfferings.Set(float64(len(p.until)))
 }

@@ -50,7 +50,7 @@ func requireRestored(t *testing.T, before, node *corev1.Node) {
 	assert.Equal(t, len(before.Annotations), len(node.Annotations), "annotations: %v", node.Annotations)
 }
 
-func TestADrillUntilTheCheckpointAsksTheJobsAndGivesTheNodeBack(t *testing.T) {
+func TestADrillUntilTheCheckpointAsksTheJobsAndRestoresTheNode(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 1, 2)
 		w.gang("train", "worker", 2, awaiting)
@@ -123,7 +123,7 @@ func TestADrillUntilTheDrainMovesThePodsAndGivesTheNodesBackTogether(t *testing.
 	})
 }
 
-func TestADrillThatIsNotDoneInTimeBreaksNoPDBAndGivesTheNodeBack(t *testing.T) {
+func TestADrillThatIsNotDoneInTimeBreaksNoPDBAndRestoresTheNode(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.addNode("a")
 		w.addPod("p", "a")

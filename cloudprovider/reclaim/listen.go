@@ -123,7 +123,7 @@ func (l *listener) markSoon(node *corev1.Node) {
 	l.marks.Add(node.Name)
 }
 
-// Judged has the Nodes of an instance deleted that was released, or given back whose notice was withdrawn.
+// Judged has the Nodes of a released instance deleted, and the marks taken off those of one whose notice was withdrawn.
 func (l *listener) Judged(instanceID string) { l.syncMarks(instanceID) }
 
 // Listed looks at what changes with time.

@@ -49,7 +49,7 @@ func (f *fixture) deskOf(memory *market.Memory) *Desk {
 
 // see has an instance of the offering be there, or be reclaimed.
 func (f *fixture) see(after time.Duration, up bool) {
-	f.memory.Observe([]market.Living{{ID: fmt.Sprint(after), Offering: spot, Reclaiming: !up, Price: f.prices[spot]}}, start.Add(after))
+	f.memory.Observe([]market.Living{{ID: fmt.Sprint(after), Offering: spot, Lost: !up, Price: f.prices[spot]}}, start.Add(after))
 }
 
 // work does what Run would do.
@@ -184,7 +184,7 @@ func largest(b *testing.B) (*fixture, *Offers) {
 		var living []market.Living
 		for n, o := range all {
 			if isUp := (look+n)%(20+n%17) > 0; o.Spot {
-				living = append(living, market.Living{ID: fmt.Sprint(n, look), Offering: o.Offering, Reclaiming: !isUp, Price: f.prices[o.Offering]})
+				living = append(living, market.Living{ID: fmt.Sprint(n, look), Offering: o.Offering, Lost: !isUp, Price: f.prices[o.Offering]})
 			}
 		}
 		f.memory.Observe(living, start.Add(time.Duration(look-30*24)*time.Hour))

@@ -62,8 +62,8 @@ type Living struct {
 	Offering pricing.Offering
 	// Created is zero if it is not known.
 	Created time.Time
-	// Reclaiming is true from its notice on.
-	Reclaiming bool
+	// Lost is true from the notice on that the market takes it away.
+	Lost bool
 	// Price is what an instance of the offering costs per hour now, 0 if that is not known.
 	Price float64
 }
@@ -93,7 +93,7 @@ func (m *Memory) Observe(instances []Living, at time.Time) {
 			m.lost[i.ID] = at
 		}
 		switch {
-		case !i.Reclaiming:
+		case !i.Lost:
 			lived := min(gap, maxGap)
 			if !i.Created.IsZero() {
 				lived = max(0, min(lived, at.Sub(i.Created)))

@@ -31,7 +31,7 @@ func live(m *Memory, o pricing.Offering, from time.Duration, hours, count, lost 
 		m.Observe(all, at(from+time.Duration(hour)*time.Hour))
 	}
 	for n := range lost {
-		all[n].Reclaiming = true
+		all[n].Lost = true
 	}
 	m.Observe(all, at(from+time.Duration(hours)*time.Hour+time.Minute))
 	m.Observe(all, at(from+time.Duration(hours)*time.Hour+2*time.Minute)) // a loss counts once
@@ -112,7 +112,7 @@ func TestTheMemorySurvivesARestartAndCountsNoLossTwice(t *testing.T) {
 	lost := Living{ID: "a0sa", Offering: here}
 	require.Contains(t, next.lost, lost.ID)
 	next.Observe([]Living{lost}, at(10*time.Hour+10*time.Minute)) // the new leader does not know yet
-	lost.Reclaiming = true
+	lost.Lost = true
 	next.Observe([]Living{lost}, at(10*time.Hour+20*time.Minute))
 	assert.InDelta(t, lifeOf(m, here), lifeOf(next, here), .1)
 

@@ -95,7 +95,7 @@ func (p *past) lookAt(instances []Living, now int64) {
 		}
 		c := counts[at]
 		c.price = i.Price
-		if i.Reclaiming {
+		if i.Lost {
 			c.lost++
 			continue
 		}

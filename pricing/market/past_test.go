@@ -17,7 +17,7 @@ import (
 // kept are so many instances of the offering, of which so many are being reclaimed.
 func kept(o pricing.Offering, count, reclaiming int, created time.Duration) (all []Living) {
 	for n := range count {
-		all = append(all, Living{ID: fmt.Sprint(o, n), Offering: o, Created: at(created), Reclaiming: n < reclaiming, Price: 2})
+		all = append(all, Living{ID: fmt.Sprint(o, n), Offering: o, Created: at(created), Lost: n < reclaiming, Price: 2})
 	}
 	return all
 }
@@ -135,7 +135,7 @@ func TestThePastIsBounded(t *testing.T) {
 		var living []Living
 		for _, o := range all {
 			if random.Float64() < .4 {
-				living = append(living, Living{ID: o.InstanceType + o.Zone, Offering: o, Reclaiming: random.Float64() < .3, Price: 1 + random.Float64()})
+				living = append(living, Living{ID: o.InstanceType + o.Zone, Offering: o, Lost: random.Float64() < .3, Price: 1 + random.Float64()})
 			}
 		}
 		m.Observe(living, at(time.Duration(step)*4*time.Hour))

@@ -49,7 +49,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	loaded := false
 	saved := k.config.Clock.Now()
 	for {
-		loaded = loaded || k.load(ctx)
+		loaded = loaded || k.tryLoad(ctx)
 		if instances, at := k.config.Instances(); loaded && !at.IsZero() { // before, it would count what the saved state has counted
 			k.config.Memory.Observe(instances, at)
 		}
@@ -77,8 +77,8 @@ func (k *Keeper) Load(ctx context.Context) error {
 	return k.config.Memory.Decode(saved)
 }
 
-// load returns false if it has to be tried again.
-func (k *Keeper) load(ctx context.Context) bool {
+// tryLoad sets aside what cannot be read, and returns false if it has to be tried again.
+func (k *Keeper) tryLoad(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
 	saved, err := k.config.Store.Load(bounded)

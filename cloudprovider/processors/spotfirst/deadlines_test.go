@@ -73,7 +73,7 @@ func podIn(t *testing.T, up func(look int) bool, looks int, prices map[pricing.O
 		at, is := now.Add(-time.Duration(looks-1-look)*10*time.Minute), up(look)
 		var living []market.Living
 		if is || was {
-			living = append(living, market.Living{ID: fmt.Sprint(look), Offering: a10Spot, Reclaiming: !is, Price: prices[a10Spot]})
+			living = append(living, market.Living{ID: fmt.Sprint(look), Offering: a10Spot, Lost: !is, Price: prices[a10Spot]})
 		}
 		memory.Observe(living, at)
 		was = is

@@ -1,5 +1,5 @@
 // Package drill rehearses reclaims: an operator writes on a Node that there is to be a drill, and the Node is treated as if its instance had
-// a notice, but the instance stays, and the Node is given back.
+// a notice, but the instance stays, and the Node is restored.
 //
 //	annotation → notice (source "drill") → mark, warn, replacement, perhaps drain → the drill is over → marks are taken off
 //
@@ -123,7 +123,7 @@ func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, ove
 	return Expired, !w.config.Clock.Now().Before(d.End)
 }
 
-// isDone returns whether the drill has reached on all its Nodes what it was to go until. Nodes that are drilled together are given back
+// isDone returns whether the drill has reached on all its Nodes what it was to go until. Nodes that are drilled together are restored
 // together, because in a reclaim none of them would be there for the pods of the others.
 func (w *Watcher) isDone(text string, until notice.Until) (outcome Outcome, done bool) {
 	outcome = Completed

@@ -23,7 +23,7 @@ const (
 	ReasonFaultHeld = "SpotNodeFaultHeld"
 	// ReasonFaultStays: the instance of the faulty Node could not be given back.
 	ReasonFaultStays = "SpotNodeFaultStays"
-	// ReasonDrillEnded: a drill is over, and the Node is given back.
+	// ReasonDrillEnded: a drill is over, and the Node is restored.
 	ReasonDrillEnded = "SpotDrillEnded"
 	// ReasonWarned, on a pod of a job: its Node will be released, and it was asked to save its work.
 	ReasonWarned = "SpotReclaimWarned"

@@ -36,7 +36,8 @@ const (
 
 // transitions are the phases that may follow each phase. A handshake ends in any phase once the job has nothing more to lose.
 // Pods that come after the acknowledgement, or once the decision has begun, were not asked: with them it begins again with
-// another request, in Asking. So it does, from Waiting, when the last checkpoint is asked for.
+// another request, in Asking. So it does, from Waiting, when the last checkpoint is asked for, and in any phase when a drill
+// becomes a notice or the reverse.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
 	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for the system

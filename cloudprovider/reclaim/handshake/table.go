@@ -217,7 +217,7 @@ func (t *table) forgetConcluded(party cluster.Party) {
 }
 
 // Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are
-// left out, because they are secret.
+// left out: with one of them a job's work can be acknowledged, and only those who may read its pods and Events are to know it.
 func (c *Controller) Status() []status.JobReclaim {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()

@@ -53,7 +53,7 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 	}
 	left := max(n.Deadline.Sub(m.config.Clock.Now()), 0)
 	klog.FromContext(ctx).Info("Took the marks of a drill off", "node", klog.KObj(node), "instance", n.InstanceID, "outcome", outcome)
-	m.config.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %s, %s before its end. The node is given back, and instance %s stays", n.Prefix(), outcome, how,
+	m.config.Events.Eventf(node, events.ReasonDrillEnded, "%s%s: %s, %s before its end. The node is restored, and instance %s stays", n.Prefix(), outcome, how,
 		events.FormatLeft(left), n.InstanceID)
 	if m.config.Removals.Has(node) {
 		return m.noteRemoved(ctx, node)

@@ -147,7 +147,7 @@ func (m *Marker) unmark(ctx context.Context, node *corev1.Node, n notice.Notice)
 	if changed {
 		CountOutcome(n.Source, OutcomeCancelled)
 		klog.FromContext(ctx).Info("Took the marks off", "node", klog.KObj(node), "instance", n.InstanceID)
-		m.config.Events.Eventf(node, events.ReasonCancelled, "The notice for instance %s was withdrawn (%s); the node is given back", n.InstanceID, n.Source)
+		m.config.Events.Eventf(node, events.ReasonCancelled, "The notice for instance %s was withdrawn (%s); the node is restored", n.InstanceID, n.Source)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (s drillSource) Announcement(node *corev1.Node) (Announcement, bool) {
 func (n Notice) IsDrill() bool { return n.Source == SourceDrill }
 
 // Evicts returns whether pods are to be evicted for the notice at all: not in a drill that ends with the checkpoint, nor in one that
-// is over and whose Node is about to be given back.
+// is over and whose Node is about to be restored.
 func (n Notice) Evicts() bool { return !n.IsDrill() || n.Until == UntilDrain }
 
 // Prefix is what the messages of Events begin with: it marks those of a drill.

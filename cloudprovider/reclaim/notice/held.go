@@ -71,7 +71,7 @@ func (s *Store) ReasonToHold(a Announcement) (reason string) {
 	}
 	for _, node := range nodes {
 		if withdrawn := withdrawnAt(node); !withdrawn.IsZero() && n.FirstSeen.Sub(withdrawn) < holdAfterWithdrawal {
-			return fmt.Sprintf("ECS contradicted the last one, and the node was given back, at %s", node.Annotations[api.AnnotationReclaimCancelled])
+			return fmt.Sprintf("ECS contradicted the last one, and the node was restored, at %s", node.Annotations[api.AnnotationReclaimCancelled])
 		}
 	}
 	if others := s.Unconfirmed().Union(withdrawnLately(s.cluster, s.clock)).Len(); others >= s.maxUnconfirmed.Of(s.countSpotNodes()) {

@@ -25,7 +25,7 @@ const (
 	// SourceFault is a condition of the Node that says that it is faulty: its instance is not released by Alibaba Cloud, but given
 	// back once the Node is drained. See package fault.
 	SourceFault Source = "fault"
-	// SourceDrill is a rehearsal that an operator has started: the instance lives on, and its Node is given back. What any other source
+	// SourceDrill is a rehearsal that an operator has started: the instance lives on, and its Node is restored. What any other source
 	// announces takes its place. See package drill.
 	SourceDrill Source = "drill"
 	// SourceUnknown is that of a marked Node on which nothing readable says where its notice came from.

@@ -21,7 +21,7 @@ const (
 	Withdrawn Verdict = "withdrawn"
 )
 
-// agreeingPolls is how many polls in a row must agree before a Node is deleted or given back: two calls to the cloud may be
+// agreeingPolls is how many polls in a row must agree before a Node is deleted or restored: two calls to the cloud may be
 // answered by replicas that differ for a moment.
 const agreeingPolls = 2
 

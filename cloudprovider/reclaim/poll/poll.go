@@ -36,7 +36,7 @@ type Cloud interface {
 
 // Pools are what ESS lists. It is implemented by *ess.Provider.
 type Pools interface {
-	// FirstRead returns a channel that is closed once the pools have been read. Until then it says nothing that they do not list an instance.
+	// FirstRead returns a channel that is closed once the pools have been read. Until then, false from Lists means nothing.
 	FirstRead() <-chan struct{}
 	// Lists returns whether the instance was in a scaling group when that was last read.
 	Lists(instanceID string) bool

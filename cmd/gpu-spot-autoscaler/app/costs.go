@@ -59,7 +59,7 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 			for _, i := range instances {
 				if i.Offering.Spot {
 					price, _ := prices.ExactPrice(i.Offering)
-					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Reclaiming: i.Lost, Price: price})
+					spot = append(spot, market.Living{ID: i.ID, Offering: i.Offering, Created: i.Created, Lost: i.Lost, Price: price})
 				}
 			}
 			return spot, at

@@ -43,7 +43,7 @@ func NewCommand() *cobra.Command {
 		Long: `Has the autoscaler treat a Node as if Alibaba Cloud had announced the release of its instance: it is tainted and cordoned, the jobs on it are
 asked for a checkpoint, and the replacement is bought. The command prints what happens, with the time that is left at each step.
 
-The instance stays, and the Node is given back: with --until=checkpoint as soon as the jobs have acknowledged that their work is saved, and nothing
+The instance stays, and the Node is restored: with --until=checkpoint as soon as the jobs have acknowledged that their work is saved, and nothing
 is evicted; with --until=drain once the Node is without pods. It is given back when the time is over at the latest, and when the command is
 interrupted. A notice that comes meanwhile for the Node takes the place of the drill.
 

@@ -65,7 +65,7 @@ func TestNodesThatCannotBeDrilledAreLeftAlone(t *testing.T) {
 	}
 }
 
-// No tick of the clock comes: the job has saved its work, and its Node is given back, before the next look.
+// No tick of the clock comes: the job has saved its work, and its Node is restored, before the next look.
 func TestWhatHappensBetweenTwoLooksIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "cn-hangzhou.i-a"}}

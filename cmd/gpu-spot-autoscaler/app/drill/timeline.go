@@ -29,7 +29,7 @@ const (
 	stepDrained      = "drained"      // the Node is without pods
 	stepReplacement  = "replacement"  // a Node that was bought since is ready
 	stepOvertaken    = "overtaken"    // a notice has taken the place of the drill
-	stepRestored     = "restored"     // the Node is given back
+	stepRestored     = "restored"     // the marks are taken off the Node
 )
 
 // Outcomes of the request to a job.
