@@ -153,6 +153,21 @@ spec:
 `
 }
 
+// terminatedVolcanoJob needs one of its workers, and ends with any that it loses.
+func terminatedVolcanoJob(template string) string {
+	return `
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vc-ends}
+spec:
+  minAvailable: 1
+  maxRetry: 3
+  policies: [{event: PodEvicted, action: TerminateJob}]
+  tasks:
+  - {name: worker, replicas: 2, template: ` + template + `}
+`
+}
+
 // leaderWorkerSet has two groups of two pods.
 func leaderWorkerSet(template string) string {
 	return `

@@ -44,6 +44,7 @@ func TestJobs(t *testing.T) {
 		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
 		{"volcano", volcanoJobIsAbortedAndResumed},
+		{"volcano-ends", volcanoJobThatALostPodEndsIsAbortedAndResumed},
 		{"lws", groupOfALeaderWorkerSetIsMadeAnew},
 		{"annotated", annotatedPodsGoInOrder},
 		{"broken", brokenJobIsDrainedLikeAnyPod},
@@ -387,17 +388,30 @@ func rayJobIsSuspended(s *jobSuite) {
 func volcanoJobIsAbortedAndResumed(s *jobSuite) {
 	s.runOperator(standin.NewVolcano)
 	s.submit(volcanoJob(gpuTemplate("volcano")))
-	const pods = standin.LabelVolcanoJob + "=vc"
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
-	s.awaitJobEvent("Job", "vc", "SpotJobSuspended", 1)
-	s.awaitGone(reclaiming)
-	s.awaitJobEvent("Job", "vc", "SpotJobResumed", 1)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.VolcanoJobs, "vc")
-	s.awaitField(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
-	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
-	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
+	checkVolcanoJobIsAbortedAndResumed(s, "vc")
 	s.requireBought("volcano", 2+1)
+}
+
+func volcanoJobThatALostPodEndsIsAbortedAndResumed(s *jobSuite) {
+	s.runOperator(standin.NewVolcano)
+	s.submit(terminatedVolcanoJob(gpuTemplate("volcano-ends")))
+	checkVolcanoJobIsAbortedAndResumed(s, "vc-ends")
+	s.requireBought("volcano-ends", 2+1)
+}
+
+// checkVolcanoJobIsAbortedAndResumed reclaims one of its two workers.
+func checkVolcanoJobIsAbortedAndResumed(s *jobSuite, name string) {
+	s.t.Helper()
+	pods := standin.LabelVolcanoJob + "=" + name
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	s.awaitJobEvent("Job", name, "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.awaitJobEvent("Job", name, "SpotJobResumed", 1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
+	s.awaitNotHeld(standin.VolcanoJobs, name)
+	s.awaitField(standin.VolcanoJobs, name, "status.state.phase", "Running")
+	retries, _ := s.field(standin.VolcanoJobs, name, "status.retryCount").(int64)
+	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
 }
 
 func groupOfALeaderWorkerSetIsMadeAnew(s *jobSuite) {

@@ -21,6 +21,12 @@ func TestBounds(t *testing.T) {
 		require.Contains(t, document, from)
 		return strings.Replace(document, from, to, 1)
 	}
+	withPolicies := func(policies string) string {
+		return change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: "+policies+"\n")
+	}
+	withTaskPolicies := func(policies string) string {
+		return change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: "+policies+",")
+	}
 	type bounds struct{ Min, Max, Replicas int }
 	for name, test := range map[string]struct {
 		system, job, document string
@@ -60,12 +66,26 @@ func TestBounds(t *testing.T) {
 		"an AITrainingJob that is not elastic":                {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerant: true", "faultTolerant: false"), bounds{3, 3, 3}},
 		"a RayCluster, in pods, without what is suspended":    {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
 		"a RayJob": {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
-		"a LeaderWorkerSet, of whose groups none needs another": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, bounds{0, 6, 6}},
-		"a LeaderWorkerSet that says nothing":                   {"leaderworkerset", "vllm", change(change(jobstest.LeaderWorkerSet, "  replicas: 2\n", ""), "    size: 3\n", ""), bounds{0, 1, 1}},
-		"a Volcano job, without its launcher":                   {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
-		"a Volcano job that restarts when a pod is evicted":     {"vcjob", "resnet", change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: [{event: PodEvicted, action: RestartJob}]\n"), bounds{5, 5, 5}},
-		"a Volcano job with a task that restarts it":            {"vcjob", "resnet", change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: [{events: [PodFailed, Unknown], action: RestartJob}],"), bounds{5, 5, 5}},
-		"a Volcano job without minAvailable":                    {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
+		"a LeaderWorkerSet, of whose groups none needs another":  {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, bounds{0, 6, 6}},
+		"a LeaderWorkerSet that says nothing":                    {"leaderworkerset", "vllm", change(change(jobstest.LeaderWorkerSet, "  replicas: 2\n", ""), "    size: 3\n", ""), bounds{0, 1, 1}},
+		"a Volcano job, without its launcher":                    {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
+		"a Volcano job that restarts when a pod is evicted":      {"vcjob", "resnet", withPolicies("[{event: PodEvicted, action: RestartJob}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that restarts it":             {"vcjob", "resnet", withTaskPolicies("[{events: [PodFailed, Unknown], action: RestartJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is terminated when a pod is evicted": {"vcjob", "resnet", withPolicies("[{event: PodEvicted, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is aborted when a pod is evicted":    {"vcjob", "resnet", withPolicies("[{events: [TaskFailed, PodEvicted], action: AbortJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is completed whatever happens":       {"vcjob", "resnet", withPolicies(`[{event: "*", action: CompleteJob}]`), bounds{5, 5, 5}},
+		"a Volcano job that is terminated by SIGTERM":            {"vcjob", "resnet", withPolicies("[{exitCode: 143, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is terminated by another exit code":  {"vcjob", "resnet", withPolicies("[{exitCode: 3, action: TerminateJob}]"), bounds{3, 5, 5}},
+		"a Volcano job that completes with a task":               {"vcjob", "resnet", withPolicies("[{event: TaskCompleted, action: CompleteJob}]"), bounds{3, 5, 5}},
+		"a Volcano job with a task that is restarted":            {"vcjob", "resnet", withTaskPolicies("[{event: PodEvicted, action: RestartTask}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that terminates it":           {"vcjob", "resnet", withTaskPolicies("[{event: PodEvicted, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that knows better": {"vcjob", "resnet", change(withTaskPolicies(`[{event: "*", action: RestartPod}]`), "  queue: default\n",
+			"  policies: [{event: PodEvicted, action: TerminateJob}]\n"), bounds{3, 5, 5}},
+		"a Volcano job with retries for one pod": {"vcjob", "resnet", change(withTaskPolicies("[{event: PodEvicted, action: RestartPod}]"), "running: 6",
+			"running: 6, retryCount: 1"), bounds{4, 5, 5}},
+		"a Volcano job whose launcher ends it": {"vcjob", "resnet", change(jobstest.VolcanoJob, "{event: TaskCompleted, action: CompleteJob}",
+			"{event: PodEvicted, action: TerminateJob}"), bounds{3, 5, 5}},
+		"a Volcano job without minAvailable": {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
