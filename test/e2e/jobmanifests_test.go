@@ -98,11 +98,14 @@ spec:
 }
 
 // aiTrainingJob has two workers, of which one is enough.
-func aiTrainingJob(template string) string {
+func aiTrainingJob(template string) string { return aiTrainingJobWith("aitj", "129,137,143", template) }
+
+// aiTrainingJobWith is such a job of which the operator replaces workers that ended with one of the exit codes.
+func aiTrainingJobWith(name, exitCodes, template string) string {
 	return `
 apiVersion: kongming.cce.baiudbce.com/v1
 kind: AITrainingJob
-metadata: {name: aitj}
+metadata: {name: ` + name + `}
 spec:
   faultTolerant: true
   replicaSpecs:
@@ -114,7 +117,7 @@ spec:
       restartLimit: 3
       restartPolicy: OnNodeFailWithExitCode
       faultTolerantPolicy:
-      - {exitCodes: "129,137,143", restartPolicy: ExitCode, restartScope: Pod}
+      - {exitCodes: "` + exitCodes + `", restartPolicy: ExitCode, restartScope: Pod}
       - {exceptionalEvent: "nodeNotReady,PodForceDeleted", restartPolicy: OnNodeFail, restartScope: Pod}
       template: ` + template + `
 `

@@ -40,6 +40,7 @@ func TestJobs(t *testing.T) {
 		{"single", singleJobMoves},
 		{"dlrover", dlroverLaunchesTheRankAnew},
 		{"aitj", aiTrainingJobGoesOn},
+		{"aitj-ends", aiTrainingJobThatALostPodEndsIsAskedForACheckpoint},
 		{"ray", rayClusterLosesWorkersThenItsHead},
 		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
@@ -323,8 +324,23 @@ func aiTrainingJobGoesOn(s *jobSuite) {
 	assert.Equal(s.t, before[0].UID, now[0].UID)
 	assert.Equal(s.t, before[1].Name, now[1].Name)
 	s.awaitField(standin.AITrainingJobs, "aitj", "status.phase", "Running")
-	assert.Empty(s.t, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount"), "nothing failed")
+	assert.EqualValues(s.t, 1, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount.trainer"), "the pod was ended by SIGTERM")
 	s.requireBought("aitj", 2+1)
+}
+
+func aiTrainingJobThatALostPodEndsIsAskedForACheckpoint(s *jobSuite) {
+	s.runOperator(standin.NewAITrainingOperator)
+	s.submit(aiTrainingJobWith("aitj-ends", "129", gpuTemplate("aitj-ends", awaited)))
+	const pods = standin.LabelAITrainingJob + "=aitj-ends"
+	before := s.awaitRunningPods(pods, 2)
+	reclaiming := s.reclaimNodesOf(before[1])
+	awaitRequestOnAll(s, pods, 2)
+	requirePodsStay(s, before[1])
+	s.awaitField(standin.AITrainingJobs, "aitj-ends", "status.phase", "Running")
+	acknowledgeWhenAsked(s, before[0])
+	s.awaitGone(reclaiming)
+	s.awaitField(standin.AITrainingJobs, "aitj-ends", "status.phase", "Failed")
+	s.awaitNotHeld(standin.AITrainingJobs, "aitj-ends")
 }
 
 func rayClusterLosesWorkersThenItsHead(s *jobSuite) {

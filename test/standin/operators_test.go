@@ -97,6 +97,28 @@ func TestAITrainingToleratesTheCodesOfItsPolicyUpToTheLimit(t *testing.T) {
 	assert.Empty(t, w.names())
 }
 
+func TestAITrainingCountsAPodThatIsEvictedAsEndedBySIGTERM(t *testing.T) {
+	for name, test := range map[string]struct{ codes, phase string }{
+		"tolerated": {"137,143", phaseRunning}, "not tolerated": {"137,129", phaseFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, aiKinds)
+			w.submit(AITrainingJobs, strings.Replace(ai, "137,143", test.codes, 1))
+			w.round(2)
+			w.terminate("job-trainer-0")
+			w.round(1)
+			require.Equal(t, phaseRunning, w.at(AITrainingJobs, "job", "status.phase"), "it has its grace period")
+			w.lose("job-trainer-0")
+			w.round(3)
+			assert.Equal(t, test.phase, w.at(AITrainingJobs, "job", "status.phase"))
+			if test.phase == phaseRunning {
+				assert.Len(t, w.names(), 2)
+				assert.EqualValues(t, 1, w.at(AITrainingJobs, "job", "status.RestartCount.trainer"))
+			}
+		})
+	}
+}
+
 func TestAITrainingFailsByACodeThatNoPolicyNames(t *testing.T) {
 	w := newFixture(t, aiKinds)
 	w.submit(AITrainingJobs, ai)
