@@ -41,6 +41,23 @@ spec:
 `
 }
 
+// leadingMPIJob has a launcher that trains beside its two workers. One of those is enough.
+func leadingMPIJob(template string) string {
+	launcher := strings.Replace(template, `[dlrover-run, "--nnodes=1:2", train.py]`,
+		`[horovodrun, -np, "3", --min-np, "2", --max-np, "3", --host-discovery-script, /etc/mpi/discover_hosts.sh, python, train.py]`, 1)
+	return `
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: mpi-leads}
+spec:
+  runLauncherAsWorker: true
+  runPolicy: {backoffLimit: 0}
+  mpiReplicaSpecs:
+    Launcher: {replicas: 1, template: ` + launcher + `}
+    Worker: {replicas: 2, template: ` + template + `}
+`
+}
+
 // rigidJobSet needs both of its ranks, and may not restart.
 func rigidJobSet(template string) string {
 	return `

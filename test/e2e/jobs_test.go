@@ -32,6 +32,7 @@ func TestJobs(t *testing.T) {
 	}{
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
+		{"mpi-leads", mpiLauncherThatTrainsCountsToTheMinimum},
 		{"mpi-grows", mpiJobGrowsAndIsLeftAloneWhenItIsMadeSmaller},
 		{"et-grows", trainingJobGrowsOnNodesThatAreThere},
 		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
@@ -221,6 +222,28 @@ func mpiWorkerComesAgain(s *jobSuite) {
 	assert.Nil(s.t, s.field(operators.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed"))
 	assert.Nil(s.t, s.field(batchJobs, "mpi-launcher", "status.failed"))
 	s.requireBought("mpi", 2+1)
+}
+
+func mpiLauncherThatTrainsCountsToTheMinimum(s *jobSuite) {
+	s.runRealOperator(operators.MPIOperator)
+	s.submit(leadingMPIJob(gpuTemplate("mpi-leads")))
+	const of = "training.kubeflow.org/job-name=mpi-leads,training.kubeflow.org/job-role="
+	workers := s.awaitRunningPods(of+"worker", 2)
+	launcher := s.awaitRunningPods(of+"launcher", 1)[0]
+	reclaiming := s.reclaimNodesOf(workers[1])
+	s.awaitGone(reclaiming)
+	now := s.awaitRunningPods(of+"worker", 2)
+	s.requireOtherNodes(reclaiming, now)
+	assert.Equal(s.t, workers[0].UID, now[0].UID, "it went on with the launcher")
+	assert.Equal(s.t, launcher.UID, s.awaitRunningPods(of+"launcher", 1)[0].UID)
+
+	reclaiming = s.reclaimNodesOf(launcher)
+	s.awaitJobEvent("MPIJob", "mpi-leads", "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(of+"worker", 2), s.awaitRunningPods(of+"launcher", 1)...))
+	s.awaitNotHeld(operators.MPIJobs, "mpi-leads")
+	assert.Nil(s.t, s.field(batchJobs, "mpi-leads-launcher", "status.failed"))
+	s.requireBought("mpi-leads", 3+1+1)
 }
 
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
