@@ -2,8 +2,8 @@
 // it is shrunk, suspended, resumed and grown.
 //
 // Each job system has a package of its own below this one, which implements System and those of the optional interfaces
-// that fit it: Suspender, Resizer, Grower, Stopper, HostsRefresher, Child, Starter, Grouper and Divided. Package systems lists them all, and the
-// Registry asks them. The Go modules of the job systems are not imported: their objects are read and patched as
+// that fit it: Suspender, Resizer, Grower, Stopper, HostsRefresher, Child, Starter, LauncherStarter, Grouper and Divided. Package systems lists
+// them all, and the Registry asks them. The Go modules of the job systems are not imported: their objects are read and patched as
 // unstructured data, and a system is off while the API server does not serve its resource.
 package jobs
 

@@ -97,8 +97,15 @@ type Starter interface {
 	StartsWith(job Job) (StartGangs, error)
 }
 
-// StartGangs says which pods of a job have to start together. Its launchers are never among them: some operators make them only once
-// the workers run.
+// LauncherStarter is a Starter of whose jobs the launchers may be among the pods that start together. Those of other systems are not.
+type LauncherStarter interface {
+	Starter
+	// LaunchersMayStart returns whether StartsWith says it of launchers, too. If it does, it names those that do not in Except.
+	LaunchersMayStart() bool
+}
+
+// StartGangs says which pods of a job have to start together. Its launchers are not among them, because some operators make them only once
+// the workers run, unless the system is a LauncherStarter.
 type StartGangs struct {
 	// Label is the label of pods by whose value they are in different gangs. Without it all pods of the job are in one.
 	Label string
@@ -106,7 +113,7 @@ type StartGangs struct {
 	// no gang.
 	Size  int
 	Sizes map[string]int
-	// Except are labels of pods that are in no gang, because they start before the others.
+	// Except are labels of pods that are in no gang, because they start before the others or after them.
 	Except map[string]string
 }
 
@@ -132,7 +139,10 @@ func NewStarts(registry *Registry) Starts { return Starts{registry} }
 // alone, and by its role in the job system, whatever role its annotation gives it.
 func (s Starts) JobOf(pod *corev1.Pod) (ref Ref, ok bool) {
 	member, system := s.registry.member(pod)
-	if _, starts := system.(Starter); !starts || member.Role == RoleLauncher {
+	if _, starts := system.(Starter); !starts {
+		return Ref{}, false
+	}
+	if with, ok := system.(LauncherStarter); member.Role == RoleLauncher && !(ok && with.LaunchersMayStart()) {
 		return Ref{}, false
 	}
 	return member.Ref, true

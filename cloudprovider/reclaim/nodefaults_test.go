@@ -317,6 +317,41 @@ func TestAtTheDeadlineAFaultyInstanceIsGivenBackWithThePodsThatAreLeft(t *testin
 	})
 }
 
+// An operator's plugin of the node-problem-detector may say that ECS is about to maintain the machine (docs/reclaim.md, "of your own"). The
+// period that goes with its condition is the time until then.
+func TestAConditionForMaintenanceOfECSGivesItsNodeUntilThePeriodOfItsOwn(t *testing.T) {
+	const maintenance, period = "ECSSystemMaintenance", 45 * time.Minute
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w}
+		w.client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewInternalError(errors.New("it saves its work to the end"))
+		})
+		for _, name := range []string{"maintained", "lost"} {
+			w.addNode(name)
+			w.addPod("on-"+name, name)
+			w.protect("on-" + name)
+		}
+		w.start(pools.watchFaults, pollRarely, func(c *settings) {
+			conditions, err := fault.ParseConditions([]string{deviceLost, maintenance + "=" + period.String()})
+			require.NoError(t, err)
+			c.Faults.Conditions, c.Faults.MaxNodes = conditions, ptr.To(intstr.FromString("100%"))
+		})
+		w.updateNode("maintained", broken(maintenance, "True", "SystemMaintenance.Redeploy of i-maintained, not before 2026-05-01T10:00:00Z"))
+		w.updateNode("lost", lost("True"))
+		w.pass(fault.Persistence + 2*time.Second)
+		for name, want := range map[string]time.Duration{"maintained": period, "lost": fault.DefaultPeriod} {
+			requireMarked(t, w.node(name), cluster.TimeOf(w.node(name), api.AnnotationReclaimDeadline))
+			assert.WithinDuration(t, time.Now().Add(want), cluster.TimeOf(w.node(name), api.AnnotationReclaimDeadline), 3*time.Second, name)
+		}
+		w.pass(period - time.Minute)
+		assert.Equal(t, []string{"lost"}, pools.gone())
+		assert.Contains(t, w.pods(), "on-maintained")
+		w.pass(2 * time.Minute)
+		assert.Equal(t, []string{"lost", "maintained"}, pools.gone(), "before the maintenance begins")
+		assert.Nil(t, w.node("maintained"))
+	})
+}
+
 func TestAFaultyOnDemandNodeIsGivenBackToo(t *testing.T) {
 	for label, change := range map[string]func(*corev1.Node){
 		"ACK's label": labelled(api.LabelSpotStrategy, alicloud.NoSpot), "our label": labelled(api.LabelPurchaseOption, "on-demand"),

@@ -41,6 +41,23 @@ spec:
 `
 }
 
+// leadingMPIJob has a launcher that trains beside its two workers. One of those is enough.
+func leadingMPIJob(template string) string {
+	launcher := strings.Replace(template, `[dlrover-run, "--nnodes=1:2", train.py]`,
+		`[horovodrun, -np, "3", --min-np, "2", --max-np, "3", --host-discovery-script, /etc/mpi/discover_hosts.sh, python, train.py]`, 1)
+	return `
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: mpi-leads}
+spec:
+  runLauncherAsWorker: true
+  runPolicy: {backoffLimit: 0}
+  mpiReplicaSpecs:
+    Launcher: {replicas: 1, template: ` + launcher + `}
+    Worker: {replicas: 2, template: ` + template + `}
+`
+}
+
 // rigidJobSet needs both of its ranks, and may not restart.
 func rigidJobSet(template string) string {
 	return `
@@ -98,11 +115,14 @@ spec:
 }
 
 // aiTrainingJob has two workers, of which one is enough.
-func aiTrainingJob(template string) string {
+func aiTrainingJob(template string) string { return aiTrainingJobWith("aitj", "129,137,143", template) }
+
+// aiTrainingJobWith is such a job of which the operator replaces workers that ended with one of the exit codes.
+func aiTrainingJobWith(name, exitCodes, template string) string {
 	return `
 apiVersion: kongming.cce.baiudbce.com/v1
 kind: AITrainingJob
-metadata: {name: aitj}
+metadata: {name: ` + name + `}
 spec:
   faultTolerant: true
   replicaSpecs:
@@ -114,7 +134,7 @@ spec:
       restartLimit: 3
       restartPolicy: OnNodeFailWithExitCode
       faultTolerantPolicy:
-      - {exitCodes: "129,137,143", restartPolicy: ExitCode, restartScope: Pod}
+      - {exitCodes: "` + exitCodes + `", restartPolicy: ExitCode, restartScope: Pod}
       - {exceptionalEvent: "nodeNotReady,PodForceDeleted", restartPolicy: OnNodeFail, restartScope: Pod}
       template: ` + template + `
 `
@@ -148,6 +168,21 @@ spec:
   minAvailable: 2
   maxRetry: 3
   policies: [{event: PodEvicted, action: RestartJob}, {event: PodFailed, action: RestartJob}]
+  tasks:
+  - {name: worker, replicas: 2, template: ` + template + `}
+`
+}
+
+// terminatedVolcanoJob needs one of its workers, and ends with any that it loses.
+func terminatedVolcanoJob(template string) string {
+	return `
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vc-ends}
+spec:
+  minAvailable: 1
+  maxRetry: 3
+  policies: [{event: PodEvicted, action: TerminateJob}]
   tasks:
   - {name: worker, replicas: 2, template: ` + template + `}
 `

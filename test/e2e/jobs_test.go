@@ -32,6 +32,7 @@ func TestJobs(t *testing.T) {
 	}{
 		{"et", etJobShrinksAndGrowsAndIsSuspended},
 		{"mpi", mpiWorkerComesAgain},
+		{"mpi-leads", mpiLauncherThatTrainsCountsToTheMinimum},
 		{"mpi-grows", mpiJobGrowsAndIsLeftAloneWhenItIsMadeSmaller},
 		{"et-grows", trainingJobGrowsOnNodesThatAreThere},
 		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
@@ -40,10 +41,12 @@ func TestJobs(t *testing.T) {
 		{"single", singleJobMoves},
 		{"dlrover", dlroverLaunchesTheRankAnew},
 		{"aitj", aiTrainingJobGoesOn},
+		{"aitj-ends", aiTrainingJobThatALostPodEndsIsAskedForACheckpoint},
 		{"ray", rayClusterLosesWorkersThenItsHead},
 		{"rayowned", rayClusterOfAnotherLosesItsHeadLast},
 		{"rayjob", rayJobIsSuspended},
 		{"volcano", volcanoJobIsAbortedAndResumed},
+		{"volcano-ends", volcanoJobThatALostPodEndsIsAbortedAndResumed},
 		{"lws", groupOfALeaderWorkerSetIsMadeAnew},
 		{"annotated", annotatedPodsGoInOrder},
 		{"broken", brokenJobIsDrainedLikeAnyPod},
@@ -221,6 +224,28 @@ func mpiWorkerComesAgain(s *jobSuite) {
 	s.requireBought("mpi", 2+1)
 }
 
+func mpiLauncherThatTrainsCountsToTheMinimum(s *jobSuite) {
+	s.runRealOperator(operators.MPIOperator)
+	s.submit(leadingMPIJob(gpuTemplate("mpi-leads")))
+	const of = "training.kubeflow.org/job-name=mpi-leads,training.kubeflow.org/job-role="
+	workers := s.awaitRunningPods(of+"worker", 2)
+	launcher := s.awaitRunningPods(of+"launcher", 1)[0]
+	reclaiming := s.reclaimNodesOf(workers[1])
+	s.awaitGone(reclaiming)
+	now := s.awaitRunningPods(of+"worker", 2)
+	s.requireOtherNodes(reclaiming, now)
+	assert.Equal(s.t, workers[0].UID, now[0].UID, "it went on with the launcher")
+	assert.Equal(s.t, launcher.UID, s.awaitRunningPods(of+"launcher", 1)[0].UID)
+
+	reclaiming = s.reclaimNodesOf(launcher)
+	s.awaitJobEvent("MPIJob", "mpi-leads", "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.requireOtherNodes(reclaiming, append(s.awaitRunningPods(of+"worker", 2), s.awaitRunningPods(of+"launcher", 1)...))
+	s.awaitNotHeld(operators.MPIJobs, "mpi-leads")
+	assert.Nil(s.t, s.field(batchJobs, "mpi-leads-launcher", "status.failed"))
+	s.requireBought("mpi-leads", 3+1+1)
+}
+
 func jobSetIsSuspendedBeforeItsRanksExit(s *jobSuite) {
 	s.runRealOperator(operators.JobSet)
 	s.submit(rigidJobSet(gpuTemplate("jobset")))
@@ -322,8 +347,23 @@ func aiTrainingJobGoesOn(s *jobSuite) {
 	assert.Equal(s.t, before[0].UID, now[0].UID)
 	assert.Equal(s.t, before[1].Name, now[1].Name)
 	s.awaitField(standin.AITrainingJobs, "aitj", "status.phase", "Running")
-	assert.Empty(s.t, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount"), "nothing failed")
+	assert.EqualValues(s.t, 1, s.field(standin.AITrainingJobs, "aitj", "status.RestartCount.trainer"), "the pod was ended by SIGTERM")
 	s.requireBought("aitj", 2+1)
+}
+
+func aiTrainingJobThatALostPodEndsIsAskedForACheckpoint(s *jobSuite) {
+	s.runOperator(standin.NewAITrainingOperator)
+	s.submit(aiTrainingJobWith("aitj-ends", "129", gpuTemplate("aitj-ends", awaited)))
+	const pods = standin.LabelAITrainingJob + "=aitj-ends"
+	before := s.awaitRunningPods(pods, 2)
+	reclaiming := s.reclaimNodesOf(before[1])
+	awaitRequestOnAll(s, pods, 2)
+	requirePodsStay(s, before[1])
+	s.awaitField(standin.AITrainingJobs, "aitj-ends", "status.phase", "Running")
+	acknowledgeWhenAsked(s, before[0])
+	s.awaitGone(reclaiming)
+	s.awaitField(standin.AITrainingJobs, "aitj-ends", "status.phase", "Failed")
+	s.awaitNotHeld(standin.AITrainingJobs, "aitj-ends")
 }
 
 func rayClusterLosesWorkersThenItsHead(s *jobSuite) {
@@ -387,17 +427,30 @@ func rayJobIsSuspended(s *jobSuite) {
 func volcanoJobIsAbortedAndResumed(s *jobSuite) {
 	s.runOperator(standin.NewVolcano)
 	s.submit(volcanoJob(gpuTemplate("volcano")))
-	const pods = standin.LabelVolcanoJob + "=vc"
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
-	s.awaitJobEvent("Job", "vc", "SpotJobSuspended", 1)
-	s.awaitGone(reclaiming)
-	s.awaitJobEvent("Job", "vc", "SpotJobResumed", 1)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(standin.VolcanoJobs, "vc")
-	s.awaitField(standin.VolcanoJobs, "vc", "status.state.phase", "Running")
-	retries, _ := s.field(standin.VolcanoJobs, "vc", "status.retryCount").(int64)
-	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
+	checkVolcanoJobIsAbortedAndResumed(s, "vc")
 	s.requireBought("volcano", 2+1)
+}
+
+func volcanoJobThatALostPodEndsIsAbortedAndResumed(s *jobSuite) {
+	s.runOperator(standin.NewVolcano)
+	s.submit(terminatedVolcanoJob(gpuTemplate("volcano-ends")))
+	checkVolcanoJobIsAbortedAndResumed(s, "vc-ends")
+	s.requireBought("volcano-ends", 2+1)
+}
+
+// checkVolcanoJobIsAbortedAndResumed reclaims one of its two workers.
+func checkVolcanoJobIsAbortedAndResumed(s *jobSuite, name string) {
+	s.t.Helper()
+	pods := standin.LabelVolcanoJob + "=" + name
+	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
+	s.awaitJobEvent("Job", name, "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.awaitJobEvent("Job", name, "SpotJobResumed", 1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
+	s.awaitNotHeld(standin.VolcanoJobs, name)
+	s.awaitField(standin.VolcanoJobs, name, "status.state.phase", "Running")
+	retries, _ := s.field(standin.VolcanoJobs, name, "status.retryCount").(int64)
+	assert.LessOrEqual(s.t, retries, int64(1), "to be resumed is a retry for Volcano; the lost pod is none")
 }
 
 func groupOfALeaderWorkerSetIsMadeAnew(s *jobSuite) {

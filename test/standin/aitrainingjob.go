@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 )
 
@@ -29,6 +31,8 @@ const (
 	aiPending    = "Pending"
 	aiRestarting = "Restarting"
 	aiSucceeded  = "Succeed"
+
+	exitOfSIGTERM = 128 + 15
 )
 
 type aiTrainingJob struct {
@@ -57,18 +61,26 @@ type aiTrainingJobStatus struct {
 // NewAITrainingOperator plays Baidu CCE's AITrainingJob operator, after its published API and the elastic deep learning
 // controller that it came from.
 //
-// A pod that is gone comes again under its name. One that failed with an exit code of the fault-tolerance policy is
-// deleted and comes again, which counts against restartLimit; any other failure is the job's. The job runs as soon as one
-// pod of each role does, and succeeds when all of one role have. There is no way to suspend a job.
+// A pod that failed with an exit code of the fault-tolerance policy is deleted and comes again under its name, which counts against
+// restartLimit; any other failure is the job's. A pod that is deleted fails by SIGTERM before it is gone, unless it has ended before, or
+// there is no grace period: then it comes again at once. The job runs as soon as one pod of each role does, and succeeds when all of one
+// role have. There is no way to suspend a job.
+// Source: reconcilePods and reconcileContainers in pkg/controller/pod.go of elasticdeeplearning/trainingjob-operator at 148db3b.
 //
 // It has no services, no scopes of restart but the pod, and no scaling; that a node is not ready it does not notice.
 func NewAITrainingOperator(config *rest.Config) (*Operator, error) {
 	return newOperator("aitraining-operator", config, aiKinds)
 }
 
-func aiKinds(c cluster) []kind { return []kind{{AITrainingJobs, (&aiOperator{c}).reconcile}} }
+func aiKinds(c cluster) []kind {
+	return []kind{{AITrainingJobs, (&aiOperator{c, map[types.UID]sets.Set[string]{}}).reconcile}}
+}
 
-type aiOperator struct{ cluster }
+type aiOperator struct {
+	cluster
+	// ending are the names of each job's pods that somebody deleted while they ran: kubelets that do not run say of none that it failed.
+	ending map[types.UID]sets.Set[string]
+}
 
 func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstructured) error {
 	job, err := decode[aiTrainingJob](object)
@@ -79,7 +91,8 @@ func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 	if err != nil {
 		return err
 	}
-	create, remove := job.advance(pods)
+	o.noteEnding(job.UID, pods)
+	create, remove := job.advance(pods, o.ending[job.UID])
 	for _, name := range create {
 		if err := o.create(ctx, job.newPod(object, name)); err != nil {
 			return err
@@ -94,8 +107,24 @@ func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 	return o.writeStatus(ctx, object, &job.Status)
 }
 
-// advance brings the status up to what the pods say, and returns what to create and to delete.
-func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod) (create []string, remove []*corev1.Pod) {
+// noteEnding notes the pods that are ending, and keeps those that are gone since.
+func (o *aiOperator) noteEnding(job types.UID, pods map[string]*corev1.Pod) {
+	ending := sets.New[string]()
+	for name := range o.ending[job] {
+		if pods[name] == nil {
+			ending.Insert(name)
+		}
+	}
+	for name, pod := range pods {
+		if pod.DeletionTimestamp != nil && !ended(pod) {
+			ending.Insert(name)
+		}
+	}
+	o.ending[job] = ending
+}
+
+// advance brings the status up to what the pods say and to those that were ending, and returns what to create and to delete.
+func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod, ending sets.Set[string]) (create []string, remove []*corev1.Pod) {
 	if j.Status.RestartCount == nil {
 		j.Status.RestartCount = map[string]int32{}
 	}
@@ -107,6 +136,11 @@ func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod) (create []string, r
 			name := fmt.Sprintf("%s-%s-%d", j.Name, role, i)
 			pod := pods[name]
 			switch {
+			case pod == nil && ending.Has(name):
+				if !j.restart(role, exitOfSIGTERM) {
+					return nil, nil
+				}
+				create, down = append(create, name), true
 			case pod == nil:
 				create, down = append(create, name), true
 			case running(pod):
@@ -114,11 +148,9 @@ func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod) (create []string, r
 			case succeeded(pod):
 				done++
 			case failed(pod) && pod.DeletionTimestamp == nil:
-				if !spec.tolerates(pod) || spec.RestartLimit != nil && j.Status.RestartCount[role] >= *spec.RestartLimit {
-					j.Status.Phase = phaseFailed
+				if !j.restart(role, exitCodes(pod)...) {
 					return nil, nil
 				}
-				j.Status.RestartCount[role]++
 				remove, down = append(remove, pod), true
 			}
 		}
@@ -139,17 +171,35 @@ func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod) (create []string, r
 	return create, remove
 }
 
-// tolerates says whether the exit code is one that the policy names.
-func (r *aiReplicas) tolerates(pod *corev1.Pod) bool {
+// restart counts a restart for a pod that failed with these exit codes. If there is to be none, the job has failed.
+func (j *aiTrainingJob) restart(role string, exitCodes ...int) bool {
+	spec := j.Spec.ReplicaSpecs[role]
+	if !spec.tolerates(exitCodes) || spec.RestartLimit != nil && j.Status.RestartCount[role] >= *spec.RestartLimit {
+		j.Status.Phase = phaseFailed
+		return false
+	}
+	j.Status.RestartCount[role]++
+	return true
+}
+
+// tolerates says whether one of the exit codes is one that the policy names.
+func (r *aiReplicas) tolerates(exitCodes []int) bool {
 	for _, policy := range r.FaultTolerantPolicy {
-		for _, status := range pod.Status.ContainerStatuses {
-			ended := status.State.Terminated
-			if ended != nil && slices.Contains(strings.Split(policy.ExitCodes, ","), strconv.Itoa(int(ended.ExitCode))) {
-				return true
-			}
+		named := strings.Split(policy.ExitCodes, ",")
+		if slices.ContainsFunc(exitCodes, func(code int) bool { return slices.Contains(named, strconv.Itoa(code)) }) {
+			return true
 		}
 	}
 	return false
+}
+
+func exitCodes(pod *corev1.Pod) (codes []int) {
+	for _, status := range pod.Status.ContainerStatuses {
+		if ended := status.State.Terminated; ended != nil {
+			codes = append(codes, int(ended.ExitCode))
+		}
+	}
+	return codes
 }
 
 func (j *aiTrainingJob) newPod(object *unstructured.Unstructured, name string) *corev1.Pod {

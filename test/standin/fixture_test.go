@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -90,6 +91,16 @@ func (w *fixture) end(name string, phase corev1.PodPhase, exit int32) {
 		w.uids++
 		pod.UID = types.UID(fmt.Sprint("uid-", w.uids))
 	}
+	_, err := w.CoreV1().Pods("default").Update(w.t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+// terminate marks a pod as deleted, with a grace period.
+func (w *fixture) terminate(name string) {
+	w.t.Helper()
+	pod := w.all()[name]
+	require.NotNil(w.t, pod, name)
+	pod.DeletionTimestamp = ptr.To(metav1.Now())
 	_, err := w.CoreV1().Pods("default").Update(w.t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(w.t, err)
 }

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,6 +97,28 @@ func TestAITrainingToleratesTheCodesOfItsPolicyUpToTheLimit(t *testing.T) {
 	assert.Empty(t, w.names())
 }
 
+func TestAITrainingCountsAPodThatIsEvictedAsEndedBySIGTERM(t *testing.T) {
+	for name, test := range map[string]struct{ codes, phase string }{
+		"tolerated": {"137,143", phaseRunning}, "not tolerated": {"137,129", phaseFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t, aiKinds)
+			w.submit(AITrainingJobs, strings.Replace(ai, "137,143", test.codes, 1))
+			w.round(2)
+			w.terminate("job-trainer-0")
+			w.round(1)
+			require.Equal(t, phaseRunning, w.at(AITrainingJobs, "job", "status.phase"), "it has its grace period")
+			w.lose("job-trainer-0")
+			w.round(3)
+			assert.Equal(t, test.phase, w.at(AITrainingJobs, "job", "status.phase"))
+			if test.phase == phaseRunning {
+				assert.Len(t, w.names(), 2)
+				assert.EqualValues(t, 1, w.at(AITrainingJobs, "job", "status.RestartCount.trainer"))
+			}
+		})
+	}
+}
+
 func TestAITrainingFailsByACodeThatNoPolicyNames(t *testing.T) {
 	w := newFixture(t, aiKinds)
 	w.submit(AITrainingJobs, ai)
@@ -146,6 +169,41 @@ func TestVolcanoWithoutPolicyMakesTheLostPodAgain(t *testing.T) {
 	assert.Equal(t, []string{"job-worker-0", "job-worker-1"}, w.names())
 	assert.Equal(t, before, w.all()["job-worker-1"].UID)
 	assert.Nil(t, w.at(VolcanoJobs, "job", "status.retryCount"))
+}
+
+func TestVolcanoPolicyEndsTheJobForOneLostPod(t *testing.T) {
+	for action, phase := range map[string]string{actionTerminate: volcanoTerminated, actionComplete: volcanoCompleted, actionAbort: volcanoAborted} {
+		t.Run(action, func(t *testing.T) {
+			w := newFixture(t, volcanoKinds)
+			w.submit(VolcanoJobs, strings.Replace(vcjob, "{event: PodEvicted, action: RestartJob}", "{events: [TaskFailed, PodEvicted], action: "+action+"}", 1))
+			w.round(3)
+			require.Len(t, w.names(), 2)
+			w.lose("job-worker-0")
+			w.round(3)
+			assert.Equal(t, phase, w.at(VolcanoJobs, "job", "status.state.phase"))
+			assert.Empty(t, w.names(), "the others are killed, and none comes again")
+			w.command("resume", actionResume)
+			w.round(5)
+			if action == actionAbort {
+				assert.Equal(t, phaseRunning, w.at(VolcanoJobs, "job", "status.state.phase"))
+			} else {
+				assert.Equal(t, phase, w.at(VolcanoJobs, "job", "status.state.phase"), "it has ended")
+				assert.Empty(t, w.names())
+			}
+		})
+	}
+}
+
+func TestVolcanoPoliciesDoNotConcernPodsThatAnAbortKills(t *testing.T) {
+	w := newFixture(t, volcanoKinds)
+	w.submit(VolcanoJobs, strings.Replace(vcjob, "RestartJob", actionTerminate, 1))
+	w.round(3)
+	w.command("abort", actionAbort)
+	w.round(3)
+	require.Equal(t, volcanoAborted, w.at(VolcanoJobs, "job", "status.state.phase"))
+	w.command("resume", actionResume)
+	w.round(5)
+	assert.Equal(t, phaseRunning, w.at(VolcanoJobs, "job", "status.state.phase"))
 }
 
 func TestVolcanoCommandsAbortAndResumeAndResumingIsARetry(t *testing.T) {

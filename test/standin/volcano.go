@@ -30,15 +30,20 @@ const (
 	labelTaskIndex   = "volcano.sh/task-index"
 	jobVersion       = "volcano.sh/job-version"
 
-	phasePending      = "Pending"
-	volcanoAborting   = "Aborting"
-	volcanoAborted    = "Aborted"
-	volcanoRestarting = "Restarting"
-	volcanoCompleted  = "Completed"
+	phasePending       = "Pending"
+	volcanoAborting    = "Aborting"
+	volcanoAborted     = "Aborted"
+	volcanoRestarting  = "Restarting"
+	volcanoTerminating = "Terminating"
+	volcanoTerminated  = "Terminated"
+	volcanoCompleting  = "Completing"
+	volcanoCompleted   = "Completed"
 
-	actionAbort   = "AbortJob"
-	actionResume  = "ResumeJob"
-	actionRestart = "RestartJob"
+	actionAbort     = "AbortJob"
+	actionResume    = "ResumeJob"
+	actionRestart   = "RestartJob"
+	actionTerminate = "TerminateJob"
+	actionComplete  = "CompleteJob"
 
 	eventEvicted = "PodEvicted"
 	eventFailed  = "PodFailed"
@@ -83,11 +88,12 @@ type volcanoStatus struct {
 
 // NewVolcano plays the job controller of Volcano (github.com/volcano-sh/volcano).
 //
-// A pod that is lost comes again under its name, unless a policy for PodEvicted or PodFailed restarts or aborts the whole
-// job. Commands abort and resume it. To be restarted or resumed counts as a retry, and a job has three.
+// A pod that is lost comes again under its name, unless a policy for PodEvicted or PodFailed restarts, aborts, terminates or completes the
+// whole job. Commands do so, too, and resume one that is aborted. To be restarted or resumed counts as a retry, and a job has three. One
+// that was terminated or completed has ended, whatever pods are left.
 //
-// It makes no pod groups and leaves the pods to the default scheduler, knows no other actions, and minAvailable only as
-// what a job needs to be running.
+// It makes no pod groups and leaves the pods to the default scheduler. It knows minAvailable only as what a job needs to be running, and
+// no actions on single pods or tasks, no exit codes and no time-outs of policies.
 func NewVolcano(config *rest.Config) (*Operator, error) {
 	return newOperator("volcano", config, volcanoKinds)
 }
@@ -168,21 +174,29 @@ func (j *volcanoJob) reaction(made sets.Set[string], pods map[string]*corev1.Pod
 	return ""
 }
 
-// execute changes the phase, and says whether the pods are to be killed. A resumed job counts a retry.
-// Source: Execute of abortedState, pkg/controllers/job/state/aborted.go of Volcano.
+// stops are what an action makes of a job that is pending or running, and ends of one whose pods are being killed, once they are gone.
+// Source: Execute in running.go, pending.go, aborting.go, terminating.go and completing.go, pkg/controllers/job/state of Volcano, at
+// ed72c7c.
+var (
+	stops = map[string]string{actionAbort: volcanoAborting, actionTerminate: volcanoTerminating, actionComplete: volcanoCompleting}
+	ends  = map[string]string{volcanoAborting: volcanoAborted, volcanoTerminating: volcanoTerminated, volcanoCompleting: volcanoCompleted}
+)
+
+// execute changes the phase, and says whether the pods are to be killed: always, once the job has ended. A resumed job counts a retry.
+// Source: Execute in aborted.go and finished.go, pkg/controllers/job/state of Volcano, at ed72c7c.
 func (j *volcanoJob) execute(action string, pods map[string]*corev1.Pod) (kill bool) {
 	s := &j.Status
 	s.Running = int32(count(pods, running))
 	active := s.State.Phase == "" || s.State.Phase == phasePending || s.State.Phase == phaseRunning
 	switch {
-	case active && action == actionAbort:
-		s.State.Phase = volcanoAborting
+	case active && stops[action] != "":
+		s.State.Phase = stops[action]
 	case active && action == actionRestart, s.State.Phase == volcanoAborting && action == actionResume, s.State.Phase == volcanoAborted && action == actionResume:
 		s.State.Phase = volcanoRestarting
 		s.RetryCount++
-	case s.State.Phase == volcanoAborting:
+	case ends[s.State.Phase] != "":
 		if len(pods) == count(pods, ended) {
-			s.State.Phase = volcanoAborted
+			s.State.Phase = ends[s.State.Phase]
 		}
 		return true
 	case s.State.Phase == volcanoRestarting:
@@ -195,7 +209,7 @@ func (j *volcanoJob) execute(action string, pods map[string]*corev1.Pod) (kill b
 		j.follow(pods)
 		return false
 	default:
-		return false
+		return true
 	}
 	s.Version++
 	return true

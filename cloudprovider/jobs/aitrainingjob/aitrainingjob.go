@@ -22,12 +22,11 @@ const pathSpecs = "spec.replicaSpecs"
 
 var resource = schema.GroupVersionResource{Group: "kongming.cce.baiudbce.com", Version: "v1", Resource: "aitrainingjobs"}
 
-// System is the AITrainingJob: Horovod or Paddle, elastic where spec.faultTolerant is true.
+// System is the AITrainingJob: Horovod or Paddle, elastic where spec.faultTolerant is true and a lost worker is replaced.
 //
-// Its operator is not public. By its definition, a lost worker is replaced where the job's faultTolerantPolicy names the exit
-// code or PodForceDeleted, which is a deletion without a grace period: a drain ends with one. The job says which of its
-// replicas are a master and its pods do not, so that a pod's role follows from its name: <job>-<replica>-<index>. An
-// AITrainingJob has no field to suspend it.
+// Its operator is not public. By its definition, and by the operator that it came from, a lost worker is replaced where the policies say
+// so (see tolerance), up to restartLimit; otherwise the job ends with it. The job says which of its replicas are a master and its pods do
+// not, so that a pod's role follows from its name: <job>-<replica>-<index>. An AITrainingJob has no field to suspend it.
 type System struct{}
 
 var _ jobs.System = (*System)(nil)
@@ -43,14 +42,19 @@ type aiTrainingJob struct {
 	} `json:"spec"`
 	Status struct {
 		Phase string `json:"phase"`
+		// RestartCount is how many pods of each replica were replaced.
+		RestartCount map[string]jobs.Count `json:"RestartCount"`
 	} `json:"status"`
 }
 
 type replicaSpec struct {
-	Replicas    *jobs.Count     `json:"replicas"`
-	MinReplicas *jobs.Count     `json:"minReplicas"`
-	MaxReplicas *jobs.Count     `json:"maxReplicas"`
-	Template    json.RawMessage `json:"template"`
+	tolerance
+	Replicas            *jobs.Count     `json:"replicas"`
+	MinReplicas         *jobs.Count     `json:"minReplicas"`
+	MaxReplicas         *jobs.Count     `json:"maxReplicas"`
+	RestartLimit        *jobs.Count     `json:"restartLimit"`
+	FaultTolerantPolicy []tolerance     `json:"faultTolerantPolicy"`
+	Template            json.RawMessage `json:"template"`
 }
 
 func (*System) Name() string                          { return Name }
@@ -89,7 +93,7 @@ func readReplicas(object *unstructured.Unstructured) (jobs.Job, []replicas, erro
 		if spec == nil {
 			return jobs.Job{}, nil, jobs.Missing(pathSpecs + "." + name)
 		}
-		r := spec.read(job.Spec.FaultTolerant)
+		r := spec.read(job.Spec.FaultTolerant, job.Status.RestartCount[name].Int())
 		r.name, r.role = name, jobs.RoleOf(name)
 		if len(r.template) == 0 {
 			return jobs.Job{}, nil, jobs.Missing(r.path())
@@ -100,12 +104,13 @@ func readReplicas(object *unstructured.Unstructured) (jobs.Job, []replicas, erro
 	return jobs.Job{Finished: hasEnded}, all, nil
 }
 
-func (s *replicaSpec) read(isElastic bool) replicas {
+func (s *replicaSpec) read(isElastic bool, restarts int) replicas {
 	r := replicas{current: s.Replicas.Or(1), template: s.Template}
 	r.least, r.most = r.current, r.current
 	if isElastic {
 		r.least, r.most = s.MinReplicas.Or(r.current), s.MaxReplicas.Or(r.current)
 		r.current = min(max(r.current, r.least), r.most) // 0 asks for as many as there is capacity for
+		r.least = max(r.least, r.current-s.mayLose(r.current, restarts))
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
@@ -31,6 +32,38 @@ func TestTrainingJobScaleInThatFailsIsNotRepeatedForEver(t *testing.T) {
 	f.Clock.SetTime(jobstest.Epoch.Add(failedScalerAge))
 	require.NoError(t, f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2"}), "for another reclaim, it is tried again")
 	assert.Len(t, f.Writes(), 2)
+}
+
+func TestTrainingJobScaleOutThatFailsIsNotRepeatedForEver(t *testing.T) {
+	ctx := context.Background()
+	for name, test := range map[string]struct {
+		workers []any
+		grow    func(*jobs.Registry, jobs.Job) error
+	}{
+		"back to what it had": {[]any{"mnist-worker-0", "mnist-worker-1"}, func(r *jobs.Registry, job jobs.Job) error { return r.Grow(ctx, job, 4) }},
+		"beyond": {[]any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2", "mnist-worker-3"},
+			func(r *jobs.Registry, job jobs.Job) error { return r.GrowBeyond(ctx, job, 6) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, jobstest.Labelled(t, jobstest.TrainingJob, api.LabelGrow, api.GrowBuy))
+			f.Set(resource, "mnist", test.workers, "status", "targetWorkers")
+			f.Writes()
+			job := f.Get("trainingjob", "mnist")
+			for range maxFailedScalers {
+				require.NoError(t, test.grow(f.Registry, job))
+				writes := f.Writes()
+				require.NotEmpty(t, writes)
+				require.Contains(t, writes[0], "create scaleouts")
+				end(f, scaleOuts, strings.Fields(writes[0])[2], "ScaleFailed")
+			}
+			require.ErrorContains(t, test.grow(f.Registry, job), "failed 3 times")
+			assert.Empty(t, f.Writes())
+
+			f.Clock.SetTime(jobstest.Epoch.Add(failedScalerAge))
+			require.NoError(t, test.grow(f.Registry, job), "later, there may be room for them")
+			assert.Contains(t, strings.Join(f.Writes(), "\n"), "create scaleouts")
+		})
+	}
 }
 
 // scalers are the names of those that are there.

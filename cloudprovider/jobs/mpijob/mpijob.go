@@ -35,6 +35,8 @@ const (
 	typeWorker   = "Worker"
 	pathSpecs    = "spec.mpiReplicaSpecs"
 	launcher     = "launcher"
+	// launcherWaits is the launcherCreationPolicy by which the launcher is made once the workers are ready.
+	launcherWaits = "WaitForWorkersReady"
 )
 
 // System is an MPIJob. Only one of the two operators is installed, as they share the name of the resource.
@@ -44,6 +46,10 @@ const (
 // ConfigMap that the launcher mounts. The kubelet refreshes it within a minute or so, or at once when an annotation of the
 // pod changes. Any other MPI program ends when it loses a rank. The loss of the launcher costs a retry of its Job in v2beta1,
 // and the job in v1. In v1 the loss of a worker costs the job too, unless the workers' restartPolicy is ExitCode.
+//
+// With runLauncherAsWorker, which v2beta1 has, the launcher is the first of the program's hosts, and trains like a worker. It does not count
+// as one all the same: its loss is that of the job.
+// Source: newConfigMap and updateDiscoverHostsInConfigMap in pkg/controller/mpi_job_controller.go of the MPI operator 0.6.0.
 type System struct {
 	jobs.SuspendField
 	name     string
@@ -53,11 +59,11 @@ type System struct {
 }
 
 var (
-	_ jobs.System         = (*System)(nil)
-	_ jobs.Suspender      = (*System)(nil)
-	_ jobs.Starter        = (*System)(nil)
-	_ jobs.HostsRefresher = (*System)(nil)
-	_ jobs.Grower         = (*System)(nil)
+	_ jobs.System          = (*System)(nil)
+	_ jobs.Suspender       = (*System)(nil)
+	_ jobs.LauncherStarter = (*System)(nil)
+	_ jobs.HostsRefresher  = (*System)(nil)
+	_ jobs.Grower          = (*System)(nil)
 )
 
 // New returns the MPI operator's system.
@@ -81,9 +87,12 @@ func newSystem(cluster jobs.Cluster, name, version, operator, labelRole string) 
 // mpiJob is what is read of an MPIJob.
 type mpiJob struct {
 	Spec struct {
-		SlotsPerWorker *jobs.Count           `json:"slotsPerWorker"`
-		RunPolicy      kubeflow.RunPolicy    `json:"runPolicy"`
-		ReplicaSpecs   kubeflow.ReplicaSpecs `json:"mpiReplicaSpecs"`
+		SlotsPerWorker      *jobs.Count `json:"slotsPerWorker"`
+		RunLauncherAsWorker bool        `json:"runLauncherAsWorker"`
+		// LauncherCreation is AtStartup by default.
+		LauncherCreation string                `json:"launcherCreationPolicy"`
+		RunPolicy        kubeflow.RunPolicy    `json:"runPolicy"`
+		ReplicaSpecs     kubeflow.ReplicaSpecs `json:"mpiReplicaSpecs"`
 	} `json:"spec"`
 	Status kubeflow.Status `json:"status"`
 }
@@ -133,7 +142,7 @@ var (
 )
 
 // bounds returns those that the launcher gives to horovodrun, in workers. It gives them in processes, of which a worker runs
-// slotsPerWorker.
+// slotsPerWorker, as does the launcher if it is a host. One worker at least is needed, so that a job of which none runs waits.
 func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 	spec := j.Spec.ReplicaSpecs.Get(typeLauncher)
 	if spec == nil {
@@ -143,15 +152,18 @@ func (j *mpiJob) bounds(replicas int) (least, most int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	slots := max(j.Spec.SlotsPerWorker.Or(1), 1)
+	slots, others := max(j.Spec.SlotsPerWorker.Or(1), 1), 0
+	if j.Spec.RunLauncherAsWorker {
+		others = 1
+	}
 	least, most = replicas, replicas
 	if found := minProcesses.FindStringSubmatch(command); found != nil {
 		processes, _ := strconv.Atoi(found[1])
-		least = min((processes+slots-1)/slots, replicas)
+		least = min(max((processes+slots-1)/slots-others, 1), replicas)
 	}
 	if found := maxProcesses.FindStringSubmatch(command); found != nil {
 		processes, _ := strconv.Atoi(found[1])
-		most = max(processes/slots, replicas)
+		most = max(processes/slots-others, replicas)
 	}
 	return least, most, nil
 }
@@ -186,10 +198,22 @@ func (s *System) GrowBeyond(ctx context.Context, of jobs.Job, workers int) (chan
 	return err == nil, err
 }
 
-// StartsWith returns one gang of the workers that the program needs at least.
-func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
-	return jobs.StartGangs{Size: job.Min}, nil
+// StartsWith returns one gang of the workers that the program needs at least, and of the launcher if that is one of its hosts and not made
+// only once the workers run.
+// Source: syncHandler in pkg/controller/mpi_job_controller.go of the MPI operator 0.6.0.
+func (s *System) StartsWith(of jobs.Job) (jobs.StartGangs, error) {
+	var job mpiJob
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return jobs.StartGangs{}, err
+	}
+	if s.LaunchersMayStart() && job.Spec.RunLauncherAsWorker && job.Spec.LauncherCreation != launcherWaits {
+		return jobs.StartGangs{Size: of.Min + 1}, nil
+	}
+	return jobs.StartGangs{Size: of.Min, Except: map[string]string{s.labelRole: launcher}}, nil
 }
+
+// LaunchersMayStart returns true for the operator that has runLauncherAsWorker.
+func (s *System) LaunchersMayStart() bool { return s.name == Name }
 
 func (s *System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 	var job mpiJob

@@ -1,4 +1,4 @@
-// Package pytorchjob is a job system of Kubeflow's training operator: the PyTorchJob.
+// Package pytorchjob is a job system of Kubeflow's training operator, and of Arena's pytorch-operator: the PyTorchJob.
 package pytorchjob
 
 import (
@@ -27,12 +27,16 @@ const (
 
 var resource = schema.GroupVersionResource{Group: kubeflow.Group, Version: "v1", Resource: "pytorchjobs"}
 
-// System is the training operator's PyTorchJob.
+// System is the PyTorchJob.
 //
 // A lost worker comes back under the same name. A job with an elasticPolicy copes with that, at the price of one of its
 // maxRestarts; one without starts over from its checkpoint. Workers meet at <job>-worker-0 unless the policy names another
 // host, and at the Master where there is one: both are evicted last. An elastic job without a Master succeeds when any of its
 // workers exits with 0. Where the restartPolicy is Never, the job ends with the first worker that is lost, elastic or not.
+//
+// Arena installs its own pytorch-operator, which knows neither suspension nor elastic jobs: its definition has no runPolicy and no
+// elasticPolicy (arena-artifacts/crds/kubeflow.org_pytorchjobs.yaml of kubeflow/arena, e30882c). See jobs.SuspendField for what becomes
+// of that.
 type System struct{ jobs.SuspendField }
 
 var (

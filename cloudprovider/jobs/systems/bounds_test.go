@@ -21,6 +21,12 @@ func TestBounds(t *testing.T) {
 		require.Contains(t, document, from)
 		return strings.Replace(document, from, to, 1)
 	}
+	withPolicies := func(policies string) string {
+		return change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: "+policies+"\n")
+	}
+	withTaskPolicies := func(policies string) string {
+		return change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: "+policies+",")
+	}
 	type bounds struct{ Min, Max, Replicas int }
 	for name, test := range map[string]struct {
 		system, job, document string
@@ -45,27 +51,51 @@ func TestBounds(t *testing.T) {
 		"a JAXJob needs all":                                  {"jaxjob", "gemma", jobstest.JAXJob, bounds{3, 3, 3}},
 		"an MPIJob under horovodrun, in workers of two slots": {"mpijob", "tf", jobstest.ElasticMPIJob, bounds{2, 8, 4}},
 		"an MPIJob under mpirun needs all":                    {"mpijob", "tf", change(jobstest.ElasticMPIJob, `--min-np, "3", --max-np, "16", `, ""), bounds{4, 4, 4}},
-		"an MPIJob of the training operator":                  {"mpijob-v1", "tf", change(change(jobstest.ElasticMPIJob, "v2beta1", "v1"), "    Worker:\n", "    Worker:\n      restartPolicy: ExitCode\n"), bounds{2, 8, 4}},
-		"an MPIJob of the training operator, by default":      {"mpijob-v1", "tf", change(jobstest.ElasticMPIJob, "v2beta1", "v1"), bounds{4, 8, 4}},
-		"an MPIJob of Arena needs all":                        {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, bounds{2, 2, 2}},
-		"an MPIJob of Arena that states few GPUs":             {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 4"), bounds{1, 1, 1}},
-		"an MPIJob of Arena that states many GPUs":            {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 24"), bounds{3, 3, 3}},
-		"a JobSet needs all that have not ended":              {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
-		"a JobSet that initializes":                           {"jobset", "llm", change(jobstest.JobSet, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
-		"a JobSet of which one Job of two has succeeded":      {"jobset", "llm", change(jobstest.JobSet, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
-		"an ElasticJob with a range of nodes":                 {"dlrover", "nanogpt", jobstest.ElasticJob, bounds{2, 4, 4}},
-		"an ElasticJob with a range in figures":               {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "1:6"), bounds{1, 6, 4}},
-		"an ElasticJob with a number of nodes":                {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "$NODE_NUM"), bounds{4, 4, 4}},
-		"an AITrainingJob, without its launcher":              {"aitrainingjob", "horovod", jobstest.AITrainingJob, bounds{1, 5, 3}},
-		"an AITrainingJob that is not elastic":                {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerant: true", "faultTolerant: false"), bounds{3, 3, 3}},
-		"a RayCluster, in pods, without what is suspended":    {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
+		"an MPIJob whose launcher is a host, too":             {"mpijob", "tf", change(jobstest.ElasticMPIJob, "  runPolicy", "  runLauncherAsWorker: true\n  runPolicy"), bounds{1, 7, 4}},
+		"an MPIJob for which its launcher would be enough": {"mpijob", "tf", change(change(jobstest.ElasticMPIJob, "  runPolicy", "  runLauncherAsWorker: true\n  runPolicy"),
+			`--min-np, "3"`, `--min-np, "2"`), bounds{1, 7, 4}},
+		"an MPIJob of the training operator":               {"mpijob-v1", "tf", change(change(jobstest.ElasticMPIJob, "v2beta1", "v1"), "    Worker:\n", "    Worker:\n      restartPolicy: ExitCode\n"), bounds{2, 8, 4}},
+		"an MPIJob of the training operator, by default":   {"mpijob-v1", "tf", change(jobstest.ElasticMPIJob, "v2beta1", "v1"), bounds{4, 8, 4}},
+		"an MPIJob of Arena needs all":                     {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, bounds{2, 2, 2}},
+		"an MPIJob of Arena that states few GPUs":          {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 4"), bounds{1, 1, 1}},
+		"an MPIJob of Arena that states many GPUs":         {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 24"), bounds{3, 3, 3}},
+		"a JobSet needs all that have not ended":           {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
+		"a JobSet that initializes":                        {"jobset", "llm", change(jobstest.JobSet, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
+		"a JobSet of which one Job of two has succeeded":   {"jobset", "llm", change(jobstest.JobSet, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
+		"an ElasticJob with a range of nodes":              {"dlrover", "nanogpt", jobstest.ElasticJob, bounds{2, 4, 4}},
+		"an ElasticJob with a range in figures":            {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "1:6"), bounds{1, 6, 4}},
+		"an ElasticJob with a number of nodes":             {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "$NODE_NUM"), bounds{4, 4, 4}},
+		"an AITrainingJob, without its launcher":           {"aitrainingjob", "horovod", jobstest.AITrainingJob, bounds{1, 5, 3}},
+		"an AITrainingJob that is not elastic":             {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerant: true", "faultTolerant: false"), bounds{3, 3, 3}},
+		"an AITrainingJob that tolerates a range":          {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "129,10001,127,137,143,129", "1-100, 130-140"), bounds{1, 5, 3}},
+		"an AITrainingJob that tolerates other exit codes": {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "137,143,", ""), bounds{3, 5, 3}},
+		"an AITrainingJob that tolerates nothing":          {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "faultTolerantPolicy", "nothing"), bounds{3, 5, 3}},
+		"an AITrainingJob that tolerates every failure": {"aitrainingjob", "horovod", change(change(jobstest.AITrainingJob, "faultTolerantPolicy", "nothing"),
+			"restartPolicy: OnNodeFailWithExitCode", "restartPolicy: OnFailure\n      restartScope: Pod"), bounds{1, 5, 3}},
+		"an AITrainingJob of which all pods are restarted": {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "restartScope: Pod", "restartScope: All"), bounds{3, 5, 3}},
+		"an AITrainingJob with one restart left":           {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "{phase: Running}", "{phase: Running, RestartCount: {trainer: 99}}"), bounds{2, 5, 3}},
+		"a RayCluster, in pods, without what is suspended": {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
 		"a RayJob": {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
-		"a LeaderWorkerSet, of whose groups none needs another": {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, bounds{0, 6, 6}},
-		"a LeaderWorkerSet that says nothing":                   {"leaderworkerset", "vllm", change(change(jobstest.LeaderWorkerSet, "  replicas: 2\n", ""), "    size: 3\n", ""), bounds{0, 1, 1}},
-		"a Volcano job, without its launcher":                   {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
-		"a Volcano job that restarts when a pod is evicted":     {"vcjob", "resnet", change(jobstest.VolcanoJob, "  queue: default\n", "  queue: default\n  policies: [{event: PodEvicted, action: RestartJob}]\n"), bounds{5, 5, 5}},
-		"a Volcano job with a task that restarts it":            {"vcjob", "resnet", change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: [{events: [PodFailed, Unknown], action: RestartJob}],"), bounds{5, 5, 5}},
-		"a Volcano job without minAvailable":                    {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
+		"a LeaderWorkerSet, of whose groups none needs another":  {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet, bounds{0, 6, 6}},
+		"a LeaderWorkerSet that says nothing":                    {"leaderworkerset", "vllm", change(change(jobstest.LeaderWorkerSet, "  replicas: 2\n", ""), "    size: 3\n", ""), bounds{0, 1, 1}},
+		"a Volcano job, without its launcher":                    {"vcjob", "resnet", jobstest.VolcanoJob, bounds{3, 5, 5}},
+		"a Volcano job that restarts when a pod is evicted":      {"vcjob", "resnet", withPolicies("[{event: PodEvicted, action: RestartJob}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that restarts it":             {"vcjob", "resnet", withTaskPolicies("[{events: [PodFailed, Unknown], action: RestartJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is terminated when a pod is evicted": {"vcjob", "resnet", withPolicies("[{event: PodEvicted, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is aborted when a pod is evicted":    {"vcjob", "resnet", withPolicies("[{events: [TaskFailed, PodEvicted], action: AbortJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is completed whatever happens":       {"vcjob", "resnet", withPolicies(`[{event: "*", action: CompleteJob}]`), bounds{5, 5, 5}},
+		"a Volcano job that is terminated by SIGTERM":            {"vcjob", "resnet", withPolicies("[{exitCode: 143, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job that is terminated by another exit code":  {"vcjob", "resnet", withPolicies("[{exitCode: 3, action: TerminateJob}]"), bounds{3, 5, 5}},
+		"a Volcano job that completes with a task":               {"vcjob", "resnet", withPolicies("[{event: TaskCompleted, action: CompleteJob}]"), bounds{3, 5, 5}},
+		"a Volcano job with a task that is restarted":            {"vcjob", "resnet", withTaskPolicies("[{event: PodEvicted, action: RestartTask}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that terminates it":           {"vcjob", "resnet", withTaskPolicies("[{event: PodEvicted, action: TerminateJob}]"), bounds{5, 5, 5}},
+		"a Volcano job with a task that knows better": {"vcjob", "resnet", change(withTaskPolicies(`[{event: "*", action: RestartPod}]`), "  queue: default\n",
+			"  policies: [{event: PodEvicted, action: TerminateJob}]\n"), bounds{3, 5, 5}},
+		"a Volcano job with retries for one pod": {"vcjob", "resnet", change(withTaskPolicies("[{event: PodEvicted, action: RestartPod}]"), "running: 6",
+			"running: 6, retryCount: 1"), bounds{4, 5, 5}},
+		"a Volcano job whose launcher ends it": {"vcjob", "resnet", change(jobstest.VolcanoJob, "{event: TaskCompleted, action: CompleteJob}",
+			"{event: PodEvicted, action: TerminateJob}"), bounds{3, 5, 5}},
+		"a Volcano job without minAvailable": {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)

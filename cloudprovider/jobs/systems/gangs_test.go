@@ -111,3 +111,33 @@ func TestEachGroupOfALeaderWorkerSetStartsAsAGang(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLauncherOfAnMPIJobStartsWithTheWorkersWhereItTrains(t *testing.T) {
+	worker := jobstest.ParsePod(t, pod("tf-worker-1", "training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: tf, training.kubeflow.org/job-role: worker",
+		"apiVersion: kubeflow.org/v2beta1, name: tf, kind: MPIJob"))
+	launcher := jobstest.ParsePod(t, jobstest.MPILauncher)
+	for name, test := range map[string]struct {
+		fields           string
+		worker, launcher int
+	}{
+		"it does not train":                     {"", 2, 0},
+		"it trains":                             {"runLauncherAsWorker: true", 2, 2},
+		"it trains, once the workers are ready": {"runLauncherAsWorker: true, launcherCreationPolicy: WaitForWorkersReady", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			document := jobstest.ElasticMPIJob
+			for _, field := range strings.Split(test.fields, ", ") {
+				document = strings.Replace(document, "  runPolicy", "  "+field+"\n  runPolicy", 1)
+			}
+			starts := jobs.NewStarts(newFixture(t, document).Registry)
+			for pod, want := range map[*corev1.Pod]int{worker: test.worker, launcher: test.launcher} {
+				ref, ok := starts.JobOf(pod)
+				require.True(t, ok)
+				gangs, err := starts.GangsOf(t.Context(), ref)
+				require.NoError(t, err)
+				_, size := gangs.Of(pod)
+				assert.Equal(t, want, size, pod.Name)
+			}
+		})
+	}
+}

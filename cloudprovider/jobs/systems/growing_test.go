@@ -3,6 +3,7 @@ package systems_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,7 +48,9 @@ func TestJobsThatAreNotGrown(t *testing.T) {
 		"of a system that cannot":      {"jobset", "llm", jobstest.JobSet, api.LabelGrow, api.GrowBuy},
 		"without an elasticPolicy":     {"pytorchjob", "bert", jobstest.PyTorchJob, api.LabelGrow, api.GrowBuy},
 		"with a label that is no word": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, api.LabelGrow, "always"},
-		"in a queue of Kueue":          {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, api.LabelKueueQueue, "theirs"},
+		"with metrics, by which a HorizontalPodAutoscaler scales it": {"pytorchjob", "imagenet", strings.Replace(jobstest.ElasticPyTorchJob, "minReplicas: 2,",
+			"metrics: [{type: Resource, resource: {name: cpu}}], minReplicas: 2,", 1), api.LabelGrow, api.GrowBuy},
+		"in a queue of Kueue": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, api.LabelKueueQueue, "theirs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, jobstest.Labelled(t, jobstest.Labelled(t, test.document, api.LabelGrow, api.GrowBuy), test.key, test.value))

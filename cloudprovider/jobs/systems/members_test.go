@@ -26,6 +26,7 @@ type member struct {
 func members() []member {
 	kubeflow := "training.kubeflow.org/operator-name: %s, training.kubeflow.org/job-name: j, training.kubeflow.org/replica-type: %s, training.kubeflow.org/replica-index: \"%d\""
 	kubeflowJob := "apiVersion: kubeflow.org/v1, name: j, kind: "
+	arenaPyTorch := "group-name: kubeflow.org, controller-name: pytorch-operator, job-name: j, pytorch-job-name: j, pytorch-replica-type: "
 	elasticJob := "apiVersion: elastic.iml.github.io/v1alpha1, kind: ElasticJob, name: j"
 	volcanoJob := "apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: resnet"
 	lws := "leaderworkerset.sigs.k8s.io/name: j, leaderworkerset.sigs.k8s.io/group-index: \"1\", leaderworkerset.sigs.k8s.io/worker-index: \"%d\""
@@ -38,6 +39,8 @@ func members() []member {
 		{"rendezvous host of an elastic PyTorchJob", pod("j-worker-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 0)+", training.kubeflow.org/job-role: master", kubeflowJob+"PyTorchJob"), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
 		{"worker of a PyTorchJob", pod("j-worker-1", fmt.Sprintf(kubeflow, "pytorchjob-controller", "worker", 1), kubeflowJob+"PyTorchJob"), jobstest.Member("pytorchjob", "j", jobs.RoleWorker)},
 		{"master of a PyTorchJob", pod("j-master-0", fmt.Sprintf(kubeflow, "pytorchjob-controller", "master", 0), kubeflowJob+"PyTorchJob"), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
+		{"master of a PyTorchJob of Arena", pod("j-master-0", arenaPyTorch+"master, pytorch-replica-index: \"0\", job-role: master", kubeflowJob+"PyTorchJob"), jobstest.Member("pytorchjob", "j", jobs.RoleHost)},
+		{"worker of a PyTorchJob of Arena", pod("j-worker-1", arenaPyTorch+"worker, pytorch-replica-index: \"1\"", kubeflowJob+"PyTorchJob"), jobstest.Member("pytorchjob", "j", jobs.RoleWorker)},
 		{"parameter server of a TFJob", pod("j-ps-0", fmt.Sprintf(kubeflow, "tfjob-controller", "ps", 0), kubeflowJob+"TFJob"), jobstest.Member("tfjob", "j", jobs.RoleHost)},
 		{"worker of a TFJob with a chief", pod("j-worker-0", fmt.Sprintf(kubeflow, "tfjob-controller", "worker", 0), kubeflowJob+"TFJob"), jobstest.Member("tfjob", "j", jobs.RoleWorker)},
 		{"worker of a TFJob that is its chief", pod("j-worker-0", fmt.Sprintf(kubeflow, "tfjob-controller", "worker", 0)+", training.kubeflow.org/job-role: master", kubeflowJob+"TFJob"), jobstest.Member("tfjob", "j", jobs.RoleHost)},

@@ -21,12 +21,15 @@ func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T
 		// pods are how many there are of each role, gangs how many of the workers and hosts start together, by part.
 		pods, gangs string
 	}{
-		"Job":             {jobstest.IndexedJob, "4 worker", ""},
-		"TrainingJob":     {jobstest.TrainingJob, "4 worker, 1 launcher", ""},
-		"PyTorchJob":      {jobstest.PyTorchJob, "2 worker, 2 host", ":4"},
-		"TFJob":           {jobstest.TFJob, "4 worker, 3 host", ":7"},
-		"JAXJob":          {jobstest.JAXJob, "2 worker, 1 host", ":3"},
-		"MPIJob":          {jobstest.ElasticMPIJob, "4 worker, 1 launcher", ":2"},
+		"Job":         {jobstest.IndexedJob, "4 worker", ""},
+		"TrainingJob": {jobstest.TrainingJob, "4 worker, 1 launcher", ""},
+		"PyTorchJob":  {jobstest.PyTorchJob, "2 worker, 2 host", ":4"},
+		"TFJob":       {jobstest.TFJob, "4 worker, 3 host", ":7"},
+		"JAXJob":      {jobstest.JAXJob, "2 worker, 1 host", ":3"},
+		"MPIJob":      {jobstest.ElasticMPIJob, "4 worker, 1 launcher", ":2"},
+		"MPIJob whose launcher trains, beside two workers at least": {
+			strings.Replace(strings.Replace(jobstest.ElasticMPIJob, "  runPolicy", "  runLauncherAsWorker: true\n  runPolicy", 1), `"3"`, `"6"`, 1),
+			"4 worker, 1 launcher", ":3"},
 		"MPIJob of Arena": {jobstest.ArenaMPIJob, "2 worker, 1 launcher", ":2"},
 		"JobSet":          {jobstest.JobSet, "6 worker", ":6"},
 		"ElasticJob":      {jobstest.ElasticJob, "4 worker, 1 launcher", ""},

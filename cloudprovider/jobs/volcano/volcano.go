@@ -45,9 +45,9 @@ var (
 
 // System is Volcano's Job.
 //
-// A lost pod is replaced, and training goes on with minAvailable pods. But where a policy restarts the job when a pod is
-// evicted or fails, the loss of one is the loss of all, and costs one of maxRetry: such a job is one gang. Volcano does not
-// say which task is the launcher: it is known by its name.
+// A lost pod is replaced, and training goes on with minAvailable pods. But where a policy restarts the job, or ends it, when a pod is
+// evicted or fails, the loss of one is the loss of all: such a job is one gang. Volcano does not say which task is the launcher: it is
+// known by its name.
 //
 // A job is suspended by a Command to abort it, and resumed by another, which Volcano counts as a retry. A job that Volcano
 // would fail for that is not suspended.
@@ -91,19 +91,6 @@ type task struct {
 	role jobs.Role
 }
 
-type policy struct {
-	Action string   `json:"action"`
-	Event  string   `json:"event"`
-	Events []string `json:"events"`
-}
-
-// restartsJob returns whether the policy restarts the job when one of its pods is evicted or fails.
-func (p policy) restartsJob() bool {
-	return p.Action == actionRestart && slices.ContainsFunc(append(p.Events, p.Event), func(event string) bool {
-		return slices.Contains([]string{"*", "PodEvicted", "PodFailed"}, event)
-	})
-}
-
 func decode(object *unstructured.Unstructured) (*job, error) {
 	job := &job{}
 	if err := jobs.Decode(object, job); err != nil {
@@ -142,14 +129,12 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		return jobs.Job{}, err
 	}
 	replicas, launchers := 0, 0
-	isGang := slices.ContainsFunc(job.Spec.Policies, policy.restartsJob)
 	for _, task := range job.Spec.Tasks {
 		if task.role == jobs.RoleLauncher {
 			launchers += task.Replicas.Or(1)
 			continue
 		}
 		replicas += task.Replicas.Or(1)
-		isGang = isGang || slices.ContainsFunc(task.Policies, policy.restartsJob)
 	}
 	phase := job.Status.State.Phase
 	read := jobs.Job{
@@ -157,8 +142,8 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		Suspended: phase == "Aborting" || phase == "Aborted",
 		Finished:  slices.Contains([]string{"Completing", "Completed", "Terminating", "Terminated", "Failed"}, phase),
 	}
-	if available := job.Spec.MinAvailable.Int(); available > 0 && !isGang {
-		read.Min = min(max(available-launchers, 0), replicas)
+	if available := job.Spec.MinAvailable.Int(); available > 0 {
+		read.Min = min(max(available-launchers, replicas-job.mayLose(replicas), 0), replicas)
 	}
 	return read, nil
 }
