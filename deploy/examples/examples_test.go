@@ -354,6 +354,17 @@ func TestAScriptThatCannotSaveWithoutEndingAcknowledgesNothingForAnotherNode(t *
 	assert.Empty(t, agent.words)
 }
 
+func TestACheckpointThatFailsIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
+	script := strings.Replace(fmt.Sprintf(kubeaiScript, number), `print("saved")`, `raise OSError("no space left on device")`, 1)
+	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", script)
+	run.until("step 5")
+	info.leave("9-z", time.Now().Add(time.Minute))
+	assert.Equal(t, 1, run.ended())
+	assert.Empty(t, agent.words)
+}
+
 // freePort is one that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()

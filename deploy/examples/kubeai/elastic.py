@@ -78,6 +78,8 @@ def check_alive():
 
 
 def _acknowledge():
+    if hasattr(sys, "last_value"):
+        return  # the script ends by an exception, and has perhaps not saved
     if _told and gpu_spot.should_checkpoint():
         gpu_spot.acknowledge()
     if _leaving:
