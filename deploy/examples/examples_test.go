@@ -103,6 +103,29 @@ func snippet(t *testing.T, agent *nodeAgent, info *podInfo, lines ...string) *pr
 	return python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", strings.Join(lines, "\n"))
 }
 
+func TestAPodLeavesWhenItsOwnNodeIsReclaimed(t *testing.T) {
+	t.Parallel()
+	const script = `
+import gpu_spot, time
+while True:
+    print("leaving" if gpu_spot.leaving() else "staying")
+    time.sleep(0.05)
+`
+	agent, info := newNodeAgent(t), newPodInfo(t)
+	run := snippet(t, agent, info, script)
+	run.until("staying")
+	info.request("1-a", time.Now().Add(time.Minute))
+	for range 40 { // four looks at the files
+		require.Equal(t, "staying", <-run.lines)
+	}
+	info.leave("1-a", time.Now().Add(time.Minute))
+	run.until("leaving")
+	info.write("", "", "") // the notice is withdrawn
+	run.until("staying")
+	agent.notice(time.Now().Add(time.Minute))
+	run.until("leaving")
+}
+
 const answerWhenAsked = `
 import gpu_spot, time
 while True:
@@ -146,7 +169,7 @@ func TestEveryRequestIsAnsweredAndAFalseAlarmIsNone(t *testing.T) {
 		info.request(id, time.Now().Add(time.Minute))
 		assert.Equal(t, id, agent.next(t).ID)
 	}
-	info.write("", "")
+	info.write("", "", "")
 	run.until("taken")
 	run.until("taken")
 	run.until("left alone")
@@ -235,19 +258,22 @@ func TestAScriptForKubeAIRunsUnchanged(t *testing.T) {
 		stop        func(*testing.T, *process, *podInfo, string)
 		word, held  bool
 	}{
-		"a reclaim": {
+		"a reclaim of its node": {
 			stop: func(_ *testing.T, _ *process, info *podInfo, _ string) {
-				info.request("9-z", time.Now().Add(time.Minute))
+				info.leave("9-z", time.Now().Add(time.Minute))
 			},
 			word: true, held: true,
 		},
 		"a word from Elastic-Job-Supervisor": {
-			stop: func(t *testing.T, _ *process, _ *podInfo, port string) {
-				response, err := http.Get("http://127.0.0.1:" + port + "/stop")
-				require.NoError(t, err)
-				require.NoError(t, response.Body.Close())
-				require.Equal(t, http.StatusOK, response.StatusCode)
+			stop: func(t *testing.T, _ *process, _ *podInfo, port string) { stop(t, port) },
+		},
+		"a word from Elastic-Job-Supervisor after the reclaim of another node": {
+			stop: func(t *testing.T, run *process, info *podInfo, port string) {
+				info.request("9-z", time.Now().Add(time.Minute))
+				run.steps(100)
+				stop(t, port)
 			},
+			word: true,
 		},
 		"SIGTERM, on any rank": {
 			environment: []string{"HOROVOD_RANK=1"},
@@ -278,6 +304,65 @@ func TestAScriptForKubeAIRunsUnchanged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stop is what Elastic-Job-Supervisor sends.
+func stop(t *testing.T, port string) {
+	t.Helper()
+	response, err := http.Get("http://127.0.0.1:" + port + "/stop")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode)
+}
+
+// steps waits until the script has trained so many steps more, each of 20 ms: 100 of them are four looks at the files.
+func (p *process) steps(more int) {
+	p.t.Helper()
+	for range more {
+		p.until("step ")
+	}
+}
+
+// If rank 0 left whenever a node of the job is reclaimed, Horovod Elastic would blacklist its host, which nobody reclaims.
+func TestARequestBecauseOfAnotherNodeLeavesRank0AliveAndItsWorkSaved(t *testing.T) {
+	t.Parallel()
+	agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
+	script := strings.Replace(fmt.Sprintf(kubeaiScript, number), "elastic.init()", "elastic.init()\n"+
+		`elastic.on_request(lambda: print("saved and training on"))`, 1)
+	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", script)
+	run.until("step 5")
+	for _, id := range []string{"9-y", "9-z"} { // a job is asked again before the pods of the other node leave
+		info.request(id, time.Now().Add(time.Minute))
+		run.until("saved and training on")
+		assert.Equal(t, id, agent.next(t).ID)
+		run.steps(100)
+	}
+	assert.Empty(t, agent.words, "one checkpoint for each request")
+	info.leave("9-z2", time.Now().Add(time.Minute))
+	run.until("saved")
+	assert.Equal(t, "9-z2", agent.next(t).ID)
+	assert.Equal(t, 255, run.ended())
+}
+
+func TestAScriptThatCannotSaveWithoutEndingAcknowledgesNothingForAnotherNode(t *testing.T) {
+	t.Parallel()
+	agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
+	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", fmt.Sprintf(kubeaiScript, number))
+	run.until("step 5")
+	info.request("9-z", time.Now().Add(time.Minute))
+	run.steps(100)
+	assert.Empty(t, agent.words)
+}
+
+func TestACheckpointThatFailsIsNotAcknowledged(t *testing.T) {
+	t.Parallel()
+	agent, info, number := newNodeAgent(t), newPodInfo(t), freePort(t)
+	script := strings.Replace(fmt.Sprintf(kubeaiScript, number), `print("saved")`, `raise OSError("no space left on device")`, 1)
+	run := python(t, []string{"GPU_SPOT_AGENT=" + agent.URL, "GPU_SPOT_DIR=" + info.directory}, "-c", script)
+	run.until("step 5")
+	info.leave("9-z", time.Now().Add(time.Minute))
+	assert.Equal(t, 1, run.ended())
+	assert.Empty(t, agent.words)
 }
 
 // freePort is one that was free a moment ago.

@@ -7,8 +7,8 @@ is asked for a checkpoint, and acknowledges it when it is saved.
 
 A thread in the background reads these, so that the loop never waits:
 
-* the downward-API files in /etc/podinfo (or $GPU_SPOT_DIR): reclaim-deadline and checkpoint-request, the annotations
-  of the pod by these names;
+* the downward-API files in /etc/podinfo (or $GPU_SPOT_DIR): reclaim-deadline, checkpoint-request and, for leaving(),
+  reclaim-instance, the annotations of the pod by these names;
 * the node-agent at http://$NODE_IP:8790 (or $GPU_SPOT_AGENT), if the pod has no such files, or they stay empty.
 
 The acknowledgement goes to the node-agent. This needs Python 3.7 or later, and nothing but its standard library. Every function
@@ -58,6 +58,7 @@ class Spot:
         self._looked = threading.Event()
         self._thread = None
         self._file = (None, None)  # deadline and id from the files
+        self._instance = None  # the pod's own instance from the files, if that is reclaimed
         self._notice = (None, None)  # deadline from the node-agent, and when it was first seen
         self._answered = (None, None)  # id of the last request that was acknowledged, and when
         self._unsent = None  # the acknowledgement to be sent again
@@ -73,6 +74,12 @@ class Spot:
         self._watch()
         with self._lock:
             return self._request(time.time()) is not None
+
+    def leaving(self):
+        """Whether the node of this pod is reclaimed. A request for a checkpoint comes also when only other nodes of the job are."""
+        self._watch()
+        with self._lock:
+            return bool(self._instance) or time.time() < (self._notice[0] or 0)
 
     def acknowledge(self):
         """Acknowledges that a checkpoint is saved. It returns whether the node-agent accepted this. If the node-agent cannot be
@@ -126,8 +133,9 @@ class Spot:
     def _look(self):
         deadline = _unix(_read(os.path.join(self.directory, "reclaim-deadline")))
         identity = _read(os.path.join(self.directory, "checkpoint-request")) or None
+        instance = _read(os.path.join(self.directory, "reclaim-instance")) or None  # read last: whoever sees a request sees whom it is about
         with self._lock:
-            self._file = (deadline, identity)
+            self._file, self._instance = (deadline, identity), instance
 
     def _ask(self):
         try:
@@ -224,6 +232,11 @@ def deadline():
 def should_checkpoint():
     """See Spot.should_checkpoint."""
     return spot().should_checkpoint()
+
+
+def leaving():
+    """See Spot.leaving."""
+    return spot().leaving()
 
 
 def acknowledge():

@@ -82,6 +82,7 @@ func TestThePodsOfTheExamplesAreToldWhatTheLoopReads(t *testing.T) {
 			assert.Equal(t, map[string]string{
 				"reclaim-deadline":   "metadata.annotations['" + api.AnnotationReclaimDeadline + "']",
 				"checkpoint-request": "metadata.annotations['" + api.AnnotationCheckpointRequest + "']",
+				"reclaim-instance":   "metadata.annotations['" + api.AnnotationReclaimInstance + "']",
 			}, files)
 			module, err := os.ReadFile("gpu_spot.py")
 			require.NoError(t, err)

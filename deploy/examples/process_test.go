@@ -113,19 +113,19 @@ type podInfo struct {
 
 func newPodInfo(t *testing.T) *podInfo {
 	p := &podInfo{t: t, directory: t.TempDir()}
-	p.write("", "")
-	for _, file := range []string{"reclaim-deadline", "checkpoint-request"} {
+	p.write("", "", "")
+	for _, file := range []string{"reclaim-deadline", "checkpoint-request", "reclaim-instance"} {
 		require.NoError(t, os.Symlink(filepath.Join("..data", file), filepath.Join(p.directory, file)))
 	}
 	return p
 }
 
-func (p *podInfo) write(deadline, id string) {
+func (p *podInfo) write(deadline, id, instance string) {
 	p.t.Helper()
 	p.version++
 	version := fmt.Sprintf("..%d", p.version)
 	require.NoError(p.t, os.Mkdir(filepath.Join(p.directory, version), 0o755))
-	for file, content := range map[string]string{"reclaim-deadline": deadline, "checkpoint-request": id} {
+	for file, content := range map[string]string{"reclaim-deadline": deadline, "checkpoint-request": id, "reclaim-instance": instance} {
 		require.NoError(p.t, os.WriteFile(filepath.Join(p.directory, version, file), []byte(content), 0o600))
 	}
 	link := filepath.Join(p.directory, "..data")
@@ -133,9 +133,16 @@ func (p *podInfo) write(deadline, id string) {
 	require.NoError(p.t, os.Rename(link+".tmp", link))
 }
 
+// request is what a pod is told when another node of its job is reclaimed.
 func (p *podInfo) request(id string, deadline time.Time) {
 	p.t.Helper()
-	p.write(deadline.UTC().Format(time.RFC3339), id)
+	p.write(deadline.UTC().Format(time.RFC3339), id, "")
+}
+
+// leave is what a pod is told when its own node is reclaimed.
+func (p *podInfo) leave(id string, deadline time.Time) {
+	p.t.Helper()
+	p.write(deadline.UTC().Format(time.RFC3339), id, "i-own")
 }
 
 // process is a script that runs.

@@ -498,7 +498,7 @@ func brokenJobIsDrainedLikeAnyPod(s *jobSuite) {
 apiVersion: elastic.iml.github.io/v1alpha1
 kind: ElasticJob
 metadata: {name: broken}
-spec: {}
+spec: {replicaSpecs: {}}
 ---
 apiVersion: apps/v1
 kind: ReplicaSet

@@ -239,7 +239,7 @@ func TestStolenTokenOfTheAutoscalerRunsNothingInTheJobsOfOthers(t *testing.T) {
 		{operators.TrainJobs, "TrainJob", `{runtimeRef: {name: torch}, trainer: {image: train}}`, `{trainer: {image: theirs}}`, `{suspend: true}`, `{podTemplateOverrides: []}`},
 		{operators.RayClusters, "RayCluster", `{headGroupSpec: {` + template + `}}`, `{headGroupSpec: {template: {spec: {containers: [{name: main, image: theirs}]}}}}`, `{suspend: true}`, `{workerGroupSpecs: []}`},
 		{operators.RayClusters.GroupVersion().WithResource("rayjobs"), "RayJob", `{entrypoint: train, rayClusterSpec: {headGroupSpec: {` + template + `}}}`, `{entrypoint: theirs}`, `{suspend: true}`, ""},
-		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: []}`, "", `{minAvailable: 1}`},
+		{standin.VolcanoJobs, "Job", `{tasks: [{name: w, replicas: 2, ` + template + `}]}`, `{tasks: [{name: w, replicas: 3, ` + template + `}]}`, "", `{minAvailable: 1}`},
 	}
 	thief := stolenTokenClient(s.suite)
 	for _, job := range jobs {

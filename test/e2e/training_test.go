@@ -123,7 +123,7 @@ func runTrainingLoop(s *suite, interpreter string, l *loop) {
 func updateDownwardAPIFiles(s *suite, pod, directory string) {
 	s.t.Helper()
 	items := downwardAPIFiles(s, "pytorch/job.yaml")
-	require.Len(s.t, items, 2)
+	require.Len(s.t, items, 3)
 	watcher, err := s.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(s.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + pod})
 	require.NoError(s.t, err)
 	s.t.Cleanup(watcher.Stop)

@@ -174,7 +174,7 @@ func TestETScalerOutlivesTheLifeItWasMadeFor(t *testing.T) {
 	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"`+AnnotationBusy+`":null,"job-supervisor.kube-ai.io/job-suspended":"true"}}}`)
 	w.round(2)
 	require.Empty(t, w.names())
-	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-suspended":null}},"status":{"phase":"","conditions":null}}`)
+	w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-suspended":null}},"status":{"phase":"","conditions":[]}}`)
 	w.round(8)
 	assert.Equal(t, []string{"job-launcher", "job-worker-2"}, w.names(), "healthy workers of the same names are gone")
 }
@@ -242,7 +242,7 @@ func TestETSuspendedJobLosesAllPodsAndNothingIsCounted(t *testing.T) {
 	w.round(2)
 	assert.Empty(t, w.names(), "to take the annotation off is not enough")
 
-	w.patch(TrainingJobs, "job", `{"spec":{"etReplicaSpecs":{"worker":{"replicas":2}}},"status":{"phase":"","conditions":null}}`)
+	w.patch(TrainingJobs, "job", `{"spec":{"etReplicaSpecs":{"worker":{"replicas":2}}},"status":{"phase":"","conditions":[]}}`)
 	w.round(4)
 	assert.Equal(t, phaseRunning, w.at(TrainingJobs, "job", "status.phase"))
 	assert.Equal(t, []string{"job-launcher", "job-worker-0", "job-worker-1"}, w.names())
@@ -258,7 +258,7 @@ func TestETHostfileIsThatOfBeforeUnlessItIsDeleted(t *testing.T) {
 			if remove {
 				require.NoError(t, w.CoreV1().ConfigMaps("default").Delete(t.Context(), "job-config", metav1.DeleteOptions{}))
 			}
-			w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-suspended":null}},"spec":{"etReplicaSpecs":{"worker":{"replicas":2}}},"status":{"phase":"","conditions":null}}`)
+			w.patch(TrainingJobs, "job", `{"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-suspended":null}},"spec":{"etReplicaSpecs":{"worker":{"replicas":2}}},"status":{"phase":"","conditions":[]}}`)
 			w.round(2)
 			expected := "job-worker-0 job-worker-1 job-worker-2"
 			if remove {

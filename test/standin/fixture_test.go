@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fixture is a cluster in memory with one operator, and a kubelet that has every pod run that it is not told to hold.
+// fixture is a cluster in memory with one operator and the operator's definitions, and a kubelet that has every pod run that it is not told to hold.
 type fixture struct {
 	*Operator
 	t    *testing.T
@@ -34,7 +34,9 @@ func newFixture(t *testing.T, kinds func(cluster) []kind) *fixture {
 	for _, k := range append(kinds(cluster{}), kind{resource: ScaleIns}, kind{resource: ScaleOuts}) {
 		listKinds[k.resource] = "List"
 	}
-	c := cluster{Interface: fake.NewClientset(), objects: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)}
+	objects := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds)
+	requireDefined(t, objects)
+	c := cluster{Interface: fake.NewClientset(), objects: objects}
 	return &fixture{Operator: &Operator{Name: t.Name(), kinds: kinds(c), cluster: c}, t: t}
 }
 

@@ -141,7 +141,8 @@ spec:
 
 func (w *fixture) command(name, action string) {
 	w.t.Helper()
-	w.submit(VolcanoCommands, "{apiVersion: bus.volcano.sh/v1alpha1, kind: Command, metadata: {name: "+name+"}, action: "+action+", target: {name: job}}")
+	w.submit(VolcanoCommands, "{apiVersion: bus.volcano.sh/v1alpha1, kind: Command, metadata: {name: "+name+"}, action: "+action+
+		", target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: job, uid: uid-1}}")
 }
 
 func TestVolcanoPolicyRestartsAllForOneLostPodOnce(t *testing.T) {

@@ -1,7 +1,8 @@
 // Package standin plays the operators of job systems, for end-to-end tests on a control plane without machines that run
 // containers. Each does what a reclaim meets in the real one: the same resources, labels and names of pods, what
 // happens when pods are lost, how the job is suspended, and what is counted as a failure. What it leaves out is said
-// with each. None of the real code is in here.
+// with each. None of the real code is in here. The definitions in crds are those of the real operators, so that the API server leaves out
+// and refuses what it would there.
 //
 // They look at everything there is twice a second, under the rights of whoever runs them.
 package standin
@@ -65,7 +66,7 @@ type Applier interface {
 	ApplyYAML(ctx context.Context, manifests io.Reader) error
 }
 
-// Install applies the operator's CustomResourceDefinitions, as much of them as it needs.
+// Install applies the operator's CustomResourceDefinitions.
 func (o *Operator) Install(ctx context.Context, to Applier) error {
 	file, err := definitions.Open(path.Join("crds", o.Name+".yaml"))
 	if err != nil {

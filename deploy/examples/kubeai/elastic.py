@@ -7,13 +7,22 @@ was written for the SDK runs unchanged.
             save(...)
             sys.exit(-1)
 
-Like that of the SDK, check_alive() becomes False on GET :9009/stop, which Elastic-Job-Supervisor sends. It also does on SIGTERM,
-and on rank 0 when a checkpoint is requested because of a reclaim. Such a script has saved its checkpoint when it exits, so the
-acknowledgement is sent at the exit. The process then stays for HOLD seconds, so that the job is suspended before its system notices
-a missing rank and counts a retry.
+Like that of the SDK, check_alive() becomes False on GET :9009/stop, which Elastic-Job-Supervisor sends, and the autoscaler before it
+suspends a job that was submitted with --spot-instance. It also does on SIGTERM, and on rank 0 when its own node is reclaimed. Such
+a script has saved its checkpoint when it exits, so the acknowledgement is sent at the exit. If its own node is the reason, the
+process then stays for HOLD seconds, so that the job is suspended, if it has to be, before its system notices a missing rank and
+counts a retry.
 
-Only rank 0 learns of the request, because it is the rank that saves. If the others learned of it, too, one of them might exit in
-the middle of a step.
+When only other nodes of the job are reclaimed, rank 0 stays: if it left, Horovod Elastic would blacklist its host, which is sound. A
+script that is to save its work then, too, says how:
+
+    elastic.on_request(save)
+
+save() is called by check_alive() on rank 0, and the checkpoint is acknowledged when it returns. Without that line such a
+request is not acknowledged, because nothing was saved.
+
+Only rank 0 learns of requests, because it is the rank that saves. If the others learned of them, too, one of them might exit in
+the middle of a step. For the same reason save() must not wait for other ranks.
 """
 
 import atexit
@@ -32,7 +41,9 @@ HOLD = 30.0  # seconds between the acknowledgement and the end of the process
 log = logging.getLogger("kubeai.elastic")
 
 _stopped = threading.Event()
-_asked = False
+_save = None  # what on_request() was called with
+_leaving = False  # rank 0 was told to end because its node is reclaimed
+_told = False  # rank 0 was told to end, for whatever reason
 
 
 def init():
@@ -43,18 +54,35 @@ def init():
     atexit.register(_acknowledge)
 
 
+def on_request(save):
+    """Has check_alive() call save() on rank 0 when a checkpoint is requested and rank 0 is to train on. The SDK has no such function."""
+    global _save
+    _save = save
+
+
 def check_alive():
     """Whether training is to continue. Once it is False, it stays False."""
-    global _asked
-    if not _asked and _rank() == 0 and gpu_spot.should_checkpoint():
-        log.warning("a checkpoint is requested because of a reclaim")
-        _asked = True
-    return not (_asked or _stopped.is_set())
+    global _leaving, _told
+    if _rank() != 0:
+        return not _stopped.is_set()
+    if not _leaving and not _stopped.is_set() and gpu_spot.should_checkpoint():
+        if gpu_spot.leaving():
+            log.warning("the node is reclaimed")
+            _leaving = True
+        elif _save is not None:
+            log.warning("a checkpoint is requested because another node of the job is reclaimed")
+            _save()
+            gpu_spot.acknowledge()
+    _told = _told or _leaving or _stopped.is_set()
+    return not _told
 
 
 def _acknowledge():
-    if _asked:
+    if hasattr(sys, "last_value"):
+        return  # the script ends by an exception, and has perhaps not saved
+    if _told and gpu_spot.should_checkpoint():
         gpu_spot.acknowledge()
+    if _leaving:
         _stopped.wait(HOLD)
 
 
