@@ -23,6 +23,10 @@ const (
 	ReasonStopped = "SpotJobStopped"
 	// ReasonResumed: a suspended job runs again.
 	ReasonResumed = "SpotJobResumed"
+	// ReasonResumedByOther: somebody else resumed a job that the autoscaler had suspended.
+	ReasonResumedByOther = "SpotJobResumedByOther"
+	// ReasonUnheldByOther: somebody else removed what says that the job is held.
+	ReasonUnheldByOther = "SpotJobUnheldByOther"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
 	// ReasonAnnotationMalformed: annotations of the job cannot be read, and are ignored.
@@ -153,16 +157,7 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 		name: "resume", event: ReasonResumed, readsAgain: true,
 		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
-			if workload, err := r.kueue.workloadOf(ctx, job); err != nil {
-				return false, err
-			} else if workload != nil {
-				return r.kueue.resume(ctx, system.Resource(), workload, job)
-			}
-			suspender, ok := system.(Suspender)
-			if !ok {
-				return false, ErrUnsupported
-			}
-			return suspender.Resume(ctx, job, workers)
+			return r.kueue.undoSuspend(ctx, system, job, workers)
 		},
 	})
 }
@@ -222,8 +217,22 @@ func checkGrowth(system System, job Job) error {
 	return nil
 }
 
-// Unhold removes the held label and its annotations from a job that has ended: nothing is to be done to it any more.
+// Unhold removes the held label and its annotations from a job that has ended, or that runs although it was suspended. Of the latter the
+// owner is told, and it is left alone: who sets back each time what suspends it, such as Argo CD, would win any fight over it.
 func (r *Registry) Unhold(ctx context.Context, job Job) error {
+	if !job.Finished {
+		return r.act(ctx, job, action{
+			name: "accept-resumed", event: ReasonResumedByOther, readsAgain: true,
+			message: "Runs, although the autoscaler has suspended it and has not resumed it: it is left alone. " +
+				"If nobody resumed it by hand, a tool such as Argo CD may set back what suspends it: have the tool ignore that field (ignoreDifferences)",
+			do: func(ctx context.Context, system System, job Job) (bool, error) {
+				if job.Suspended || job.Finished { // by now
+					return false, nil
+				}
+				return r.kueue.undoSuspend(ctx, system, job, job.FullReplicas())
+			},
+		})
+	}
 	return r.act(ctx, job, action{
 		name: "unhold", readsAgain: true,
 		do: func(ctx context.Context, system System, job Job) (bool, error) {

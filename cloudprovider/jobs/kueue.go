@@ -117,6 +117,20 @@ func (k kueue) resume(
 	return true, k.PatchJob(ctx, resource, job, UnholdPatch())
 }
 
+// undoSuspend has the job run again with so many workers, through Kueue where that admits it.
+func (k kueue) undoSuspend(ctx context.Context, system System, job Job, workers int) (changed bool, err error) {
+	if workload, err := k.workloadOf(ctx, job); err != nil {
+		return false, err
+	} else if workload != nil {
+		return k.resume(ctx, system.Resource(), workload, job)
+	}
+	suspender, ok := system.(Suspender)
+	if !ok {
+		return false, ErrUnsupported
+	}
+	return suspender.Resume(ctx, job, workers)
+}
+
 func isActive(workload *unstructured.Unstructured) bool {
 	active, set, _ := unstructured.NestedBool(workload.Object, "spec", "active")
 	return active || !set

@@ -62,6 +62,23 @@ func TestJobsLeaveHeldWhenTheirLabelDoes(t *testing.T) {
 	eventuallyHeld(f)
 }
 
+func TestAJobThatSomebodyElseResumedIsNoLongerHeldAndItsOwnerIsTold(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	f.Events()
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
+	assert.NotEmpty(t, f.Object(f.Resource("job"), "train").GetLabels(), "it was suspended anew meanwhile")
+	assert.Empty(t, f.Events())
+
+	f.Set(f.Resource("job"), "train", false, "spec", "suspend")
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
+	assert.Empty(t, f.Object(f.Resource("job"), "train").GetLabels())
+	assert.Equal(t, []string{"SpotJobResumedByOther"}, f.Events(), "not that there is capacity")
+
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
+	assert.Empty(t, f.Events(), "the same again")
+}
+
 func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))

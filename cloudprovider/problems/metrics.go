@@ -12,7 +12,7 @@ var (
 	}, []string{"condition"})
 	activeProblems = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_problems",
-		Help: "Active problems, by what they were met in (refresh, poll, pools) and by reason.",
+		Help: "Active problems, by what they were met in (refresh, poll, pools, cluster) and by reason.",
 	}, []string{"source", "reason"})
 )
 

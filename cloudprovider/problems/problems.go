@@ -18,6 +18,8 @@ const (
 	Poll Source = "poll"
 	// Pools checks the settings and the state of each pool.
 	Pools Source = "pools"
+	// Cluster looks for what else in the cluster acts upon the same jobs.
+	Cluster Source = "cluster"
 )
 
 // Problem is something that is wrong until somebody fixes it, or until it passes.
@@ -41,7 +43,7 @@ func (p Problem) Text() string {
 }
 
 // eventReasons are the reasons of Events about problems, by source.
-var eventReasons = map[Source]string{Refresh: "SpotRefreshFailed", Poll: "SpotReclaimPollFailed", Pools: "SpotPoolProblem"}
+var eventReasons = map[Source]string{Refresh: "SpotRefreshFailed", Poll: "SpotReclaimPollFailed", Pools: "SpotPoolProblem", Cluster: "SpotClusterProblem"}
 
 // Line returns the problem in one line, as in /readyz: source, scaling group, reason, text.
 func (p Problem) Line(source Source) string {
@@ -59,6 +61,8 @@ func (p Problem) message(source Source) string {
 		return fmt.Sprintf("The pools cannot be read (%s): %s", p.Reason, p.Text())
 	case Poll:
 		return fmt.Sprintf("Reclaim notices cannot be asked for (%s): %s", p.Reason, p.Text())
+	case Cluster:
+		return fmt.Sprintf("Cluster (%s): %s", p.Reason, p.Text())
 	}
 	if p.Pool == "" {
 		return fmt.Sprintf("Pools (%s): %s", p.Reason, p.Text())
@@ -77,6 +81,8 @@ func (s Source) rank() int {
 		return 0
 	case Poll:
 		return 1
+	case Pools:
+		return 2
 	}
-	return 2
+	return 3
 }

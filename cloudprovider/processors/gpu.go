@@ -44,6 +44,11 @@ func MIGSlices(name apiv1.ResourceName) (count int) {
 // RequestsGPU returns whether the pod requests a GPU. It is true for every pod that claims devices by Dynamic Resource
 // Allocation: only the driver knows whether they are GPUs.
 func RequestsGPU(pod *apiv1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || RequestsGPUOfNode(pod)
+}
+
+// RequestsGPUOfNode returns whether the pod requests a GPU as a resource of its node, as device plugins offer it.
+func RequestsGPUOfNode(pod *apiv1.Pod) bool {
 	requests := func(container apiv1.Container) bool {
 		for name, quantity := range container.Resources.Requests {
 			if IsGPU(name) && !quantity.IsZero() {
@@ -52,8 +57,7 @@ func RequestsGPU(pod *apiv1.Pod) bool {
 		}
 		return false
 	}
-	return len(pod.Spec.ResourceClaims) > 0 ||
-		slices.ContainsFunc(pod.Spec.Containers, requests) || slices.ContainsFunc(pod.Spec.InitContainers, requests)
+	return slices.ContainsFunc(pod.Spec.Containers, requests) || slices.ContainsFunc(pod.Spec.InitContainers, requests)
 }
 
 // GPUDemand returns a key that is equal for pods with equal GPU requests and equal node selectors. It is empty for a pod

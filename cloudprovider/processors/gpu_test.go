@@ -27,6 +27,9 @@ func TestPodsThatMayRequestAGPU(t *testing.T) {
 		"a network interface of its own":      {testutil.NewPod("p", testutil.WithoutGPU, testutil.Requesting("aliyun/member-eni", "1")), false},
 		"a network card of a maker of GPUs":   {testutil.NewPod("p", testutil.WithoutGPU, testutil.Requesting("nvidia.com/hostdev", "1")), false},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, test.asks, processors.RequestsGPU(test.pod)) })
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.asks, processors.RequestsGPU(test.pod))
+			assert.Equal(t, test.asks && len(test.pod.Spec.ResourceClaims) == 0, processors.RequestsGPUOfNode(test.pod))
+		})
 	}
 }

@@ -59,6 +59,8 @@ const (
 	LowPriority Code = "low-priority"
 	// DaemonSetPod: nothing is bought for pods of DaemonSets.
 	DaemonSetPod Code = "daemonset-pod"
+	// ResourceClaims: the pod claims devices by Dynamic Resource Allocation.
+	ResourceClaims Code = "resource-claims"
 	// HasPlace: the pod fits a node that there is or that is on its way.
 	HasPlace Code = "has-place"
 	// Bought: an instance was bought for the pod in the last loop.
@@ -114,7 +116,7 @@ func (r *Reason) Reasons() []string { return []string{r.Message} }
 var effort = map[Code]int{
 	Settling: 1, HasPlace: 1, Bought: 1, NotJudged: 1, WaitsForSpot: 2, NoStock: 2, Backoff: 2, NoPrice: 3,
 	PriceCap: 4, SpendCap: 5, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
-	NotAtOnce: 8, GangDoesNotFit: 8, DeadlineClose: 8, MaximumWaitOver: 8, DoesNotFit: 20, Retired: 30,
+	NotAtOnce: 8, GangDoesNotFit: 8, DeadlineClose: 8, MaximumWaitOver: 8, DoesNotFit: 20, ResourceClaims: 20, Retired: 30,
 }
 
 const otherEffort = 10

@@ -442,6 +442,29 @@ func TestNodesThatFollowAreDecidedOnAnew(t *testing.T) {
 	})
 }
 
+// A tool that keeps the job's object as it is in Git would win any fight over it.
+func TestAJobThatSomebodyElseResumesIsSuspendedOnceForEachReclaim(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 3, 3)
+		w.gang("train", "worker", 3)
+		w.protect("train-worker-0") // so that its Node is being reclaimed for minutes
+		f.start()
+		w.cloud.reclaim("train-worker-0")
+		w.poll()
+		require.Equal(t, []string{"suspend train"}, f.called())
+		for range 4 {
+			f.resume("train")
+			w.pass(20 * time.Second)
+		}
+		assert.Equal(t, []string{"suspend train"}, f.called())
+
+		w.cloud.reclaim("train-worker-1")
+		w.poll()
+		w.pass(suspendWait)
+		assert.Equal(t, []string{"suspend train", "suspend train"}, f.called(), "it loses another Node")
+	})
+}
+
 func TestTwoDecisionsAreNotCarriedOutAtOnce(t *testing.T) {
 	withJobs(t, func(w *world, f *fakeJobs) {
 		f.add("train", 2, 3)

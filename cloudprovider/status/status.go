@@ -224,7 +224,7 @@ type Decision struct {
 
 // Problem keeps the autoscaler from its work until somebody fixes it, or until it passes.
 type Problem struct {
-	// Source is the work in which the problem was found: refresh, poll or pools.
+	// Source is the work in which the problem was found: refresh, poll, pools or cluster.
 	Source string `json:"source"`
 	// Pool is the scaling group; empty for a problem of no particular pool.
 	Pool   string `json:"pool,omitempty"`

@@ -83,6 +83,8 @@ type heldJob struct {
 	// pausedFor is why nothing is tried, until it is logged.
 	pausedFor error
 	due       *action
+	// isReleased is whether an action has removed what says that the job is held, as the informers are yet to see.
+	isReleased bool
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
 	// growth is whether a job that is not held is to get more workers than it asks for.
@@ -303,6 +305,7 @@ func (j *heldJob) done(did action, err error, now time.Time) {
 	case err == nil && did.kind == actionGrowBeyond:
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(growEvery)
 	case err == nil:
+		j.isReleased = did.kind != actionSuspend
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(startTime)
 		if did.kind == actionResume || did.kind == actionGrow {
 			recoveries.WithLabelValues(j.job.System, string(j.job.Recovery)).Inc()

@@ -8,11 +8,14 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/work"
@@ -70,6 +73,9 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 			j = &heldJob{}
 			h.byRef[key] = j
 		}
+		if job.HeldAs() == "" {
+			h.lookAtUnheld(j, view.now)
+		}
 		if j.update(job, view.now) && j.mayHaveStaleShrinks {
 			h.queue.Add(task{Ref: job.Ref, shrinks: true})
 		}
@@ -89,6 +95,7 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 		if !seen[key] {
 			j.observeEnd(view.now)
 			delete(h.byRef, key)
+			h.lookAtUnheld(j, view.now)
 		}
 	}
 	jobsHeld.Reset()
@@ -144,16 +151,21 @@ func (h *heldJobs) fits(ref string, found podlist.Placement) {
 	}
 }
 
-// task is something to look at of a held job: whether it is to be resumed or grown, or what its system was asked for when it shrunk it.
+// task is something to look at of a held job: whether it is to be resumed or grown, what its system was asked for when it shrunk it, or
+// whether it exists although it is not held any more, and nothing was done to it.
 type task struct {
 	jobs.Ref
 	shrinks bool
+	unheld  types.UID
 }
 
 // sync returns after how long to look again; zero is never.
 func (h *heldJobs) sync(ctx context.Context, due task) (again time.Duration, err error) {
 	if due.shrinks {
 		return h.cancelStaleShrinks(ctx, due.Ref)
+	}
+	if due.unheld != "" {
+		return 0, h.tellUnheld(ctx, due.Ref, due.unheld)
 	}
 	h.carryOut(ctx, due.Ref)
 	return 0, nil
@@ -186,15 +198,44 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
-	case due.kind == actionUnhold && j.job.Finished:
-		return h.jobs.Unhold(ctx, j.job)
 	case due.kind == actionGrowBeyond:
 		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
-	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk:
+	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk && !j.job.Finished:
 		return h.jobs.Grow(ctx, j.job, due.workers)
+	case due.kind == actionUnhold:
+		return h.jobs.Unhold(ctx, j.job)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)
 	}
+}
+
+// lookAtUnheld has the owner of a job told that is not held any more without having been resumed or grown. Its label may be taken off again
+// shortly after it was written, if its system cannot suspend it.
+func (h *heldJobs) lookAtUnheld(j *heldJob, now time.Time) {
+	if j.heldAs != "" && !j.isReleased && j.due == nil && j.isSettled(now) {
+		h.queue.Add(task{Ref: j.job.Ref, unheld: j.job.UID})
+	}
+}
+
+// tellUnheld tells the owner of a job, unless it was deleted, that somebody removed its held label, by which alone a new leader would know
+// that it is held.
+func (h *heldJobs) tellUnheld(ctx context.Context, ref jobs.Ref, uid types.UID) error {
+	job, err := h.jobs.Get(ctx, ref)
+	switch {
+	case errors.Is(err, jobs.ErrNoObject):
+		return nil
+	case err != nil:
+		return err
+	case job.UID != uid || job.HeldAs() != "" || job.Finished:
+		return nil
+	}
+	state := "It runs, and is left alone"
+	if job.Suspended {
+		state = "It stays suspended until somebody resumes it"
+	}
+	h.recorder.Eventf(job.Object, corev1.EventTypeWarning, jobs.ReasonUnheldByOther, "%s: somebody removed the label %s. "+
+		"If it was a tool such as Argo CD, have it ignore that label, and not replace the object (Replace=true)", state, api.LabelHeld)
+	return nil
 }
 
 // cancelStaleShrinks withdraws requests to shrink the job that its system has not begun with and whose workers are all gone. It

@@ -193,7 +193,7 @@ func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 		f.start()
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		f.pass(settleWithoutPodsTime + lookEvery)
-		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
+		assert.Equal(t, []string{"unhold train "}, f.systems.done(), "which removes the held label")
 	})
 }
 
@@ -208,11 +208,57 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 				f.pass(settleTime - 4*time.Second)
 				assert.Empty(t, f.systems.done(), "the label may be older than what it tells of")
 				f.pass(4 * time.Second)
-				assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
+				assert.Equal(t, []string{"unhold train "}, f.systems.done(), "which removes the held label")
 				assert.Zero(t, f.loop(5, 0))
 			})
 		})
 	}
+}
+
+func TestOwnerIsToldOnceThatSomebodyRemovedTheHeldLabel(t *testing.T) {
+	told := []string{"SpotJobUnheldByOther train"}
+	for name, test := range map[string]struct {
+		becomes func(*jobs.Job)
+		want    []string
+	}{
+		"of a job that stays suspended": {func(j *jobs.Job) { j.Suspended = true }, told},
+		"of a job that runs":            {func(*jobs.Job) {}, told},
+		"of a job that is to grow":      {growing(jobs.GrowFree, 4), told},
+		"of a job that has ended":       {ended, nil},
+		"by making another job":         {func(j *jobs.Job) { j.UID = "another" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.start()
+				f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+				f.pass(settleTime + lookEvery)
+				f.job("train", test.becomes)
+				f.pass(time.Minute)
+				assert.Equal(t, test.want, f.events.recorded)
+				assert.Empty(t, f.systems.done())
+			})
+		})
+	}
+}
+
+func TestNobodyIsToldOfALabelThatTheAutoscalerRemoves(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		suspended(f)
+		f.pass(settleTime)
+		f.loop(5, 0)
+		require.Equal(t, []string{"resume train 4"}, f.systems.done())
+		f.job("train") // as the informer sees it then
+		f.pass(time.Minute)
+		assert.Empty(t, f.events.recorded)
+	})
+	inBubble(t, func(f *fixture) { // its system cannot suspend it
+		f.start()
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		f.pass(lookEvery)
+		f.job("train")
+		f.pass(time.Minute)
+		assert.Empty(t, f.events.recorded)
+	})
 }
 
 func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
@@ -224,7 +270,7 @@ func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
 		f.pass(settleWithoutPodsTime - lookEvery)
 		assert.Empty(t, f.systems.done())
 		f.pass(2 * lookEvery)
-		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "but it has forgotten to")
+		assert.Equal(t, []string{"unhold train "}, f.systems.done(), "but it has forgotten to")
 	})
 }
 

@@ -28,6 +28,8 @@ type Config struct {
 	// SettleWindow is how long no new pod of a GPU demand must have appeared before the pods of that demand are bought for.
 	// With zero or less they are bought for at once.
 	SettleWindow time.Duration
+	// ClaimsSimulated is whether core simulates the resource claims of pods.
+	ClaimsSimulated bool
 	// Skipped is told which pods each loop looks for no offering for, and why. It may be nil.
 	Skipped *reasons.Skipped
 }
@@ -40,6 +42,8 @@ type Config struct {
 //   - Pods of a gang that is not complete: it has fewer pending and scheduled pods than its declared size. A complete gang does
 //     not wait for a settle window, since its size says how many pods are to come.
 //
+// It leaves out pods that wait for what they claim by Dynamic Resource Allocation, see claims.
+//
 // The inner chain never sees the pods of an incomplete gang. It would place them on existing nodes in the snapshot, and
 // scale-down would take those nodes for used as long as the gang is incomplete. That may be for ever: the last pod exceeds a
 // quota, and the scheduler binds none of the others. All other pods pass through the chain before some of them are deferred, so
@@ -49,6 +53,7 @@ type Deferral struct {
 	arrivals *Arrivals
 	gangs    *gangs
 	settling *settling
+	claims   *claims
 	// suspended is nil without a Supervision.
 	suspended *suspendedJobs
 	skipped   *reasons.Skipped
@@ -61,6 +66,7 @@ func NewDeferral(config Config) *Deferral {
 	d := &Deferral{
 		inner: config.Inner, arrivals: config.Arrivals, gangs: newGangs(config.Natives, config.Clock),
 		settling: newSettling(config.Arrivals, config.Clock, config.SettleWindow), skipped: config.Skipped,
+		claims: newClaims(config.ClaimsSimulated),
 	}
 	if config.Supervision != nil {
 		d.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
@@ -80,6 +86,8 @@ func (d *Deferral) BeginLoop() {
 func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
 	unschedulable = copied(withEquivalent(unschedulable, d.arrivals.Waiting()))
 	listed := unschedulable
+	d.claims.tell(ctx, listed)
+	unschedulable = d.claims.readable(unschedulable)
 	if d.suspended != nil {
 		unschedulable = d.suspended.admit(ctx, unschedulable)
 	}
@@ -107,7 +115,7 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	}
 	d.gangs.addUnplaced(counts, pending, left)
 	d.gangs.update(counts)
-	admitted := d.admit(counts, pending, left)
+	admitted := d.claims.buyable(d.admit(counts, pending, left))
 	if d.skipped != nil {
 		d.skipped.Replace(d.reasons(listed, counts, left))
 	}

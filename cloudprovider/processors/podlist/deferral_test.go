@@ -30,9 +30,12 @@ type chain struct {
 	fits []string
 	adds []*apiv1.Pod
 	err  error
+	// asked are the pods of the last loop.
+	asked []string
 }
 
 func (c *chain) Process(_ *cacontext.AutoscalingContext, pods []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	c.asked = testutil.Names(pods)
 	var left []*apiv1.Pod
 	for _, pod := range pods {
 		if !slices.Contains(c.fits, pod.Name) {

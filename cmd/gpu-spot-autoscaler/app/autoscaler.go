@@ -28,6 +28,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/trigger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/jobsupervisor"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/overrides"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/trim"
@@ -117,6 +118,10 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
 	group.Go(func() error { p.advise(ctx); return nil })
+	group.Go(func() error {
+		jobsupervisor.Run(ctx, p.informers.Core().V1().Pods().Lister(), p.problems)
+		return nil
+	})
 	group.Go(func() error { return p.lead(ctx, r) })
 	return group.Wait()
 }

@@ -98,7 +98,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
-		Skipped: flow.skipped,
+		Skipped: flow.skipped, ClaimsSimulated: config.Autoscaling.DynamicResourceAllocationEnabled,
 	})
 	allows := config.Submitted.Allows(policy.Allows)
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, allows, flow.deferral))

@@ -38,7 +38,7 @@ var bounds = map[string]string{
 	"gpu_spot_pool_problem":                 "pools × reasons",
 	"gpu_spot_pool_problems_total":          "pools × reasons",
 	"gpu_spot_pool_spend_cap_reached":       "pools",
-	"gpu_spot_problems":                     "3 × reasons",
+	"gpu_spot_problems":                     "4 × reasons",
 	"gpu_spot_pending_pods":                 "reason codes",
 	"gpu_spot_leader_condition":             "2",
 	"gpu_spot_purchased_instances_total":    "pools × 2",

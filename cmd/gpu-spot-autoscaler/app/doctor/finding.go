@@ -7,6 +7,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/jobsupervisor"
 )
 
 // Code names a kind of finding. It never changes its meaning, so that scripts may go by it. docs/doctor.md explains each.
@@ -78,7 +79,7 @@ const (
 	// OtherAutoscaler: another autoscaler buys for the same pending pods.
 	OtherAutoscaler Code = "another_autoscaler"
 	// JobSupervisor: Elastic-Job-Supervisor suspends and resumes the same jobs.
-	JobSupervisor Code = "job_supervisor"
+	JobSupervisor Code = jobsupervisor.Reason
 	// PolicyMissing: an admission policy of the chart, or its binding, is missing or denies nothing.
 	PolicyMissing Code = "policy_missing"
 	// NodeAgent: the node-agent does not run on all of its nodes.

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,12 +15,10 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ack"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/jobsupervisor"
 )
 
 const (
-	// nameSupervisor is the name of the Deployment of Elastic-Job-Supervisor, and the value of its label app
-	// (arena-artifacts/charts/elastic-job-supervisor/templates/deployment.yaml in kubeflow/arena, 2a4f33fa1a30).
-	nameSupervisor = "elastic-job-supervisor"
 	// nameClusterAutoscaler is in the name of the Deployment of Cluster Autoscaler, whose chart calls it <release>-<cloud>-cluster-autoscaler,
 	// and the name of its Lease (--leader-elect-resource-name).
 	nameClusterAutoscaler = "cluster-autoscaler"
@@ -55,9 +52,8 @@ func (e *clusterExam) checkOther(deployment appsv1.Deployment) {
 		return
 	}
 	switch {
-	case name == nameSupervisor || deployment.Labels["app"] == nameSupervisor || deployment.Labels["app.kubernetes.io/name"] == nameSupervisor:
-		e.report.add(JobSupervisor, Error, object, "Elastic-Job-Supervisor runs, too, and suspends and resumes the same jobs by the same annotations",
-			fmt.Sprintf("Stop it, since the autoscaler does its work: kubectl -n %s scale deployment %s --replicas=0", deployment.Namespace, name))
+	case jobsupervisor.Is(&deployment):
+		e.report.add(JobSupervisor, Error, object, jobsupervisor.Cause, jobsupervisor.Mend(deployment.Namespace, name))
 	case name == ack.GOATScaler, strings.Contains(name, nameClusterAutoscaler) && runsAutoscaler(deployment):
 		e.report.add(OtherAutoscaler, Warning, object, sayOther, mendOther)
 	}
