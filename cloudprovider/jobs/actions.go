@@ -23,6 +23,8 @@ const (
 	ReasonStopped = "SpotJobStopped"
 	// ReasonResumed: a suspended job runs again.
 	ReasonResumed = "SpotJobResumed"
+	// ReasonQueued: a job that was suspended waits in its queue of Kueue again.
+	ReasonQueued = "SpotJobQueued"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
 	// ReasonAnnotationMalformed: annotations of the job cannot be read, and are ignored.
@@ -33,7 +35,7 @@ const (
 
 func eventType(reason string) string {
 	switch reason {
-	case ReasonResumed, ReasonGrown:
+	case ReasonResumed, ReasonQueued, ReasonGrown:
 		return corev1.EventTypeNormal
 	}
 	return corev1.EventTypeWarning
