@@ -27,6 +27,8 @@ const (
 	ReasonResumedByOther = "SpotJobResumedByOther"
 	// ReasonUnheldByOther: somebody else removed what says that the job is held.
 	ReasonUnheldByOther = "SpotJobUnheldByOther"
+	// ReasonQueued: a job that was suspended waits in its queue of Kueue again.
+	ReasonQueued = "SpotJobQueued"
 	// ReasonGrown: a job that was shrunk gets workers again.
 	ReasonGrown = "SpotJobGrown"
 	// ReasonAnnotationMalformed: annotations of the job cannot be read, and are ignored.
@@ -37,7 +39,7 @@ const (
 
 func eventType(reason string) string {
 	switch reason {
-	case ReasonResumed, ReasonGrown:
+	case ReasonResumed, ReasonQueued, ReasonGrown:
 		return corev1.EventTypeNormal
 	}
 	return corev1.EventTypeWarning

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs/queues"
 )
 
 // KueueWorkloads are the versions of the resource with which Kueue admits jobs, the one that is asked for first before the others. Each
@@ -30,6 +31,14 @@ var KueueWorkloads = []schema.GroupVersionResource{
 // ErrKueue is returned for jobs that Kueue alone suspends and resumes. It wraps ErrUnsupported.
 var ErrKueue = fmt.Errorf("suspended and resumed by Kueue: %w", ErrUnsupported)
 
+// Queue returns the LocalQueue of Kueue that the job is in, if it is in one.
+func (j Job) Queue() (queue types.NamespacedName, isQueued bool) {
+	if j.Object == nil || !IsQueued(j.Object) {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: j.Namespace, Name: j.Object.GetLabels()[api.LabelKueueQueue]}, true
+}
+
 // IsQueued returns whether an object is in a queue of Kueue.
 func IsQueued(object *unstructured.Unstructured) bool {
 	return object.GetLabels()[api.LabelKueueQueue] != ""
@@ -41,7 +50,9 @@ func IsQueued(object *unstructured.Unstructured) bool {
 //   - spec.active false evicts the Workload (core/workload_controller.go). Kueue then suspends the job
 //     (jobframework/reconciler.go, stopJob), so that no pod of it counts as failed, and gives back its quota.
 //   - spec.active true queues the Workload again (WorkloadReactivated). Kueue admits it when there is quota, and does not look
-//     at nodes. So it is set only when there is capacity: a job that cannot run would hold quota that others could use.
+//     at nodes. So where there is quota it is set only when there is capacity: a job that cannot run would hold quota that others could
+//     use, and with waitForPodsReady Kueue would count its time against it (reconcileNotReadyTimeout). Where others have taken the quota
+//     it is set at once: nodes would be bought for a job that is not admitted, and one that is not in the queue would never come up.
 type kueue struct {
 	Cluster
 	served *servedVersion
@@ -172,27 +183,77 @@ func (k kueue) workloadOf(ctx context.Context, job Job) (*unstructured.Unstructu
 	return nil, nil
 }
 
-// workloads lists Workloads by the first version that is served. There are none if Kueue is not installed, or serves none of them. For a job
-// in a queue, they are asked for also where there was no Kueue a moment ago.
+// workloads lists Workloads. There are none if Kueue is not installed. For a job in a queue, they are asked for also where there was no
+// Kueue a moment ago.
 func (k kueue) workloads(ctx context.Context, job Job, selector string) ([]unstructured.Unstructured, error) {
+	items, _, err := k.list(ctx, "workloads", job.Namespace, selector, IsQueued(job.Object))
+	return items, err
+}
+
+// list lists objects of Kueue by the first version that is served. It is not served if Kueue is not installed, or was not a moment ago, unless
+// it is certain to be.
+func (k kueue) list(ctx context.Context, plural, namespace, selector string, isCertain bool) (items []unstructured.Unstructured, isServed bool, err error) {
 	versions := k.served.order()
 	switch {
 	case len(versions) > 0:
-	case IsQueued(job.Object):
+	case isCertain:
 		versions = KueueWorkloads
 	default:
-		return nil, nil
+		return nil, false, nil
 	}
-	for _, resource := range versions {
-		list, err := k.Dynamic.Resource(resource).Namespace(job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	for _, version := range versions {
+		list, err := k.Dynamic.Resource(version.GroupVersion().WithResource(plural)).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		switch {
 		case err == nil:
-			k.served.note(&resource)
-			return list.Items, nil
+			k.served.note(&version)
+			return list.Items, true, nil
 		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			return nil, err
+			return nil, false, err
 		}
 	}
 	k.served.note(nil)
-	return nil, nil
+	return nil, false, nil
+}
+
+// Queues are the queues of Kueue that jobs are in. They are safe for concurrent use.
+type Queues struct{ registry *Registry }
+
+// NewQueues returns the Queues of the jobs of a Registry.
+func NewQueues(registry *Registry) Queues { return Queues{registry} }
+
+// Quotas returns what the ClusterQueues have left, nil if Kueue is not installed.
+func (q Queues) Quotas(ctx context.Context) (*queues.Quotas, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.registry.config.Timeout)
+	defer cancel()
+	clusterQueues, isServed, err := q.registry.kueue.list(ctx, "clusterqueues", metav1.NamespaceNone, "", true)
+	if err != nil {
+		return nil, fmt.Errorf("list the ClusterQueues: %w", err)
+	}
+	if !isServed {
+		return nil, nil
+	}
+	localQueues, _, err := q.registry.kueue.list(ctx, "localqueues", metav1.NamespaceAll, "", true)
+	if err != nil {
+		return nil, fmt.Errorf("list the LocalQueues: %w", err)
+	}
+	return queues.New(localQueues, clusterQueues), nil
+}
+
+// Return puts a job that is suspended back into its queue, though there are no nodes for it. The error wraps ErrUnsupported for jobs that Kueue
+// does not admit.
+func (q Queues) Return(ctx context.Context, job Job) error {
+	return q.registry.act(ctx, job, action{
+		name: "queue", event: ReasonQueued, readsAgain: true,
+		message: "Waits in its queue again: others have its quota, and nothing is bought for it before Kueue admits it",
+		do: func(ctx context.Context, system System, job Job) (bool, error) {
+			workload, err := q.registry.kueue.workloadOf(ctx, job)
+			if err != nil {
+				return false, err
+			}
+			if workload == nil {
+				return false, ErrUnsupported
+			}
+			return q.registry.kueue.resume(ctx, system.Resource(), workload, job)
+		},
+	})
 }

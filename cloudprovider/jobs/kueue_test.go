@@ -9,10 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -40,8 +43,11 @@ func newKueueFixture(t *testing.T, version string, documents ...string) *jobstes
 }
 
 // serveWorkloads has the API server serve Workloads in the version alone.
-func serveWorkloads(f *jobstest.Fixture, version string) {
-	f.Dynamic.PrependReactor("list", "workloads", func(action clienttesting.Action) (bool, runtime.Object, error) {
+func serveWorkloads(f *jobstest.Fixture, version string) { serve(f, "workloads", version) }
+
+// serve has the API server serve a resource of Kueue in the version alone.
+func serve(f *jobstest.Fixture, resource, version string) {
+	f.Dynamic.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetResource().Version != version {
 			return true, nil, apierrors.NewNotFound(action.GetResource().GroupResource(), "")
 		}
@@ -164,4 +170,83 @@ func TestAJobIsNotSuspendedBesideKueueWhereItCannotBeAsked(t *testing.T) {
 	})
 	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim), "find its Workload")
 	assert.Empty(t, f.Writes())
+}
+
+func TestAJobOfKueueIsPutBackIntoItsQueue(t *testing.T) {
+	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	f.Writes()
+	f.Events()
+	require.NoError(t, jobs.NewQueues(f.Registry).Return(t.Context(), f.Get("job", "train")))
+	writes := f.Writes()
+	require.Len(t, writes, 2)
+	assert.Equal(t, `patch workloads {"metadata":{"uid":"uid-workload"},"spec":{"active":true}}`, writes[0])
+	assert.Empty(t, f.Get("job", "train").HeldAs(), "Kueue decides about it now")
+	assert.Equal(t, []string{jobs.ReasonQueued}, f.Events())
+}
+
+func TestAJobThatKueueDoesNotAdmitHasNoQueue(t *testing.T) {
+	f := newKueueFixture(t, "v1beta1", jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	f.Writes()
+	require.ErrorIs(t, jobs.NewQueues(f.Registry).Return(t.Context(), f.Get("job", "train")), jobs.ErrUnsupported)
+	assert.Empty(t, f.Writes())
+	_, isQueued := f.Get("job", "train").Queue()
+	assert.False(t, isQueued)
+}
+
+func TestQuotasAreThoseOfTheVersionThatKueueServes(t *testing.T) {
+	queue := types.NamespacedName{Namespace: "ml", Name: "gpu"}
+	for _, version := range []string{"v1beta1", "v1beta2"} {
+		f := newFixture(t, `{apiVersion: kueue.x-k8s.io/`+version+`, kind: LocalQueue, metadata: {name: gpu}, spec: {clusterQueue: all}}`)
+		clusterQueue := jobstest.Parse(t, `
+apiVersion: kueue.x-k8s.io/`+version+`
+kind: ClusterQueue
+metadata: {name: all}
+spec: {resourceGroups: [{coveredResources: [nvidia.com/gpu], flavors: [{name: spot, resources: [{name: nvidia.com/gpu, nominalQuota: "4"}]}]}]}
+status: {flavorsReservation: [{name: spot, resources: [{name: nvidia.com/gpu, total: "2"}]}]}
+`)
+		clusterQueue.SetNamespace("")
+		group := schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: version, Resource: "clusterqueues"}
+		require.NoError(t, f.Dynamic.Tracker().Create(group, clusterQueue, ""))
+		for _, resource := range []string{"clusterqueues", "localqueues"} {
+			serve(f, resource, version)
+		}
+		quotas, err := jobs.NewQueues(f.Registry).Quotas(t.Context())
+		require.NoError(t, err)
+		assert.True(t, quotas.Holds(queue, corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}), version)
+		assert.False(t, quotas.Holds(queue, corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("3")}), version)
+	}
+}
+
+func TestThereAreNoQuotasWhereKueueIsNot(t *testing.T) {
+	f := newFixture(t)
+	serve(f, "clusterqueues", "none")
+	quotas, err := jobs.NewQueues(f.Registry).Quotas(t.Context())
+	require.NoError(t, err)
+	assert.Nil(t, quotas)
+	f.Dynamic.PrependReactor("list", "clusterqueues", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads[0].GroupResource(), "", errors.New("no rule"))
+	})
+	_, err = jobs.NewQueues(f.Registry).Quotas(t.Context())
+	require.ErrorContains(t, err, "list the ClusterQueues")
+}
+
+// TestTheRayClusterOfAQueuedRayJobIsSuspendedByTheWorkloadOfTheRayJob: Kueue makes none for what a job that it admits has made.
+func TestTheRayClusterOfAQueuedRayJobIsSuspendedByTheWorkloadOfTheRayJob(t *testing.T) {
+	queued := strings.Replace(jobstest.RayJob, "uid: uid-rj", "uid: uid-rj, labels: {kueue.x-k8s.io/queue-name: gpu}", 1)
+	workload := strings.NewReplacer("uid-train", "uid-rj", "batch/v1, kind: Job, name: train", "ray.io/v1, kind: RayJob, name: rj").Replace(workloadOfTrain)
+	f := newKueueFixture(t, "v1beta1", queued, jobstest.RayClusterOfRayJob, workload)
+	cluster := jobstest.Parse(t, jobstest.RayClusterOfRayJob).GetName()
+	job := f.Get("raycluster", cluster)
+	require.Equal(t, "rayjob", job.System)
+	queue, isQueued := job.Queue()
+	assert.True(t, isQueued)
+	assert.Equal(t, "gpu", queue.Name)
+	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.ReasonReclaim))
+	writes := f.Writes()
+	require.Len(t, writes, 2)
+	assert.Contains(t, writes[0], "patch rayjobs ")
+	assert.NotContains(t, writes[0], `"suspend":true`)
+	assert.Equal(t, `patch workloads {"metadata":{"uid":"uid-workload"},"spec":{"active":false}}`, writes[1])
 }

@@ -8,11 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"gpu-spot-autoscaler/test/cluster"
-	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
 )
 
@@ -27,6 +24,10 @@ func TestJobsLoseNoMoreThanTheirNodes(t *testing.T) {
 		{"sweep", acknowledgementOfOnePodIsNoOthers},
 		{"told", documentedCommandIsToldBeforeItIsSuspended},
 		{"queued", jobOfKueueIsEndedByKueue},
+		{"yielding", jobWhoseQuotaIsTakenIsNotBoughtFor},
+		{"queuedset", jobSetOfKueueLosesNoRestart},
+		{"queuedray", rayJobOfKueueIsEndedByKueue},
+		{"queuedtas", jobWithATopologyComesBackOnNodesThatAreReady},
 	}
 	var pools []string
 	for _, part := range parts {
@@ -87,25 +88,6 @@ spec:
 	s.awaitGone(slow)
 	s.requireOtherNodes(quick, s.awaitRunningPods("job-name=sweep", 2))
 	assert.Nil(s.t, s.field(batchJobs, "sweep", "status.failed"))
-}
-
-// jobOfKueueIsEndedByKueue: each pod that is evicted of it would count as failed, and to suspend it would be undone.
-func jobOfKueueIsEndedByKueue(s *jobSuite) {
-	s.runRealOperator(operators.Kueue)
-	s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
-	s.submit(queuedJob(gpuTemplate("queued")))
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods("job-name=queued", 3)[:2]...)
-	s.awaitJobEvent("Job", "queued", "SpotJobSuspended", 1)
-	s.awaitGone(reclaiming)
-	s.awaitJobEvent("Job", "queued", "SpotJobResumed", 1)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=queued", 3))
-	s.awaitNotHeld(batchJobs, "queued")
-	assert.Nil(s.t, s.field(batchJobs, "queued", "status.failed"))
-	workloads, err := s.objects.Resource(operators.Workloads).Namespace(metav1.NamespaceDefault).List(s.t.Context(), metav1.ListOptions{})
-	require.NoError(s.t, err)
-	require.Len(s.t, workloads.Items, 1)
-	active, _, _ := unstructured.NestedBool(workloads.Items[0].Object, "spec", "active")
-	assert.True(s.t, active)
 }
 
 // acknowledgeWhenAsked waits until the pod has a request for a checkpoint, and acknowledges it.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 
 	"gpu-spot-autoscaler/test/operators"
@@ -140,7 +141,9 @@ spec:
 `
 }
 
-// rayJob needs both of its workers, and may not be tried again.
+// rayJob needs both of its workers, and may not be tried again. The defaulting webhooks of Kueue 0.12.3 write objects of KubeRay anew from Go
+// types (pkg/controller/jobs/rayjob/rayjob_webhook.go, RayStartParams in ray-operator v1.3.1): a group without rayStartParams gets null there,
+// which the API server refuses.
 func rayJob(template string) string {
 	return `
 apiVersion: ray.io/v1
@@ -152,9 +155,9 @@ spec:
   shutdownAfterJobFinishes: true
   backoffLimit: 0
   rayClusterSpec:
-    headGroupSpec: {template: ` + systemTemplate("ray start --head") + `}
+    headGroupSpec: {rayStartParams: {}, template: ` + systemTemplate("ray start --head") + `}
     workerGroupSpecs:
-    - {groupName: gpu, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + template + `}
+    - {groupName: gpu, rayStartParams: {}, replicas: 2, minReplicas: 2, maxReplicas: 2, template: ` + template + `}
 `
 }
 
@@ -209,18 +212,23 @@ apiVersion: ray.io/v1
 kind: RayCluster
 metadata: {name: ` + name + metadata + `}
 spec:
-  headGroupSpec: {template: ` + gpuTemplate(name, fields...) + `}
+  headGroupSpec: {rayStartParams: {}, template: ` + gpuTemplate(name, fields...) + `}
   workerGroupSpecs:
-  - {groupName: gpu, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate(name, fields...) + `}
+  - {groupName: gpu, rayStartParams: {}, replicas: 2, minReplicas: 1, maxReplicas: 2, template: ` + gpuTemplate(name, fields...) + `}
 `
 }
 
-// queuedJob is in a queue of Kueue's. It needs its three ranks, which may not fail.
-func queuedJob(template string) string {
-	return `
+// queuedJob is in a queue of Kueue's. It needs all of its ranks, which may not fail.
+func queuedJob(name, queue string, ranks int, template string) string {
+	return fmt.Sprintf(`
 apiVersion: batch/v1
 kind: Job
-metadata: {name: queued, labels: {` + operators.LabelQueue + `: gpu}}
-spec: {suspend: true, completionMode: Indexed, parallelism: 3, completions: 3, backoffLimit: 0, template: ` + template + `}
-`
+metadata: {name: %s, labels: {%s: %s}}
+spec: {suspend: true, completionMode: Indexed, parallelism: %[4]d, completions: %[4]d, backoffLimit: 0, template: %s}
+`, name, operators.LabelQueue, queue, ranks, template)
+}
+
+// inQueue puts the object of a manifest into a queue of Kueue's.
+func inQueue(queue, manifest string) string {
+	return strings.Replace(manifest, "metadata: {", "metadata: {labels: {"+operators.LabelQueue+": "+queue+"}, ", 1)
 }

@@ -74,7 +74,6 @@ func TestReclaimOfEachJobSystem(t *testing.T) {
 	}
 	began, rows := time.Now(), &systemRows{}
 	t.Run("together", func(t *testing.T) { rows.measure(newMeasuredSuite(t, measuredSystems), measuredSystems) })
-	t.Run("kueue", func(t *testing.T) { rows.measure(newMeasuredSuite(t, kueueSystems), kueueSystems) })
 	// One cluster has the MPI operator or the training operator: their definitions have one name.
 	t.Run("training-operator", func(t *testing.T) {
 		s := newMeasuredSuite(t, trainingOperatorSystems)
@@ -158,20 +157,6 @@ func (r *systemRows) write(t *testing.T, directory string, began time.Time) {
 	require.NoError(t, table.Close())
 }
 
-// kueueSystems are apart because the webhooks of Kueue write rayStartParams: null into objects of KubeRay that have none, which the API
-// server refuses then.
-var kueueSystems = []measuredSystem{{
-	name: "Kueue, Indexed Job", pool: "queued", isReal: true, spares: true,
-	submit: func(s *jobSuite) {
-		s.runRealOperator(operators.Kueue)
-		s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
-		s.submit(queuedJob(gpuTemplate("queued", awaited)))
-	},
-	workers: "job-name=queued", n: 3, kind: "Job", job: "queued",
-	counts:   "status.failed, requeueState.count of its Workload",
-	restarts: func(s *jobSuite) int { return s.number(batchJobs, "queued", "status.failed") + requeuesOfKueue(s) },
-}}
-
 var trainingOperatorSystems = []measuredSystem{{
 	name: "training operator, PyTorchJob", pool: "elastic", isReal: true, spares: true,
 	submit:  func(s *jobSuite) { s.submit(pytorchJob("elastic", "OnFailure", 3)) },
@@ -185,6 +170,16 @@ var trainingOperatorSystems = []measuredSystem{{
 
 // measuredSystems are those that one cluster can have together.
 var measuredSystems = []measuredSystem{{
+	name: "Kueue, Indexed Job", pool: "queued", isReal: true, spares: true,
+	submit: func(s *jobSuite) {
+		s.runKueue()
+		s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
+		s.submit(queuedJob("queued", "gpu", 3, gpuTemplate("queued", awaited)))
+	},
+	workers: "job-name=queued", n: 3, kind: "Job", job: "queued",
+	counts:   "status.failed, requeueState.count of its Workload",
+	restarts: func(s *jobSuite) int { return s.number(batchJobs, "queued", "status.failed") + requeuesOfKueue(s) },
+}, {
 	name: "MPI operator, MPIJob v2beta1", pool: "mpi", isReal: true, spares: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.MPIOperator)

@@ -27,6 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
+	"gpu-spot-autoscaler/cloudprovider/jobs/queues"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 )
 
@@ -64,7 +65,7 @@ func (f *fixture) start() {
 	pods, err := podindex.New(factory.Core().V1().Pods().Informer(), f.systems)
 	require.NoError(f, err)
 	supervisor, err := New(Config{
-		Jobs: f.systems, Pools: f.pools, Pods: pods, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
+		Jobs: f.systems, Queues: f.systems, Pools: f.pools, Pods: pods, Client: f.client, Informers: factory, Recorder: f.events, Clock: clock.RealClock{},
 		Wake: func() { f.wakes++ }, MaxGrowth: f.maxGrowth,
 	})
 	require.NoError(f, err)
@@ -211,11 +212,16 @@ type fakeJobs struct {
 	mu        sync.Mutex
 	jobs      map[jobs.Ref]jobs.Job
 	launchers int
-	err       error
-	reads     int
-	unsynced  bool
+	// annotations are those of the pods of gangs.
+	annotations map[string]string
+	err         error
+	reads       int
+	unsynced    bool
 	// readErr is the error of Get, gangErr that of Gang, shrinkErr that of CancelStaleShrinks.
 	readErr, gangErr, shrinkErr error
+	// quotas is what Quotas returns; quotaErr is its error.
+	quotas   func() *queues.Quotas
+	quotaErr error
 	// shrinkLooks counts the calls of CancelStaleShrinks.
 	shrinkLooks int
 	// calls are what was done, as "<verb> <job> <detail>".
@@ -314,6 +320,9 @@ func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*core
 	for i := range workers {
 		pods = append(pods, newPod(job.Name, fmt.Sprintf("%s-worker-%d", job.Name, i), jobs.RoleWorker))
 	}
+	for _, pod := range pods {
+		pod.Annotations = f.annotations
+	}
 	return pods, nil
 }
 
@@ -338,6 +347,17 @@ func (f *fakeJobs) Suspend(_ context.Context, job jobs.Job, reason jobs.Reason) 
 func (f *fakeJobs) Resume(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("resume", job, workers)
 }
+
+func (f *fakeJobs) Quotas(context.Context) (*queues.Quotas, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.quotas == nil || f.quotaErr != nil {
+		return nil, f.quotaErr
+	}
+	return f.quotas(), nil
+}
+
+func (f *fakeJobs) Return(_ context.Context, job jobs.Job) error { return f.do("queue", job, "") }
 
 func (f *fakeJobs) Grow(_ context.Context, job jobs.Job, workers int) error {
 	return f.do("grow", job, workers)

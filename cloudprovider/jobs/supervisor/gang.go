@@ -28,6 +28,8 @@ type gang struct {
 	// isGrowth is true if the pods are added to a job that runs, which lacked so many workers when the gang was made.
 	isGrowth bool
 	missing  int
+	// uses is what the pods take of the quota of a queue of Kueue, nil until it is asked for.
+	uses corev1.ResourceList
 }
 
 // isEnough returns whether the job can go on with what fits on nodes that are ready, and with how many workers.

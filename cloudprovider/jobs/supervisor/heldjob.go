@@ -55,6 +55,8 @@ const (
 	actionGrowBeyond
 	// actionUnhold removes the held label of a job that somebody has resumed, that has all its workers again, or that has ended.
 	actionUnhold
+	// actionQueue has a job wait in its queue of Kueue again, without capacity.
+	actionQueue
 	// actionSuspend suspends a job that has ended because it was asked to stop, where the leader that asked did not come to it.
 	actionSuspend
 )
@@ -77,6 +79,8 @@ type heldJob struct {
 	gang *gang
 	// noCapacitySince is since when there is no capacity for the gang, zero while there is.
 	noCapacitySince time.Time
+	// noQuotaSince is since when its queue of Kueue has no quota left for it, and quotaSince since when it has; the other one is zero.
+	noQuotaSince, quotaSince time.Time
 	// Until pausedUntil nothing is tried; pause is how long the last pause was.
 	pausedUntil time.Time
 	pause       time.Duration
@@ -195,13 +199,18 @@ func (j *heldJob) decideUnsuspended(v view) {
 func (j *heldJob) decideSuspended(v view) {
 	switch {
 	case v.pods.count(j.job.Refs()...).total > 0:
-		j.gang = nil
+		j.gang, j.noQuotaSince, j.quotaSince = nil, time.Time{}, time.Time{}
 	case j.gang == nil:
 		gang, err := v.gangs.all(j, v.now, v.offers)
 		if busy := (*jobs.BusyError)(nil); errors.As(err, &busy) {
 			return // its system still ends its former pods: the next look asks again
 		}
+		if err == nil && gang != nil && !j.isLetIn(gang, v) {
+			return
+		}
 		j.offer(gang, err, "its pods cannot be simulated", v)
+	case !j.isLetIn(j.gang, v):
+		j.gang = nil
 	}
 }
 

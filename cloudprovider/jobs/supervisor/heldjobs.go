@@ -17,6 +17,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/queues"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
@@ -25,6 +26,7 @@ import (
 // for. It is safe for concurrent use.
 type heldJobs struct {
 	jobs     Jobs
+	queues   Queues
 	pods     podCounter
 	nodes    corelisters.NodeLister
 	gangs    *gangMaker
@@ -46,7 +48,9 @@ type heldSet map[string]*heldJob
 // look compares the jobs that are held with what is tried for them.
 func (h *heldJobs) look(ctx context.Context) {
 	isKnown := h.jobs.HasSynced() // before they are read
-	if h.update(ctx, append(h.jobs.Held(ctx), h.jobs.Growing()...), reclaimingNodes(h.nodes)) {
+	held := h.jobs.Held(ctx)
+	quotas := h.quotas(ctx, held)
+	if h.update(ctx, append(held, h.jobs.Growing()...), reclaimingNodes(h.nodes), quotas) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -54,11 +58,25 @@ func (h *heldJobs) look(ctx context.Context) {
 	h.isKnown = isKnown
 }
 
+// quotas returns what the ClusterQueues of Kueue have left, nil if none of the jobs is in a queue, or if that cannot be read: then the jobs are
+// taken to have it.
+func (h *heldJobs) quotas(ctx context.Context, held []jobs.Job) *queues.Quotas {
+	if !slices.ContainsFunc(held, func(job jobs.Job) bool { _, isQueued := job.Queue(); return isQueued }) {
+		return nil
+	}
+	quotas, err := h.queues.Quotas(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot read the quotas of the queues that held jobs are in")
+	}
+	return quotas
+}
+
 // update takes in the jobs that are held or are to grow, and returns whether there is a new gang to look for capacity for.
-func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string) (hasNewGang bool) {
+func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string, quotas *queues.Quotas) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder, maxGrowth: h.maxGrowth}
+	slices.SortFunc(held, h.compare)
+	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder, maxGrowth: h.maxGrowth, quotas: quotas}
 	seen := map[string]bool{}
 	counts := map[[2]string]float64{}
 	for _, job := range held {
@@ -103,6 +121,24 @@ func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []str
 		jobsHeld.WithLabelValues(labels[0], labels[1]).Set(count)
 	}
 	return hasNewGang
+}
+
+// compare puts those jobs first for which capacity is looked for already, and of these those that have been held for longest: quota that they
+// count on is not promised to others.
+func (h *heldJobs) compare(a, b jobs.Job) int {
+	rank := func(job jobs.Job) (isLater int, since time.Time) {
+		j := h.byRef[job.String()]
+		if j == nil || j.gang == nil {
+			isLater = 1
+		}
+		if j != nil {
+			since = j.since
+		}
+		return isLater, since
+	}
+	laterA, sinceA := rank(a)
+	laterB, sinceB := rank(b)
+	return cmp.Or(cmp.Compare(laterA, laterB), sinceA.Compare(sinceB), cmp.Compare(a.String(), b.String()))
 }
 
 // isAnyToReturn returns whether there is a job that is to be resumed or grown, or may be, as long as it is not known which are held.
@@ -198,6 +234,8 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
 		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
+	case due.kind == actionQueue:
+		return h.queues.Return(ctx, j.job)
 	case due.kind == actionGrowBeyond:
 		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
 	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk && !j.job.Finished:
@@ -284,4 +322,5 @@ type view struct {
 	offers     *offers
 	recorder   record.EventRecorder
 	maxGrowth  jobs.Growth
+	quotas     *queues.Quotas // of Kueue, nil if no job is in a queue
 }

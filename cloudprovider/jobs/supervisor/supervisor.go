@@ -35,6 +35,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
+	"gpu-spot-autoscaler/cloudprovider/jobs/queues"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
@@ -68,6 +69,12 @@ type Jobs interface {
 	CancelStaleShrinks(ctx context.Context, ref jobs.Ref) error
 }
 
+// Queues are the queues of Kueue that jobs are in. It is implemented by jobs.Queues, where it is explained.
+type Queues interface {
+	Quotas(ctx context.Context) (*queues.Quotas, error)
+	Return(ctx context.Context, job jobs.Job) error
+}
+
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
 	// FirstRead returns a channel that is closed once the pools have been read. Until then they know no node.
@@ -86,6 +93,7 @@ type Pools interface {
 // Config is what a Supervisor is made of. All but Wake and MaxGrowth is required.
 type Config struct {
 	Jobs      Jobs
+	Queues    Queues
 	Pools     Pools
 	Pods      *podindex.Index
 	Client    kubernetes.Interface
@@ -115,8 +123,8 @@ var _ podlist.Supervision = (*Supervisor)(nil)
 
 // New returns a Supervisor, which knows nothing until it runs. The informers must not have been started.
 func New(config Config) (*Supervisor, error) {
-	if config.Jobs == nil || config.Pools == nil || config.Pods == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil || config.Clock == nil {
-		return nil, errors.New("supervisor: Jobs, Pools, Pods, Client, Informers, Recorder and Clock are required")
+	if config.Jobs == nil || config.Queues == nil || config.Pools == nil || config.Pods == nil || config.Client == nil || config.Informers == nil || config.Recorder == nil || config.Clock == nil {
+		return nil, errors.New("supervisor: Jobs, Queues, Pools, Pods, Client, Informers, Recorder and Clock are required")
 	}
 	if config.Wake == nil {
 		config.Wake = func() {}
@@ -129,7 +137,7 @@ func New(config Config) (*Supervisor, error) {
 		queue: work.NewQueue[string]("give_back", config.Clock, slowestRetry),
 	}
 	held := &heldJobs{
-		jobs: config.Jobs, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, wake: config.Wake,
+		jobs: config.Jobs, queues: config.Queues, pods: pods, nodes: nodes.Lister(), recorder: config.Recorder, clock: config.Clock, wake: config.Wake,
 		queue:     work.NewQueue[task]("supervisor", config.Clock, slowestRetry),
 		maxGrowth: config.MaxGrowth,
 		gangs: &gangMaker{

@@ -351,7 +351,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 		return nil, nil, err
 	}
 	if p.supervisor, err = supervisor.New(supervisor.Config{
-		Jobs: p.jobs, Pools: p.provider, Pods: pods, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+		Jobs: p.jobs, Queues: jobs.NewQueues(p.jobs), Pools: p.provider, Pods: pods, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
 		MaxGrowth: jobs.Growth(config.MaxGrowth),
 	}); err != nil {
 		return nil, nil, err
