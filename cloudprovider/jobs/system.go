@@ -97,8 +97,15 @@ type Starter interface {
 	StartsWith(job Job) (StartGangs, error)
 }
 
-// StartGangs says which pods of a job have to start together. Its launchers are never among them: some operators make them only once
-// the workers run.
+// LauncherStarter is implemented by Starters whose launchers are made with the workers, and wait for them like any of these. Other
+// launchers start with nobody: some operators make them only once the workers run.
+type LauncherStarter interface {
+	Starter
+	// StartsLauncher returns whether the pod starts with the workers, which is a launcher. It goes by the pod alone.
+	StartsLauncher(pod *corev1.Pod) bool
+}
+
+// StartGangs says which pods of a job have to start together.
 type StartGangs struct {
 	// Label is the label of pods by whose value they are in different gangs. Without it all pods of the job are in one.
 	Label string
@@ -132,8 +139,14 @@ func NewStarts(registry *Registry) Starts { return Starts{registry} }
 // alone, and by its role in the job system, whatever role its annotation gives it.
 func (s Starts) JobOf(pod *corev1.Pod) (ref Ref, ok bool) {
 	member, system := s.registry.member(pod)
-	if _, starts := system.(Starter); !starts || member.Role == RoleLauncher {
+	if _, starts := system.(Starter); !starts {
 		return Ref{}, false
+	}
+	if member.Role == RoleLauncher {
+		launchers, ok := system.(LauncherStarter)
+		if !ok || !launchers.StartsLauncher(pod) {
+			return Ref{}, false
+		}
 	}
 	return member.Ref, true
 }
