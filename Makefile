@@ -92,7 +92,7 @@ test-monitoring: prometheus compiler controlplane $(BIN)/helm ## Run the shipped
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/monitoring
 
 .PHONY: test-versions
-test-versions: compiler ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
+test-versions: compiler operators ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
 	.ci/test-versions $(VERSIONS)
 
 .PHONY: lint

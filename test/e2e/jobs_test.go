@@ -24,7 +24,7 @@ import (
 var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 
 // TestJobs lives through reclaims with one job of each system, under its real operator or a stand-in. Each system is
-// installed while the autoscaler runs.
+// installed while the autoscaler runs. Where Kubernetes has PodGroups, they are switched on: it makes them for Jobs of these systems, too.
 func TestJobs(t *testing.T) {
 	parts := []struct {
 		system string
@@ -55,7 +55,8 @@ func TestJobs(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.system)
 	}
-	s := newSharedJobSuite(t, pools...)
+	s := startJobSuiteWith(t, rig.Options{World: newWorld(), Workloads: hasPodGroups()}, pools...)
+	s.runLeader()
 	awaitInstalledSystems(s)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
