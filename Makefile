@@ -25,7 +25,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 # The unit tests and the end-to-end tests are run apart: an end-to-end test runs a whole cluster and is not to share the cores with a compiler.
 PACKAGES = $$(go list ./... | grep -v /test/)
 SMALL_PACKAGES = $$(go list ./test/... | grep -v /test/e2e)
-OPERATOR_TESTS := TestJobs|TestJobsLoseNoMoreThanTheirNodes|TestTrainingOperator|TestFirstSamplesOfOperatorsSurviveAReclaim
+OPERATOR_TESTS := TestJobs|TestJobsLoseNoMoreThanTheirNodes|TestTrainingOperator|TestFirstSamplesOfOperatorsSurviveAReclaim|TestJobsOfOperatorsAreBoughtAsAWholeOnTheirFirstStart
 TEST_TIMEOUT ?= 20m
 E2E_TIMEOUT ?= 60m
 # What make test leaves to make test-all.
@@ -92,7 +92,7 @@ test-monitoring: prometheus compiler controlplane $(BIN)/helm ## Run the shipped
 	go test -race -vet=off -timeout=$(TEST_TIMEOUT) ./test/monitoring
 
 .PHONY: test-versions
-test-versions: compiler ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
+test-versions: compiler operators ## Run the end-to-end tests that lean on Kubernetes on each version of it (KUBERNETES_VERSION=1.33.13 has any target use that one).
 	.ci/test-versions $(VERSIONS)
 
 .PHONY: lint

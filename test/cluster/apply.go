@@ -25,8 +25,8 @@ const (
 )
 
 // ApplyYAML applies every document of the stream on the server's side, in order, as kubectl apply --server-side
-// --force-conflicts would. Objects without a namespace go to default. A kind that an earlier document has only just
-// defined is waited for. The error names the document at which it stopped.
+// --force-conflicts would. Objects without a namespace go to default. One that has no name of its own (generateName) is created, as by
+// kubectl create. A kind that an earlier document has only just defined is waited for. The error names the document at which it stopped.
 func (c *Cluster) ApplyYAML(ctx context.Context, manifests io.Reader) error {
 	client, err := dynamic.NewForConfig(c.config)
 	if err != nil {
@@ -62,6 +62,10 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.Resettable
 			namespace = defaultNamespace
 		}
 		resource = client.Resource(mapping.Resource).Namespace(namespace)
+	}
+	if object.GetName() == "" && object.GetGenerateName() != "" {
+		_, err = resource.Create(ctx, object, metav1.CreateOptions{FieldManager: fieldManager})
+		return err
 	}
 	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	return err

@@ -19,19 +19,7 @@ func TestArenaMPIJobIsAskedAndMovesAndIsTriedAgain(t *testing.T) {
 	rig.Long(t)
 	s := newJobSuite(t, "arena")
 	s.runOperator(standin.NewArenaMPIOperator)
-	s.submit(`
-apiVersion: kubeflow.org/v1alpha1
-kind: MPIJob
-metadata: {name: arena}
-spec:
-  replicas: 3
-  backoffLimit: 5
-  cleanPodPolicy: None
-  launcherOnMaster: false
-  mountsOnLauncher: true
-  launcherResources: {limits: {cpu: "1"}}
-  template: ` + gpuTemplate("arena", `metadata: {annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`) + `
-`)
+	s.submit(arenaMPIJob(gpuTemplate("arena", awaited)))
 	const pods, workersOf = standin.LabelArenaMPIJob + "=arena", standin.LabelArenaMPIJob + "=arena," + standin.LabelArenaRole + "=worker"
 	workers := s.awaitRunningPods(workersOf, 3)
 	s.awaitField(standin.ArenaMPIJobs, "arena", "status.launcherStatus", "Active")

@@ -59,6 +59,23 @@ spec:
 `
 }
 
+// arenaMPIJob is as Arena submits it, with three workers, all of which it needs.
+func arenaMPIJob(template string) string {
+	return `
+apiVersion: kubeflow.org/v1alpha1
+kind: MPIJob
+metadata: {name: arena}
+spec:
+  replicas: 3
+  backoffLimit: 5
+  cleanPodPolicy: None
+  launcherOnMaster: false
+  mountsOnLauncher: true
+  launcherResources: {limits: {cpu: "1"}}
+  template: ` + template + `
+`
+}
+
 // rigidJobSet needs both of its ranks, and may not restart.
 func rigidJobSet(template string) string {
 	return `
@@ -89,6 +106,31 @@ kind: TrainJob
 metadata: {name: trainjob}
 spec: {runtimeRef: {kind: TrainingRuntime, name: torch}}
 `
+}
+
+// trainJobWith is one of a runtime that the Trainer is installed with. It has so many nodes, of which it needs all, in the pool of its own
+// name. The jobs are the replicated jobs that the runtime has.
+func trainJobWith(runtime, name string, nodes int, jobs, metadata string) string {
+	return fmt.Sprintf(`
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: %[2]s}
+spec:
+  runtimeRef: {kind: ClusterTrainingRuntime, name: %[1]s}
+  trainer: {numNodes: %[3]d, command: [train], resourcesPerNode: {limits: {nvidia.com/gpu: 1}}}
+  podTemplateOverrides:
+  - {targetJobs: [%[4]s], %[5]s spec: {nodeSelector: {pool: %[2]s}}}
+`, runtime, name, nodes, jobs, metadata)
+}
+
+// torchTrainJob has two nodes.
+func torchTrainJob(name, metadata string) string {
+	return trainJobWith("torch-distributed", name, 2, "{name: node}", metadata)
+}
+
+// mpiTrainJob has three nodes, one of which is the launcher.
+func mpiTrainJob(name, metadata string) string {
+	return trainJobWith("deepspeed-distributed", name, 3, "{name: launcher}, {name: node}", metadata)
 }
 
 // rigidJob needs its three ranks, which may not fail.

@@ -24,7 +24,7 @@ import (
 var batchJobs = batchv1.SchemeGroupVersion.WithResource("jobs")
 
 // TestJobs lives through reclaims with one job of each system, under its real operator or a stand-in. Each system is
-// installed while the autoscaler runs.
+// installed while the autoscaler runs. Where Kubernetes has PodGroups, they are switched on: it makes them for Jobs of these systems, too.
 func TestJobs(t *testing.T) {
 	parts := []struct {
 		system string
@@ -37,6 +37,8 @@ func TestJobs(t *testing.T) {
 		{"et-grows", trainingJobGrowsOnNodesThatAreThere},
 		{"jobset", jobSetIsSuspendedBeforeItsRanksExit},
 		{"trainjob", trainJobIsSuspendedForItsJobSet},
+		{"torch", torchTrainJobIsSuspended},
+		{"deepspeed", mpiTrainJobLosesItsLauncherAndANode},
 		{"indexed", indexedJobIsSuspended},
 		{"single", singleJobMoves},
 		{"dlrover", dlroverLaunchesTheRankAnew},
@@ -56,7 +58,8 @@ func TestJobs(t *testing.T) {
 	for _, part := range parts {
 		pools = append(pools, part.system)
 	}
-	s := newSharedJobSuite(t, pools...)
+	s := startJobSuiteWith(t, rig.Options{World: newWorld(), Workloads: hasPodGroups()}, pools...)
+	s.runLeader()
 	awaitInstalledSystems(s)
 	t.Run("parts", func(t *testing.T) {
 		for _, part := range parts {
@@ -269,17 +272,70 @@ func trainJobIsSuspendedForItsJobSet(s *jobSuite) {
 	s.runRealOperator(operators.JobSet)
 	s.runRealOperator(operators.Trainer)
 	s.submit(trainJob(gpuTemplate("trainjob")))
-	const pods = operators.LabelJobSet + "=trainjob"
-	reclaiming := s.reclaimNodesOf(s.awaitRunningPods(pods, 2)[0])
-	s.awaitJobEvent("JobSet", "trainjob", "SpotJobSuspended", 1)
-	s.awaitGone(reclaiming)
-	s.awaitJobEvent("JobSet", "trainjob", "SpotJobResumed", 1)
-	s.requireOtherNodes(reclaiming, s.awaitRunningPods(pods, 2))
-	s.awaitNotHeld(operators.JobSets, "trainjob")
-	assert.Equal(s.t, false, s.field(operators.TrainJobs, "trainjob", "spec.suspend"))
-	assert.EqualValues(s.t, 0, s.field(operators.JobSets, "trainjob", "status.restarts"))
-	assert.Nil(s.t, s.field(batchJobs, "trainjob-node-0", "status.failed"))
+	checkTrainJobIsSuspended(s, "trainjob", s.awaitRunningPods(operators.LabelJobSet+"=trainjob", 2), 0)
+	requireNoFailedPod(s, "trainjob-node-0")
 	s.requireBought("trainjob", 2+1)
+}
+
+func torchTrainJobIsSuspended(s *jobSuite) {
+	s.runTrainer(operators.TorchDistributed)
+	s.submit(torchTrainJob("torch", ""))
+	checkTrainJobIsSuspended(s, "torch", s.awaitRunningPods(operators.LabelJobSet+"=torch", 2), 0)
+	requireNoFailedPod(s, "torch-node-0")
+	s.requireBought("torch", 2+1)
+}
+
+// mpiTrainJobLosesItsLauncherAndANode is about a job whose launcher trains, and ends it.
+func mpiTrainJobLosesItsLauncherAndANode(s *jobSuite) {
+	s.runTrainer(operators.DeepSpeedDistributed)
+	s.submit(mpiTrainJob("deepspeed", ""))
+	const pods = operators.LabelJobSet + "=deepspeed"
+	checkTrainJobIsSuspended(s, "deepspeed", s.awaitRunningPods(pods, 3), 0, 2) // launcher, nodes
+	requireNoFailedPod(s, "deepspeed-launcher-0", "deepspeed-node-0")
+	s.requireBought("deepspeed", 3+2)
+	finishPods(s, s.awaitRunningPods(pods, 3)[0])
+	s.eventually("the job is complete", func(ctx context.Context) (bool, error) {
+		conditions, err := trueConditions(ctx, s, operators.TrainJobs, "deepspeed")
+		return slices.Contains(conditions, "Complete"), err
+	})
+}
+
+// runTrainer runs the Trainer with the runtime, as it is shipped.
+func (s *jobSuite) runTrainer(runtime operators.Sample) {
+	s.t.Helper()
+	s.runRealOperator(operators.JobSet)
+	s.runRealOperator(operators.Trainer)
+	manifest, err := runtime.Read(s.t.Context())
+	require.NoError(s.t, err)
+	s.submit(string(manifest))
+}
+
+// checkTrainJobIsSuspended reclaims the Nodes of those of the job's pods. It is suspended and comes back whole, and nothing is counted.
+func checkTrainJobIsSuspended(s *jobSuite, name string, pods []corev1.Pod, lost ...int) {
+	s.t.Helper()
+	var losing []corev1.Pod
+	for _, i := range lost {
+		losing = append(losing, pods[i])
+	}
+	reclaiming := s.reclaimNodesOf(losing...)
+	s.awaitJobEvent("JobSet", name, "SpotJobSuspended", 1)
+	s.awaitGone(reclaiming)
+	s.awaitJobEvent("JobSet", name, "SpotJobResumed", 1)
+	s.requireOtherNodes(reclaiming, s.awaitRunningPods(operators.LabelJobSet+"="+name, len(pods)))
+	s.awaitNotHeld(operators.JobSets, name)
+	assert.Equal(s.t, false, s.field(operators.TrainJobs, name, "spec.suspend"))
+	assert.EqualValues(s.t, 0, s.field(operators.JobSets, name, "status.restarts"))
+	conditions, err := trueConditions(s.t.Context(), s, operators.TrainJobs, name)
+	require.NoError(s.t, err)
+	assert.NotContains(s.t, conditions, "Failed")
+}
+
+// requireNoFailedPod fails if one of the Jobs has counted a failed pod.
+func requireNoFailedPod(s *jobSuite, jobs ...string) {
+	s.t.Helper()
+	for _, job := range jobs {
+		assert.Nil(s.t, s.field(batchJobs, job, "status.failed"), job)
+	}
 }
 
 func indexedJobIsSuspended(s *jobSuite) {

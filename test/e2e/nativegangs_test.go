@@ -115,8 +115,11 @@ func (s *suite) awaitReadyPods(job string, count int32) {
 	})
 }
 
+// hasPodGroups returns whether the Kubernetes of the tests can be told to have PodGroups, in the version that this build knows.
+func hasPodGroups() bool { return strings.HasPrefix(cluster.Version(), "1.36.") }
+
 func TestAGangOfKubernetesIsBoughtAsAWholeOnItsFirstStart(t *testing.T) {
-	if !strings.HasPrefix(cluster.Version(), "1.36.") {
+	if !hasPodGroups() {
 		t.Skip("Kubernetes", cluster.Version(), "has no PodGroups that this build knows")
 	}
 	s := newSuiteWith(t, rig.Options{World: newWorld(singleOfferingPool("asg-1", 3)), Workloads: true})

@@ -3,9 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,40 +18,115 @@ import (
 	"gpu-spot-autoscaler/test/rig"
 )
 
-// sample is one of an operator's own documentation, as the operator's module ships it.
+// sample is the first one of an operator's own documentation.
 type sample struct {
-	system          operators.System
-	path            string
-	of              schema.GroupVersionResource
-	namespace, name string
-	pods            string // label selector
-	n               int
+	name    string
+	systems []operators.System
+	// files are submitted in this order.
+	files     []operators.Sample
+	namespace string
+	// job is the object that the others are made for. One whose name the API server makes ends in a hyphen here.
+	job  object
+	pods string // label selector
+	n    int
+	// counts are the numbers in which the system itself counts what failed or was tried again. None of them may be set to more than 0.
+	// Systems without such a number have none.
+	counts []count
+	// countsLost are those that count each lost pod by design.
+	countsLost []count
+	// events are the reasons of Events by which the system tells of the same.
+	events []string
+}
+
+// object is one of the sample's namespace.
+type object struct {
+	of   schema.GroupVersionResource
+	name string
+}
+
+// count is a number in an object.
+type count struct {
+	object
+	path string
 }
 
 // TestFirstSamplesOfOperatorsSurviveAReclaim submits the first sample of each operator, unchanged, and reclaims the Node of its
-// last pod. The samples ask for no GPU: the pool is of spot instances without one. The modules of JobSet, the Kubeflow Trainer
-// and Kueue ship no sample that runs.
+// last pod. The samples ask for no GPU: the pool is of spot instances without one.
 func TestFirstSamplesOfOperatorsSurviveAReclaim(t *testing.T) {
 	rig.Long(t)
 	for _, sample := range []sample{
 		{
-			operators.LeaderWorkerSet, "config/samples/leaderworkerset_v1_leaderworkerset.yaml", operators.LeaderWorkerSets,
-			metav1.NamespaceDefault, "leaderworkerset-sample", operators.LabelLeaderWorkerSet + "=leaderworkerset-sample", 12,
+			name: "leaderworkerset", systems: []operators.System{operators.LeaderWorkerSet},
+			files: []operators.Sample{operators.LeaderWorkerSet.Sample("config/samples/leaderworkerset_v1_leaderworkerset.yaml")},
+			job:   object{operators.LeaderWorkerSets, "leaderworkerset-sample"},
+			pods:  operators.LabelLeaderWorkerSet + "=leaderworkerset-sample", n: 12,
 		},
 		{
-			operators.KubeRay, "config/samples/ray-cluster.sample.yaml", operators.RayClusters,
-			metav1.NamespaceDefault, "raycluster-kuberay", "ray.io/cluster=raycluster-kuberay", 2,
+			name: "kuberay", systems: []operators.System{operators.KubeRay},
+			files: []operators.Sample{operators.KubeRay.Sample("config/samples/ray-cluster.sample.yaml")},
+			job:   object{operators.RayClusters, "raycluster-kuberay"},
+			pods:  "ray.io/cluster=raycluster-kuberay", n: 2,
 		},
 		{
-			operators.MPIOperator, "examples/v2beta1/pi/pi.yaml", operators.MPIJobs,
-			metav1.NamespaceDefault, "pi", "training.kubeflow.org/job-name=pi", 3,
+			name: "mpi-operator", systems: []operators.System{operators.MPIOperator},
+			files: []operators.Sample{operators.MPIOperator.Sample("examples/v2beta1/pi/pi.yaml")},
+			job:   object{operators.MPIJobs, "pi"},
+			pods:  "training.kubeflow.org/job-name=pi", n: 3,
+			counts: []count{
+				{object{operators.MPIJobs, "pi"}, "status.replicaStatuses.Launcher.failed"},
+				{object{operators.MPIJobs, "pi"}, "status.replicaStatuses.Worker.failed"},
+				{object{batchJobs, "pi-launcher"}, "status.failed"},
+			},
 		},
 		{
-			operators.TrainingOperator, "examples/pytorch/simple.yaml", operators.PyTorchJobs,
-			"kubeflow", "pytorch-simple", "training.kubeflow.org/job-name=pytorch-simple", 2,
+			name: "training-operator", systems: []operators.System{operators.TrainingOperator},
+			files:     []operators.Sample{operators.TrainingOperator.Sample("examples/pytorch/simple.yaml")},
+			namespace: "kubeflow", job: object{operators.PyTorchJobs, "pytorch-simple"},
+			pods: "training.kubeflow.org/job-name=pytorch-simple", n: 2,
+			counts: []count{
+				{object{operators.PyTorchJobs, "pytorch-simple"}, "status.replicaStatuses.Master.failed"},
+				{object{operators.PyTorchJobs, "pytorch-simple"}, "status.replicaStatuses.Worker.failed"},
+			},
+			events: []string{"PyTorchJobRestarting"},
+		},
+		{
+			name: "jobset", systems: []operators.System{operators.JobSet},
+			files: []operators.Sample{operators.JobSetInOrder},
+			job:   object{operators.JobSets, "driver-ready-worker-start"},
+			pods:  operators.LabelJobSet + "=driver-ready-worker-start", n: 3,
+			counts: []count{
+				{object{operators.JobSets, "driver-ready-worker-start"}, "status.restarts"},
+				{object{batchJobs, "driver-ready-worker-start-driver-0"}, "status.failed"},
+				{object{batchJobs, "driver-ready-worker-start-workers-0"}, "status.failed"},
+			},
+		},
+		{
+			name: "trainer", systems: []operators.System{operators.JobSet, operators.Trainer},
+			files: []operators.Sample{operators.TorchDistributed, operators.TrainerMultiNode},
+			job:   object{operators.TrainJobs, "multi-node-example"},
+			pods:  operators.LabelJobSet + "=multi-node-example", n: 3,
+			counts: []count{
+				{object{operators.JobSets, "multi-node-example"}, "status.restarts"},
+				{object{batchJobs, "multi-node-example-node-0"}, "status.failed"},
+			},
+		},
+		{
+			name: "kueue", systems: []operators.System{operators.Kueue},
+			files: []operators.Sample{
+				operators.Kueue.Sample("cmd/kueueviz/examples/00-resource-flavor.yaml"),
+				operators.Kueue.Sample("cmd/kueueviz/examples/01-cluster-queues.yaml"),
+				operators.Kueue.Sample("cmd/kueueviz/examples/02-local-queues.yaml"),
+				operators.Kueue.Sample("cmd/kueueviz/examples/07-workload-priority-classes.yaml"),
+				operators.Kueue.Sample("cmd/kueueviz/examples/03-agi-job.yaml"),
+			},
+			job:  object{batchJobs, "agi-"},
+			pods: "job-name", n: 3,
+			counts: []count{{object{operators.Workloads, "job-agi-"}, "status.requeueState.count"}},
+			// The Job is not Indexed, so that its pods move one by one, and has no podFailurePolicy that ignores disruptions.
+			countsLost: []count{{object{batchJobs, "agi-"}, "status.failed"}},
 		},
 	} {
-		t.Run(sample.system.Name, func(t *testing.T) { checkSampleSurvives(t, sample) })
+		t.Run(sample.name, func(t *testing.T) { checkSampleSurvives(t, sample) })
 	}
 }
 
@@ -63,15 +137,19 @@ func checkSampleSurvives(t *testing.T, sample sample) {
 	s.Cloud.SetPrice(cpuOnly.ID, zoneA, 1, 3)
 	require.NoError(t, s.Client.CoreV1().Nodes().Delete(t.Context(), "system", metav1.DeleteOptions{}), "the pods are to be on spot instances")
 	s.runLeader()
-	s.runRealOperator(sample.system)
-	dir, err := sample.system.Dir(t.Context())
-	require.NoError(t, err)
-	text, err := os.ReadFile(filepath.Join(dir, sample.path))
-	require.NoError(t, err)
-	if sample.namespace != metav1.NamespaceDefault {
+	for _, system := range sample.systems {
+		s.runRealOperator(system)
+	}
+	if sample.namespace == "" {
+		sample.namespace = metav1.NamespaceDefault
+	} else {
 		s.submit(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + sample.namespace + `}}`)
 	}
-	require.NoError(t, s.Cluster.ApplyYAML(t.Context(), bytes.NewReader(text)))
+	for _, file := range sample.files {
+		text, err := file.Read(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Cluster.ApplyYAML(t.Context(), bytes.NewReader(text)))
+	}
 
 	before := awaitSampleRuns(s, sample, reclaimedPods{})
 	reclaiming := s.reclaimNodesOf(before[len(before)-1])
@@ -80,14 +158,51 @@ func checkSampleSurvives(t *testing.T, sample sample) {
 	})
 	now := awaitSampleRuns(s, sample, reclaiming)
 	s.requireOtherNodes(reclaiming, now)
-	object, err := s.objects.Resource(sample.of).Namespace(sample.namespace).Get(t.Context(), sample.name, metav1.GetOptions{})
-	require.NoError(t, err)
-	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
-	require.NoError(t, err)
+	requireNoMoreCounted(s, sample, len(reclaiming.pods))
+}
+
+// requireNoMoreCounted fails if the job has failed, or its system has counted anything against it that it need not.
+func requireNoMoreCounted(s *jobSuite, sample sample, lost int) {
+	s.t.Helper()
+	job := sampleObject(s, sample, sample.job)
+	conditions, _, err := unstructured.NestedSlice(job.Object, "status", "conditions")
+	require.NoError(s.t, err)
 	for _, condition := range conditions {
 		c := condition.(map[string]any)
-		assert.False(t, c["type"] == "Failed" && c["status"] == "True", "%v", c)
+		assert.False(s.t, c["type"] == "Failed" && c["status"] == "True", "%v", c)
 	}
+	for _, count := range sample.counts {
+		assert.Zero(s.t, count.read(s, sample), "%s of %s %s", count.path, count.of.Resource, count.name)
+	}
+	for _, count := range sample.countsLost {
+		assert.LessOrEqual(s.t, count.read(s, sample), int64(lost), "%s of %s %s", count.path, count.of.Resource, count.name)
+	}
+	for _, reason := range sample.events {
+		list, err := s.Client.CoreV1().Events(sample.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+		require.NoError(s.t, err)
+		assert.Empty(s.t, list.Items, reason)
+	}
+}
+
+// read returns the number, 0 if it is not set.
+func (c count) read(s *jobSuite, sample sample) int64 {
+	s.t.Helper()
+	n, _, err := unstructured.NestedInt64(sampleObject(s, sample, c.object).Object, strings.Split(c.path, ".")...)
+	require.NoError(s.t, err)
+	return n
+}
+
+// sampleObject returns the one object of that name, or whose name begins with it if it ends in a hyphen.
+func sampleObject(s *jobSuite, sample sample, object object) *unstructured.Unstructured {
+	s.t.Helper()
+	list, err := s.objects.Resource(object.of).Namespace(sample.namespace).List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	found := slices.DeleteFunc(list.Items, func(other unstructured.Unstructured) bool {
+		isMade := strings.HasSuffix(object.name, "-") && strings.HasPrefix(other.GetName(), object.name)
+		return other.GetName() != object.name && !isMade
+	})
+	require.Len(s.t, found, 1, "%s %s", object.of.Resource, object.name)
+	return &found[0]
 }
 
 // awaitSampleRuns waits until all pods of the sample run, none of which is reclaiming, and returns them by name.
@@ -98,7 +213,7 @@ func awaitSampleRuns(s *jobSuite, sample sample, reclaiming reclaimedPods) (pods
 		if err != nil {
 			return false, err
 		}
-		pods = list.Items
+		pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
 		return len(pods) == sample.n && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
 			return pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil || reclaiming.has(pod.UID)
 		}), nil

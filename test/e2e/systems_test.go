@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/bench/report"
 	"gpu-spot-autoscaler/test/operators"
 	"gpu-spot-autoscaler/test/rig"
@@ -37,8 +38,10 @@ type measuredSystem struct {
 	n       int
 	// kind and job are those of the object that the autoscaler suspends.
 	kind, job string
-	// spares says that the system can suspend the job or go on without the worker, so that nothing need be counted against its limit.
-	spares bool
+	// suspends says that the system can suspend the job or go on without the worker, so that nothing need be counted against its limit.
+	suspends bool
+	// countsAnyway is what it counts against that limit all the same.
+	countsAnyway string
 	// counts names what the system itself counts against its limit, and restarts reads it; empty and nil if it has no limit.
 	counts   string
 	restarts func(*jobSuite) int
@@ -52,8 +55,13 @@ type systemRow struct {
 	Restarts *int    `json:"restarts_counted"`
 	LostWork float64 `json:"lost_work_s"`
 	Downtime float64 `json:"downtime_s"`
-	// Suspends says that the job was suspended, and did not go on with the workers that were left.
+	// Suspends says that the system can suspend the job, or go on with the workers that are left, and counts nothing then: Restarts has to
+	// be 0.
 	Suspends bool `json:"suspends"`
+	// CountsAnyway is what the system counts although it can do one of that; empty if there is nothing.
+	CountsAnyway string `json:"counts_anyway"`
+	// Suspended says that this job was suspended, and did not go on with the workers that were left.
+	Suspended bool `json:"suspended"`
 	// Counts names what was read as restarts; empty if the system has no limit.
 	Counts string `json:"counts"`
 }
@@ -73,23 +81,45 @@ func TestReclaimOfEachJobSystem(t *testing.T) {
 		t.Skip("a measurement: make bench-systems runs it")
 	}
 	began, rows := time.Now(), &systemRows{}
-	t.Run("together", func(t *testing.T) { rows.measure(newMeasuredSuite(t, measuredSystems), measuredSystems) })
-	// One cluster has the MPI operator or the training operator: their definitions have one name.
+	t.Run("together", func(t *testing.T) { rows.measure(newMeasuredSuite(t, newWorld(), measuredSystems), measuredSystems) })
+	// One cluster has the MPI operator, the training operator or Arena's: their definitions have one name.
 	t.Run("training-operator", func(t *testing.T) {
-		s := newMeasuredSuite(t, trainingOperatorSystems)
+		s := newMeasuredSuite(t, newWorld(), trainingOperatorSystems)
 		operators.ForTest(t, s.Cluster, operators.TrainingOperator)
+		createNodeForLaunchers(s)
 		rows.measure(s, trainingOperatorSystems)
 	})
+	t.Run("arena", func(t *testing.T) { rows.measure(newMeasuredSuite(t, newWorld(), arenaSystems), arenaSystems) })
+	for _, until := range []string{"ready", "bought"} {
+		t.Run(until, func(t *testing.T) {
+			systems := slowNodes(until)
+			w := newWorld()
+			w.BootDelay, w.DriverDelay = metav1.Duration{Duration: 15 * time.Second}, metav1.Duration{Duration: 10 * time.Second}
+			s := newMeasuredSuite(t, w, systems, "--reclaim-replace-until="+until)
+			operators.ForTest(t, s.Cluster, operators.TrainingOperator)
+			rows.measure(s, systems)
+		})
+	}
 	rows.write(t, out, began)
 }
 
-func newMeasuredSuite(t *testing.T, systems []measuredSystem) *jobSuite {
+// newMeasuredSuite starts the world with a pool for each system, and an autoscaler with the flags.
+func newMeasuredSuite(t *testing.T, w alisim.World, systems []measuredSystem, flags ...string) *jobSuite {
 	t.Helper()
 	var pools []string
 	for _, system := range systems {
 		pools = append(pools, system.pool)
 	}
-	return newSharedJobSuite(t, pools...)
+	s := startJobSuite(t, w, pools...)
+	s.runLeader(flags...)
+	return s
+}
+
+// slowNodes is the PyTorchJob where nodes take 25 s until they are ready, and its pods stay until the replacement is ready or only bought.
+func slowNodes(until string) []measuredSystem {
+	system := trainingOperatorSystems[0]
+	system.name += ", slow nodes, --reclaim-replace-until=" + until
+	return []measuredSystem{system}
 }
 
 // measure returns when all systems are measured.
@@ -101,7 +131,7 @@ func (r *systemRows) measure(s *jobSuite, systems []measuredSystem) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.rows = append(r.rows, row)
-				if system.spares && row.Restarts != nil {
+				if row.Suspends && row.Restarts != nil {
 					r.aims = append(r.aims, report.AtMost(0, float64(*row.Restarts), "restarts_counted of %s", system.name))
 				}
 			})
@@ -129,7 +159,8 @@ func (m *measuredSystem) measure(s *jobSuite) systemRow {
 	row := systemRow{
 		System: m.name, RealOperator: m.isReal, Counts: m.counts,
 		LostWork: rounded(work.lost), Downtime: rounded(work.whole.Sub(work.stopped)),
-		Suspends: countEvents(s, m.kind, m.job, "SpotJobSuspended") > 0,
+		Suspends: m.suspends && m.countsAnyway == "", CountsAnyway: m.countsAnyway,
+		Suspended: countEvents(s, m.kind, m.job, "SpotJobSuspended") > 0,
 	}
 	if m.restarts != nil {
 		row.Restarts = ptr.To(m.restarts(s) - before)
@@ -158,19 +189,58 @@ func (r *systemRows) write(t *testing.T, directory string, began time.Time) {
 }
 
 var trainingOperatorSystems = []measuredSystem{{
-	name: "training operator, PyTorchJob", pool: "elastic", isReal: true, spares: true,
+	name: "training operator, PyTorchJob", pool: "elastic", isReal: true, suspends: true,
 	submit:  func(s *jobSuite) { s.submit(pytorchJob("elastic", "OnFailure", 3)) },
 	workers: "training.kubeflow.org/job-name=elastic", n: 3, kind: "PyTorchJob", job: "elastic",
-	counts: "Events PyTorchJobRestarting, replicaStatuses.Worker.failed",
-	restarts: func(s *jobSuite) int {
-		return countEvents(s, "PyTorchJob", "elastic", "PyTorchJobRestarting") +
-			s.number(operators.PyTorchJobs, "elastic", "status.replicaStatuses.Worker.failed")
+	counts:   "Events PyTorchJobRestarting, replicaStatuses.Worker.failed",
+	restarts: restartsOfTrainingOperator("PyTorchJob", operators.PyTorchJobs, "elastic", "Worker"),
+}, {
+	name: "training operator, TFJob", pool: "tf", isReal: true, suspends: true,
+	submit:  func(s *jobSuite) { s.submit(tfJob("tf")) },
+	workers: "training.kubeflow.org/job-name=tf", n: 3, kind: "TFJob", job: "tf",
+	counts:   "Events TFJobRestarting, failed of replicaStatuses",
+	restarts: restartsOfTrainingOperator("TFJob", operators.TFJobs, "tf", "Chief", "Worker"),
+}, {
+	name: "training operator, JAXJob", pool: "jax", isReal: true, suspends: true,
+	submit:  func(s *jobSuite) { s.submit(jaxJob("jax")) },
+	workers: "training.kubeflow.org/job-name=jax", n: 3, kind: "JAXJob", job: "jax",
+	counts:   "Events JAXJobRestarting, replicaStatuses.Worker.failed",
+	restarts: restartsOfTrainingOperator("JAXJob", operators.JAXJobs, "jax", "Worker"),
+}, {
+	name: "training operator, MPIJob v1", pool: "mpi", isReal: true, suspends: true,
+	submit:  func(s *jobSuite) { s.submit(mpiJob("mpi", "restartPolicy: ExitCode,")) },
+	workers: "training.kubeflow.org/job-name=mpi,training.kubeflow.org/replica-type=worker", n: 3, kind: "MPIJob", job: "mpi",
+	counts:   "Events MPIJobRestarting, failed of replicaStatuses",
+	restarts: restartsOfTrainingOperator("MPIJob", operators.KubeflowMPIJobsV1, "mpi", "Launcher", "Worker"),
+}}
+
+// restartsOfTrainingOperator reads what the training operator tells of restarts, and of failed replicas of the types.
+func restartsOfTrainingOperator(kind string, of schema.GroupVersionResource, job string, types ...string) func(*jobSuite) int {
+	return func(s *jobSuite) int {
+		s.t.Helper()
+		n := countEvents(s, kind, job, kind+"Restarting")
+		for _, replicas := range types {
+			n += s.number(of, job, "status.replicaStatuses."+replicas+".failed")
+		}
+		return n
+	}
+}
+
+var arenaSystems = []measuredSystem{{
+	name: "Arena's MPI operator, MPIJob v1alpha1", pool: "arena",
+	submit: func(s *jobSuite) {
+		s.runOperator(standin.NewArenaMPIOperator)
+		s.submit(arenaMPIJob(gpuTemplate("arena", awaited)))
+		s.awaitField(standin.ArenaMPIJobs, "arena", "status.launcherStatus", "Active")
 	},
+	workers: standin.LabelArenaMPIJob + "=arena," + standin.LabelArenaRole + "=worker", n: 3, kind: "MPIJob", job: "arena",
+	counts:   "failed of the launcher's Job",
+	restarts: func(s *jobSuite) int { return s.number(batchJobs, "arena-launcher", "status.failed") },
 }}
 
 // measuredSystems are those that one cluster can have together.
 var measuredSystems = []measuredSystem{{
-	name: "Kueue, Indexed Job", pool: "queued", isReal: true, spares: true,
+	name: "Kueue, Indexed Job", pool: "queued", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runKueue()
 		s.submit(operators.Queue("gpu", metav1.NamespaceDefault, 3))
@@ -180,7 +250,7 @@ var measuredSystems = []measuredSystem{{
 	counts:   "status.failed, requeueState.count of its Workload",
 	restarts: func(s *jobSuite) int { return s.number(batchJobs, "queued", "status.failed") + requeuesOfKueue(s) },
 }, {
-	name: "MPI operator, MPIJob v2beta1", pool: "mpi", isReal: true, spares: true,
+	name: "MPI operator, MPIJob v2beta1", pool: "mpi", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.MPIOperator)
 		s.submit(mpiJobV2(gpuTemplate("mpi", awaited)))
@@ -191,7 +261,7 @@ var measuredSystems = []measuredSystem{{
 		return s.number(batchJobs, "mpi-launcher", "status.failed") + s.number(operators.MPIJobs, "mpi", "status.replicaStatuses.Worker.failed")
 	},
 }, {
-	name: "JobSet", pool: "jobset", isReal: true, spares: true,
+	name: "JobSet", pool: "jobset", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.JobSet)
 		s.submit(rigidJobSet(gpuTemplate("jobset", awaited)))
@@ -203,7 +273,7 @@ var measuredSystems = []measuredSystem{{
 			s.number(batchJobs, "set-node-0", "status.failed") + s.number(batchJobs, "set-node-1", "status.failed")
 	},
 }, {
-	name: "Kubeflow Trainer, TrainJob", pool: "trainjob", isReal: true, spares: true,
+	name: "Kubeflow Trainer, TrainJob", pool: "trainjob", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.JobSet)
 		s.runRealOperator(operators.Trainer)
@@ -215,7 +285,30 @@ var measuredSystems = []measuredSystem{{
 		return s.number(operators.JobSets, "trainjob", "status.restarts") + s.number(batchJobs, "trainjob-node-0", "status.failed")
 	},
 }, {
-	name: "Kubernetes, Indexed Job", pool: "indexed", isReal: true, spares: true,
+	name: "Kubeflow Trainer, TrainJob for PyTorch", pool: "torch", isReal: true, suspends: true,
+	submit: func(s *jobSuite) {
+		s.runTrainer(operators.TorchDistributed)
+		s.submit(torchTrainJob("torch", awaited+","))
+	},
+	workers: operators.LabelJobSet + "=torch", n: 2, kind: "JobSet", job: "torch",
+	counts: "status.restarts of its JobSet, failed of its Job",
+	restarts: func(s *jobSuite) int {
+		return s.number(operators.JobSets, "torch", "status.restarts") + s.number(batchJobs, "torch-node-0", "status.failed")
+	},
+}, {
+	name: "Kubeflow Trainer, TrainJob for MPI", pool: "deepspeed", isReal: true, suspends: true,
+	submit: func(s *jobSuite) {
+		s.runTrainer(operators.DeepSpeedDistributed)
+		s.submit(mpiTrainJob("deepspeed", awaited+","))
+	},
+	workers: operators.LabelJobSet + "=deepspeed", n: 3, kind: "JobSet", job: "deepspeed",
+	counts: "status.restarts of its JobSet, failed of its Jobs",
+	restarts: func(s *jobSuite) int {
+		return s.number(operators.JobSets, "deepspeed", "status.restarts") +
+			s.number(batchJobs, "deepspeed-launcher-0", "status.failed") + s.number(batchJobs, "deepspeed-node-0", "status.failed")
+	},
+}, {
+	name: "Kubernetes, Indexed Job", pool: "indexed", isReal: true, suspends: true,
 	submit:  func(s *jobSuite) { s.submit(rigidJob(gpuTemplate("indexed", awaited))) },
 	workers: "job-name=indexed", n: 3, kind: "Job", job: "indexed",
 	counts:   "status.failed",
@@ -228,7 +321,7 @@ var measuredSystems = []measuredSystem{{
 	},
 	workers: operators.LabelLeaderWorkerSet + "=lws,leaderworkerset.sigs.k8s.io/group-index=0", n: 2, kind: "LeaderWorkerSet", job: "lws",
 }, {
-	name: "KubeRay, RayJob", pool: "rayjob", isReal: true, spares: true,
+	name: "KubeRay, RayJob", pool: "rayjob", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.KubeRay)
 		s.submit(rayJob(gpuTemplate("rayjob", `metadata: {labels: {job: rayjob}, annotations: {gpu-spot.autoscaling/await-checkpoint: "true"}}`)))
@@ -238,14 +331,14 @@ var measuredSystems = []measuredSystem{{
 	counts:   "status.failed",
 	restarts: func(s *jobSuite) int { return s.number(operators.RayJobs, "rayjob", "status.failed") },
 }, {
-	name: "KubeRay, RayCluster", pool: "ray", isReal: true, spares: true,
+	name: "KubeRay, RayCluster", pool: "ray", isReal: true, suspends: true,
 	submit: func(s *jobSuite) {
 		s.runRealOperator(operators.KubeRay)
 		s.submit(rayCluster("ray", "", awaited))
 	},
 	workers: "ray.io/cluster=ray,ray.io/node-type=worker", n: 2, kind: "RayCluster", job: "ray",
 }, {
-	name: "et-operator, TrainingJob", pool: "et", spares: true,
+	name: "et-operator, TrainingJob", pool: "et", suspends: true,
 	submit: func(s *jobSuite) {
 		s.runOperator(standin.NewETOperator)
 		s.submit(etJob(gpuTemplate("et", awaited)))
@@ -255,7 +348,7 @@ var measuredSystems = []measuredSystem{{
 	counts:   "status.restartCount",
 	restarts: func(s *jobSuite) int { return s.number(standin.TrainingJobs, "et", "status.restartCount") },
 }, {
-	name: "Volcano, Job", pool: "volcano", spares: true,
+	name: "Volcano, Job", pool: "volcano", suspends: true, countsAnyway: "one of status.retryCount, against maxRetry, whenever a job is resumed",
 	submit: func(s *jobSuite) {
 		s.runOperator(standin.NewVolcano)
 		s.submit(volcanoJob(gpuTemplate("volcano", awaited)))
@@ -264,7 +357,7 @@ var measuredSystems = []measuredSystem{{
 	counts:   "status.retryCount",
 	restarts: func(s *jobSuite) int { return s.number(standin.VolcanoJobs, "vc", "status.retryCount") },
 }, {
-	name: "DLRover, ElasticJob", pool: "dlrover", spares: true,
+	name: "DLRover, ElasticJob", pool: "dlrover", suspends: true, countsAnyway: "one of restartCount for each worker that is launched anew",
 	submit: func(s *jobSuite) {
 		s.runOperator(standin.NewDLRover)
 		s.submit(dlroverJob(gpuTemplate("dlrover", awaited)))
@@ -272,7 +365,7 @@ var measuredSystems = []measuredSystem{{
 	workers: standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker", n: 2, kind: "ElasticJob", job: "dl",
 	counts: "relaunch-count of its workers", restarts: relaunchesOfDLRover,
 }, {
-	name: "Baidu CCE, AITrainingJob", pool: "aitj", spares: true,
+	name: "Baidu CCE, AITrainingJob", pool: "aitj", suspends: true,
 	submit: func(s *jobSuite) {
 		s.runOperator(standin.NewAITrainingOperator)
 		s.submit(aiTrainingJob(gpuTemplate("aitj", awaited)))

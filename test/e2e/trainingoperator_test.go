@@ -55,19 +55,25 @@ func TestTrainingOperator(t *testing.T) {
 	}
 	s := newSharedJobSuite(t, pools...)
 	operators.ForTest(t, s.Cluster, operators.TrainingOperator)
-	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),
-		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), // which the operator has a launcher ask for
-	})
-	launchers.Labels["pool"] = launchers.Name
-	launchers.Spec.ProviderID = s.World.Region + ".i-launchers"
-	require.NoError(t, s.Cluster.CreateNodes(t.Context(), []*corev1.Node{launchers}))
+	createNodeForLaunchers(s)
 	t.Run("parts", func(t *testing.T) {
 		t.Run("example", func(t *testing.T) { requireExampleAccepted(s.subtest(t), "pytorch/job.yaml") })
 		for _, part := range parts {
 			t.Run(part.pool, func(t *testing.T) { part.run(s.subtest(t)) })
 		}
 	})
+}
+
+// createNodeForLaunchers makes a Node that is no spot instance, for pods that select it.
+func createNodeForLaunchers(s *jobSuite) {
+	s.t.Helper()
+	launchers := cluster.NewFakeNode("launchers", corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("16"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"), // which the operator has a launcher ask for
+	})
+	launchers.Labels["pool"] = launchers.Name
+	launchers.Spec.ProviderID = s.World.Region + ".i-launchers"
+	require.NoError(s.t, s.Cluster.CreateNodes(s.t.Context(), []*corev1.Node{launchers}))
 }
 
 // kubeflowTemplate is that of a pod with one GPU, of the pool, that is not evicted before it acknowledges the request.
@@ -106,6 +112,31 @@ spec:
         command: [horovodrun, -np, "3", --min-np, "2", --host-discovery-script, /etc/mpi/discover_hosts.sh, python, train.py]}]}}
     Worker: {replicas: 3, %s template: %s}
 `, name, restartPolicy, kubeflowTemplate("mpi", name))
+}
+
+// tfJob has a chief and two workers.
+func tfJob(name string) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: %[1]s}
+spec:
+  tfReplicaSpecs:
+    Chief: {replicas: 1, template: %[2]s}
+    Worker: {replicas: 2, template: %[2]s}
+`, name, kubeflowTemplate("tensorflow", name))
+}
+
+// jaxJob has three workers.
+func jaxJob(name string) string {
+	return fmt.Sprintf(`
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {name: %[1]s}
+spec:
+  jaxReplicaSpecs:
+    Worker: {replicas: 3, template: %[2]s}
+`, name, kubeflowTemplate("jax", name))
 }
 
 func elasticJobLosesAWorkerThenTooMany(s *jobSuite) {
@@ -165,15 +196,7 @@ func mpiJobThatNoWorkerMayLeaveIsSuspended(s *jobSuite) {
 
 // tfJobIsSuspended is about one by whose object nobody knows whether it can do without a worker.
 func tfJobIsSuspended(s *jobSuite) {
-	s.submit(`
-apiVersion: kubeflow.org/v1
-kind: TFJob
-metadata: {name: tf}
-spec:
-  tfReplicaSpecs:
-    Chief: {replicas: 1, template: ` + kubeflowTemplate("tensorflow", "tf") + `}
-    Worker: {replicas: 2, template: ` + kubeflowTemplate("tensorflow", "tf") + `}
-`)
+	s.submit(tfJob("tf"))
 	const pods = "training.kubeflow.org/job-name=tf"
 	checkSuspendedAndResumed(s, operators.TFJobs, "TFJob", "tf", pods, 3, s.awaitRunningPods(pods, 3)[2:])
 	finishJob(s, operators.TFJobs, "tf", s.awaitRunningPods(pods, 3)[0])
@@ -209,14 +232,7 @@ spec:
 }
 
 func jaxJobIsSuspended(s *jobSuite) {
-	s.submit(`
-apiVersion: kubeflow.org/v1
-kind: JAXJob
-metadata: {name: jax}
-spec:
-  jaxReplicaSpecs:
-    Worker: {replicas: 3, template: ` + kubeflowTemplate("jax", "jax") + `}
-`)
+	s.submit(jaxJob("jax"))
 	const pods = "training.kubeflow.org/job-name=jax"
 	checkSuspendedAndResumed(s, operators.JAXJobs, "JAXJob", "jax", pods, 3, s.awaitRunningPods(pods, 3)[2:])
 	finishJob(s, operators.JAXJobs, "jax", s.awaitRunningPods(pods, 3)...)
@@ -359,15 +375,21 @@ func trueConditions(ctx context.Context, s *jobSuite, of schema.GroupVersionReso
 // finishJob has the pods finish their work, which ends the job.
 func finishJob(s *jobSuite, of schema.GroupVersionResource, name string, pods ...corev1.Pod) {
 	s.t.Helper()
+	finishPods(s, pods...)
+	s.eventually(name+" has succeeded", func(ctx context.Context) (bool, error) {
+		conditions, err := trueConditions(ctx, s, of, name)
+		return slices.Contains(conditions, "Succeeded"), err
+	})
+}
+
+// finishPods has the pods finish their work.
+func finishPods(s *jobSuite, pods ...corev1.Pod) {
+	s.t.Helper()
 	for _, pod := range pods {
 		_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(s.t.Context(), pod.Name, types.MergePatchType,
 			[]byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 		require.NoError(s.t, err)
 	}
-	s.eventually(name+" has succeeded", func(ctx context.Context) (bool, error) {
-		conditions, err := trueConditions(ctx, s, of, name)
-		return slices.Contains(conditions, "Succeeded"), err
-	})
 }
 
 // requireExampleAccepted has the API server check an example against the definitions of the operator, down to the last field.

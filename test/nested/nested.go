@@ -83,17 +83,31 @@ func (c Command) Build(ctx context.Context, output io.Writer) (binary string, er
 	return binary, os.WriteFile(stamp, []byte(want), 0o644)
 }
 
-// ModuleDir is where the source of a module lies that the command is built from.
+// ModuleDir is where the source of a module lies that the command's module requires. One of which nothing is built is downloaded first.
 func (c Command) ModuleDir(ctx context.Context, module string) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
 	}
-	dir, err := run(ctx, filepath.Join(root, c.Source), "list", "-m", "-f", "{{.Dir}}", module)
+	dir, err := moduleDir(ctx, filepath.Join(root, c.Source), module)
 	if err != nil {
 		return "", fmt.Errorf("find module %s: %w", module, err)
 	}
-	return strings.TrimSpace(dir), nil
+	return dir, nil
+}
+
+func moduleDir(ctx context.Context, source, module string) (string, error) {
+	list := func() (string, error) {
+		dir, err := run(ctx, source, "list", "-m", "-f", "{{.Dir}}", module)
+		return strings.TrimSpace(dir), err
+	}
+	if dir, err := list(); err != nil || dir != "" {
+		return dir, err
+	}
+	if _, err := run(ctx, source, "mod", "download", module); err != nil {
+		return "", err
+	}
+	return list()
 }
 
 // run runs the go command in the directory, free of the flags of the caller's build, and returns its standard output.

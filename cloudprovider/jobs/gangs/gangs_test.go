@@ -88,6 +88,7 @@ func TestNativeGangs(t *testing.T) {
 		indexed      = `batch.kubernetes.io/job-completion-index: "0"`
 		job          = `{apiVersion: batch/v1, kind: Job, name: train, uid: u, controller: true}`
 		ofJobSet     = `jobset.sigs.k8s.io/jobset-name: llm, jobset.sigs.k8s.io/replicatedjob-name: node, jobset.sigs.k8s.io/job-index: "1"`
+		ofMPISet     = `jobset.sigs.k8s.io/jobset-name: deepspeed, jobset.sigs.k8s.io/job-index: "0", jobset.sigs.k8s.io/replicatedjob-name: `
 		ofPyTorchJob = `training.kubeflow.org/operator-name: pytorchjob-controller, training.kubeflow.org/replica-index: "1"`
 		ofMPIJob     = `training.kubeflow.org/operator-name: mpi-operator, training.kubeflow.org/job-name: tf, training.kubeflow.org/job-role: `
 		ofRayCluster = `ray.io/cluster: rc, ray.io/node-type: worker`
@@ -127,6 +128,13 @@ func TestNativeGangs(t *testing.T) {
 		"a JobSet": {jobstest.JobSet, pod(ofJobSet, "", jobSet), podlist.NativeGang{Name: "ml/jobset/llm", Size: 6, IsAssumed: true}},
 		"a JobSet in order": {change(jobstest.JobSet, "spec:\n", "spec:\n  startupPolicy: {startupPolicyOrder: InOrder}\n"), pod(ofJobSet, "", jobSet),
 			podlist.NativeGang{Name: "ml/jobset/llm/node", Size: 6, IsAssumed: true}},
+		"a JobSet of a TrainJob": {jobstest.JobSetOfTrainJob, pod(ofJobSet, "", jobSet), podlist.NativeGang{Name: "ml/jobset/llm", Size: 6, IsAssumed: true}},
+		"a node of a TrainJob for MPI": {jobstest.JobSetOfMPITrainJob, pod(ofMPISet+"node", "", controller("batch/v1", "Job", "deepspeed-node-0")),
+			podlist.NativeGang{Name: "ml/jobset/deepspeed", Size: 4, IsAssumed: true}},
+		"the launcher of a TrainJob for MPI, which trains": {jobstest.JobSetOfMPITrainJob, pod(ofMPISet+"launcher", "", controller("batch/v1", "Job", "deepspeed-launcher-0")),
+			podlist.NativeGang{Name: "ml/jobset/deepspeed", Size: 4, IsAssumed: true}},
+		"a launcher that other Jobs wait for": {change(jobstest.JobSetOfMPITrainJob, "spec:\n", "spec:\n  startupPolicy: {startupPolicyOrder: InOrder}\n"),
+			pod(ofMPISet+"launcher", "", controller("batch/v1", "Job", "deepspeed-launcher-0")), podlist.NativeGang{}},
 		"a PyTorchJob": {jobstest.PyTorchJob, pod(ofPyTorchJob, "", pyTorchJob("bert")), podlist.NativeGang{Name: "ml/pytorchjob/bert", Size: 4, IsAssumed: true}},
 		"an elastic PyTorchJob": {jobstest.ElasticPyTorchJob, pod(ofPyTorchJob, "", pyTorchJob("imagenet")),
 			podlist.NativeGang{Name: "ml/pytorchjob/imagenet", Size: 2, IsAssumed: true}},

@@ -37,13 +37,14 @@ var resource = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v
 // A JobSet is not elastic: all its pods are one gang. A lost pod fails its Job unless the podFailurePolicy ignores
 // DisruptionTarget, and a failed Job restarts all of them, as often as maxRestarts allows. Nothing is counted when a JobSet is
 // suspended. The pods meet at the coordinator, or else at the first pod of the first Job. A replicated job with the name
-// "launcher" is the launcher.
+// "launcher" is the launcher. It is made with the others, and a TrainJob for MPI has it train as one of its nodes (runLauncherAsNode).
+// Source: manifests/base/runtimes/deepspeed_distributed.yaml of the Trainer 2.1.0.
 type System struct{ jobs.SuspendField }
 
 var (
-	_ jobs.System    = (*System)(nil)
-	_ jobs.Suspender = (*System)(nil)
-	_ jobs.Starter   = (*System)(nil)
+	_ jobs.System          = (*System)(nil)
+	_ jobs.Suspender       = (*System)(nil)
+	_ jobs.LauncherStarter = (*System)(nil)
 )
 
 // New returns the system.
@@ -165,6 +166,9 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	}, nil
 }
 
+// LaunchersMayStart returns true: the Jobs of a JobSet are made at once, or in the order that StartsWith goes by.
+func (*System) LaunchersMayStart() bool { return true }
+
 // StartsWith returns one gang for a JobSet that makes all its Jobs at once. Where some of them have to wait for others, each replicated
 // job is a gang of its own: the pods of all do not exist at the same time before they run.
 // Source: StartupPolicyOptions and DependsOn in api/jobset/v1alpha2/jobset_types.go of JobSet 0.10.1, whose InOrder waits until the Jobs
@@ -174,14 +178,20 @@ func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
 	if err != nil {
 		return jobs.StartGangs{}, err
 	}
+	gangs := jobs.StartGangs{Size: job.Min}
+	for _, r := range remaining {
+		if r.name == nameLauncher {
+			gangs.Size += r.pods()
+		}
+	}
 	isOrdered := set.Spec.StartupPolicy.Order == "InOrder"
 	for _, replicated := range set.Spec.ReplicatedJobs {
 		isOrdered = isOrdered || len(replicated.DependsOn) > 0
 	}
 	if !isOrdered {
-		return jobs.StartGangs{Size: job.Min}, nil
+		return gangs, nil
 	}
-	gangs := jobs.StartGangs{Label: labelReplicatedJob, Sizes: map[string]int{}}
+	gangs = jobs.StartGangs{Label: labelReplicatedJob, Sizes: map[string]int{}}
 	for _, r := range remaining {
 		gangs.Sizes[r.name] = r.pods()
 	}

@@ -48,6 +48,10 @@ var (
 	//
 	//go:embed examples/jobset.yaml
 	JobSet string
+	// JobSetOfMPITrainJob is one that the Kubeflow Trainer makes with its runtime for DeepSpeed, of four nodes, one of which is the launcher.
+	//
+	//go:embed examples/jobsetofmpitrainjob.yaml
+	JobSetOfMPITrainJob string
 	// TrainJob is the one of JobSetOfTrainJob.
 	//
 	//go:embed examples/trainjob.yaml

@@ -62,6 +62,7 @@ func TestBounds(t *testing.T) {
 		"a JobSet needs all that have not ended":           {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
 		"a JobSet that initializes":                        {"jobset", "llm", change(jobstest.JobSet, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
 		"a JobSet of which one Job of two has succeeded":   {"jobset", "llm", change(jobstest.JobSet, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
+		"a JobSet for MPI, without its launcher":           {"jobset", "deepspeed", jobstest.JobSetOfMPITrainJob, bounds{3, 3, 3}},
 		"an ElasticJob with a range of nodes":              {"dlrover", "nanogpt", jobstest.ElasticJob, bounds{2, 4, 4}},
 		"an ElasticJob with a range in figures":            {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "1:6"), bounds{1, 6, 4}},
 		"an ElasticJob with a number of nodes":             {"dlrover", "nanogpt", change(jobstest.ElasticJob, "2:$NODE_NUM", "$NODE_NUM"), bounds{4, 4, 4}},

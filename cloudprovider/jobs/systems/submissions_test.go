@@ -32,6 +32,7 @@ func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T
 			"4 worker, 1 launcher", ":3"},
 		"MPIJob of Arena": {jobstest.ArenaMPIJob, "2 worker, 1 launcher", ":2"},
 		"JobSet":          {jobstest.JobSet, "6 worker", ":6"},
+		"MPI JobSet":      {jobstest.JobSetOfMPITrainJob, "3 worker, 1 launcher", ":4"},
 		"ElasticJob":      {jobstest.ElasticJob, "4 worker, 1 launcher", ""},
 		"AITrainingJob":   {jobstest.AITrainingJob, "3 worker, 1 launcher", ""},
 		"RayCluster":      {jobstest.RayCluster, "7 worker, 1 launcher", ""},

@@ -87,6 +87,9 @@ func (r Report) Print(w io.Writer) {
 }
 
 func cell(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
 	if v.CanFloat() {
 		return strconv.FormatFloat(v.Float(), 'f', 3, 64)
 	}

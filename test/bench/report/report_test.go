@@ -51,3 +51,18 @@ func TestProcFields(t *testing.T) {
 	_, err = procField("/proc/self/status", "NoSuchField")
 	assert.ErrorContains(t, err, "NoSuchField")
 }
+
+func TestTableSaysWhatAPointerLeadsTo(t *testing.T) {
+	type row struct {
+		Restarts *int `json:"restarts"`
+	}
+	var out strings.Builder
+	two := 2
+	Report{Title: "Jobs", Rows: []row{{&two}, {nil}}}.Print(&out)
+	assert.Equal(t, `
+Jobs
+  restarts
+         2
+     <nil>
+`, out.String())
+}
