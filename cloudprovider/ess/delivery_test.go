@@ -147,7 +147,7 @@ func TestGangThatLosesOneToARollBackIsGivenBackWhole(t *testing.T) {
 		f.refresh()
 		assert.Zero(t, f.target(a10InA))
 		assert.Empty(t, f.failedNodes(a10InA), "core would back off for smaller gangs, too")
-		assert.Equal(t, 3, f.headroom(a10InA))
+		assert.Equal(t, 3, f.room(a10InA))
 		assert.Len(t, f.events.about("SpotPurchaseFailed"), 1)
 		assert.Len(t, f.events.about("SpotPurchaseRolledBack"), 1)
 		time.Sleep(time.Second)

@@ -27,7 +27,7 @@ func (p *Provider) Shortfalls() []Shortfall {
 		}
 		size := last.PoolSize(known.ID)
 		missing := known.MinSize - max(size.Live+size.Purchased, known.Group.MinSize)
-		if missing <= 0 || last.Headroom(group.Id(), p.config.Prices) == 0 {
+		if missing <= 0 || last.Room(group.Id(), p.config.Prices) == 0 {
 			continue
 		}
 		if n := len(short); n == 0 || short[n-1].PoolID != known.ID {

@@ -131,7 +131,7 @@ func (g *NodeGroup) MinSize() int { return 0 }
 // MaxSize is the target plus what the pool may still grow by. The node groups of a pool share that room.
 func (g *NodeGroup) MaxSize() int {
 	last := g.snapshot()
-	return last.GroupSize(g.id).Target() + last.Headroom(g.id, g.prices)
+	return last.GroupSize(g.id).Target() + last.Room(g.id, g.prices)
 }
 
 // Obstacle returns why no more instances can be bought, nil if some can: MaxSize does not tell a pool that is full from a price above

@@ -156,7 +156,7 @@ func TestReserveForReplacements(t *testing.T) {
 				ids = append(ids, f.cloud.launch(2, "asg-1", "", a10, "zone-a")...)
 			}
 			f.refresh()
-			require.Zero(t, f.provider.store.Last().Headroom(a10InA, f.provider.config.Prices), "the pool is full")
+			require.Zero(t, f.provider.store.Last().Room(a10InA, f.provider.config.Prices), "the pool is full")
 			f.reclaiming.Insert(ids[0], ids[1])
 			f.provider.BeginLoop(nodesOf(ids...))
 			f.refresh()

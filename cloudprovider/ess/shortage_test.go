@@ -14,8 +14,8 @@ import (
 
 const otherA10InA = "asg-2/" + a10 + "/zone-a/spot"
 
-// headroom is how many more instances core may buy of the node group.
-func (f *fixture) headroom(groupID string) int {
+// room is how many more instances core may buy of the node group.
+func (f *fixture) room(groupID string) int {
 	return f.group(groupID).MaxSize() - f.target(groupID)
 }
 
@@ -28,7 +28,7 @@ func TestWhatIsOutOfStockInOnePoolIsNotAskedForInAnother(t *testing.T) {
 		cloud.end("asa-0", "OperationDenied.NoStock", cloud.launch(1, "asg-1", "asa-0", a10, "zone-a")...)
 		cloud.endAs("asa-0", "Warning")
 		f.refresh()
-		assert.Zero(t, f.headroom(otherA10InA))
+		assert.Zero(t, f.room(otherA10InA))
 		assert.Regexp(t, `^out of stock: pool asg-1 got 1 of 3 at \d\d:\d\d:\d\d, and it is not asked for again before \d\d:\d\d:\d\d UTC$`, f.group(otherA10InA).Obstacle().String())
 		require.Error(t, f.group(otherA10InA).IncreaseSize(1))
 		pools, _ := f.provider.Pools()
@@ -38,12 +38,12 @@ func TestWhatIsOutOfStockInOnePoolIsNotAskedForInAnother(t *testing.T) {
 			}
 		}
 		for _, id := range []string{a10InB, v100InA, "asg-2/" + a10 + "/zone-b/spot"} {
-			assert.Positive(t, f.headroom(id), "another zone or type is another market")
+			assert.Positive(t, f.room(id), "another zone or type is another market")
 		}
 
 		time.Sleep(5*time.Minute + time.Second)
 		f.refresh()
-		assert.Equal(t, 10, f.headroom(otherA10InA), "there may be stock again")
+		assert.Equal(t, 10, f.room(otherA10InA), "there may be stock again")
 	})
 }
 
@@ -56,10 +56,10 @@ func TestNoMoreIsAskedForThanAGangThatCameShortHasShown(t *testing.T) {
 		cloud.end("asa-0", "OperationDenied.NoStock", cloud.launch(5, "asg-1", "asa-0", a10, "zone-a")...)
 		cloud.endAs("asa-0", "Warning")
 		f.refresh()
-		assert.Equal(t, 5, f.headroom(otherA10InA), "the five are given back")
+		assert.Equal(t, 5, f.room(otherA10InA), "the five are given back")
 		time.Sleep(time.Second)
 		require.NoError(t, f.group(otherA10InA).AtomicIncreaseSize(4))
-		assert.Equal(t, 1, f.headroom(otherA10InA), "four of the five are asked for")
+		assert.Equal(t, 1, f.room(otherA10InA), "four of the five are asked for")
 	})
 }
 
@@ -70,7 +70,7 @@ func TestARefusalByRunInstancesTellsNothingAboutASmallerPurchase(t *testing.T) {
 		cloud.launchErrs = []error{errNoStock}
 		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(8))
 		f.refresh()
-		assert.Equal(t, 4, f.headroom(otherA10InA))
+		assert.Equal(t, 4, f.room(otherA10InA))
 	})
 }
 
@@ -84,7 +84,7 @@ func TestWhatConcernsOnePoolKeepsNoOtherFromBuying(t *testing.T) {
 		cloud.endAs("asa-0", "Failed")
 		f.refresh()
 		require.NotEmpty(t, f.failedNodes(a10InA), code)
-		assert.Equal(t, 10, f.headroom(otherA10InA), code)
+		assert.Equal(t, 10, f.room(otherA10InA), code)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAPoolWithoutTargetingSaysNothingAboutAnOffering(t *testing.T) {
 	cloud.end("asa-0", "OperationDenied.NoStock")
 	f.refresh()
 	assert.Empty(t, f.provider.store.Last().Shortages)
-	assert.Equal(t, 10, f.headroom(otherA10InA))
+	assert.Equal(t, 10, f.room(otherA10InA))
 }
 
 func TestDuringAShortageAnOfferingCountsForMoreOnceItsStockIsAskedFor(t *testing.T) {

@@ -69,7 +69,7 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	if known.Targeting == pool.TargetRequest && a.target.isAuto() && a.target.finding == ignored {
 		return nil, fmt.Errorf("node group %s: its scaling group delivers no particular offering, and is one node group from the next loop on", groupID)
 	}
-	if room := a.state.last.Headroom(groupID, a.state.config.Prices); o.delta > room {
+	if room := a.state.last.Room(groupID, a.state.config.Prices); o.delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, o.delta, room)
 	}
 	a.reportRequested(known, groupID, offered.Offering, o.delta)

@@ -5,8 +5,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/status"
 )
 
-// Headroom returns how many more instances of the node group may be bought. The node groups of a pool share it.
-func (s *Snapshot) Headroom(groupID string, prices pool.Prices) int {
+// Room returns how many more instances of the node group may be bought. The node groups of a pool share it.
+func (s *Snapshot) Room(groupID string, prices pool.Prices) int {
 	return s.RoomBeside(groupID, nil, prices)
 }
 

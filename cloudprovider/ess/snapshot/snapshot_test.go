@@ -54,7 +54,7 @@ func TestAnInstanceCountsOnceInItsPool(t *testing.T) {
 	f.Loop.Reclaiming = sets.New("i-6")
 	s := New(f)
 	assert.Equal(t, PoolSize{Live: 2, Protected: 1, Standby: 1, Stopped: 1, Removing: 2, Reclaiming: 1}, *s.PoolSize("asg-1"))
-	assert.Equal(t, 10-2-1-1-2-1, s.Headroom(a10InA, noPrices{}), "the scaling group counts every instance until it is gone")
+	assert.Equal(t, 10-2-1-1-2-1, s.Room(a10InA, noPrices{}), "the scaling group counts every instance until it is gone")
 }
 
 func TestTheTargetStaysTheSameFromOneLoopToTheNext(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAPurchaseCountsUntilItIsOver(t *testing.T) {
 	s := New(f)
 	size := s.GroupSize(a10InA)
 	assert.Equal(t, []int{1, 2, 2, 5}, []int{size.Live, size.Purchased, size.Failed, size.Target()})
-	assert.Equal(t, 8-1-2, s.Headroom(a10InA, noPrices{}), "failed instances take no room")
+	assert.Equal(t, 8-1-2, s.Room(a10InA, noPrices{}), "failed instances take no room")
 	assert.Equal(t, requested, s.PoolSize("asg-1").LastScaleUp)
 
 	placeholder := &apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: Placeholder("t", 1)}}
@@ -98,7 +98,7 @@ func TestNothingIsKnownOfAGroupThatIsNotManaged(t *testing.T) {
 	assert.Nil(t, s.PoolOf(unknown))
 	assert.Nil(t, s.Offering(unknown))
 	assert.Zero(t, s.GroupSize(unknown).Target())
-	assert.Zero(t, s.Headroom(unknown, noPrices{}))
+	assert.Zero(t, s.Room(unknown, noPrices{}))
 	_, ours := s.GroupOf(&apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: "cn-test.i-foreign"}})
 	assert.False(t, ours)
 	_, err := s.InstanceOf(&apiv1.Node{Spec: apiv1.NodeSpec{ProviderID: "cn-elsewhere.i-0"}})

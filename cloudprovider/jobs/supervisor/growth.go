@@ -106,9 +106,9 @@ func (m *gangMaker) beyond(j *heldJob, more int, now time.Time, offers *offers) 
 }
 
 // withinExtra returns the gangs without those that come last and are more than maxExtra pods that jobs do without.
-func withinExtra(gangs []podlist.ReturningGang) []podlist.ReturningGang {
+func withinExtra(gangs []podlist.StandInGang) []podlist.StandInGang {
 	pods := 0
-	return slices.DeleteFunc(gangs, func(gang podlist.ReturningGang) bool {
+	return slices.DeleteFunc(gangs, func(gang podlist.StandInGang) bool {
 		if gang.Extra == podlist.NotExtra {
 			return false
 		}

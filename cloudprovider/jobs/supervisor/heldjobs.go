@@ -158,15 +158,15 @@ func (h *heldJobs) isAnyToReturn() bool {
 
 // returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest, and those last that
 // jobs would be grown by beyond what they ask for.
-func (h *heldJobs) returning() (gangs []podlist.ReturningGang) {
+func (h *heldJobs) returning() (gangs []podlist.StandInGang) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, j := range h.byRef {
 		if j.gang != nil {
-			gangs = append(gangs, podlist.ReturningGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min, Extra: j.extra()})
+			gangs = append(gangs, podlist.StandInGang{Ref: key, Pods: j.gang.pods, Min: j.gang.min, Extra: j.extra()})
 		}
 	}
-	slices.SortFunc(gangs, func(a, b podlist.ReturningGang) int {
+	slices.SortFunc(gangs, func(a, b podlist.StandInGang) int {
 		return cmp.Or(cmp.Compare(min(a.Extra, 1), min(b.Extra, 1)), h.byRef[a.Ref].since.Compare(h.byRef[b.Ref].since))
 	})
 	return withinExtra(gangs)

@@ -237,7 +237,7 @@ func (s *Supervisor) onPod(pod *corev1.Pod) {
 func (s *Supervisor) Abandoned(pod *corev1.Pod) bool { return s.waits.abandoned(pod) }
 
 // Returning returns the gangs for which capacity is looked for.
-func (s *Supervisor) Returning() []podlist.ReturningGang { return s.held.returning() }
+func (s *Supervisor) Returning() []podlist.StandInGang { return s.held.returning() }
 
 // Fits has a job resumed or grown if enough of its gang would run at once.
 func (s *Supervisor) Fits(ref string, found podlist.Placement) { s.held.fits(ref, found) }

@@ -55,7 +55,7 @@ type Deferral struct {
 	settling *settling
 	claims   *claims
 	// suspended is nil without a Supervision.
-	suspended *suspendedJobs
+	suspended *standIns
 	skipped   *reasons.Skipped
 }
 
@@ -69,7 +69,7 @@ func NewDeferral(config Config) *Deferral {
 		claims: newClaims(config.ClaimsSimulated),
 	}
 	if config.Supervision != nil {
-		d.suspended = &suspendedJobs{supervision: config.Supervision, clock: config.Clock}
+		d.suspended = &standIns{supervision: config.Supervision, clock: config.Clock}
 	}
 	return d
 }

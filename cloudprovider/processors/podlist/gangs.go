@@ -142,7 +142,7 @@ func (g *gangs) nameOf(pod *apiv1.Pod) string {
 }
 
 func (g *gangs) mayBeNative(pod *apiv1.Pod) bool {
-	return g.natives != nil && !IsReturning(pod) && !processors.IsProvisioningRequest(pod)
+	return g.natives != nil && !IsStandIn(pod) && !processors.IsProvisioningRequest(pod)
 }
 
 // find returns the gang of a pending pod. The error is about what the pod says of it, and does not keep the pod from being in a gang.

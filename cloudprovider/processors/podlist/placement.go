@@ -20,11 +20,11 @@ type placed struct {
 	node    *apiv1.Node
 }
 
-// report calls the supervision with the places of the returning pods, and returns the pods left without one. A pod that was
+// report calls the supervision with the places of the stand-ins, and returns the pods left without one. A pod that was
 // placed on a cordoned or deleted node, as a pod that tolerates all taints can be, gets another place or is added to the pods
 // that are left. The pods of a gang that cannot have its minimum are removed from the snapshot again, so that scale-down may
 // remove the nodes that they would fill.
-func (s *suspendedJobs) report(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) []*apiv1.Pod {
+func (s *standIns) report(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) []*apiv1.Pod {
 	if len(s.gangs) == 0 {
 		return left
 	}
@@ -47,7 +47,7 @@ func (s *suspendedJobs) report(ctx *cacontext.AutoscalingContext, left []*apiv1.
 
 // placementOf returns where the pods of the gang would go. It removes them from the snapshot again if they cannot have the minimum, and
 // those of a gang for which nothing is bought also from nodes that are not ready.
-func (s *suspendedJobs) placementOf(ctx *cacontext.AutoscalingContext, gang ReturningGang, pods []placed, deleted []*apiv1.Node) (found Placement) {
+func (s *standIns) placementOf(ctx *cacontext.AutoscalingContext, gang StandInGang, pods []placed, deleted []*apiv1.Node) (found Placement) {
 	isSafe := !fitAny(ctx, pods, deleted)
 	for _, pod := range pods {
 		isReady := isSafe && isReady(pod.node)
@@ -66,7 +66,7 @@ func (s *suspendedJobs) placementOf(ctx *cacontext.AutoscalingContext, gang Retu
 }
 
 // withoutFree returns the pods without those for which nothing is to be bought.
-func (s *suspendedJobs) withoutFree(pods []*apiv1.Pod) []*apiv1.Pod {
+func (s *standIns) withoutFree(pods []*apiv1.Pod) []*apiv1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool {
 		member, ok := s.members[pod.UID]
 		return ok && s.gangs[member.gang].Extra == ExtraFree
@@ -74,10 +74,10 @@ func (s *suspendedJobs) withoutFree(pods []*apiv1.Pod) []*apiv1.Pod {
 }
 
 // locate returns the stand-ins that have a place in the snapshot, by gang, and those on nodes that take no further pods.
-func (s *suspendedJobs) locate(ctx *cacontext.AutoscalingContext) (byGang map[int][]placed, misplaced []placed) {
+func (s *standIns) locate(ctx *cacontext.AutoscalingContext) (byGang map[int][]placed, misplaced []placed) {
 	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
 	if err != nil {
-		klog.ErrorS(err, "Cannot list the nodes of the snapshot to find places for returning jobs")
+		klog.ErrorS(err, "Cannot list the nodes of the snapshot to find places for stand-ins")
 	}
 	byGang = map[int][]placed{}
 	for _, info := range nodes {

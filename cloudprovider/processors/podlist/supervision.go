@@ -22,14 +22,14 @@ type Supervision interface {
 	// Abandoned returns whether the pod's job has waited for its maximum wait. Nothing is bought for such a pod any more.
 	Abandoned(pod *apiv1.Pod) bool
 	// Returning returns the pods that jobs would have back if there were room for them.
-	Returning() []ReturningGang
-	// Fits is called for each returning gang with the places that its pods would have.
+	Returning() []StandInGang
+	// Fits is called for each gang of stand-ins with the places that its pods would have.
 	Fits(ref string, found Placement)
 }
 
-// ReturningGang is pods of a job that do not exist. They are placed and bought for as if they did.
-type ReturningGang struct {
-	// Ref is unique among the returning gangs, and stays the same from loop to loop.
+// StandInGang is pods of a job that do not exist. They are placed and bought for as if they did.
+type StandInGang struct {
+	// Ref is unique among these gangs, and stays the same from loop to loop.
 	Ref string
 	// Pods need neither a UID nor a node. They are not changed.
 	Pods []*apiv1.Pod
@@ -40,7 +40,7 @@ type ReturningGang struct {
 	Extra Extra
 }
 
-// Extra is whether the pods of a returning gang are more than their job asks for, and what may be bought for them then.
+// Extra is whether stand-ins are more than their job asks for, and what may be bought for them then.
 type Extra int
 
 const (
@@ -52,7 +52,7 @@ const (
 	ExtraFree
 )
 
-// Placement is where the pods of a returning gang would go. The pods are those of the gang, in its order.
+// Placement is where the stand-ins of a gang would go. The pods are those of the gang, in its order.
 type Placement struct {
 	// Ready are the pods that fit ready nodes, Coming those that fit upcoming nodes. All of them are in Coming as long as the
 	// scheduler might place one of them on a node that is being deleted.
@@ -60,16 +60,16 @@ type Placement struct {
 }
 
 const (
-	// returningPrefix starts the UIDs of pods that do not exist.
-	returningPrefix = "returning/"
+	// standInPrefix starts the UIDs of pods that do not exist.
+	standInPrefix = "stand-in/"
 	// extraPrefix starts those of them that their job does without.
-	extraPrefix = returningPrefix + "extra/"
-	// returningAge is the age of pods that do not exist. It must exceed --new-pod-scale-up-delay.
-	returningAge = time.Hour
+	extraPrefix = standInPrefix + "extra/"
+	// standInAge is the age of pods that do not exist. It must exceed --new-pod-scale-up-delay.
+	standInAge = time.Hour
 )
 
-// IsReturning returns whether [Deferral] added the pod for a suspended or shrunk job. It is safe for concurrent use.
-func IsReturning(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), returningPrefix) }
+// IsStandIn returns whether [Deferral] added the pod for one that does not exist, of a held or growing job. It is safe for concurrent use.
+func IsStandIn(pod *apiv1.Pod) bool { return strings.HasPrefix(string(pod.UID), standInPrefix) }
 
 // extra returns 1 for a stand-in for a pod that its job does without, else 0.
 func extra(pod *apiv1.Pod) int {
@@ -79,25 +79,25 @@ func extra(pod *apiv1.Pod) int {
 	return 0
 }
 
-// suspendedJobs applies a Supervision to the pods of a loop.
-type suspendedJobs struct {
+// standIns applies a Supervision to the pods of a loop.
+type standIns struct {
 	supervision Supervision
 	clock       clock.PassiveClock
 
 	// The following is the state of the current loop. atStart are the gangs that returned when it began: their first pods by
 	// reference.
 	atStart map[string]*apiv1.Pod
-	gangs   []ReturningGang
+	gangs   []StandInGang
 	// moreNextLoop is whether a gang has to wait for the next loop.
 	moreNextLoop bool
 	// members are the pods that stand in for those of the gangs, by UID.
 	members map[types.UID]member
 }
 
-// member is an index into suspendedJobs.gangs and one into the pods of that gang.
+// member is an index into standIns.gangs and one into the pods of that gang.
 type member struct{ gang, pod int }
 
-func (s *suspendedJobs) beginLoop() {
+func (s *standIns) beginLoop() {
 	s.atStart = map[string]*apiv1.Pod{}
 	for _, gang := range s.supervision.Returning() {
 		s.atStart[gang.Ref] = gang.Pods[0]
@@ -107,16 +107,16 @@ func (s *suspendedJobs) beginLoop() {
 // returning returns the gangs that returned before core listed the pods of this loop. A gang returns when its former pods are
 // gone. If they went after the list was made, the list still has them: they occupy the room that the returning pods need, and
 // nodes would be bought that nobody needs.
-func (s *suspendedJobs) returning() []ReturningGang {
+func (s *standIns) returning() []StandInGang {
 	all := s.supervision.Returning()
-	known := slices.DeleteFunc(slices.Clone(all), func(gang ReturningGang) bool { return s.atStart[gang.Ref] != gang.Pods[0] })
+	known := slices.DeleteFunc(slices.Clone(all), func(gang StandInGang) bool { return s.atStart[gang.Ref] != gang.Pods[0] })
 	s.moreNextLoop = len(known) < len(all)
 	return known
 }
 
 // admit removes abandoned pods, and adds those that would return. They have the lowest priority for which core buys, whatever
 // their own, so that they displace no existing pod.
-func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) []*apiv1.Pod {
+func (s *standIns) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) []*apiv1.Pod {
 	admitted := make([]*apiv1.Pod, 0, len(pods))
 	for _, pod := range pods {
 		if !s.supervision.Abandoned(pod) {
@@ -126,7 +126,7 @@ func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.P
 	deferredPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
 
 	s.gangs, s.members = s.returning(), map[types.UID]member{}
-	created := s.clock.Now().Add(-returningAge)
+	created := s.clock.Now().Add(-standInAge)
 	for g, gang := range s.gangs {
 		for i, pod := range gang.Pods {
 			if ptr.Deref(pod.Spec.Priority, 0) < int32(ctx.ExpendablePodsPriorityCutoff) {
@@ -142,15 +142,15 @@ func (s *suspendedJobs) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.P
 	return admitted
 }
 
-// newStandIn returns a pending pod for the gang's i-th. Its gang is the returning one, whatever the pod declares.
-func newStandIn(gang ReturningGang, i int) *apiv1.Pod {
+// newStandIn returns a pending pod for the gang's i-th. Its gang is the given one, whatever the pod declares.
+func newStandIn(gang StandInGang, i int) *apiv1.Pod {
 	pod := gang.Pods[i].DeepCopy()
-	prefix := returningPrefix
+	prefix := standInPrefix
 	if gang.Extra != NotExtra {
 		prefix = extraPrefix
 	}
 	pod.UID = types.UID(fmt.Sprintf("%s%s/%d", prefix, gang.Ref, i))
-	pod.Name = fmt.Sprintf("%s-returning-%d", pod.Name, i) // other pods of the job may have the same name
+	pod.Name = fmt.Sprintf("%s-stand-in-%d", pod.Name, i) // other pods of the job may have the same name
 	pod.Spec.NodeName, pod.Status = "", apiv1.PodStatus{Phase: apiv1.PodPending}
 	for _, declaration := range gangDeclarations {
 		for _, declared := range []map[string]string{pod.Labels, pod.Annotations} {
@@ -165,7 +165,7 @@ func newStandIn(gang ReturningGang, i int) *apiv1.Pod {
 		if pod.Annotations == nil {
 			pod.Annotations = map[string]string{}
 		}
-		pod.Annotations[gangDeclarations[0].name] = returningPrefix + gang.Ref
+		pod.Annotations[gangDeclarations[0].name] = standInPrefix + gang.Ref
 		pod.Annotations[gangDeclarations[0].size] = fmt.Sprint(gang.Min)
 	}
 	return pod

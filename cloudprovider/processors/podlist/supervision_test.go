@@ -28,12 +28,12 @@ import (
 // supervisor is a Supervision that says what the test says.
 type supervisor struct {
 	abandoned []string
-	gangs     []ReturningGang
+	gangs     []StandInGang
 	found     map[string]Placement
 }
 
 func (s *supervisor) Abandoned(pod *apiv1.Pod) bool { return slices.Contains(s.abandoned, pod.Name) }
-func (s *supervisor) Returning() []ReturningGang    { return slices.Clone(s.gangs) }
+func (s *supervisor) Returning() []StandInGang      { return slices.Clone(s.gangs) }
 func (s *supervisor) Fits(ref string, found Placement) {
 	if s.found == nil {
 		s.found = map[string]Placement{}
@@ -77,7 +77,7 @@ func tolerant(pod *apiv1.Pod) {
 func TestReturningGangs(t *testing.T) {
 	for name, test := range map[string]struct {
 		nodes   []*apiv1.Node
-		gang    ReturningGang
+		gang    StandInGang
 		pending []*apiv1.Pod
 		// ready and coming are how many pods fit, bought how many there is to buy for, all or nothing for so many.
 		ready, coming, bought, together int
@@ -85,57 +85,57 @@ func TestReturningGangs(t *testing.T) {
 		kept int
 	}{
 		"all of it fits what is there": {
-			nodes: []*apiv1.Node{nodeFor("node", "4")}, gang: ReturningGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 4, kept: 4},
+			nodes: []*apiv1.Node{nodeFor("node", "4")}, gang: StandInGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 4, kept: 4},
 		"some of it fits what is on its way": {
 			nodes: []*apiv1.Node{nodeFor("node", "2"), nodeFor("new", "2", upcoming)},
-			gang:  ReturningGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 2, coming: 2, kept: 4},
+			gang:  StandInGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 2, coming: 2, kept: 4},
 		"a node that is not ready is as good as on its way": {
 			nodes: []*apiv1.Node{nodeFor("node", "2", notReady)},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
 		"what is missing is bought in one piece, and what is there is not kept for it": {
 			nodes: []*apiv1.Node{nodeFor("node", "3")},
-			gang:  ReturningGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 3, bought: 1, together: 1},
+			gang:  StandInGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, ready: 3, bought: 1, together: 1},
 		"with no room at all, the whole gang is": {
-			gang: ReturningGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, bought: 4, together: 4},
+			gang: StandInGang{Pods: testutil.NewPods(4, "worker"), Min: 4}, bought: 4, together: 4},
 		"a gang that can do with less is kept what it needs": {
 			nodes: []*apiv1.Node{nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(4, "worker"), Min: 2}, ready: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(4, "worker"), Min: 2}, ready: 2, kept: 2},
 		"a cordoned node takes nobody, though its pods tolerate all": {
 			nodes: []*apiv1.Node{nodeFor("node", "2", cordoned)},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
 		"nor does one that is being removed, so that the whole gang is bought": {
 			nodes: []*apiv1.Node{nodeFor("node", "1", beingRemoved)},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, bought: 2, together: 2},
 		"but what is on its way takes it, and nothing is bought twice": {
 			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("new", "2", upcoming)},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
 		"what is there is not safe while a node that is being removed would take them": {
 			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, coming: 2, kept: 2},
 		"unless it is of another kind": {
 			nodes: []*apiv1.Node{nodeFor("a", "0", beingRemoved), nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, ready: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", tolerant), Min: 2}, ready: 2, kept: 2},
 		"or they tolerate nothing": {
 			nodes: []*apiv1.Node{nodeFor("a", "2", beingRemoved), nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker"), Min: 2}, ready: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker"), Min: 2}, ready: 2, kept: 2},
 		"who is there goes first, whatever the priority of who returns": {
 			nodes:   []*apiv1.Node{nodeFor("node", "2")},
-			gang:    ReturningGang{Pods: testutil.NewPods(1, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](1000) }), Min: 1},
+			gang:    StandInGang{Pods: testutil.NewPods(1, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](1000) }), Min: 1},
 			pending: testutil.NewPods(2, "pending"),
 		},
 		"the gang that the template declares does not count": {
 			nodes: []*apiv1.Node{nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", testutil.InGang("job", 8)), Min: 1}, ready: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", testutil.InGang("job", 8)), Min: 1}, ready: 2, kept: 2},
 		"pods that the job does without take ready nodes only, if nothing is bought for them": {
 			nodes: []*apiv1.Node{nodeFor("node", "2"), nodeFor("new", "2", upcoming)},
-			gang:  ReturningGang{Pods: testutil.NewPods(6, "worker"), Min: 1, Extra: ExtraFree}, ready: 2, kept: 2},
+			gang:  StandInGang{Pods: testutil.NewPods(6, "worker"), Min: 1, Extra: ExtraFree}, ready: 2, kept: 2},
 		"pods for which core buys nothing are not taken in": {
 			nodes: []*apiv1.Node{nodeFor("node", "2")},
-			gang:  ReturningGang{Pods: testutil.NewPods(2, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](-11) }), Min: 2}},
+			gang:  StandInGang{Pods: testutil.NewPods(2, "worker", func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](-11) }), Min: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.gang.Ref = "job"
-			s := &supervisor{gangs: []ReturningGang{test.gang}}
+			s := &supervisor{gangs: []StandInGang{test.gang}}
 			deferral, ctx := supervisedLoop(t, s, test.nodes...)
 			before := test.gang.Pods[0].DeepCopy()
 			_, _, recorder := testutil.NewContext(nil, nil)
@@ -158,7 +158,7 @@ func TestReturningGangs(t *testing.T) {
 			require.NoError(t, err)
 			for _, info := range infos {
 				for _, pod := range info.Pods() {
-					if IsReturning(pod.Pod) {
+					if IsStandIn(pod.Pod) {
 						kept++
 					}
 				}
@@ -170,7 +170,7 @@ func TestReturningGangs(t *testing.T) {
 }
 
 func TestGangsThatReturnAreToldApart(t *testing.T) {
-	s := &supervisor{gangs: []ReturningGang{
+	s := &supervisor{gangs: []StandInGang{
 		{Ref: "big", Pods: testutil.NewPods(3, "worker"), Min: 3}, {Ref: "small", Pods: testutil.NewPods(1, "worker"), Min: 1},
 	}}
 	deferral, ctx := supervisedLoop(t, s, nodeFor("node", "1"), nodeFor("new", "3", upcoming))
@@ -187,14 +187,14 @@ func TestAGangReturnsInTheLoopAfterItsPodsHaveGone(t *testing.T) {
 	s := &supervisor{}
 	deferral, ctx := supervisedLoop(t, s)
 	deferral.BeginLoop() // and core lists the pods, those of the gang among them
-	s.gangs = []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
+	s.gangs = []StandInGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
 	left, err := deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left, "they may have the place of those that return")
 	assert.NotZero(t, deferral.NextWake(), "the next loop follows at once")
 
 	deferral.BeginLoop()
-	s.gangs = []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
+	s.gangs = []StandInGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}
 	left, err = deferral.Process(ctx, nil)
 	require.NoError(t, err)
 	assert.Empty(t, left, "it had others in between")
@@ -218,7 +218,7 @@ func TestAbandonedPodsAreNotBoughtFor(t *testing.T) {
 }
 
 func TestPodsThatReturnGetNoEvents(t *testing.T) {
-	s := &supervisor{gangs: []ReturningGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}}
+	s := &supervisor{gangs: []StandInGang{{Ref: "job", Pods: testutil.NewPods(2, "worker"), Min: 2}}}
 	deferral, ctx := supervisedLoop(t, s)
 	deferral.BeginLoop()
 	left, err := deferral.Process(ctx, nil)
@@ -227,13 +227,13 @@ func TestPodsThatReturnGetNoEvents(t *testing.T) {
 	result := &status.ScaleUpStatus{Result: status.ScaleUpSuccessful, ScaleUpInfos: make([]nodegroupset.ScaleUpInfo, 1), PodsTriggeredScaleUp: left}
 	_, _, recorder := testutil.NewContext(nil, nil)
 	ctx.Recorder = recorder
-	NewStatusFilter(&status.EventingScaleUpStatusProcessor{}, IsReturning).Process(ctx, result)
+	NewStatusFilter(&status.EventingScaleUpStatusProcessor{}, IsStandIn).Process(ctx, result)
 	assert.Empty(t, recorder.Events)
 }
 
 func TestWhatIsBoughtForPodsThatTheJobDoesWithout(t *testing.T) {
 	for extra, want := range map[Extra]int{ExtraFree: 0, ExtraSpot: 2} {
-		s := &supervisor{gangs: []ReturningGang{{Ref: "job", Pods: testutil.NewPods(4, "worker"), Min: 1, Extra: extra}}}
+		s := &supervisor{gangs: []StandInGang{{Ref: "job", Pods: testutil.NewPods(4, "worker"), Min: 1, Extra: extra}}}
 		deferral, ctx := supervisedLoop(t, s, nodeFor("node", "2"))
 		deferral.BeginLoop()
 		_, err := deferral.Process(ctx, nil)

@@ -24,10 +24,10 @@ const (
 	// short notice.
 	lastRequestMargin = 90 * time.Second
 	lastRequestTenths = 3
-	// lastRequestRoom is how long before the time limit that is at least, and lastRequestRoomFraction the part of a short notice.
+	// lastRequestLead is how long before the time limit that is at least, and lastRequestLeadFraction the part of a short notice.
 	// Pods with a long grace period leave early.
-	lastRequestRoom         = 10 * time.Second
-	lastRequestRoomFraction = 30
+	lastRequestLead         = 10 * time.Second
+	lastRequestLeadFraction = 30
 	// savingFactor is how many times as long as it took the job to save its work before it is given the second time.
 	savingFactor = 2
 	// leastTraining is for how long a job must have trained since its acknowledgement to be asked again.
@@ -188,7 +188,7 @@ func (l *loss) lastRequestAt(s state) (at time.Time) {
 	for _, pod := range l.leaving {
 		length := pod.notice.Length()
 		latest := notice.Earlier(pod.notice.Deadline.Add(-min(lastRequestMargin, length*lastRequestTenths/10)),
-			l.timeLimit().Add(-max(min(lastRequestRoom, length/lastRequestRoomFraction), savingFactor*s.took())))
+			l.timeLimit().Add(-max(min(lastRequestLead, length/lastRequestLeadFraction), savingFactor*s.took())))
 		if at.IsZero() || latest.Before(at) {
 			at = latest
 		}

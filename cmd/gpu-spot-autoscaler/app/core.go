@@ -69,7 +69,7 @@ func (f *podFlow) replacementReady(config *Config) func(node string) bool {
 }
 
 // hasRun returns whether the pod stands for one that has run already.
-func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podlist.IsReturning(pod) }
+func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podlist.IsStandIn(pod) }
 
 // newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
 func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals,
@@ -183,7 +183,7 @@ func newProcessors(config *Config, provider *ess.Provider, flow *podFlow, events
 			[]status.ScaleUpStatusProcessor{flow.injectedPods, all.ScaleUpStatusProcessor})
 	}
 	all.ScaleUpStatusProcessor = podlist.NewStatusFilter(
-		all.ScaleUpStatusProcessor, flow.added.Has, podlist.IsReturning)
+		all.ScaleUpStatusProcessor, flow.added.Has, podlist.IsStandIn)
 	return all
 }
 

@@ -12,17 +12,17 @@ import (
 // supervised has gangs that would return, and notes where they fit.
 type supervised struct {
 	podlist.Supervision
-	gangs []podlist.ReturningGang
+	gangs []podlist.StandInGang
 	fits  map[string]podlist.Placement
 }
 
-func (s *supervised) Returning() []podlist.ReturningGang { return s.gangs }
+func (s *supervised) Returning() []podlist.StandInGang { return s.gangs }
 
 func (s *supervised) Fits(ref string, found podlist.Placement) { s.fits[ref] = found }
 
 func TestWithoutACoreJobsAreNotHeldUntilThereIsRoom(t *testing.T) {
 	pods := []*corev1.Pod{{}, {}}
-	s := &supervised{gangs: []podlist.ReturningGang{{Ref: "job", Pods: pods, Min: 2}, {Ref: "more", Pods: pods, Extra: podlist.ExtraSpot}}, fits: map[string]podlist.Placement{}}
+	s := &supervised{gangs: []podlist.StandInGang{{Ref: "job", Pods: pods, Min: 2}, {Ref: "more", Pods: pods, Extra: podlist.ExtraSpot}}, fits: map[string]podlist.Placement{}}
 	returnHeld(s)
 	assert.Equal(t, map[string]podlist.Placement{"job": {Ready: pods}}, s.fits)
 }
