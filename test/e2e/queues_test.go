@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"gpu-spot-autoscaler/test/operators"
+	"gpu-spot-autoscaler/test/rig"
 )
 
 // runKueue runs Kueue after the systems whose jobs are queued, whose definitions it looks for ever more rarely until it has found them.
@@ -47,10 +49,15 @@ func jobWhoseQuotaIsTakenIsNotBoughtFor(s *jobSuite) {
 	s.awaitJobEvent("Job", "yielding", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=taking", 2))
+	bought := boughtOfPool(s, "yielding")
 	s.awaitJobEvent("Job", "yielding", "SpotJobQueued", 1)
 	s.awaitNotHeld(batchJobs, "yielding")
+	rig.Eventually(s.t, recovered, "no nodes are kept but those of the other job", func(ctx context.Context) (bool, error) {
+		nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "pool=yielding"})
+		return err == nil && len(nodes.Items) == 2, err
+	})
 	assert.Equal(s.t, true, s.field(batchJobs, "yielding", "spec.suspend"), "until Kueue admits it")
-	s.requireBought("yielding", 2+1)
+	s.requireBought("yielding", bought)
 
 	s.deleteJob("taking")
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=yielding", 2))
