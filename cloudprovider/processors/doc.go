@@ -9,7 +9,7 @@
 //   - simulation holds the nodes and pods on which core simulates the scheduler, for all that follows;
 //   - templates builds the node template of each offering;
 //   - podlist decides which pods to buy for now: it defers incomplete gangs, and adds the pods of reclaiming nodes and of
-//     suspended jobs;
+//     jobs that are held or may grow;
 //   - scaleup decides what to buy for those pods, gang by gang, and which offerings to evaluate;
 //   - scaledown decides which nodes may be removed.
 //

@@ -234,8 +234,12 @@ var arenaSystems = []measuredSystem{{
 		s.awaitField(standin.ArenaMPIJobs, "arena", "status.launcherStatus", "Active")
 	},
 	workers: standin.LabelArenaMPIJob + "=arena," + standin.LabelArenaRole + "=worker", n: 3, kind: "MPIJob", job: "arena",
-	counts:   "failed of the launcher's Job",
-	restarts: func(s *jobSuite) int { return s.number(batchJobs, "arena-launcher", "status.failed") },
+	counts: "failed of the launcher's Job",
+	restarts: func(s *jobSuite) int {
+		failed := func() int { return s.number(batchJobs, "arena-launcher", "status.failed") }
+		s.eventually("the launcher's Job counts the end of the launcher", func(context.Context) (bool, error) { return failed() > 0, nil })
+		return failed()
+	},
 }}
 
 // measuredSystems are those that one cluster can have together.
@@ -365,7 +369,7 @@ var measuredSystems = []measuredSystem{{
 	workers: standin.LabelElasticJob + "=dl,elasticjob.dlrover/replica-type=worker", n: 2, kind: "ElasticJob", job: "dl",
 	counts: "relaunch-count of its workers", restarts: relaunchesOfDLRover,
 }, {
-	name: "Baidu CCE, AITrainingJob", pool: "aitj", suspends: true,
+	name: "Baidu CCE, AITrainingJob", pool: "aitj", suspends: true, countsAnyway: "one of status.RestartCount, against restartLimit, for each pod that is replaced",
 	submit: func(s *jobSuite) {
 		s.runOperator(standin.NewAITrainingOperator)
 		s.submit(aiTrainingJob(gpuTemplate("aitj", awaited)))

@@ -8,7 +8,7 @@
 // still being created, and too late for the pods of reclaiming nodes, which are not pending yet.
 //
 // The processors are chained. [Deferral] is the outermost: it defers pods for which it is too early to buy, and takes the
-// suspended jobs of a [Supervision] into account. [ReclaimingPods] adds the pods of reclaiming nodes. [NewDefault] is core's
+// held and growing jobs of a [Supervision] into account. [ReclaimingPods] adds the pods of reclaiming nodes. [NewDefault] is core's
 // chain, which places pods on existing and upcoming nodes: first those for which the nodes were bought, as [Places] remembers.
 // [StatusFilter] is the ScaleUpStatusProcessor that belongs to them:
 // RunOnce calls it after each scale-up, and it hides the pods that this package added.
