@@ -49,8 +49,8 @@ func jobWhoseQuotaIsTakenIsNotBoughtFor(s *jobSuite) {
 	s.awaitJobEvent("Job", "yielding", "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods("job-name=taking", 2))
-	bought := boughtOfPool(s, "yielding")
 	s.awaitJobEvent("Job", "yielding", "SpotJobQueued", 1)
+	bought := boughtOfPool(s, "yielding") // while they changed places, pods of both existed
 	s.awaitNotHeld(batchJobs, "yielding")
 	rig.Eventually(s.t, recovered, "no nodes are kept but those of the other job", func(ctx context.Context) (bool, error) {
 		nodes, err := s.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "pool=yielding"})
