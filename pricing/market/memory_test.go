@@ -181,7 +181,7 @@ func TestASavedMemoryThatCannotBeReadIsForgotten(t *testing.T) {
 	var corrupt error
 	store := &shelf{state: []byte("no archive")}
 	keeper := NewKeeper(KeeperConfig{Memory: NewMemory(), Store: store, Clock: clock.RealClock{}, Corrupt: func(err error) { corrupt = err }})
-	assert.True(t, keeper.load(t.Context()))
+	assert.True(t, keeper.tryLoad(t.Context()))
 	assert.ErrorContains(t, corrupt, "remembered of the market")
 	assert.Equal(t, "no archive", string(store.aside))
 }

@@ -1,6 +1,8 @@
 package dryrun
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -8,6 +10,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 func TestWhatMayChangeSomethingIsADryRunAndReadsAreAsTheyWere(t *testing.T) {
@@ -48,12 +55,22 @@ func TestOfAReadOnlyClientNothingButReadsIsSent(t *testing.T) {
 		request, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/nodes?dryRun=All", strings.NewReader(""))
 		require.NoError(t, err)
 		response, err := client.Do(request)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
 		if method == http.MethodGet {
-			require.NoError(t, err)
-			require.NoError(t, response.Body.Close())
 			continue
 		}
-		assert.ErrorContains(t, err, method+" /api/v1/nodes would write")
+		assert.Equal(t, http.StatusForbidden, response.StatusCode)
+		assert.Contains(t, string(body), method+" /api/v1/nodes would write")
 	}
 	assert.Equal(t, []string{http.MethodGet}, got)
+}
+
+func TestAWriteOfAReadOnlyClientIsForbidden(t *testing.T) {
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://127.0.0.1:1", WrapTransport: ReadOnly})
+	require.NoError(t, err)
+	_, err = client.CoreV1().Events("ml").Create(t.Context(), &corev1.Event{}, metav1.CreateOptions{})
+	assert.True(t, apierrors.IsForbidden(err), "a recorder tries again only what no API server has answered: %v", err)
+	assert.ErrorContains(t, err, "would write, and nothing is to be written")
 }
