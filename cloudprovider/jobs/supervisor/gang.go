@@ -138,7 +138,7 @@ func (m *gangMaker) room(pod *corev1.Pod) int {
 	for _, node := range nodes {
 		onThis := template.MaxPods(node, requests)
 		onAll += onThis
-		if !m.pools.MayGiveBack(node) {
+		if _, ours := m.pools.PoolID(node); !ours {
 			room += onThis
 		}
 	}

@@ -87,7 +87,7 @@ func TestAJobIsTriedWithNoMoreWorkersThanItsOwnMaximum(t *testing.T) {
 func TestNodesOfOthersHavePlacesTooAndThoseOfPoolsAllThatTheyOffer(t *testing.T) {
 	for gpus, room := range map[string]int{"1": 9, "32": 40} {
 		inBubble(t, func(f *fixture) {
-			f.pools.room = 1
+			f.pools.room, f.pools.keeps = 1, true
 			f.node("foreign", offering("8"))
 			f.node("of-a-pool", offering(gpus)) // 32 where they are shared by time, of which the pool does not know
 			f.start()

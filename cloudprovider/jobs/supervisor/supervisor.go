@@ -79,7 +79,10 @@ type Queues interface {
 type Pools interface {
 	// FirstRead returns a channel that is closed once the pools have been read. Until then they know no node.
 	FirstRead() <-chan struct{}
-	// MayGiveBack returns whether the node is of a pool, lives, and is not being reclaimed.
+	// PoolID returns the pool of the node, and false for a node of no pool.
+	PoolID(node *corev1.Node) (id string, ours bool)
+	// MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it, and no
+	// other Node claims to be the same instance.
 	MayGiveBack(node *corev1.Node) bool
 	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
 	Room(pod *corev1.Pod) int
