@@ -62,8 +62,7 @@ type aiTrainingJobStatus struct {
 // controller that it came from.
 //
 // A pod that failed with an exit code of the fault-tolerance policy is deleted and comes again under its name, which counts against
-// restartLimit; any other failure is the job's. A pod that is deleted fails by SIGTERM before it is gone, unless it has ended before, or
-// there is no grace period: then it comes again at once. The job runs as soon as one pod of each role does, and succeeds when all of one
+// restartLimit; any other failure is the job's. A pod that ran and is gone has failed by SIGTERM before, however short its grace period was. The job runs as soon as one pod of each role does, and succeeds when all of one
 // role have. There is no way to suspend a job.
 // Source: reconcilePods and reconcileContainers in pkg/controller/pod.go of elasticdeeplearning/trainingjob-operator at 148db3b.
 //
@@ -78,8 +77,8 @@ func aiKinds(c cluster) []kind {
 
 type aiOperator struct {
 	cluster
-	// ending are the names of each job's pods that somebody deleted while they ran: kubelets that do not run say of none that it failed.
-	ending map[types.UID]sets.Set[string]
+	// ran are the names of each job's pods that ran when they were last seen: kubelets that do not run say of none that it failed.
+	ran map[types.UID]sets.Set[string]
 }
 
 func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstructured) error {
@@ -91,8 +90,8 @@ func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 	if err != nil {
 		return err
 	}
-	o.noteEnding(job.UID, pods)
-	create, remove := job.advance(pods, o.ending[job.UID])
+	o.noteRunning(job.UID, pods)
+	create, remove := job.advance(pods, o.ran[job.UID])
 	for _, name := range create {
 		if err := o.create(ctx, job.newPod(object, name)); err != nil {
 			return err
@@ -107,24 +106,24 @@ func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 	return o.writeStatus(ctx, object, &job.Status)
 }
 
-// noteEnding notes the pods that are ending, and keeps those that are gone since.
-func (o *aiOperator) noteEnding(job types.UID, pods map[string]*corev1.Pod) {
-	ending := sets.New[string]()
-	for name := range o.ending[job] {
+// noteRunning notes the pods that run, and keeps those that are gone since.
+func (o *aiOperator) noteRunning(job types.UID, pods map[string]*corev1.Pod) {
+	ran := sets.New[string]()
+	for name := range o.ran[job] {
 		if pods[name] == nil {
-			ending.Insert(name)
+			ran.Insert(name)
 		}
 	}
 	for name, pod := range pods {
-		if pod.DeletionTimestamp != nil && !ended(pod) {
-			ending.Insert(name)
+		if pod.Status.Phase == corev1.PodRunning {
+			ran.Insert(name)
 		}
 	}
-	o.ending[job] = ending
+	o.ran[job] = ran
 }
 
-// advance brings the status up to what the pods say and to those that were ending, and returns what to create and to delete.
-func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod, ending sets.Set[string]) (create []string, remove []*corev1.Pod) {
+// advance brings the status up to what the pods say and to those that ran, and returns what to create and to delete.
+func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod, ran sets.Set[string]) (create []string, remove []*corev1.Pod) {
 	if j.Status.RestartCount == nil {
 		j.Status.RestartCount = map[string]int32{}
 	}
@@ -136,7 +135,7 @@ func (j *aiTrainingJob) advance(pods map[string]*corev1.Pod, ending sets.Set[str
 			name := fmt.Sprintf("%s-%s-%d", j.Name, role, i)
 			pod := pods[name]
 			switch {
-			case pod == nil && ending.Has(name):
+			case pod == nil && ran.Has(name):
 				if !j.restart(role, exitOfSIGTERM) {
 					return nil, nil
 				}

@@ -87,6 +87,8 @@ type heldJob struct {
 	// pausedFor is why nothing is tried, until it is logged.
 	pausedFor error
 	due       *action
+	// wasSuspended is whether this process has seen the job suspended, and triedToResume whether it has tried to resume it, or may have.
+	wasSuspended, triedToResume bool
 	// isReleased is whether an action has removed what says that the job is held, as the informers are yet to see.
 	isReleased bool
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
@@ -112,6 +114,7 @@ func (j *heldJob) update(job jobs.Job, now time.Time) (isHeldAnew bool) {
 		}
 	}
 	j.job = job
+	j.wasSuspended = j.wasSuspended || job.Suspended
 	return isHeldAnew
 }
 
@@ -142,6 +145,10 @@ func (j *heldJob) least() int { return max(1, j.job.Min) }
 
 // isSettled returns whether the job has been held for so long that it must have been suspended or shrunk by now.
 func (j *heldJob) isSettled(now time.Time) bool { return now.Sub(j.since) >= settleTime }
+
+// isResumedByOther returns whether somebody else has resumed the job, which runs. Where this process never saw it suspended, an earlier leader
+// may have resumed it.
+func (j *heldJob) isResumedByOther() bool { return j.wasSuspended && !j.triedToResume }
 
 // losesNodes returns whether pods of the job are on nodes that are being reclaimed.
 func (j *heldJob) losesNodes(v view) bool {
@@ -309,6 +316,7 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 
 // done takes in how the action has ended.
 func (j *heldJob) done(did action, err error, now time.Time) {
+	j.triedToResume = j.triedToResume || did.kind == actionResume || did.kind == actionQueue
 	var busy *jobs.BusyError
 	switch {
 	case err == nil && did.kind == actionGrowBeyond:

@@ -240,7 +240,7 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 		return h.jobs.GrowBeyond(ctx, j.job, due.workers)
 	case due.kind == actionGrow, due.kind == actionUnhold && j.heldAs == jobs.HeldShrunk && !j.job.Finished:
 		return h.jobs.Grow(ctx, j.job, due.workers)
-	case due.kind == actionUnhold:
+	case due.kind == actionUnhold && (j.job.Finished || j.isResumedByOther()):
 		return h.jobs.Unhold(ctx, j.job)
 	default:
 		return h.jobs.Resume(ctx, j.job, due.workers)

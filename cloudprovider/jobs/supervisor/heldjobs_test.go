@@ -193,8 +193,44 @@ func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 		f.start()
 		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		f.pass(settleWithoutPodsTime + lookEvery)
-		assert.Equal(t, []string{"unhold train "}, f.systems.done(), "which removes the held label")
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 	})
+}
+
+func TestJobThatAnEarlierLeaderResumedIsNotSaidToBeResumedByOthers(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		f.pass(2 * time.Second)
+		f.pod("train", "worker-0", "") // newer than the label
+		f.pass(settleTime + 2*lookEvery)
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
+	})
+}
+
+func TestJobWhoseHeldLabelStayedWhenItWasResumedIsNotSaidToBeResumedByOthers(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		since := heldSince(time.Now())
+		suspended(f)
+		f.systems.err = errors.New("the label stays")
+		f.pass(settleTime)
+		f.loop(5, 0)
+		require.Equal(t, []string{"resume train 4"}, f.systems.done())
+		f.systems.err = nil
+		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), since, resumed)
+		f.pod("train", "worker-0", "")
+		f.pass(15 * time.Minute)
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done()[:1])
+	})
+}
+
+// heldSince has it written on a held job since when it is.
+func heldSince(since time.Time) func(*jobs.Job) {
+	return func(j *jobs.Job) {
+		annotations := j.Object.GetAnnotations()
+		annotations[api.AnnotationHeldSince] = since.UTC().Format(time.RFC3339)
+		j.Object.SetAnnotations(annotations)
+	}
 }
 
 func TestOwnerWhoResumesByHandWins(t *testing.T) {
@@ -202,12 +238,15 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 		t.Run(string(reason), func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.start()
-				f.job("train", held(jobs.HeldSuspended, reason), resumed)
+				since := heldSince(time.Now())
+				f.job("train", held(jobs.HeldSuspended, reason), since)
+				f.pass(2 * lookEvery)
+				f.job("train", held(jobs.HeldSuspended, reason), since, resumed)
 				f.pass(2 * time.Second)
 				f.pod("train", "worker-0", "")
-				f.pass(settleTime - 4*time.Second)
+				f.pass(settleTime - 8*time.Second)
 				assert.Empty(t, f.systems.done(), "the label may be older than what it tells of")
-				f.pass(4 * time.Second)
+				f.pass(8 * time.Second)
 				assert.Equal(t, []string{"unhold train "}, f.systems.done(), "which removes the held label")
 				assert.Zero(t, f.loop(5, 0))
 			})
@@ -270,7 +309,7 @@ func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
 		f.pass(settleWithoutPodsTime - lookEvery)
 		assert.Empty(t, f.systems.done())
 		f.pass(2 * lookEvery)
-		assert.Equal(t, []string{"unhold train "}, f.systems.done(), "but it has forgotten to")
+		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "but it has forgotten to")
 	})
 }
 
