@@ -52,6 +52,7 @@ var apart = []struct{ begins, why string }{
 	{"kubectl -n kube-system exec POD -- /gpu-spot-autoscaler explain ", "it reads the token of the pod in /var/run/secrets, where the processes of this kubelet have none"},
 	{"kubectl get trainingjobs,", "no cluster of the tests has the definitions of all job systems: test/e2e reads the label of each"},
 	{"kubectl apply -f pytorch/job.yaml", "this cluster has no definition of a PyTorchJob: deploy/examples compares the manifest with it"},
+	{"kubectl -n arena-system scale deployment elastic-job-supervisor ", "this cluster has no Arena, whose deployment it is"},
 	{"kubectl apply -f etjob/job.yaml", "this cluster has no definition of a TrainingJob: deploy/examples compares the manifest with it"},
 }
 
