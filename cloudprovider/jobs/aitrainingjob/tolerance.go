@@ -10,7 +10,7 @@ import (
 var killed = []int{128 + 15, 128 + 9}
 
 // tolerance says which failed pods the operator replaces, and which pods with them. The restartPolicy is Always or OnFailure for all, and
-// with others it goes by the exit codes: "1,2,3" or "1-100".
+// with ExitCode and OnNodeFailWithExitCode it goes by the exit codes: "1,2,3" or "1-100".
 //
 // The kubelet says of a pod that is evicted, before it is gone, that it has failed, with one of the exit codes above unless the program
 // chooses another. The event PodForceDeleted does not cover that: it is a deletion without a grace period, and an eviction has one, as has
@@ -28,7 +28,16 @@ type tolerance struct {
 
 // replacesKilled returns whether the operator replaces a pod that was killed, and no other pod with it.
 func (t tolerance) replacesKilled() bool {
-	return t.RestartScope == "Pod" && (t.RestartPolicy == "Always" || t.RestartPolicy == "OnFailure" || slices.ContainsFunc(killed, t.names))
+	if t.RestartScope != "Pod" {
+		return false
+	}
+	switch t.RestartPolicy {
+	case "Always", "OnFailure":
+		return true
+	case "ExitCode", "OnNodeFailWithExitCode":
+		return slices.ContainsFunc(killed, t.names)
+	}
+	return false
 }
 
 func (t tolerance) names(code int) bool {

@@ -74,6 +74,7 @@ func TestBounds(t *testing.T) {
 		"an AITrainingJob that tolerates every failure": {"aitrainingjob", "horovod", change(change(jobstest.AITrainingJob, "faultTolerantPolicy", "nothing"),
 			"restartPolicy: OnNodeFailWithExitCode", "restartPolicy: OnFailure\n      restartScope: Pod"), bounds{1, 5, 3}},
 		"an AITrainingJob of which all pods are restarted": {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "restartScope: Pod", "restartScope: All"), bounds{3, 5, 3}},
+		"an AITrainingJob that restarts no pod":            {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "restartPolicy: ExitCode", "restartPolicy: Never"), bounds{3, 5, 3}},
 		"an AITrainingJob with one restart left":           {"aitrainingjob", "horovod", change(jobstest.AITrainingJob, "{phase: Running}", "{phase: Running, RestartCount: {trainer: 99}}"), bounds{2, 5, 3}},
 		"a RayCluster, in pods, without what is suspended": {"raycluster", "rc", jobstest.RayCluster, bounds{3, 11, 7}},
 		"a RayJob": {"rayjob", "rj", jobstest.RayJob, bounds{1, 4, 2}},
