@@ -435,7 +435,9 @@ func (f *fakePools) Room(*corev1.Pod) int {
 	return f.room
 }
 
-func (f *fakePools) PoolID(node *corev1.Node) (id string, ours bool) { return "asg-1", node.Name != "foreign" }
+func (f *fakePools) PoolID(node *corev1.Node) (id string, ours bool) {
+	return "asg-1", node.Name != "foreign"
+}
 
 func (f *fakePools) MayGiveBack(node *corev1.Node) bool {
 	f.mu.Lock()
