@@ -225,18 +225,18 @@ func NewQueues(registry *Registry) Queues { return Queues{registry} }
 func (q Queues) Quotas(ctx context.Context) (*queues.Quotas, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.registry.config.Timeout)
 	defer cancel()
-	clusterQueues, isServed, err := q.registry.kueue.list(ctx, "clusterqueues", metav1.NamespaceNone, "", true)
-	if err != nil {
-		return nil, fmt.Errorf("list the ClusterQueues: %w", err)
+	var lists [3][]unstructured.Unstructured
+	for i, plural := range []string{"localqueues", "clusterqueues", "resourceflavors"} {
+		items, isServed, err := q.registry.kueue.list(ctx, plural, metav1.NamespaceAll, "", false)
+		if err != nil {
+			return nil, fmt.Errorf("list the %s of Kueue: %w", plural, err)
+		}
+		if !isServed {
+			return nil, nil
+		}
+		lists[i] = items
 	}
-	if !isServed {
-		return nil, nil
-	}
-	localQueues, _, err := q.registry.kueue.list(ctx, "localqueues", metav1.NamespaceAll, "", true)
-	if err != nil {
-		return nil, fmt.Errorf("list the LocalQueues: %w", err)
-	}
-	return queues.New(localQueues, clusterQueues), nil
+	return queues.New(lists[0], lists[1], lists[2]), nil
 }
 
 // Return puts a job that is suspended back into its queue, though there are no nodes for it. The error wraps ErrUnsupported for jobs that Kueue

@@ -209,7 +209,7 @@ status: {flavorsReservation: [{name: spot, resources: [{name: nvidia.com/gpu, to
 		clusterQueue.SetNamespace("")
 		group := schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: version, Resource: "clusterqueues"}
 		require.NoError(t, f.Dynamic.Tracker().Create(group, clusterQueue, ""))
-		for _, resource := range []string{"clusterqueues", "localqueues"} {
+		for _, resource := range []string{"clusterqueues", "localqueues", "resourceflavors"} {
 			serve(f, resource, version)
 		}
 		quotas, err := jobs.NewQueues(f.Registry).Quotas(t.Context())
@@ -221,15 +221,17 @@ status: {flavorsReservation: [{name: spot, resources: [{name: nvidia.com/gpu, to
 
 func TestThereAreNoQuotasWhereKueueIsNot(t *testing.T) {
 	f := newFixture(t)
-	serve(f, "clusterqueues", "none")
+	serve(f, "localqueues", "none")
 	quotas, err := jobs.NewQueues(f.Registry).Quotas(t.Context())
 	require.NoError(t, err)
 	assert.Nil(t, quotas)
-	f.Dynamic.PrependReactor("list", "clusterqueues", func(clienttesting.Action) (bool, runtime.Object, error) {
+
+	f = newFixture(t)
+	f.Dynamic.PrependReactor("list", "localqueues", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads[0].GroupResource(), "", errors.New("no rule"))
 	})
 	_, err = jobs.NewQueues(f.Registry).Quotas(t.Context())
-	require.ErrorContains(t, err, "list the ClusterQueues")
+	require.ErrorContains(t, err, "list the localqueues of Kueue")
 }
 
 // TestTheRayClusterOfAQueuedRayJobIsSuspendedByTheWorkloadOfTheRayJob: Kueue makes none for what a job that it admits has made.

@@ -121,7 +121,9 @@ func (f *Fixture) Renew(config jobs.Config) {
 func listKinds(systems []jobs.System) map[schema.GroupVersionResource]string {
 	resources := append([]schema.GroupVersionResource{ScaleIns, ScaleOuts, TrainJobs, Commands}, jobs.KueueWorkloads...)
 	for _, version := range jobs.KueueWorkloads {
-		resources = append(resources, version.GroupVersion().WithResource("clusterqueues"), version.GroupVersion().WithResource("localqueues"))
+		for _, plural := range []string{"clusterqueues", "localqueues", "resourceflavors"} {
+			resources = append(resources, version.GroupVersion().WithResource(plural))
+		}
 	}
 	for _, system := range systems {
 		resources = append(resources, system.Resource())

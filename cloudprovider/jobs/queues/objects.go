@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 )
 
@@ -34,6 +35,13 @@ type clusterQueue struct {
 		PendingWorkloads   int64              `json:"pendingWorkloads"`
 		Conditions         []metav1.Condition `json:"conditions"`
 	} `json:"status"`
+}
+
+// flavor is the part of a ResourceFlavor that says whether its nodes have a topology (apis/kueue/v1beta1/resourceflavor_types.go, 0.12.3).
+type flavor struct {
+	Spec struct {
+		TopologyName string `json:"topologyName"`
+	} `json:"spec"`
 }
 
 // flavorQuotas are the quotas of one flavor, or what is reserved of them, borrowed quota included.
@@ -68,6 +76,18 @@ func (c *clusterQueue) admits() bool {
 		}
 	}
 	return !isStopped(c.Spec.StopPolicy) && (c.Spec.QueueingStrategy != "StrictFIFO" || c.Status.PendingWorkloads == 0)
+}
+
+// hasOnly returns whether all flavors of the queue are among those.
+func (c *clusterQueue) hasOnly(flavors sets.Set[string]) bool {
+	for _, group := range c.Spec.ResourceGroups {
+		for _, quotas := range group.Flavors {
+			if !flavors.Has(quotas.Name) {
+				return false
+			}
+		}
+	}
+	return len(c.Spec.ResourceGroups) > 0
 }
 
 // left returns the quota of the flavor that is not reserved. It is negative where more is borrowed than that.

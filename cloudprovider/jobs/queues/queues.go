@@ -1,6 +1,7 @@
 // Package queues tells whether the ClusterQueue of a job has quota left for it, before nodes are bought for a job that Kueue
-// (sigs.k8s.io/kueue) has yet to admit again. It goes by what Kueue itself says of its ClusterQueues, and is sure of quota only
-// where the job needs neither to borrow nor to preempt others. Whatever else is possible only Kueue knows.
+// (sigs.k8s.io/kueue) has yet to admit again. It goes by what Kueue itself says of its ClusterQueues, and counts quota only
+// where the job needs neither to borrow nor to preempt others. Which flavors the taints and labels of nodes leave to its pods is not read.
+// Whatever else is possible only Kueue knows.
 package queues
 
 import (
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
@@ -19,13 +21,24 @@ import (
 type Quotas struct {
 	queues        map[types.NamespacedName]localQueue
 	clusterQueues map[string]clusterQueue
+	// topologies are the ResourceFlavors whose nodes have a topology.
+	topologies sets.Set[string]
 	// claimed is what is claimed of each ClusterQueue.
 	claimed map[string]corev1.ResourceList
 }
 
-// New returns the Quotas of these LocalQueues and ClusterQueues. What cannot be read of them is left out.
-func New(localQueues, clusterQueues []unstructured.Unstructured) *Quotas {
-	q := &Quotas{queues: map[types.NamespacedName]localQueue{}, clusterQueues: map[string]clusterQueue{}, claimed: map[string]corev1.ResourceList{}}
+// New returns the Quotas of these LocalQueues, ClusterQueues and ResourceFlavors. What cannot be read of them is left out.
+func New(localQueues, clusterQueues, flavors []unstructured.Unstructured) *Quotas {
+	q := &Quotas{
+		queues: map[types.NamespacedName]localQueue{}, clusterQueues: map[string]clusterQueue{}, topologies: sets.New[string](),
+		claimed: map[string]corev1.ResourceList{},
+	}
+	for i := range flavors {
+		var flavor flavor
+		if decode(&flavors[i], &flavor) && flavor.Spec.TopologyName != "" {
+			q.topologies.Insert(flavors[i].GetName())
+		}
+	}
 	for i := range localQueues {
 		var queue localQueue
 		if decode(&localQueues[i], &queue) {
@@ -50,10 +63,12 @@ func Uses(pods []*corev1.Pod) corev1.ResourceList {
 	return used
 }
 
-// AreTiedToNodes returns whether Kueue admits a job with such pods only where it finds their nodes ready: it does with
-// topology-aware scheduling (pkg/cache/tas_flavor.go, 0.12.3).
-func AreTiedToNodes(pods []*corev1.Pod) bool {
-	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+// NeedsNodes returns whether Kueue admits a job with such pods in the LocalQueue only where it finds their nodes ready. It does with
+// topology-aware scheduling (pkg/cache/tas_flavor.go, 0.12.3), for which pods ask, or which all flavors of the ClusterQueue have
+// (isTASImplied in pkg/scheduler/flavorassigner/tas_flavorassigner.go).
+func (q *Quotas) NeedsNodes(queue types.NamespacedName, pods []*corev1.Pod) bool {
+	cluster, known := q.clusterQueues[q.queues[queue].Spec.ClusterQueue]
+	return known && cluster.hasOnly(q.topologies) || slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
 		for key := range pod.Annotations {
 			if strings.HasPrefix(key, "kueue.x-k8s.io/podset-") && strings.HasSuffix(key, "-topology") {
 				return true
@@ -69,7 +84,7 @@ func (q *Quotas) Claim(queue types.NamespacedName, use corev1.ResourceList) {
 	q.claimed[name] = quota.Add(q.claimed[name], use)
 }
 
-// Holds returns whether a job that is put in the LocalQueue now is certain to be admitted at once.
+// Holds returns whether a job that is put in the LocalQueue now is admitted at once, as far as its ClusterQueue says.
 func (q *Quotas) Holds(queue types.NamespacedName, use corev1.ResourceList) bool {
 	local := q.queues[queue]
 	cluster, known := q.clusterQueues[local.Spec.ClusterQueue]

@@ -92,7 +92,7 @@ func TestQuotaIsCertainOnlyWhereKueueWouldAdmitTheJobAtOnce(t *testing.T) {
 			if tc.change == nil {
 				tc.change = strings.NewReplacer()
 			}
-			q := New(objects(t, tc.change.Replace(localQueueGPU)), objects(t, tc.change.Replace(queueA), tc.change.Replace(queueB)))
+			q := New(objects(t, tc.change.Replace(localQueueGPU)), objects(t, tc.change.Replace(queueA), tc.change.Replace(queueB)), nil)
 			assert.Equal(t, tc.want, q.Holds(types.NamespacedName{Namespace: "ml", Name: "gpu"}, Uses(workers(tc.workers))))
 		})
 	}
@@ -100,7 +100,7 @@ func TestQuotaIsCertainOnlyWhereKueueWouldAdmitTheJobAtOnce(t *testing.T) {
 
 func TestWhatIsClaimedIsNotLeft(t *testing.T) {
 	queue := types.NamespacedName{Namespace: "ml", Name: "gpu"}
-	q := New(objects(t, localQueueGPU), objects(t, queueA, queueB))
+	q := New(objects(t, localQueueGPU), objects(t, queueA, queueB), nil)
 	q.Claim(queue, Uses(workers(2)))
 	assert.True(t, q.Holds(queue, Uses(workers(1))))
 	assert.False(t, q.Holds(queue, Uses(workers(2))))
@@ -108,11 +108,19 @@ func TestWhatIsClaimedIsNotLeft(t *testing.T) {
 	assert.True(t, q.Holds(queue, Uses(workers(1))))
 }
 
-func TestPodsThatAskForATopologyAreTiedToNodes(t *testing.T) {
+func TestPodsNeedTheirNodesWhereTheyAskForATopologyOrEachFlavorHasOne(t *testing.T) {
+	queue := types.NamespacedName{Namespace: "ml", Name: "gpu"}
+	const spot, onDemand, cpu = `{metadata: {name: spot}, spec: {topologyName: racks}}`, `{metadata: {name: on-demand}, spec: {topologyName: racks}}`,
+		`{metadata: {name: default}, spec: {topologyName: racks}}`
+	some := New(objects(t, localQueueGPU), objects(t, queueA), objects(t, spot, onDemand))
 	for annotation, want := range map[string]bool{
 		"kueue.x-k8s.io/podset-required-topology": true, "kueue.x-k8s.io/podset-preferred-topology": true,
 		"kueue.x-k8s.io/podset-unconstrained-topology": true, "kueue.x-k8s.io/workload": false,
 	} {
-		assert.Equal(t, want, AreTiedToNodes([]*corev1.Pod{{}, {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "x"}}}}), annotation)
+		pods := []*corev1.Pod{{}, {ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "x"}}}}
+		assert.Equal(t, want, some.NeedsNodes(queue, pods), annotation)
 	}
+	all := New(objects(t, localQueueGPU), objects(t, queueA), objects(t, spot, onDemand, cpu))
+	assert.True(t, all.NeedsNodes(queue, workers(1)))
+	assert.False(t, all.NeedsNodes(types.NamespacedName{Name: "unknown"}, workers(1)))
 }

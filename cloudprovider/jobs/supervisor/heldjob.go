@@ -89,7 +89,7 @@ type heldJob struct {
 	due       *action
 	// wasSuspended is whether this process has seen the job suspended, and triedToResume whether it has tried to resume it, or may have.
 	wasSuspended, triedToResume bool
-	// isReleased is whether an action has removed what says that the job is held, as the informers are yet to see.
+	// isReleased is whether an action has removed what says that the job is held, or may have, as the informers are yet to see.
 	isReleased bool
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
@@ -316,13 +316,14 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 
 // done takes in how the action has ended.
 func (j *heldJob) done(did action, err error, now time.Time) {
-	j.triedToResume = j.triedToResume || did.kind == actionResume || did.kind == actionQueue
 	var busy *jobs.BusyError
+	if did.kind != actionSuspend && !errors.As(err, &busy) { // an error may be that the answer was lost
+		j.triedToResume, j.isReleased = true, true
+	}
 	switch {
 	case err == nil && did.kind == actionGrowBeyond:
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(growEvery)
 	case err == nil:
-		j.isReleased = did.kind != actionSuspend
 		j.due, j.pause, j.pausedUntil = nil, 0, now.Add(startTime)
 		if did.kind == actionResume || did.kind == actionGrow {
 			recoveries.WithLabelValues(j.job.System, string(j.job.Recovery)).Inc()

@@ -36,6 +36,8 @@ type heldJobs struct {
 	wake     func()
 	// maxGrowth is the most that the operator allows.
 	maxGrowth jobs.Growth
+	// unreadSince is since when the quotas of Kueue cannot be read. Only look has it.
+	unreadSince time.Time
 
 	mu      sync.Mutex
 	isKnown bool // which jobs are held
@@ -49,8 +51,8 @@ type heldSet map[string]*heldJob
 func (h *heldJobs) look(ctx context.Context) {
 	isKnown := h.jobs.HasSynced() // before they are read
 	held := h.jobs.Held(ctx)
-	quotas := h.quotas(ctx, held)
-	if h.update(ctx, append(held, h.jobs.Growing()...), reclaimingNodes(h.nodes), quotas) {
+	quotas, unread := h.quotas(ctx, held)
+	if h.update(ctx, append(held, h.jobs.Growing()...), reclaimingNodes(h.nodes), quotas, unread) {
 		h.wake()
 	}
 	h.mu.Lock()
@@ -58,25 +60,35 @@ func (h *heldJobs) look(ctx context.Context) {
 	h.isKnown = isKnown
 }
 
-// quotas returns what the ClusterQueues of Kueue have left, nil if none of the jobs is in a queue, or if that cannot be read: then the jobs are
-// taken to have it.
-func (h *heldJobs) quotas(ctx context.Context, held []jobs.Job) *queues.Quotas {
-	if !slices.ContainsFunc(held, func(job jobs.Job) bool { _, isQueued := job.Queue(); return isQueued }) {
-		return nil
+// quotas returns what the ClusterQueues of Kueue have left, nil if no job that may be resumed is in a queue. They are unread if they could not be
+// read just now. After quotasUnreadTime the jobs are taken to have quota: a right that is missing must not hold them for ever.
+func (h *heldJobs) quotas(ctx context.Context, held []jobs.Job) (quotas *queues.Quotas, unread bool) {
+	if !slices.ContainsFunc(held, mayReturnToQueue) {
+		return nil, false
 	}
 	quotas, err := h.queues.Quotas(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot read the quotas of the queues that held jobs are in")
+	if err == nil {
+		h.unreadSince = time.Time{}
+		return quotas, false
 	}
-	return quotas
+	klog.FromContext(ctx).Error(err, "Cannot read the quotas of the queues that held jobs are in")
+	if h.unreadSince.IsZero() {
+		h.unreadSince = h.clock.Now()
+	}
+	return nil, h.clock.Since(h.unreadSince) < quotasUnreadTime
+}
+
+func mayReturnToQueue(job jobs.Job) bool {
+	_, isQueued := job.Queue()
+	return isQueued && job.Suspended && !job.Finished && job.HeldReason() != jobs.ReasonMaxWait
 }
 
 // update takes in the jobs that are held or are to grow, and returns whether there is a new gang to look for capacity for.
-func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string, quotas *queues.Quotas) (hasNewGang bool) {
+func (h *heldJobs) update(ctx context.Context, held []jobs.Job, reclaiming []string, quotas *queues.Quotas, unread bool) (hasNewGang bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slices.SortFunc(held, h.compare)
-	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder, maxGrowth: h.maxGrowth, quotas: quotas}
+	view := view{now: h.clock.Now(), pods: h.pods, reclaiming: reclaiming, gangs: h.gangs, offers: h.gangs.offers(h.byRef), recorder: h.recorder, maxGrowth: h.maxGrowth, quotas: quotas, quotasUnread: unread}
 	seen := map[string]bool{}
 	counts := map[[2]string]float64{}
 	for _, job := range held {
@@ -259,8 +271,9 @@ func (h *heldJobs) lookAtUnheld(j *heldJob, now time.Time) {
 // that it is held.
 func (h *heldJobs) tellUnheld(ctx context.Context, ref jobs.Ref, uid types.UID) error {
 	job, err := h.jobs.Get(ctx, ref)
+	malformed := (*jobs.FieldError)(nil)
 	switch {
-	case errors.Is(err, jobs.ErrNoObject):
+	case errors.Is(err, jobs.ErrNoObject), errors.As(err, &malformed):
 		return nil
 	case err != nil:
 		return err
@@ -322,5 +335,7 @@ type view struct {
 	offers     *offers
 	recorder   record.EventRecorder
 	maxGrowth  jobs.Growth
-	quotas     *queues.Quotas // of Kueue, nil if no job is in a queue
+	// quotas are those of Kueue, nil if no job is in a queue. quotasUnread is whether they could not be read just now.
+	quotas       *queues.Quotas
+	quotasUnread bool
 }

@@ -35,7 +35,7 @@ func (f *fixture) queue(reserved string) {
 			"metadata": map[string]any{"name": "all"},
 			"spec":     map[string]any{"resourceGroups": []any{map[string]any{"coveredResources": []any{"nvidia.com/gpu"}, "flavors": gpus("nominalQuota", "8")}}},
 			"status":   map[string]any{"flavorsReservation": gpus("total", reserved)},
-		}}})
+		}}}, nil)
 	}
 }
 
@@ -125,11 +125,38 @@ func TestAJobThatNeedsItsNodesBeforeItIsAdmittedWaitsForQuota(t *testing.T) {
 	})
 }
 
+func TestAJobThatNeedsItsNodesIsBoughtForInTheEndBecauseItMayBorrow(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.systems.annotations = map[string]string{"kueue.x-k8s.io/podset-required-topology": "rack"}
+		f.queue("5")
+		f.start()
+		f.queuedJob("train")
+		f.pass(nodesTime - time.Minute)
+		require.Empty(t, f.asked())
+		f.pass(time.Minute + lastPause + lookEvery)
+		assert.Equal(t, []int{4}, f.asked())
+		f.pass(lookEvery)
+		assert.Equal(t, []int{4}, f.asked(), "and stays so")
+	})
+}
+
+func TestNothingNewIsBoughtWhileQuotasCannotBeReadForAMoment(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.queue("8")
+		f.systems.quotaErr = errors.New("timeout")
+		f.start()
+		f.queuedJob("train")
+		f.pass(quotasUnreadTime - lookEvery)
+		assert.Empty(t, f.asked())
+		f.pass(2 * lookEvery)
+		assert.Equal(t, []int{4}, f.asked(), "a right that is missing must not hold it for ever")
+	})
+}
+
 func TestAJobOfNoQueueOrOfOneThatCannotBeReadIsOffered(t *testing.T) {
 	for name, set := range map[string]func(f *fixture){
-		"no queue":              func(f *fixture) { f.queue("8"); f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
-		"no Kueue":              func(f *fixture) { f.queuedJob("train") },
-		"quotas cannot be read": func(f *fixture) { f.queue("8"); f.systems.quotaErr = errors.New("forbidden"); f.queuedJob("train") },
+		"no queue": func(f *fixture) { f.queue("8"); f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
+		"no Kueue": func(f *fixture) { f.queuedJob("train") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(f *fixture) {

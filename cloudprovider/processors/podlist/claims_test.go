@@ -79,5 +79,5 @@ func TestAGangThatClaimsItsGPUsIsNotBoughtInPart(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, bought)
 	assert.Equal(t, reasons.ResourceClaims, skipped.Of(all[0].UID).Code)
-	assert.Equal(t, reasons.GangIncomplete, skipped.Of(launcher.UID).Code)
+	assert.Equal(t, reasons.ResourceClaims, skipped.Of(launcher.UID).Code)
 }

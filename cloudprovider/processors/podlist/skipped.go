@@ -21,7 +21,12 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 	for _, pod := range left {
 		unplaced.Insert(pod.UID)
 	}
-	skipped := map[types.UID]*reasons.Reason{}
+	skipped, claiming := map[types.UID]*reasons.Reason{}, sets.New[*gangCount]()
+	for _, pod := range listed {
+		if gang := d.gangs.of(counts, pod); gang != nil && d.claims.skipped.Has(pod.UID) {
+			claiming.Insert(gang)
+		}
+	}
 	for _, pod := range listed {
 		gang := d.gangs.of(counts, pod)
 		switch {
@@ -29,7 +34,7 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 		case d.suspended != nil && d.suspended.supervision.Abandoned(pod):
 			skipped[pod.UID] = reasons.New(reasons.MaximumWaitOver, "Submit the job again, or with a longer "+api.AnnotationMaxWait+".",
 				"maximum wait over: nothing is bought any more for the job of this pod (%s)", api.AnnotationMaxWait)
-		case d.claims.skipped.Has(pod.UID):
+		case d.claims.skipped.Has(pod.UID), claiming.Has(gang) && !gang.complete(): // its gang is complete but for a pod that is left out
 			skipped[pod.UID] = claimsReason
 		case gang != nil && !gang.complete():
 			skipped[pod.UID] = gang.incompleteReason()
