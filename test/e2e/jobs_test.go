@@ -467,6 +467,13 @@ func rayClusterOfAnotherLosesItsHeadLast(s *jobSuite) {
 func rayJobIsSuspended(s *jobSuite) {
 	s.runRealOperator(operators.KubeRay)
 	s.submit(rayJob(gpuTemplate("rayjob", "metadata: {labels: {job: rayjob}}")))
+	requireRayJobComesBack(s)
+	s.requireBought("rayjob", 2+1)
+}
+
+// requireRayJobComesBack reclaims a node of the submitted rayJob, which is to be suspended and resumed without a failure counted.
+func requireRayJobComesBack(s *jobSuite) {
+	s.t.Helper()
 	workers := s.awaitRunningPods("job=rayjob", 2)
 	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	reclaiming := s.reclaimNodesOf(workers[0])
@@ -477,7 +484,6 @@ func rayJobIsSuspended(s *jobSuite) {
 	s.awaitNotHeld(operators.RayJobs, "rayjob")
 	s.awaitField(operators.RayJobs, "rayjob", "status.jobDeploymentStatus", "Running")
 	assert.EqualValues(s.t, 0, s.field(operators.RayJobs, "rayjob", "status.failed"))
-	s.requireBought("rayjob", 2+1)
 }
 
 func volcanoJobIsAbortedAndResumed(s *jobSuite) {

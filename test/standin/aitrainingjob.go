@@ -48,6 +48,7 @@ type aiReplicas struct {
 	RestartLimit        *int32                 `json:"restartLimit"`
 	Template            corev1.PodTemplateSpec `json:"template"`
 	FaultTolerantPolicy []struct {
+		RestartPolicy    string `json:"restartPolicy"`
 		ExitCodes        string `json:"exitCodes"`
 		ExceptionalEvent string `json:"exceptionalEvent"`
 	} `json:"faultTolerantPolicy"`
@@ -184,6 +185,9 @@ func (j *aiTrainingJob) restart(role string, exitCodes ...int) bool {
 // tolerates says whether one of the exit codes is one that the policy names.
 func (r *aiReplicas) tolerates(exitCodes []int) bool {
 	for _, policy := range r.FaultTolerantPolicy {
+		if !slices.Contains([]string{"ExitCode", "OnNodeFailWithExitCode"}, policy.RestartPolicy) {
+			continue // others look at no exit code, and nobody here has OnFailure or Always
+		}
 		named := strings.Split(policy.ExitCodes, ",")
 		if slices.ContainsFunc(exitCodes, func(code int) bool { return slices.Contains(named, strconv.Itoa(code)) }) {
 			return true

@@ -74,7 +74,7 @@ spec:
     trainer:
       replicas: 2
       restartLimit: 1
-      faultTolerantPolicy: [{exitCodes: "137,143"}]
+      faultTolerantPolicy: [{exitCodes: "137,143", restartPolicy: ExitCode, restartScope: Pod}]
       template: {spec: {containers: [{name: aitj-0}]}}
 `
 

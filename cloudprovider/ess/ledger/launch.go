@@ -254,8 +254,8 @@ func LaunchActivities(instances []alicloud.Instance) []alicloud.Activity {
 }
 
 // Launching returns the pools whose launched instances must be listed now: those of launching, which buy by RunInstances, that may have
-// instances of which nothing is known yet, and those with such purchases that are not over. unlisted are the instances of those purchases that were promised and have not been
-// listed, each with its pool.
+// instances of which nothing is known yet, and those with such purchases that are not over. unlisted are the instances of those purchases
+// that were promised and have not been listed, each with its pool.
 func (l *Ledger) Launching(launching sets.Set[string]) (pools sets.Set[string], unlisted map[string]string) {
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()

@@ -50,10 +50,7 @@ func (t *task) reactions(ofJob []policy) []string {
 // policies say: they do not concern pods of the run that was aborted.
 // Source: Execute in running.go, pending.go, aborting.go and aborted.go of pkg/controllers/job/state, and killPods in
 // pkg/controllers/job/job_controller_actions.go, of volcano-sh/volcano at ed72c7c.
-var (
-	endOthers  = []string{actionRestart, "RestartTask", "RestartPartition", "TerminateJob", "CompleteJob", actionAbort}
-	endOnlyOne = "RestartPod"
-)
+var endOthers = []string{actionRestart, "RestartTask", "RestartPartition", "TerminateJob", "CompleteJob", actionAbort}
 
 // mayLose returns how many of the workers the job can lose by eviction, as far as its policies go: none, all of them, or as many as it has
 // retries left but for the last, with which Volcano would fail it.
@@ -66,7 +63,7 @@ func (j *job) mayLose(workers int) int {
 			switch {
 			case slices.Contains(endOthers, action):
 				return 0
-			case action == endOnlyOne:
+			case action == "RestartPod":
 				workers = min(workers, max(j.Spec.MaxRetry.Or(defaultMaxRetry)-1-j.Status.RetryCount.Int(), 0))
 			}
 		}

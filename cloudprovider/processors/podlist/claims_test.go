@@ -69,6 +69,16 @@ func TestWhatBecomesOfPodsWithResourceClaims(t *testing.T) {
 	}
 }
 
+func TestNothingIsBoughtForAPodOfAReclaimingNodeWhoseGPUsAreClaimed(t *testing.T) {
+	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
+	inner := &chain{adds: []*apiv1.Pod{testutil.NewPod("reclaimed", testutil.WithoutGPU, claiming), testutil.NewPod("other")}}
+	deferral := NewDeferral(Config{Inner: inner, Arrivals: NewArrivals(clk), Clock: clk, Skipped: &reasons.Skipped{}})
+	ctx, _, _ := testutil.NewContext(nil, nil)
+	bought, err := deferral.Process(ctx, nil)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"other"}, testutil.Names(bought))
+}
+
 func TestAGangThatClaimsItsGPUsIsNotBoughtInPart(t *testing.T) {
 	clk, skipped := testingclock.NewFakePassiveClock(testutil.Epoch), &reasons.Skipped{}
 	deferral := NewDeferral(Config{Inner: &chain{}, Arrivals: NewArrivals(clk), Clock: clk, Skipped: skipped})

@@ -116,20 +116,14 @@ func (c *claims) readable(pods []*apiv1.Pod) []*apiv1.Pod {
 	if c.simulated {
 		return pods
 	}
-	return c.skip(pods, func(pod *apiv1.Pod) bool { return claimsDevices(pod) && !processors.RequestsGPUOfNode(pod) })
+	return c.buyable(pods)
 }
 
-// buyable returns the pods that have no place without those that fit no new node, if claims are simulated.
+// buyable returns the pods without those that no new node would have room for, as far as is known. Pods of reclaiming nodes and stand-ins
+// are among them.
 func (c *claims) buyable(pods []*apiv1.Pod) []*apiv1.Pod {
-	if !c.simulated {
-		return pods
-	}
-	return c.skip(pods, claimsDevices)
-}
-
-func (c *claims) skip(pods []*apiv1.Pod, drop func(*apiv1.Pod) bool) []*apiv1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *apiv1.Pod) bool {
-		if !drop(pod) {
+		if !claimsDevices(pod) || !c.simulated && processors.RequestsGPUOfNode(pod) {
 			return false
 		}
 		c.skipped.Insert(pod.UID)
