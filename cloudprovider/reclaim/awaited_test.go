@@ -50,9 +50,10 @@ func TestNodesAreNotToldOfJobsThatDeclareNoAcknowledgement(t *testing.T) {
 		w.addNode("a")
 		w.runAgent("a")
 		w.addPod("p", "a", of("train", jobs.RoleWorker), at("10.1.0.1"), noted(api.AnnotationAwaitCheckpoint, "false"))
+		f.start() // first: a node-agent that comes together with the request has its Node written
 		w.cloud.reclaim("a")
-		f.start()
-		w.pass(time.Second)
+		w.pass(5 * time.Second)
+		assert.Contains(t, w.pod("p").Annotations, api.AnnotationCheckpointRequest)
 		assert.NotContains(t, w.node("a").Annotations, api.AnnotationAwaitedAcknowledgements)
 	})
 }

@@ -190,10 +190,17 @@ func (s *jobSuite) runRealOperator(system operators.System) {
 	})
 }
 
-// submit applies a manifest.
+// submit applies a manifest. The Trainer's webhook reads runtimes from a cache, and refuses the job of one that has come just before it.
 func (s *jobSuite) submit(manifest string) {
 	s.t.Helper()
-	require.NoError(s.t, s.Cluster.ApplyYAML(s.t.Context(), strings.NewReader(manifest)))
+	s.eventually("what the manifest names is known", func(ctx context.Context) (bool, error) {
+		err := s.Cluster.ApplyYAML(ctx, strings.NewReader(manifest))
+		if err != nil && strings.Contains(err.Error(), "must be created before the TrainJob") {
+			return false, err
+		}
+		require.NoError(s.t, err)
+		return true, nil
+	})
 }
 
 // gpuTemplate returns the template of a pod with one GPU, for Nodes of the pool. The fields, such as "metadata: {…}", are added to it.

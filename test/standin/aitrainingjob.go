@@ -107,11 +107,11 @@ func (o *aiOperator) reconcile(ctx context.Context, object *unstructured.Unstruc
 	return o.writeStatus(ctx, object, &job.Status)
 }
 
-// noteRunning notes the pods that run, and keeps those that are gone since.
+// noteRunning notes the pods that run, and keeps those that are gone or on their way out since.
 func (o *aiOperator) noteRunning(job types.UID, pods map[string]*corev1.Pod) {
 	ran := sets.New[string]()
 	for name := range o.ran[job] {
-		if pods[name] == nil {
+		if pod := pods[name]; pod == nil || failed(pod) && pod.DeletionTimestamp != nil {
 			ran.Insert(name)
 		}
 	}

@@ -105,6 +105,8 @@ func TestAITrainingCountsAPodThatIsEvictedAsEndedBySIGTERM(t *testing.T) {
 			w.terminate("job-trainer-0")
 			w.round(1)
 			require.Equal(t, phaseRunning, w.at(AITrainingJobs, "job", "status.phase"), "it has its grace period")
+			w.end("job-trainer-0", corev1.PodFailed, 143) // its last status, just before it is gone
+			w.round(1)
 			w.lose("job-trainer-0")
 			w.round(3)
 			assert.Equal(t, test.phase, w.at(AITrainingJobs, "job", "status.phase"))

@@ -208,7 +208,7 @@ var says = map[string]string{
 	"html > status.html":              `(?i)<!doctype html`,
 }
 
-// tries is how often a command is given that the Service may lead to a replica which does not lead, and which has to be asked again then.
+// tries is how often a command is given whose answer may be another's, or too early.
 const tries = 40
 
 // reader stands for the reader of a page, who puts in what is the reader's own.
@@ -389,8 +389,7 @@ func (w *walk) give(page string, b block, text string) {
 	}
 	out, state, total := w.enter(text)
 	for range tries {
-		other := strings.Contains(out, "this replica does not lead") || strings.Contains(out, `"leader"`) && !strings.Contains(out, `"pools"`)
-		if !strings.HasPrefix(text, "curl -H") || !other {
+		if !asksAnotherReplica(text, out) && !isBeforeReady(text, out) {
 			break
 		}
 		time.Sleep(kubeletPeriod)
@@ -404,6 +403,18 @@ func (w *walk) give(page string, b block, text string) {
 			assert.Regexp(w.t, want, out, "%s:%d", page, b.line)
 		}
 	}
+}
+
+// asksAnotherReplica says whether the Service has led a command to a replica that does not lead.
+func asksAnotherReplica(text, out string) bool {
+	return strings.HasPrefix(text, "curl -H") &&
+		(strings.Contains(out, "this replica does not lead") || strings.Contains(out, `"leader"`) && !strings.Contains(out, `"pools"`))
+}
+
+// isBeforeReady says whether a command has read the status just before the leader wrote that it is ready: the rollout ends sooner here than
+// the two seconds for which changes of the status are gathered.
+func isBeforeReady(text, out string) bool {
+	return strings.Contains(text, "get configmap gpu-spot-autoscaler-status") && strings.Contains(out, "ready: false")
 }
 
 // openService has the Service of a release lead to its pods, each of which listens at a port of its own here.
