@@ -18,6 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
+	"gpu-spot-autoscaler/cloudprovider/problems/problemstest"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -420,41 +421,18 @@ func (f fixedPrices) FreshPrice(offering pricing.Offering) (float64, bool) { ret
 
 func (f fixedPrices) Known() map[pricing.Offering]float64 { return f }
 
-type recordedEvents struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (r *recordedEvents) Eventf(_, reason, format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.said = append(r.said, reason+": "+fmt.Sprintf(format, args...))
-}
-
-// about returns the Events with this reason.
-func (r *recordedEvents) about(reason string) (said []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, event := range r.said {
-		if len(event) > len(reason) && event[:len(reason)+1] == reason+":" {
-			said = append(said, event)
-		}
-	}
-	return said
-}
-
 // fixture is a provider over a fakeCloud.
 type fixture struct {
 	*testing.T
 	cloud    *fakeCloud
-	events   *recordedEvents
+	events   *problemstest.Events
 	provider *Provider
 	// reclaiming are the instances with a reclaim notice.
 	reclaiming sets.Set[string]
 }
 
 func newFixture(t *testing.T, cloud *fakeCloud, change ...func(*Config)) *fixture {
-	f := &fixture{T: t, cloud: cloud, events: &recordedEvents{}, reclaiming: sets.New[string]()}
+	f := &fixture{T: t, cloud: cloud, events: &problemstest.Events{}, reclaiming: sets.New[string]()}
 	config := Config{
 		Cloud: cloud, Events: f.events, Clock: clock.RealClock{}, ClusterName: "test", Region: "cn-test",
 		Prices:     fixedPrices{{InstanceType: a10, Zone: "zone-a", Spot: true}: 3, {InstanceType: v100, Zone: "zone-a", Spot: true}: 5},

@@ -97,7 +97,7 @@ func TestPoolThatSharesTheMemoryOfSeveralGPUsIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, launching(newFakeCloud(tagged(spotGroup("asg-1"), test.key, test.value)), test.types...))
 			f.refresh()
-			problems := f.events.about("SpotPoolProblem")
+			problems := f.events.With("SpotPoolProblem")
 			if !test.refused {
 				assert.Empty(t, problems)
 				assert.NotEmpty(t, f.groupIDs())

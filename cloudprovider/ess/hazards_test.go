@@ -56,7 +56,7 @@ func TestHazardsOfAScalingGroupAreTold(t *testing.T) {
 			f := newFixture(t, newFakeCloud(group))
 			f.refresh()
 			f.refresh()
-			said := f.events.about("SpotPoolProblem")
+			said := f.events.With("SpotPoolProblem")
 			if len(test.says) == 0 {
 				assert.Empty(t, said)
 				return
@@ -91,7 +91,7 @@ func TestPoolThatGoesOutOfOrderStaysAsItWasAndIsNotBought(t *testing.T) {
 			assert.Equal(t, 9, f.target(a10InA), "eight are coming: core would buy them elsewhere")
 			assert.Equal(t, 9, f.group(a10InA).MaxSize())
 			assert.Error(t, f.group(a10InB).IncreaseSize(1))
-			assert.Len(t, f.events.about("SpotPoolProblem"), 1)
+			assert.Len(t, f.events.With("SpotPoolProblem"), 1)
 			status, ours := f.provider.PoolOf(nodeOf(ids[0]))
 			assert.True(t, ours)
 			assert.Equal(t, 1, status.MinSize)

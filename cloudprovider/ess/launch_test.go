@@ -173,8 +173,8 @@ func TestInstanceThatRunInstancesPromisedAndThatVanishesFailsItsGang(t *testing.
 				delete(cloud.launched, "i-0002")
 				cloud.start()
 				f.until(ledger.LaunchListLag + 20*time.Second)
-				assert.Len(t, f.events.about("SpotPurchaseFailed"), 1)
-				assert.Contains(t, f.events.about("SpotPurchaseFailed")[0], alicloud.CodeCreationFailed)
+				assert.Len(t, f.events.With("SpotPurchaseFailed"), 1)
+				assert.Contains(t, f.events.With("SpotPurchaseFailed")[0], alicloud.CodeCreationFailed)
 				require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
 				f.until(time.Minute)
 				assert.Zero(t, f.target(a10InA))
@@ -270,9 +270,9 @@ func TestInstancesThatCannotBeAttachedServeOnAreReportedAndGivenBackWithoutESS(t
 		cloud.start()
 		f.until(4 * time.Minute)
 		assert.Equal(t, 2, f.target(a10InA))
-		assert.Empty(t, f.events.about("SpotPoolProblem"))
+		assert.Empty(t, f.events.With("SpotPoolProblem"))
 		f.until(2 * time.Minute)
-		assert.Contains(t, strings.Join(f.events.said, "\n"), "2 instances were bought for it and are not in it: i-0001, i-0002")
+		assert.Contains(t, strings.Join(f.events.All(), "\n"), "2 instances were bought for it and are not in it: i-0001, i-0002")
 		require.NoError(t, f.group(a10InA).DeleteNodes(nodesOf("i-0001")))
 		f.loop()
 		assert.Equal(t, []string{"i-0001"}, cloud.deleted)
@@ -309,7 +309,7 @@ func TestPoolThatRunInstancesCannotServeSaysWhy(t *testing.T) {
 				cloud.groups["asg-1"], cloud.configurations["two-types"] = group, configuration
 				f := launchingFixture(t, cloud)
 				assert.Error(t, f.group(a10InA).IncreaseSize(1))
-				assert.Contains(t, strings.Join(f.events.said, "\n"), test.why)
+				assert.Contains(t, strings.Join(f.events.All(), "\n"), test.why)
 				assert.Empty(t, cloud.launches)
 			})
 		})
@@ -378,7 +378,7 @@ func TestPoolsAttachSideBySideAndWhatCannotBeAttachedHoldsUpNoOther(t *testing.T
 		f.until(10 * time.Minute)
 		slices.Sort(cloud.attached)
 		assert.Len(t, slices.Compact(cloud.attached), 34)
-		assert.Contains(t, strings.Join(f.events.said, "\n"), "20 instances were bought for it and are not in it")
+		assert.Contains(t, strings.Join(f.events.All(), "\n"), "20 instances were bought for it and are not in it")
 	})
 }
 
@@ -420,7 +420,7 @@ func TestMinimumAboveWhatAPoolThatLaunchesMayHaveIsNamed(t *testing.T) {
 		group.MaxSize, group.Tags[api.TagMinSize] = 2000, "950"
 		f := newFixture(t, newFakeCloud(group))
 		f.refresh()
-		assert.Contains(t, strings.Join(f.events.said, "\n"), "is above the pool's maximum of 900")
+		assert.Contains(t, strings.Join(f.events.All(), "\n"), "is above the pool's maximum of 900")
 	})
 }
 
@@ -463,7 +463,7 @@ func TestLaunchesThatCannotBeListedAreAProblemOfTheirPoolOnly(t *testing.T) {
 		assert.Equal(t, 2, f.target(a10InA), "they stay as they were")
 		assert.Error(t, f.group(a10InA).IncreaseSize(1))
 		assert.NoError(t, f.group("asg-2/"+a10+"/zone-a/spot").IncreaseSize(1))
-		assert.Contains(t, strings.Join(f.events.said, "\n"), "cannot list what was launched for it")
+		assert.Contains(t, strings.Join(f.events.All(), "\n"), "cannot list what was launched for it")
 		cloud.launchesErr = nil
 		f.loop()
 		assert.NoError(t, f.group(a10InA).IncreaseSize(1))
@@ -619,7 +619,7 @@ func TestPoolThatCannotBeListedTakesNothingFromTheOthers(t *testing.T) {
 		f.until(time.Minute)
 		cloud.start()
 		f.until(time.Minute)
-		assert.Empty(t, f.events.about("SpotPurchaseFailed"))
+		assert.Empty(t, f.events.With("SpotPurchaseFailed"))
 		assert.Equal(t, 2, f.target(a10InA))
 		assert.Empty(t, cloud.deleted)
 	})
@@ -728,9 +728,9 @@ func TestLaunchTimesOutThoughNothingCanBeListed(t *testing.T) {
 		require.NoError(t, f.group(a10InA).IncreaseSize(2))
 		cloud.launchesErr = errors.New("throttled")
 		f.until(14 * time.Minute)
-		assert.Empty(t, f.events.about("SpotPurchaseFailed"))
+		assert.Empty(t, f.events.With("SpotPurchaseFailed"))
 		f.until(2 * time.Minute)
-		require.Len(t, f.events.about("SpotPurchaseFailed"), 1)
-		assert.Contains(t, f.events.about("SpotPurchaseFailed")[0], "TimedOut")
+		require.Len(t, f.events.With("SpotPurchaseFailed"), 1)
+		assert.Contains(t, f.events.With("SpotPurchaseFailed")[0], "TimedOut")
 	})
 }

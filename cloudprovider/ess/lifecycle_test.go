@@ -156,7 +156,7 @@ func TestInstancesThatServeNothingAreNoCapacity(t *testing.T) {
 			assert.Equal(t, 2, status.Size)
 			assert.False(t, f.provider.MayGiveBack(nodes[0]))
 			require.ErrorIs(t, f.provider.GiveBack(nodes[0]), ErrKept)
-			said := f.events.about("SpotPoolProblem")
+			said := f.events.With("SpotPoolProblem")
 			require.Len(t, said, 1)
 			assert.Contains(t, said[0], problem)
 			assert.Contains(t, said[0], ids[0])
@@ -215,7 +215,7 @@ func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing
 	f.reclaiming.Insert(id)
 	f.provider.BeginLoop(nodesOf(id))
 	f.refresh()
-	assert.Empty(t, f.events.about("SpotPoolProblem"))
+	assert.Empty(t, f.events.With("SpotPoolProblem"))
 	assert.True(t, f.provider.IsReclaiming(nodeOf(id)))
 	exists, err := f.provider.HasInstance(nodeOf(id))
 	require.NoError(t, err)
@@ -224,6 +224,6 @@ func TestAReclaimingInstanceThatIsShownAsStoppedIsNotInEconomicalMode(t *testing
 	f.reclaiming.Delete(id) // it was stopped by hand
 	f.provider.BeginLoop(nodesOf(id))
 	f.refresh()
-	require.Len(t, f.events.about("SpotPoolProblem"), 1)
-	assert.Contains(t, f.events.about("SpotPoolProblem")[0], "(stopped)")
+	require.Len(t, f.events.With("SpotPoolProblem"), 1)
+	assert.Contains(t, f.events.With("SpotPoolProblem")[0], "(stopped)")
 }

@@ -47,7 +47,7 @@ func TestAnotherAutoscalerIsToldByWhatItBuys(t *testing.T) {
 							f.cloud.bought(test.metadata)
 						}
 						f.refresh()
-						said := f.events.about("SpotPoolProblem")
+						said := f.events.With("SpotPoolProblem")
 						if test.want == "" {
 							assert.Empty(t, said)
 							return
@@ -56,7 +56,7 @@ func TestAnotherAutoscalerIsToldByWhatItBuys(t *testing.T) {
 						assert.Contains(t, said[0], test.want)
 						time.Sleep(11 * time.Minute)
 						f.refresh()
-						assert.Len(t, f.events.about("SpotProblemOver"), 1, "once it has not bought for a while")
+						assert.Len(t, f.events.With("SpotProblemOver"), 1, "once it has not bought for a while")
 					})
 				})
 			}
@@ -98,12 +98,12 @@ func TestAScalingGroupThatIsTaggedForTwoClustersIsTold(t *testing.T) {
 	group.Tags["k8s.io/cluster-autoscaler/node-template/label/a"] = "b"
 	f := newFixture(t, newFakeCloud(group))
 	f.refresh()
-	said := f.events.about("SpotPoolProblem")
+	said := f.events.With("SpotPoolProblem")
 	require.Len(t, said, 1)
 	assert.Contains(t, said[0], "(other_clusters): the scaling group is tagged for other too, not for test alone. Leave the tag of one cluster only")
 	delete(group.Tags, "k8s.io/cluster-autoscaler/other")
 	f.refresh()
-	assert.Len(t, f.events.about("SpotProblemOver"), 1)
+	assert.Len(t, f.events.With("SpotProblemOver"), 1)
 }
 
 func TestWhatACKManagesTooIsTold(t *testing.T) {
@@ -117,10 +117,10 @@ func TestWhatACKManagesTooIsTold(t *testing.T) {
 		}
 	})
 	f.refresh()
-	assert.Contains(t, f.events.about("SpotPoolProblem")[0], "(ack_autoscaler): ACK manages asg-1. Turn off auto scaling")
+	assert.Contains(t, f.events.With("SpotPoolProblem")[0], "(ack_autoscaler): ACK manages asg-1. Turn off auto scaling")
 	managed = false
 	f.refresh()
-	assert.Len(t, f.events.about("SpotProblemOver"), 1)
+	assert.Len(t, f.events.With("SpotProblemOver"), 1)
 }
 
 var errForbidden = &alicloud.Error{Service: "ess", Action: "ScaleWithAdjustment", Code: "Forbidden.RAM", Class: alicloud.Unauthorized}
@@ -132,15 +132,15 @@ func TestAPurchaseThatRAMForbidsIsToldAndCarriedOutOnceItIsAllowed(t *testing.T)
 		f.cloud.scaleErrs = []error{errForbidden, errForbidden}
 		require.NoError(t, f.group(a10InA).IncreaseSize(1))
 		f.refresh()
-		said := f.events.about("SpotPoolProblem")
+		said := f.events.With("SpotPoolProblem")
 		require.Len(t, said, 1)
 		assert.Contains(t, said[0], "(not_allowed): RAM does not allow the call (ess ScaleWithAdjustment: Forbidden.RAM). Allow it")
 		time.Sleep(10 * time.Second)
 		f.refresh()
 		f.refresh()
 		assert.Len(t, f.cloud.activities, 1, "it was asked for again")
-		assert.Empty(t, f.events.about("SpotPurchaseFailed"), "no offering is to blame")
-		assert.Len(t, f.events.about("SpotProblemOver"), 1)
+		assert.Empty(t, f.events.With("SpotPurchaseFailed"), "no offering is to blame")
+		assert.Len(t, f.events.With("SpotProblemOver"), 1)
 	})
 }
 
@@ -154,7 +154,7 @@ func TestAPurchaseThatRAMForbidsIsGivenUpSoon(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			f.refresh()
 		}
-		assert.Len(t, f.events.about("SpotPurchaseGivenUp"), 1, "in time for a replacement from another pool")
+		assert.Len(t, f.events.With("SpotPurchaseGivenUp"), 1, "in time for a replacement from another pool")
 		assert.Zero(t, f.target(a10InA))
 	})
 }

@@ -161,7 +161,7 @@ func TestReserveForReplacements(t *testing.T) {
 			f.provider.BeginLoop(nodesOf(ids...))
 			f.refresh()
 			assert.Equal(t, test.room, f.group(a10InA).MaxSize()-f.target(a10InA))
-			assert.Len(t, f.events.about("SpotPoolWithoutReserve"), test.told, "once, however many loops")
+			assert.Len(t, f.events.With("SpotPoolWithoutReserve"), test.told, "once, however many loops")
 		})
 	}
 }

@@ -54,7 +54,7 @@ func TestAStalePriceVouchesForNoCap(t *testing.T) {
 			for id, room := range test.room {
 				assert.Equal(t, room, f.group(id).MaxSize(), id)
 			}
-			problems := f.events.about("SpotPoolProblem")
+			problems := f.events.With("SpotPoolProblem")
 			if test.told && assert.Len(t, problems, 1) {
 				assert.Contains(t, problems[0], "--price-max-age")
 				assert.Equal(t, 1., metric(t, "gpu_spot_pool_problem", "asg-1", "stale_price"))
@@ -67,7 +67,7 @@ func TestAStalePriceVouchesForNoCap(t *testing.T) {
 			for id := range test.room {
 				assert.Equal(t, 10, f.group(id).MaxSize(), id)
 			}
-			assert.Len(t, f.events.about("SpotPoolProblem"), len(problems), "it is said once")
+			assert.Len(t, f.events.With("SpotPoolProblem"), len(problems), "it is said once")
 		})
 	}
 }
@@ -80,7 +80,7 @@ func TestAStalePriceIsToldWithTheOfferingsThatItKeepsFromBeingBought(t *testing.
 	f := newFixture(t, newFakeCloud(group), func(c *Config) { c.Prices = prices })
 	f.refresh()
 	assert.Equal(t, []string{"SpotPoolProblem: Pool asg-1 (stale_price): nothing can be bought under its price cap: " +
-		"the last prices of " + v100 + " in zone-b, " + a10 + " in zone-a are older than --price-max-age. See what DescribeSpotPriceHistory and DescribePrice answer, in the log."}, f.events.about("SpotPoolProblem"))
+		"the last prices of " + v100 + " in zone-b, " + a10 + " in zone-a are older than --price-max-age. See what DescribeSpotPriceHistory and DescribePrice answer, in the log."}, f.events.With("SpotPoolProblem"))
 }
 
 func TestPricesAreThoseWithoutAProtectedHourOnlyForTypesThatNoPoolBuysWithOne(t *testing.T) {

@@ -42,7 +42,7 @@ func TestEveryTypeInEveryZoneIsANodeGroup(t *testing.T) {
 	first := f.group(a10InA)
 	f.refresh()
 	assert.Same(t, first, f.group(a10InA), "core keeps the pointer across loops")
-	assert.Empty(t, f.events.about("SpotPoolProblem"))
+	assert.Empty(t, f.events.With("SpotPoolProblem"))
 }
 
 func TestReclaimingInstancesAreNoCapacity(t *testing.T) {
@@ -136,7 +136,7 @@ func TestNodesOfNobodyAreToldOnce(t *testing.T) {
 	for range 2 {
 		f.provider.BeginLoop([]*apiv1.Node{foreign, bare, nodeOf("i-3")})
 	}
-	said := f.events.about("SpotNodeUnrecognized")
+	said := f.events.With("SpotNodeUnrecognized")
 	require.Len(t, said, 2)
 	assert.Contains(t, said[0], "aws:///us-east-1a/i-0abc")
 	group, err := f.provider.NodeGroupForNode(foreign)
@@ -153,11 +153,11 @@ func TestNodesOfNobodyAreToldOnceHoweverManyThereAre(t *testing.T) {
 	}
 	f.provider.BeginLoop(foreign)
 	f.provider.BeginLoop(foreign)
-	require.Len(t, f.events.about("SpotNodeUnrecognized"), len(foreign))
+	require.Len(t, f.events.With("SpotNodeUnrecognized"), len(foreign))
 
 	f.provider.BeginLoop(foreign[1:])
 	f.provider.BeginLoop(foreign)
-	assert.Len(t, f.events.about("SpotNodeUnrecognized"), len(foreign)+1, "that of the Node that came back")
+	assert.Len(t, f.events.With("SpotNodeUnrecognized"), len(foreign)+1, "that of the Node that came back")
 }
 
 func TestInstanceMissingFromAShiftingPageIsNotTakenForGone(t *testing.T) {
@@ -206,7 +206,7 @@ func TestBrokenPoolStopsAloneAndSaysWhy(t *testing.T) {
 			f.refresh()
 			f.refresh()
 			assert.Subset(t, f.groupIDs(), []string{a10InA, a10InB}, "the other pool goes on")
-			said := f.events.about("SpotPoolProblem")
+			said := f.events.With("SpotPoolProblem")
 			require.Len(t, said, 1, "said once")
 			assert.Contains(t, said[0], "asg-2")
 			assert.Contains(t, said[0], test.says)
@@ -247,10 +247,10 @@ func TestLastSnapshotIsServedWhileTheCloudIsAway(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		assert.Len(t, f.groupIDs(), 4)
-		assert.Len(t, f.events.about("SpotRefreshFailed"), 1, "once it stands")
+		assert.Len(t, f.events.With("SpotRefreshFailed"), 1, "once it stands")
 		f.cloud.listErr = nil
 		f.refresh()
-		assert.Len(t, f.events.about("SpotProblemOver"), 1)
+		assert.Len(t, f.events.With("SpotProblemOver"), 1)
 	})
 }
 
@@ -282,7 +282,7 @@ func TestRegionWithoutAPoolIsTold(t *testing.T) {
 	f := newFixture(t, newFakeCloud(), func(c *Config) { c.ClusterName = "mistyped" })
 	f.refresh()
 	f.refresh()
-	said := f.events.about("SpotPoolProblem")
+	said := f.events.With("SpotPoolProblem")
 	require.Len(t, said, 1)
 	assert.Contains(t, said[0], "mistyped")
 }
@@ -296,7 +296,7 @@ func TestExplicitPools(t *testing.T) {
 	f.refresh()
 	assert.Len(t, f.groupIDs(), 4)
 	assert.Equal(t, 4, f.group(a10InA).MaxSize())
-	assert.Contains(t, f.events.about("SpotPoolProblem")[0], "asg-gone")
+	assert.Contains(t, f.events.With("SpotPoolProblem")[0], "asg-gone")
 
 	_, err := New(Config{NodeGroupSpecs: []string{"one:2:asg-1"}})
 	require.ErrorContains(t, err, "one:2:asg-1")

@@ -135,7 +135,7 @@ func TestFailedPurchaseIsSeenByCoreUntilAcknowledged(t *testing.T) {
 			group, err := f.provider.NodeGroupForNode(failed[0])
 			require.NoError(t, err)
 			assert.Equal(t, a10InA, group.Id())
-			assert.Len(t, f.events.about("SpotPurchaseFailed"), 1)
+			assert.Len(t, f.events.With("SpotPurchaseFailed"), 1)
 
 			require.NoError(t, f.group(a10InA).DeleteNodes(failed))
 			assert.Equal(t, test.come, f.target(a10InA))

@@ -222,7 +222,7 @@ func TestPurchaseThatOnlyChangedTheCapacityCountsOnceAndIsTheLast(t *testing.T) 
 		assert.Contains(t, f.cloud.instances, old[0])
 
 		assert.Equal(t, 3, f.group(a10InA).MaxSize(), "nothing more is bought of it")
-		said := f.events.about("SpotPoolProblem")
+		said := f.events.With("SpotPoolProblem")
 		assert.Contains(t, said[len(said)-1], "DisableDesiredCapacity=true")
 		fixed := f.cloud.groups["asg-1"]
 		fixed.DesiredCapacity = nil
@@ -249,7 +249,7 @@ func TestPoolWhoseGroupBuysTheRestByItselfIsNotBoughtFrom(t *testing.T) {
 	require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
 	state(3, 1)
 	assert.Equal(t, 1, f.group(a10InA).MaxSize(), "two of them will come when there is stock, whatever is bought until then")
-	said := f.events.about("SpotPoolProblem")
+	said := f.events.With("SpotPoolProblem")
 	assert.Contains(t, said[len(said)-1], "desired capacity of 3 and 1 instances")
 	assert.Contains(t, said[len(said)-1], "DisableDesiredCapacity=true")
 	state(1, 1)
@@ -267,8 +267,8 @@ func TestPurchaseThatOnlyChangedTheCapacityFailsAsTheActivityThatESSBegan(t *tes
 			ErrorCode: "OperationDenied.NoStock", Started: time.Now(), Ended: time.Now()}
 		f.refresh()
 		assert.Len(t, f.failedNodes(a10InA), 2)
-		assert.Contains(t, f.events.about("SpotPurchaseFailed")[0], "OperationDenied.NoStock")
-		assert.Empty(t, f.events.about("SpotPurchaseNoteLost"), "ESS attaches none")
+		assert.Contains(t, f.events.With("SpotPurchaseFailed")[0], "OperationDenied.NoStock")
+		assert.Empty(t, f.events.With("SpotPurchaseNoteLost"), "ESS attaches none")
 	})
 }
 
@@ -289,9 +289,9 @@ func TestPurchaseThatCouldNotBeSentIsGivenUpWithoutBackingItsOfferingOff(t *test
 		f.refresh()
 		assert.Zero(t, f.target(a10InA))
 		assert.Empty(t, f.failedNodes(a10InA), "the offering is not to blame")
-		assert.Empty(t, f.events.about("SpotPurchaseFailed"))
-		require.Len(t, f.events.about("SpotPurchaseGivenUp"), 1)
-		assert.Contains(t, f.events.about("SpotPurchaseGivenUp")[0], "ScalingActivityInProgress")
+		assert.Empty(t, f.events.With("SpotPurchaseFailed"))
+		require.Len(t, f.events.With("SpotPurchaseGivenUp"), 1)
+		assert.Contains(t, f.events.With("SpotPurchaseGivenUp")[0], "ScalingActivityInProgress")
 		assert.Equal(t, 1, woken)
 		assert.Zero(t, f.group(a10InA).MaxSize(), "core has to look in another pool")
 		assert.Equal(t, 10, f.group("asg-2/"+a10+"/zone-a/spot").MaxSize())

@@ -271,7 +271,7 @@ func (r *refresher) reportSpend(last *snapshot.Snapshot) {
 		known := last.Pools[id]
 		spent, _ := last.Spend(known, nil, r.config.Prices)
 		r.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPoolSpendCapReached", "Pool %s costs %.2f%s an hour, and may cost %g (%s): nothing more is bought in it "+
-			"until instances are given back or prices fall", id, spent, pool.Unit(r.config.Prices), known.Settings.SpendCap, api.TagSpendCap)
+			"until instances are given back or prices fall", id, spent, pool.Currency(r.config.Prices), known.Settings.SpendCap, api.TagSpendCap)
 	}
 	r.capped = reached
 }

@@ -43,7 +43,7 @@ func TestNewProcessTakesUpWhatTheOldOneBought(t *testing.T) {
 		assert.Empty(t, f.cloud.instances, "the broken gang is given back")
 		assert.Zero(t, f.target(a10InB))
 		assert.Len(t, f.cloud.scaleCalls, 2)
-		assert.Empty(t, f.events.about("SpotPurchaseFailed"), "the old process told of it")
+		assert.Empty(t, f.events.With("SpotPurchaseFailed"), "the old process told of it")
 	})
 }
 
@@ -150,7 +150,7 @@ func TestPurchaseWhoseNoteIsLostIsTakenUpByItsCountAndInstances(t *testing.T) {
 	}
 	assert.Equal(t, 3, old.target(a10InB), "this process knows what it bought")
 	assert.Equal(t, before+1, metric(t, "gpu_spot_purchase_notes_missing_total", "asg-1"), "once for each activity")
-	assert.Len(t, old.events.about("SpotPurchaseNoteLost"), 1)
+	assert.Len(t, old.events.With("SpotPurchaseNoteLost"), 1)
 
 	f := newFixture(t, cloud)
 	f.refresh()
@@ -213,7 +213,7 @@ func TestActivitiesThatCannotBeReadKeepThePoolFromBuying(t *testing.T) {
 		assert.Zero(t, f.group(a10InA).MaxSize())
 		other := f.group("asg-2/" + a10 + "/zone-a/spot")
 		assert.Zero(t, other.MaxSize(), "what is pending may be what the first pool was bought for")
-		said := f.events.about("SpotPoolProblem")
+		said := f.events.With("SpotPoolProblem")
 		require.Len(t, said, 1)
 		assert.Contains(t, said[0], "asg-1 (activities)")
 		time.Sleep(ledger.UnreadFor + time.Second)

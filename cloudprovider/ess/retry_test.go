@@ -46,7 +46,7 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 					time.Sleep(time.Second)
 				}
 				assert.Len(t, f.cloud.removeCalls, test.asked)
-				assert.Len(t, f.events.about("SpotRemovalFailed"), test.asked, "each is told")
+				assert.Len(t, f.events.With("SpotRemovalFailed"), test.asked, "each is told")
 				assert.Equal(t, 1, f.target(a10InA))
 
 				f.cloud.release(ids[0])

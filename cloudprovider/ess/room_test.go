@@ -23,5 +23,5 @@ func TestPoolsHaveRoomForTheirMaximumOfWhatHoldsMost(t *testing.T) {
 	pod := &apiv1.Pod{Spec: apiv1.PodSpec{Containers: []apiv1.Container{{Resources: apiv1.ResourceRequirements{
 		Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")},
 	}}}}}
-	assert.Equal(t, 2*10*most, f.provider.Room(pod), "two pools of ten at most")
+	assert.Equal(t, 2*10*most, f.provider.MostPods(pod), "two pools of ten at most")
 }

@@ -3,7 +3,6 @@ package ess_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud/client"
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/problems/problemstest"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/test/alisim"
 	"gpu-spot-autoscaler/test/alisim/temper"
@@ -43,17 +43,6 @@ func (prices) Price(o pricing.Offering) (float64, bool) {
 func (p prices) FreshPrice(o pricing.Offering) (float64, bool) { return p.Price(o) }
 func (prices) Known() map[pricing.Offering]float64             { return nil }
 
-type told struct {
-	mu   sync.Mutex
-	said []string
-}
-
-func (s *told) Eventf(_, reason, format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.said = append(s.said, reason+": "+fmt.Sprintf(format, args...))
-}
-
 // core buys as Cluster Autoscaler does: the difference to the targets, of the first offering that is not backed off, until all
 // is there.
 type core struct {
@@ -61,7 +50,7 @@ type core struct {
 	cloud    *alisim.Server
 	clock    *clocktesting.FakeClock
 	provider *ess.Provider
-	events   *told
+	events   *problemstest.Events
 	// backedOff is until when, by node group.
 	backedOff map[string]time.Time
 	bought    int
@@ -116,7 +105,7 @@ func (c *core) restart() {
 	})
 	require.NoError(c, err)
 	c.Cleanup(client.Close)
-	c.events = &told{}
+	c.events = &problemstest.Events{}
 	c.provider, err = ess.New(ess.Config{
 		Cloud: client, Prices: prices{}, Events: c.events, Clock: c.clock, ClusterName: "test", Region: region,
 		Occupied: func(*apiv1.Node) bool { return true },
@@ -218,9 +207,9 @@ func TestNothingIsBoughtTwiceOfAStrictCloud(t *testing.T) {
 						}
 					}
 					c.loop(wanted)
-					require.LessOrEqual(t, c.there(), wanted, "loop %d: %v", n, c.events.said)
+					require.LessOrEqual(t, c.there(), wanted, "loop %d: %v", n, c.events.All())
 				}
-				assert.Equal(t, wanted, c.there(), "%v", c.events.said)
+				assert.Equal(t, wanted, c.there(), "%v", c.events.All())
 				assert.Positive(t, c.bought)
 			})
 		}

@@ -53,7 +53,7 @@ func TestAReachedSpendCapIsToldOnceUntilThereIsMoneyAgain(t *testing.T) {
 	f.loop()
 	f.loop()
 	assert.Equal(t, []string{"SpotPoolSpendCapReached: Pool asg-1 costs 6.00 CNY an hour, and may cost 7 (gpu-spot.autoscaling/spend-cap): nothing more is " +
-		"bought in it until instances are given back or prices fall"}, f.events.about("SpotPoolSpendCapReached"))
+		"bought in it until instances are given back or prices fall"}, f.events.With("SpotPoolSpendCapReached"))
 	assert.InDelta(t, 1, testutil.ToFloat64(spendCapReached), 0, "for the alert")
 	obstacle := f.group(a10InA).Obstacle()
 	require.NotNil(t, obstacle)
@@ -67,7 +67,7 @@ func TestAReachedSpendCapIsToldOnceUntilThereIsMoneyAgain(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(spendCapReached))
 	cloud.launch(1, "asg-1", "", a10, "zone-a")
 	f.loop()
-	assert.Len(t, f.events.about("SpotPoolSpendCapReached"), 2)
+	assert.Len(t, f.events.With("SpotPoolSpendCapReached"), 2)
 
 	delete(cloud.groups["asg-1"].Tags, "gpu-spot.autoscaling/spend-cap")
 	f.loop()

@@ -55,7 +55,7 @@ func TestFirstPurchaseOfAPoolIsPlannedBeforeItIsSent(t *testing.T) {
 	assert.Len(t, f.cloud.planCalls, 1, "once")
 	f.refresh()
 	assert.True(t, f.targetedBy(pool.TargetRequest, byPlan))
-	said := f.events.about("SpotPoolTargeted")
+	said := f.events.With("SpotPoolTargeted")
 	require.Len(t, said, 1)
 	assert.Contains(t, said[0], a10)
 }
@@ -104,7 +104,7 @@ func TestPoolThatPlansSomethingElseBecomesOneNodeGroupAndBuysNothing(t *testing.
 			assert.Zero(t, f.target(wholeGroup))
 			assert.Empty(t, f.failedNodes(wholeGroup), "nothing that core would back the pool off for")
 			assert.True(t, f.targetedBy(pool.TargetWhole, byPlan))
-			assert.Len(t, f.events.about("SpotPoolNotTargetable"), 1)
+			assert.Len(t, f.events.With("SpotPoolNotTargetable"), 1)
 			assert.Empty(t, f.purchases())
 			assert.Empty(t, f.cloud.scaleCalls)
 			require.NoError(t, f.group(wholeGroup).IncreaseSize(2))
@@ -166,7 +166,7 @@ func TestCloudThatBuysInsteadOfPlanning(t *testing.T) {
 		f.refresh()
 		assert.Len(t, f.failedNodes(a10InA), 1)
 		assert.ElementsMatch(t, []int{1, 2, 2}, f.deltas())
-		assert.Len(t, f.events.about("SpotPoolTargeted"), 1)
+		assert.Len(t, f.events.With("SpotPoolTargeted"), 1)
 	})
 	t.Run("it takes too long, and the others do not wait for ever", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,12 +174,12 @@ func TestCloudThatBuysInsteadOfPlanning(t *testing.T) {
 			time.Sleep(ledger.CheckTimeout - time.Second)
 			f.refresh()
 			require.Equal(t, []int{1}, f.deltas())
-			assert.Empty(t, f.events.about("SpotPurchaseGivenUp"), "the time is not that of the queue")
+			assert.Empty(t, f.events.With("SpotPurchaseGivenUp"), "the time is not that of the queue")
 			time.Sleep(2 * time.Second)
 			f.refresh()
 			f.refresh()
 			assert.ElementsMatch(t, []int{1, 2, 2}, f.deltas())
-			assert.Empty(t, f.events.about("SpotPurchaseGivenUp"))
+			assert.Empty(t, f.events.With("SpotPurchaseGivenUp"))
 		})
 	})
 	t.Run("core wants it no more, and the next finds out", func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestPoolThatRefusesEverythingIsTargetedAsBefore(t *testing.T) {
 		require.NoError(t, f.group(a10InA).DeleteNodes(f.failedNodes(a10InA)))
 		f.refresh()
 	}
-	assert.Len(t, f.events.about("SpotPoolNotTargetable"), 1, "not back and forth")
+	assert.Len(t, f.events.With("SpotPoolNotTargetable"), 1, "not back and forth")
 }
 
 func TestRefusalOfAPoolThatTookTheLikeBeforeIsAnOrdinaryFailure(t *testing.T) {
@@ -412,8 +412,8 @@ func TestInstanceThatIsListedWithoutTypeAndZoneProvesNothing(t *testing.T) {
 			for range 2 {
 				f.refresh()
 				assert.Equal(t, 1, f.target(a10InA), "it counts for what was asked for")
-				assert.Empty(t, f.events.about("SpotPoolNotTargetable"))
-				assert.Empty(t, f.events.about("SpotCompensatedWithOnDemand"))
+				assert.Empty(t, f.events.With("SpotPoolNotTargetable"))
+				assert.Empty(t, f.events.With("SpotCompensatedWithOnDemand"))
 				assert.Len(t, f.groupIDs(), 4)
 				group, err := f.provider.NodeGroupForNode(nodeOf(id))
 				require.NoError(t, err)
@@ -422,8 +422,8 @@ func TestInstanceThatIsListedWithoutTypeAndZoneProvesNothing(t *testing.T) {
 			begun.InstanceType, begun.ZoneID, begun.SpotStrategy = v100, "zone-b", alicloud.NoSpot
 			f.cloud.instances[id] = begun
 			f.refresh()
-			assert.Len(t, f.events.about("SpotPoolNotTargetable"), 1, "what it tells later does")
-			assert.Len(t, f.events.about("SpotCompensatedWithOnDemand"), 1)
+			assert.Len(t, f.events.With("SpotPoolNotTargetable"), 1, "what it tells later does")
+			assert.Len(t, f.events.With("SpotCompensatedWithOnDemand"), 1)
 		})
 	}
 }

@@ -18,7 +18,7 @@ func TestPoolThatIgnoresTargetingBecomesOneNodeGroup(t *testing.T) {
 	f.refresh()
 	assert.Equal(t, []string{"asg-1/any/any/spot"}, f.groupIDs())
 	assert.Equal(t, 1, f.target("asg-1/any/any/spot"))
-	assert.Len(t, f.events.about("SpotPoolNotTargetable"), 1)
+	assert.Len(t, f.events.With("SpotPoolNotTargetable"), 1)
 	group, err := f.provider.NodeGroupForNode(nodeOf("i-0001"))
 	require.NoError(t, err)
 	assert.Equal(t, "asg-1/any/any/spot", group.Id())
@@ -50,7 +50,7 @@ func TestPayAsYouGoThatCameForSpotIsTold(t *testing.T) {
 	f.cloud.end("asa-0", "", ids...)
 	f.refresh()
 	f.refresh()
-	assert.Len(t, f.events.about("SpotCompensatedWithOnDemand"), 1)
+	assert.Len(t, f.events.With("SpotCompensatedWithOnDemand"), 1)
 	onDemand := "asg-1/" + a10 + "/zone-a/on-demand"
 	assert.Equal(t, 1, f.target(onDemand), "the node follows the instance")
 	assert.Equal(t, 1, f.group(onDemand).MaxSize(), "and no more of it is bought")

@@ -210,16 +210,16 @@ func (v *View) risk(offering pricing.Offering) float64 {
 	return pricing.UsefulCost(price, listed, v.market.Of(offering), v.terms) / price
 }
 
-// Room returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with
+// MostPods returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with
 // the offering that holds most of them. It is an upper bound: it ignores other pods, and whether the pods may be placed there.
-func (v *View) Room(pod *apiv1.Pod) int {
+func (v *View) MostPods(pod *apiv1.Pod) int {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	last := v.store.Last()
-	room := 0
+	most := 0
 	for _, known := range last.Pools {
-		room += known.MaxPods(requests) * max(known.MaxSize, last.PoolSize(known.ID).Live)
+		most += known.MaxPods(requests) * max(known.MaxSize, last.PoolSize(known.ID).Live)
 	}
-	return room
+	return most
 }
 
 // Pools returns the pools in working order as of the last refresh and the last purchase, by id, and when that refresh was;

@@ -130,9 +130,9 @@ func (r *Registry) cancelShrinks(ctx context.Context, ref Ref, call func(context
 // Suspend ends all pods of the job without a failure counted, through Kueue where that admits the job. A job that somebody
 // else has suspended is left as it is. The error wraps ErrUnsupported where the system cannot suspend the job, or where only
 // Kueue may.
-func (r *Registry) Suspend(ctx context.Context, job Job, reason Reason) error {
+func (r *Registry) Suspend(ctx context.Context, job Job, reason HoldReason) error {
 	event, message := ReasonSuspended, "Suspended: too few workers would outlive the reclaim of their nodes"
-	if reason == ReasonMaxWait {
+	if reason == HeldForMaxWait {
 		event, message = ReasonTimedOut, "Suspended: there was no capacity for it within its maximum wait"
 	}
 	return r.act(ctx, job, action{

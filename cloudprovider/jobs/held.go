@@ -32,11 +32,11 @@ func (j Job) HeldAs() HeldAs {
 }
 
 // HeldReason returns the reason for which the job is held.
-func (j Job) HeldReason() Reason {
+func (j Job) HeldReason() HoldReason {
 	if j.Object == nil {
 		return ""
 	}
-	return Reason(j.Object.GetAnnotations()[api.AnnotationHeldReason])
+	return HoldReason(j.Object.GetAnnotations()[api.AnnotationHeldReason])
 }
 
 // FullReplicas returns how many workers the job asked for before it was held, and no more than its maximum, or how many it asks
@@ -59,7 +59,7 @@ func HeldReplicas(job *unstructured.Unstructured) int {
 
 // NeedsSuspend returns whether Suspend has anything left to do. It has not if the job has ended, if the autoscaler suspended it
 // for the same reason, or if somebody else suspended it.
-func (j Job) NeedsSuspend(reason Reason) bool {
+func (j Job) NeedsSuspend(reason HoldReason) bool {
 	if j.Finished {
 		return false
 	}
@@ -67,7 +67,7 @@ func (j Job) NeedsSuspend(reason Reason) bool {
 }
 
 // HoldPatch returns the patch that writes the held label and annotations.
-func (c Cluster) HoldPatch(job Job, how HeldAs, reason Reason) Patch {
+func (c Cluster) HoldPatch(job Job, how HeldAs, reason HoldReason) Patch {
 	patch := Patch{}.Set(string(how), "metadata", "labels", api.LabelHeld).
 		SetAnnotation(api.AnnotationHeldReason, string(reason)).
 		SetAnnotation(api.AnnotationHeldSince, c.heldSince(job, how)).
@@ -134,7 +134,7 @@ func (s SuspendField) Resource() schema.GroupVersionResource { return s.resource
 
 // Suspend sets the field, the held label and its annotations in one patch. An operator that is too old does not know the
 // field, and the API server drops what the definition does not name: the label and the annotations are removed then.
-func (s SuspendField) Suspend(ctx context.Context, job Job, reason Reason) (changed bool, err error) {
+func (s SuspendField) Suspend(ctx context.Context, job Job, reason HoldReason) (changed bool, err error) {
 	if !job.NeedsSuspend(reason) {
 		return false, nil
 	}

@@ -82,7 +82,7 @@ func TestSystemsAreSwitchedOnAndOffWithTheirDefinitions(t *testing.T) {
 		t.Error("its informer goes on")
 	}
 	f.Eventually(func() bool { return testutil.ToFloat64(jobs.SystemsInstalled.WithLabelValues("trainingjob")) == 0 }, "the gauge says so")
-	require.ErrorIs(t, f.Registry.Suspend(t.Context(), jobs.Job{Ref: jobstest.Ref("trainingjob", "mnist")}, jobs.ReasonReclaim), jobs.ErrNoObject)
+	require.ErrorIs(t, f.Registry.Suspend(t.Context(), jobs.Job{Ref: jobstest.Ref("trainingjob", "mnist")}, jobs.HeldForReclaim), jobs.ErrNoObject)
 
 	f.Define("trainingjobs.kai.alibabacloud.com")
 	eventuallyHeld(f, "job/ml/train", "trainingjob/ml/mnist")

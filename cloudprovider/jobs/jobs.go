@@ -110,14 +110,14 @@ type Warning struct {
 	Deadline time.Time
 }
 
-// Reason says why a job is suspended. It is written on the job.
-type Reason string
+// HoldReason says why a job is suspended. It is written on the job.
+type HoldReason string
 
 const (
-	// ReasonReclaim: too few workers would survive a reclaim. The job is resumed when there is capacity.
-	ReasonReclaim Reason = "reclaim"
-	// ReasonMaxWait: capacity did not come within the job's maximum wait. Only its owner resumes it.
-	ReasonMaxWait Reason = "max-wait"
+	// HeldForReclaim: too few workers would survive a reclaim. The job is resumed when there is capacity.
+	HeldForReclaim HoldReason = "reclaim"
+	// HeldForMaxWait: capacity did not come within the job's maximum wait. Only its owner resumes it.
+	HeldForMaxWait HoldReason = "max-wait"
 )
 
 // ControllerOf returns the controller of an object if that is of the given API group and kind, else nil.

@@ -98,10 +98,10 @@ func (v *servedVersion) note(version *schema.GroupVersionResource) {
 
 // suspend deactivates the job's Workload for a reclaim. How long a job waits for capacity is left to Kueue.
 func (k kueue) suspend(
-	ctx context.Context, resource schema.GroupVersionResource, workload *unstructured.Unstructured, job Job, reason Reason,
+	ctx context.Context, resource schema.GroupVersionResource, workload *unstructured.Unstructured, job Job, reason HoldReason,
 ) (changed bool, err error) {
 	switch {
-	case reason != ReasonReclaim:
+	case reason != HeldForReclaim:
 		return false, ErrKueue
 	case job.Finished || !isActive(workload):
 		return false, nil

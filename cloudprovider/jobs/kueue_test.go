@@ -81,7 +81,7 @@ func TestKueueIsLookedForOnceAMinute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newKueueFixture(t, tc.version, tc.job, workloadOfTrain, strings.ReplaceAll(workloadOfTrain, "v1beta1", "v1beta2"))
 			suspend := func() []string {
-				_ = f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim) // or it is in a queue of nobody's
+				_ = f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim) // or it is in a queue of nobody's
 				return workloadLists(f)
 			}
 			assert.Equal(t, tc.first, suspend())
@@ -97,10 +97,10 @@ func TestKueueIsLookedForOnceAMinute(t *testing.T) {
 
 func TestAKueueThatIsUpgradedIsAskedInItsNewVersionAtOnce(t *testing.T) {
 	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain, strings.ReplaceAll(workloadOfTrain, "v1beta1", "v1beta2"))
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	serveWorkloads(f, "v1beta2")
 	workloadLists(f)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	assert.Equal(t, []string{"v1beta1", "v1beta2"}, workloadLists(f))
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
 	assert.Equal(t, []string{"v1beta2"}, workloadLists(f))
@@ -121,7 +121,7 @@ func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
 			ctx := context.Background()
 			another := strings.NewReplacer("job-train-1a2b3", "job-another", "uid: uid-train", "uid: uid-another", "uid-workload", "uid-2", "v1beta1", tc.version).Replace(workloadOfTrain)
 			f := newKueueFixture(t, tc.version, tc.job, tc.workload, another)
-			require.NoError(t, f.Registry.Suspend(ctx, f.Get("job", "train"), jobs.ReasonReclaim))
+			require.NoError(t, f.Registry.Suspend(ctx, f.Get("job", "train"), jobs.HeldForReclaim))
 			writes := f.Writes()
 			require.Len(t, writes, 2)
 			assert.Contains(t, writes[0], "patch jobs ")
@@ -132,7 +132,7 @@ func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, active, "that of another job")
 
-			require.NoError(t, f.Registry.Suspend(ctx, f.Get("job", "train"), jobs.ReasonReclaim))
+			require.NoError(t, f.Registry.Suspend(ctx, f.Get("job", "train"), jobs.HeldForReclaim))
 			assert.Empty(t, f.Writes(), "the same again")
 
 			f.Set(f.Resource("job"), "train", true, "spec", "suspend") // Kueue
@@ -153,13 +153,13 @@ func TestAJobThatKueueAdmitsIsEndedAndResumedThroughItsWorkload(t *testing.T) {
 
 func TestHowLongAJobOfKueueWaitsIsKueuesToSay(t *testing.T) {
 	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain)
-	require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonMaxWait), jobs.ErrUnsupported)
+	require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.HeldForMaxWait), jobs.ErrUnsupported)
 	assert.Empty(t, f.Writes())
 }
 
 func TestAJobOfNoQueueIsSuspendedItselfWhereKueueIsNot(t *testing.T) {
 	f := newKueueFixture(t, "none", jobstest.IndexedJob)
-	require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.HeldForReclaim))
 	assert.True(t, f.Get("job", "train").Suspended)
 }
 
@@ -168,13 +168,13 @@ func TestAJobIsNotSuspendedBesideKueueWhereItCannotBeAsked(t *testing.T) {
 	f.Dynamic.PrependReactor("list", "workloads", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(jobs.KueueWorkloads[0].GroupResource(), "", errors.New("no rule"))
 	})
-	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.ReasonReclaim), "find its Workload")
+	require.ErrorContains(t, f.Registry.Suspend(context.Background(), f.Get("job", "train"), jobs.HeldForReclaim), "find its Workload")
 	assert.Empty(t, f.Writes())
 }
 
 func TestAJobOfKueueIsPutBackIntoItsQueue(t *testing.T) {
 	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Writes()
 	f.Events()
 	require.NoError(t, jobs.NewQueues(f.Registry).Return(t.Context(), f.Get("job", "train")))
@@ -187,7 +187,7 @@ func TestAJobOfKueueIsPutBackIntoItsQueue(t *testing.T) {
 
 func TestAJobThatKueueDoesNotAdmitHasNoQueue(t *testing.T) {
 	f := newKueueFixture(t, "v1beta1", jobstest.IndexedJob)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Writes()
 	require.ErrorIs(t, jobs.NewQueues(f.Registry).Return(t.Context(), f.Get("job", "train")), jobs.ErrUnsupported)
 	assert.Empty(t, f.Writes())
@@ -245,7 +245,7 @@ func TestTheRayClusterOfAQueuedRayJobIsSuspendedByTheWorkloadOfTheRayJob(t *test
 	queue, isQueued := job.Queue()
 	assert.True(t, isQueued)
 	assert.Equal(t, "gpu", queue.Name)
-	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.HeldForReclaim))
 	writes := f.Writes()
 	require.Len(t, writes, 2)
 	assert.Contains(t, writes[0], "patch rayjobs ")

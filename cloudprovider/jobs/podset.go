@@ -39,17 +39,17 @@ type PodSet struct {
 	SchedulerName string
 }
 
-// Room returns for how many pods like this one there could be capacity: an upper bound that may be too high, and never is
+// MostPods returns for how many pods like this one there could be capacity: an upper bound that may be too high, and never is
 // too low.
-type Room func(pod *corev1.Pod) int
+type MostPods func(pod *corev1.Pod) int
 
 // maxPods is how many pods of one job are simulated at most: twice the nodes that a cluster of Kubernetes can have
 // (https://kubernetes.io/docs/setup/best-practices/cluster-large/).
 const maxPods = 10_000
 
-// newPods returns the pods of the sets, workers first, or a TooManyPodsError before any is made for which there is no room.
+// newPods returns the pods of the sets, workers first, or a TooManyPodsError before any is made if there are more than there could be capacity for.
 // Each pod has its role as an annotation, as it has no owner.
-func newPods(job Job, sets []PodSet, room Room) ([]*corev1.Pod, error) {
+func newPods(job Job, sets []PodSet, most MostPods) ([]*corev1.Pod, error) {
 	order := map[Role]int{RoleWorker: 0, RoleHost: 1, RoleLauncher: 2}
 	slices.SortStableFunc(sets, func(a, b PodSet) int { return order[a.Role] - order[b.Role] })
 	templates := make([]*corev1.PodTemplateSpec, len(sets))
@@ -59,7 +59,7 @@ func newPods(job Job, sets []PodSet, room Room) ([]*corev1.Pod, error) {
 		if templates[i], err = set.decode(); err != nil {
 			return nil, err
 		}
-		if err := set.checkRoom(job, templates[i], room); err != nil {
+		if err := set.checkCount(job, templates[i], most); err != nil {
 			return nil, err
 		}
 		if total += set.Count; total > maxPods {
@@ -75,13 +75,13 @@ func newPods(job Job, sets []PodSet, room Room) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// checkRoom makes one of the pods and asks how many like it have room.
-func (s *PodSet) checkRoom(job Job, template *corev1.PodTemplateSpec, room Room) error {
+// checkCount makes one of the pods, and compares how many there are with the most for which there could be capacity.
+func (s *PodSet) checkCount(job Job, template *corev1.PodTemplateSpec, most MostPods) error {
 	if s.Count == 0 {
 		return nil
 	}
-	if most := room(s.pod(job.Namespace, template.DeepCopy(), 0)); s.Count > most {
-		return &TooManyPodsError{Path: s.Path, Pods: s.Count, Most: most, Workers: s.Role == RoleWorker}
+	if limit := most(s.pod(job.Namespace, template.DeepCopy(), 0)); s.Count > limit {
+		return &TooManyPodsError{Path: s.Path, Pods: s.Count, Most: limit, Workers: s.Role == RoleWorker}
 	}
 	return nil
 }

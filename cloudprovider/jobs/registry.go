@@ -201,9 +201,9 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no
-// UID and no owner. No pod is made where there is no room for all of them, as the number is the owner's to write: the error
+// UID and no owner. No pod is made where there could not be capacity for all of them, as the number is the owner's to write: the error
 // is a TooManyPodsError then, and a BusyError while the job's former pods are being ended.
-func (r *Registry) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) {
+func (r *Registry) Gang(job Job, workers int, most MostPods) ([]*corev1.Pod, error) {
 	system, err := r.system(job.Ref)
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (r *Registry) Gang(job Job, workers int, room Room) ([]*corev1.Pod, error) 
 	sets, err := system.PodSets(job, workers)
 	if err == nil {
 		var pods []*corev1.Pod
-		if pods, err = newPods(job, sets, room); err == nil {
+		if pods, err = newPods(job, sets, most); err == nil {
 			return pods, nil
 		}
 	}

@@ -56,7 +56,7 @@ func TestHeldJobsThatAreMalformedAreNotForgotten(t *testing.T) {
 func TestJobsLeaveHeldWhenTheirLabelDoes(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	f.Run()
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	eventuallyHeld(f, "job/ml/train")
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
 	eventuallyHeld(f)
@@ -64,7 +64,7 @@ func TestJobsLeaveHeldWhenTheirLabelDoes(t *testing.T) {
 
 func TestAJobThatSomebodyElseResumedIsNoLongerHeldAndItsOwnerIsTold(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Events()
 	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
 	assert.NotEmpty(t, f.Object(f.Resource("job"), "train").GetLabels(), "it was suspended anew meanwhile")
@@ -81,7 +81,7 @@ func TestAJobThatSomebodyElseResumedIsNoLongerHeldAndItsOwnerIsTold(t *testing.T
 
 func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Writes()
 	f.Events()
 	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
@@ -109,7 +109,7 @@ func TestCallsAreBoundedInTime(t *testing.T) {
 		f.Renew(config)
 		before := testutil.ToFloat64(jobs.JobActions.WithLabelValues("job", "suspend", "timeout"))
 		began := time.Now()
-		require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim), context.DeadlineExceeded)
+		require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim), context.DeadlineExceeded)
 		assert.Equal(t, 3*time.Second, time.Since(began))
 		assert.Equal(t, before+1, testutil.ToFloat64(jobs.JobActions.WithLabelValues("job", "suspend", "timeout")))
 		assert.Empty(t, f.Events())
@@ -119,7 +119,7 @@ func TestCallsAreBoundedInTime(t *testing.T) {
 // slowSystem never answers.
 type slowSystem struct{ jobs.System }
 
-func (*slowSystem) Suspend(ctx context.Context, _ jobs.Job, _ jobs.Reason) (bool, error) {
+func (*slowSystem) Suspend(ctx context.Context, _ jobs.Job, _ jobs.HoldReason) (bool, error) {
 	<-ctx.Done()
 	return false, ctx.Err()
 }
@@ -133,7 +133,7 @@ func TestFailuresAreToldAndCounted(t *testing.T) {
 	f.Dynamic.PrependReactor("patch", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "train", errors.New("no"))
 	})
-	err := f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim)
+	err := f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim)
 	require.ErrorContains(t, err, "suspend job/ml/train")
 	assert.True(t, apierrors.IsForbidden(err))
 	assert.Equal(t, before+1, testutil.ToFloat64(jobs.JobActions.WithLabelValues("job", "suspend", "failed")))
@@ -144,7 +144,7 @@ func TestAJobThatIsGoneHasNoObject(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	job := f.Get("job", "train")
 	require.NoError(t, f.Dynamic.Tracker().Delete(f.Resource("job"), "ml", "train"))
-	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim), jobs.ErrNoObject)
+	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim), jobs.ErrNoObject)
 	_, err := f.Registry.Get(context.Background(), job.Ref)
 	require.ErrorIs(t, err, jobs.ErrNoObject)
 	_, err = f.Registry.Get(context.Background(), jobstest.Ref(jobs.SystemPod, "any"))
@@ -155,7 +155,7 @@ func TestAJobThatWasMadeAnewIsNotTheOneThatWasMeant(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	job := f.Get("job", "train")
 	job.UID = "of-the-one-before"
-	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim), jobs.ErrNoObject)
+	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim), jobs.ErrNoObject)
 	assert.Empty(t, f.Writes())
 }
 
@@ -176,7 +176,7 @@ func TestAPatchOfAJobThatWasMadeAnewMeanwhileIsToldFromOtherFailures(t *testing.
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, jobstest.IndexedJob)
 			f.Dynamic.PrependReactor("patch", "jobs", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
-			err := f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim)
+			err := f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim)
 			require.ErrorIs(t, err, test.err)
 			assert.Equal(t, test.isGone, errors.Is(err, jobs.ErrNoObject))
 		})
@@ -186,7 +186,7 @@ func TestAPatchOfAJobThatWasMadeAnewMeanwhileIsToldFromOtherFailures(t *testing.
 func TestJobsOfKueueAreLeftToIt(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.IndexedJob, "metadata:\n", "metadata:\n  labels: {kueue.x-k8s.io/queue-name: gpu, gpu-spot.autoscaling/held: suspended}\n", 1))
 	job := f.Get("job", "train")
-	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim), jobs.ErrUnsupported)
+	require.ErrorIs(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim), jobs.ErrUnsupported)
 	require.ErrorIs(t, f.Registry.Resume(context.Background(), job, 4), jobs.ErrUnsupported)
 	assert.Empty(t, f.Writes())
 }

@@ -38,7 +38,7 @@ type System interface {
 type Suspender interface {
 	// Suspend ends all pods of the job without a failure counted, and notes on the job that this project did it, and why. A job
 	// that somebody else has suspended is left as it is.
-	Suspend(ctx context.Context, job Job, reason Reason) (changed bool, err error)
+	Suspend(ctx context.Context, job Job, reason HoldReason) (changed bool, err error)
 	// Resume undoes Suspend, with so many workers where the system can choose.
 	Resume(ctx context.Context, job Job, workers int) (changed bool, err error)
 }

@@ -172,7 +172,7 @@ func (f *fakeJobs) Stop(ctx context.Context, job jobs.Job) (int, error) {
 	return job.Replicas, nil
 }
 
-func (f *fakeJobs) Suspend(ctx context.Context, job jobs.Job, _ jobs.Reason) error {
+func (f *fakeJobs) Suspend(ctx context.Context, job jobs.Job, _ jobs.HoldReason) error {
 	return f.call(ctx, "suspend", job.Name, func(job *jobs.Job) { job.Suspended = true })
 }
 

@@ -62,7 +62,7 @@ func (m mortal) Shrink(ctx context.Context, job jobs.Job, pods []string) error {
 	return m.call(func() error { return m.fakeJobs.Shrink(ctx, job, pods) })
 }
 
-func (m mortal) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error {
+func (m mortal) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) error {
 	return m.call(func() error { return m.fakeJobs.Suspend(ctx, job, reason) })
 }
 

@@ -164,7 +164,7 @@ func (soloJobs) CancelShrink(context.Context, jobs.Ref, []string) error { return
 
 func (soloJobs) Stop(context.Context, jobs.Job) (int, error) { return 0, nil }
 
-func (soloJobs) Suspend(context.Context, jobs.Job, jobs.Reason) error { return jobs.ErrUnsupported }
+func (soloJobs) Suspend(context.Context, jobs.Job, jobs.HoldReason) error { return jobs.ErrUnsupported }
 
 // pass lets time go by; nothing in the bubble is left half done.
 func (w *world) pass(d time.Duration) {

@@ -179,14 +179,14 @@ func TestTheDefinitionsKeepWhatTheAutoscalerWrites(t *testing.T) {
 	})
 	t.Run("a TrainingJob that is suspended and resumed", func(t *testing.T) {
 		f := cluster(t, jobstest.TrainingJob)
-		require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+		require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 		f.Set(TrainingJobs, "mnist", "Suspended", "status", "phase")
 		require.NoError(t, f.Registry.Resume(t.Context(), f.Get("trainingjob", "mnist"), 2))
 		assert.Equal(t, "Created", f.Object(TrainingJobs, "mnist").Object["status"].(map[string]any)["phase"])
 	})
 	t.Run("a job of Volcano that is suspended and resumed", func(t *testing.T) {
 		f := cluster(t, jobstest.VolcanoJob)
-		require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("vcjob", "resnet"), jobs.ReasonReclaim))
+		require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("vcjob", "resnet"), jobs.HeldForReclaim))
 		f.Set(VolcanoJobs, "resnet", "Aborted", "status", "state", "phase")
 		require.NoError(t, f.Registry.Resume(t.Context(), f.Get("vcjob", "resnet"), 5))
 		assert.Len(t, objects(t, f, VolcanoCommands), 2)

@@ -52,16 +52,16 @@ func (p *Pool) capObstacle(o *Offering, prices Prices) *reasons.Reason {
 			fmt.Sprintf("Wait for a price of %s in %s, or remove the price cap of pool %s.", o.InstanceType, o.Zone, p.ID),
 			"no recent price to compare with the price cap of %g", o.PriceCap)
 	}
-	unit := Unit(prices)
+	currency := Currency(prices)
 	reason := reasons.New(reasons.PriceCap,
-		fmt.Sprintf("Raise %s, or wait until the price falls.", strings.Join(p.capsBelow(o, price, unit), " and ")),
-		"price cap %g < price %g%s per hour", o.PriceCap, price, unit)
+		fmt.Sprintf("Raise %s, or wait until the price falls.", strings.Join(p.capsBelow(o, price, currency), " and ")),
+		"price cap %g < price %g%s per hour", o.PriceCap, price, currency)
 	reason.Excess = price - o.PriceCap
 	return reason
 }
 
-// Unit returns the currency of the prices after a space, empty while it is not known.
-func Unit(prices Prices) string {
+// Currency returns the currency of the prices after a space, empty while it is not known.
+func Currency(prices Prices) string {
 	if known, ok := prices.(interface{ Currency() string }); ok && known.Currency() != "" {
 		return " " + known.Currency()
 	}
@@ -69,19 +69,19 @@ func Unit(prices Prices) string {
 }
 
 // capsBelow names each cap that is below the price, with the value at which it would not be.
-func (p *Pool) capsBelow(o *Offering, price float64, unit string) (caps []string) {
+func (p *Pool) capsBelow(o *Offering, price float64, currency string) (caps []string) {
 	of := fmt.Sprintf(" of pool %s to at least ", p.ID)
 	if limit := p.Settings.PriceCap; limit > 0 && limit < price {
-		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per hour", api.TagPriceCap, of, price, unit))
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per hour", api.TagPriceCap, of, price, currency))
 	}
 	if limit := p.Settings.PriceCapByType[o.InstanceType]; limit > 0 && limit < price {
-		caps = append(caps, fmt.Sprintf("the tag %s%s%s%g%s per hour", api.TagPriceCapOf, o.InstanceType, of, price, unit))
+		caps = append(caps, fmt.Sprintf("the tag %s%s%s%g%s per hour", api.TagPriceCapOf, o.InstanceType, of, price, currency))
 	}
 	if gpus := float64(o.Type.GPUs); gpus > 0 && p.Settings.PriceCapPerGPU > 0 && p.Settings.PriceCapPerGPU*gpus < price {
-		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per GPU and hour", api.TagPriceCapPerGPU, of, math.Ceil(price/gpus*10000)/10000, unit))
+		caps = append(caps, fmt.Sprintf("the tag %s%s%g%s per GPU and hour", api.TagPriceCapPerGPU, of, math.Ceil(price/gpus*10000)/10000, currency))
 	}
 	if len(caps) == 0 {
-		caps = append(caps, fmt.Sprintf("the price limit of %s in the scaling configuration%s%g%s per hour", o.InstanceType, of, price, unit))
+		caps = append(caps, fmt.Sprintf("the price limit of %s in the scaling configuration%s%g%s per hour", o.InstanceType, of, price, currency))
 	}
 	return caps
 }

@@ -70,8 +70,8 @@ func spendObstacle(known *pool.Pool, offered *pool.Offering, spent float64, pric
 	}
 	reason := reasons.New(reasons.SpendCap,
 		fmt.Sprintf("Raise the tag %s of pool %s to at least %g%s per hour, or wait until instances are given back.", api.TagSpendCap, known.ID,
-			math.Ceil((spent+price)*100)/100, pool.Unit(prices)),
-		"spend cap %g < %.2f of pool %s and %.2f%s per hour for one more", limit, spent, known.ID, price, pool.Unit(prices))
+			math.Ceil((spent+price)*100)/100, pool.Currency(prices)),
+		"spend cap %g < %.2f of pool %s and %.2f%s per hour for one more", limit, spent, known.ID, price, pool.Currency(prices))
 	reason.Excess = spent + price - limit
 	return reason
 }

@@ -112,7 +112,7 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 }
 
 // Suspend leaves alone a Job that another controller made, which would undo it, or wait for ever.
-func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	if owner := metav1.GetControllerOf(job.Object); owner != nil && owner.Kind != "CronJob" {
 		return false, fmt.Errorf("it belongs to %s %s: %w", owner.Kind, owner.Name, jobs.ErrUnsupported)
 	}

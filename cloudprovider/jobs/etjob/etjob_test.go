@@ -110,7 +110,7 @@ func TestTrainingJobDoesNotRememberWorkersThatWereReplaced(t *testing.T) {
 				return f.Registry.Shrink(context.Background(), job, []string{"mnist-worker-2"})
 			},
 			"suspended": func(f *jobstest.Fixture, job jobs.Job) error {
-				return f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim)
+				return f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim)
 			},
 		} {
 			f := newFixture(t, jobstest.TrainingJob)

@@ -41,7 +41,7 @@ func (s *System) Shrink(ctx context.Context, job jobs.Job, pods []string) (chang
 		return false, err
 	}
 	// The label goes first, so that after a crash the next leader finds the job.
-	if err := s.cluster.PatchJob(ctx, resource, job, s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.ReasonReclaim)); err != nil {
+	if err := s.cluster.PatchJob(ctx, resource, job, s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.HeldForReclaim)); err != nil {
 		return false, err
 	}
 	names := make([]any, len(leaving))

@@ -119,7 +119,7 @@ func TestTrainingJobThatIsShrunkOnceMoreKeepsWhatItHadAtFirst(t *testing.T) {
 func TestTrainingJobThatIsWholeAgainAsksForAllItsWorkers(t *testing.T) {
 	ctx := context.Background()
 	f := newFixture(t, jobstest.TrainingJob)
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	f.Set(resource, "mnist", "Suspended", "status", "phase")
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 2))
 	f.Set(resource, "mnist", "Running", "status", "phase")

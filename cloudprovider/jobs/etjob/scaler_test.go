@@ -200,7 +200,7 @@ func TestTrainingJobMeetsNoScalerOfItsFormerLife(t *testing.T) {
 	ctx := context.Background()
 	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(foreignScaleIn, "mnist"), strings.Replace(fmt.Sprintf(foreignScaleIn, "another"), "theirs", "of-another", 1))
 	begin(f, scaleIns, "theirs", "mnist-worker-3")
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	assert.Equal(t, []string{"of-another"}, scalers(f), "one that has begun goes too: the workers of the next life have the same names")
 
 	late := jobstest.Parse(t, fmt.Sprintf(foreignScaleIn, "mnist"))

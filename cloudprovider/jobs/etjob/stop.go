@@ -58,7 +58,7 @@ func (s *System) Stop(ctx context.Context, job jobs.Job) (heard int, err error) 
 	if job, err = withReplicasToHold(job); err != nil {
 		return 0, err
 	}
-	patch := s.cluster.HoldPatch(job, jobs.HeldSuspended, jobs.ReasonReclaim).
+	patch := s.cluster.HoldPatch(job, jobs.HeldSuspended, jobs.HeldForReclaim).
 		SetAnnotation(api.AnnotationStopRequested, s.cluster.Clock.Now().UTC().Format(time.RFC3339))
 	if !job.StopRequested { // else a former leader has noted it
 		patch.SetAnnotation(api.AnnotationHeldRestarts, strconv.Itoa(object.Status.RestartCount.Int()))

@@ -119,7 +119,7 @@ func TestTrainingJobThatIsToldToStopHasNotFailed(t *testing.T) {
 	failAt(f, jobstest.Epoch.Add(time.Minute))
 	require.False(t, f.Get("trainingjob", "mnist").Finished)
 
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	f.Set(resource, "mnist", "Suspended", "status", "phase")
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 3))
 	job = f.Get("trainingjob", "mnist")
@@ -152,7 +152,7 @@ func TestTrainingJobThatHadFailedBeforeItWasToldToStopIsNotLost(t *testing.T) {
 	job := f.Get("trainingjob", "mnist")
 	assert.True(t, job.Stopped, "it has ended because it was asked to")
 	assert.False(t, job.Finished)
-	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.HeldForReclaim))
 	assert.NotEmpty(t, f.Writes(), "so that it is resumed later")
 }
 

@@ -18,7 +18,7 @@ func workerReplicas() []string { return []string{"spec", "etReplicaSpecs", "work
 
 // Suspend sets the annotation at which the operator ends all pods. For a job whose maximum wait is over it sets the status
 // that Elastic-Job-Supervisor would have set, and that `arena list` shows.
-func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	if !job.NeedsSuspend(reason) {
 		return false, nil
 	}
@@ -26,7 +26,7 @@ func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) 
 		return false, err
 	}
 	patch := s.cluster.HoldPatch(job, jobs.HeldSuspended, reason).SetAnnotation(api.AnnotationSupervisorSuspended, "true")
-	if reason == jobs.ReasonMaxWait {
+	if reason == jobs.HeldForMaxWait {
 		patch.SetAnnotation(api.AnnotationSupervisorStatus, "timeout")
 	}
 	if err := s.deleteScalers(ctx, job.NamespacedName, isAny); err != nil {
@@ -62,7 +62,7 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	}
 	patch := unholdPatch()
 	if workers < job.FullReplicas() { // the rest is left to Grow
-		patch = s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.ReasonReclaim).
+		patch = s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.HeldForReclaim).
 			SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 	}
 	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {

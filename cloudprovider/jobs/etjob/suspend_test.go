@@ -25,7 +25,7 @@ func TestTrainingJobIsSuspendedEvenIfItsScalersCannotBeRemoved(t *testing.T) {
 	f.Dynamic.PrependReactor("delete", "scaleins", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(scaleIns.GroupResource(), "theirs", errors.New("no verb"))
 	})
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	require.True(t, f.Get("trainingjob", "mnist").Suspended)
 	f.Set(resource, "mnist", "Suspended", "status", "phase")
 	require.Error(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 4))
@@ -35,7 +35,7 @@ func TestTrainingJobIsSuspendedEvenIfItsScalersCannotBeRemoved(t *testing.T) {
 func TestTrainingJobIsSuspendedAsTheSupervisorDoesIt(t *testing.T) {
 	f := newFixture(t, jobstest.TrainingJob)
 	job := f.Get("trainingjob", "mnist")
-	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim))
 	patch := strings.Replace(fmt.Sprintf(heldPatch, "suspended"), `"},"labels"`, `","job-supervisor.kube-ai.io/job-suspended":"true"},"labels"`, 1)
 	assert.Equal(t, []string{"patch trainingjobs {" + patch + "}"}, f.Writes(), "in one patch")
 	stored := f.Object(resource, "mnist")
@@ -44,10 +44,10 @@ func TestTrainingJobIsSuspendedAsTheSupervisorDoesIt(t *testing.T) {
 	assert.Equal(t, []string{jobs.ReasonSuspended}, f.Events())
 
 	f.Writes()
-	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim))
 	assert.Empty(t, f.Writes(), "the same again")
 
-	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonMaxWait))
+	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForMaxWait))
 	assert.Len(t, f.Writes(), 1, "for another reason")
 	stored = f.Object(resource, "mnist")
 	assert.Equal(t, "timeout", stored.GetAnnotations()["job-supervisor.kube-ai.io/job-status"])
@@ -58,7 +58,7 @@ func TestTrainingJobIsSuspendedAsTheSupervisorDoesIt(t *testing.T) {
 func TestTrainingJobResumesAsTheSupervisorDoesIt(t *testing.T) {
 	f := newFixture(t, jobstest.TrainingJob, "{apiVersion: v1, kind: ConfigMap, metadata: {name: mnist-config, namespace: ml}}")
 	ctx := context.Background()
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	f.Writes()
 
 	var busy *jobs.BusyError
@@ -91,7 +91,7 @@ func TestTrainingJobResumesAsTheSupervisorDoesIt(t *testing.T) {
 func TestTrainingJobResumedWithFewerWorkersIsLeftToGrow(t *testing.T) {
 	f := newFixture(t, jobstest.TrainingJob)
 	ctx := context.Background()
-	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	f.Set(resource, "mnist", "Suspended", "status", "phase")
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 3))
 	job := f.Get("trainingjob", "mnist")
@@ -102,7 +102,7 @@ func TestTrainingJobResumedWithFewerWorkersIsLeftToGrow(t *testing.T) {
 
 func TestTrainingJobWithoutAMaximumGrowsToWhatItHad(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.TrainingJob, "      maxReplicas: 8\n", "", 1))
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	f.Set(resource, "mnist", "Suspended", "status", "phase")
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("trainingjob", "mnist"), 3))
 	job := f.Get("trainingjob", "mnist")
@@ -113,7 +113,7 @@ func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 	for _, reached := range []string{"annotation taken off", "status reset"} {
 		f := newFixture(t, jobstest.TrainingJob)
 		ctx := context.Background()
-		require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+		require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 		annotations := f.Object(resource, "mnist").GetAnnotations()
 		delete(annotations, api.AnnotationSupervisorSuspended)
 		rest := map[string]any{}

@@ -21,7 +21,7 @@ func trainJobOf(job jobs.Job) *metav1.OwnerReference {
 
 // Suspend suspends the TrainJob where there is one, as the trainer would undo what is done to its JobSet. The held label is on
 // the JobSet all the same, which outlives the suspension.
-func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	trainJob := trainJobOf(job)
 	if trainJob == nil {
 		return s.SuspendField.Suspend(ctx, job, reason)

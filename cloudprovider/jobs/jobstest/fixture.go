@@ -346,13 +346,13 @@ func (f *Fixture) Eventually(condition func() bool, what string) {
 	require.Eventually(f, condition, 20*time.Second, 5*time.Millisecond, what)
 }
 
-// AnyRoom is a jobs.Room without a bound.
-func AnyRoom(*corev1.Pod) int { return math.MaxInt }
+// AnyNumber is a jobs.MostPods without a bound.
+func AnyNumber(*corev1.Pod) int { return math.MaxInt }
 
 // GangOf returns the names and roles of a job's pods, and how many GPUs they ask for.
 func (f *Fixture) GangOf(job jobs.Job, workers int) (names []string, gpus int64) {
 	f.Helper()
-	pods, err := f.Registry.Gang(job, workers, AnyRoom)
+	pods, err := f.Registry.Gang(job, workers, AnyNumber)
 	require.NoError(f, err)
 	for _, pod := range pods {
 		names = append(names, pod.Name+" "+string(f.Registry.Member(pod).Role))

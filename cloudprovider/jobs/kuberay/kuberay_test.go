@@ -16,13 +16,13 @@ func TestARayClusterStandsForItsRayJob(t *testing.T) {
 	job := f.Get("raycluster", "rc")
 	assert.Equal(t, jobstest.Ref("rayjob", "rj"), job.Ref)
 	assert.EqualValues(t, "uid-rj", job.UID)
-	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim))
 	assert.Len(t, f.Writes(), 1)
 
 	job = f.Get("rayjob", "rj")
 	assert.True(t, job.Suspended)
 	var busy *jobs.BusyError
-	_, err := f.Registry.Gang(job, 2, jobstest.AnyRoom)
+	_, err := f.Registry.Gang(job, 2, jobstest.AnyNumber)
 	require.ErrorAs(t, err, &busy, "the operator has yet to delete the old cluster")
 	f.Set(f.Resource("rayjob"), "rj", "Suspended", "status", "jobDeploymentStatus")
 	f.Set(f.Resource("rayjob"), "rj", "", "status", "rayClusterName")

@@ -92,7 +92,7 @@ func (*RayCluster) PodSets(job jobs.Job, workers int) ([]jobs.PodSet, error) {
 }
 
 // Suspend leaves alone a cluster that another controller made.
-func (r *RayCluster) Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (r *RayCluster) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	if owner := metav1.GetControllerOf(job.Object); owner != nil {
 		return false, fmt.Errorf("it belongs to %s %s: %w", owner.Kind, owner.Name, jobs.ErrUnsupported)
 	}

@@ -126,7 +126,7 @@ func (*RayJob) Group(job jobs.Job, _ []*corev1.Pod) (*unstructured.Unstructured,
 }
 
 // Suspend leaves alone a job that the operator would fail for it.
-func (r *RayJob) Suspend(ctx context.Context, of jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (r *RayJob) Suspend(ctx context.Context, of jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	job, err := decodeRayJob(of.Object)
 	switch {
 	case err != nil:

@@ -116,7 +116,7 @@ func madeOf(part string) func(*jobs.Job) {
 	return func(j *jobs.Job) { j.Parts = append(j.Parts, ref(part)) }
 }
 
-func held(how jobs.HeldAs, reason jobs.Reason) func(*jobs.Job) {
+func held(how jobs.HeldAs, reason jobs.HoldReason) func(*jobs.Job) {
 	return func(j *jobs.Job) {
 		j.Suspended = how == jobs.HeldSuspended
 		j.Object.SetLabels(map[string]string{api.LabelHeld: string(how)})
@@ -305,13 +305,13 @@ func (f *fakeJobs) Growing() (growing []jobs.Job) {
 	return growing
 }
 
-func (f *fakeJobs) Gang(job jobs.Job, workers int, room jobs.Room) (pods []*corev1.Pod, err error) {
+func (f *fakeJobs) Gang(job jobs.Job, workers int, limit jobs.MostPods) (pods []*corev1.Pod, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gangErr != nil {
 		return nil, f.gangErr
 	}
-	if most := room(newPod(job.Name, "probe", jobs.RoleWorker)); workers > most {
+	if most := limit(newPod(job.Name, "probe", jobs.RoleWorker)); workers > most {
 		return nil, &jobs.TooManyPodsError{Path: "spec.template", Pods: workers, Most: most, Workers: true}
 	}
 	for i := range f.launchers {
@@ -333,7 +333,7 @@ func (f *fakeJobs) do(verb string, job jobs.Job, detail any) error {
 	return f.err
 }
 
-func (f *fakeJobs) Suspend(_ context.Context, job jobs.Job, reason jobs.Reason) error {
+func (f *fakeJobs) Suspend(_ context.Context, job jobs.Job, reason jobs.HoldReason) error {
 	if job.Object == nil {
 		return jobs.ErrNoObject
 	}
@@ -411,8 +411,8 @@ type fakePools struct {
 	// accepts is closed once the cloud accepts removals; nil if it accepts them at once. waiting is how many wait for that.
 	accepts chan struct{}
 	waiting atomic.Int32
-	// room is what Room returns, unbounded where it is zero.
-	room int
+	// most is what MostPods returns, unbounded where it is zero.
+	most int
 	// read is closed once the pools have been read; nil if they have been all along.
 	read chan struct{}
 }
@@ -426,13 +426,13 @@ func (f *fakePools) FirstRead() <-chan struct{} {
 	return read
 }
 
-func (f *fakePools) Room(*corev1.Pod) int {
+func (f *fakePools) MostPods(*corev1.Pod) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.room == 0 {
+	if f.most == 0 {
 		return math.MaxInt32
 	}
-	return f.room
+	return f.most
 }
 
 func (f *fakePools) PoolID(node *corev1.Node) (id string, ours bool) {

@@ -101,11 +101,11 @@ func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, offers *offe
 
 // podsInRoom returns the job's pods with so many workers; for a dynamic job, with as many of them as there is room for.
 func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, possible int, err error) {
-	pods, err = m.jobs.Gang(j.job, workers, m.room)
+	pods, err = m.jobs.Gang(j.job, workers, m.mostPods)
 	tooMany := (*jobs.TooManyPodsError)(nil)
 	if errors.As(err, &tooMany) && tooMany.Workers && j.isDynamic() && j.least() <= tooMany.Most && tooMany.Most < workers {
 		workers = tooMany.Most
-		pods, err = m.jobs.Gang(j.job, workers, m.room)
+		pods, err = m.jobs.Gang(j.job, workers, m.mostPods)
 	}
 	return pods, workers, err
 }
@@ -120,27 +120,27 @@ func (m *gangMaker) podsInQuota(j *heldJob, offers *offers) ([]*corev1.Pod, erro
 	if workers -= len(pods) - fit; err == nil || !j.isDynamic() || workers < j.least() {
 		return pods, err
 	}
-	if pods, err = m.jobs.Gang(j.job, workers, m.room); err == nil {
+	if pods, err = m.jobs.Gang(j.job, workers, m.mostPods); err == nil {
 		_, err = m.inQuota(j, offers, pods)
 	}
 	return pods, err
 }
 
-// room implements jobs.Room: it counts what fits on nodes of pools, all of which may yet be bought, and on other nodes; or on
+// mostPods implements jobs.MostPods: it counts what fits on nodes of pools, all of which may yet be bought, and on other nodes; or on
 // all nodes as they are, which may hold more than a pool knows of, where GPUs are shared by time.
-func (m *gangMaker) room(pod *corev1.Pod) int {
-	room := m.pools.Room(pod)
+func (m *gangMaker) mostPods(pod *corev1.Pod) int {
+	most := m.pools.MostPods(pod)
 	nodes, err := m.nodes.List(labels.Everything())
 	if err != nil {
-		return room
+		return most
 	}
 	requests, onAll := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}), 0
 	for _, node := range nodes {
 		onThis := template.MaxPods(node, requests)
 		onAll += onThis
 		if _, ours := m.pools.PoolID(node); !ours {
-			room += onThis
+			most += onThis
 		}
 	}
-	return max(room, onAll)
+	return max(most, onAll)
 }

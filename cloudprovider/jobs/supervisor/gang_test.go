@@ -22,7 +22,7 @@ func asking(workers string, most int) func(*jobs.Job) {
 	return func(j *jobs.Job) {
 		j.Max, j.Replicas = most, most
 		j.Object.SetAnnotations(map[string]string{
-			api.AnnotationHeldReason: string(jobs.ReasonReclaim), api.AnnotationHeldSince: metav1.Now().UTC().Format("2006-01-02T15:04:05Z07:00"),
+			api.AnnotationHeldReason: string(jobs.HeldForReclaim), api.AnnotationHeldSince: metav1.Now().UTC().Format("2006-01-02T15:04:05Z07:00"),
 			api.AnnotationHeldReplicas: workers,
 		})
 	}
@@ -50,14 +50,14 @@ func (f *fixture) eventCount(reason string) (count int) {
 
 func TestNothingIsTriedForAJobThatAsksForMoreThanThePoolsCouldHold(t *testing.T) {
 	inBubble(t, func(f *fixture) {
-		f.pools.room = 24
-		suspended(f, held(jobs.HeldSuspended, jobs.ReasonReclaim), func(j *jobs.Job) { j.Min = 300_000 }, asking("300000", 300_000))
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), asking("300000", 300_000))
+		f.pools.most = 24
+		suspended(f, held(jobs.HeldSuspended, jobs.HeldForReclaim), func(j *jobs.Job) { j.Min = 300_000 }, asking("300000", 300_000))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), asking("300000", 300_000))
 		f.pass(10 * lastPause)
 		assert.Empty(t, f.asked())
 		assert.Equal(t, 1, f.eventCount(ReasonTooLarge), "said once, however often it is looked at")
-		f.pools.room = 1 << 20
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), asking("8", 8))
+		f.pools.most = 1 << 20
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), asking("8", 8))
 		f.pass(2 * lastPause)
 		assert.Equal(t, []int{9}, f.asked(), "its owner has thought better of it")
 	})
@@ -65,9 +65,9 @@ func TestNothingIsTriedForAJobThatAsksForMoreThanThePoolsCouldHold(t *testing.T)
 
 func TestADynamicJobIsTriedWithAsManyWorkersAsThePoolsCouldHold(t *testing.T) {
 	inBubble(t, func(f *fixture) {
-		f.pools.room = 24
+		f.pools.most = 24
 		suspended(f, recovering(jobs.RecoverDynamic), elastic(2))
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), recovering(jobs.RecoverDynamic), elastic(2), asking("300000", 300_000))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), recovering(jobs.RecoverDynamic), elastic(2), asking("300000", 300_000))
 		f.pass(2 * lastPause)
 		assert.Equal(t, []int{25}, f.asked(), "and the launcher")
 		assert.Zero(t, f.eventCount(ReasonTooLarge))
@@ -78,21 +78,21 @@ func TestAJobIsTriedWithNoMoreWorkersThanItsOwnMaximum(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
 		f.systems.launchers = 1
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), asking("300000", 6))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), asking("300000", 6))
 		f.pass(lookEvery)
 		assert.Equal(t, []int{7}, f.asked())
 	})
 }
 
 func TestNodesOfOthersHavePlacesTooAndThoseOfPoolsAllThatTheyOffer(t *testing.T) {
-	for gpus, room := range map[string]int{"1": 9, "32": 40} {
+	for gpus, most := range map[string]int{"1": 9, "32": 40} {
 		inBubble(t, func(f *fixture) {
-			f.pools.room, f.pools.keeps = 1, true
+			f.pools.most, f.pools.keeps = 1, true
 			f.node("foreign", offering("8"))
 			f.node("of-a-pool", offering(gpus)) // 32 where they are shared by time, of which the pool does not know
 			f.start()
 			f.pass(lookEvery)
-			assert.Equal(t, room, f.supervisor.held.gangs.room(newPod("train", "train-0", jobs.RoleWorker)), gpus)
+			assert.Equal(t, most, f.supervisor.held.gangs.mostPods(newPod("train", "train-0", jobs.RoleWorker)), gpus)
 		})
 	}
 }
@@ -123,7 +123,7 @@ func (f *fixture) quota(hard, used string) {
 }
 
 func TestWhatIsTriedForJobsIsWithinTheQuotaOfTheirNamespace(t *testing.T) {
-	four := held(jobs.HeldSuspended, jobs.ReasonReclaim)
+	four := held(jobs.HeldSuspended, jobs.HeldForReclaim)
 	for name, test := range map[string]struct {
 		hard, used string
 		jobs       map[string][]func(*jobs.Job)
@@ -135,9 +135,9 @@ func TestWhatIsTriedForJobsIsWithinTheQuotaOfTheirNamespace(t *testing.T) {
 		"as many workers as are, where that will do": {hard: "6", used: "3", jobs: map[string][]func(*jobs.Job){"a": {four, elastic(2), recovering(jobs.RecoverDynamic)}}, want: []int{3}},
 		"not fewer than its minimum":                 {hard: "6", used: "5", jobs: map[string][]func(*jobs.Job){"a": {four, elastic(2), recovering(jobs.RecoverDynamic)}}, events: 1},
 		"the first of two":                           {hard: "6", used: "0", jobs: map[string][]func(*jobs.Job){"a": {four}, "b": {four}}, want: []int{4}, events: 1},
-		"the workers that a job lacks":               {hard: "6", used: "2", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.ReasonReclaim), at(1)}}, want: []int{3}},
-		"fewer, where that will do":                  {hard: "6", used: "4", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.ReasonReclaim), at(1), elastic(1), recovering(jobs.RecoverDynamic)}}, want: []int{2}},
-		"none, where it needs all":                   {hard: "6", used: "4", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.ReasonReclaim), at(1)}}, events: 1},
+		"the workers that a job lacks":               {hard: "6", used: "2", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.HeldForReclaim), at(1)}}, want: []int{3}},
+		"fewer, where that will do":                  {hard: "6", used: "4", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.HeldForReclaim), at(1), elastic(1), recovering(jobs.RecoverDynamic)}}, want: []int{2}},
+		"none, where it needs all":                   {hard: "6", used: "4", jobs: map[string][]func(*jobs.Job){"a": {held(jobs.HeldShrunk, jobs.HeldForReclaim), at(1)}}, events: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
@@ -183,7 +183,7 @@ func TestALookCountsEachGangAFewTimesHoweverManyThereAre(t *testing.T) {
 				evaluator := &countingEvaluator{Evaluator: f.supervisor.held.gangs.evaluator}
 				f.supervisor.held.gangs.evaluator = evaluator
 				for i := range count {
-					f.job(fmt.Sprint("train-", i), held(jobs.HeldSuspended, jobs.ReasonReclaim))
+					f.job(fmt.Sprint("train-", i), held(jobs.HeldSuspended, jobs.HeldForReclaim))
 				}
 				f.pass(lookEvery)
 				assert.Len(t, f.asked(), count)
@@ -197,7 +197,7 @@ func TestAJobComesBackOnceItsNamespaceMayHaveIt(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.quota("2", "0")
 		f.start()
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		require.Empty(t, f.asked())
 		f.quota("4", "0")

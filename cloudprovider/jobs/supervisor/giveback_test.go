@@ -96,7 +96,7 @@ func TestWhatWasBoughtForPodsOfAnotherNameGoesBack(t *testing.T) {
 func TestEmptyNodesGoBackThoughAJobThatHasEndedIsHeld(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
-		f.job("ended", held(jobs.HeldShrunk, jobs.ReasonReclaim), at(3), ended)
+		f.job("ended", held(jobs.HeldShrunk, jobs.HeldForReclaim), at(3), ended)
 		f.job("train", waiting(time.Minute))
 		f.pod("train", "worker-0", "")
 		f.node("bought")
@@ -127,7 +127,7 @@ func TestEmptyNodesStayWhereTheyMayBeOthers(t *testing.T) {
 			f.job("other")
 			f.pod("other", "other-0", "")
 		},
-		"a job that is to come back": func(f *fixture) { f.job("other", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
+		"a job that is to come back": func(f *fixture) { f.job("other", held(jobs.HeldSuspended, jobs.HeldForReclaim)) },
 		"pods whose node is reclaimed": func(f *fixture) {
 			f.node("reclaimed", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
 			f.pod("other", "other-0", "reclaimed")

@@ -159,7 +159,7 @@ func TestJobDoesNotGrowBeforeAllOfItsWorkersAreReady(t *testing.T) {
 func TestGrowthComesAfterJobsThatAreHeld(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		runningJob(f, 4, growing(jobs.GrowBuy, 8))
-		f.job("held", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("held", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		gangs := f.supervisor.Returning()
 		require.Len(t, gangs, 2)
@@ -180,7 +180,7 @@ func TestJobThatLosesNodesDoesNotGrowMeanwhile(t *testing.T) {
 
 func TestJobGrowsNoFurtherThanThereIsRoomInPoolsAndQuota(t *testing.T) {
 	inBubble(t, func(f *fixture) {
-		f.pools.room = 6
+		f.pools.most = 6
 		runningJob(f, 4, growing(jobs.GrowBuy, 8))
 		assert.Equal(t, 2, f.loop(9, 0))
 		assert.Equal(t, []string{"grow beyond train 6"}, f.systems.done())

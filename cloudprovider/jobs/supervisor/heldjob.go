@@ -179,7 +179,7 @@ func (j *heldJob) decide(v view) {
 	case j.heldAs == jobs.HeldSuspended && !j.job.Suspended:
 		j.gang = nil
 		j.decideUnsuspended(v)
-	case j.heldAs == jobs.HeldSuspended && j.reason() != string(jobs.ReasonMaxWait):
+	case j.heldAs == jobs.HeldSuspended && j.reason() != string(jobs.HeldForMaxWait):
 		j.decideSuspended(v)
 	case j.heldAs == jobs.HeldShrunk && !j.job.Suspended:
 		j.decideShrunk(v)

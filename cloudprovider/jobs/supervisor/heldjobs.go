@@ -80,7 +80,7 @@ func (h *heldJobs) quotas(ctx context.Context, held []jobs.Job) (quotas *queues.
 
 func mayReturnToQueue(job jobs.Job) bool {
 	_, isQueued := job.Queue()
-	return isQueued && job.Suspended && !job.Finished && job.HeldReason() != jobs.ReasonMaxWait
+	return isQueued && job.Suspended && !job.Finished && job.HeldReason() != jobs.HeldForMaxWait
 }
 
 // update takes in the jobs that are held or are to grow, and returns whether there is a new gang to look for capacity for.
@@ -161,7 +161,7 @@ func (h *heldJobs) isAnyToReturn() bool {
 		return true
 	}
 	for _, j := range h.byRef {
-		if j.heldAs != "" && !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.ReasonMaxWait) {
+		if j.heldAs != "" && !j.job.Finished && j.job.Problem == nil && j.reason() != string(jobs.HeldForMaxWait) {
 			return true
 		}
 	}
@@ -245,7 +245,7 @@ func (h *heldJobs) carryOut(ctx context.Context, ref jobs.Ref) {
 func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 	switch {
 	case due.kind == actionSuspend:
-		return h.jobs.Suspend(ctx, j.job, jobs.ReasonReclaim)
+		return h.jobs.Suspend(ctx, j.job, jobs.HeldForReclaim)
 	case due.kind == actionQueue:
 		return h.queues.Return(ctx, j.job)
 	case due.kind == actionGrowBeyond:

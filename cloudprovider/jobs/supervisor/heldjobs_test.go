@@ -21,7 +21,7 @@ import (
 func suspended(f *fixture, change ...func(*jobs.Job)) {
 	f.start()
 	f.systems.launchers = 1
-	f.job("train", append(change, held(jobs.HeldSuspended, jobs.ReasonReclaim))...)
+	f.job("train", append(change, held(jobs.HeldSuspended, jobs.HeldForReclaim))...)
 	f.pass(lookEvery)
 }
 
@@ -71,16 +71,16 @@ func TestNothingIsTriedForJobsThatAreNotToComeBack(t *testing.T) {
 		job  []func(*jobs.Job)
 		then func(f *fixture)
 	}{
-		"one whose maximum wait was over is its owner's":  {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonMaxWait)}},
-		"one that cannot be read":                         {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), malformed}},
-		"one that cannot be read and was shrunk":          {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.ReasonReclaim), malformed}},
-		"one that was shrunk and that somebody suspended": {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.ReasonReclaim), at(2), func(j *jobs.Job) { j.Suspended = true }}},
+		"one whose maximum wait was over is its owner's":  {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.HeldForMaxWait)}},
+		"one that cannot be read":                         {job: []func(*jobs.Job){held(jobs.HeldSuspended, jobs.HeldForReclaim), malformed}},
+		"one that cannot be read and was shrunk":          {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.HeldForReclaim), malformed}},
+		"one that was shrunk and that somebody suspended": {job: []func(*jobs.Job){held(jobs.HeldShrunk, jobs.HeldForReclaim), at(2), func(j *jobs.Job) { j.Suspended = true }}},
 		"one of which pods are left that would count twice": {
-			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim)},
+			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.HeldForReclaim)},
 			then: func(f *fixture) { f.pod("train", "worker-0", "node", leavingSlowly) },
 		},
 		"one of which pods are left by another name": {
-			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.ReasonReclaim), madeOf("train-cluster")},
+			job:  []func(*jobs.Job){held(jobs.HeldSuspended, jobs.HeldForReclaim), madeOf("train-cluster")},
 			then: func(f *fixture) { f.pod("train-cluster", "worker-0", "node", leavingSlowly) },
 		},
 	} {
@@ -114,7 +114,7 @@ func TestPodThatWasMadeAgainUnderItsNameIsNotCountedTwice(t *testing.T) {
 		assert.Equal(t, 1, f.supervisor.held.pods.count(ref("train")).total)
 
 		f.delete("worker-0")
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 4, f.loop(4, 0), "no pod is left that would hold it up")
 	})
@@ -132,11 +132,11 @@ func TestJobThatCannotBeReadIsReportedOnceAndTriedOnceItIsMended(t *testing.T) {
 		f.loop(5, 0)
 		f.systems.done()
 		f.pass(startTime)
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), malformed)
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), malformed)
 		f.pass(time.Hour)
 		assert.Empty(t, f.systems.done())
 		assert.Equal(t, []string{ReasonMalformed + " train"}, f.events.recorded)
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 5, f.loop(5, 0))
 	})
@@ -147,7 +147,7 @@ func TestHeldLabelIsRemovedFromAJobThatHasEnded(t *testing.T) {
 		t.Run(string(how), func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.start()
-				f.job("train", held(how, jobs.ReasonReclaim), at(2), ended)
+				f.job("train", held(how, jobs.HeldForReclaim), at(2), ended)
 				f.pass(lookEvery)
 				assert.Empty(t, f.systems.done(), "its informer may be ahead of whoever holds it")
 				f.pass(settleTime)
@@ -168,7 +168,7 @@ func TestJobThatStoppedAsItWasAskedToIsSuspendedByTheNextLeader(t *testing.T) {
 		f.node("spot", func(node *corev1.Node) { node.Labels[api.LabelReclaiming] = "true" })
 		f.pod("train", "worker-0", "spot")
 		stopRequested := func(j *jobs.Job) {
-			held(jobs.HeldSuspended, jobs.ReasonReclaim)(j)
+			held(jobs.HeldSuspended, jobs.HeldForReclaim)(j)
 			j.Suspended, j.StopRequested = false, true
 		}
 		f.job("train", stopRequested)
@@ -191,7 +191,7 @@ func TestJobThatStoppedAsItWasAskedToIsSuspendedByTheNextLeader(t *testing.T) {
 func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), resumed, func(j *jobs.Job) { j.StopRequested = true })
 		f.pass(settleWithoutPodsTime + lookEvery)
 		assert.Equal(t, []string{"resume train 4"}, f.systems.done(), "which removes the held label")
 	})
@@ -200,7 +200,7 @@ func TestJobThatWasAskedToStopAndGoesOnIsNoLongerHeld(t *testing.T) {
 func TestJobThatAnEarlierLeaderResumedIsNotSaidToBeResumedByOthers(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), resumed)
 		f.pass(2 * time.Second)
 		f.pod("train", "worker-0", "") // newer than the label
 		f.pass(settleTime + 2*lookEvery)
@@ -217,7 +217,7 @@ func TestJobWhoseHeldLabelStayedWhenItWasResumedIsNotSaidToBeResumedByOthers(t *
 		f.loop(5, 0)
 		require.Equal(t, []string{"resume train 4"}, f.systems.done())
 		f.systems.err = nil
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), since, resumed)
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), since, resumed)
 		f.pod("train", "worker-0", "")
 		f.pass(15 * time.Minute)
 		assert.Equal(t, []string{"resume train 4"}, f.systems.done()[:1])
@@ -234,7 +234,7 @@ func heldSince(since time.Time) func(*jobs.Job) {
 }
 
 func TestOwnerWhoResumesByHandWins(t *testing.T) {
-	for _, reason := range []jobs.Reason{jobs.ReasonReclaim, jobs.ReasonMaxWait} {
+	for _, reason := range []jobs.HoldReason{jobs.HeldForReclaim, jobs.HeldForMaxWait} {
 		t.Run(string(reason), func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.start()
@@ -269,7 +269,7 @@ func TestOwnerIsToldOnceThatSomebodyRemovedTheHeldLabel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(f *fixture) {
 				f.start()
-				f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+				f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 				f.pass(settleTime + lookEvery)
 				f.job("train", test.becomes)
 				f.pass(time.Minute)
@@ -292,7 +292,7 @@ func TestNobodyIsToldOfALabelThatTheAutoscalerRemoves(t *testing.T) {
 	})
 	inBubble(t, func(f *fixture) { // its system cannot suspend it
 		f.start()
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), resumed)
 		f.pass(lookEvery)
 		f.job("train")
 		f.pass(time.Minute)
@@ -305,7 +305,7 @@ func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
 		f.start()
 		f.pod("train", "worker-0", "node")
 		f.pass(time.Second)
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim), resumed)
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), resumed)
 		f.pass(settleWithoutPodsTime - lookEvery)
 		assert.Empty(t, f.systems.done())
 		f.pass(2 * lookEvery)
@@ -351,7 +351,7 @@ func shrunk(f *fixture, change ...func(*jobs.Job)) {
 		f.node(node)
 		f.pod("train", "on-"+node, node)
 	}
-	f.job("train", append([]func(*jobs.Job){elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim)}, change...)...)
+	f.job("train", append([]func(*jobs.Job){elastic(2), at(2), held(jobs.HeldShrunk, jobs.HeldForReclaim)}, change...)...)
 	f.pass(settleTime + lookEvery)
 }
 
@@ -409,7 +409,7 @@ func TestShrinkOfAShrunkJobIsLookedAtUntilItsSystemHasBegunOrItIsWithdrawn(t *te
 		f.start()
 		f.pass(lookEvery)
 		assert.Equal(t, 1, f.systems.looked(jobs.ErrNoObject), "a new leader looks: the workers may have gone while nobody led")
-		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.HeldForReclaim))
 		f.pass(time.Minute)
 		assert.Equal(t, 1, f.systems.looked(nil), "it was shrunk anew, and is gone")
 	})
@@ -457,7 +457,7 @@ func TestMissingWorkersAreOfferedAtOnce(t *testing.T) {
 			f.node(node)
 			f.pod("train", "on-"+node, node)
 		}
-		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 2, f.loop(0, 0), "or scale-down would take the nodes that wait for them")
 	})
@@ -466,7 +466,7 @@ func TestMissingWorkersAreOfferedAtOnce(t *testing.T) {
 func TestJobResumedWithFewerWorkersIsNotGrownBeforeTheyAreThere(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()
-		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.ReasonReclaim))
+		f.job("train", elastic(2), at(2), held(jobs.HeldShrunk, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		assert.Zero(t, f.loop(2, 0), "the nodes are those that its workers are about to take")
 		f.pass(settleTime)
@@ -480,7 +480,7 @@ func TestJobThatIsHeldAnewIsTriedAtOnce(t *testing.T) {
 		require.Equal(t, 2, f.loop(2, 0))
 		require.Equal(t, []string{"grow train 4"}, f.systems.done())
 		f.delete("on-node-0", "on-node-1")
-		f.job("train", elastic(2), held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("train", elastic(2), held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		assert.Equal(t, 4, f.loop(0, 0), "the quiet after the growth is over")
 	})
@@ -539,7 +539,7 @@ func TestJobsThatWaitInNumbersHoldUpNoneThatIsToBeResumed(t *testing.T) {
 		for job := range 2_000 {
 			f.pod(fmt.Sprint("waiting-", job), fmt.Sprint("waiting-", job), "")
 		}
-		f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim))
 		f.pass(lookEvery)
 		f.loop(5, 0)
 		f.pass(time.Second)

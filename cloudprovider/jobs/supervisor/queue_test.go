@@ -41,7 +41,7 @@ func (f *fixture) queue(reserved string) {
 
 // queuedJob suspends a job that is in the queue.
 func (f *fixture) queuedJob(name string) {
-	f.job(name, held(jobs.HeldSuspended, jobs.ReasonReclaim), queued)
+	f.job(name, held(jobs.HeldSuspended, jobs.HeldForReclaim), queued)
 }
 
 func TestNothingIsTriedForAJobWhoseQuotaOthersHaveAndItIsQueuedAgain(t *testing.T) {
@@ -155,7 +155,7 @@ func TestNothingNewIsBoughtWhileQuotasCannotBeReadForAMoment(t *testing.T) {
 
 func TestAJobOfNoQueueOrOfOneThatCannotBeReadIsOffered(t *testing.T) {
 	for name, set := range map[string]func(f *fixture){
-		"no queue": func(f *fixture) { f.queue("8"); f.job("train", held(jobs.HeldSuspended, jobs.ReasonReclaim)) },
+		"no queue": func(f *fixture) { f.queue("8"); f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim)) },
 		"no Kueue": func(f *fixture) { f.queuedJob("train") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,8 +60,8 @@ type Jobs interface {
 	HasSynced() bool
 	Held(ctx context.Context) []jobs.Job
 	Growing() []jobs.Job
-	Gang(job jobs.Job, workers int, room jobs.Room) ([]*corev1.Pod, error)
-	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
+	Gang(job jobs.Job, workers int, most jobs.MostPods) ([]*corev1.Pod, error)
+	Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) error
 	Resume(ctx context.Context, job jobs.Job, workers int) error
 	Grow(ctx context.Context, job jobs.Job, workers int) error
 	GrowBeyond(ctx context.Context, job jobs.Job, workers int) error
@@ -84,8 +84,8 @@ type Pools interface {
 	// MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it, and no
 	// other Node claims to be the same instance.
 	MayGiveBack(node *corev1.Node) bool
-	// Room is how many pods that ask for as much as this one the pools could hold at their maximum.
-	Room(pod *corev1.Pod) int
+	// MostPods is how many pods that ask for as much as this one the pools could hold at their maximum.
+	MostPods(pod *corev1.Pod) int
 	// IsReclaiming returns whether the node's instance is being reclaimed.
 	IsReclaiming(node *corev1.Node) bool
 	// GiveBack gives back the node's instance at once, and does nothing to one that is being removed. ess.IsRefused tells an error that

@@ -188,7 +188,7 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 	if err != nil {
 		return err
 	}
-	switch err := w.jobs.Suspend(ctx, job, jobs.ReasonMaxWait); {
+	switch err := w.jobs.Suspend(ctx, job, jobs.HeldForMaxWait); {
 	case errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject):
 		w.recordEvent(ctx, ref, job, counts, jobs.ReasonTimedOut,
 			fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))

@@ -136,7 +136,7 @@ func TestWhatHasEnded(t *testing.T) {
 			assert.Equal(t, test.want, job.Finished)
 			if test.want {
 				f.Writes()
-				err := f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim)
+				err := f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim)
 				assert.True(t, err == nil || errors.Is(err, jobs.ErrUnsupported), "%v", err)
 				assert.Empty(t, f.Writes(), "it is left in peace")
 			}

@@ -80,7 +80,7 @@ func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 		assert.ErrorAs(t, err, &large, system)
 		assert.Empty(t, pods, system)
 		assert.Less(t, rooms, 10, "%s: one pod of each template was made at most", system)
-		_, err = f.Registry.Gang(job, job.Replicas, jobstest.AnyRoom)
+		_, err = f.Registry.Gang(job, job.Replicas, jobstest.AnyNumber)
 		assert.ErrorAs(t, err, &large, "%s: however large the pools are", system)
 	}
 }

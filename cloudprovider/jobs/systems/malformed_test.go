@@ -58,9 +58,9 @@ func TestNothingIsReadFromAnEmptyObject(t *testing.T) {
 		_, err := system.Read(empty)
 		var field *jobs.FieldError
 		assert.ErrorAs(t, err, &field, system.Name())
-		_, err = f.Registry.Gang(jobs.Job{Ref: jobstest.Ref(system.Name(), "x"), Object: empty}, 1, jobstest.AnyRoom)
+		_, err = f.Registry.Gang(jobs.Job{Ref: jobstest.Ref(system.Name(), "x"), Object: empty}, 1, jobstest.AnyNumber)
 		assert.ErrorAs(t, err, &field, system.Name())
-		_, err = f.Registry.Gang(jobs.Job{Ref: jobstest.Ref(system.Name(), "x")}, 1, jobstest.AnyRoom)
+		_, err = f.Registry.Gang(jobs.Job{Ref: jobstest.Ref(system.Name(), "x")}, 1, jobstest.AnyNumber)
 		assert.ErrorIs(t, err, jobs.ErrNoObject, system.Name())
 	}
 }
@@ -103,7 +103,7 @@ func TestAnnotationThatCannotBeReadIsIgnoredAndItsOwnerToldOnce(t *testing.T) {
 				assert.ErrorContains(t, job.Ignored, key)
 			}
 			assert.Equal(t, []string{"SpotAnnotationMalformed"}, f.Events())
-			require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.ReasonReclaim), "it is a job all the same")
+			require.NoError(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.HeldForReclaim), "it is a job all the same")
 
 			f.Set(f.Resource("pytorchjob"), "imagenet", "another", "metadata", "annotations", key)
 			f.Get("pytorchjob", "imagenet")

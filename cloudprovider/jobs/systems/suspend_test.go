@@ -38,7 +38,7 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			job := f.Get(test.system, test.job)
 			resource := f.Resource(test.system)
 
-			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim))
 			parts := ""
 			if len(job.Parts) > 0 {
 				parts = fmt.Sprintf(`"gpu-spot.autoscaling/held-parts":%q,`, "raycluster/rc")
@@ -52,12 +52,12 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			assert.Equal(t, job.Replicas, now.Replicas)
 
 			f.Writes()
-			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim))
 			assert.Empty(t, f.Writes(), "the same again")
 			assert.Empty(t, f.Events())
 
 			f.Clock.SetTime(jobstest.Epoch.Add(3600e9))
-			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonMaxWait))
+			require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForMaxWait))
 			writes := f.Writes()
 			assert.Len(t, writes, 1, "for another reason")
 			assert.Contains(t, writes[0], `"gpu-spot.autoscaling/held-reason":"max-wait"`)
@@ -82,7 +82,7 @@ func TestAJobThatItsOwnerSuspendedIsNotMarkedNorResumed(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.ElasticPyTorchJob, "suspend: false", "suspend: true", 1))
 	job := f.Get("pytorchjob", "imagenet")
 	require.True(t, job.Suspended)
-	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(context.Background(), job, jobs.HeldForReclaim))
 	require.NoError(t, f.Registry.Resume(context.Background(), job, 3))
 	assert.Empty(t, f.Writes())
 	assert.Empty(t, f.Events())
@@ -92,7 +92,7 @@ func TestAnOperatorThatDoesNotKnowSuspensionLeavesNoHeldLabel(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.ElasticPyTorchJob, "  runPolicy: {suspend: false}\n", "", 1))
 	resource := f.Resource("pytorchjob")
 	f.PruneOnPatch(resource, "spec", "runPolicy")
-	require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.ReasonReclaim), jobs.ErrUnsupported)
+	require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get("pytorchjob", "imagenet"), jobs.HeldForReclaim), jobs.ErrUnsupported)
 	assert.Empty(t, f.Object(resource, "imagenet").GetLabels())
 	assert.Empty(t, f.Events())
 }
@@ -114,7 +114,7 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
-			require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get(test.system, test.job), jobs.ReasonReclaim), jobs.ErrUnsupported)
+			require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get(test.system, test.job), jobs.HeldForReclaim), jobs.ErrUnsupported)
 			assert.Empty(t, f.Writes())
 		})
 	}
@@ -157,7 +157,7 @@ func TestTheHeldLabelOfJobsOfEverySystemIsReserved(t *testing.T) {
 		}), "anybody may set the held label of %s: add it to the policy -marks in policies.yaml of the chart, and run make manifests", resource.GroupResource())
 	}
 	job := jobs.Job{Object: jobstest.Parse(t, `{kind: Job, metadata: {name: held}}`), Parts: []jobs.Ref{jobstest.Ref("raycluster", "part")}}
-	patch := f.Config.Cluster.HoldPatch(job, jobs.HeldSuspended, jobs.ReasonReclaim)
+	patch := f.Config.Cluster.HoldPatch(job, jobs.HeldSuspended, jobs.HeldForReclaim)
 	annotations, _, err := unstructured.NestedMap(patch, "metadata", "annotations")
 	require.NoError(t, err)
 	require.NotEmpty(t, annotations)

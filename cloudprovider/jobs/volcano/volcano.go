@@ -201,7 +201,7 @@ func (*System) Group(of jobs.Job, pods []*corev1.Pod) (*unstructured.Unstructure
 }
 
 // Suspend writes the held label, then has Volcano abort it.
-func (s *System) Suspend(ctx context.Context, of jobs.Job, reason jobs.Reason) (changed bool, err error) {
+func (s *System) Suspend(ctx context.Context, of jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
 	if !of.NeedsSuspend(reason) {
 		return false, nil
 	}

@@ -16,7 +16,7 @@ func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {
 	ctx := context.Background()
 	job := f.Get("vcjob", "resnet")
 	resource := f.Resource("vcjob")
-	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim))
 	writes := f.Writes()
 	require.Len(t, writes, 2)
 	assert.Contains(t, writes[0], `"labels":{"gpu-spot.autoscaling/held":"suspended"}`)
@@ -26,11 +26,11 @@ func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {
 	assert.Equal(t, map[string]any{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "resnet", "uid": "uid-resnet", "controller": true}, command.Object["target"])
 	assert.EqualValues(t, "uid-resnet", command.GetOwnerReferences()[0].UID)
 
-	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim), "while the first is on its way")
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim), "while the first is on its way")
 	require.NoError(t, f.Dynamic.Tracker().Delete(Commands, "ml", "resnet-spot-abortjob-0")) // Volcano obeys
 	f.Set(resource, "resnet", "Aborted", "status", "state", "phase")
 	f.Writes()
-	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim))
 	assert.Empty(t, f.Writes())
 	assert.True(t, f.Get("vcjob", "resnet").Suspended)
 

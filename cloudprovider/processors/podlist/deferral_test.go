@@ -249,7 +249,7 @@ func TestPodsOfWhichMoreArriveDuringTheLoopAreDeferredAgain(t *testing.T) {
 			if limit := testutil.Epoch.Add(5 * window); limit.Before(end) {
 				end = limit
 			}
-			assert.Empty(t, deferral.Reopen([]*apiv1.Pod{first}), "nor if the rest of its unit has another turn in this loop")
+			assert.Empty(t, deferral.Reopen([]*apiv1.Pod{first}), "nor if the rest of its batch has another turn in this loop")
 			assert.Equal(t, end, deferral.NextWake())
 			assert.Empty(t, loop(first, test.arrives))
 			clk.SetTime(end)

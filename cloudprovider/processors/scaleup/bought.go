@@ -57,24 +57,24 @@ func (b *boughtNodes) add(attempt *status.ScaleUpStatus) error {
 	return err
 }
 
-// place returns the pods of the unit that do not fit the bought nodes, and places the others there. A gang of which only some pods
+// place returns the pods of the batch that do not fit the bought nodes, and places the others there. A gang of which only some pods
 // fit is not placed; then fits is false, and nothing should be bought for it before the next loop: core places those pods first
 // then, and the gang lacks so many less.
-func (b *boughtNodes) place(u unit) (left []*apiv1.Pod, fits bool, err error) {
+func (b *boughtNodes) place(batch podBatch) (left []*apiv1.Pod, fits bool, err error) {
 	if len(b.groups) == 0 {
-		return u.pods, true, nil
+		return batch.pods, true, nil
 	}
 	b.snapshot.Fork()
-	placed, err := b.schedule(u.pods, u.isGang())
-	if err != nil || u.isGang() && len(placed) < len(u.pods) {
+	placed, err := b.schedule(batch.pods, batch.isGang())
+	if err != nil || batch.isGang() && len(placed) < len(batch.pods) {
 		b.snapshot.Revert()
-		return u.pods, len(placed) == 0, err
+		return batch.pods, len(placed) == 0, err
 	}
 	if err := b.snapshot.Commit(); err != nil {
 		return nil, false, fmt.Errorf("commit the snapshot: %w", err)
 	}
 	b.remember(placed)
-	return without(u.pods, podsIn(placed)), true, nil
+	return without(batch.pods, podsIn(placed)), true, nil
 }
 
 // remember has the next loops place the pods where they were placed now.

@@ -18,15 +18,15 @@ import (
 type demand struct {
 	pods     int
 	requests *schedulerframework.Resource
-	// unit is the resource that the cost of an option is divided by, which is that of pricing.Cost: GPUs if any are requested,
-	// else CPUs. It is empty if shared GPUs are requested, which have two units.
-	unit apiv1.ResourceName
-	each map[types.UID]pricing.Demand
+	// resource is what the cost of an option is divided by, which is that of pricing.Cost: GPUs if any are requested,
+	// else CPUs. It is empty if shared GPUs are requested, which have two resources.
+	resource apiv1.ResourceName
+	each     map[types.UID]pricing.Demand
 }
 
 func demandOf(pods []*apiv1.Pod) demand {
 	d := demand{
-		pods: len(pods), requests: &schedulerframework.Resource{}, unit: apiv1.ResourceCPU,
+		pods: len(pods), requests: &schedulerframework.Resource{}, resource: apiv1.ResourceCPU,
 		each: make(map[types.UID]pricing.Demand, len(pods)),
 	}
 	for _, pod := range pods {
@@ -35,40 +35,40 @@ func demandOf(pods []*apiv1.Pod) demand {
 		d.requests.Add(requests)
 	}
 	if d.requests.ScalarResources[api.ResourceGPU] > 0 {
-		d.unit = api.ResourceGPU
+		d.resource = api.ResourceGPU
 	}
 	for name, quantity := range d.requests.ScalarResources {
 		if processors.IsSharedGPU(name) && quantity > 0 {
-			d.unit = ""
+			d.resource = ""
 		}
 	}
 	return d
 }
 
-// of returns what some of the pods request, in the unit. It returns false if they request none of it.
+// of returns what some of the pods request, of the resource. It returns false if they request none of it.
 func (d demand) of(pods []*apiv1.Pod) (pricing.Demand, bool) {
 	var sum pricing.Demand
 	for _, pod := range pods {
 		sum = sum.Plus(d.each[pod.UID])
 	}
-	return d.inUnit(sum)
+	return d.ofResource(sum)
 }
 
-// free returns what a new node like the template leaves to pods, in the unit. It returns false if that is nothing.
+// free returns what a new node like the template leaves to pods, of the resource. It returns false if that is nothing.
 func (d demand) free(template *framework.NodeInfo) (pricing.Demand, bool) {
 	if template == nil {
 		return pricing.Demand{}, false
 	}
 	node := template.ToScheduler()
-	return d.inUnit(pricing.Demand{
+	return d.ofResource(pricing.Demand{
 		GPUs: float64(node.Allocatable.ScalarResources[api.ResourceGPU] - node.Requested.ScalarResources[api.ResourceGPU]),
 		CPUs: float64(node.Allocatable.MilliCPU-node.Requested.MilliCPU) / 1000,
 	})
 }
 
-// inUnit returns the part of a demand that the unit is about.
-func (d demand) inUnit(all pricing.Demand) (pricing.Demand, bool) {
-	switch d.unit {
+// ofResource returns the part of a demand that is of the resource.
+func (d demand) ofResource(all pricing.Demand) (pricing.Demand, bool) {
+	switch d.resource {
 	case api.ResourceGPU:
 		return pricing.Demand{GPUs: all.GPUs}, all.GPUs > 0
 	case apiv1.ResourceCPU:

@@ -36,20 +36,20 @@ type evaluation struct {
 	began     time.Time
 	processed sets.Set[string]
 	// compared is the number of options looked at. Of those, bestTotal is the price of the cheapest that takes all pods, and
-	// bestUnit is the lowest cost per unit of the demand.
-	compared            int
-	bestTotal, bestUnit float64
+	// bestUnitCost is the lowest cost per unit of the demand.
+	compared                int
+	bestTotal, bestUnitCost float64
 }
 
 func newEvaluation(ranking ranking, demand demand, offerings Offerings, clk clock.PassiveClock) *evaluation {
-	return &evaluation{ranking: ranking.withLeastUnits(), demand: demand, offerings: offerings, clock: clk}
+	return &evaluation{ranking: ranking.withLeastUnitCosts(), demand: demand, offerings: offerings, clock: clk}
 }
 
 // begin starts the evaluation of the first offering.
 func (e *evaluation) begin() {
 	e.began = e.clock.Now()
 	e.processed = sets.New[string]()
-	e.compared, e.bestTotal, e.bestUnit = 0, math.Inf(1), math.Inf(1)
+	e.compared, e.bestTotal, e.bestUnitCost = 0, math.Inf(1), math.Inf(1)
 }
 
 // isOver returns whether no offering that is left can win against the options.
@@ -72,7 +72,7 @@ func (e *evaluation) isOver(options []expander.Option) bool {
 	}
 	next := e.ranking[0]
 	return !math.IsInf(e.bestTotal, 1) && e.bestTotal <= next.total ||
-		!math.IsInf(e.bestUnit, 1) && e.bestUnit <= next.leastUnit
+		!math.IsInf(e.bestUnitCost, 1) && e.bestUnitCost <= next.leastUnitCost
 }
 
 func (e *evaluation) compare(option expander.Option) {
@@ -85,6 +85,6 @@ func (e *evaluation) compare(option expander.Option) {
 		e.bestTotal = min(e.bestTotal, total)
 	}
 	if requested, ok := e.demand.of(option.Pods); ok {
-		e.bestUnit = min(e.bestUnit, pricing.Cost(total, requested))
+		e.bestUnitCost = min(e.bestUnitCost, pricing.Cost(total, requested))
 	}
 }

@@ -35,7 +35,7 @@ type Purchases interface {
 
 // tryGang buys for all pods of a gang, or for its minimum if there is no option for all. Either is bought of one offering if possible,
 // else of several. Spot instances for a gang whose deadline is close come last.
-func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+func (g *Gangs) tryGang(l *loop, gang podBatch, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	attempt, err := g.tryAllOrMinimum(l, gang, call)
 	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable {
 		g.config.AllowSpot(gang.pods, func() { attempt, err = g.tryAllOrMinimum(l, gang, call) })
@@ -52,7 +52,7 @@ func (g *Gangs) tryGang(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus
 	return attempt, err
 }
 
-func (g *Gangs) tryAllOrMinimum(l *loop, gang unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+func (g *Gangs) tryAllOrMinimum(l *loop, gang podBatch, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	attempt, err := g.tryWhole(l, gang.name, gang.pods, call)
 	if err == nil && attempt.Result == status.ScaleUpNoOptionsAvailable && gang.minimum < len(gang.pods) {
 		klog.V(1).InfoS("No option for all pods of a gang, trying its minimum", "gang", gang.name, "pods", len(gang.pods), "minimum", gang.minimum)

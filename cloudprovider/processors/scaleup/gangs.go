@@ -77,7 +77,7 @@ type Gangs struct {
 
 	autoscaling *cacontext.AutoscalingContext
 	processors  *caprocessors.AutoscalingProcessors
-	// lastTurn is the turn in which each unit was last tried, and turn the number of turns so far.
+	// lastTurn is the turn in which each batch was last tried, and turn the number of turns so far.
 	lastTurn map[string]int
 	turn     int
 	// told is why there was no plan for a gang, as its pods were told.
@@ -108,7 +108,7 @@ func (g *Gangs) ScaleUpToNodeGroupMinSize(nodes []*apiv1.Node, nodeInfos map[str
 // scaleUp calls the inner orchestrator.
 type scaleUp func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError)
 
-// ScaleUp buys for the units of the pods, one after the other. The returned status is about the last purchase, and about all pods
+// ScaleUp buys for the batches of the pods, one after the other. The returned status is about the last purchase, and about all pods
 // without one: those of an attempt without an option remain unschedulable, and those that had no turn await evaluation. Core's
 // processors of the status, which write the Events of pods, get those of the other purchases from here.
 func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonSets []*appsv1.DaemonSet,
@@ -119,22 +119,22 @@ func (g *Gangs) ScaleUp(unschedulable []*apiv1.Pod, nodes []*apiv1.Node, daemonS
 	if allOrNothing {
 		return call(unschedulable, true)
 	}
-	units, partial := g.units(unschedulable)
-	l := &loop{units: units, nodes: len(nodes), templates: nodeInfos, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.config.Places),
+	batches, partial := g.batches(unschedulable)
+	l := &loop{batches: batches, nodes: len(nodes), templates: nodeInfos, bought: newBoughtNodes(g.autoscaling.ClusterSnapshot, nodeInfos, g.config.Places),
 		rest: &status.ScaleUpStatus{Result: status.ScaleUpNotTried, PodsAwaitEvaluation: podsOf(partial)}}
 	var err errors.AutoscalerError
 	g.config.Purchases.Gather(func(send func()) { err = g.buyForAll(l, call, send) })
 	return l.status(), err
 }
 
-// buyForAll gives the units their turns while there is time, and has sent what was gathered for long enough.
+// buyForAll gives the batches their turns while there is time, and has sent what was gathered for long enough.
 func (g *Gangs) buyForAll(l *loop, call scaleUp, send func()) errors.AutoscalerError {
 	began := g.config.Clock.Now()
 	gathered := began
-	for len(l.units) > 0 {
+	for len(l.batches) > 0 {
 		now := g.config.Clock.Now()
 		if spent := now.Sub(began); spent > maxTime {
-			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.units), "spent", spent)
+			klog.InfoS("Leaving the other gangs for the next loop", "left", len(l.batches), "spent", spent)
 			return nil
 		}
 		if now.Sub(gathered) > gatherTime {
@@ -148,33 +148,33 @@ func (g *Gangs) buyForAll(l *loop, call scaleUp, send func()) errors.AutoscalerE
 	return nil
 }
 
-// buyForNext gives the next unit its turn, and returns whether the loop may go on with another. An error is returned only if the
-// loop has bought nothing: core would take it for the result of all. The unit meets it again in the next loop.
+// buyForNext gives the next batch its turn, and returns whether the loop may go on with another. An error is returned only if the
+// loop has bought nothing: core would take it for the result of all. The batch meets it again in the next loop.
 func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.AutoscalerError) {
-	u := l.next()
-	left, fits, placeErr := l.bought.place(u)
+	batch := l.next()
+	left, fits, placeErr := l.bought.place(batch)
 	if placeErr != nil {
-		klog.ErrorS(placeErr, "Buying nothing more in this loop", "gang", u.name)
-		l.await(u.pods)
+		klog.ErrorS(placeErr, "Buying nothing more in this loop", "gang", batch.name)
+		l.await(batch.pods)
 		return false, nil
 	}
 	if !fits || len(left) == 0 {
-		l.await(u.pods) // the next loop places them on the nodes that were bought
+		l.await(batch.pods) // the next loop places them on the nodes that were bought
 		return true, nil
 	}
-	l.await(without(u.pods, left))
-	u.pods = left
+	l.await(without(batch.pods, left))
+	batch.pods = left
 	g.turn++
-	g.lastTurn[u.name] = g.turn
-	attempt, err := g.try(l, u, call)
+	g.lastTurn[batch.name] = g.turn
+	attempt, err := g.try(l, batch, call)
 	switch {
 	case err != nil && l.last == nil:
 		l.last = attempt
 		return false, err
 	case err != nil:
-		klog.ErrorS(err, "Cannot scale up, buying nothing more in this loop", "gang", u.name)
+		klog.ErrorS(err, "Cannot scale up, buying nothing more in this loop", "gang", batch.name)
 		g.report(attempt)
-		l.await(u.pods)
+		l.await(batch.pods)
 		return false, nil
 	case attempt.Result != status.ScaleUpSuccessful:
 		l.rest = attempts.Join(l.rest, attempt)
@@ -184,11 +184,11 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 		g.report(l.last)
 	}
 	l.last = attempt
-	if slices.ContainsFunc(u.pods, processors.IsProvisioningRequest) {
+	if slices.ContainsFunc(batch.pods, processors.IsProvisioningRequest) {
 		return false, nil // their orchestrator alternates between them and other pods by the loop
 	}
-	again := !u.isGang() && len(attempt.PodsAwaitEvaluation) > 0
-	if !again && len(l.units) == 0 {
+	again := !batch.isGang() && len(attempt.PodsAwaitEvaluation) > 0
+	if !again && len(l.batches) == 0 {
 		return false, nil // to add a thousand nodes for nobody would take seconds
 	}
 	if err := l.bought.add(attempt); err != nil {
@@ -196,8 +196,8 @@ func (g *Gangs) buyForNext(l *loop, call scaleUp) (more bool, err errors.Autosca
 		return false, nil
 	}
 	if again {
-		u.pods, attempt.PodsAwaitEvaluation = attempt.PodsAwaitEvaluation, nil // they need another offering
-		l.units = append(l.units, u)
+		batch.pods, attempt.PodsAwaitEvaluation = attempt.PodsAwaitEvaluation, nil // they need another offering
+		l.batches = append(l.batches, batch)
 	}
 	return true, nil
 }
@@ -211,8 +211,8 @@ func (g *Gangs) report(attempt *status.ScaleUpStatus) {
 
 // loop is the scale-up of one loop.
 type loop struct {
-	// units are those that had no turn yet.
-	units []unit
+	// batches are those that had no turn yet.
+	batches []podBatch
 	// nodes is how many nodes there are, templates those that each node group would bring.
 	nodes     int
 	templates map[string]*framework.NodeInfo
@@ -221,10 +221,10 @@ type loop struct {
 	last, rest *status.ScaleUpStatus
 }
 
-func (l *loop) next() unit {
-	u := l.units[0]
-	l.units = l.units[1:]
-	return u
+func (l *loop) next() podBatch {
+	batch := l.batches[0]
+	l.batches = l.batches[1:]
+	return batch
 }
 
 func (l *loop) await(pods []*apiv1.Pod) {
@@ -233,22 +233,22 @@ func (l *loop) await(pods []*apiv1.Pod) {
 
 // status returns the status of the whole scale-up.
 func (l *loop) status() *status.ScaleUpStatus {
-	l.await(podsOf(l.units))
+	l.await(podsOf(l.batches))
 	return attempts.Join(l.last, l.rest)
 }
 
-// try buys for one unit.
-func (g *Gangs) try(l *loop, u unit, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
-	if u.name == gpuPods {
-		return call(u.pods, false)
+// try buys for one batch.
+func (g *Gangs) try(l *loop, batch podBatch, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
+	if batch.name == gpuPods {
+		return call(batch.pods, false)
 	}
 	restore := turn.Remember(g.autoscaling)
 	steady := func(pods []*apiv1.Pod, allOrNothing bool) (*status.ScaleUpStatus, errors.AutoscalerError) {
 		defer restore()
 		return call(pods, allOrNothing)
 	}
-	if u.isGang() {
-		return g.tryGang(l, u, steady)
+	if batch.isGang() {
+		return g.tryGang(l, batch, steady)
 	}
-	return steady(u.pods, false)
+	return steady(batch.pods, false)
 }

@@ -25,12 +25,12 @@ type rankedOffering struct {
 	// total is the least price of nodes for all pods, nodes is the least number of them. Both are infinite if the offering
 	// cannot take all pods.
 	total, nodes float64
-	// unit is the cost of a full node per unit of the demand; see pricing.Cost.
-	unit float64
+	// unitCost is the cost of a full node per unit of the demand; see pricing.Cost.
+	unitCost float64
 	// undelivered is how many instances the pool waits for.
 	undelivered int
-	// leastUnit is the least unit of this and all later offerings.
-	leastUnit float64
+	// leastUnitCost is the least unitCost of this and all later offerings.
+	leastUnitCost float64
 }
 
 func rank(groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.NodeInfo, demand demand, offerings Offerings) ranking {
@@ -39,7 +39,7 @@ func rank(groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.Node
 		ranked = append(ranked, rankOne(group, nodeInfos[group.Id()], demand, offerings))
 	}
 	slices.SortFunc(ranked, func(a, b rankedOffering) int {
-		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unit, b.unit),
+		return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.unitCost, b.unitCost),
 			cmp.Compare(a.undelivered, b.undelivered), cmp.Compare(a.group.Id(), b.group.Id()))
 	})
 	return ranked
@@ -47,7 +47,7 @@ func rank(groups []cloudprovider.NodeGroup, nodeInfos map[string]*framework.Node
 
 func rankOne(group cloudprovider.NodeGroup, template *framework.NodeInfo, demand demand, offerings Offerings) rankedOffering {
 	r := rankedOffering{
-		group: group, nodes: demand.nodes(template), total: math.Inf(1), unit: math.Inf(1), undelivered: offerings.Undelivered(group.Id()),
+		group: group, nodes: demand.nodes(template), total: math.Inf(1), unitCost: math.Inf(1), undelivered: offerings.Undelivered(group.Id()),
 	}
 	price, known := offerings.NodePrice(group.Id())
 	if !known {
@@ -57,7 +57,7 @@ func rankOne(group cloudprovider.NodeGroup, template *framework.NodeInfo, demand
 		r.total = price * r.nodes
 	}
 	if free, ok := demand.free(template); ok {
-		r.unit = pricing.Cost(price, free)
+		r.unitCost = pricing.Cost(price, free)
 	}
 	return r
 }
@@ -70,12 +70,12 @@ func (r ranking) groups() []cloudprovider.NodeGroup {
 	return groups
 }
 
-// withLeastUnits sets leastUnit of all offerings, and returns the ranking.
-func (r ranking) withLeastUnits() ranking {
+// withLeastUnitCosts sets leastUnitCost of all offerings, and returns the ranking.
+func (r ranking) withLeastUnitCosts() ranking {
 	least := math.Inf(1)
 	for i := len(r) - 1; i >= 0; i-- {
-		least = min(least, r[i].unit)
-		r[i].leastUnit = least
+		least = min(least, r[i].unitCost)
+		r[i].leastUnitCost = least
 	}
 	return r
 }

@@ -157,7 +157,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (prepar
 }
 
 func (c *Controller) suspend(ctx context.Context, job jobs.Job) (preparation, error) {
-	if err := c.config.Jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+	if err := c.config.Jobs.Suspend(ctx, job, jobs.HeldForReclaim); err != nil {
 		return preparation{by: evicting}, err
 	}
 	return preparation{by: suspending}, nil

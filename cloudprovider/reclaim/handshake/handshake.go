@@ -49,7 +49,7 @@ type Jobs interface {
 	Shrink(ctx context.Context, job jobs.Job, pods []string) error
 	Shrinking(ctx context.Context, ref jobs.Ref, pods []string) ([]string, error)
 	CancelShrink(ctx context.Context, ref jobs.Ref, pods []string) error
-	Suspend(ctx context.Context, job jobs.Job, reason jobs.Reason) error
+	Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) error
 }
 
 // Config is what a Controller is made of. Everything but ReplacementReady and PodsPerSecond is required.

@@ -126,7 +126,7 @@ func (r *releaser) tryUnholdJob(ctx context.Context, held heldJob, begun time.Ti
 		return outcomeEnded, r.unlessDryRun(func() error { return r.jobs.Unhold(ctx, job) })
 	case job.HeldAs() == jobs.HeldShrunk:
 		return outcomeGrows, r.unlessDryRun(func() error { return r.grow(ctx, held, job, begun) })
-	case job.Suspended && job.HeldReason() == jobs.ReasonMaxWait:
+	case job.Suspended && job.HeldReason() == jobs.HeldForMaxWait:
 		return outcomeSuspended, r.unlessDryRun(func() error { return r.unhold(ctx, held, job) })
 	default:
 		return outcomeResumed, r.unlessDryRun(func() error { return r.resume(ctx, job, begun) })
@@ -145,7 +145,7 @@ func (r *releaser) unlessDryRun(do func() error) error {
 func (r *releaser) resume(ctx context.Context, job jobs.Job, begun time.Time) error {
 	switch {
 	case job.Stopped:
-		if err := r.jobs.Suspend(ctx, job, jobs.ReasonReclaim); err != nil {
+		if err := r.jobs.Suspend(ctx, job, jobs.HeldForReclaim); err != nil {
 			return err
 		}
 		return &jobs.BusyError{With: "the suspension of a job that was asked to stop"}

@@ -82,7 +82,7 @@ status: {phase: Running}
 
 func TestASuspendedJobIsResumedOnceItsFormerPodsAreGone(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.IndexedJob, podOfTrain)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	_, err := f.try()
 	requireBusy(t, err, "1 pods that have yet to end")
 	assert.True(t, f.Get("job", "train").Suspended)
@@ -107,7 +107,7 @@ func TestASuspendedJobIsResumedOnceItsFormerPodsAreGone(t *testing.T) {
 
 func TestPodsThatDoNotEndKeepNoJobSuspended(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.IndexedJob, podOfTrain)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	outcome, err := f.releaser.tryUnholdJob(t.Context(), f.held(), f.Clock.Now().Add(-endingTime))
 	require.NoError(t, err)
 	assert.Equal(t, outcomeResumed, outcome)
@@ -116,7 +116,7 @@ func TestPodsThatDoNotEndKeepNoJobSuspended(t *testing.T) {
 
 func TestAJobWhoseMaximumWaitWasOverIsLeftToItsOwner(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.TrainingJob)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.ReasonMaxWait))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForMaxWait))
 	outcome, err := f.try()
 	require.NoError(t, err)
 	assert.Equal(t, outcomeSuspended, outcome)
@@ -129,7 +129,7 @@ func TestATrainingJobIsResumedOnceEtOperatorHasSuspendedIt(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.TrainingJob)
 	resource := f.Resource("trainingjob")
 	full := f.Get("trainingjob", "mnist").Replicas
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
 	_, err := f.try()
 	requireBusy(t, err, "et-operator")
 
@@ -145,7 +145,7 @@ func TestATrainingJobIsResumedOnceEtOperatorHasSuspendedIt(t *testing.T) {
 func TestAJobThatEndedBecauseItWasAskedToIsSuspendedAndResumed(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.TrainingJob)
 	resource := f.Resource("trainingjob")
-	patch := f.releaser.cluster.HoldPatch(f.Get("trainingjob", "mnist"), jobs.HeldSuspended, jobs.ReasonReclaim).
+	patch := f.releaser.cluster.HoldPatch(f.Get("trainingjob", "mnist"), jobs.HeldSuspended, jobs.HeldForReclaim).
 		SetAnnotation(api.AnnotationStopRequested, jobstest.EpochText)
 	require.NoError(t, f.releaser.cluster.PatchJob(t.Context(), resource, f.Get("trainingjob", "mnist"), patch))
 	_, err := f.try()
@@ -164,7 +164,7 @@ func TestAJobThatEndedBecauseItWasAskedToIsSuspendedAndResumed(t *testing.T) {
 
 func TestAJobThatHasNotHeardTheRequestToStopRunsOn(t *testing.T) {
 	f := newFixture(t, flags{}, jobstest.TrainingJob)
-	patch := f.releaser.cluster.HoldPatch(f.Get("trainingjob", "mnist"), jobs.HeldSuspended, jobs.ReasonReclaim).
+	patch := f.releaser.cluster.HoldPatch(f.Get("trainingjob", "mnist"), jobs.HeldSuspended, jobs.HeldForReclaim).
 		SetAnnotation(api.AnnotationStopRequested, jobstest.EpochText)
 	require.NoError(t, f.releaser.cluster.PatchJob(t.Context(), f.Resource("trainingjob"), f.Get("trainingjob", "mnist"), patch))
 	f.Clock.Step(stopTime)
@@ -207,7 +207,7 @@ func TestAJobThatCannotBeResumedIsNamedAndTheRestGoesOn(t *testing.T) {
 		list, err := f.Dynamic.Resource(f.Resource(ref[0])).Namespace("ml").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, item := range list.Items {
-			require.NoError(t, f.Registry.Suspend(t.Context(), f.Get(ref[0], item.GetName()), jobs.ReasonReclaim))
+			require.NoError(t, f.Registry.Suspend(t.Context(), f.Get(ref[0], item.GetName()), jobs.HeldForReclaim))
 		}
 	}
 	f.Dynamic.PrependReactor("patch", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -245,7 +245,7 @@ func TestAJobThatCannotBeReadIsNamed(t *testing.T) {
 
 func TestADryRunOfHeldJobsWritesNothing(t *testing.T) {
 	f := newFixture(t, flags{dryRun: true}, jobstest.IndexedJob, podOfTrain)
-	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.ReasonReclaim))
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Writes()
 	require.NoError(t, f.releaser.unholdJobs(t.Context(), sets.New[string]()))
 	assert.Equal(t, []Job{{Job: "job/ml/train", Held: "suspended", Reason: "reclaim", Outcome: outcomeResumed}}, f.releaser.report.Jobs)

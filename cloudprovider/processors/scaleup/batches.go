@@ -12,7 +12,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// The names of the units that are no gangs. The name of a gang contains a slash.
+// The names of the batches that are no gangs. The name of a gang contains a slash.
 const (
 	// gpuPods are all pods that request GPUs and belong to no gang, and all pods of ProvisioningRequests, which have an
 	// orchestrator of their own.
@@ -22,44 +22,44 @@ const (
 	cpuPods = "cpu-pods"
 )
 
-// unit is pods that are bought for together.
-type unit struct {
+// podBatch is pods that are bought for together.
+type podBatch struct {
 	// name is that of the gang, gpuPods or cpuPods.
 	name string
 	pods []*apiv1.Pod
-	// minimum is how many of the pods a gang needs. It is 0 for a unit that is no gang.
+	// minimum is how many of the pods a gang needs. It is 0 for a batch that is no gang.
 	minimum int
 	// gpu is whether any of the pods requests a GPU.
 	gpu bool
 }
 
-func (u unit) isGang() bool { return u.minimum > 0 }
+func (batch podBatch) isGang() bool { return batch.minimum > 0 }
 
-// units splits the pods into units. The order is: those whose last turn was the longest ago, then those that request GPUs, then
+// batches splits the pods into batches. The order is: those whose last turn was the longest ago, then those that request GPUs, then
 // by creation. GPU nodes are bought before CPU nodes, so that CPU pods fill what GPU pods leave of them.
 //
-// Units of which core has filtered out too many pods since they were admitted, for example because they are younger than
+// Batches of which core has filtered out too many pods since they were admitted, for example because they are younger than
 // --new-pod-scale-up-delay, are returned as partial: a gang would be bought for in pieces.
-func (g *Gangs) units(unschedulable []*apiv1.Pod) (units, partial []unit) {
-	byName := map[string]*unit{}
+func (g *Gangs) batches(unschedulable []*apiv1.Pod) (batches, partial []podBatch) {
+	byName := map[string]*podBatch{}
 	for _, pod := range unschedulable {
-		name, missing, gpu := g.unitOf(pod)
-		u := byName[name]
-		if u == nil {
-			u = &unit{name: name, minimum: missing}
-			byName[name] = u
+		name, missing, gpu := g.batchOf(pod)
+		batch := byName[name]
+		if batch == nil {
+			batch = &podBatch{name: name, minimum: missing}
+			byName[name] = batch
 		}
-		u.pods = append(u.pods, pod)
-		u.gpu = u.gpu || gpu
+		batch.pods = append(batch.pods, pod)
+		batch.gpu = batch.gpu || gpu
 	}
-	for _, u := range byName {
-		if len(u.pods) < u.minimum {
-			klog.V(2).InfoS("Not buying for a gang, some of its pods may not be bought for yet", "gang", u.name, "missing", u.minimum, "pods", len(u.pods))
-			partial = append(partial, *u)
+	for _, batch := range byName {
+		if len(batch.pods) < batch.minimum {
+			klog.V(2).InfoS("Not buying for a gang, some of its pods may not be bought for yet", "gang", batch.name, "missing", batch.minimum, "pods", len(batch.pods))
+			partial = append(partial, *batch)
 			continue
 		}
-		slices.SortStableFunc(u.pods, byCreation)
-		units = append(units, *u)
+		slices.SortStableFunc(batch.pods, byCreation)
+		batches = append(batches, *batch)
 	}
 	for name := range g.lastTurn {
 		if byName[name] == nil {
@@ -67,14 +67,14 @@ func (g *Gangs) units(unschedulable []*apiv1.Pod) (units, partial []unit) {
 			delete(g.told, name)
 		}
 	}
-	slices.SortFunc(units, func(a, b unit) int {
+	slices.SortFunc(batches, func(a, b podBatch) int {
 		return cmp.Or(cmp.Compare(g.lastTurn[a.name], g.lastTurn[b.name]), gpuFirst(a, b), byCreation(a.pods[0], b.pods[0]), cmp.Compare(a.name, b.name))
 	})
-	return units, partial
+	return batches, partial
 }
 
-// unitOf returns the name of the pod's unit, how many pods it needs at once if it is a gang, and whether the pod requests a GPU.
-func (g *Gangs) unitOf(pod *apiv1.Pod) (name string, missing int, gpu bool) {
+// batchOf returns the name of the pod's batch, how many pods it needs at once if it is a gang, and whether the pod requests a GPU.
+func (g *Gangs) batchOf(pod *apiv1.Pod) (name string, missing int, gpu bool) {
 	gpu = processors.RequestsGPU(pod)
 	if processors.IsProvisioningRequest(pod) {
 		return gpuPods, 0, gpu
@@ -88,7 +88,7 @@ func (g *Gangs) unitOf(pod *apiv1.Pod) (name string, missing int, gpu bool) {
 	return cpuPods, 0, gpu
 }
 
-func gpuFirst(a, b unit) int {
+func gpuFirst(a, b podBatch) int {
 	switch {
 	case a.gpu == b.gpu:
 		return 0
@@ -102,10 +102,10 @@ func byCreation(a, b *apiv1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-func podsOf(units []unit) []*apiv1.Pod {
+func podsOf(batches []podBatch) []*apiv1.Pod {
 	var pods []*apiv1.Pod
-	for _, u := range units {
-		pods = append(pods, u.pods...)
+	for _, batch := range batches {
+		pods = append(pods, batch.pods...)
 	}
 	return pods
 }
