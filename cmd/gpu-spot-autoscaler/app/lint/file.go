@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
 // File returns what is wrong in the documents of a file, YAML or JSON. The error is about a file that is neither, or is empty: a pipe whose
@@ -91,6 +92,7 @@ func answers(file string, content map[string]any) (found []Finding) {
 	if list, asked := content["ScalingGroups"]; asked && !hasGroup(list) {
 		return []Finding{{file, "", "ScalingGroups", "there is no scaling group: check the id and the region that were asked for"}}
 	}
+	var hasGroups, managed bool
 	walk(content, func(object map[string]any) {
 		name, isGroup := object["ScalingGroupId"].(string)
 		if configuration, ok := object["ScalingConfigurationId"].(string); ok {
@@ -100,10 +102,18 @@ func answers(file string, content map[string]any) (found []Finding) {
 		if list == nil {
 			list = object["tags"]
 		}
+		tags := tagList(list)
 		if list != nil {
-			found = append(found, Tags(file, name, tagList(list), isGroup)...)
+			found = append(found, Tags(file, name, tags, isGroup)...)
+		}
+		if isGroup {
+			hasGroups = true
+			managed = managed || tags[api.TagEnabled] != "" || len(settings.ClusterTags(tags)) > 0
 		}
 	})
+	if hasGroups && !managed {
+		found = append(found, Finding{file, "", api.TagEnabled, "no scaling group here has it, so none is managed"})
+	}
 	return found
 }
 

@@ -46,14 +46,18 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 			want: []string{`f: k8s.io/cluster-autoscaler/a: is "true": the shipped RAM policy allows purchases only where it is owned`},
 		},
 		"an answer of ESS": {
-			text: `{"ScalingGroups": {"ScalingGroup": [{"ScalingGroupId": "asg-1", "Tags": {"Tag": [{"TagKey": "gpu-spot.autoscaling/min-size", "TagValue": "-1"}]}}]}}`,
+			text: `{"ScalingGroups": {"ScalingGroup": [{"ScalingGroupId": "asg-1", "Tags": {"Tag": [{"TagKey": "gpu-spot.autoscaling/min-size", "TagValue": "-1"}]}},
+				{"ScalingGroupId": "asg-2", "Tags": {"Tag": [{"TagKey": "k8s.io/cluster-autoscaler/enabled", "TagValue": "true"}, {"TagKey": "k8s.io/cluster-autoscaler/a", "TagValue": "owned"}]}}]}}`,
 			want: []string{`f: asg-1: gpu-spot.autoscaling/min-size: "-1": must be a whole number from 0 to 2000`},
 		},
 		"an answer of ESS without a group": {
 			text: `{"ScalingGroups": {"ScalingGroup": []}, "TotalCount": 0}`,
 			want: []string{`f: ScalingGroups: there is no scaling group: check the id and the region that were asked for`},
 		},
-		"an answer of the SDK": {text: `{"ScalingGroups": [{"ScalingGroupId": "asg-1", "Tags": []}]}`},
+		"an answer of the SDK, of a group that is not managed": {
+			text: `{"ScalingGroups": [{"ScalingGroupId": "asg-1", "Tags": []}]}`,
+			want: []string{`f: k8s.io/cluster-autoscaler/enabled: no scaling group here has it, so none is managed`},
+		},
 		"a ConfigMap": {
 			text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: pool\n  labels: {gpu-spot.autoscaling/pool: asg-1}\n  annotations: {gpu-spot.autoscaling/price-cup: '1'}\n",
 			want: []string{`f: ConfigMap pool: gpu-spot.autoscaling/price-cup: "1": there is no such setting; did you mean gpu-spot.autoscaling/price-cap?`},
