@@ -50,7 +50,7 @@ type TooManyPodsError struct {
 }
 
 func (e *TooManyPodsError) Error() string {
-	return fmt.Sprintf("%d pods of %s are asked for, and there is room for %d at most", e.Pods, e.Path, e.Most)
+	return fmt.Sprintf("%d pods of %s are asked for, and there could be capacity for %d at most", e.Pods, e.Path, e.Most)
 }
 
 // withErrNoObject has the API server's answer that there is no such object wrap ErrNoObject.

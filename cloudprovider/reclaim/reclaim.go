@@ -58,8 +58,9 @@ const (
 	markWorkers  = 16
 	drainWorkers = 32
 
-	// These are how many requests for pods are made at once, as many as an API server answers well within their time. Warnings do
-	// not share theirs, because jobs need time to save their work, nor do deletions, which begin when there is little time.
+	// These are how many requests for pods are made at once, as many as an API server answers well within their time. Warnings, and the
+	// patches that untrack pods, share theirs with no others, because jobs need time to save their work; nor do deletions, which begin
+	// when there is little time or when an instance is gone.
 	warningsInFlight, evictionsInFlight, deletionsInFlight = 48, 48, 64
 
 	// Retries never get rarer than this. The rate limit of the client bounds those of marks.
@@ -139,12 +140,13 @@ func New(config Config) (*Controller, error) {
 		return nil, errors.New("reclaim: Cluster, Notices, Removals, Cloud, Client, Recorder and Jobs are required")
 	}
 	config.setDefaults()
-	recorder, requests := events.NewRecorder(config.Recorder, config.Clock), work.NewRequests(warningsInFlight)
+	recorder := events.NewRecorder(config.Recorder, config.Clock)
+	warnings, evictions, deletions := work.NewRequests(warningsInFlight), work.NewRequests(evictionsInFlight), work.NewRequests(deletionsInFlight)
 	backlog := mark.NewBacklog(config.Clock)
 	marks := work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry)
 	drains := work.NewRankedQueue("reclaim_drains", config.Clock, slowestDrainRetry, config.rankOfDrain)
 	handshakes, rehearsals := handshake.New(handshake.Config{
-		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: requests,
+		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: warnings,
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
 		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
 	})
@@ -153,11 +155,11 @@ func New(config Config) (*Controller, error) {
 	})
 	marker := mark.New(mark.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: drills, Backlog: backlog, Client: config.MarkClient,
-		Deleter: config.Client, Requests: requests, Events: recorder, Clock: config.Clock,
+		Deleter: config.Client, Deletions: deletions, Events: recorder, Clock: config.Clock,
 	})
 	drainer := drain.New(drain.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Handshakes: handshakes, Queue: drains, MarksWaiting: backlog.Waiting, Client: config.Client,
-		Evictions: work.NewRequests(evictionsInFlight), Deletions: work.NewRequests(deletionsInFlight), Events: recorder, Clock: config.Clock,
+		Evictions: evictions, Deletions: deletions, Events: recorder, Clock: config.Clock,
 	})
 	listener := &listener{
 		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, events: recorder, clock: config.Clock, backlog: backlog,

@@ -70,7 +70,8 @@ func (s *Purchases) Untried(purchases []*Purchase) []*Purchase {
 }
 
 // Take returns what has to be sent for the purchase, and marks it as being sent. It is false where nothing is to be sent now.
-// Whoever takes a purchase has to call PutBack, Planned, Accepted or Refused. No snapshot shows whether it is being sent.
+// Whoever takes a purchase has to end that by PutBack, Accepted, Refused, Launched or PartlyLaunched, or by Planned if that returns false: until
+// then it is not sent again. No snapshot shows whether it is being sent.
 func (s *Purchases) Take(p *Purchase) (Attempt, bool) {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()

@@ -175,6 +175,16 @@ func (f *fixture) node(name string, change ...func(*corev1.Node)) {
 	synctest.Wait()
 }
 
+func (f *fixture) updateNode(name string, change func(*corev1.Node)) {
+	f.Helper()
+	node, err := f.client.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
+	require.NoError(f, err)
+	change(node)
+	_, err = f.client.CoreV1().Nodes().Update(f.Context(), node, metav1.UpdateOptions{})
+	require.NoError(f, err)
+	synctest.Wait()
+}
+
 // cordoned returns the names of the nodes that are cordoned.
 func (f *fixture) cordoned() (names []string) {
 	f.Helper()

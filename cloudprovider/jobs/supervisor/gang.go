@@ -78,7 +78,7 @@ func (m *gangMaker) all(j *heldJob, now time.Time, offers *offers) (*gang, error
 
 // missing returns a gang of the workers that a job lacks, or nil where there are none.
 func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, offers *offers) (*gang, error) {
-	pods, possible, err := m.podsInRoom(j, j.job.FullReplicas())
+	pods, possible, err := m.podsInCapacity(j, j.job.FullReplicas())
 	more := missing - (j.job.FullReplicas() - possible)
 	workers := slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return m.jobs.Member(pod).Role != jobs.RoleWorker })
 	if err != nil || more <= 0 || len(workers) < more {
@@ -99,8 +99,8 @@ func (m *gangMaker) missing(j *heldJob, missing int, now time.Time, offers *offe
 	return g, nil
 }
 
-// podsInRoom returns the job's pods with so many workers; for a dynamic job, with as many of them as there is room for.
-func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, possible int, err error) {
+// podsInCapacity returns the job's pods with so many workers; for a dynamic job, with as many of them as there could be capacity for.
+func (m *gangMaker) podsInCapacity(j *heldJob, workers int) (pods []*corev1.Pod, possible int, err error) {
 	pods, err = m.jobs.Gang(j.job, workers, m.mostPods)
 	tooMany := (*jobs.TooManyPodsError)(nil)
 	if errors.As(err, &tooMany) && tooMany.Workers && j.isDynamic() && j.least() <= tooMany.Most && tooMany.Most < workers {
@@ -110,9 +110,9 @@ func (m *gangMaker) podsInRoom(j *heldJob, workers int) (pods []*corev1.Pod, pos
 	return pods, workers, err
 }
 
-// podsInQuota returns the job's pods; for a dynamic job, with as many workers as there is room for and the quota lets in.
+// podsInQuota returns the job's pods; for a dynamic job, with as many workers as there could be capacity for and the quota lets in.
 func (m *gangMaker) podsInQuota(j *heldJob, offers *offers) ([]*corev1.Pod, error) {
-	pods, workers, err := m.podsInRoom(j, j.job.FullReplicas())
+	pods, workers, err := m.podsInCapacity(j, j.job.FullReplicas())
 	if err != nil {
 		return nil, err
 	}

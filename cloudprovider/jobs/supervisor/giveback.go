@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -151,7 +152,7 @@ func (g *giveBack) uncordon(ctx context.Context, names []string) (err error) {
 		if getErr == nil {
 			getErr = g.keep(ctx, node, "its job cannot be suspended")
 		}
-		err = errors.Join(err, ignoreNotFound(getErr))
+		err = errors.Join(err, utilerrors.FilterOut(getErr, apierrors.IsNotFound))
 	}
 	return err
 }
@@ -176,7 +177,7 @@ func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCo
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: value}},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	}, metav1.PatchOptions{})
-	if ignoreNotFound(err) != nil {
+	if utilerrors.FilterOut(err, apierrors.IsNotFound) != nil {
 		return fmt.Errorf("patch node %s, which is to be given back or kept: %w", node.Name, err)
 	}
 	return nil
@@ -211,13 +212,13 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 	if job == "" { // unless the informer does not have it yet
 		node, err = g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if job, since = jobOf(node); job == "" || err != nil {
-			return 0, ignoreNotFound(err)
+			return 0, utilerrors.FilterOut(err, apierrors.IsNotFound)
 		}
 	}
 	own, others := g.pods.onNode(name, job)
 	switch {
 	case api.IsReclaiming(node.Labels) || g.pools.IsReclaiming(node):
-		return 0, nil // it goes anyway
+		return vacateEvery, nil // it goes anyway, unless that is a drill, or the notice is withdrawn
 	case others > 0:
 		return 0, g.keep(ctx, node, "it has pods of another job")
 	case own > 0 && g.clock.Since(since) > vacateTime:
@@ -245,11 +246,4 @@ func (g *giveBack) sync(ctx context.Context, name string) (again time.Duration, 
 func isRemoved(node *corev1.Node) bool {
 	_, removed := node.Annotations[api.AnnotationRemoved]
 	return removed
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

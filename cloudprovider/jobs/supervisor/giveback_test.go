@@ -216,6 +216,19 @@ func TestNodesThatAreNotGivenBackAfterAll(t *testing.T) {
 	}
 }
 
+func TestNodeThatIsRestoredMeanwhileIsGivenBackAfterAll(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		vacating(f)
+		f.updateNode("node", func(node *corev1.Node) { metav1.SetMetaDataLabel(&node.ObjectMeta, api.LabelReclaiming, "true") })
+		f.delete("worker")
+		f.pass(vacateTime)
+		require.Empty(t, f.pools.givenBack)
+		f.updateNode("node", func(node *corev1.Node) { delete(node.Labels, api.LabelReclaiming) }) // a drill has ended
+		f.pass(2 * vacateEvery)
+		assert.Equal(t, []string{"node"}, f.pools.givenBack)
+	})
+}
+
 func TestNewLeaderGivesBackWhatTheOldOneMarked(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		vacating(f)
@@ -231,11 +244,9 @@ func TestNodeThatIsOfNoPoolBecauseItWasGivenBackStaysCordoned(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		vacating(f)
 		f.pools.refuse(ess.ErrNoPool, true)
-		node, err := f.client.CoreV1().Nodes().Get(t.Context(), "node", metav1.GetOptions{})
-		require.NoError(t, err)
-		node.Annotations[api.AnnotationRemoved] = time.Now().UTC().Format(time.RFC3339)
-		_, err = f.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		f.updateNode("node", func(node *corev1.Node) {
+			node.Annotations[api.AnnotationRemoved] = time.Now().UTC().Format(time.RFC3339)
+		})
 		f.delete("worker")
 		f.pass(2 * time.Minute)
 		assert.Equal(t, []string{"node"}, f.cordoned())

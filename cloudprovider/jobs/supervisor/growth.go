@@ -97,8 +97,8 @@ func (j *heldJob) runsWhole(v view) bool {
 	return counts.first == nil && counts.terminating == 0 && counts.ready >= j.job.Replicas && !j.losesNodes(v)
 }
 
-// beyond returns a gang of so many workers beyond those that the job asks for, or of as many as there is room for, or nil where there is room
-// for none.
+// beyond returns a gang of so many workers beyond those that the job asks for, or of as many as there could be capacity for, or nil
+// where there could be none.
 func (m *gangMaker) beyond(j *heldJob, more int, now time.Time, offers *offers) (*gang, error) {
 	grown := *j
 	grown.job.Replicas, grown.job.Recovery = j.job.Replicas+more, jobs.RecoverDynamic

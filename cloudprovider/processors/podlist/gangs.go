@@ -205,9 +205,7 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 			continue
 		}
 		gang, err := g.find(pod)
-		if pod.UID != "" { // the pods of a held job have none
-			g.names[pod.UID] = gang.Name
-		}
+		g.names[pod.UID] = gang.Name
 		switch {
 		case err != nil && gang.Name == "":
 			g.report(ctx, pod, "Treated as an ordinary pod: %v", err)

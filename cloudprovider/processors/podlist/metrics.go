@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	deferredPods = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_deferred_pods",
-		Help: "Pending pods that no capacity was bought for in the last loop, by reason: settling (more may follow), gang (their gang is incomplete) or abandoned (their job has waited for as long as it may).",
+		Help: "Pending pods that no capacity was bought for in the last loop, by reason: settling (more may follow) or gang (their gang is incomplete).",
 	}, []string{"reason"})
 	malformedGangs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "gpu_spot_malformed_gang_pods_total",

@@ -16,12 +16,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// Supervision knows the jobs that have waited for too long, and those that are suspended or shrunk until there is room for them.
-// Each loop calls Abandoned, Returning and Fits, in this order. They must not block.
+// Supervision knows the jobs that have waited for too long, and those that are suspended or shrunk until there is capacity for them.
+// Returning is called when a loop begins, and again when it takes up the stand-ins. Abandoned is called for each pending pod at any time, and
+// Fits once for each gang after Returning. They must not block.
 type Supervision interface {
 	// Abandoned returns whether the pod's job has waited for its maximum wait. Nothing is bought for such a pod any more.
 	Abandoned(pod *apiv1.Pod) bool
-	// Returning returns the pods that jobs would have back if there were room for them.
+	// Returning returns the pods that jobs would have back if there were capacity for them.
 	Returning() []StandInGang
 	// Fits is called for each gang of stand-ins with the places that its pods would have.
 	Fits(ref string, found Placement)
@@ -105,7 +106,7 @@ func (s *standIns) beginLoop() {
 }
 
 // returning returns the gangs that returned before core listed the pods of this loop. A gang returns when its former pods are
-// gone. If they went after the list was made, the list still has them: they occupy the room that the returning pods need, and
+// gone. If they went after the list was made, the list still has them: they occupy the nodes that the returning pods need, and
 // nodes would be bought that nobody needs.
 func (s *standIns) returning() []StandInGang {
 	all := s.supervision.Returning()
@@ -123,7 +124,6 @@ func (s *standIns) admit(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod) [
 			admitted = append(admitted, pod)
 		}
 	}
-	deferredPods.WithLabelValues("abandoned").Set(float64(len(pods) - len(admitted)))
 
 	s.gangs, s.members = s.returning(), map[types.UID]member{}
 	created := s.clock.Now().Add(-standInAge)

@@ -147,18 +147,25 @@ func jobsOf(pods []*corev1.Pod) sets.Set[types.NamespacedName] {
 // its controller suspends one after the other, when it gets to it. Source: suspendJobs in pkg/controllers/jobset_controller.go of JobSet 0.8.1.
 func (u *untracker) areSuspended(ctx context.Context, names sets.Set[types.NamespacedName]) (bool, error) {
 	for name := range names {
-		job, err := u.config.Client.BatchV1().Jobs(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("read the Job %s, whose pods are to be taken out of its account: %w", name, err)
-		}
-		if !ptr.Deref(job.Spec.Suspend, false) {
-			return false, nil
+		if suspended, err := u.isSuspended(ctx, name); !suspended || err != nil {
+			return false, err
 		}
 	}
 	return true, nil
+}
+
+// isSuspended returns whether the Job is suspended or gone.
+func (u *untracker) isSuspended(ctx context.Context, name types.NamespacedName) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	job, err := u.config.Client.BatchV1().Jobs(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the Job %s, whose pods are to be taken out of its account: %w", name, err)
+	}
+	return ptr.Deref(job.Spec.Suspend, false), nil
 }
 
 func (u *untracker) untrack(ctx context.Context, pods []*corev1.Pod) error {

@@ -34,11 +34,11 @@ type Config struct {
 	Backlog  *Backlog
 	// Client patches Nodes. It should have a rate limit of its own, so that the marks of a mass reclaim do not wait behind evictions.
 	Client kubernetes.Interface
-	// Deleter deletes Nodes, and what is left of their pods.
-	Deleter  kubernetes.Interface
-	Requests *work.Requests
-	Events   *events.Recorder
-	Clock    clock.PassiveClock
+	// Deleter deletes Nodes, and what is left of their pods: so many at once as Deletions allows.
+	Deleter   kubernetes.Interface
+	Deletions *work.Requests
+	Events    *events.Recorder
+	Clock     clock.PassiveClock
 }
 
 // Marker has no state of its own, and is safe for concurrent use.
@@ -223,7 +223,7 @@ func (m *Marker) delete(ctx context.Context, node *corev1.Node) (deleted bool, e
 // them again, perhaps under the same names, need not wait for the garbage collector.
 func (m *Marker) deletePods(ctx context.Context, node *corev1.Node) {
 	pods := cluster.Drainable(m.config.Cluster.PodsOn(node.Name))
-	err := m.config.Requests.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
+	err := m.config.Deletions.ForEach(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error {
 		options := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 		err := m.config.Deleter.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

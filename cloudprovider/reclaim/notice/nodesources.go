@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -108,10 +109,9 @@ func (s conditionSource) Announcement(node *corev1.Node) (Announcement, bool) {
 }
 
 func expiredSince(node *corev1.Node) (at time.Time, expired bool) {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == api.ConditionInstanceExpired && condition.Status == corev1.ConditionTrue {
-			return condition.LastTransitionTime.Time, true
-		}
+	_, condition := nodeutil.GetNodeCondition(&node.Status, api.ConditionInstanceExpired)
+	if condition == nil || condition.Status != corev1.ConditionTrue {
+		return time.Time{}, false
 	}
-	return time.Time{}, false
+	return condition.LastTransitionTime.Time, true
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Verdict is what the cloud says about a reclaiming instance that it no longer lists as recycling.
+// Verdict is what the cloud says about an instance on its way out that it does not list as recycling.
 type Verdict string
 
 const (
@@ -43,7 +43,7 @@ type Verdicts struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// streaks are by instance, of those that the cloud no longer lists as recycling.
+	// streaks are by instance, of those on their way out that the cloud does not list as recycling.
 	streaks map[string]streak
 	// contradicted is when ECS last showed a reclaiming instance running and unlocked.
 	contradicted map[string]time.Time

@@ -57,7 +57,7 @@ var bounds = map[string]string{
 	"gpu_spot_market_offerings":           "3",
 	"gpu_spot_market_stock_refusal":       "4",
 
-	"gpu_spot_deferred_pods":         "3",
+	"gpu_spot_deferred_pods":         "2",
 	"gpu_spot_gang_scale_ups_total":  "3",
 	"gpu_spot_loop_wakeups_total":    "5",
 	"gpu_spot_scale_down_kept_nodes": "3",
