@@ -2,11 +2,15 @@ package app
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/commands"
 )
@@ -64,6 +68,15 @@ func TestACommandThatIsNoneIsAnsweredWithTheOneThatWasMeant(t *testing.T) {
 		command := newCommandOnce()
 		assert.ErrorContains(t, command.Args(command, []string{test.typed}), test.want, "cli.Run prints it to the process's own standard error")
 	}
+}
+
+func TestLintKnowsTheFlagsThatValuesMayName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("extraArgs: {expander: least-price, scan-interval: 10s, scan-intervall: 10s}\n"), 0o600))
+	said, code := output(t, "lint", file)
+	assert.Equal(t, 1, code)
+	assert.Equal(t, 1, strings.Count(said, "no such flag"), said)
+	assert.Contains(t, said, "extraArgs.scan-intervall: the autoscaler has no such flag")
 }
 
 func TestExplainSaysWhatItExplains(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/exit"
 )
@@ -60,7 +61,7 @@ FILE may be - for the standard input. The exit code is 0 if nothing is wrong, 1 
 				if err != nil {
 					return err
 				}
-				found, err := File(file, text)
+				found, err := File(file, text, flagsOf(command))
 				if err != nil {
 					return fmt.Errorf("%s: %w", file, err)
 				}
@@ -97,4 +98,12 @@ func report(w io.Writer, format string, findings []Finding) error {
 		return exit.Faults
 	}
 	return nil
+}
+
+// flagsOf returns those of the autoscaler, whose subcommand this is, else nil.
+func flagsOf(command *cobra.Command) *pflag.FlagSet {
+	if !command.HasParent() {
+		return nil
+	}
+	return command.Root().Flags()
 }

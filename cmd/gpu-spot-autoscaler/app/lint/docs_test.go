@@ -78,7 +78,7 @@ func TestTheTerraformOfTheDocsIsInOrder(t *testing.T) {
 	blocks := terraform.FindAllStringSubmatch(string(text), -1)
 	require.Len(t, blocks, 2)
 	for _, block := range blocks {
-		found, err := File("plan", []byte(planOf(t, block[1])))
+		found, err := File("plan", []byte(planOf(t, block[1])), nil)
 		require.NoError(t, err)
 		assert.Empty(t, found)
 	}
@@ -92,7 +92,7 @@ func TestTheTerraformOfTheDocsIsInOrder(t *testing.T) {
 		if before == `"PRIORITY"` {
 			changed = regexp.MustCompile(`(?m)^  compensate_with_on_demand.*\n`).ReplaceAllString(changed, "")
 		}
-		found, err := File("plan", []byte(planOf(t, changed)))
+		found, err := File("plan", []byte(planOf(t, changed)), nil)
 		require.NoError(t, err)
 		assert.Len(t, found, 1, "%s in place of %s", after, before)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -18,15 +19,16 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/ess/settings"
 )
 
-// File returns what is wrong in the documents of a file, YAML or JSON. The error is about a file that is neither, or is empty: a pipe whose
-// first command has failed is not in order.
-func File(name string, text []byte) ([]Finding, error) {
+// File returns what is wrong in the documents of a file, YAML or JSON. The flags are those of the autoscaler, for values of the chart; without
+// any, the names of flags are not checked. The error is about a file that is neither, or is empty: a pipe whose first command has failed is not
+// in order.
+func File(name string, text []byte, flags *pflag.FlagSet) ([]Finding, error) {
 	var found []Finding
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, errors.New("it is empty")
 	}
 	if json.Valid(text) { // the YAML reader splits at lines, and a plan is one long line
-		return document(name, text)
+		return document(name, text, flags)
 	}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {
@@ -37,7 +39,7 @@ func File(name string, text []byte) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		findings, err := document(name, one)
+		findings, err := document(name, one, flags)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +48,7 @@ func File(name string, text []byte) ([]Finding, error) {
 }
 
 // document finds out what a document is, by what it has, and checks it.
-func document(file string, text []byte) ([]Finding, error) {
+func document(file string, text []byte, flags *pflag.FlagSet) ([]Finding, error) {
 	asJSON, err := yaml.YAMLToJSON(text)
 	if err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func document(file string, text []byte) ([]Finding, error) {
 	case isTags(content):
 		return Tags(file, "", strs(content), true), nil
 	}
-	return values(file, asJSON)
+	return values(file, asJSON, flags)
 }
 
 // isTags tells a map of tags from values of the chart: keys of tags have a slash, or the form without slashes.

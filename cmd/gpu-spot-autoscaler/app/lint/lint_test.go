@@ -98,7 +98,7 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found, err := File("f", []byte(test.text))
+			found, err := File("f", []byte(test.text), nil)
 			require.NoError(t, err)
 			var said []string
 			for _, finding := range found {
