@@ -157,6 +157,52 @@ func TestWhatIsStillInLineIsNotBoughtForABrokenBundle(t *testing.T) {
 	})
 }
 
+func TestWhatIsOnItsWayWhenItsBundleBreaksIsNotSentAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		err     error
+		carried bool // out, though there was no answer
+	}{
+		"the scaling group was busy":       {err: errBusy},
+		"there was no answer":              {err: errLost},
+		"there was no answer to a success": {err: errLost, carried: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, newFakeCloud(
+					tagged(spotGroup("asg-1"), api.TagTargeting, "request"), tagged(spotGroup("asg-2"), api.TagTargeting, "request")), occupied())
+				f.refresh()
+				f.cloud.takes = map[string]time.Duration{"asg-2": time.Second}
+				f.cloud.refuses = func(request alicloud.ScaleRequest) error {
+					switch {
+					case request.ScalingGroupID == "asg-1":
+						return errNoStock
+					case test.carried:
+						return nil
+					}
+					return test.err
+				}
+				if test.carried {
+					f.cloud.scaleErrs, f.cloud.lost = []error{test.err}, true
+				}
+				f.buyBundle()
+				f.cloud.refuses = nil
+				if test.carried {
+					id := f.activityOf("asg-2")
+					f.cloud.end(id, "", f.cloud.launch(3, "asg-2", id, a10, "zone-a")...)
+				}
+				for range 30 {
+					f.loop(f.nodes()...)
+					time.Sleep(10 * time.Second)
+				}
+				assert.Len(t, f.cloud.scaleCalls, 2)
+				assert.Empty(t, f.cloud.instances)
+				assert.Zero(t, f.target(otherA10InA))
+				assert.Empty(t, f.failedNodes(otherA10InA), "the offering is not to blame")
+			})
+		})
+	}
+}
+
 func TestABundleThatIsDroppedBuysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBundleFixture(t)

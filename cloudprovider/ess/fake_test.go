@@ -59,6 +59,8 @@ type fakeCloud struct {
 	scaleErrs  []error
 	removeErrs []error
 	lost       bool
+	// takes is how long calls for a scaling group take.
+	takes map[string]time.Duration
 	// activitiesErr is what listings of a group's activities return.
 	activitiesErr error
 	// unreadable is the group whose activities cannot be listed; empty stands for all.
@@ -243,6 +245,7 @@ func next(errs *[]error) error {
 }
 
 func (f *fakeCloud) Scale(_ context.Context, request alicloud.ScaleRequest) (alicloud.Scaling, error) {
+	time.Sleep(f.takes[request.ScalingGroupID])
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.scaleCalls = append(f.scaleCalls, request)

@@ -130,7 +130,7 @@ func (a *account) inTurn() bool {
 // those that bring the most GPUs. Instances without GPUs count as one GPU.
 func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
-		return p.queued() && !p.uncommitted && p.attempts.refusal == nil && !a.target.holdsUp(p)
+		return p.queued() && !p.uncommitted && !p.isGivenUp() && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
 	now := a.state.config.Clock.Now()
 	rank := func(p *Purchase) int {
@@ -146,7 +146,7 @@ func (a *account) waiting() []*Purchase {
 // take marks the purchase as being sent, if it is to be sent now. It may have left the book since the caller got it from
 // Purchases.Due. In a pool that is sent one purchase at a time it has to be the first in line.
 func (a *account) take(p *Purchase) bool {
-	if !a.book.has(p) || p.sending || p.uncommitted || !p.queued() || a.target.holdsUp(p) {
+	if !a.book.has(p) || p.sending || p.uncommitted || p.isGivenUp() || !p.queued() || a.target.holdsUp(p) {
 		return false
 	}
 	if a.inTurn() {

@@ -40,6 +40,19 @@ func (p *Purchase) abandon() {
 	}
 }
 
+// settle enters that a call for the purchase has been answered, or was not made. If the bundle broke meanwhile, the purchase is given up now: as
+// long as the call was under way, it could not be.
+func (p *Purchase) settle() {
+	p.sending = false
+	if p.abandoned {
+		p.abandon()
+	}
+}
+
+// isGivenUp returns whether the purchase is not to be sent again, because its bundle cannot be had whole, though an attempt may have been
+// carried out: the activities will show that. Of RunInstances only another call with the same token does.
+func (p *Purchase) isGivenUp() bool { return p.abandoned && p.launch == nil }
+
 // abandonBundle gives up the others of the purchase's bundle if it came short itself.
 func (s *state) abandonBundle(p *Purchase) {
 	if !p.broken() {

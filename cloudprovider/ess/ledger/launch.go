@@ -141,6 +141,7 @@ func (s *Purchases) PartlyLaunched(p *Purchase, err error) {
 	defer s.state.publishAndUnlock()
 	p.sending, p.attempts.uncertain = false, true
 	s.state.account(p.poolID).refuse(p, err)
+	p.settle()
 }
 
 // NoAddress enters that a vSwitch has no address left for the call of the purchase. It is false if the call must not be made in

@@ -84,8 +84,8 @@ func (s *Purchases) Take(p *Purchase) (Attempt, bool) {
 // PutBack enters that the purchase was not sent after all.
 func (s *Purchases) PutBack(p *Purchase) {
 	s.state.mu.Lock()
-	defer s.state.mu.Unlock()
-	p.sending = false
+	defer s.state.publishAndUnlock()
+	p.settle()
 }
 
 // Planned enters the answer to a request for a plan. It returns the request that has to be sent now; false where none has.
@@ -93,7 +93,11 @@ func (s *Purchases) Planned(p *Purchase, plan alicloud.Plan, err error) (aliclou
 	s.state.mu.Lock()
 	defer s.state.publishAndUnlock()
 	send := s.state.account(p.poolID).planned(p, plan, err)
-	return p.request, send
+	if !send || p.abandoned {
+		p.settle()
+		return p.request, false
+	}
+	return p.request, true
 }
 
 // DropParallel returns the request without the parameter ParallelTask, if the cloud refused it because of that; else false.
@@ -121,6 +125,7 @@ func (s *Purchases) Refused(p *Purchase, err error) {
 	defer s.state.publishAndUnlock()
 	p.sending = false
 	s.state.account(p.poolID).refuse(p, err)
+	p.settle()
 }
 
 // Rejected returns whether the purchase is over without having been accepted.

@@ -85,6 +85,8 @@ func (a *account) resolve(now time.Time) {
 		case refusal != nil:
 			p.attempts.refusal = nil
 			a.fail(p, p.missing(), alicloud.ClassOf(refusal), codeOf(refusal), refusal.Error())
+		case p.isGivenUp():
+			p.cancelled = p.request.Delta
 		case now.Sub(p.requested) > sendFor:
 			a.giveUp(p, p.trouble())
 		}
