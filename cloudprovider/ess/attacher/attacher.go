@@ -150,17 +150,19 @@ func (u *unattached) enter(ids []string, err error, now time.Time) {
 // report enters as a problem the instances that are unattached for too long, or that ESS refuses until somebody mends it.
 func (u *unattached) report(poolID string, now time.Time, found problem.Set) {
 	var late []string
-	var why error
 	for id, known := range u.instances {
 		if now.Sub(known.since) >= reportAfter || alicloud.NeedsOperator(known.refusal) {
 			late = append(late, id)
-			why = cmp.Or(why, known.refusal)
 		}
 	}
 	if len(late) == 0 {
 		return
 	}
 	slices.Sort(late)
+	var why error // that of the first, so that it is the same until something changes
+	for _, id := range late {
+		why = cmp.Or(why, u.instances[id].refusal)
+	}
 	cause := fmt.Sprintf("%d instances were bought for it and are not in it: %s", len(late), snapshot.Abbreviate(late))
 	if why != nil {
 		cause += ": " + alicloud.Brief(why)

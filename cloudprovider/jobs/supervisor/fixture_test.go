@@ -247,6 +247,13 @@ func (f *fakeJobs) put(job jobs.Job) {
 }
 
 // failGangs has Gang fail, or no longer where the error is nil.
+// fail has all calls but Gang fail; nil lets them succeed again.
+func (f *fakeJobs) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
 func (f *fakeJobs) failGangs(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -145,12 +145,12 @@ func (g *giveBack) cordon(ctx context.Context, ref jobs.Ref, nodes []*corev1.Nod
 	return cordoned, err
 }
 
-// uncordon keeps the named nodes, whose job cannot be suspended.
+// uncordon keeps the named nodes, whose job is not suspended.
 func (g *giveBack) uncordon(ctx context.Context, names []string) (err error) {
 	for _, name := range names {
 		node, getErr := g.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // the informer may not have the annotation yet
 		if getErr == nil {
-			getErr = g.keep(ctx, node, "its job cannot be suspended")
+			getErr = g.keep(ctx, node, "its job is not suspended")
 		}
 		err = errors.Join(err, utilerrors.FilterOut(getErr, apierrors.IsNotFound))
 	}

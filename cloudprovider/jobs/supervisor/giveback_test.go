@@ -182,6 +182,48 @@ func TestWhatComesTooLateForAJobGoesBack(t *testing.T) {
 	}
 }
 
+// A node is cordoned before its job is suspended, and that may fail for long.
+func TestNodesOfAJobWhoseSuspensionFailsStayWithItOrGo(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(f *fixture)
+		givenBack []string
+	}{
+		"its owner lets it wait for longer":  {func(f *fixture) { f.job("train", waiting(time.Hour)) }, nil},
+		"its owner lets it go on with fewer": {func(f *fixture) { f.job("train", waiting(time.Minute), elastic(1)) }, nil},
+		"its owner has fewer workers":        {func(f *fixture) { f.delete("pending") }, nil},
+		"it is deleted":                      {func(f *fixture) { f.delete("pending", "worker") }, []string{"empty", "node"}},
+		"it is deleted, and another waits": {func(f *fixture) {
+			f.job("other")
+			f.pod("other", "other-0", "")
+			f.delete("pending", "worker")
+		}, nil},
+		"it can be suspended in the end": {func(f *fixture) { f.delete("worker") }, []string{"empty", "node"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				f.start()
+				f.job("train", waiting(time.Minute))
+				f.pod("train", "pending", "")
+				f.node("node")
+				f.pod("train", "worker", "node")
+				f.node("empty")
+				f.systems.fail(errors.New("the API server is away"))
+				f.pass(time.Minute + time.Second)
+				require.Equal(f, []string{"empty", "node"}, f.cordoned())
+				test.meanwhile(f)
+				f.pass(2 * time.Second)
+				f.systems.fail(nil)
+				f.pass(3 * time.Minute)
+				slices.Sort(f.pools.givenBack)
+				assert.Equal(t, test.givenBack, f.pools.givenBack)
+				if test.givenBack == nil {
+					assert.Empty(t, f.cordoned())
+				}
+			})
+		})
+	}
+}
+
 // vacating has a node cordoned to be given back that still holds a pod of its job.
 func vacating(f *fixture) {
 	f.start()

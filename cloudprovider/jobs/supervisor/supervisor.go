@@ -23,6 +23,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -156,7 +157,7 @@ func New(config Config) (*Supervisor, error) {
 			jobs: config.Jobs, pods: pods, giveBack: giveBack, held: held, recorder: config.Recorder, clock: config.Clock,
 			queue: work.NewQueue[jobs.Ref]("waits", config.Clock, slowestRetry),
 			reads: flowcontrol.NewTokenBucketRateLimiter(readQPS, readQPS), // its Wait goes by the real clock, whichever it is given
-			byJob: map[jobs.Ref]*jobWait{},
+			byJob: map[jobs.Ref]*jobWait{}, cordoned: map[jobs.Ref]sets.Set[string]{},
 		},
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
@@ -49,6 +50,8 @@ type waits struct {
 	mu      sync.Mutex
 	started time.Time // of this leader, cut to the second as creation timestamps are; zero before
 	byJob   map[jobs.Ref]*jobWait
+	// cordoned are the nodes of jobs that are yet to be suspended: what becomes of the nodes depends on whether they are.
+	cordoned map[jobs.Ref]sets.Set[string]
 }
 
 // jobWait is what is known of a job that has pending pods.
@@ -110,7 +113,7 @@ func (w *waits) sync(ctx context.Context, ref jobs.Ref) (again time.Duration, er
 	case isLate:
 		return recheckEvery, w.giveBackLate(ctx, ref, counts)
 	case counts.first == nil:
-		return 0, nil
+		return 0, w.keep(ctx, ref)
 	}
 	job, limit, err := w.read(ctx, ref, counts.first)
 	if err != nil {
@@ -119,10 +122,13 @@ func (w *waits) sync(ctx context.Context, ref jobs.Ref) (again time.Duration, er
 	left := counts.since().Add(limit).Sub(w.clock.Now())
 	isOver := limit > 0 && left <= 0 && !job.Finished
 	w.record(ref, isOver, counts.first)
-	switch {
-	case isOver:
+	if isOver {
 		return recheckEvery, w.end(ctx, ref, job, limit, counts)
-	case limit > 0:
+	}
+	if err := w.keep(ctx, ref); err != nil {
+		return 0, err
+	}
+	if limit > 0 {
 		return min(max(left, time.Second), rereadEvery), nil
 	}
 	return rereadEvery, nil
@@ -182,9 +188,10 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 	if counts.running >= max(1, job.Min) {
 		w.recordEvent(ctx, ref, job, counts, "SpotJobWaitOver",
 			fmt.Sprintf("Goes on with %d workers: no more came within its maximum wait of %v", counts.running, limit))
-		return nil
+		return w.keep(ctx, ref)
 	}
 	cordoned, err := w.giveBack.cordon(ctx, ref, w.boughtFor(ref, counts))
+	w.note(ref, cordoned)
 	if err != nil {
 		return err
 	}
@@ -192,11 +199,50 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 	case errors.Is(err, jobs.ErrUnsupported) || errors.Is(err, jobs.ErrNoObject):
 		w.recordEvent(ctx, ref, job, counts, jobs.ReasonTimedOut,
 			fmt.Sprintf("There was no capacity within the maximum wait of %v: nothing more is bought for this job", limit))
-		return w.giveBack.uncordon(ctx, cordoned) // its pods stay
+		return w.keep(ctx, ref) // its pods stay
 	case err != nil:
 		return err
 	}
+	cordoned = w.noted(ref)
 	w.giveBack.enqueue(cordoned)
+	w.forget(ref, cordoned...)
+	return nil
+}
+
+// note remembers the nodes that are cordoned for a job which is to be suspended.
+func (w *waits) note(ref jobs.Ref, cordoned []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(cordoned) > 0 {
+		w.cordoned[ref] = sets.New(cordoned...).Union(w.cordoned[ref])
+	}
+}
+
+// noted returns the nodes that are cordoned for the job, which is yet to be suspended.
+func (w *waits) noted(ref jobs.Ref) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return sets.List(w.cordoned[ref])
+}
+
+// forget forgets nodes that are cordoned for the job.
+func (w *waits) forget(ref jobs.Ref, cordoned ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if left := w.cordoned[ref].Difference(sets.New(cordoned...)); left.Len() > 0 {
+		w.cordoned[ref] = left
+	} else {
+		delete(w.cordoned, ref)
+	}
+}
+
+// keep keeps the nodes that are cordoned for the job, since its wait ends without a suspension.
+func (w *waits) keep(ctx context.Context, ref jobs.Ref) error {
+	cordoned := w.noted(ref)
+	if err := w.giveBack.uncordon(ctx, cordoned); err != nil {
+		return err
+	}
+	w.forget(ref, cordoned...)
 	return nil
 }
 
@@ -204,7 +250,8 @@ func (w *waits) end(ctx context.Context, ref jobs.Ref, job jobs.Job, limit time.
 func (w *waits) giveBackLate(ctx context.Context, ref jobs.Ref, counts podCounts) error {
 	cordoned, err := w.giveBack.cordon(ctx, ref, w.boughtFor(ref, counts))
 	w.giveBack.enqueue(cordoned)
-	return err
+	w.forget(ref, cordoned...)
+	return errors.Join(err, w.keep(ctx, ref)) // another job has a use for the others
 }
 
 // boughtFor returns the nodes that were bought for the job. Empty nodes are among them where they cannot have been bought for

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -97,19 +98,25 @@ func planFor(ctx context.Context, config *Config, request plan.Request) (*plan.P
 }
 
 // readSubmitted makes the pods of the documents, with the job systems that are installed.
-func readSubmitted(ctx context.Context, config *Config, request plan.Request) (*plan.Submitted, error) {
+func readSubmitted(ctx context.Context, config *Config, request plan.Request) (submitted *plan.Submitted, err error) {
 	registry, _, err := newJobs(config, &record.FakeRecorder{}, func() {})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- registry.Run(ctx) }()
-	if err := await(ctx, installedTime, registry.HasSynced); err != nil {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return registry.Run(running) })
+	defer func() {
+		cancel()
+		if ended := group.Wait(); ended != nil && !errors.Is(ended, context.Canceled) {
+			submitted, err = nil, fmt.Errorf("read the job systems that are installed: %w", ended)
+		}
+	}()
+	if err := await(running, installedTime, registry.HasSynced); err != nil {
 		return nil, fmt.Errorf("find out which job systems are installed; may you list CustomResourceDefinitions and jobs? %w", err)
 	}
-	submitted, err := plan.Read(request.Documents, registry, config.Clock)
+	submitted, err = plan.Read(request.Documents, registry, config.Clock)
 	if err != nil {
 		return nil, err
 	}
