@@ -46,7 +46,7 @@ spec:
     Launcher: {template: %s}
     Worker: {replicas: 300000, template: %s}
 `, time.Now().UTC().Format(time.RFC3339), systemTemplate("mpirun train"), gpuTemplate("large")))
-	s.awaitEvent("SpotJobTooLarge", "300000 pods of spec.mpiReplicaSpecs.Worker.template are asked for", "room for 48 at most")
+	s.awaitEvent("SpotJobTooLarge", "300000 pods of spec.mpiReplicaSpecs.Worker.template are asked for", "capacity for 48 at most")
 	createHeldJob(s, "small", 2)
 	s.awaitField(batchJobs, "small", "spec.suspend", false)
 	s.awaitRunningPods("job-name=small", 2)
