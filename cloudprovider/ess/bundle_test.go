@@ -163,6 +163,7 @@ func TestWhatIsOnItsWayWhenItsBundleBreaksIsNotSentAgain(t *testing.T) {
 		carried bool // out, though there was no answer
 	}{
 		"the scaling group was busy":       {err: errBusy},
+		"a parameter was refused":          {err: errNoParallel},
 		"there was no answer":              {err: errLost},
 		"there was no answer to a success": {err: errLost, carried: true},
 	} {
@@ -171,7 +172,7 @@ func TestWhatIsOnItsWayWhenItsBundleBreaksIsNotSentAgain(t *testing.T) {
 				f := newFixture(t, newFakeCloud(
 					tagged(spotGroup("asg-1"), api.TagTargeting, "request"), tagged(spotGroup("asg-2"), api.TagTargeting, "request")), occupied())
 				f.refresh()
-				f.cloud.takes = map[string]time.Duration{"asg-2": time.Second}
+				f.cloud.takes = map[string]time.Duration{"asg-1": time.Second, "asg-2": 2 * time.Second}
 				f.cloud.refuses = func(request alicloud.ScaleRequest) error {
 					switch {
 					case request.ScalingGroupID == "asg-1":

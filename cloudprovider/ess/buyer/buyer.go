@@ -19,7 +19,7 @@ import (
 
 const (
 	// sendTimeout bounds one attempt to buy, so that a cloud that does not answer holds up the other pools for moments only. A
-	// purchase without an answer is sent again in the next refresh.
+	// purchase without an answer is sent again in the next refresh, unless its bundle broke.
 	sendTimeout = 15 * time.Second
 	// maxConcurrent is how many purchases are sent at the same time.
 	maxConcurrent = 8
@@ -194,7 +194,7 @@ func (b *Buyer) sendInTurn(ctx context.Context, line []*ledger.Purchase) {
 }
 
 // send sends the purchase if it is its turn. If the answer is lost, or the cloud is busy, the purchase stays in the ledger, and
-// a later refresh sends the same request again under the same token. So it cannot be bought twice.
+// a later refresh sends the same request again under the same token, unless its bundle broke. So it cannot be bought twice.
 func (b *Buyer) send(ctx context.Context, purchase *ledger.Purchase) {
 	attempt, taken := b.purchases.Take(purchase)
 	if !taken {

@@ -130,7 +130,7 @@ func (a *account) inTurn() bool {
 // those that bring the most GPUs. Instances without GPUs count as one GPU.
 func (a *account) waiting() []*Purchase {
 	waiting := a.book.filter(func(p *Purchase) bool {
-		return p.queued() && !p.uncommitted && !p.isGivenUp() && p.attempts.refusal == nil && !a.target.holdsUp(p)
+		return p.queued() && !p.uncommitted && (p.sending || !p.isGivenUp()) && p.attempts.refusal == nil && !a.target.holdsUp(p)
 	})
 	now := a.state.config.Clock.Now()
 	rank := func(p *Purchase) int {
@@ -179,10 +179,10 @@ func (a *account) planned(p *Purchase, plan alicloud.Plan, err error) (send bool
 }
 
 // dropParallel leaves the parameter ParallelTask out of this purchase, which was refused because of it, and out of all later
-// ones of the pool. It is false where the parameter was not in the request, or where an attempt may have been carried out.
+// ones of the pool. It is false if the parameter was not in the request, the purchase was given up, or an attempt may have been carried out.
 // Else nothing was bought so far, so the request gets a new token.
 func (a *account) dropParallel(p *Purchase, refusal error) bool {
-	if p.request.Serial || p.attempts.uncertain || alicloud.IsUncertain(refusal) {
+	if p.request.Serial || p.abandoned || p.attempts.uncertain || alicloud.IsUncertain(refusal) {
 		return false
 	}
 	klog.InfoS("Sending purchases one after the other, since ParallelTask is refused", "pool", a.poolID, "err", refusal)
@@ -229,7 +229,7 @@ func (a *account) refuse(p *Purchase, err error) {
 	case alicloud.Refuses(err, "SyncActivity"):
 		a.queue.capacityOnly = true
 		a.giveUp(p, err.Error())
-	case a.target.refuses(p, err):
+	case p.abandoned && alicloud.Refuses(err, "ParallelTask"), a.target.refuses(p, err): // the offering is not to blame
 	case len(p.gangs) > 0 && p.cancelled == 0: // there may be enough for some of the gangs
 		a.target.separate(p)
 	default:

@@ -40,8 +40,7 @@ func (p *Purchase) abandon() {
 	}
 }
 
-// settle enters that a call for the purchase has been answered, or was not made. If the bundle broke meanwhile, the purchase is given up now: as
-// long as the call was under way, it could not be.
+// settle enters that no call for the purchase is under way any more. If its bundle broke during the call, the purchase is given up now.
 func (p *Purchase) settle() {
 	p.sending = false
 	if p.abandoned {
@@ -49,8 +48,8 @@ func (p *Purchase) settle() {
 	}
 }
 
-// isGivenUp returns whether the purchase is not to be sent again, because its bundle cannot be had whole, though an attempt may have been
-// carried out: the activities will show that. Of RunInstances only another call with the same token does.
+// isGivenUp returns whether the purchase is not sent again because its bundle broke, even if an attempt got no answer: the activities show
+// what came of that. A purchase by RunInstances is sent again, since only another call with the same token returns what it created.
 func (p *Purchase) isGivenUp() bool { return p.abandoned && p.launch == nil }
 
 // abandonBundle gives up the others of the purchase's bundle if it came short itself.

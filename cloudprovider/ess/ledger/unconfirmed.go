@@ -73,7 +73,7 @@ func (a *account) confirm(p *Purchase, activityID string) {
 	p.attempts.refusal = nil
 }
 
-// resolve decides about unconfirmed purchases that are not sent any more, because an attempt was refused or because the time
+// resolve decides about unconfirmed purchases that are not sent any more, because an attempt was refused, the bundle broke, or the time
 // for attempts is over, once the activities of the pool have shown nothing of them for confirmFor.
 func (a *account) resolve(now time.Time) {
 	for _, p := range a.book {

@@ -131,7 +131,7 @@ func (g *giveBack) cordon(ctx context.Context, ref jobs.Ref, nodes []*corev1.Nod
 	for _, node := range nodes {
 		if _, since := jobOf(node); since.IsZero() {
 			value := ref.String() + "@" + g.clock.Now().UTC().Format(time.RFC3339)
-			switch patchErr := g.patch(ctx, node, value, true); {
+			switch patchErr := g.patch(ctx, node, map[string]any{api.AnnotationGiveBack: value}, true); {
 			case apierrors.IsConflict(patchErr):
 				err = errors.Join(err, patchErr)
 				continue
@@ -157,24 +157,29 @@ func (g *giveBack) uncordon(ctx context.Context, names []string) (err error) {
 	return err
 }
 
-// keep keeps a node that was to be given back. A node that is being reclaimed stays cordoned.
+// keep keeps a node that was to be given back. One that is being reclaimed stays cordoned, and the cordon becomes one of its marks: it is
+// undone if the Node is restored.
 func (g *giveBack) keep(ctx context.Context, node *corev1.Node, reason string) error {
 	if job, _ := jobOf(node); job == "" {
 		return nil
 	}
 	klog.FromContext(ctx).Info("Keeping a node that was to be given back", "node", klog.KObj(node), "reason", reason)
-	return g.patch(ctx, node, nil, api.IsReclaiming(node.Labels))
+	annotations, isReclaiming := map[string]any{api.AnnotationGiveBack: nil}, api.IsReclaiming(node.Labels)
+	if isReclaiming {
+		annotations[api.AnnotationReclaimCordoned] = "true"
+	}
+	return g.patch(ctx, node, annotations, isReclaiming)
 }
 
-// patch writes the annotation, or removes it where the value is nil. It is refused where the Node has changed since it was read:
+// patch writes the annotations, and removes those whose value is nil. It is refused where the Node has changed since it was read:
 // somebody else may have cordoned it.
-func (g *giveBack) patch(ctx context.Context, node *corev1.Node, value any, isCordoned bool) error {
+func (g *giveBack) patch(ctx context.Context, node *corev1.Node, annotations map[string]any, isCordoned bool) error {
 	var unschedulable any
 	if isCordoned {
 		unschedulable = true
 	}
 	_, err := patch.Send(ctx, g.client.CoreV1().Nodes(), node, types.MergePatchType, map[string]any{
-		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": map[string]any{api.AnnotationGiveBack: value}},
+		"metadata": map[string]any{"resourceVersion": node.ResourceVersion, "annotations": annotations},
 		"spec":     map[string]any{"unschedulable": unschedulable},
 	}, metav1.PatchOptions{})
 	if utilerrors.FilterOut(err, apierrors.IsNotFound) != nil {

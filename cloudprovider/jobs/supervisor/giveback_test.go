@@ -224,6 +224,25 @@ func TestNodesOfAJobWhoseSuspensionFailsStayWithItOrGo(t *testing.T) {
 	}
 }
 
+func TestTheCordonOfANodeThatIsReclaimingBecomesOneOfItsMarks(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("train", waiting(time.Minute))
+		f.pod("train", "pending", "")
+		f.node("node")
+		f.systems.fail(errors.New("the API server is away"))
+		f.pass(time.Minute + time.Second)
+		require.Equal(f, []string{"node"}, f.cordoned())
+		f.updateNode("node", func(node *corev1.Node) { metav1.SetMetaDataLabel(&node.ObjectMeta, api.LabelReclaiming, "true") })
+		f.job("train", waiting(time.Hour))
+		f.pass(time.Minute)
+		node, err := f.client.CoreV1().Nodes().Get(t.Context(), "node", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.True(t, node.Spec.Unschedulable)
+		assert.Equal(t, map[string]string{api.AnnotationReclaimCordoned: "true"}, node.Annotations, "whoever restores the Node undoes the cordon")
+	})
+}
+
 // vacating has a node cordoned to be given back that still holds a pod of its job.
 func vacating(f *fixture) {
 	f.start()

@@ -2,7 +2,6 @@ package jobsupervisor_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,27 +17,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/cloudprovider/problems/problemstest"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/jobsupervisor"
 )
-
-type events struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (e *events) Eventf(eventType, reason, format string, args ...any) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, eventType+" "+reason+" "+fmt.Sprintf(format, args...))
-}
-
-// seen returns the Events since it was called last.
-func (e *events) seen() (seen []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	seen, e.all = e.all, nil
-	return seen
-}
 
 // supervisorPod is one as Arena's chart has it made.
 func supervisorPod() *corev1.Pod {
@@ -52,7 +33,7 @@ func supervisorPod() *corev1.Pod {
 func TestElasticJobSupervisorIsReportedAsLongAsItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-		recorded := &events{}
+		recorded := &problemstest.Events{}
 		board := problems.NewBoard(recorded, clock.RealClock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -65,19 +46,19 @@ func TestElasticJobSupervisorIsReportedAsLongAsItRuns(t *testing.T) {
 		}
 		require.NoError(t, pods.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "train"}}))
 		pass(2 * time.Minute)
-		assert.Empty(t, recorded.seen())
+		assert.Empty(t, recorded.Take())
 
 		require.NoError(t, pods.Add(supervisorPod()))
 		pass(10 * time.Minute)
-		assert.Equal(t, []string{"Warning SpotClusterProblem Cluster (job_supervisor): Elastic-Job-Supervisor runs, too, and suspends and resumes the same jobs by the same annotations. " +
-			"Stop it, since the autoscaler does its work: kubectl -n arena-system scale deployment elastic-job-supervisor --replicas=0"}, recorded.seen(), "one Event, not one a minute")
+		assert.Equal(t, []string{"SpotClusterProblem: Cluster (job_supervisor): Elastic-Job-Supervisor runs, too, and suspends and resumes the same jobs by the same annotations. " +
+			"Stop it, since the autoscaler does its work: kubectl -n arena-system scale deployment elastic-job-supervisor --replicas=0"}, recorded.Take(), "one Event, not one a minute")
 		require.Len(t, board.Report().Problems, 1)
 
 		ended := supervisorPod()
 		ended.Status.Phase = corev1.PodFailed
 		require.NoError(t, pods.Update(ended))
 		pass(2 * time.Minute)
-		require.Len(t, recorded.seen(), 1, "that it is over")
+		require.Len(t, recorded.Take(), 1, "that it is over")
 		assert.Empty(t, board.Report().Problems)
 	})
 }

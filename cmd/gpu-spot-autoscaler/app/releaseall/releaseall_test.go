@@ -128,6 +128,25 @@ func TestWhatTheAutoscalerHasPutOnTheClusterIsTakenOffAndTwiceIsHarmless(t *test
 	})
 }
 
+func TestTheCostLedgerStaysUntilAllIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1)
+		isDown := true
+		w.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return isDown, nil, apierrors.NewServiceUnavailable("down")
+		})
+		report, err := w.run(t, flags{})
+		require.NoError(t, err)
+		assert.True(t, report.failed())
+		assert.Equal(t, []string{"autoscaler-ledger", "theirs"}, w.configMaps(t), "the next run finds the instances in it")
+		isDown = false
+		report, err = w.run(t, flags{})
+		require.NoError(t, err)
+		assert.False(t, report.failed(), "%v", report.Faults)
+		assert.Equal(t, []string{"theirs"}, w.configMaps(t))
+	})
+}
+
 func TestAPodThatWasMadeAnewMeanwhileHasNoWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(1)

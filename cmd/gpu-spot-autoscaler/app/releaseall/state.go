@@ -38,11 +38,15 @@ func (r *releaser) readInstances(ctx context.Context) (sets.Set[string], error) 
 	return ids, nil
 }
 
-// removeState removes the ConfigMaps that the autoscaler keeps.
+// removeState removes the ConfigMaps that the autoscaler keeps. The cost ledger stays if something could not be released, because the next run
+// finds the instances of the pools in it.
 func (r *releaser) removeState(ctx context.Context) error {
 	names := []string{r.name + options.StatusSuffix}
 	if !r.keepState {
-		names = append(names, r.name+options.LedgerSuffix, r.name+options.MarketSuffix)
+		names = append(names, r.name+options.MarketSuffix)
+		if !r.report.failed() {
+			names = append(names, r.name+options.LedgerSuffix)
+		}
 	}
 	for _, name := range names {
 		removal := metav1.DeleteOptions{}
