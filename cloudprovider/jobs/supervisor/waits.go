@@ -50,7 +50,8 @@ type waits struct {
 	mu      sync.Mutex
 	started time.Time // of this leader, cut to the second as creation timestamps are; zero before
 	byJob   map[jobs.Ref]*jobWait
-	// cordoned are the nodes of jobs that are yet to be suspended: what becomes of the nodes depends on whether they are.
+	// cordoned are the nodes that were cordoned for a job which is yet to be suspended. They are given back once it is, and kept if its
+	// wait ends another way.
 	cordoned map[jobs.Ref]sets.Set[string]
 }
 

@@ -45,7 +45,7 @@ func demandOf(pods []*apiv1.Pod) demand {
 	return d
 }
 
-// of returns what some of the pods request, of the resource. It returns false if they request none of it.
+// of returns how much of the resource some of the pods request. It returns false if they request none of it.
 func (d demand) of(pods []*apiv1.Pod) (pricing.Demand, bool) {
 	var sum pricing.Demand
 	for _, pod := range pods {
@@ -54,7 +54,7 @@ func (d demand) of(pods []*apiv1.Pod) (pricing.Demand, bool) {
 	return d.ofResource(sum)
 }
 
-// free returns what a new node like the template leaves to pods, of the resource. It returns false if that is nothing.
+// free returns how much of the resource a new node like the template leaves to pods. It returns false if that is nothing.
 func (d demand) free(template *framework.NodeInfo) (pricing.Demand, bool) {
 	if template == nil {
 		return pricing.Demand{}, false
