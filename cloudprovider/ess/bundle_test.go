@@ -80,6 +80,16 @@ func TestPurchasesForOneGangAreGivenBackTogether(t *testing.T) {
 			f.cloud.end(id, "OperationDenied.NoStock", f.cloud.launch(2, "asg-2", id, a10, "zone-a")...)
 			f.cloud.endAs(id, alicloud.ActivityWarning)
 		},
+		"one is rolled back after all of it was listed": func(f *fixture) {
+			id := f.activityOf("asg-2")
+			ids := f.cloud.launch(3, "asg-2", id, a10, "zone-a")
+			f.cloud.setState(alicloud.LifecyclePending, ids...)
+			for range 2 {
+				f.loop(f.nodes()...)
+			}
+			f.cloud.end(id, "OperationDenied.NoStock")
+			f.cloud.release(ids...)
+		},
 		"one fails":               func(f *fixture) { f.cloud.end(f.activityOf("asg-2"), "QuotaExceed.ElasticQuota") },
 		"nothing is heard of one": func(*fixture) { time.Sleep(16 * time.Minute) },
 	} {
@@ -122,6 +132,53 @@ func TestAnInstanceOfABrokenBundleStaysWherePodsRun(t *testing.T) {
 		}
 		assert.Equal(t, []string{"i-0002"}, f.ids())
 		assert.Equal(t, 1, f.target(a10InA))
+	})
+}
+
+func TestAnInstanceOfABrokenBundleStaysWherePodsComeBeforeItIsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var comes time.Time
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")), func(c *Config) {
+			c.Occupied = func(node *apiv1.Node) bool { return node.Name == "i-0002" && time.Now().After(comes) }
+		})
+		f.refresh()
+		f.buyBundle()
+		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+		comes = time.Now().Add(15 * time.Second)
+		f.loop(f.nodes()...)
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		f.cloud.busyUntil = time.Now().Add(30 * time.Second)
+		for range 9 {
+			f.loop(f.nodes()...)
+			time.Sleep(10 * time.Second)
+		}
+		assert.Equal(t, []string{"i-0002"}, f.ids())
+		assert.Equal(t, 1, f.target(a10InA))
+	})
+}
+
+func TestAnInstanceOfABrokenBundleIsLookedAtAnewBeforeEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		occupied := false
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")), func(c *Config) {
+			c.Occupied = func(*apiv1.Node) bool { return occupied }
+		})
+		f.refresh()
+		f.buyBundle()
+		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
+		f.loop(f.nodes()...)
+		f.cloud.end(f.activityOf("asg-2"), "OperationDenied.NoStock")
+		f.cloud.removeErrs = []error{errForbidden, errForbidden, errForbidden, errForbidden}
+		f.loop(f.nodes()...)
+		f.loop(f.nodes()...)
+		time.Sleep(10 * time.Second)
+		require.Len(t, f.ids(), 4)
+		f.cloud.removeErrs, occupied = nil, true
+		for range 3 {
+			f.loop(f.nodes()...)
+			time.Sleep(10 * time.Second)
+		}
+		assert.Len(t, f.ids(), 4)
 	})
 }
 

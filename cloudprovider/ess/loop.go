@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -56,6 +57,7 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	}
 	loop.Disputed = p.disputed(nodes)
 	p.manager.ledger.BeginLoop(loop)
+	p.nodes.Store(&nodes)
 	p.unfinished.Store(&nodes)
 	p.penalty.Observe(lostOfferings(p.store.Last()))
 }
@@ -124,11 +126,34 @@ func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
 	p.manager.ledger.Inspected(suspects, occupied)
 }
 
+// loopNodes are the nodes of core's last loop. It is safe for concurrent use.
+type loopNodes struct {
+	atomic.Pointer[[]*apiv1.Node]
+	store *snapshot.Store
+	// isOccupied is Config.Occupied.
+	isOccupied func(*apiv1.Node) bool
+}
+
+// occupied returns those of the instances on whose nodes pods run. Nodes that joined since the loop began are not looked at.
+func (n *loopNodes) occupied(ids []string) (occupied []string) {
+	nodes := n.Load()
+	if len(ids) == 0 || nodes == nil || n.isOccupied == nil {
+		return nil
+	}
+	last := n.store.Last()
+	for _, node := range *nodes {
+		if id := last.InstanceID(node); slices.Contains(ids, id) && n.isOccupied(node) {
+			occupied = append(occupied, id)
+		}
+	}
+	return occupied
+}
+
 // retryRemovals orders removals again that the cloud accepted and did not carry out, while nobody uses the instance: its Node
 // takes no pods, because whoever gave it back left it so, and has none. Core itself would come back to such a Node only after
 // five minutes (MaxCloudProviderNodeDeletionTime in core/scaledown/actuation), and the instance costs money until then.
 func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
-	due := p.manager.ledger.Removals.TakeDue()
+	due := p.manager.ledger.Removals.Due()
 	if len(due) == 0 {
 		return
 	}
@@ -140,6 +165,7 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 		if !isDue || !closed || last.Loop.Disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
 			continue
 		}
+		p.manager.ledger.Removals.AskedAgain(id)
 		if _, err := p.manager.remover.Remove(failed.PoolID, []string{id}, failed.Reason); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot give back an instance again", "instance", id)
 		}

@@ -153,6 +153,7 @@ type Provider struct {
 	// refreshing admits one refresh at a time. It guards the refresher.
 	refreshing sync.Mutex
 	refresher  *refresher
+	nodes      *loopNodes
 	// unfinished are the nodes by which the next refresh looks after what was not finished before; nil if it has done so in this loop.
 	unfinished atomic.Pointer[[]*apiv1.Node]
 }
@@ -169,6 +170,7 @@ func New(config Config) (*Provider, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store, reporter := &snapshot.Store{}, problem.NewReporter(config.Problems)
 	view := &View{store: store, prices: config.Prices, penalty: newInterruptionPenalty(config.Clock), market: config.Market, terms: config.Terms}
+	nodes := &loopNodes{store: store, isOccupied: config.Occupied}
 	accounts := ledger.New(ledger.Config{
 		Region: config.Region, Clock: config.Clock, Events: config.Events, Reporter: reporter, Prices: config.Prices, Store: store,
 		Owner: config.Owner, MaxProvisionTime: config.MaxProvisionTime, Wake: config.Wake, Market: config.Market,
@@ -177,12 +179,13 @@ func New(config Config) (*Provider, error) {
 	shared := &manager{
 		ctx: ctx, firstRead: make(chan struct{}), store: store, prices: config.Prices, ledger: accounts, buyer: buyer.New(config.Cloud, accounts.Purchases),
 		remover: remover.New(ctx, remover.Config{
-			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow, Removed: config.Removed,
+			Cloud: config.Cloud, Clock: config.Clock, Store: store, Removals: accounts.Removals, Window: config.DeleteWindow,
+			Occupied: nodes.occupied, Removed: config.Removed,
 		}),
 	}
 	groups := &nodeGroups{manager: shared, byID: groupsByID{}}
 	return &Provider{
-		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups,
+		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups, nodes: nodes,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
 		model: pricing.NewModel(pricing.ModelConfig{
 			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, Dearness: view.dearness,

@@ -20,11 +20,13 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 	for name, test := range map[string]struct {
 		node     func(*apiv1.Node)
 		occupied bool
+		freed    bool // after the first loop
 		asked    int
 	}{
 		"core has closed the Node":           {node: toBeDeleted, asked: 1 + ledger.MaxRetries},
 		"somebody else has":                  {node: func(node *apiv1.Node) { node.Spec.Unschedulable = true }, asked: 1 + ledger.MaxRetries},
 		"a pod has come that tolerates that": {node: toBeDeleted, occupied: true, asked: 1},
+		"that pod has gone":                  {node: toBeDeleted, occupied: true, freed: true, asked: 1 + ledger.MaxRetries},
 		"it is open":                         {node: func(*apiv1.Node) {}, asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,8 +41,11 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 				f.loop(node)
 				require.Empty(t, f.giveBack(ids...))
 				for i := range 2 * ledger.MaxRetries {
+					if i > 0 && test.freed {
+						test.occupied = false
+					}
 					f.cloud.setState(alicloud.LifecycleInService, ids[0])
-					f.cloud.endAs(fmt.Sprintf("asa-remove-%d", i+1), alicloud.ActivityFailed)
+					f.cloud.endAs(fmt.Sprintf("asa-remove-%d", len(f.cloud.removeCalls)), alicloud.ActivityFailed)
 					f.loop(node)
 					f.loop(node)
 					time.Sleep(time.Second)
@@ -51,7 +56,7 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 
 				f.cloud.release(ids[0])
 				f.loop()
-				assert.Empty(t, f.provider.manager.ledger.Removals.TakeDue())
+				assert.Empty(t, f.provider.manager.ledger.Removals.Due())
 			})
 		})
 	}

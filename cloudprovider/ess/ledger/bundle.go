@@ -68,11 +68,16 @@ func (s *state) awaitsBundle(p *Purchase) bool {
 		return true // the others may not be restored yet
 	}
 	for _, other := range s.bundle(p) {
-		if other.missing() > 0 || other.sending {
+		if other.missing() > 0 || other.sending || s.mayComeShort(other) {
 			return true
 		}
 	}
 	return false
+}
+
+// mayComeShort returns whether the cloud may still take back instances that are listed already.
+func (s *state) mayComeShort(p *Purchase) bool {
+	return p.activityID != "" && (!p.delivery.ended() || p.delivery.mayRollBack(s.listed, s.config.Clock.Now()))
 }
 
 // allHistoryRead returns whether the purchases of former processes are known, of all pools.

@@ -59,8 +59,8 @@ type Purchase struct {
 	failure         *cloudprovider.InstanceErrorInfo
 	// placeholders stand for lost instances in the node group until core has deleted them.
 	placeholders []string
-	// inspected are the instances whose Nodes were looked at before they are given back. kept are those of them that stay, because
-	// pods run there.
+	// inspected are the instances whose Nodes were looked at since the last refresh. Only those are given back, if no pods run there. kept
+	// are those that stay because of their pods.
 	inspected, kept sets.Set[string]
 	// restored is nil for a purchase of this process.
 	restored *restored

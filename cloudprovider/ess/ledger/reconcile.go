@@ -269,6 +269,7 @@ func (r *reconciliation) giveBack(p *Purchase) (left bool, instances []string) {
 			instances = append(instances, id)
 		}
 	}
+	p.inspected = nil // by the next refresh pods may have come
 	if len(instances) > 0 {
 		slices.Sort(instances)
 		r.account.state.config.Events.Eventf(apiv1.EventTypeWarning, "SpotPurchaseRolledBack",

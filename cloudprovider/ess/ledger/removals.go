@@ -29,9 +29,9 @@ const (
 	// listingLag is how long after the end of a removal its instances may still be listed. How far DescribeScalingInstances
 	// lags behind the end of an activity is not documented.
 	listingLag = time.Minute
-	// removalTimeout is how long a removal may take from its acceptance: a minute to stop, the lifecycle hooks of the group,
+	// RemovalTimeout is how long a removal may take from its acceptance: a minute to stop, the lifecycle hooks of the group,
 	// the activities before it in the group. An instance that is still listed then counts again.
-	removalTimeout = 15 * time.Minute
+	RemovalTimeout = 15 * time.Minute
 	// unseenTime is for how long a removal is taken to be in progress whose activity could not be read.
 	unseenTime = 30 * time.Second
 	// MaxRetries is how often a removal is asked for again that the cloud accepted and did not carry out.
@@ -164,20 +164,40 @@ func (s *Removals) PurchasesWait(poolID string) bool {
 	return a.inTurn() && len(a.waiting()) > 0
 }
 
-// TakeDue returns the failed removals that have to be asked for again, by instance, and counts them as asked for.
-func (s *Removals) TakeDue() map[string]FailedRemoval {
+// Due returns the failed removals that have to be asked for again, by instance.
+func (s *Removals) Due() map[string]FailedRemoval {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
 	due := map[string]FailedRemoval{}
 	for id, failed := range s.state.failedRemovals {
 		if failed.due {
 			due[id] = failed.FailedRemoval
-			failed.due = false
-			failed.retries++
-			s.state.failedRemovals[id] = failed
 		}
 	}
 	return due
+}
+
+// AskedAgain enters that a failed removal was asked for again.
+func (s *Removals) AskedAgain(id string) {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	if failed, known := s.state.failedRemovals[id]; known {
+		failed.due = false
+		failed.retries++
+		s.state.failedRemovals[id] = failed
+	}
+}
+
+// CameShort returns those of the instances that are removed because they came of an atomic purchase that came short.
+func (s *Removals) CameShort(ids []string) (short []string) {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	for _, id := range ids {
+		if leaving := s.state.removals[id]; leaving != nil && leaving.reason == CameShort {
+			short = append(short, id)
+		}
+	}
+	return short
 }
 
 // reconcileRemovals forgets instances that are gone, and has those count again that the cloud did not remove.
@@ -200,7 +220,7 @@ func (s *state) reconcileRemovals(activities map[string]alicloud.Activity, now t
 		}
 		rolledBack := leaving.end.Status == alicloud.ActivityFailed || leaving.end.Status == alicloud.ActivityRejected
 		stays := !leaving.ended.IsZero() && now.Sub(leaving.ended) >= listingLag
-		if rolledBack || stays || now.Sub(leaving.accepted) > removalTimeout {
+		if rolledBack || stays || now.Sub(leaving.accepted) > RemovalTimeout {
 			delete(s.removals, id)
 			s.reportFailed(leaving, instance)
 			retries := s.failedRemovals[id].retries
@@ -212,7 +232,7 @@ func (s *state) reconcileRemovals(activities map[string]alicloud.Activity, now t
 // reportFailed reports an instance that still exists after its removal. It counts again, unless ESS goes on removing it.
 func (s *state) reportFailed(leaving *removal, instance alicloud.ScalingInstance) {
 	failedRemovals.WithLabelValues(leaving.poolID).Inc()
-	why := fmt.Sprintf("activity %s has not ended within %v", leaving.activityID, removalTimeout)
+	why := fmt.Sprintf("activity %s has not ended within %v", leaving.activityID, RemovalTimeout)
 	if !leaving.ended.IsZero() {
 		why = fmt.Sprintf("activity %s has ended as %s %s %s %s", leaving.activityID, leaving.end.Status, leaving.end.StatusDetail, leaving.end.ErrorCode, leaving.end.ErrorMessage)
 	}

@@ -139,7 +139,7 @@ func (l *Ledger) Suspects() sets.Set[string] {
 	for _, a := range l.state.accounts {
 		for _, p := range a.book {
 			if p.looksFirst() && p.broken() {
-				suspects = suspects.Union(p.delivery.delivered.Difference(p.inspected))
+				suspects = suspects.Union(p.delivery.delivered)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 			if !p.looksFirst() || !p.broken() {
 				continue
 			}
-			p.inspected = p.inspected.Union(suspects)
+			p.inspected = suspects.Intersection(p.delivery.delivered)
 			kept := p.delivery.delivered.Intersection(occupied)
 			p.kept = p.kept.Union(kept)
 			p.delivery.delivered = p.delivery.delivered.Difference(kept)

@@ -4,6 +4,7 @@ package remover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,6 +57,8 @@ type Config struct {
 	Removals *ledger.Removals
 	// Window is how long removals of one pool are collected.
 	Window time.Duration
+	// Occupied returns those of the instances on whose Nodes pods run by now. What came short of a gang stays then.
+	Occupied func(instanceIDs []string) []string
 	// Removed is told which instances the cloud has accepted to remove. It must not block.
 	Removed func(instanceIDs []string)
 }
@@ -139,11 +142,16 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 	for len(queue) > 0 {
 		chunk := queue[0]
 		queue = queue[1:]
-		if attached, unattached := r.split(chunk); len(attached) > 0 && len(unattached) > 0 {
+		attached, unattached := r.split(chunk)
+		if len(attached) > 0 && len(unattached) > 0 {
 			queue = append([][]string{attached, unattached}, queue...)
 			continue
 		}
-		err := r.removeChunk(ctx, poolID, chunk)
+		remove := r.removeChunk
+		if len(unattached) > 0 {
+			remove = r.deleteUnattached
+		}
+		err := remove(ctx, poolID, chunk)
 		switch {
 		case err == nil:
 		case len(chunk) > 1 && mayConcernOne(err):
@@ -169,15 +177,15 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 // capacity does one thing at a time ("Considerations" in the Auto Scaling documentation), so purchases that wait and removals
 // that were accepted go first.
 func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) error {
-	if r.isUnattached(ids[0]) {
-		return r.deleteUnattached(ctx, poolID, ids)
-	}
 	request := alicloud.RemoveRequest{ScalingGroupID: poolID, InstanceIDs: ids, ClientToken: uuid.NewString(), StopTimeout: stopTimeout}
 	// If the context ends while it waits, the call says so.
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
 	_ = r.waitForRemovals(ctx, poolID)
 	var activityID string
 	err := r.retry(ctx, poolID, func() (err error) {
+		if err := r.checkOccupied(ids); err != nil {
+			return err
+		}
 		activityID, err = r.config.Cloud.Remove(ctx, request)
 		return err
 	}, func() error { return r.waitForRemovals(ctx, poolID) })
@@ -190,10 +198,24 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	return nil
 }
 
+// occupiedError says on which instances pods run that were to be given back because a purchase for a gang came short. They stay.
+type occupiedError struct{ ids []string }
+
+func (e *occupiedError) Error() string { return "pods run by now on " + strings.Join(e.ids, ", ") }
+
+// checkOccupied returns an *occupiedError if pods were placed on what came short of a gang since it was looked at: minutes may pass until it
+// is the turn of its removal, and its Nodes take pods meanwhile.
+func (r *Remover) checkOccupied(ids []string) error {
+	if occupied := r.config.Occupied(r.config.Removals.CameShort(ids)); len(occupied) > 0 {
+		return &occupiedError{occupied}
+	}
+	return nil
+}
+
 // retry makes the call until the cloud accepts it, refuses it for good, or the context ends. Before each repetition it waits for ready.
 func (r *Remover) retry(ctx context.Context, poolID string, call, ready func() error) error {
 	err := call()
-	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
+	for delays := retries(); err != nil && !isNotYet(err) && !isOccupied(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "err", err)
 		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil || ready() != nil {
 			break // the cloud's refusal says more than that the time is over
@@ -235,8 +257,16 @@ func isNotYet(err error) bool {
 	return strings.HasPrefix(alicloud.CodeOf(err), alicloud.CodeInstanceStatus)
 }
 
+func isOccupied(err error) bool {
+	_, is := errors.AsType[*occupiedError](err)
+	return is
+}
+
 // mayConcernOne returns whether the refusal may concern only one of the instances.
 func mayConcernOne(err error) bool {
+	if isOccupied(err) {
+		return true
+	}
 	switch alicloud.ClassOf(err) {
 	case alicloud.Invalid, alicloud.NotFound, alicloud.Unknown:
 		return true
