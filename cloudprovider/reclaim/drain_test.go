@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -173,6 +174,26 @@ func TestGraceIsCappedAtWhatIsLeft(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAPodThatDoesNotEndAfterTheDeadlineIsNotDeletedAgainAndAgain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		deletions := 0
+		w.client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			deletions++
+			go w.updatePod(action.(clienttesting.DeleteAction).GetName(), func(pod *corev1.Pod) { // its kubelet is gone
+				pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(time.Now().Add(time.Second))), ptr.To[int64](1)
+			})
+			return true, nil, nil
+		})
+		w.addNode("a")
+		w.addPod("p", "a")
+		w.protect("p")
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(10 * time.Minute)
+		assert.Equal(t, 1, deletions)
+	})
 }
 
 // graces are those of the evictions and deletions of pods so far, in seconds.

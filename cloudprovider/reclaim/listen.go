@@ -174,6 +174,11 @@ func (l *listener) NodeAdded(ctx context.Context, node *corev1.Node) {
 // NodeUpdated puts back a mark that somebody took off, and begins the drain once the informer shows the marks: drain.Sync reads
 // the marks from the informer. Heartbeats change nothing.
 func (l *listener) NodeUpdated(ctx context.Context, old, node *corev1.Node) {
+	if old.UID != node.UID { // a watch that was interrupted has missed the end of the one and the beginning of the other
+		l.NodeDeleted(old)
+		l.NodeAdded(ctx, node)
+		return
+	}
 	l.forgetUnmarked(old, node)
 	if cluster.IsMarked(old) && !cluster.IsMarked(node) {
 		l.notices.Unmarked(l.cluster.InstanceID(node))

@@ -297,6 +297,60 @@ func TestADrainedFaultyNodeTakesNoPodsAgainWhileTheCloudHasNotAnswered(t *testin
 	})
 }
 
+func TestAFaultyNodeTakesNoPodsAgainWhileItsInstanceIsGivenBackAfterARefusal(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w}
+		pools.refuse(fmt.Errorf("node group: remove instance i-a: %w", ess.ErrKept))
+		w.addNode("a", lost("True"))
+		w.start(pools.watchFaults)
+		w.pass(time.Minute)
+		require.NotEmpty(t, pools.gone())
+		pools.refuse(nil) // somebody has ended the protection
+		pools.takes = time.Minute
+		w.pass(40 * time.Second) // the next attempt is under way
+		w.updateNode("a", lost("False"))
+		w.pass(15 * time.Second)
+		assert.True(t, cluster.IsMarked(w.node("a")))
+		w.pass(2 * time.Minute)
+		assert.Nil(t, w.node("a"))
+	})
+}
+
+func TestAFaultyInstanceThatWasNotRemovedIsGivenBackAgain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w}
+		pools.linger() // ESS accepts the removal, and its activity fails
+		w.addNode("a", lost("True"))
+		w.start(pools.watchFaults)
+		w.pass(time.Minute)
+		require.Equal(t, []string{"a"}, pools.gone())
+		first := w.node("a").Annotations[api.AnnotationRemoved]
+		w.pass(15 * time.Minute)
+		require.Equal(t, []string{"a"}, pools.gone(), "it may still be removed")
+		w.stop()
+		w.start(pools.watchFaults)
+		w.pass(5 * time.Minute)
+		assert.Equal(t, []string{"a", "a"}, pools.gone())
+		assert.Greater(t, w.node("a").Annotations[api.AnnotationRemoved], first, "the next leader counts from there")
+		w.cloud.release("a")
+		w.pass(time.Minute)
+		assert.Nil(t, w.node("a"))
+	})
+}
+
+func TestANodeWhoseRemovalCameToNothingMayBeFaultyLater(t *testing.T) {
+	inBubble(t, func(w *world) {
+		pools := &fakePools{w: w}
+		w.addNode("a", func(node *corev1.Node) {
+			node.Annotations = map[string]string{api.AnnotationRemoved: time.Now().Add(-time.Hour).Format(time.RFC3339)}
+		})
+		w.start(pools.watchFaults)
+		w.updateNode("a", lost("True"))
+		w.pass(time.Minute)
+		assert.Equal(t, []string{"a"}, pools.gone())
+	})
+}
+
 func TestAtTheDeadlineAFaultyInstanceIsGivenBackWithThePodsThatAreLeft(t *testing.T) {
 	inBubble(t, func(w *world) {
 		pools := &fakePools{w: w}

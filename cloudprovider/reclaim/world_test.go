@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -100,7 +101,7 @@ func (w *world) start(change ...func(*settings)) {
 	var err error
 	w.notices, err = notice.NewStore(notice.Config{Cluster: w.cluster, Doubt: notice.DoubtFor(s.PollInterval), MaxUnconfirmed: s.MaxUnconfirmed})
 	require.NoError(w, err)
-	w.removals = notice.NewRemovals(w.cluster)
+	w.removals = notice.NewRemovals(w.cluster, clock.RealClock{})
 	s.Config.Cluster, s.Config.Notices, s.Config.Removals, s.Config.Jobs = w.cluster, w.notices, w.removals, s.Jobs
 	controller, err := New(s.Config)
 	require.NoError(w, err)

@@ -16,12 +16,15 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/nodepatch"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
 const (
 	// seenAfter is how long the informer may take to show that a pod is terminating. Until then the request is not repeated.
 	seenAfter = 5 * time.Second
+	// leastGrace is the shortest grace period that the API server grants a pod whose containers may run.
+	leastGrace = time.Second
 	// slowestRetry is how long a request that was refused waits at most.
 	slowestRetry = 10 * time.Second
 )
@@ -58,9 +61,9 @@ func isRefusal(err error) bool {
 		apierrors.IsConflict(err) // the pod changed meanwhile, or another has its name
 }
 
-// takesTooLong returns whether the pod would not be gone by the deadline without being deleted now.
+// takesTooLong returns whether the pod would not be gone by the deadline, or after that at once, without being deleted now.
 func (s *step) takesTooLong(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil || pod.DeletionTimestamp.After(s.notice.Deadline)
+	return pod.DeletionTimestamp == nil || pod.DeletionTimestamp.After(notice.Later(s.notice.Deadline, s.now.Add(leastGrace)))
 }
 
 // noteForced notes on the Node, once for all its pods, that they are deleted.
@@ -91,8 +94,8 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// deleteOptions limit the pod's grace period to what is left until the deadline. It is never zero: that would remove the pod from
-// the API while its containers still run. In a drill the pod has all of it, because its instance stays.
+// deleteOptions limit the pod's grace period to what is left until the deadline, and to leastGrace after it. It is never zero: that would remove
+// the pod from the API while its containers still run. In a drill the pod has all of it, because its instance stays.
 func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	preconditions := &metav1.Preconditions{UID: &pod.UID}
 	if s.notice.IsDrill() {
@@ -102,7 +105,7 @@ func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
 		grace = min(grace, *own)
 	}
-	grace = max(grace, 1)
+	grace = max(grace, int64(leastGrace.Seconds()))
 	return metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: preconditions}
 }
 

@@ -114,7 +114,7 @@ func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, ove
 	switch {
 	case !stands || err != nil || !d.End.Equal(n.Deadline):
 		return Cancelled, true
-	case w.config.Removals.Has(node) || w.config.Handshakes.LoseInEarnest(node.Name):
+	case w.config.Removals.IsUnderWay(node) || w.config.Handshakes.LoseInEarnest(node.Name):
 		return Overtaken, true
 	}
 	if outcome, done := w.isDone(node.Annotations[api.AnnotationDrill], d.Until); done {

@@ -184,7 +184,7 @@ func (w *Watcher) waiting(underWay sets.Set[string]) (waiting []faultyNode) {
 			w.since[instance] = now
 		}
 		n, reclaiming := w.config.Notices.Of(node)
-		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.config.Removals.Has(node) && now.Sub(w.since[instance]) >= Persistence {
+		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.config.Removals.IsUnderWay(node) && now.Sub(w.since[instance]) >= Persistence {
 			waiting = append(waiting, faultyNode{Node: node, Fault: found, instance: instance, pool: pool})
 		}
 	}
@@ -238,7 +238,7 @@ func (w *Watcher) reportHeld(ctx context.Context, node faultyNode, reason string
 //
 // Source: "Notes" of GPU exception detection and automatic isolation, ACK documentation.
 func (w *Watcher) Stands(node *corev1.Node, n notice.Notice) bool {
-	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.Has(node) {
+	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.IsUnderWay(node) {
 		return true
 	}
 	return w.isDue(node, n) && !w.attempts.wasRefused(n.InstanceID)

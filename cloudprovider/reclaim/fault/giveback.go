@@ -34,11 +34,12 @@ type attempt struct {
 	ended   time.Time
 }
 
-// wasRefused returns whether the last attempt that has ended has shown that the instance has to stay.
+// wasRefused returns whether the last attempt has shown that the instance has to stay. One that is under way has not: the cloud may accept it.
 func (a *attempts) wasRefused(instance string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.byInstance[instance].refused
+	last := a.byInstance[instance]
+	return last.refused && !last.underWay
 }
 
 // begin notes an attempt to give back the instance now. It returns false, and notes nothing, if one is under way or the last was a moment
@@ -84,7 +85,7 @@ func (w *Watcher) giveBack(ctx context.Context, start func(func())) {
 			continue
 		}
 		faulty.Insert(n.InstanceID)
-		if !w.isDue(node, n) || w.config.Removals.Has(node) || w.config.Notices.Verdicts.On(n.InstanceID) != notice.Pending {
+		if !w.isDue(node, n) || w.config.Removals.IsUnderWay(node) || w.config.Notices.Verdicts.On(n.InstanceID) != notice.Pending {
 			continue
 		}
 		if cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline) {

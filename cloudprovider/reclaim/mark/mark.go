@@ -190,12 +190,12 @@ func (m *Marker) syncRemoved(ctx context.Context, node *corev1.Node) error {
 	return err
 }
 
-// noteRemoved notes on the Node that its instance is being given back, for the next leader.
+// noteRemoved notes on the Node when ESS last accepted to remove its instance, for the next leader.
 func (m *Marker) noteRemoved(ctx context.Context, node *corev1.Node) error {
-	now := m.config.Clock.Now().UTC().Format(time.RFC3339)
+	at := m.config.Removals.AcceptedAt(node)
 	_, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) {
-		if _, noted := node.Annotations[api.AnnotationRemoved]; !noted {
-			node.Annotations[api.AnnotationRemoved] = now
+		if cluster.TimeOf(node, api.AnnotationRemoved).Before(at) {
+			node.Annotations[api.AnnotationRemoved] = at.Format(time.RFC3339)
 		}
 	})
 	return err

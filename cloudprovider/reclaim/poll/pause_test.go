@@ -35,7 +35,7 @@ func newPoller(t *testing.T, cloud Cloud, nodes ...*corev1.Node) *Poller {
 	notices, err := notice.NewStore(notice.Config{Cluster: view})
 	require.NoError(t, err)
 	return New(Config{
-		Cloud: cloud, Cluster: view, Notices: notices, Removals: notice.NewRemovals(view), Listener: listener{notices}, Clock: clock.RealClock{},
+		Cloud: cloud, Cluster: view, Notices: notices, Removals: notice.NewRemovals(view, clock.RealClock{}), Listener: listener{notices}, Clock: clock.RealClock{},
 		Interval: DefaultInterval, Pools: noPools{},
 	})
 }

@@ -93,5 +93,5 @@ func newReclaimState(config *Config, factory informers.SharedInformerFactory, po
 		Cluster: view, Clock: config.Clock, Period: config.ReclaimNoticePeriod, Doubt: notice.DoubtFor(config.ReclaimPollInterval),
 		MaxUnconfirmed: &config.ReclaimMaxUnconfirmed,
 	})
-	return &reclaimState{cluster: view, notices: notices, removals: notice.NewRemovals(view)}, err
+	return &reclaimState{cluster: view, notices: notices, removals: notice.NewRemovals(view, config.Clock)}, err
 }
