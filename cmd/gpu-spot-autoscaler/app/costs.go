@@ -171,6 +171,9 @@ func nameOf(name string) string {
 	return strings.ToValidUTF8(name[:longestName-2*4-1], "") + "-" + hex.EncodeToString(sum[:4])
 }
 
+// mostState is how many bytes of states a ConfigMap holds: the API server refuses more than 1 MiB with all that is around them.
+const mostState = 900 << 10
+
 // stateStore keeps a state in a ConfigMap. It is not safe for concurrent use.
 type stateStore struct {
 	client          kubernetes.Interface
@@ -209,7 +212,12 @@ func (s *stateStore) Save(ctx context.Context, state []byte) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},
 		BinaryData: map[string][]byte{options.StateKey: state},
 	}
-	if len(s.aside) > 0 {
+	switch {
+	case len(s.aside) == 0:
+	case len(state)+len(s.aside) > mostState:
+		klog.FromContext(ctx).Info("Dropping the state that was set aside: a ConfigMap has no room for both", "configMap", klog.KRef(s.namespace, s.name))
+		s.aside = nil
+	default:
 		configMap.BinaryData[asideKey] = s.aside
 	}
 	configMaps := s.client.CoreV1().ConfigMaps(s.namespace)

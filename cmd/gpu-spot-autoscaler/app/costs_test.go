@@ -73,6 +73,22 @@ func TestTheCostLedgerIsKeptInAConfigMapThatNobodyElseHasWritten(t *testing.T) {
 	assert.True(t, apierrors.IsConflict(late.Save(t.Context(), []byte("two"))), "it has not seen that there is one")
 }
 
+func TestWhatWasSetAsideGoesWhereThereIsNoRoomForIt(t *testing.T) {
+	client := versionedClient()
+	store := &stateStore{client: client, namespace: "kube-system", name: "gpu-spot-autoscaler-ledger"}
+	require.NoError(t, store.Save(t.Context(), make([]byte, 600<<10)))
+	store.SetAside()
+	require.NoError(t, store.Save(t.Context(), make([]byte, 200<<10)))
+	read := func() map[string][]byte {
+		kept, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), store.name, metav1.GetOptions{})
+		require.NoError(t, err)
+		return kept.BinaryData
+	}
+	require.Contains(t, read(), asideKey)
+	require.NoError(t, store.Save(t.Context(), make([]byte, 600<<10)))
+	assert.NotContains(t, read(), asideKey)
+}
+
 // oneJob is a registry with one job, or none.
 type oneJob struct {
 	job jobs.Job

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
+	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 // podPatience is for how long the pods of the Deployment may take to end. One that does not, such as that of a node that is down, is
@@ -62,11 +63,16 @@ func (r *releaser) stopDeployment(ctx context.Context) error {
 		if err != nil {
 			return false, fmt.Errorf("list the pods of Deployment %s/%s: %w", r.namespace, r.name, err)
 		}
-		left = len(pods.Items)
+		left = 0
+		for i := range pods.Items {
+			if !kubepod.IsPodTerminal(&pods.Items[i]) {
+				left++
+			}
+		}
 		return left == 0, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
-		r.note("%d pods of the Deployment have not ended within %v; the lease keeps them from acting", left, podPatience)
+		r.note("Of the pods of the Deployment, %d have not ended within %v; the lease keeps them from acting", left, podPatience)
 		return nil
 	}
 	return orCause(ctx, err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -197,11 +198,13 @@ func (l *lease) awaitEndOf(ctx context.Context, rival *rival) error {
 
 // remove removes the lease, unless somebody else has it by now.
 func (l *lease) remove(ctx context.Context) error {
-	record, err := l.read(ctx)
-	if err != nil || record.HolderIdentity != l.lock.Identity() {
-		return err
+	lease, err := l.leases.Get(ctx, l.lock.LeaseMeta.Name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != l.lock.Identity() {
+		return ignoreRace(err)
 	}
-	return ignoreRace(l.leases.Delete(ctx, l.lock.LeaseMeta.Name, metav1.DeleteOptions{}))
+	return ignoreRace(l.leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+	}))
 }
 
 // keep leaves the lease held until the time that it returns.

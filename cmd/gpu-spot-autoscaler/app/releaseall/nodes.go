@@ -35,11 +35,13 @@ func (r *releaser) unmarkNodes(ctx context.Context, instances sets.Set[string]) 
 		node := &list.Items[i]
 		isOurs := isOf(node, instances)
 		unmark := func(node *corev1.Node) { unmarkNode(node, isOurs, now) }
-		entry := Node{Name: node.Name, Marks: marksOf(node, isOurs), Leaving: isLeaving(node, now)}
+		entry := Node{Name: node.Name, Marks: marksOf(node, isOurs), Leaving: isLeaving(node, now), Faulty: isFaulty(node, now)}
 		if !entry.Leaving && !nodepatch.Changes(node, unmark) {
 			return
 		}
 		if !r.dryRun {
+			ctx, cancel := context.WithTimeout(ctx, nodepatch.Timeout)
+			defer cancel()
 			if _, err := nodepatch.Apply(ctx, r.kube, node, unmark); err != nil {
 				entry.Error = err.Error()
 			}
@@ -58,13 +60,20 @@ func isOf(node *corev1.Node, instances sets.Set[string]) bool {
 	return isRemoved || err == nil && instances.Has(id)
 }
 
-// isLeaving returns whether the instance of the Node is about to be released: it has a notice, or ESS has accepted to remove it.
+// isLeaving returns whether the instance of the Node is about to be released: Alibaba Cloud has announced that, or ESS has accepted to remove it.
+// An instance that is drilled stays, and a faulty one that ESS has not accepted to remove does too, since only the autoscaler gives it back.
 func isLeaving(node *corev1.Node, now time.Time) bool {
-	if n, isMarked := notice.FromMarks(node, ""); isMarked && now.Before(n.Deadline.Add(notice.ReleaseGrace)) {
+	if n, isMarked := notice.FromMarks(node, ""); isMarked && !n.IsDrill() && n.Source != notice.SourceFault && now.Before(n.Deadline.Add(notice.ReleaseGrace)) {
 		return true
 	}
 	removed := cluster.TimeOf(node, api.AnnotationRemoved)
 	return !removed.IsZero() && now.Before(removed.Add(removalTime))
+}
+
+// isFaulty returns whether the autoscaler was about to give back the instance of the Node because it is faulty, and ESS has not accepted that.
+func isFaulty(node *corev1.Node, now time.Time) bool {
+	n, isMarked := notice.FromMarks(node, "")
+	return isMarked && n.Source == notice.SourceFault && !isLeaving(node, now)
 }
 
 // noted are the annotations by which the autoscaler and its node-agent make notes on Nodes, beside the marks and the sources of notices.
@@ -75,15 +84,19 @@ var noted = []string{
 
 // unmarkNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to be released keeps it: jobs are
 // resumed next, and one that began there would lose its work in minutes. Its marks say so to pods that tolerate every taint, too, and if it
-// stays after all, they are removed by the next run. Taints of scale-down are removed from our own Nodes only, since those of another Cluster
+// stays after all, they are removed by the next run. A faulty Node stays cordoned, since nobody gives it back any more. Taints of scale-down are removed from our own Nodes only, since those of another Cluster
 // Autoscaler look the same.
 func unmarkNode(node *corev1.Node, isOurs bool, now time.Time) {
 	if isLeaving(node, now) {
 		return
 	}
 	_, isGivenBack := node.Annotations[api.AnnotationGiveBack]
+	staysCordoned := isFaulty(node, now)
 	mark.Remove(node, now)
-	if isGivenBack {
+	switch {
+	case staysCordoned:
+		node.Spec.Unschedulable = true
+	case isGivenBack:
 		node.Spec.Unschedulable = false
 	}
 	for _, key := range noted {

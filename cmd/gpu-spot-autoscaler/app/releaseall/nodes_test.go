@@ -51,6 +51,14 @@ func reclaiming(deadline time.Time) func(*corev1.Node) {
 	}
 }
 
+// reclaimingFor adds the marks of a reclaim of the source that is not over.
+func reclaimingFor(source string) func(*corev1.Node) {
+	return func(node *corev1.Node) {
+		reclaiming(now.Add(20 * time.Minute))(node)
+		node.Annotations[api.AnnotationReclaimSource] = source
+	}
+}
+
 func annotated(key, value string, cordoned bool) func(*corev1.Node) {
 	return func(node *corev1.Node) {
 		node.Annotations[key] = value
@@ -72,9 +80,15 @@ func TestNodesKeepNothingOfTheAutoscalerAndAllThatIsOfOthers(t *testing.T) {
 		keeps      bool
 		isCordoned bool
 	}{
-		"a false alarm":                    {add: reclaiming(now.Add(-2 * time.Minute))},
-		"a reclaim":                        {add: reclaiming(now.Add(2 * time.Minute)), keeps: true},
-		"a reclaim just over":              {add: reclaiming(now.Add(-30 * time.Second)), keeps: true},
+		"a false alarm":       {add: reclaiming(now.Add(-2 * time.Minute))},
+		"a reclaim":           {add: reclaiming(now.Add(2 * time.Minute)), keeps: true},
+		"a reclaim just over": {add: reclaiming(now.Add(-30 * time.Second)), keeps: true},
+		"a drill":             {add: reclaimingFor("drill")},
+		"a fault":             {add: reclaimingFor("fault"), isCordoned: true},
+		"a fault that goes": {keeps: true, add: func(n *corev1.Node) {
+			reclaimingFor("fault")(n)
+			annotated(api.AnnotationRemoved, now.Format(time.RFC3339), true)(n)
+		}},
 		"to be given back":                 {add: annotated(api.AnnotationGiveBack, "job/default/x@"+now.Format(time.RFC3339), true)},
 		"being removed":                    {add: annotated(api.AnnotationRemoved, now.Add(-time.Minute).Format(time.RFC3339), false), keeps: true},
 		"whose removal came to nothing":    {add: annotated(api.AnnotationRemoved, now.Add(-time.Hour).Format(time.RFC3339), false)},

@@ -28,6 +28,9 @@ type releaser struct {
 	cluster  jobs.Cluster
 	systems  []jobs.System
 
+	// contest is why an autoscaler will act that nobody has stopped, empty if none will.
+	contest string
+
 	mu     sync.Mutex
 	report Report
 }
@@ -47,7 +50,7 @@ func newReleaser(ctx context.Context, f flags, c clients, clk clock.WithTicker, 
 // run does all of it. The error says why it could not begin or go on; what could not be released is in the report.
 func (r *releaser) run(ctx context.Context) error {
 	if r.dryRun {
-		return r.release(ctx)
+		return r.release(ctx, nil)
 	}
 	r.say("Stopping the autoscaler %s/%s", r.namespace, r.name)
 	if err := r.stopDeployment(ctx); err != nil {
@@ -63,7 +66,7 @@ func (r *releaser) run(ctx context.Context) error {
 		if err := lease.awaitEndOf(ctx, rival); err != nil {
 			return err
 		}
-		return r.release(ctx)
+		return r.release(ctx, rival)
 	})
 	if err != nil {
 		return err // the lease expires, and whoever takes it goes on with what is left
@@ -72,7 +75,7 @@ func (r *releaser) run(ctx context.Context) error {
 }
 
 // release is what is done while no autoscaler acts.
-func (r *releaser) release(ctx context.Context) error {
+func (r *releaser) release(ctx context.Context, rival *rival) error {
 	instances, err := r.readInstances(ctx)
 	if err != nil {
 		r.fault("The cost ledger cannot be read, so it is not known which instances stay: %v", err)
@@ -85,20 +88,40 @@ func (r *releaser) release(ctx context.Context) error {
 			return fmt.Errorf("not all is released: %w; run the command again", context.Cause(ctx))
 		}
 	}
+	if !r.dryRun { // what is kept is needed by whoever acts later
+		if err := r.findContest(ctx, rival); err != nil {
+			return err
+		}
+	}
 	return r.removeState(ctx)
 }
 
-// leave ends what keeps autoscalers from acting, unless one would act that nobody has stopped.
-func (r *releaser) leave(ctx context.Context, lease *lease, rival *rival) error {
+// findContest looks for an autoscaler that will act though nobody has stopped it, and notes it as a fault.
+func (r *releaser) findContest(ctx context.Context, rival *rival) error {
+	if r.contest != "" {
+		return nil
+	}
 	replicas, err := r.replicas(ctx)
 	switch {
 	case err != nil:
 		return err
 	case rival != nil:
-		r.fault("%s still led after the Deployment was stopped: another autoscaler uses the lease %s/%s. Stop it, and run this command again", rival.identity, r.namespace, r.name)
+		r.contest = fmt.Sprintf("%s still led after the Deployment was stopped: another autoscaler uses the lease %s/%s. Stop it, and run this command again", rival.identity, r.namespace, r.name)
 	case replicas > 0:
-		r.fault("Something has scaled the Deployment %s/%s to %d again, perhaps a tool that applies it from a repository. Have it leave the Deployment alone, and run this command again", r.namespace, r.name, replicas)
+		r.contest = fmt.Sprintf("Something has scaled the Deployment %s/%s to %d again, perhaps a tool that applies it from a repository. Have it leave the Deployment alone, and run this command again", r.namespace, r.name, replicas)
 	default:
+		return nil
+	}
+	r.fault("%s", r.contest)
+	return nil
+}
+
+// leave ends what keeps autoscalers from acting, unless one would act that nobody has stopped.
+func (r *releaser) leave(ctx context.Context, lease *lease, rival *rival) error {
+	if err := r.findContest(ctx, rival); err != nil {
+		return err
+	}
+	if r.contest == "" {
 		if err := lease.remove(ctx); err != nil {
 			return fmt.Errorf("remove the lease %s/%s: %w", r.namespace, r.name, err)
 		}

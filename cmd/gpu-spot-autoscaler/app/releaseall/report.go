@@ -56,8 +56,10 @@ type Node struct {
 	// Marks are what it had: reclaim, give-back, removal, scale-down or notes.
 	Marks []string `json:"marks"`
 	// Leaving is true if its instance is about to be released. Then it keeps its marks.
-	Leaving bool   `json:"leaving,omitempty"`
-	Error   string `json:"error,omitempty"`
+	Leaving bool `json:"leaving,omitempty"`
+	// Faulty is true if its instance was to be given back because it is faulty. Then it stays cordoned.
+	Faulty bool   `json:"faulty,omitempty"`
+	Error  string `json:"error,omitempty"`
 }
 
 // Instances are those of all pools, as the cost ledger had them last.
@@ -145,6 +147,9 @@ func (r *Report) nodeLines(line func(head, format string, args ...any)) {
 		case node.Leaving:
 			line("", "%s (%s) keeps them, because its instance is about to be released. If it is still there in ten minutes, run this command again",
 				node.Name, strings.Join(node.Marks, ", "))
+		case node.Faulty:
+			line("", "%s (%s) stays cordoned, because it is faulty, and its instance is not given back any more. Remove it yourself, or once it is mended: kubectl uncordon %s",
+				node.Name, strings.Join(node.Marks, ", "), node.Name)
 		default:
 			line("", "%s (%s)", node.Name, strings.Join(node.Marks, ", "))
 		}

@@ -38,15 +38,12 @@ func (r *releaser) readInstances(ctx context.Context) (sets.Set[string], error) 
 	return ids, nil
 }
 
-// removeState removes the ConfigMaps that the autoscaler keeps. The cost ledger stays if something could not be released, because the next run
-// finds the instances of the pools in it.
+// removeState removes the ConfigMaps that the autoscaler keeps. The cost ledger and the memory of the market stay if something could not be
+// released: the next run finds the instances of the pools in the ledger, and an autoscaler that was not stopped goes on with both.
 func (r *releaser) removeState(ctx context.Context) error {
 	names := []string{r.name + options.StatusSuffix}
-	if !r.keepState {
-		names = append(names, r.name+options.MarketSuffix)
-		if !r.report.failed() {
-			names = append(names, r.name+options.LedgerSuffix)
-		}
+	if !r.keepState && !r.report.failed() {
+		names = append(names, r.name+options.MarketSuffix, r.name+options.LedgerSuffix)
 	}
 	for _, name := range names {
 		removal := metav1.DeleteOptions{}
