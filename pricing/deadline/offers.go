@@ -20,7 +20,7 @@ const mostSpot = 12
 // Offer is an offering that a job may run on.
 type Offer struct {
 	pricing.Offering
-	// Share is the part of an instance that a unit of the job takes, such as one of its GPUs.
+	// Share is the part of an instance that a pod of the job takes. Only how the shares of several offers compare matters to a plan.
 	Share float64
 	// Protected is for how long a new spot instance is not reclaimed.
 	Protected time.Duration

@@ -100,7 +100,7 @@ func (r Report) WriteCSV(w io.Writer) error {
 
 // AsText keeps a spreadsheet from taking the text for a formula.
 func AsText(text string) string {
-	if strings.ContainsAny(text[:min(1, len(text))], "=+-@") {
+	if strings.ContainsAny(text[:min(1, len(text))], "=+-@\t\r") {
 		return "'" + text
 	}
 	return text

@@ -19,5 +19,6 @@
 //	cloud      what all services stand on: one lock, one clock, an agenda, ids
 //	temper     how hard the cloud is on its clients, rule by rule
 //	protocol   a request on its way in: signature, limits, idempotence, faults, log
+//	ram        which policies allow a request
 //	market     prices and stock over time
 package alisim

@@ -167,9 +167,9 @@ func (s *suite) awaitEvent(reason string, words ...string) {
 }
 
 // injectFault makes the simulated cloud fail as described.
-func (s *suite) injectFault(injectFault alisim.Fault) {
+func (s *suite) injectFault(fault alisim.Fault) {
 	s.t.Helper()
-	if err := s.Cloud.Fault(injectFault); err != nil {
+	if err := s.Cloud.Fault(fault); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -20,7 +20,8 @@ import (
 const (
 	// mostChecks bounds how many simulations of the scheduler one status may take, about a tenth of a millisecond each.
 	mostChecks = 256
-	// mostText is how long the message of an Event may be: the API server refuses more than 1024 characters.
+	// mostText is how long the message of an Event may be: longer ones are refused in events.k8s.io/v1, though not in the core API, by which
+	// these are recorded.
 	mostText = 1000
 )
 

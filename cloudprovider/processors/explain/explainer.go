@@ -153,6 +153,9 @@ func (e *Explainer) offerings(pod *apiv1.Pod, found map[string]*reasons.Reason) 
 		why := found[group.Id()]
 		if why == nil || why.Code != reasons.DoesNotFit {
 			template, aErr := simulator.SanitizedTemplateNodeInfoFromNodeGroup(group, daemonSets, e.config.Taints)
+			if aErr != nil && !group.Exist() {
+				continue // it has gone since
+			}
 			if aErr != nil {
 				return nil, fmt.Errorf("build the template of %s: %w", group.Id(), aErr)
 			}

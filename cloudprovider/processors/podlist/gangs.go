@@ -220,11 +220,11 @@ func (g *gangs) countPending(ctx *cacontext.AutoscalingContext, pending []*apiv1
 		}
 		count := counts[gang.Name]
 		if count == nil {
-			count = &gangCount{namespace: pod.Namespace}
+			count = &gangCount{namespace: pod.Namespace, isAssumed: true}
 			counts[gang.Name] = count
 		}
 		count.pending++
-		count.size, count.isAssumed = max(count.size, gang.Size), gang.IsAssumed
+		count.size, count.isAssumed = max(count.size, gang.Size), count.isAssumed && gang.IsAssumed
 	}
 	return counts
 }

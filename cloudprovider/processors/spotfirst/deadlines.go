@@ -133,7 +133,7 @@ func fits(pod *apiv1.Pod, requests apiv1.ResourceList, affinity nodeaffinity.Req
 	return !isTainted && err == nil && matches
 }
 
-// share returns which part of the node's GPUs is requested, or of its CPUs if no GPU is.
+// share returns which part of the node's GPUs is requested, the most where it offers them by several resources, or of its CPUs if no GPU is.
 func share(requests apiv1.ResourceList, node *apiv1.Node) float64 {
 	of := func(name apiv1.ResourceName) float64 {
 		requested, allocatable := requests[name], node.Status.Allocatable[name]
@@ -142,10 +142,14 @@ func share(requests apiv1.ResourceList, node *apiv1.Node) float64 {
 		}
 		return requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
 	}
+	part := 0.0
 	for name := range requests {
-		if part := of(name); part > 0 && processors.IsGPU(name) {
-			return part
+		if processors.IsGPU(name) {
+			part = max(part, of(name))
 		}
+	}
+	if part > 0 {
+		return part
 	}
 	return of(apiv1.ResourceCPU)
 }

@@ -52,6 +52,19 @@ func (s *shop) OnDemandAfter(id string) (time.Duration, bool) {
 	return 0, !s.sold[id].Spot
 }
 
+func TestTheShareOfAPodIsTheMostOfAnyOfItsGPUResources(t *testing.T) {
+	node := &apiv1.Node{Status: apiv1.NodeStatus{Allocatable: apiv1.ResourceList{
+		"aliyun.com/gpu-mem": resource.MustParse("96"), "aliyun.com/gpu-core.percentage": resource.MustParse("400"), apiv1.ResourceCPU: resource.MustParse("8"),
+	}}}
+	requests := apiv1.ResourceList{
+		"aliyun.com/gpu-mem": resource.MustParse("24"), "aliyun.com/gpu-core.percentage": resource.MustParse("200"), apiv1.ResourceCPU: resource.MustParse("8"),
+	}
+	for range 50 { // maps have no order
+		assert.Equal(t, .5, share(requests, node))
+	}
+	assert.Equal(t, 1., share(apiv1.ResourceList{apiv1.ResourceCPU: resource.MustParse("8")}, node), "without GPUs")
+}
+
 var (
 	a10Spot     = pricing.Offering{InstanceType: "a10", Zone: "a", Spot: true}
 	otherSpot   = pricing.Offering{InstanceType: "a10", Zone: "b", Spot: true}
