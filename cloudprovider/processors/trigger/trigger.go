@@ -23,7 +23,7 @@ const minLoopGap = 250 * time.Millisecond
 // alone would.
 const lookAgain = 100 * time.Millisecond
 
-// A loop that pods start rests restFactor times as long as the last one took beyond restAfter, and no longer than the interval. In a
+// A loop that pods or gangs start rests restFactor times as long as the last one took beyond restAfter, and no longer than the interval. In a
 // big cluster in which pods come all the time, loops in close succession would take a core without buying anything: the pods wait for
 // nodes that were bought before. That core is missed by an API server on the same machine, and by the evictions of a reclaim.
 const (
@@ -34,6 +34,7 @@ const (
 // What starts a loop.
 const (
 	reasonPod        = "pod"
+	reasonGang       = "gang"
 	reasonSettled    = "settled"
 	reasonNotified   = "notified"
 	reasonProductive = "productive"
@@ -55,20 +56,24 @@ type Config struct {
 // except that only one goroutine at a time may call Wait.
 type Trigger struct {
 	config Config
-	// notified and pods hold an item if the next loop is due, settling if a pod came that will be deferred for a settle window. All
-	// have a capacity of 1.
-	notified, pods, settling chan struct{}
+	// notified, pods and gangs hold an item if the next loop is due, settling if a pod came that will be deferred for a settle window.
+	// All have a capacity of 1.
+	notified, pods, gangs, settling chan struct{}
 	// started is when Wait last returned.
 	started time.Time
 }
 
 // New returns a trigger. The caller adds its PodHandler to an informer.
 func New(config Config) *Trigger {
-	return &Trigger{config: config, notified: make(chan struct{}, 1), pods: make(chan struct{}, 1), settling: make(chan struct{}, 1)}
+	return &Trigger{config: config, notified: make(chan struct{}, 1), pods: make(chan struct{}, 1), gangs: make(chan struct{}, 1), settling: make(chan struct{}, 1)}
 }
 
 // Notify starts the next loop at once, for a reason that is not an unschedulable pod, such as a reclaim notice.
 func (t *Trigger) Notify() { signal(t.notified) }
+
+// NotifyGang starts the next loop as an unschedulable pod does: there is a gang to look for that was not known. In a reclaim of hundreds of
+// jobs there is another one every second, of jobs that are held or that have pods again.
+func (t *Trigger) NotifyGang() { signal(t.gangs) }
 
 func signal(events chan<- struct{}) {
 	select {
@@ -96,7 +101,7 @@ func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time
 			return err
 		}
 	}
-	if reason == reasonPod || reason == reasonSettled {
+	if reason == reasonPod || reason == reasonGang || reason == reasonSettled {
 		if reason, err = t.rest(ctx, reason, rest); err != nil {
 			return err
 		}
@@ -108,7 +113,7 @@ func (t *Trigger) Wait(ctx context.Context, productive bool, settled func() time
 	return ctx.Err()
 }
 
-// restUntil returns until when no pod is to start a loop. The last loop has just ended.
+// restUntil returns until when no pod or gang is to start a loop. The last loop has just ended.
 func (t *Trigger) restUntil() time.Time {
 	if t.started.IsZero() {
 		return time.Time{}
@@ -117,7 +122,7 @@ func (t *Trigger) restUntil() time.Time {
 	return now.Add(min(restFactor*(now.Sub(t.started)-restAfter), t.config.Interval))
 }
 
-// rest waits until that time, unless something else than a pod starts the loop before. It returns what starts it.
+// rest waits until that time, unless something else than a pod or gang starts the loop before. It returns what starts it.
 func (t *Trigger) rest(ctx context.Context, reason string, until time.Time) (string, error) {
 	left := until.Sub(t.config.Clock.Now())
 	if left <= 0 {
@@ -137,7 +142,7 @@ func (t *Trigger) rest(ctx context.Context, reason string, until time.Time) (str
 
 // drain drops the events that the loop that starts now answers.
 func (t *Trigger) drain() {
-	for _, events := range []chan struct{}{t.notified, t.pods, t.settling} {
+	for _, events := range []chan struct{}{t.notified, t.pods, t.gangs, t.settling} {
 		select {
 		case <-events:
 		default:
@@ -163,6 +168,8 @@ func (t *Trigger) next(ctx context.Context, settled func() time.Time) (reason st
 			return reasonNotified, nil
 		case <-t.pods:
 			return reasonPod, nil
+		case <-t.gangs:
+			return reasonGang, nil
 		case <-t.settling:
 			waits = true
 			if reason == reasonSettled {

@@ -216,7 +216,7 @@ func TestTriggerOnPods(t *testing.T) {
 	}
 }
 
-func TestPodsStartFewerLoopsWhereALoopTakesLong(t *testing.T) {
+func TestPodsAndGangsStartFewerLoopsWhereALoopTakesLong(t *testing.T) {
 	for name, test := range map[string]struct {
 		took, want time.Duration
 	}{
@@ -228,11 +228,14 @@ func TestPodsStartFewerLoopsWhereALoopTakesLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				trigger := newTestTrigger()
 				require.NoError(t, trigger.Wait(t.Context(), true, nothingSettles))
-				time.Sleep(test.took)
-				trigger.PodHandler().OnAdd(testutil.NewPod("p", testutil.Unschedulable), false)
-				ended := time.Now()
-				require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
-				assert.Equal(t, test.want, time.Since(ended))
+				pod := func() { trigger.PodHandler().OnAdd(testutil.NewPod("p", testutil.Unschedulable), false) }
+				for _, event := range []func(){pod, trigger.NotifyGang} {
+					time.Sleep(test.took)
+					event()
+					ended := time.Now()
+					require.NoError(t, trigger.Wait(t.Context(), false, nothingSettles))
+					assert.Equal(t, test.want, time.Since(ended))
+				}
 			})
 		})
 	}

@@ -274,7 +274,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		Clock: config.Clock, Interval: config.Autoscaling.ScanInterval, Arrivals: arrivals,
 		BypassedSchedulers: config.Autoscaling.BypassedSchedulers,
 	})
-	p, s, err := newParts(ctx, config, trigger.Notify)
+	p, s, err := newParts(ctx, config, trigger.Notify, trigger.NotifyGang)
 	if err != nil {
 		return nil, err
 	}
@@ -313,8 +313,8 @@ type shared struct {
 	wake func()
 }
 
-// newParts constructs what does not depend on whose core it is.
-func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *shared, err error) {
+// newParts constructs what does not depend on whose core it is. wake asks for a loop at once, wakeForGang for one that looks for a gang.
+func newParts(ctx context.Context, config *Config, wake, wakeForGang func()) (p *parts, s *shared, err error) {
 	transform := trim.New()
 	p = &parts{informers: informers.NewSharedInformerFactoryWithOptions(config.Kube, 0, informers.WithTransform(transform))}
 	trim.WatchPods(p.informers, transform)
@@ -326,7 +326,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 		client: config.Kube, namespace: config.Autoscaling.ConfigNamespace, name: config.DeploymentName + options.StatusSuffix,
 		identity: config.Identity, board: p.problems, clock: config.Clock,
 	}
-	if p.jobs, p.gangs, err = newJobs(config, s.kube.Recorder, wake); err != nil {
+	if p.jobs, p.gangs, err = newJobs(config, s.kube.Recorder, wakeForGang); err != nil {
 		return nil, nil, err
 	}
 	pods, err := podindex.New(p.informers.Core().V1().Pods().Informer(), p.jobs)
@@ -351,7 +351,7 @@ func newParts(ctx context.Context, config *Config, wake func()) (p *parts, s *sh
 		return nil, nil, err
 	}
 	if p.supervisor, err = supervisor.New(supervisor.Config{
-		Jobs: p.jobs, Queues: jobs.NewQueues(p.jobs), Pools: p.provider, Pods: pods, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+		Jobs: p.jobs, Queues: jobs.NewQueues(p.jobs), Pools: p.provider, Pods: pods, Client: s.drains, Informers: p.informers, Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wakeForGang,
 		MaxGrowth: jobs.Growth(config.MaxGrowth),
 	}); err != nil {
 		return nil, nil, err

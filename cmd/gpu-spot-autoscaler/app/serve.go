@@ -19,7 +19,7 @@ import (
 // buildServed constructs the parts of a process whose provider is served to the core of another. Nothing of it waits for a loop: core's
 // begin when they do. Drains wait for no replacement, since core buys one only for pods that are pending.
 func buildServed(ctx context.Context, config *Config) (*parts, error) {
-	p, s, err := newParts(ctx, config, func() {})
+	p, s, err := newParts(ctx, config, func() {}, func() {})
 	if err != nil {
 		return nil, err
 	}
