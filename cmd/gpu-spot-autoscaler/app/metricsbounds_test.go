@@ -59,7 +59,7 @@ var bounds = map[string]string{
 
 	"gpu_spot_deferred_pods":         "2",
 	"gpu_spot_gang_scale_ups_total":  "3",
-	"gpu_spot_loop_wakeups_total":    "5",
+	"gpu_spot_loop_wakeups_total":    "6",
 	"gpu_spot_scale_down_kept_nodes": "3",
 
 	"gpu_spot_held_jobs":               "job systems × 3",
