@@ -157,6 +157,27 @@ func TestAnInstanceOfABrokenBundleStaysWherePodsComeBeforeItIsItsTurn(t *testing
 	})
 }
 
+func TestInstancesOfAGangThatCameShortStayWherePodsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBundleFixture(t, "i-0002")
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		id := f.activityOf("asg-1")
+		f.cloud.end(id, "OperationDenied.NoStock", f.cloud.launch(3, "asg-1", id, a10, "zone-a")...)
+		f.cloud.endAs(id, alicloud.ActivityWarning)
+		for range 8 {
+			f.loop(f.nodes()...)
+			if failed := f.failedNodes(a10InA); len(failed) > 0 {
+				require.NoError(t, f.group(a10InA).DeleteNodes(failed))
+			}
+			time.Sleep(10 * time.Second)
+		}
+		assert.Equal(t, []string{"i-0002"}, f.ids())
+		assert.Equal(t, 1, f.target(a10InA))
+		assert.Empty(t, f.purchases())
+		assert.Len(t, f.events.With("SpotPurchaseRolledBack"), 1)
+	})
+}
+
 func TestAnInstanceOfABrokenBundleIsLookedAtAnewBeforeEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		occupied := false

@@ -161,8 +161,14 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 	for _, node := range nodes {
 		id := last.InstanceID(node)
 		failed, isDue := due[id]
-		closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node)
-		if !isDue || !closed || last.Loop.Disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
+		if !isDue {
+			continue
+		}
+		if closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node); !closed {
+			p.manager.ledger.Removals.DropRetry(id) // it is to be used, so a cordon that comes later has another reason
+			continue
+		}
+		if last.Loop.Disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
 			continue
 		}
 		p.manager.ledger.Removals.AskedAgain(id)

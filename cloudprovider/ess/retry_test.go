@@ -21,12 +21,14 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 		node     func(*apiv1.Node)
 		occupied bool
 		freed    bool // after the first loop
+		closed   bool // after the first loop
 		asked    int
 	}{
 		"core has closed the Node":           {node: toBeDeleted, asked: 1 + ledger.MaxRetries},
 		"somebody else has":                  {node: func(node *apiv1.Node) { node.Spec.Unschedulable = true }, asked: 1 + ledger.MaxRetries},
 		"a pod has come that tolerates that": {node: toBeDeleted, occupied: true, asked: 1},
 		"that pod has gone":                  {node: toBeDeleted, occupied: true, freed: true, asked: 1 + ledger.MaxRetries},
+		"it is closed again later":           {node: func(*apiv1.Node) {}, closed: true, asked: 1},
 		"it is open":                         {node: func(*apiv1.Node) {}, asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,6 +45,9 @@ func TestARemovalThatWasNotCarriedOutIsAskedForAgainWhileNobodyUsesTheNode(t *te
 				for i := range 2 * ledger.MaxRetries {
 					if i > 0 && test.freed {
 						test.occupied = false
+					}
+					if i > 0 && test.closed {
+						node.Spec.Unschedulable = true
 					}
 					f.cloud.setState(alicloud.LifecycleInService, ids[0])
 					f.cloud.endAs(fmt.Sprintf("asa-remove-%d", len(f.cloud.removeCalls)), alicloud.ActivityFailed)

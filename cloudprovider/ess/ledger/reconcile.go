@@ -189,6 +189,7 @@ func (r *reconciliation) updatePurchases() (giveBacks []GiveBack) {
 	for _, p := range r.account.book.filter(func(*Purchase) bool { return true }) {
 		if p.launch != nil && r.account.launchesUnread {
 			r.account.failMissing(p, r.at) // which can only time it out
+			p.inspected = nil
 			continue
 		}
 		if !p.accepted.IsZero() {

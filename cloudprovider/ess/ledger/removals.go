@@ -188,6 +188,28 @@ func (s *Removals) AskedAgain(id string) {
 	}
 }
 
+// DropRetry enters that a failed removal is not to be asked for again, because the instance is in use.
+func (s *Removals) DropRetry(id string) {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	if failed, known := s.state.failedRemovals[id]; known {
+		failed.due = false
+		s.state.failedRemovals[id] = failed
+	}
+}
+
+// Keep enters that the instances stay though the purchase that they came of came short, because pods run on them. They count again.
+func (s *Removals) Keep(poolID string, ids []string) {
+	s.state.mu.Lock()
+	defer s.state.publishAndUnlock()
+	for _, id := range ids {
+		delete(s.state.removals, id)
+	}
+	for _, p := range s.state.account(poolID).book {
+		p.keep(sets.New(ids...))
+	}
+}
+
 // CameShort returns those of the instances that are removed because they came of an atomic purchase that came short.
 func (s *Removals) CameShort(ids []string) (short []string) {
 	s.state.mu.Lock()

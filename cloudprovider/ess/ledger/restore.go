@@ -156,14 +156,19 @@ func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 				continue
 			}
 			p.inspected = suspects.Intersection(p.delivery.delivered)
-			kept := p.delivery.delivered.Intersection(occupied)
-			p.kept = p.kept.Union(kept)
-			p.delivery.delivered = p.delivery.delivered.Difference(kept)
-			if kept.Len() > 0 {
+			if kept := p.keep(occupied); kept.Len() > 0 {
 				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))
 			}
 		}
 	}
+}
+
+// keep has those of the instances that the purchase has delivered stay, and returns them.
+func (p *Purchase) keep(instances sets.Set[string]) sets.Set[string] {
+	kept := p.delivery.delivered.Intersection(instances)
+	p.kept = p.kept.Union(kept)
+	p.delivery.delivered = p.delivery.delivered.Difference(kept)
+	return kept
 }
 
 // guessOfferings has purchases without a note count as the offering of their instances, else as the cheapest of the pool,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -152,8 +153,18 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 			remove = r.deleteUnattached
 		}
 		err := remove(ctx, poolID, chunk)
+		occupied, isOccupied := errors.AsType[*occupiedError](err)
 		switch {
 		case err == nil:
+		case isOccupied:
+			klog.FromContext(ctx).Info("Keeping instances of a purchase that came short, because pods run on them by now", "pool", poolID, "instances", occupied.ids)
+			r.config.Removals.Keep(poolID, occupied.ids)
+			if rest := sets.New(chunk...).Delete(occupied.ids...); rest.Len() > 0 {
+				queue = append([][]string{sets.List(rest)}, queue...)
+			}
+			for _, id := range occupied.ids {
+				failed[id] = err
+			}
 		case len(chunk) > 1 && mayConcernOne(err):
 			queue = append(divide(chunk, err), queue...)
 		case isNotYet(err) && ctx.Err() == nil:
@@ -182,13 +193,10 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
 	_ = r.waitForRemovals(ctx, poolID)
 	var activityID string
-	err := r.retry(ctx, poolID, func() (err error) {
-		if err := r.checkOccupied(ids); err != nil {
-			return err
-		}
+	err := r.retry(ctx, poolID, r.unlessOccupied(ids, func() (err error) {
 		activityID, err = r.config.Cloud.Remove(ctx, request)
 		return err
-	}, func() error { return r.waitForRemovals(ctx, poolID) })
+	}), func() error { return r.waitForRemovals(ctx, poolID) })
 	if err != nil {
 		return err
 	}
@@ -203,8 +211,8 @@ type occupiedError struct{ ids []string }
 
 func (e *occupiedError) Error() string { return "pods run by now on " + strings.Join(e.ids, ", ") }
 
-// checkOccupied returns an *occupiedError if pods were placed on what came short of a gang since it was looked at: minutes may pass until it
-// is the turn of its removal, and its Nodes take pods meanwhile.
+// checkOccupied returns an *occupiedError if pods run on what came short of a gang: minutes may pass until it is the turn of its removal, and its
+// Nodes take pods meanwhile.
 func (r *Remover) checkOccupied(ids []string) error {
 	if occupied := r.config.Occupied(r.config.Removals.CameShort(ids)); len(occupied) > 0 {
 		return &occupiedError{occupied}
@@ -212,10 +220,26 @@ func (r *Remover) checkOccupied(ids []string) error {
 	return nil
 }
 
+// unlessOccupied returns the call with checkOccupied before it, unless an attempt of it may have been carried out: then the pods are lost
+// either way, and only another attempt tells.
+func (r *Remover) unlessOccupied(ids []string, call func() error) func() error {
+	uncertain := false
+	return func() error {
+		if !uncertain {
+			if err := r.checkOccupied(ids); err != nil {
+				return err
+			}
+		}
+		err := call()
+		uncertain = uncertain || err != nil && alicloud.IsUncertain(err)
+		return err
+	}
+}
+
 // retry makes the call until the cloud accepts it, refuses it for good, or the context ends. Before each repetition it waits for ready.
 func (r *Remover) retry(ctx context.Context, poolID string, call, ready func() error) error {
 	err := call()
-	for delays := retries(); err != nil && !isNotYet(err) && !isOccupied(err) && ledger.MaySucceedLater(err); {
+	for delays := retries(); err != nil && !isNotYet(err) && ledger.MaySucceedLater(err); {
 		klog.FromContext(ctx).V(1).Info("A removal has to wait", "pool", poolID, "err", err)
 		if work.Sleep(ctx, r.config.Clock, delays.Step()) != nil || ready() != nil {
 			break // the cloud's refusal says more than that the time is over
@@ -257,16 +281,8 @@ func isNotYet(err error) bool {
 	return strings.HasPrefix(alicloud.CodeOf(err), alicloud.CodeInstanceStatus)
 }
 
-func isOccupied(err error) bool {
-	_, is := errors.AsType[*occupiedError](err)
-	return is
-}
-
 // mayConcernOne returns whether the refusal may concern only one of the instances.
 func mayConcernOne(err error) bool {
-	if isOccupied(err) {
-		return true
-	}
 	switch alicloud.ClassOf(err) {
 	case alicloud.Invalid, alicloud.NotFound, alicloud.Unknown:
 		return true

@@ -84,8 +84,8 @@ var noted = []string{
 
 // unmarkNode removes from the Node all that the autoscaler has written there. A Node whose instance is about to be released keeps it: jobs are
 // resumed next, and one that began there would lose its work in minutes. Its marks say so to pods that tolerate every taint, too, and if it
-// stays after all, they are removed by the next run. A faulty Node stays cordoned, since nobody gives it back any more. Taints of scale-down are removed from our own Nodes only, since those of another Cluster
-// Autoscaler look the same.
+// stays after all, they are removed by the next run. A faulty Node stays cordoned, since nobody gives it back any more. Taints of scale-down
+// are removed from our own Nodes only, since those of another Cluster Autoscaler look the same.
 func unmarkNode(node *corev1.Node, isOurs bool, now time.Time) {
 	if isLeaving(node, now) {
 		return
