@@ -75,7 +75,10 @@ func (p *fakePools) PoolID(node *corev1.Node) (string, bool) {
 }
 
 func (p *fakePools) GiveBack(node *corev1.Node) error {
-	time.Sleep(p.takes)
+	p.mu.Lock()
+	takes := p.takes
+	p.mu.Unlock()
+	time.Sleep(takes)
 	if _, ours := p.PoolID(node); !ours {
 		return ess.ErrNoPool
 	}
@@ -306,7 +309,9 @@ func TestAFaultyNodeTakesNoPodsAgainWhileItsInstanceIsGivenBackAfterARefusal(t *
 		w.pass(time.Minute)
 		require.NotEmpty(t, pools.gone())
 		pools.refuse(nil) // somebody has ended the protection
+		pools.mu.Lock()
 		pools.takes = time.Minute
+		pools.mu.Unlock()
 		w.pass(40 * time.Second) // the next attempt is under way
 		w.updateNode("a", lost("False"))
 		w.pass(15 * time.Second)
