@@ -220,19 +220,14 @@ func (r *Remover) checkOccupied(ids []string) error {
 	return nil
 }
 
-// unlessOccupied returns the call with checkOccupied before it, unless an attempt of it may have been carried out: then the pods are lost
-// either way, and only another attempt tells.
+// unlessOccupied returns the call with checkOccupied before it. If an attempt without an answer was carried out all the same, the next listing
+// shows that the instance leaves, whatever was entered of it.
 func (r *Remover) unlessOccupied(ids []string, call func() error) func() error {
-	uncertain := false
 	return func() error {
-		if !uncertain {
-			if err := r.checkOccupied(ids); err != nil {
-				return err
-			}
+		if err := r.checkOccupied(ids); err != nil {
+			return err
 		}
-		err := call()
-		uncertain = uncertain || err != nil && alicloud.IsUncertain(err)
-		return err
+		return call()
 	}
 }
 
