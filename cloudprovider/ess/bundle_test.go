@@ -175,6 +175,27 @@ func TestInstancesOfAGangThatCameShortStayWherePodsRun(t *testing.T) {
 		assert.Equal(t, 1, f.target(a10InA))
 		assert.Empty(t, f.purchases())
 		assert.Len(t, f.events.With("SpotPurchaseRolledBack"), 1)
+		assert.Equal(t, 2, f.room(otherA10InA), "the stock has got back two of three")
+	})
+}
+
+func TestAnInstanceThatGetsPodsAfterALostRequestStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var comes time.Time
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
+			c.Occupied = func(node *apiv1.Node) bool { return node.Name == "i-0002" && !time.Now().Before(comes) }
+		})
+		f.refresh()
+		comes = time.Now().Add(time.Hour)
+		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
+		id := f.activityOf("asg-1")
+		f.cloud.end(id, "OperationDenied.NoStock", f.cloud.launch(3, "asg-1", id, a10, "zone-a")...)
+		f.cloud.endAs(id, alicloud.ActivityWarning)
+		f.cloud.removeErrs = []error{errLost}
+		f.loop(f.nodes()...)
+		comes = time.Now() // while the request is repeated
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"i-0002"}, f.ids())
 	})
 }
 

@@ -189,7 +189,7 @@ func TestProtectedInstanceIsRemovedByForceOnly(t *testing.T) {
 
 func TestProtectedInstanceOfABrokenGangStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), occupied())
 		f.loop()
 		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(3))
 		came := f.cloud.launch(2, "asg-1", "asa-0", a10, "zone-a")

@@ -57,8 +57,8 @@ func (p *Provider) BeginLoop(nodes []*apiv1.Node) {
 	}
 	loop.Disputed = p.disputed(nodes)
 	p.manager.ledger.BeginLoop(loop)
-	p.nodes.Store(&nodes)
-	p.unfinished.Store(&nodes)
+	p.nodes.list.Store(&nodes)
+	p.unfinished.Store(true)
 	p.penalty.Observe(lostOfferings(p.store.Last()))
 }
 
@@ -103,47 +103,40 @@ func (p *Provider) disputed(nodes []*apiv1.Node) sets.Set[string] {
 
 // finish looks after what was not finished before, by the nodes of the loop: once for each loop.
 func (p *Provider) finish(ctx context.Context) {
-	if nodes := p.unfinished.Swap(nil); nodes != nil {
-		p.inspectSuspects(*nodes)
-		p.retryRemovals(ctx, *nodes)
+	if p.unfinished.Swap(false) {
+		p.inspectSuspects()
+		p.retryRemovals(ctx, *p.nodes.list.Load())
 	}
 }
 
 // inspectSuspects looks at the instances that are to be given back because a purchase for a gang came short. It keeps those with pods on their
 // Nodes.
-func (p *Provider) inspectSuspects(nodes []*apiv1.Node) {
-	suspects := p.manager.ledger.Suspects()
-	if suspects.Len() == 0 {
-		return
+func (p *Provider) inspectSuspects() {
+	if suspects := p.manager.ledger.Suspects(); suspects.Len() > 0 {
+		p.manager.ledger.Inspected(suspects, p.nodes.occupied(suspects))
 	}
-	last := p.store.Last()
-	occupied := sets.New[string]()
-	for _, node := range nodes {
-		if id := last.InstanceID(node); suspects.Has(id) && (p.config.Occupied == nil || p.config.Occupied(node)) {
-			occupied.Insert(id)
-		}
-	}
-	p.manager.ledger.Inspected(suspects, occupied)
 }
 
 // loopNodes are the nodes of core's last loop. It is safe for concurrent use.
 type loopNodes struct {
-	atomic.Pointer[[]*apiv1.Node]
+	// list is nil before the first loop.
+	list  atomic.Pointer[[]*apiv1.Node]
 	store *snapshot.Store
 	// isOccupied is Config.Occupied.
 	isOccupied func(*apiv1.Node) bool
 }
 
 // occupied returns those of the instances on whose nodes pods run. Nodes that joined since the loop began are not looked at.
-func (n *loopNodes) occupied(ids []string) (occupied []string) {
-	nodes := n.Load()
-	if len(ids) == 0 || nodes == nil || n.isOccupied == nil {
-		return nil
+func (n *loopNodes) occupied(instances sets.Set[string]) sets.Set[string] {
+	occupied := sets.New[string]()
+	nodes := n.list.Load()
+	if len(instances) == 0 || nodes == nil {
+		return occupied
 	}
 	last := n.store.Last()
 	for _, node := range *nodes {
-		if id := last.InstanceID(node); slices.Contains(ids, id) && n.isOccupied(node) {
-			occupied = append(occupied, id)
+		if id := last.InstanceID(node); instances.Has(id) && n.isOccupied(node) {
+			occupied.Insert(id)
 		}
 	}
 	return occupied
@@ -161,14 +154,14 @@ func (p *Provider) retryRemovals(ctx context.Context, nodes []*apiv1.Node) {
 	for _, node := range nodes {
 		id := last.InstanceID(node)
 		failed, isDue := due[id]
-		if !isDue {
+		if !isDue || last.Loop.Disputed.Has(id) {
 			continue
 		}
 		if closed := node.Spec.Unschedulable || taints.HasToBeDeletedTaint(node); !closed {
 			p.manager.ledger.Removals.DropRetry(id) // it is to be used, so a cordon that comes later has another reason
 			continue
 		}
-		if last.Loop.Disputed.Has(id) || p.config.Occupied == nil || p.config.Occupied(node) {
+		if p.config.Occupied(node) {
 			continue
 		}
 		p.manager.ledger.Removals.AskedAgain(id)

@@ -120,6 +120,9 @@ func (c *Config) setDefaults() {
 	if c.MaxProvisionTime <= 0 {
 		c.MaxProvisionTime = 15 * time.Minute
 	}
+	if c.Occupied == nil {
+		c.Occupied = func(*apiv1.Node) bool { return true }
+	}
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
@@ -154,8 +157,8 @@ type Provider struct {
 	refreshing sync.Mutex
 	refresher  *refresher
 	nodes      *loopNodes
-	// unfinished are the nodes by which the next refresh looks after what was not finished before; nil if it has done so in this loop.
-	unfinished atomic.Pointer[[]*apiv1.Node]
+	// unfinished: the next refresh has to look after what was not finished before. It does so once for each loop.
+	unfinished atomic.Bool
 }
 
 var _ cloudprovider.CloudProvider = (*Provider)(nil)

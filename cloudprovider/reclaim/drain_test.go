@@ -187,11 +187,11 @@ func TestAPodThatDoesNotEndAfterTheDeadlineIsNotDeletedAgainAndAgain(t *testing.
 			return true, nil, nil
 		})
 		w.addNode("a")
-		w.addPod("p", "a")
-		w.protect("p")
 		w.cloud.reclaim("a")
 		w.start()
-		w.pass(10 * time.Minute)
+		w.pass(5*time.Minute + 30*time.Second)
+		w.addPod("p", "a")
+		w.pass(5 * time.Minute)
 		assert.Equal(t, 1, deletions)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestTheNodeOfAReleasedInstanceIsRemoved(t *testing.T) {
@@ -184,4 +185,22 @@ func TestEveryEndIsCounted(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestANodeThatANamesakeReplacedCountsAsGone(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a")
+		w.cloud.reclaim("a")
+		w.start()
+		w.poll()
+		require.True(t, cluster.IsMarked(w.node("a")))
+		before := value(t, "gpu_spot_reclaims_total", sourcePoll, mark.OutcomeDrained)
+		w.cloud.set("i-b", "Running")
+		w.updateNode("a", func(node *corev1.Node) { // as an informer shows it whose watch was interrupted
+			*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid-b"}, Spec: corev1.NodeSpec{ProviderID: "cn-beijing.i-b"}}
+		})
+		w.pass(time.Minute)
+		assert.Equal(t, before+1, value(t, "gpu_spot_reclaims_total", sourcePoll, mark.OutcomeDrained))
+		requireUnmarked(t, w.node("a"))
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/ess/ledger"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
@@ -341,6 +342,10 @@ func TestAFaultyInstanceThatWasNotRemovedIsGivenBackAgain(t *testing.T) {
 		w.pass(time.Minute)
 		assert.Nil(t, w.node("a"))
 	})
+}
+
+func TestANodeCountsAsOnItsWayOutForLongerThanESSMayTake(t *testing.T) {
+	assert.Greater(t, notice.RemovalTime, ledger.RemovalTimeout)
 }
 
 func TestANodeWhoseRemovalCameToNothingMayBeFaultyLater(t *testing.T) {

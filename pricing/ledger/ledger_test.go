@@ -486,7 +486,7 @@ func TestTheLinesAreBoundedAndNothingOfTheSumsIsLost(t *testing.T) {
 	l.totals.running, l.totals.runningAt = l.running()
 	state, err := encode(l.totals)
 	require.NoError(t, err)
-	assert.Less(t, len(state), 1<<20)
+	assert.Less(t, len(state), 900<<10, "a ConfigMap has 1 MiB for all that is in it")
 
 	w.accountAt(t, l, 2*time.Hour+foldAfter)
 	assert.Empty(t, l.Report().Jobs)

@@ -188,35 +188,34 @@ func (s *Removals) AskedAgain(id string) {
 	}
 }
 
-// DropRetry enters that a failed removal is not to be asked for again, because the instance is in use.
+// DropRetry forgets that a removal failed, because the instance is to be used again.
 func (s *Removals) DropRetry(id string) {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
-	if failed, known := s.state.failedRemovals[id]; known {
-		failed.due = false
-		s.state.failedRemovals[id] = failed
-	}
+	delete(s.state.failedRemovals, id)
 }
 
 // Keep enters that the instances stay though the purchase that they came of came short, because pods run on them. They count again.
-func (s *Removals) Keep(poolID string, ids []string) {
+func (s *Removals) Keep(poolID string, ids sets.Set[string]) {
 	s.state.mu.Lock()
 	defer s.state.publishAndUnlock()
-	for _, id := range ids {
+	for id := range ids {
 		delete(s.state.removals, id)
+		delete(s.state.failedRemovals, id)
 	}
 	for _, p := range s.state.account(poolID).book {
-		p.keep(sets.New(ids...))
+		s.state.keep(p, ids)
 	}
 }
 
 // CameShort returns those of the instances that are removed because they came of an atomic purchase that came short.
-func (s *Removals) CameShort(ids []string) (short []string) {
+func (s *Removals) CameShort(ids []string) sets.Set[string] {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
+	short := sets.New[string]()
 	for _, id := range ids {
 		if leaving := s.state.removals[id]; leaving != nil && leaving.reason == CameShort {
-			short = append(short, id)
+			short.Insert(id)
 		}
 	}
 	return short

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -156,18 +157,24 @@ func (l *Ledger) Inspected(suspects, occupied sets.Set[string]) {
 				continue
 			}
 			p.inspected = suspects.Intersection(p.delivery.delivered)
-			if kept := p.keep(occupied); kept.Len() > 0 {
+			if kept := l.state.keep(p, occupied); kept.Len() > 0 {
 				klog.InfoS("Keeping instances of an atomic purchase that came short, because pods run on them", "pool", poolID, "instances", sets.List(kept))
 			}
 		}
 	}
 }
 
-// keep has those of the instances that the purchase has delivered stay, and returns them.
-func (p *Purchase) keep(instances sets.Set[string]) sets.Set[string] {
+// keep has those of the instances stay that the purchase, which came short, has delivered, and returns them. The stock does not get them back.
+func (s *state) keep(p *Purchase, instances sets.Set[string]) sets.Set[string] {
 	kept := p.delivery.delivered.Intersection(instances)
 	p.kept = p.kept.Union(kept)
 	p.delivery.delivered = p.delivery.delivered.Difference(kept)
+	if shortage, short := s.facts.Shortages[p.offering]; short && shortage.Left > 0 {
+		shortage.Left = max(0, shortage.Left-kept.Len())
+		shortages := maps.Clone(s.facts.Shortages) // snapshots have it
+		shortages[p.offering] = shortage
+		s.facts.Shortages = shortages
+	}
 	return kept
 }
 

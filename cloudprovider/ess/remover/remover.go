@@ -59,7 +59,7 @@ type Config struct {
 	// Window is how long removals of one pool are collected.
 	Window time.Duration
 	// Occupied returns those of the instances on whose Nodes pods run by now. What came short of a gang stays then.
-	Occupied func(instanceIDs []string) []string
+	Occupied func(instanceIDs sets.Set[string]) sets.Set[string]
 	// Removed is told which instances the cloud has accepted to remove. It must not block.
 	Removed func(instanceIDs []string)
 }
@@ -157,12 +157,12 @@ func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) ma
 		switch {
 		case err == nil:
 		case isOccupied:
-			klog.FromContext(ctx).Info("Keeping instances of a purchase that came short, because pods run on them by now", "pool", poolID, "instances", occupied.ids)
+			klog.FromContext(ctx).Info("Keeping instances of a purchase that came short, because pods run on them by now", "pool", poolID, "instances", sets.List(occupied.ids))
 			r.config.Removals.Keep(poolID, occupied.ids)
-			if rest := sets.New(chunk...).Delete(occupied.ids...); rest.Len() > 0 {
+			if rest := sets.New(chunk...).Difference(occupied.ids); rest.Len() > 0 {
 				queue = append([][]string{sets.List(rest)}, queue...)
 			}
-			for _, id := range occupied.ids {
+			for id := range occupied.ids {
 				failed[id] = err
 			}
 		case len(chunk) > 1 && mayConcernOne(err):
@@ -207,9 +207,11 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 }
 
 // occupiedError says on which instances pods run that were to be given back because a purchase for a gang came short. They stay.
-type occupiedError struct{ ids []string }
+type occupiedError struct{ ids sets.Set[string] }
 
-func (e *occupiedError) Error() string { return "pods run by now on " + strings.Join(e.ids, ", ") }
+func (e *occupiedError) Error() string {
+	return "pods run by now on " + strings.Join(sets.List(e.ids), ", ")
+}
 
 // checkOccupied returns an *occupiedError if pods run on what came short of a gang: minutes may pass until it is the turn of its removal, and its
 // Nodes take pods meanwhile.

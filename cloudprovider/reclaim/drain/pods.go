@@ -23,7 +23,7 @@ import (
 const (
 	// seenAfter is how long the informer may take to show that a pod is terminating. Until then the request is not repeated.
 	seenAfter = 5 * time.Second
-	// leastGrace is the shortest grace period that the API server grants a pod whose containers may run.
+	// leastGrace is the shortest grace period that is asked for: with zero the API server removes a pod whose containers still run.
 	leastGrace = time.Second
 	// slowestRetry is how long a request that was refused waits at most.
 	slowestRetry = 10 * time.Second
@@ -94,8 +94,7 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// deleteOptions limit the pod's grace period to what is left until the deadline, and to leastGrace after it. It is never zero: that would remove
-// the pod from the API while its containers still run. In a drill the pod has all of it, because its instance stays.
+// deleteOptions limit the pod's grace period to what is left until the deadline, and to leastGrace after it. In a drill the pod has all of it, because its instance stays.
 func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	preconditions := &metav1.Preconditions{UID: &pod.UID}
 	if s.notice.IsDrill() {

@@ -12,9 +12,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 )
 
-// removalTime is longer than ESS may take to remove an instance that it has accepted to remove (ledger.RemovalTimeout of package ess). One
+// RemovalTime is longer than ESS may take to remove an instance that it has accepted to remove (ledger.RemovalTimeout). One
 // that is still there after that was not removed.
-const removalTime = 20 * time.Minute
+const RemovalTime = 20 * time.Minute
 
 // Removals has the instances that are being given back. Each of their Nodes is deleted once neither ESS nor ECS lists the
 // instance, and never before. Left alone it would stay for minutes, even as a Ready one: the cloud controller looks at Nodes
@@ -77,7 +77,7 @@ func (r *Removals) AcceptedAt(node *corev1.Node) time.Time {
 // IsUnderWay returns whether the Node's instance is being given back: ESS has accepted to remove it, and may still do so. An instance that was
 // not removed in time counts as one that nobody has given back.
 func (r *Removals) IsUnderWay(node *corev1.Node) bool {
-	return r.clock.Since(r.AcceptedAt(node)) < removalTime
+	return r.clock.Since(r.AcceptedAt(node)) < RemovalTime
 }
 
 // Has returns whether ESS has ever accepted to remove the Node's instance, as this leader or a former one has noted. When the instance is gone,
