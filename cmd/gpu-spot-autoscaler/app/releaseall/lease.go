@@ -198,12 +198,12 @@ func (l *lease) awaitEndOf(ctx context.Context, rival *rival) error {
 
 // remove removes the lease, unless somebody else has it by now.
 func (l *lease) remove(ctx context.Context) error {
-	lease, err := l.leases.Get(ctx, l.lock.LeaseMeta.Name, metav1.GetOptions{})
-	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") != l.lock.Identity() {
+	current, err := l.leases.Get(ctx, l.lock.LeaseMeta.Name, metav1.GetOptions{})
+	if err != nil || ptr.Deref(current.Spec.HolderIdentity, "") != l.lock.Identity() {
 		return ignoreRace(err)
 	}
-	return ignoreRace(l.leases.Delete(ctx, lease.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion},
+	return ignoreRace(l.leases.Delete(ctx, current.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion},
 	}))
 }
 

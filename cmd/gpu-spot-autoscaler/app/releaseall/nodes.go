@@ -20,9 +20,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
-// removalTime is within how long ESS removes an instance that it has accepted to remove. After that the Node stays, as far as can be told.
-const removalTime = 10 * time.Minute
-
 // unmarkNodes removes from Nodes what the autoscaler has written there.
 func (r *releaser) unmarkNodes(ctx context.Context, instances sets.Set[string]) error {
 	r.say("Removing the marks of Nodes")
@@ -67,7 +64,7 @@ func isLeaving(node *corev1.Node, now time.Time) bool {
 		return true
 	}
 	removed := cluster.TimeOf(node, api.AnnotationRemoved)
-	return !removed.IsZero() && now.Before(removed.Add(removalTime))
+	return !removed.IsZero() && now.Before(removed.Add(notice.RemovalTime))
 }
 
 // isFaulty returns whether the autoscaler was about to give back the instance of the Node because it is faulty, and ESS has not accepted that.

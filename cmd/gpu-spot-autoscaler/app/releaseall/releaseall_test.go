@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -206,6 +207,25 @@ func TestWhatScalesTheDeploymentUpAgainIsNamedAndNoAutoscalerActs(t *testing.T) 
 		assert.False(t, isClosed(started.leading))
 		started.stop()
 	})
+}
+
+func TestPodsOfTheDeploymentThatHaveEndedAreNotWaitedFor(t *testing.T) {
+	for phase, waits := range map[corev1.PodPhase]bool{corev1.PodFailed: false, corev1.PodSucceeded: false, corev1.PodRunning: true} {
+		t.Run(string(phase), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(1)
+				_, err := w.CoreV1().Pods("kube-system").Create(t.Context(), &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Name: "evicted", Labels: map[string]string{"app": "autoscaler"}}, Status: corev1.PodStatus{Phase: phase},
+				}, metav1.CreateOptions{})
+				require.NoError(t, err)
+				began := time.Now()
+				report, err := w.run(t, flags{})
+				require.NoError(t, err)
+				assert.Equal(t, waits, time.Since(began) >= podPatience)
+				assert.Equal(t, waits, strings.Contains(report.text(), "have not ended"))
+			})
+		})
+	}
 }
 
 func TestWithoutADeploymentTheRestIsReleasedAllTheSame(t *testing.T) {

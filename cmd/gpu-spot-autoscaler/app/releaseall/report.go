@@ -145,10 +145,10 @@ func (r *Report) nodeLines(line func(head, format string, args ...any)) {
 		case node.Error != "":
 			line("", "%s FAILED, and keeps its marks (%s): %s", node.Name, strings.Join(node.Marks, ", "), node.Error)
 		case node.Leaving:
-			line("", "%s (%s) keeps them, because its instance is about to be released. If it is still there in ten minutes, run this command again",
+			line("", "%s (%s) keeps them, because its instance is about to be released. If it is still there in twenty minutes, run this command again",
 				node.Name, strings.Join(node.Marks, ", "))
 		case node.Faulty:
-			line("", "%s (%s) stays cordoned, because it is faulty, and its instance is not given back any more. Remove it yourself, or once it is mended: kubectl uncordon %s",
+			line("", "%s (%s) is faulty, and stays cordoned. Nobody gives its instance back any more: remove it yourself, or mend the Node and uncordon it: kubectl uncordon %s",
 				node.Name, strings.Join(node.Marks, ", "), node.Name)
 		default:
 			line("", "%s (%s)", node.Name, strings.Join(node.Marks, ", "))
