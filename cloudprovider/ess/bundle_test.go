@@ -2,6 +2,7 @@ package ess
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -181,19 +182,21 @@ func TestInstancesOfAGangThatCameShortStayWherePodsRun(t *testing.T) {
 
 func TestAnInstanceThatGetsPodsAfterALostRequestStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var comes time.Time
+		var hasPods atomic.Bool
 		f := newFixture(t, newFakeCloud(spotGroup("asg-1")), func(c *Config) {
-			c.Occupied = func(node *apiv1.Node) bool { return node.Name == "i-0002" && !time.Now().Before(comes) }
+			c.Occupied = func(node *apiv1.Node) bool { return node.Name == "i-0002" && hasPods.Load() }
 		})
 		f.refresh()
-		comes = time.Now().Add(time.Hour)
 		require.NoError(t, f.group(a10InA).AtomicIncreaseSize(4))
 		id := f.activityOf("asg-1")
 		f.cloud.end(id, "OperationDenied.NoStock", f.cloud.launch(3, "asg-1", id, a10, "zone-a")...)
 		f.cloud.endAs(id, alicloud.ActivityWarning)
 		f.cloud.removeErrs = []error{errLost}
 		f.loop(f.nodes()...)
-		comes = time.Now() // while the request is repeated
+		time.Sleep(300 * time.Millisecond) // removals are collected for 250
+		synctest.Wait()
+		require.Len(t, f.cloud.removeCalls, 1)
+		hasPods.Store(true) // before the request is repeated
 		time.Sleep(time.Minute)
 		assert.Equal(t, []string{"i-0002"}, f.ids())
 	})
