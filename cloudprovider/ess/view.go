@@ -147,15 +147,16 @@ func (v *View) OnDemandAfter(groupID string) (wait time.Duration, onDemand bool)
 	return known.Settings.OnDemandAfter, true
 }
 
-// Sold returns what the node group sells, for how long a new spot instance of it is protected, and the node that it promises, nil for a node group
-// that is gone. The caller must not change it.
-func (v *View) Sold(groupID string) (offering pricing.Offering, protected time.Duration, node *apiv1.Node) {
+// Sold returns what the node group sells, how many GPUs its machines have, for how long a new spot instance of it is protected, and the node that
+// it promises, nil for a node group that is gone. The caller must not change it.
+func (v *View) Sold(groupID string) (offering pricing.Offering, gpus float64, protected time.Duration, node *apiv1.Node) {
 	last := v.store.Last()
 	known, offered := last.PoolOf(groupID), last.Offering(groupID)
 	if known == nil || offered == nil {
-		return offering, 0, nil
+		return offering, 0, 0, nil
 	}
-	return last.Groups[groupID].Offering, known.SpotDuration, offered.Template
+	offering = last.Groups[groupID].Offering
+	return offering, float64(last.Types[offering.InstanceType].GPUs), known.SpotDuration, offered.Template
 }
 
 // Undelivered returns how many instances of the group's pool were bought and are not delivered yet.

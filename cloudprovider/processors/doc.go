@@ -1,5 +1,6 @@
 // Package processors plugs GPU spot capacity into the extension points of Cluster Autoscaler's core. It holds what its
-// sub-packages share: which resources are GPUs, and which pods belong to ProvisioningRequests.
+// sub-packages share: which resources are GPUs, which part of a node they take, and which pods belong to
+// ProvisioningRequests.
 //
 // Each sub-package serves one extension point, and its package comment says where core calls it. In the order in which one
 // iteration of core's loop meets them:

@@ -22,9 +22,9 @@ import (
 // Sellers are the node groups, and what they sell. *ess.Provider implements it.
 type Sellers interface {
 	NodeGroups() []cloudprovider.NodeGroup
-	// Sold returns what the node group sells, for how long a new spot instance of it is protected, and the node that it promises, nil for a node
-	// group that is gone.
-	Sold(groupID string) (offering pricing.Offering, protected time.Duration, node *apiv1.Node)
+	// Sold returns what the node group sells, how many GPUs its machines have, for how long a new spot instance of it is protected, and the node
+	// that it promises, nil for a node group that is gone.
+	Sold(groupID string) (offering pricing.Offering, gpus float64, protected time.Duration, node *apiv1.Node)
 }
 
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
@@ -96,11 +96,11 @@ func (d *Deadlines) offersFor(pod *apiv1.Pod) *deadline.Offers {
 	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 	var offers []deadline.Offer
 	for _, group := range d.sellers.NodeGroups() {
-		offering, protected, node := d.sellers.Sold(group.Id())
+		offering, gpus, protected, node := d.sellers.Sold(group.Id())
 		if node == nil || !fits(pod, requests, affinity, node) {
 			continue
 		}
-		offers = append(offers, deadline.Offer{Offering: offering, Share: share(requests, node), Protected: protected})
+		offers = append(offers, deadline.Offer{Offering: offering, Share: share(requests, node, gpus), Protected: protected})
 	}
 	d.offers[key] = deadline.NewOffers(offers)
 	return d.offers[key]
@@ -133,23 +133,10 @@ func fits(pod *apiv1.Pod, requests apiv1.ResourceList, affinity nodeaffinity.Req
 	return !isTainted && err == nil && matches
 }
 
-// share returns which part of the node's GPUs is requested, the most where it offers them by several resources, or of its CPUs if no GPU is.
-func share(requests apiv1.ResourceList, node *apiv1.Node) float64 {
-	of := func(name apiv1.ResourceName) float64 {
-		requested, allocatable := requests[name], node.Status.Allocatable[name]
-		if allocatable.IsZero() {
-			return 0
-		}
-		return requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
-	}
-	part := 0.0
-	for name := range requests {
-		if processors.IsGPU(name) {
-			part = max(part, of(name))
-		}
-	}
-	if part > 0 {
+// share returns which part of the node's GPUs is requested, or of its CPUs if no GPU is.
+func share(requests apiv1.ResourceList, node *apiv1.Node, gpus float64) float64 {
+	if part := processors.GPUShare(requests, node.Status.Allocatable, gpus); part > 0 {
 		return part
 	}
-	return of(apiv1.ResourceCPU)
+	return processors.ResourceShare(apiv1.ResourceCPU, requests, node.Status.Allocatable)
 }

@@ -44,25 +44,21 @@ func newShop(sold map[string]pricing.Offering) *shop {
 
 func (s *shop) NodeGroups() []cloudprovider.NodeGroup { return s.groups }
 
-func (s *shop) Sold(id string) (pricing.Offering, time.Duration, *apiv1.Node) {
-	return s.sold[id], 0, s.nodes[id]
+func (s *shop) Sold(id string) (pricing.Offering, float64, time.Duration, *apiv1.Node) {
+	return s.sold[id], 1, 0, s.nodes[id]
 }
 
 func (s *shop) OnDemandAfter(id string) (time.Duration, bool) {
 	return 0, !s.sold[id].Spot
 }
 
-func TestTheShareOfAPodIsTheMostOfAnyOfItsGPUResources(t *testing.T) {
+func TestThePartOfANodeThatAPodTakesIsOfItsGPUsOrElseOfItsCPUs(t *testing.T) {
 	node := &apiv1.Node{Status: apiv1.NodeStatus{Allocatable: apiv1.ResourceList{
-		"aliyun.com/gpu-mem": resource.MustParse("96"), "aliyun.com/gpu-core.percentage": resource.MustParse("400"), apiv1.ResourceCPU: resource.MustParse("8"),
+		"nvidia.com/mig-3g.40gb": resource.MustParse("2"), apiv1.ResourceCPU: resource.MustParse("8"),
 	}}}
-	requests := apiv1.ResourceList{
-		"aliyun.com/gpu-mem": resource.MustParse("24"), "aliyun.com/gpu-core.percentage": resource.MustParse("200"), apiv1.ResourceCPU: resource.MustParse("8"),
-	}
-	for range 50 { // maps have no order
-		assert.Equal(t, .5, share(requests, node))
-	}
-	assert.Equal(t, 1., share(apiv1.ResourceList{apiv1.ResourceCPU: resource.MustParse("8")}, node), "without GPUs")
+	cpu := resource.MustParse("8")
+	assert.Equal(t, .5, share(apiv1.ResourceList{"nvidia.com/mig-3g.40gb": resource.MustParse("1"), apiv1.ResourceCPU: cpu}, node, 1))
+	assert.Equal(t, 1., share(apiv1.ResourceList{apiv1.ResourceCPU: cpu}, node, 1), "without GPUs")
 }
 
 var (

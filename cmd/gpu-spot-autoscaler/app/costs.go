@@ -19,7 +19,6 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/problems"
@@ -124,39 +123,10 @@ func partOf(node *corev1.Node, pod *corev1.Pod, gpus float64) float64 {
 		return 0 // most pods of a big cluster, of which the sum of all requests would cost more than all the rest of the ledger
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	of := func(resource corev1.ResourceName) float64 {
-		requested, all := requests[resource], node.Status.Allocatable[resource]
-		if all.IsZero() {
-			return 0
-		}
-		return requested.AsApproximateFloat64() / all.AsApproximateFloat64()
-	}
 	if gpus == 0 {
-		return of(corev1.ResourceCPU)
+		return processors.ResourceShare(corev1.ResourceCPU, requests, node.Status.Allocatable)
 	}
-	// A node offers its GPUs by one resource or another, and each of them stands for all, but for those that MIG has divided.
-	part := 0.0
-	for resource := range requests {
-		if processors.IsGPU(resource) && processors.MIGSlices(resource) == 0 {
-			part = max(part, of(resource))
-		}
-	}
-	if divided := slicesIn(node.Status.Allocatable); divided > 0 {
-		whole := node.Status.Allocatable[api.ResourceGPU]
-		share := min(1, whole.AsApproximateFloat64()/gpus)
-		part = part*share + slicesIn(requests)/divided*(1-share)
-	}
-	return part
-}
-
-// slicesIn returns how many slices the MIG devices in the list have together.
-func slicesIn(list corev1.ResourceList) (sum float64) {
-	for resource, amount := range list {
-		if slices := processors.MIGSlices(resource); slices > 0 {
-			sum += float64(slices) * amount.AsApproximateFloat64()
-		}
-	}
-	return sum
+	return processors.GPUShare(requests, node.Status.Allocatable, gpus)
 }
 
 // longestName bounds the names in the ledger: those that come from annotations may be as long as their owners like.

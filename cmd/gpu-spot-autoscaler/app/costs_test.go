@@ -140,12 +140,7 @@ func TestAPodBearsThePartOfTheNodeThatItRequests(t *testing.T) {
 		want      float64
 	}{
 		"whole GPUs":               {list("nvidia.com/gpu", "8", "cpu", "96"), list("nvidia.com/gpu", "2", "cpu", "90"), 8, .25},
-		"a slice of a GPU":         {list("nvidia.com/mig-1g.10gb", "4", "cpu", "96"), list("nvidia.com/mig-1g.10gb", "1"), 1, .25},
-		"the big slice of a GPU":   {list("nvidia.com/mig-3g.40gb", "1", "nvidia.com/mig-1g.10gb", "3"), list("nvidia.com/mig-3g.40gb", "1"), 1, .5},
-		"a small slice beside it":  {list("nvidia.com/mig-3g.40gb", "1", "nvidia.com/mig-1g.10gb", "3"), list("nvidia.com/mig-1g.10gb", "1"), 1, 1. / 6},
 		"a slice of eight GPUs":    {list("nvidia.com/gpu", "6", "nvidia.com/mig-3g.40gb", "4"), list("nvidia.com/mig-3g.40gb", "1"), 8, 1. / 16},
-		"whole ones beside it":     {list("nvidia.com/gpu", "6", "nvidia.com/mig-3g.40gb", "4"), list("nvidia.com/gpu", "2"), 8, .25},
-		"GPU memory":               {list("aliyun.com/gpu-mem", "80", "cpu", "96"), list("aliyun.com/gpu-mem", "8"), 4, .1},
 		"a pod without GPUs":       {list("nvidia.com/gpu", "8", "cpu", "96"), list("cpu", "90"), 8, 0},
 		"a node without GPUs":      {list("cpu", "32"), list("cpu", "8"), 0, .25},
 		"a node that is not ready": {list(), list("nvidia.com/gpu", "2"), 8, 0},
