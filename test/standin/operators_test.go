@@ -1,12 +1,16 @@
 package standin
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const dl = `
@@ -18,6 +22,12 @@ spec:
     dlrover-master: {template: {spec: {containers: [{name: main}]}}}
     worker: {replicas: 2, template: {spec: {containers: [{name: main}]}}}
 `
+
+func TestAnOperatorTriesAgainWhereAWebhookDoesNotAnswerYet(t *testing.T) {
+	refused := apierrors.NewInternalError(errors.New(`failed calling webhook "mpod.kb.io": connect: connection refused`))
+	assert.True(t, Transient(fmt.Errorf("job: %w", refused)))
+	assert.False(t, Transient(apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "pod", nil)))
+}
 
 func TestDLRoverLaunchesLostRanksAnew(t *testing.T) {
 	w := newFixture(t, dlroverKinds)
