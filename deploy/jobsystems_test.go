@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,26 @@ func TestHelmUninstallMayResumeTheJobsOfEverySystem(t *testing.T) {
 		for _, verb := range []string{"get", "list", "patch"} {
 			assert.True(t, isGranted(role, group, resource, verb),
 				"helm uninstall may not %s %s of %s, and would fail: add it to the ClusterRole in release-all.yaml of the chart", verb, resource, group)
+		}
+	}
+}
+
+func TestTheDocsListTheHeldJobsOfEverySystem(t *testing.T) {
+	for _, page := range []string{"../docs/jobs.md", "../docs/zh-CN/jobs.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		command := regexp.MustCompile(`kubectl get (\S+) -A -l gpu-spot.autoscaling/held\n`).FindSubmatch(text)
+		require.NotNil(t, command, page)
+		listed := strings.Split(string(command[1]), ",")
+		for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
+			_, suspends := system.(jobs.Suspender)
+			if _, resizes := system.(jobs.Resizer); !suspends && !resizes {
+				continue // its jobs are never held
+			}
+			resource := system.Resource().GroupResource()
+			withGroup := slices.Contains(listed, resource.String())
+			isJob := resource.Resource == "jobs" // kubectl takes it for that of Kubernetes
+			assert.True(t, withGroup || !isJob && slices.Contains(listed, resource.Resource), "%s: add %s to the list of what is held", page, resource)
 		}
 	}
 }

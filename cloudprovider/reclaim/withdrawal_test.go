@@ -109,24 +109,31 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 
 func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *testing.T) {
 	period := 5 * time.Minute
+	// The poll is asked, and says so itself.
+	covered := map[notice.Source]bool{notice.SourcePoll: true}
 	for name, tc := range map[string]struct {
+		source notice.Source
 		// insist is what the source does every five seconds.
 		insist func(w *world, noticed time.Time)
 		again  func(w *world)
 	}{
 		"a condition that nobody takes off": {
+			notice.SourceCondition,
 			func(w *world, noticed time.Time) { w.updateNode("a", expired("True", noticed)) },
 			func(w *world) { w.updateNode("a", expired("True", time.Now())) },
 		},
 		"a node-agent that writes the same again and again": {
+			notice.SourceAgent,
 			func(w *world, noticed time.Time) { w.updateNode("a", agentSays(noticed.Add(period))) },
 			func(w *world) { w.updateNode("a", agentSays(time.Now().Add(period))) },
 		},
 		"an event that is sent again and again": {
+			notice.SourcePush,
 			func(w *world, noticed time.Time) { w.sender().push(interrupted("a", noticed)) },
 			func(w *world) { w.pass(holdFor); w.sender().push(interrupted("a", time.Now())) },
 		},
 	} {
+		covered[tc.source] = true
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.addNode("a")
@@ -153,6 +160,7 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 			})
 		})
 	}
+	requireEverySource(t, covered)
 }
 
 func TestAnEventThatIsDeliveredAgainAfterTheWithdrawalIsNotANotice(t *testing.T) {

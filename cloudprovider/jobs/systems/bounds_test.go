@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
@@ -28,6 +29,7 @@ func TestBounds(t *testing.T) {
 		return change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: "+policies+",")
 	}
 	type bounds struct{ Min, Max, Replicas int }
+	covered := sets.New[string]()
 	for name, test := range map[string]struct {
 		system, job, document string
 		want                  bounds
@@ -99,6 +101,7 @@ func TestBounds(t *testing.T) {
 			"{event: PodEvicted, action: TerminateJob}"), bounds{3, 5, 5}},
 		"a Volcano job without minAvailable": {"vcjob", "resnet", change(jobstest.VolcanoJob, "  minAvailable: 4\n", ""), bounds{5, 5, 5}},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
 			job := f.Get(test.system, test.job)
@@ -106,10 +109,12 @@ func TestBounds(t *testing.T) {
 			assert.False(t, job.Suspended || job.Finished)
 		})
 	}
+	requireEverySystem(t, covered, "trainingjob")
 }
 
 func TestWhatHasEnded(t *testing.T) {
 	condition := "status: {conditions: [{type: %s, status: \"%s\"}]}\n"
+	covered := sets.New[string]()
 	for name, test := range map[string]struct {
 		system, job, document string
 		want                  bool
@@ -127,9 +132,12 @@ func TestWhatHasEnded(t *testing.T) {
 		"ElasticJob":                  {"dlrover", "nanogpt", strings.Replace(jobstest.ElasticJob, "phase: Running", "phase: Succeeded", 1), true},
 		"AITrainingJob":               {"aitrainingjob", "horovod", strings.Replace(jobstest.AITrainingJob, "phase: Running", "phase: Succeed", 1), true},
 		"RayJob":                      {"rayjob", "rj", strings.Replace(jobstest.RayJob, "jobDeploymentStatus: Running", "jobDeploymentStatus: Complete", 1), true},
+		"JobSet":                      {"jobset", "llm", jobstest.JobSet + "  conditions: [{type: Completed, status: \"True\"}]\n", true},
+		"JobSet that restarts":        {"jobset", "llm", jobstest.JobSet + "  conditions: [{type: Failed, status: \"False\"}]\n", false},
 		"Volcano job":                 {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "phase: Running", "phase: Completed", 1), true},
 		"Volcano job that is aborted": {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "phase: Running", "phase: Aborted", 1), false},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
 			job := f.Get(test.system, test.job)
@@ -142,6 +150,7 @@ func TestWhatHasEnded(t *testing.T) {
 			}
 		})
 	}
+	requireEverySystem(t, covered, "trainingjob", "mpijob-v1", "raycluster", "leaderworkerset")
 }
 
 // What the training operator makes of the policies is told in test/operators, by the operator itself.

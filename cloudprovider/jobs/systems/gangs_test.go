@@ -8,12 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
 
 func TestGangs(t *testing.T) {
+	covered := sets.New[string]()
 	for name, test := range map[string]struct {
 		system, job, document string
 		workers               int
@@ -46,6 +48,7 @@ func TestGangs(t *testing.T) {
 			"vllm-0-1 worker, vllm-0-2 worker, vllm-1-1 worker, vllm-1-2 worker, vllm-0 host, vllm-1 host", 48},
 		"Volcano job": {"vcjob", "resnet", jobstest.VolcanoJob, 2, "resnet-worker-0 worker, resnet-worker-1 worker, resnet-mpimaster-0 launcher", 2},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
 			names, gpus := f.GangOf(f.Get(test.system, test.job), test.workers)
@@ -53,11 +56,13 @@ func TestGangs(t *testing.T) {
 			assert.Equal(t, test.gpus, gpus, "GPUs of all these pods")
 		})
 	}
+	requireEverySystem(t, covered, "trainingjob", "mpijob-v1")
 }
 
 func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 	const template = `template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}`
 	f := newFixture(t)
+	covered := sets.New[string]()
 	for system, spec := range map[string]string{
 		"job":             `{parallelism: 300000, completionMode: Indexed, ` + template + `}`,
 		"pytorchjob":      `{pytorchReplicaSpecs: {Worker: {replicas: 300000, ` + template + `}}}`,
@@ -68,9 +73,13 @@ func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 		"jobset":          `{replicatedJobs: [{name: w, replicas: 1000000000, template: {spec: {parallelism: 1000000000, ` + template + `}}}]}`,
 		"raycluster":      `{headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, minReplicas: 0, maxReplicas: 300000, ` + template + `}]}`,
 		"rayjob":          `{rayClusterSpec: {headGroupSpec: {` + template + `}, workerGroupSpecs: [{groupName: w, replicas: 300000, ` + template + `}]}}`,
+		"mpijob-v1alpha1": `{replicas: 300000, ` + template + `}`,
+		"dlrover":         `{replicaSpecs: {worker: {replicas: 300000, ` + template + `}, dlrover-master: {` + template + `}}}`,
+		"aitrainingjob":   `{replicaSpecs: {trainer: {replicas: 300000, ` + template + `}}}`,
 		"leaderworkerset": `{replicas: 1000000000, leaderWorkerTemplate: {size: 1000000000, workerT` + template[1:] + `}}`,
 		"vcjob":           `{tasks: [{name: launcher, replicas: 2000000000, ` + template + `}, {name: w, replicas: 300000, ` + template + `}]}`,
 	} {
+		covered.Insert(system)
 		object := jobstest.Parse(t, `{apiVersion: `+f.Resource(system).GroupVersion().String()+`, kind: Any, metadata: {name: big}, spec: `+spec+`}`)
 		require.NoError(t, f.Dynamic.Tracker().Create(f.Resource(system), object, "ml"))
 		job := f.Get(system, "big")
@@ -83,6 +92,7 @@ func TestNoPodIsMadeOfAJobForWhichThereIsNoRoom(t *testing.T) {
 		_, err = f.Registry.Gang(job, job.Replicas, jobstest.AnyNumber)
 		assert.ErrorAs(t, err, &large, "%s: however large the pools are", system)
 	}
+	requireEverySystem(t, covered, "mpijob-v1")
 }
 
 func TestEachGroupOfALeaderWorkerSetStartsAsAGang(t *testing.T) {

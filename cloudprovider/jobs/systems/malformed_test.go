@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -15,6 +16,7 @@ import (
 )
 
 func TestMissingAndMalformedFieldsAreNamed(t *testing.T) {
+	covered := sets.New[string]()
 	for name, test := range map[string]struct{ system, job, document, from, to, path string }{
 		"Job without a spec":             {"job", "train", jobstest.IndexedJob, "spec:\n  parallelism", "specification:\n  parallelism", "spec"},
 		"Job with a word for a number":   {"job", "train", jobstest.IndexedJob, "parallelism: 4", "parallelism: four", "spec.parallelism"},
@@ -39,6 +41,7 @@ func TestMissingAndMalformedFieldsAreNamed(t *testing.T) {
 		"Volcano job without tasks":      {"vcjob", "resnet", jobstest.VolcanoJob, "tasks:", "roles:", "spec.tasks"},
 		"Volcano job with an odd task":   {"vcjob", "resnet", jobstest.VolcanoJob, "replicas: 5", "replicas: 5.5", "spec.tasks[1].replicas"},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, test.document, test.from)
 			f := newFixture(t, strings.Replace(test.document, test.from, test.to, 1))
@@ -49,6 +52,7 @@ func TestMissingAndMalformedFieldsAreNamed(t *testing.T) {
 			assert.ErrorContains(t, err, jobstest.Ref(test.system, test.job).String())
 		})
 	}
+	requireEverySystem(t, covered, "trainingjob", "mpijob-v1")
 }
 
 func TestNothingIsReadFromAnEmptyObject(t *testing.T) {

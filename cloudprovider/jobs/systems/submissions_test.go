@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
@@ -16,6 +17,7 @@ import (
 
 // A job that was not submitted yet has to be taken for what it will be, so its pods are known as its pods, and start together as they will.
 func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T) {
+	covered := sets.New[string]()
 	for name, test := range map[string]struct {
 		document string
 		// pods are how many there are of each role, gangs how many of the workers and hosts start together, by part.
@@ -48,6 +50,7 @@ func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T
 			object.SetResourceVersion("")
 			found, err := jobs.NewSubmissions(f.Registry).Of(object)
 			require.NoError(t, err)
+			covered.Insert(found.Job.System)
 			require.NoError(t, f.Dynamic.Tracker().Create(f.Resource(found.Job.System), object, "ml"))
 			if found.Group != nil && found.Group.GetKind() == "RayCluster" {
 				require.NoError(t, f.Dynamic.Tracker().Create(f.Resource("raycluster"), found.Group, "ml"))
@@ -83,6 +86,7 @@ func TestThePodsOfAJobBeforeItIsSubmittedAreThoseThatItsSystemKnows(t *testing.T
 			assert.Equal(t, test.gangs, strings.Join(sizes, ", "))
 		})
 	}
+	requireEverySystem(t, covered, "mpijob-v1")
 }
 
 func TestTheGroupOfAVolcanoJobSaysHowManyStartTogether(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -21,6 +22,7 @@ import (
 )
 
 func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
+	covered := sets.New[string]()
 	for name, test := range map[string]struct{ system, job, document, replicas, field string }{
 		"Job":        {"job", "train", jobstest.IndexedJob, "4", `"spec":{"suspend":%t}`},
 		"PyTorchJob": {"pytorchjob", "imagenet", jobstest.ElasticPyTorchJob, "3", `"spec":{"runPolicy":{"suspend":%t}}`},
@@ -32,6 +34,7 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 		"RayCluster": {"raycluster", "rc", jobstest.RayCluster, "7", `"spec":{"suspend":%t}`},
 		"RayJob":     {"rayjob", "rj", jobstest.RayJob, "2", `"spec":{"suspend":%t}`},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
 			ctx := context.Background()
@@ -76,6 +79,12 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			assert.Empty(t, f.Writes(), "the same again")
 		})
 	}
+	for _, system := range newFixture(t).Config.Systems {
+		if _, suspends := system.(jobs.Suspender); !suspends {
+			covered.Insert(system.Name()) // see TestWhatCannotBeSuspended
+		}
+	}
+	requireEverySystem(t, covered, "trainingjob", "vcjob")
 }
 
 func TestAJobThatItsOwnerSuspendedIsNotMarkedNorResumed(t *testing.T) {
@@ -100,6 +109,7 @@ func TestAnOperatorThatDoesNotKnowSuspensionLeavesNoHeldLabel(t *testing.T) {
 func TestWhatCannotBeSuspended(t *testing.T) {
 	owned := strings.Replace(jobstest.IndexedJob, "  uid: uid-train\n", "  uid: uid-train\n  ownerReferences: [{apiVersion: x.io/v1, kind: Workflow, name: w, uid: u, controller: true}]\n", 1)
 	served := strings.Replace(jobstest.RayClusterOfRayJob, "kind: RayJob, name: rj", "kind: RayService, name: rs", 1)
+	covered := sets.New[string]()
 	for name, test := range map[string]struct{ system, job, document string }{
 		"ElasticJob":                         {"dlrover", "nanogpt", jobstest.ElasticJob},
 		"AITrainingJob":                      {"aitrainingjob", "horovod", jobstest.AITrainingJob},
@@ -112,12 +122,19 @@ func TestWhatCannotBeSuspended(t *testing.T) {
 		"Volcano job with one retry left":    {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "running: 6", "running: 6, retryCount: 2", 1)},
 		"Volcano job with no retries at all": {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "maxRetry: 3", "maxRetry: 1", 1)},
 	} {
+		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.document)
 			require.ErrorIs(t, f.Registry.Suspend(context.Background(), f.Get(test.system, test.job), jobs.HeldForReclaim), jobs.ErrUnsupported)
 			assert.Empty(t, f.Writes())
 		})
 	}
+	for _, system := range newFixture(t).Config.Systems {
+		if _, suspends := system.(jobs.Suspender); suspends {
+			covered.Insert(system.Name()) // see TestSuspendIsOnePatchAndResumeUndoesIt
+		}
+	}
+	requireEverySystem(t, covered)
 }
 
 func TestJobsThatHealByThemselvesNeedNothingToShrinkOrGrow(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // most. Then the marks are removed, and with them SourceAnnotations. An annotation, a label or a condition that is not removed with them
 // would make a notice of the false alarm again, so its source has to return false from then on. For that, something on the Node has to
 // say a time:
-//   - the deadline: the source returns false once that isOver, and also if it is more than maxAhead away, because such a deadline is
-//     replaced by an estimate, which begins anew each time;
+//   - the deadline: the source returns false if that cannot be read, once it isOver, and if it is more than maxAhead away, because such a
+//     deadline is replaced by an estimate, which begins anew each time;
 //   - or when it was written: the source returns false unless that is after api.AnnotationReclaimCancelled, as conditionSource does.
 type NodeSource interface {
 	// Announcement returns what the source says on the Node, and false if it says nothing. The instance is filled in by the caller.

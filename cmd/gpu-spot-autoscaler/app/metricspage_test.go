@@ -41,7 +41,7 @@ func TestThePageOfMetricsHasEveryMetricThatIsRegistered(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, want, string(text), "docs/metrics.md is out of date: run make docs")
+	assert.True(t, want == string(text), "docs/metrics.md is out of date: run make docs")
 }
 
 func TestEveryMetricWithLabelsHasABound(t *testing.T) {
