@@ -82,6 +82,8 @@ type fakeCloud struct {
 	unremovable map[string]error
 	// removing: removed instances stay in their group as Removing, and the activity goes on.
 	removing bool
+	// answerTakes is how long a removal is not answered.
+	answerTakes time.Duration
 	// hidden are left out of the lists of all instances, hiddenByESS out of that of ESS.
 	hidden, hiddenByESS []string
 	// beforeListing, if set, is called before each list of all instances. lookedFor are the instances asked for by their ids.
@@ -312,7 +314,12 @@ func (f *fakeCloud) busy(groupID string) bool {
 	return false
 }
 
-func (f *fakeCloud) Remove(_ context.Context, request alicloud.RemoveRequest) (string, error) {
+func (f *fakeCloud) Remove(ctx context.Context, request alicloud.RemoveRequest) (string, error) {
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(f.answerTakes):
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.removeCalls = append(f.removeCalls, request)

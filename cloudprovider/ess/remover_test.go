@@ -116,6 +116,28 @@ func TestRemovalDoesNotWaitForAnInstanceThatDoesNotStop(t *testing.T) {
 	assert.Equal(t, 30*time.Second, f.cloud.removeCalls[0].StopTimeout)
 }
 
+func TestTheRequestThatIsUnderWayAtTheEndIsWaitedForButNotForLong(t *testing.T) {
+	for answerTakes, isAnswered := range map[time.Duration]bool{3 * time.Second: true, time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, newFakeCloud(spotGroup("asg-1")))
+			ids := f.cloud.launch(1, "asg-1", "", a10, "zone-a")
+			f.refresh()
+			f.cloud.answerTakes = answerTakes
+			removed := make(chan []error, 1)
+			go func() { removed <- f.giveBack(ids...) }()
+			time.Sleep(2 * time.Second)
+			ended := time.Now()
+			require.NoError(t, f.provider.Cleanup())
+			assert.LessOrEqual(t, time.Since(ended), 5*time.Second)
+			if errs := <-removed; isAnswered {
+				assert.Empty(t, errs)
+			} else {
+				assert.Len(t, errs, 1)
+			}
+		})
+	}
+}
+
 func TestRemovalThatDidNotRemove(t *testing.T) {
 	for name, test := range map[string]struct {
 		end     string

@@ -260,6 +260,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
+// Finish writes on the Nodes that their instances are being given back, where Run did not come to it: ESS may accept removals until the provider
+// has ended, which is after the context of Run. Both the next leader and the Job that releases everything go by what is written.
+func (c *Controller) Finish(ctx context.Context) error { return c.marker.NoteRemovals(ctx) }
+
 // NodeAdded enters what stands on the Node. It is for a Controller that does not run: Run does so for all Nodes.
 func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 	c.listener.NodeAdded(ctx, node)

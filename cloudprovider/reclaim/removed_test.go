@@ -80,6 +80,20 @@ func TestANewLeaderDeletesTheNodesOfWhatTheLastOneGaveBack(t *testing.T) {
 	})
 }
 
+func TestARemovalThatIsAcceptedAtTheVeryEndIsWrittenOnItsNode(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.addNode("a")
+		w.addNode("other")
+		w.start()
+		w.pass(time.Second)
+		w.stop()
+		w.removals.Note([]string{"i-a", "i-unknown"})
+		require.NoError(w, w.controller.Finish(w.Context()))
+		assert.NotEmpty(t, w.node("a").Annotations[api.AnnotationRemoved], "for release-all, which may come next")
+		assert.Empty(t, w.node("other").Annotations[api.AnnotationRemoved])
+	})
+}
+
 func TestANodeThatJoinsAfterItsInstanceWasGivenBackGoesToo(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.start()

@@ -4,10 +4,8 @@ package remover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -133,57 +131,6 @@ func (r *Remover) removeBatch(ctx context.Context, poolID string, requests []req
 	return errs
 }
 
-// removeAll sends as few calls as possible. A call that is refused is divided, so that one instance that cannot be removed does
-// not keep the others. An instance that cannot be removed yet is tried again after the others. The errors are by instance.
-func (r *Remover) removeAll(ctx context.Context, poolID string, ids []string) map[string]error {
-	failed := map[string]error{}
-	queue := slices.Collect(slices.Chunk(ids, alicloud.MaxRemoveBatch))
-	var notYet [][]string
-	delays := retries()
-	for len(queue) > 0 {
-		chunk := queue[0]
-		queue = queue[1:]
-		attached, unattached := r.split(chunk)
-		if len(attached) > 0 && len(unattached) > 0 {
-			queue = append([][]string{attached, unattached}, queue...)
-			continue
-		}
-		remove := r.removeChunk
-		if len(unattached) > 0 {
-			remove = r.deleteUnattached
-		}
-		err := remove(ctx, poolID, chunk)
-		occupied, isOccupied := errors.AsType[*occupiedError](err)
-		switch {
-		case err == nil:
-		case isOccupied:
-			klog.FromContext(ctx).Info("Keeping instances of a purchase that came short, because pods run on them by now", "pool", poolID, "instances", sets.List(occupied.ids))
-			r.config.Removals.Keep(poolID, occupied.ids)
-			if rest := sets.New(chunk...).Difference(occupied.ids); rest.Len() > 0 {
-				queue = append([][]string{sets.List(rest)}, queue...)
-			}
-			for id := range occupied.ids {
-				failed[id] = err
-			}
-		case len(chunk) > 1 && mayConcernOne(err):
-			queue = append(divide(chunk, err), queue...)
-		case isNotYet(err) && ctx.Err() == nil:
-			notYet = append(notYet, chunk)
-		default:
-			klog.FromContext(ctx).Error(err, "Cannot give back instances", "pool", poolID, "instances", chunk)
-			r.config.Removals.Refused(poolID, chunk, err)
-			for _, id := range chunk {
-				failed[id] = err
-			}
-		}
-		if len(queue) == 0 && len(notYet) > 0 {
-			_ = work.Sleep(ctx, r.config.Clock, delays.Step()) // if the context ends, the call says so
-			queue, notYet = notYet, nil
-		}
-	}
-	return failed
-}
-
 // removeChunk sends one call, and the same again under the same token while the cloud is busy. A scaling group without a desired
 // capacity does one thing at a time ("Considerations" in the Auto Scaling documentation), so purchases that wait and removals
 // that were accepted go first.
@@ -193,9 +140,11 @@ func (r *Remover) removeChunk(ctx context.Context, poolID string, ids []string) 
 	_ = r.waitWhile(ctx, PurchasesFirst, func() bool { return r.config.Removals.PurchasesWait(poolID) })
 	_ = r.waitForRemovals(ctx, poolID)
 	var activityID string
-	err := r.retry(ctx, poolID, r.unlessOccupied(ids, func() (err error) {
-		activityID, err = r.config.Cloud.Remove(ctx, request)
-		return err
+	err := r.retry(ctx, poolID, r.unlessOccupied(ids, func() error {
+		return r.untilAnswered(ctx, func(ctx context.Context) (err error) {
+			activityID, err = r.config.Cloud.Remove(ctx, request)
+			return err
+		})
 	}), func() error { return r.waitForRemovals(ctx, poolID) })
 	if err != nil {
 		return err

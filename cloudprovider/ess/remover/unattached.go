@@ -25,7 +25,9 @@ func (r *Remover) isUnattached(id string) bool { return r.config.Store.Last().In
 // deleted too, and leaves its scaling group by the health check.
 func (r *Remover) deleteUnattached(ctx context.Context, poolID string, ids []string) error {
 	token := uuid.NewString()
-	call := r.unlessOccupied(ids, func() error { return r.config.Cloud.Delete(ctx, ids, token) })
+	call := r.unlessOccupied(ids, func() error {
+		return r.untilAnswered(ctx, func(ctx context.Context) error { return r.config.Cloud.Delete(ctx, ids, token) })
+	})
 	if err := r.retry(ctx, poolID, call, func() error { return nil }); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package scaleup decides what to buy for the pods of a loop. It implements five extension points of
+// Package scaleup decides what to buy for the pods of a loop. It implements four extension points of
 // k8s.io/autoscaler/cluster-autoscaler (1.33):
 //
 //   - [Enforcer] is the ScaleUpEnforcer. (*StaticAutoscaler).RunOnce in core/static_autoscaler.go asks it whether to skip core's
@@ -11,6 +11,4 @@
 //     the BinpackingLimiter that core's orchestrator calls, in (*ScaleUpOrchestrator).ScaleUp in
 //     core/scaleup/orchestrator/orchestrator.go. Core would evaluate every node group for every pod, of which there may be a
 //     thousand each.
-//   - [Obstacles] is a ScaleUpStatusProcessor, which RunOnce calls after each scale-up, before the Events of pods are written. Core
-//     says that a node group has its maximum size, whatever the provider cannot buy for.
 package scaleup

@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -72,6 +73,21 @@ func (r *Removals) AcceptedAt(node *corev1.Node) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Later(r.accepted[r.cluster.InstanceID(node)], cluster.TimeOf(node, api.AnnotationRemoved))
+}
+
+// Unwritten returns the Nodes on which it is not written yet that ESS has accepted to remove their instances, or when it last did.
+func (r *Removals) Unwritten() (nodes []*corev1.Node) {
+	r.mu.Lock()
+	accepted := maps.Clone(r.accepted)
+	r.mu.Unlock()
+	for id, at := range accepted {
+		for _, node := range r.cluster.NodesOf(id) {
+			if cluster.TimeOf(node, api.AnnotationRemoved).Before(at) {
+				nodes = append(nodes, node)
+			}
+		}
+	}
+	return nodes
 }
 
 // IsUnderWay returns whether the Node's instance is being given back: ESS has accepted to remove it, and may still do so. An instance that was

@@ -41,6 +41,8 @@ import (
 const (
 	// firstLists is how long the informers may take to list the objects of the cluster.
 	firstLists = 2 * time.Minute
+	// lastWrites bounds what is written on Nodes once the provider has ended.
+	lastWrites = 5 * time.Second
 	// firstRefreshRetry is how long to wait at start before the pools are read again.
 	firstRefreshRetry = 5 * time.Second
 	// firstPrices is how long the first loop waits for prices at most: buying without prices is better than not buying.
@@ -260,10 +262,15 @@ func (p *parts) cleanUp(ctx context.Context) {
 	p.endProvider(ctx)
 }
 
-// endProvider ends removals under way, and waits for them. It may be called again.
+// endProvider ends removals under way, waits for them, and has those that ESS has accepted written on their Nodes. It may be called again.
 func (p *parts) endProvider(ctx context.Context) {
 	if err := p.provider.Cleanup(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites) // ctx has ended
+	defer cancel()
+	if err := p.reclaimer.Finish(bounded); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot write on every node that its instance is being given back")
 	}
 }
 

@@ -1,0 +1,21 @@
+package mark
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// lastWrites is how many Nodes NoteRemovals writes on at the same time.
+const lastWrites = 16
+
+// NoteRemovals writes on all Nodes when ESS last accepted to remove their instances, where that is not written yet. It returns the first error
+// after it has tried all of them.
+func (m *Marker) NoteRemovals(ctx context.Context) error {
+	var group errgroup.Group
+	group.SetLimit(lastWrites)
+	for _, node := range m.config.Removals.Unwritten() {
+		group.Go(func() error { return m.noteRemoved(ctx, node) })
+	}
+	return group.Wait()
+}
