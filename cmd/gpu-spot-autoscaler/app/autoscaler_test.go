@@ -4,22 +4,32 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/metrics"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
+	"gpu-spot-autoscaler/cloudprovider/reclaim"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -85,15 +95,46 @@ func (slowCloud) ScalingGroups(ctx context.Context, _ alicloud.GroupFilter) ([]a
 }
 
 func TestTheProviderEndsWithTheLeadershipThoughNoLoopHasBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		provider, err := ess.New(ess.Config{
-			Cloud: slowCloud{}, Prices: pricing.NewBook(pricing.BookOptions{}), Events: discardedEvents{}, Clock: clock.RealClock{}, ClusterName: "test",
-		})
-		require.NoError(t, err)
-		ctx, lose := context.WithCancel(t.Context())
-		lose()
-		p := &parts{provider: provider}
-		require.NoError(t, p.lead(ctx, &replica{health: metrics.NewHealthCheck(time.Hour, time.Hour)}))
-		assert.ErrorIs(t, provider.RefreshUntil(t.Context()), context.Canceled, "what the provider still does for others ends")
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "cn-beijing.i-a"}})
+	p, removals := endingParts(t, client)
+	removals.Note([]string{"i-a"})
+	ctx, lose := context.WithCancel(t.Context())
+	lose()
+	require.NoError(t, p.lead(ctx, &replica{health: metrics.NewHealthCheck(time.Hour, time.Hour)}))
+	assert.ErrorIs(t, p.provider.RefreshUntil(t.Context()), context.Canceled, "what the provider still does for others ends")
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.NotEmpty(t, node.Annotations[api.AnnotationRemoved], "what was given back last is written on its Node")
+}
+
+// endingParts returns the parts that end with the leadership.
+func endingParts(t *testing.T, client kubernetes.Interface) (*parts, *notice.Removals) {
+	t.Helper()
+	provider, err := ess.New(ess.Config{
+		Cloud: slowCloud{}, Prices: pricing.NewBook(pricing.BookOptions{}), Events: discardedEvents{}, Clock: clock.RealClock{}, ClusterName: "test",
 	})
+	require.NoError(t, err)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	registry := &jobs.Registry{}
+	pods, err := podindex.New(factory.Core().V1().Pods().Informer(), registry)
+	require.NoError(t, err)
+	view, err := cluster.New(factory, pods, "cn-beijing", registry)
+	require.NoError(t, err)
+	notices, err := notice.NewStore(notice.Config{Cluster: view})
+	require.NoError(t, err)
+	removals := notice.NewRemovals(view, clock.RealClock{})
+	reclaimer, err := reclaim.New(reclaim.Config{
+		Cluster: view, Notices: notices, Removals: removals, Cloud: struct{ poll.Cloud }{}, Jobs: registry, Client: client,
+		Recorder: &record.FakeRecorder{},
+	})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	t.Cleanup(func() {
+		cancel()
+		factory.Shutdown()
+		_ = reclaimer.Run(ctx) // ends its queues
+	})
+	return &parts{provider: provider, reclaimer: reclaimer}, removals
 }
