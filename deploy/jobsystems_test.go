@@ -43,9 +43,8 @@ func TestEveryJobSystemIsGrantedBoundAndExplained(t *testing.T) {
 func TestHelmUninstallMayResumeTheJobsOfEverySystem(t *testing.T) {
 	role := []runtime.Object{named[*rbacv1.ClusterRole](t, render(t), releaseAll)}
 	for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
-		_, suspends := system.(jobs.Suspender)
-		if _, resizes := system.(jobs.Resizer); !suspends && !resizes {
-			continue // its jobs are never held
+		if !mayHold(system) {
+			continue
 		}
 		group, resource := system.Resource().Group, system.Resource().Resource
 		for _, verb := range []string{"get", "list", "patch"} {
@@ -63,9 +62,8 @@ func TestTheDocsListTheHeldJobsOfEverySystem(t *testing.T) {
 		require.NotNil(t, command, page)
 		listed := strings.Split(string(command[1]), ",")
 		for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
-			_, suspends := system.(jobs.Suspender)
-			if _, resizes := system.(jobs.Resizer); !suspends && !resizes {
-				continue // its jobs are never held
+			if !mayHold(system) {
+				continue
 			}
 			resource := system.Resource().GroupResource()
 			withGroup := slices.Contains(listed, resource.String())
@@ -73,6 +71,13 @@ func TestTheDocsListTheHeldJobsOfEverySystem(t *testing.T) {
 			assert.True(t, withGroup || !isJob && slices.Contains(listed, resource.Resource), "%s: add %s to the list of what is held", page, resource)
 		}
 	}
+}
+
+// mayHold returns whether jobs of the system can be held: suspended or shrunk.
+func mayHold(system jobs.System) bool {
+	_, suspends := system.(jobs.Suspender)
+	_, resizes := system.(jobs.Resizer)
+	return suspends || resizes
 }
 
 func isGranted(objects []runtime.Object, group, resource, verb string) bool {

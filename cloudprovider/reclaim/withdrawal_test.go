@@ -109,7 +109,7 @@ func TestANoticeStandsUntilItsSourceGivesItUp(t *testing.T) {
 
 func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *testing.T) {
 	period := 5 * time.Minute
-	// The poll is asked, and says so itself.
+	// The poll needs no row: ECS itself says that the instance is not being reclaimed.
 	covered := map[notice.Source]bool{notice.SourcePoll: true}
 	for name, tc := range map[string]struct {
 		source notice.Source

@@ -112,8 +112,8 @@ func (o *Operator) reconcileAll(ctx context.Context, k kind) error {
 	return errors.Join(lasting...)
 }
 
-// Transient says that trying again may cure the error. One that the API server calls internal is of a webhook that does not answer, such as
-// that of an operator which was installed and does not listen yet.
+// Transient says that trying again may cure the error. An internal error may come from a webhook that does not answer, such as that of an
+// operator that was installed and does not listen yet.
 func Transient(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)

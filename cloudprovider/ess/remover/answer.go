@@ -7,11 +7,11 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
-// lastAnswer is for how long a request is waited for that is under way when the process ends. Most take less than a second.
+// lastAnswer is how long a request that is under way when its context ends may still take.
 const lastAnswer = 5 * time.Second
 
-// untilAnswered sends a request unless ctx has ended. If it ends meanwhile, the request has lastAnswer to be answered. The cloud carries out one
-// that was cut off, too, and it would not be written on the Nodes that their instances are going.
+// untilAnswered sends a request unless ctx has ended. If ctx ends meanwhile, the request has lastAnswer to be answered: the cloud may carry it
+// out without anybody to read the answer, and then it would not be written on the Nodes that their instances are being given back.
 func (r *Remover) untilAnswered(ctx context.Context, send func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

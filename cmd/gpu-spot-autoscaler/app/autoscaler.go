@@ -140,7 +140,7 @@ func (p *parts) advise(ctx context.Context) {
 // lead runs core's loop, or serves the provider to another core, once the pools are known. It ends the provider in any case: other parts
 // wait for their removals, which nothing else ends before their time.
 func (p *parts) lead(ctx context.Context, r *replica) error {
-	defer p.endProvider(ctx)
+	defer p.finish(ctx)
 	if err := p.firstRefresh(ctx, r.health); err != nil {
 		return unlessDone(ctx, err)
 	}
@@ -262,11 +262,16 @@ func (p *parts) cleanUp(ctx context.Context) {
 	p.endProvider(ctx)
 }
 
-// endProvider ends removals under way, waits for them, and has those that ESS has accepted written on their Nodes. It may be called again.
+// endProvider ends removals under way, and waits for them. It may be called again.
 func (p *parts) endProvider(ctx context.Context) {
 	if err := p.provider.Cleanup(); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot clean up the provider")
 	}
+}
+
+// finish ends the provider, and has the removals that ESS has accepted until then written on their Nodes.
+func (p *parts) finish(ctx context.Context) {
+	p.endProvider(ctx)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites) // ctx has ended
 	defer cancel()
 	if err := p.reclaimer.Finish(bounded); err != nil {
