@@ -146,13 +146,15 @@ func (s *session) run(ctx context.Context, names string) (err error) {
 
 	var failures []error
 	for _, m := range chosen {
-		began := time.Now()
+		began, stopProbe := time.Now(), report.WatchCore(ctx)
 		r, err := m.measure(ctx, s)
+		core := stopProbe()
 		if err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
 			continue
 		}
-		r.Title, r.Quick, r.Machine, r.Seconds = m.title, s.quick, report.ThisMachine(), time.Since(began).Seconds()
+		r.Title, r.Quick, r.Seconds = m.title, s.quick, time.Since(began).Seconds()
+		r.Machine, r.Core = report.ThisMachine(), core
 		r.Print(os.Stdout)
 		failures = append(failures, r.Write(filepath.Join(s.out, m.name+".json")))
 	}

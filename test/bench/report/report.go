@@ -23,6 +23,8 @@ type Report struct {
 	// Quick says that rows were left out.
 	Quick   bool    `json:"quick,omitempty"`
 	Machine Machine `json:"machine"`
+	// Core is how fast a core of it was meanwhile.
+	Core Core `json:"core"`
 	// Seconds is how long it took to measure.
 	Seconds float64 `json:"seconds"`
 }
@@ -83,6 +85,9 @@ func (r Report) Print(w io.Writer) {
 			side = "least"
 		}
 		fmt.Fprintf(w, "  %s  %s: %s of at %s %s\n", verdict, a.Aim, number(a.Measured), side, number(a.Bound))
+	}
+	if r.Core != (Core{}) {
+		fmt.Fprintf(w, "  a core took %.1f ms for the probe at best, p50 %.1f, p99 %.1f\n", r.Core.Best, r.Core.P50, r.Core.P99)
 	}
 }
 
