@@ -8,6 +8,7 @@
 //	rpc          one request: rate limit, credentials, retries, metrics and typed errors
 //	credentials  where access keys come from
 //	paging       listings in pages, and requests in batches of ids
+//	dryrun       what stands before the cloud and the cluster in a dry run, and changes neither
 //
-// client, rpc and credentials are the only packages of the project that import Alibaba Cloud's SDK.
+// client, rpc and credentials are the only packages of the product that import Alibaba Cloud's SDK.
 package alicloud

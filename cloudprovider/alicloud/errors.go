@@ -33,8 +33,8 @@ type Error struct {
 	// Uncertain says that this attempt or an earlier one may have been carried out. For a purchase or a removal only the
 	// same request under the same ClientToken, or a listing of what exists, tells whether it was.
 	Uncertain bool
-	// Skew is how far the local clock is ahead of Alibaba Cloud's, by the Date of the reply. It is 0 if the clocks agree
-	// within a minute, and if the reply had no date.
+	// Skew is how far the local clock is ahead of Alibaba Cloud's, by the Date of the reply. It is in whole
+	// minutes: 0 if the clocks agree within half a minute, and if the reply had no date.
 	Skew time.Duration
 	// Err is the underlying error, such as context.DeadlineExceeded or a net.Error; nil if there is none.
 	Err error

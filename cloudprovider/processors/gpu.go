@@ -60,6 +60,16 @@ func RequestsGPUOfNode(pod *apiv1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, requests) || slices.ContainsFunc(pod.Spec.InitContainers, requests)
 }
 
+// OffersGPU returns whether any GPU resource is allocatable on the Node.
+func OffersGPU(node *apiv1.Node) bool {
+	for name, quantity := range node.Status.Allocatable {
+		if IsGPU(name) && !quantity.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // GPUDemand returns a key that is equal for pods with equal GPU requests and equal node selectors. It is empty for a pod
 // that requests no GPU. Namespace and owner are not part of the key, because pods of several jobs pack onto the same nodes.
 func GPUDemand(pod *apiv1.Pod) string {

@@ -109,6 +109,25 @@ func (f *fixture) gridOf(work, slack time.Duration) grid {
 	return g
 }
 
+// Spot for a worker costs more than on-demand, if it takes a whole instance of either, and the launcher of the same job takes the eighth part of
+// the spot instance.
+func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.T) {
+	f := newFixture(5)
+	f.prices[spot] = 3.2
+	worker := f.offers
+	launcher := NewOffers([]Offer{{Offering: spot, Share: .125}, {Offering: onDemand, Share: 1}})
+	twice := NewOffers([]Offer{{Offering: spot, Share: .5}, {Offering: onDemand, Share: .5}})
+	ask := func(offers *Offers) Choice { return f.Choose(offers, 24*time.Hour, 6*time.Hour) }
+	ask(launcher)
+	f.work(t)
+	assert.Equal(t, Spot, ask(launcher))
+	assert.Equal(t, Undecided, ask(worker), "it is not planned for yet")
+	f.work(t)
+	assert.Equal(t, OnDemand, ask(worker))
+	assert.Equal(t, OnDemand, ask(twice), "whose shares compare alike")
+	assert.Equal(t, Spot, ask(launcher))
+}
+
 func TestADeskGoesOnAfterARestart(t *testing.T) {
 	f := newFixture(5)
 	saved, err := f.memory.Encode()

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// shortTick is the length of a tick, and longTick that for long jobs.
+	// shortTick is the length of a tick. It is two or three times as long for long jobs, up to longTick.
 	shortTick, longTick = 10 * time.Minute, 30 * time.Minute
 	// mostWork and mostSlack bound the tables, in ticks.
 	mostWork, mostSlack = 288, 96

@@ -3,6 +3,7 @@ package deadline
 import (
 	"cmp"
 	"encoding/hex"
+	"fmt"
 	"hash"
 	"hash/fnv"
 	"io"
@@ -20,7 +21,8 @@ const mostSpot = 12
 // Offer is an offering that a job may run on.
 type Offer struct {
 	pricing.Offering
-	// Share is the part of an instance that a pod of the job takes. Only how the shares of several offers compare matters to a plan.
+	// Share is the part of an instance that a pod of the job takes. Only how the shares of several offers compare matters to a plan, and
+	// jobs for which that differs have different plans.
 	Share float64
 	// Protected is for how long a new spot instance is not reclaimed.
 	Protected time.Duration
@@ -56,7 +58,7 @@ func NewOffers(all []Offer) *Offers {
 	digest := fnv.New128a()
 	spot := 0
 	for _, o := range all {
-		write(digest, o.InstanceType, o.Zone, o.PurchaseOption(), o.Protected.String())
+		write(digest, o.InstanceType, o.Zone, o.PurchaseOption(), o.Protected.String(), fmt.Sprintf("%.6g", o.Share/all[0].Share))
 		if o.Spot {
 			spot++
 		}

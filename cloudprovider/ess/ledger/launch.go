@@ -3,7 +3,6 @@ package ledger
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -51,21 +50,7 @@ type LaunchCall struct {
 }
 
 func newLaunch(known *pool.Pool, offered *pool.Offering) *launch {
-	l := &launch{vswitches: offered.VSwitchIDs, full: map[int]sets.Set[string]{}, request: alicloud.LaunchRequest{
-		Settings: known.Launch.Settings, InstanceType: offered.InstanceType, ZoneID: offered.Zone, SpotStrategy: offered.SpotStrategy,
-		SpotDuration: known.SpotDuration, Tags: known.Launch.Tags,
-	}}
-	if offered.Spot && offered.PriceCap > 0 {
-		l.request.SpotStrategy, l.request.SpotPriceLimit = alicloud.SpotWithPriceLimit, priceLimit(offered.PriceCap)
-	}
-	return l
-}
-
-// priceLimit returns the cap with the three decimals that RunInstances takes, rounded down. Source: SpotPriceLimit of RunInstances,
-// ECS 2014-05-26.
-func priceLimit(cap float64) float64 {
-	const tolerance = 1e-6 // 0.7 * 3 is a little less than 2.1
-	return math.Floor(cap*1000+tolerance) / 1000
+	return &launch{vswitches: offered.VSwitchIDs, full: map[int]sets.Set[string]{}, request: known.LaunchRequest(offered)}
 }
 
 // launches returns the calls of RunInstances for the purchase; none if the scaling group is asked. They are the same in each

@@ -31,7 +31,7 @@ var (
 	}, []string{"pool", "purchase_option"})
 	queueLength = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "gpu_spot_purchase_queue_length",
-		Help: "Purchases that the cloud has not accepted yet.",
+		Help: "Purchases that are being sent to the cloud, or wait for their turn.",
 	}, []string{"pool"})
 	queueSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "gpu_spot_purchase_queue_seconds",

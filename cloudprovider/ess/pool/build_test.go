@@ -164,3 +164,34 @@ func TestParseBounds(t *testing.T) {
 	require.Error(t, err)
 	assert.True(t, strings.Contains(err.Error(), `"asg-1"`))
 }
+
+func TestAPoolThatLaunchesHasItsPriceCapAsTheLimitOfSpotInstances(t *testing.T) {
+	for name, test := range map[string]struct {
+		configured, cap, strategy string
+		limit                     float64
+	}{
+		"a cap":                     {alicloud.SpotAsPriceGo, "0.7", alicloud.SpotWithPriceLimit, 2.1},
+		"a cap that cannot be told": {alicloud.SpotAsPriceGo, "0.1112", alicloud.SpotWithPriceLimit, .333},
+		"no cap":                    {alicloud.SpotAsPriceGo, "", alicloud.SpotAsPriceGo, 0},
+		"on-demand":                 {alicloud.NoSpot, "0.7", alicloud.NoSpot, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := catalog(), source()
+			configuration, a10Type := c.configurations["asc-1"], c.types.known[a10]
+			configuration.InstanceTypes, configuration.SpotStrategy = []string{a10}, test.configured
+			a10Type.GPUs = 3
+			c.configurations["asc-1"], c.types.known[a10] = configuration, a10Type
+			s.Group.Tags[api.TagPurchase] = "run-instances"
+			if test.cap != "" {
+				s.Group.Tags[api.TagPriceCapPerGPU] = test.cap
+			}
+			built, leftOut, broken := Build(s, c)
+			require.Nil(t, broken)
+			require.Empty(t, leftOut)
+			request := built.LaunchRequest(built.Offerings[0])
+			assert.Equal(t, test.strategy, request.SpotStrategy)
+			assert.Equal(t, test.limit, request.SpotPriceLimit)
+			assert.Equal(t, a10, request.InstanceType)
+		})
+	}
+}

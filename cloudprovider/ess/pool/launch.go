@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -44,6 +45,25 @@ func (b *builder) whyNoLaunch() string {
 		return "its scaling group has a desired capacity, and instances are attached to it: call ModifyScalingGroup with DisableDesiredCapacity=true"
 	}
 	return ""
+}
+
+// LaunchRequest returns the request by which instances of the offering are bought, without how many, where and under which token.
+func (p *Pool) LaunchRequest(offered *Offering) alicloud.LaunchRequest {
+	request := alicloud.LaunchRequest{
+		Settings: p.Launch.Settings, InstanceType: offered.InstanceType, ZoneID: offered.Zone, SpotStrategy: offered.SpotStrategy,
+		SpotDuration: p.SpotDuration, Tags: p.Launch.Tags,
+	}
+	if offered.Spot && offered.PriceCap > 0 {
+		request.SpotStrategy, request.SpotPriceLimit = alicloud.SpotWithPriceLimit, priceLimit(offered.PriceCap)
+	}
+	return request
+}
+
+// priceLimit returns the cap with the three decimals that RunInstances takes, rounded down. Source: SpotPriceLimit of RunInstances,
+// ECS 2014-05-26.
+func priceLimit(cap float64) float64 {
+	const tolerance = 1e-6 // 0.7 * 3 is a little less than 2.1
+	return math.Floor(cap*1000+tolerance) / 1000
 }
 
 // withoutLimit returns an instance type for which the scaling configuration has no price limit, though it is to have one. Empty if

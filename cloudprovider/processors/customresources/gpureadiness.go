@@ -28,8 +28,8 @@ type Templates interface {
 // buy again for the pods that it was bought for.
 //
 // Core's own processor looks at the GPU label and at nvidia.com/gpu only. It would take nodes whose GPUs are shared or
-// assigned by topology for unready for ever, and a node without the label for ready before it has its GPUs. It is called only
-// for nodes that belong to no offering and offer no GPU.
+// assigned by topology for unready for ever, and a node without the label for ready before it has its GPUs. So it decides about
+// nodes only that belong to no offering and offer no GPU.
 type GPUReadiness struct {
 	templates Templates
 	next      customresources.CustomResourcesProcessor
@@ -51,7 +51,7 @@ func (p *GPUReadiness) FilterOutNodesWithUnreadyResources(
 	var ready, others []*apiv1.Node
 	for _, node := range readyNodes {
 		template := p.templates.TemplateOf(node)
-		if template == nil && !offersGPU(node) {
+		if template == nil && !processors.OffersGPU(node) {
 			others = append(others, node)
 		} else if missing := missingGPUs(node, template); len(missing) > 0 {
 			klog.V(3).InfoS("Node does not offer the GPUs of its template yet", "node", klog.KObj(node), "missing", missing)
@@ -92,7 +92,7 @@ func missingGPUs(node, template *apiv1.Node) (missing []apiv1.ResourceName) {
 func (p *GPUReadiness) GetNodeResourceTargets(
 	ctx *cacontext.AutoscalingContext, node *apiv1.Node, group cloudprovider.NodeGroup,
 ) ([]customresources.CustomResourceTarget, errors.AutoscalerError) {
-	if !offers(node, api.ResourceGPU) && (group == nil || offersGPU(node)) {
+	if !offers(node, api.ResourceGPU) && (group == nil || processors.OffersGPU(node)) {
 		return nil, nil
 	}
 	return p.next.GetNodeResourceTargets(ctx, node, group)
@@ -100,16 +100,6 @@ func (p *GPUReadiness) GetNodeResourceTargets(
 
 // CleanUp cleans up the next processor.
 func (p *GPUReadiness) CleanUp() { p.next.CleanUp() }
-
-// offersGPU returns whether any GPU resource is allocatable on the node.
-func offersGPU(node *apiv1.Node) bool {
-	for name, quantity := range node.Status.Allocatable {
-		if processors.IsGPU(name) && !quantity.IsZero() {
-			return true
-		}
-	}
-	return false
-}
 
 func offers(node *apiv1.Node, name apiv1.ResourceName) bool {
 	quantity, ok := node.Status.Allocatable[name]

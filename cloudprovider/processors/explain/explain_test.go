@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
@@ -178,6 +179,20 @@ func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
 			assert.NotContains(t, text.String(), "max node group size", "a price is no size")
 		})
 	}
+}
+
+func TestWhatAnOldLoopFoundDoesNotCount(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	w := newWorld(&offering{id: "spot", gpus: "1"})
+	w.judgements = NewJudgements(clk)
+	pod := testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "1"))
+	w.judgements.set(pod, map[string]*reasons.Reason{
+		"":     reasons.New(reasons.ClusterLimit, "Raise it.", "the cluster is full"),
+		"spot": reasons.New(reasons.DoesNotFit, "Mend it.", "it has no GPUs"),
+	})
+	assert.Equal(t, []reasons.Code{reasons.ClusterLimit, reasons.DoesNotFit}, codesOf(w.explain(t, pod)))
+	clk.SetTime(clk.Now().Add(judgementAge + time.Second))
+	assert.Equal(t, []reasons.Code{reasons.NotJudged}, codesOf(w.explain(t, pod)))
 }
 
 func createdNow(pod *apiv1.Pod) *apiv1.Pod {

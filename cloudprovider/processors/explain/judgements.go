@@ -66,9 +66,13 @@ func (j judged) put(pod types.UID, made judgement) {
 	j[pod] = made
 }
 
+// of returns the judgement of the pod, if there is one that still counts.
 func (j *Judgements) of(pod types.UID) (judgement, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	made, known := j.byPod[pod]
-	return made, known && j.clock.Since(made.at) <= judgementAge
+	if !known || j.clock.Since(made.at) > judgementAge {
+		return judgement{}, false
+	}
+	return made, true
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
@@ -101,7 +102,8 @@ func (p *Planner) Initialize(autoscaling *cacontext.AutoscalingContext, registry
 	p.autoscaling, p.registry, p.estimators = autoscaling, registry, estimators
 }
 
-// domain is where a gang may be placed: in one zone, or in any if zone is empty, on nodes with one model of GPU and on nodes without.
+// domain is where a gang may be placed: in one zone, or in any if zone is empty, on nodes with one model of GPU and on nodes without GPUs.
+// Without a model the gang requests no GPU.
 type domain struct{ zone, model string }
 
 func (d domain) String() string {
@@ -115,10 +117,10 @@ func (d domain) String() string {
 	return strings.Join(parts, " ")
 }
 
-// has returns whether a node like the template is in the domain.
+// has returns whether each node like the template is in the domain. A template lacks a label if its pool may deliver nodes that differ in it.
 func (d domain) has(template *apiv1.Node) bool {
-	model := template.Labels[api.LabelGPUModel]
-	return (d.zone == "" || template.Labels[apiv1.LabelTopologyZone] == d.zone) && (model == "" || model == d.model)
+	inZone := d.zone == "" || template.Labels[apiv1.LabelTopologyZone] == d.zone
+	return inZone && (template.Labels[api.LabelGPUModel] == d.model || !processors.OffersGPU(template))
 }
 
 // Plan returns the cheapest plan that has a place for all pods. The error is an *ImpossibleError if there is none.
@@ -129,7 +131,7 @@ func (p *Planner) Plan(request Request) ([]Part, error) {
 		request.Nodes += count
 	}
 	wanted, pods := gpusOf(request.Pods), int64(len(request.Pods))
-	impossible := &ImpossibleError{Want: pods, What: "pods", OneZone: !request.AnyZone && zones(candidates, request.Templates) > 1}
+	impossible := &ImpossibleError{Want: pods, What: "pods", OneZone: !request.AnyZone && inSeveralZones(candidates, request.Templates)}
 	var best []Part
 	least := math.Inf(1)
 	for _, d := range domains(candidates, request) {
@@ -183,10 +185,13 @@ func domains(candidates []cloudprovider.NodeGroup, request Request) (found []dom
 	for _, group := range candidates {
 		labels := request.Templates[group.Id()].Node().Labels
 		d := domain{zone: labels[apiv1.LabelTopologyZone], model: labels[api.LabelGPUModel]}
+		if d.zone == "" && !request.AnyZone || d.model == "" && gpus {
+			continue // its nodes may differ in that
+		}
 		if request.AnyZone {
 			d.zone = ""
 		}
-		if known[d] || gpus && d.model == "" {
+		if known[d] {
 			continue
 		}
 		known[d] = true
@@ -195,10 +200,11 @@ func domains(candidates []cloudprovider.NodeGroup, request Request) (found []dom
 	return found
 }
 
-func zones(candidates []cloudprovider.NodeGroup, templates map[string]*framework.NodeInfo) int {
-	found := map[string]bool{}
+// inSeveralZones returns whether not all nodes of the candidates are in one zone for sure.
+func inSeveralZones(candidates []cloudprovider.NodeGroup, templates map[string]*framework.NodeInfo) bool {
+	found := sets.New[string]()
 	for _, group := range candidates {
-		found[templates[group.Id()].Node().Labels[apiv1.LabelTopologyZone]] = true
+		found.Insert(templates[group.Id()].Node().Labels[apiv1.LabelTopologyZone])
 	}
-	return len(found)
+	return len(found) > 1 || found.Has("")
 }

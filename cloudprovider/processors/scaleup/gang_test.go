@@ -13,10 +13,13 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
 
-// in returns the offering as one of at most so many nodes in the zone, with GPUs of the model; none if it is empty.
+// in returns the offering as one of at most so many nodes in the zone, with GPUs of the model. Either is not known beforehand if it is empty.
 func (o offered) in(zone, model string, most int) offered {
 	o.max, o.node = most, o.node.DeepCopy()
-	o.node.Labels[apiv1.LabelTopologyZone] = zone
+	delete(o.node.Labels, apiv1.LabelTopologyZone)
+	if zone != "" {
+		o.node.Labels[apiv1.LabelTopologyZone] = zone
+	}
 	if model != "" {
 		o.node.Labels[api.LabelGPUModel] = model
 	}
@@ -80,6 +83,28 @@ func TestAGangThatNoOfferingHasRoomForIsBoughtOfSeveral(t *testing.T) {
 			of:   catalogue{"a": offer("a", 4, "1").in("a", "A10", 5), "b": offer("b", 4, "1").in("a", "V100", 6)},
 			pods: spread, bought: map[string]int{},
 			told: "Warning SpotGangDoesNotFit Gang ml/g is not bought for: what can be bought now has room for 6 of its 8 GPUs with GPUs of model V100",
+		},
+		"nodes in a zone for sure": {
+			of: catalogue{
+				"whole": offer("whole", 1, "1").in("", "A10", 4), "b": offer("b", 4, "1").in("b", "A10", 10),
+				"b2": offer("b2", 5, "1").in("b", "A10", 10), "c": offer("c", 2, "1").in("c", "A10", 8),
+			},
+			pods: sixteen, bought: map[string]int{"b": 10, "b2": 6},
+		},
+		"not a pool whose nodes may be in any zone": {
+			of:   catalogue{"whole": offer("whole", 1, "1").in("", "A10", 4), "b": offer("b", 4, "1").in("b", "A10", 6)},
+			pods: eight, bought: map[string]int{},
+			told: "Warning SpotGangDoesNotFit Gang ml/g is not bought for: what can be bought now has room for 6 of its 8 GPUs in zone b with GPUs of model A10. " +
+				"With the annotation gpu-spot.autoscaling/gang-zones=any they may be placed in several zones",
+		},
+		"a pool whose nodes may be in any zone, where the job allows it": {
+			of:   catalogue{"whole": offer("whole", 1, "1").in("", "A10", 4), "b": offer("b", 4, "1").in("b", "A10", 6)},
+			pods: spread, bought: map[string]int{"b": 6, "whole": 2},
+		},
+		"not a pool whose nodes may have GPUs of any model": {
+			of:   catalogue{"whole": offer("whole", 1, "1").in("a", "", 6), "a": offer("a", 4, "1").in("a", "A10", 5)},
+			pods: eight, bought: map[string]int{},
+			told: "Warning SpotGangDoesNotFit Gang ml/g is not bought for: what can be bought now has room for 5 of its 8 GPUs in zone a with GPUs of model A10",
 		},
 		"not without the launcher": {
 			of:   catalogue{"gpu": offer("gpu", 4, "1").in("b", "A10", 10), "cpu": cpu},

@@ -199,13 +199,10 @@ func (e *cloudExam) checkLaunch(ctx context.Context, p *pool.Pool) {
 	if p.Unbuyable != "" {
 		return // RunInstances could not follow its scaling configuration
 	}
-	offered := p.Offerings[0]
-	err := e.Cloud.CheckLaunch(ctx, alicloud.LaunchRequest{
-		Settings: p.Launch.Settings, Tags: p.Launch.Tags, Amount: 1, MinAmount: 1, ClientToken: "doctor-" + uuid.NewString(),
-		InstanceType: offered.InstanceType, ZoneID: offered.Zone, VSwitchID: offered.VSwitchIDs[0],
-		SpotStrategy: offered.SpotStrategy, SpotPriceLimit: offered.PriceCap, SpotDuration: p.SpotDuration,
-	})
-	switch alicloud.ClassOf(err) {
+	request := p.LaunchRequest(p.Offerings[0])
+	request.Amount, request.MinAmount, request.VSwitchID = 1, 1, p.Offerings[0].VSwitchIDs[0]
+	request.ClientToken = "doctor-" + uuid.NewString()
+	switch err := e.Cloud.CheckLaunch(ctx, request); alicloud.ClassOf(err) {
 	case "", alicloud.Stockout, alicloud.PriceTooLow: // which may be otherwise in a minute
 	case alicloud.Throttled, alicloud.Unavailable, alicloud.Conflict:
 		e.report.notProven(fmt.Sprintf("ecs:RunInstances for %s: %s", p.ID, alicloud.Brief(err)))

@@ -14,9 +14,9 @@ import (
 
 var report = ledger.Report{
 	Currency: "CNY", Since: time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 3, 8, 0, 0, 0, time.UTC),
-	Total: ledger.Amounts{Cost: 60, OnDemand: 200, GPUHours: 30, Reclaiming: 1},
+	Total: ledger.Amounts{Cost: 66, OnDemand: 200, GPUHours: 30, Reclaiming: 1},
 	Offerings: []ledger.OfferingLine{
-		{Offering: ledger.Offering{Pool: "asg-1", InstanceType: "ecs.a", Zone: "b", PurchaseOption: "spot"}, Amounts: ledger.Amounts{Cost: 20, OnDemand: 100, GPUHours: 10, Reclaiming: 1}},
+		{Offering: ledger.Offering{Pool: "asg-1", InstanceType: "ecs.a", Zone: "b", PurchaseOption: "spot"}, Amounts: ledger.Amounts{Cost: 26, OnDemand: 100, GPUHours: 10, Reclaiming: 1}},
 		{Offering: ledger.Offering{Pool: "asg-1", InstanceType: "ecs.a", Zone: "c", PurchaseOption: "spot"}, Amounts: ledger.Amounts{Cost: 10, OnDemand: 70, GPUHours: 10}},
 		{Offering: ledger.Offering{Pool: "asg-2", InstanceType: "ecs.a", Zone: "b", PurchaseOption: "on-demand"}, Amounts: ledger.Amounts{Cost: 30, OnDemand: 30, GPUHours: 10}},
 	},
@@ -26,15 +26,15 @@ var report = ledger.Report{
 
 func TestSavingsAreWhatOnDemandCostsMoreWithoutWhatReclaimsHaveLost(t *testing.T) {
 	for by, want := range map[string]string{
-		byPool: `asg-1  20.0       30.00  170.00     2.00  138.00  81 %
+		byPool: `asg-1  20.0       36.00  170.00     2.60  131.40  77 %
 asg-2  10.0       30.00  30.00      0.00  0.00    0 %
-total  30.0       60.00  200.00     2.00  138.00  69 %
+total  30.0       66.00  200.00     2.60  131.40  66 %
 `,
 		byNamespace: `ml         20.0       50.00  150.00     0.00  100.00  67 %
-total      30.0       60.00  200.00     2.00  138.00  69 %
+total      30.0       66.00  200.00     2.60  131.40  66 %
 `,
 		byJob: "ml/=train pytorchjob  20.0       50.00  150.00     0.00  100.00  67 %\n",
-		byOffering: `asg-1 ecs.a b spot       10.0       20.00  100.00     2.00  78.00   78 %
+		byOffering: `asg-1 ecs.a b spot       10.0       26.00  100.00     2.60  71.40   71 %
 asg-1 ecs.a c spot       10.0       10.00  70.00      0.00  60.00   86 %
 asg-2 ecs.a b on-demand  10.0       30.00  30.00      0.00  0.00    0 %
 `,

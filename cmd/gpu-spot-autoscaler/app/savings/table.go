@@ -35,7 +35,7 @@ type Savings struct {
 	By string `json:"by"`
 	// Lines are ordered by what was saved, the most first.
 	Lines []Line `json:"lines"`
-	// Total is that of all instances, with what no pod used.
+	// Total is that of all offerings, with what no pod used.
 	Total Line `json:"total"`
 }
 
@@ -45,7 +45,8 @@ type Line struct {
 	GPUHours float64 `json:"gpuHours"`
 	Paid     float64 `json:"paid"`
 	OnDemand float64 `json:"onDemand"`
-	// Lost is what was paid from notices to releases: the most that reclaims have cost.
+	// Lost is what was paid from notices to releases: the most that reclaims have cost. In a line of several offerings it is taken for as
+	// dear as the rest of the line.
 	Lost float64 `json:"lost"`
 	// Saved is OnDemand without Paid and Lost.
 	Saved float64 `json:"saved"`
@@ -53,7 +54,10 @@ type Line struct {
 
 // of returns what was saved according to the ledger.
 func of(report ledger.Report, by string) Savings {
-	s := Savings{Currency: report.Currency, Since: report.Since, Until: report.Until, By: by, Lines: []Line{}, Total: lineOf("total", report.Total)}
+	s := Savings{Currency: report.Currency, Since: report.Since, Until: report.Until, By: by, Lines: []Line{}, Total: Line{Name: "total"}}
+	for _, line := range report.Offerings {
+		s.Total.add(lineOf("", line.Amounts))
+	}
 	index := map[string]int{}
 	add := func(name string, amounts ledger.Amounts) {
 		line := lineOf(name, amounts)
