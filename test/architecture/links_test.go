@@ -41,6 +41,17 @@ func TestLinksOfTheDocsLeadSomewhere(t *testing.T) {
 	}
 }
 
+func TestTheMapOfTheTestsNamesEachEndToEndTest(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "test", "README.md"))
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(root, "test", "e2e", "*_test.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		assert.Contains(t, string(text), "`"+filepath.Base(file)+"`", "add it to test/README.md")
+	}
+}
+
 // anchorsOf returns the anchors that GitHub gives the headings of a page.
 func anchorsOf(text string) sets.Set[string] {
 	anchors := sets.New[string]()

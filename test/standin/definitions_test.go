@@ -25,6 +25,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -123,10 +124,16 @@ func requireDefined(t *testing.T, client *dynamicfake.FakeDynamicClient) {
 func TestTheDefinitionsKeepTheExamplesAsTheyAre(t *testing.T) {
 	all, err := readDefinitions()
 	require.NoError(t, err)
-	for resource, example := range map[schema.GroupVersionResource]string{
+	examples := map[schema.GroupVersionResource]string{
 		TrainingJobs: jobstest.TrainingJob, ArenaMPIJobs: jobstest.ArenaMPIJob, ElasticJobs: jobstest.ElasticJob,
 		AITrainingJobs: jobstest.AITrainingJob, VolcanoJobs: jobstest.VolcanoJob,
-	} {
+	}
+	for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
+		if _, defined := all[system.Resource()]; defined {
+			assert.Contains(t, examples, system.Resource(), "add its example")
+		}
+	}
+	for resource, example := range examples {
 		object := &unstructured.Unstructured{}
 		require.NoError(t, yaml.UnmarshalStrict([]byte(example), &object.Object))
 		assert.NoError(t, all[resource].admit(object), resource.Resource)

@@ -65,7 +65,7 @@ type Notice struct {
 	Deadline time.Time
 	// Stated is true if a source named the deadline. Otherwise it is an estimate.
 	Stated bool
-	// Confirmed is true if more than a pushed event speaks for it: ECS, the instance itself, or a condition of the Node.
+	// Confirmed is true if a source speaks for it that needs no confirmation.
 	Confirmed bool
 	// Source is the one that announced it first, FirstSeen is when it did.
 	Source    Source
