@@ -164,9 +164,10 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	})
 }
 
-// Grow brings a job that was shrunk to so many workers. The error is a BusyError where the job is being scaled.
+// Grow brings a job that was shrunk to so many workers, and removes the held label from one that has all that it had. The error is a
+// BusyError where the job is being scaled.
 func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
-	return r.act(ctx, job, action{
+	grow := action{
 		name: "grow", event: ReasonGrown, readsAgain: true,
 		message: fmt.Sprintf("Grows to %d workers", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
@@ -175,7 +176,11 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 			}
 			return false, nil
 		},
-	})
+	}
+	if job.Replicas >= workers { // only the held label is left to remove
+		grow.name, grow.event = "unhold", ""
+	}
+	return r.act(ctx, job, grow)
 }
 
 // GrowBeyond has a job that runs ask for so many workers, more than its owner wrote. Nothing is done to a job that is held, has ended, or is
@@ -256,7 +261,7 @@ func (r *Registry) Stop(ctx context.Context, job Job) (heard int, err error) {
 		message: "Told to save its work and to stop: too few workers would outlive the reclaim of their nodes",
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			stopper, ok := system.(Stopper)
-			if !ok || job.Finished || job.Suspended || IsQueued(job.Object) {
+			if !ok || job.Finished || job.Suspended || job.Stopped || IsQueued(job.Object) {
 				return false, nil
 			}
 			heard, err = stopper.Stop(ctx, job)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// refreshHostsAfter is when a launcher's list of workers is refreshed after a Shrink: once the pods have gone, given the usual
-// grace period, and once those that replace them may have started on nodes that were there.
+// refreshHostsAfter is when a launcher's list of workers is refreshed after a Shrink or a GrowBeyond: once the pods have gone, given the usual
+// grace period, and once those that replace them, or are added, may have started on nodes that were there.
 var refreshHostsAfter = []time.Duration{10 * time.Second, 45 * time.Second}
 
 // hostsQueue refreshes the lists of workers of launchers later. What is queued is lost with the process, which costs the job

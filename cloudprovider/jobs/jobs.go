@@ -78,6 +78,9 @@ type Job struct {
 	// Min and Max bound the number of workers with which the job can train; Replicas is how many it asks for. All three are
 	// equal for a job that is not elastic. Hosts count as workers where they train, launchers never do.
 	Min, Max, Replicas int
+	// Floor is the least to which annotations may lower Min: with fewer workers the system would fail the job, or not start it, whatever its
+	// training code can do.
+	Floor int
 	// NeedsHosts is true if the job cannot go on once it loses one of its hosts, however many workers survive.
 	NeedsHosts bool
 	// Suspended is true whoever suspended the job, Finished when it has ended for good.
@@ -94,8 +97,8 @@ type Job struct {
 	Parts []Ref
 	// Object is the job's object and must not be changed. It is nil for pods that belong to no known system.
 	Object *unstructured.Unstructured
-	// Problem is why a held job cannot be read, nil for others. The job has no more than its Ref, UID and Object then, and is
-	// to be left as it is.
+	// Problem is why a held job cannot be read, which has no more than its Ref, UID and Object then and is to be left as it is, or why a
+	// job that is to grow cannot, which has all. It is nil for others.
 	Problem error
 }
 

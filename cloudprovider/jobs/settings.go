@@ -9,9 +9,9 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
-// readSettings reads what the annotations of a job ask for in the same way in all systems. Bounds on the workers narrow what the system says. An
-// annotation that cannot be read is ignored: the job can be suspended and shrunk without it. The error joins a FieldError for each of
-// these.
+// readSettings reads what the annotations of a job ask for in the same way in all systems. The minimum of the workers may be
+// lowered as far as the system can do with it, and the maximum is not raised. An annotation that cannot be read is ignored: the job can be
+// suspended and shrunk without it. The error joins a FieldError for each of these.
 func readSettings(job *Job, annotations map[string]string) error {
 	var errs []error
 	read := func(err error) { errs = append(errs, err) }
@@ -24,7 +24,7 @@ func readSettings(job *Job, annotations map[string]string) error {
 	read(err)
 	most, err := replicasOr(annotations, api.AnnotationMaxReplicas, job.Max)
 	read(err)
-	most = min(most, job.Max)
+	least, most = max(least, job.Floor), min(most, job.Max)
 	if least > most {
 		read(annotationError(api.AnnotationMinReplicas, "the minimum of %d workers is above the maximum of %d", least, most))
 	} else {

@@ -167,6 +167,25 @@ func TestAJobThatWasToldToStopIsSuspendedThoughEnoughWorkersSurvive(t *testing.T
 	}
 }
 
+func TestAJobThatStoppedForAFormerLeaderIsSuspendedThoughAWorkerStillRuns(t *testing.T) {
+	for name, least := range map[string]int{"enough workers survive": 1, "too few survive": 3} {
+		t.Run(name, func(t *testing.T) {
+			withJobs(t, func(w *world, f *fakeJobs) {
+				f.add("train", least, 3)
+				f.listens = true
+				f.jobs["train"].StopRequested, f.jobs["train"].Stopped = true, true
+				w.gang("train", "worker", 3, submittedForSpot)
+				w.gang("train", "launcher", 1, submittedForSpot)
+				w.updatePod("train-launcher-0", failed)
+				w.cloud.reclaim("train-worker-0")
+				f.start()
+				w.pass(time.Minute)
+				assert.Equal(t, []string{"suspend train"}, f.called(), "or it has failed for good")
+			})
+		})
+	}
+}
+
 func TestARequestHasOneOutcomeThoughItsJobIsToldToStopAfterTheWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		then                 func(w *world)

@@ -158,7 +158,8 @@ const (
 	PhaseDrained  = "drained"  // the Node has no pods any more
 )
 
-// JobReclaim is what all reclaims together do to one job.
+// JobReclaim is what all reclaims together do to one job, or to one of its units where those are reclaimed on their own: a job has several
+// entries then.
 type JobReclaim struct {
 	System    string `json:"system"`
 	Namespace string `json:"namespace"`
@@ -169,7 +170,7 @@ type JobReclaim struct {
 	Requested    time.Time `json:"requested"`
 	// Deadline is when the first of the job's Nodes is released.
 	Deadline time.Time `json:"deadline"`
-	// Pods is how many of the job's pods lose their Node.
+	// Pods is how many pods of the job, or of the unit, lose their Node.
 	Pods int `json:"pods"`
 }
 

@@ -74,7 +74,9 @@ type replicas struct {
 	name                 string
 	role                 jobs.Role
 	least, most, current int
-	template             json.RawMessage
+	// floor is that of jobs.Job.
+	floor    int
+	template json.RawMessage
 }
 
 func (r replicas) path() string { return pathSpecs + "." + r.name + ".template" }
@@ -106,11 +108,12 @@ func readReplicas(object *unstructured.Unstructured) (jobs.Job, []replicas, erro
 
 func (s *replicaSpec) read(isElastic bool, restarts int) replicas {
 	r := replicas{current: s.Replicas.Or(1), template: s.Template}
-	r.least, r.most = r.current, r.current
+	r.least, r.most, r.floor = r.current, r.current, r.current
 	if isElastic {
 		r.least, r.most = s.MinReplicas.Or(r.current), s.MaxReplicas.Or(r.current)
 		r.current = min(max(r.current, r.least), r.most) // 0 asks for as many as there is capacity for
-		r.least = max(r.least, r.current-s.mayLose(r.current, restarts))
+		r.floor = r.current - s.mayLose(r.current, restarts)
+		r.least = max(r.least, r.floor)
 	}
 	return r
 }
@@ -122,7 +125,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	}
 	for _, r := range all {
 		if r.role != jobs.RoleLauncher {
-			job.Min, job.Max, job.Replicas = job.Min+r.least, job.Max+r.most, job.Replicas+r.current
+			job.Min, job.Max, job.Replicas, job.Floor = job.Min+r.least, job.Max+r.most, job.Replicas+r.current, job.Floor+r.floor
 		}
 	}
 	return job, nil

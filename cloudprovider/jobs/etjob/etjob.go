@@ -150,7 +150,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	phase := job.Status.Phase
 	if phase == "" || phase == phaseCreated {
 		// The launcher is not started before all workers run, and a lost worker may not be replaced.
-		read.Min = max(read.Min, read.Replicas)
+		read.Min, read.Floor = max(read.Min, read.Replicas), read.Replicas
 		read.Max = max(read.Max, read.Min)
 	}
 	read.Suspended = phase == phaseSuspended || annotations[api.AnnotationSupervisorSuspended] == "true"

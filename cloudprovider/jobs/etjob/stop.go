@@ -58,10 +58,10 @@ func (s *System) Stop(ctx context.Context, job jobs.Job) (heard int, err error) 
 	if job, err = withReplicasToHold(job); err != nil {
 		return 0, err
 	}
-	patch := s.cluster.HoldPatch(job, jobs.HeldSuspended, jobs.HeldForReclaim).
-		SetAnnotation(api.AnnotationStopRequested, s.cluster.Clock.Now().UTC().Format(time.RFC3339))
-	if !job.StopRequested { // else a former leader has noted it
-		patch.SetAnnotation(api.AnnotationHeldRestarts, strconv.Itoa(object.Status.RestartCount.Int()))
+	patch := s.cluster.HoldPatch(job, jobs.HeldSuspended, jobs.HeldForReclaim)
+	if !job.StopRequested { // else a former leader has noted both, and the job may have ended since
+		patch.SetAnnotation(api.AnnotationStopRequested, s.cluster.Clock.Now().UTC().Format(time.RFC3339)).
+			SetAnnotation(api.AnnotationHeldRestarts, strconv.Itoa(object.Status.RestartCount.Int()))
 	}
 	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
 		return 0, err

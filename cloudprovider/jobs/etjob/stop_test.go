@@ -156,6 +156,29 @@ func TestTrainingJobThatHadFailedBeforeItWasToldToStopIsNotLost(t *testing.T) {
 	assert.NotEmpty(t, f.Writes(), "so that it is resumed later")
 }
 
+// The time of the first request is that after which the job has ended.
+func TestTrainingJobThatWasToldToStopByAFormerLeaderKeepsTheTime(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob, fmt.Sprintf(etWorkerPod, "10.1.2.3"))
+	f.Set(resource, "mnist", map[string]any{
+		"job-supervisor.kube-ai.io/spot-instance": "true", api.AnnotationStopRequested: jobstest.Epoch.Add(-time.Minute).UTC().Format(time.RFC3339), api.AnnotationHeldRestarts: "0",
+	}, "metadata", "annotations")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, _ = f.Registry.Stop(ctx, f.Get("trainingjob", "mnist")) // nobody listens there
+	job := f.Get("trainingjob", "mnist")
+	assert.Equal(t, jobs.HeldSuspended, job.HeldAs())
+	assert.Equal(t, jobstest.Epoch.Add(-time.Minute).UTC().Format(time.RFC3339), job.Object.GetAnnotations()[api.AnnotationStopRequested])
+
+	failAt(f, jobstest.Epoch.Add(-30*time.Second))
+	job = f.Get("trainingjob", "mnist")
+	require.True(t, job.Stopped)
+	f.Writes()
+	heard, err := f.Registry.Stop(t.Context(), job)
+	require.NoError(t, err)
+	assert.Zero(t, heard)
+	assert.Empty(t, f.Writes(), "it has stopped, and is only to be suspended")
+}
+
 func TestOtherJobsAreNotToldToStop(t *testing.T) {
 	f := newFixture(t, strings.Replace(jobstest.TrainingJob, `spot-instance: "true"`, `spot-instance: "false"`, 1), fmt.Sprintf(etWorkerPod, "10.1.2.3"))
 	heard, err := f.Registry.Stop(context.Background(), f.Get("trainingjob", "mnist"))

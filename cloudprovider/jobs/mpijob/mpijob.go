@@ -131,7 +131,7 @@ func (s *System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		return jobs.Job{}, err
 	}
 	if s.name == NameV1 && !specs.HasRestartPolicy(kubeflow.RestartExitCode, kubeflow.RestartNever, typeWorker) {
-		read.Min = read.Replicas
+		read.Min, read.Floor = read.Replicas, read.Replicas
 	}
 	return read, nil
 }

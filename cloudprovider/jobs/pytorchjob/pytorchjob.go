@@ -108,7 +108,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		read.Min, read.Max = job.Spec.ElasticPolicy.bounds(workers)
 	}
 	if specs.HasRestartPolicy(kubeflow.RestartNever, kubeflow.RestartOnFailure, typeMaster, typeWorker) {
-		read.Min = replicas
+		read.Min, read.Floor = replicas, replicas
 	}
 	return read, nil
 }

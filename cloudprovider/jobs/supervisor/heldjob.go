@@ -39,7 +39,7 @@ const (
 const (
 	// ReasonTooLarge: there could be no capacity for all its pods, whatever were bought.
 	ReasonTooLarge = "SpotJobTooLarge"
-	// ReasonOverQuota: its namespace may not have all its pods.
+	// ReasonOverQuota: its namespace may not have all its pods, or its ClusterQueue has no quota for them.
 	ReasonOverQuota = "SpotJobOverQuota"
 	// ReasonMalformed: it cannot be read.
 	ReasonMalformed = "SpotJobMalformed"

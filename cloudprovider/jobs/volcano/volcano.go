@@ -142,8 +142,9 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		Suspended: phase == "Aborting" || phase == "Aborted",
 		Finished:  slices.Contains([]string{"Completing", "Completed", "Terminating", "Terminated", "Failed"}, phase),
 	}
+	read.Floor = replicas - job.mayLose(replicas)
 	if available := job.Spec.MinAvailable.Int(); available > 0 {
-		read.Min = min(max(available-launchers, replicas-job.mayLose(replicas), 0), replicas)
+		read.Min = min(max(available-launchers, read.Floor), replicas)
 	}
 	return read, nil
 }

@@ -122,7 +122,7 @@ type preparation struct {
 	workers []string
 }
 
-// prepare shrinks the job if enough of it survives, and suspends it if not. A job that stops, as it was told, is suspended whatever
+// prepare shrinks the job if enough of it survives, and suspends it if not. A job that stops, or has stopped, as it was told, is suspended whatever
 // survives: its launcher, by which the loss was known, has ended, and only what is held is resumed.
 func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (preparation, error) {
 	party := lost.party
@@ -133,7 +133,7 @@ func (c *Controller) prepare(ctx context.Context, lost loss, stops bool) (prepar
 	if job.Suspended {
 		return preparation{by: suspending}, nil
 	}
-	if stops {
+	if stops || job.Stopped {
 		return c.suspend(ctx, job)
 	}
 	if party.Unit != "" && job.Min == 0 {

@@ -26,7 +26,7 @@ const stopLook = 500 * time.Millisecond
 // isToBeStopped returns whether the job is told to stop before it is suspended: it was submitted so that it can be told on its port,
 // cannot go on, and has not acknowledged yet.
 func (l *loss) isToBeStopped(s state) bool {
-	return !s.acknowledged && s.job != nil && !s.job.Suspended && !s.job.Finished && l.listensForStop() && l.isTooSmallFor(*s.job)
+	return !s.acknowledged && s.job != nil && !s.job.Suspended && !s.job.Finished && !s.job.Stopped && l.listensForStop() && l.isTooSmallFor(*s.job)
 }
 
 // stop has a job that is about to be suspended save its work. It returns when the job has ended, or has acknowledged the request, or

@@ -73,11 +73,12 @@ func figures(s *status.Status) []figure {
 	for i := range s.Pools {
 		live, bought, reclaiming = live+s.Pools[i].Live, bought+s.Pools[i].Purchased, reclaiming+s.Pools[i].Reclaiming
 	}
+	reclaiming = max(reclaiming, len(s.Reclaims))
 	all := []figure{
 		{fmt.Sprint(live), plural(live, "instance", "instances") + " in service", false, false},
 		{fmt.Sprint(bought), "bought and not delivered yet", false, false},
 		{fmt.Sprint(s.PendingTotal), plural(s.PendingTotal, "pod waits", "pods wait"), false, false},
-		{fmt.Sprint(max(reclaiming, len(s.Reclaims))), plural(len(s.Reclaims), "instance is", "instances are") + " reclaimed", false, len(s.Reclaims) > 0},
+		{fmt.Sprint(reclaiming), plural(reclaiming, "instance is", "instances are") + " reclaimed", false, reclaiming > 0},
 	}
 	if s.Spend == nil {
 		return all

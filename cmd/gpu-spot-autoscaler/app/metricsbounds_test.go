@@ -63,7 +63,7 @@ var bounds = map[string]string{
 	"gpu_spot_scale_down_kept_nodes": "3",
 
 	"gpu_spot_held_jobs":               "job systems × 3",
-	"gpu_spot_job_actions_total":       "job systems × 9 × 7",
+	"gpu_spot_job_actions_total":       "job systems × 10 × 7",
 	"gpu_spot_job_held_seconds":        "job systems",
 	"gpu_spot_job_recoveries_total":    "job systems × 2",
 	"gpu_spot_job_system_installed":    "job systems",
