@@ -19,7 +19,7 @@ const (
 	mostPlans = 16
 	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
 	learnEvery, soonest = 24 * time.Hour, time.Hour
-	// lookEvery is how often it is looked at the present, if nothing has changed.
+	// lookEvery is how old what was seen of the present may be, if nothing has changed.
 	lookEvery = 10 * time.Minute
 )
 
@@ -33,7 +33,8 @@ const (
 	Spot
 	// OnDemand is that spot costs more until the job is over.
 	OnDemand
-	// Any is that it costs too much to wait. No spot instances are known to be there; those that are may be bought.
+	// Any is that on-demand costs less than to wait, and than the spot instances that are known to be there, while there may be others that cost
+	// less. Both may be bought.
 	Any
 )
 
@@ -52,7 +53,7 @@ type Desk struct {
 	config Config
 	mu     sync.Mutex
 	plans  *lru.Cache
-	// due are plans that have to be made or renewed.
+	// due are plans that have to learn.
 	due chan *plan
 }
 
@@ -69,7 +70,7 @@ func NewDesk(config Config) *Desk {
 	return &Desk{config: config, plans: lru.New(mostPlans), due: make(chan *plan, mostPlans)}
 }
 
-// Run makes and renews plans until the context ends.
+// Run has plans learn until the context ends.
 func (d *Desk) Run(ctx context.Context) {
 	for {
 		select {
@@ -89,8 +90,8 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
 	}
 	g, state := gridOf(work, slack, d.config.Terms.Restart)
 	p := d.planOf(g, offers)
-	known, now := p.now.Load(), d.config.Clock.Now()
-	if known.isDue(now, d.config.Memory.Changes()) && p.queued.CompareAndSwap(false, true) {
+	known, now, changes := p.now.Load(), d.config.Clock.Now(), d.config.Memory.Changes()
+	if known.isOutdated(now, changes) && p.queued.CompareAndSwap(false, true) {
 		select {
 		case d.due <- p:
 		default:
@@ -99,6 +100,11 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
 	}
 	if known == nil || known.planner == nil {
 		return Undecided
+	}
+	if known.isOld(now, changes) {
+		before := known
+		known = d.look(before, now, changes)
+		p.now.CompareAndSwap(before, known) // unless the plan has learnt anew meanwhile
 	}
 	return d.choose(known, state, now)
 }
@@ -121,16 +127,12 @@ func (d *Desk) planOf(g grid, offers *Offers) *plan {
 	return p
 }
 
-// renew has the plan learn, if it is time to, and look at the present.
+// renew has the plan learn.
 func (d *Desk) renew(ctx context.Context, p *plan) {
 	defer p.queued.Store(false)
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
-	known := p.now.Load()
-	if known == nil || known.planner == nil || known.isOutdated(now, changes) {
-		began := d.config.Clock.Now()
-		known = d.learn(p, now, changes)
-		klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.terms.work)*p.terms.tick,
-			"slack", time.Duration(p.terms.slack)*p.terms.tick, "offerings", known.spot, "learnt", known.planner != nil, "took", d.config.Clock.Since(began))
-	}
-	p.now.Store(d.look(known, now, changes))
+	learnt := d.learn(p, now, changes)
+	klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.terms.work)*p.terms.tick,
+		"slack", time.Duration(p.terms.slack)*p.terms.tick, "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
+	p.now.Store(d.look(learnt, now, changes))
 }

@@ -89,7 +89,7 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 	f.clock.Step(time.Minute)
 	f.see(time.Minute, false)
 	f.ask()
-	assert.Equal(t, 1, f.work(t), "what has changed is looked at")
+	assert.Zero(t, f.work(t), "what has changed is looked at, and nothing is learnt")
 	learnt := f.planOf(f.gridOf(24*time.Hour, 6*time.Hour), f.offers).now.Load().learnt
 	assert.Equal(t, start, learnt, "and not learnt from before a day is over")
 	f.clock.Step(learnEvery)
@@ -102,6 +102,21 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 	f.ask()
 	f.work(t)
 	assert.Equal(t, Undecided, f.ask(), "nobody has looked for hours")
+}
+
+func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
+	f := newFixture(5)
+	ask := func() Choice { return f.Choose(f.offers, 24*time.Hour, 20*time.Minute) } // there is no time to wait
+	ask()
+	f.work(t)
+	require.Equal(t, Spot, ask())
+	f.clock.Step(time.Minute)
+	f.see(time.Minute, false)
+	require.Equal(t, Any, ask())
+	f.clock.Step(30 * time.Minute)
+	f.see(31*time.Minute, true)
+	assert.Equal(t, Spot, ask())
+	assert.Zero(t, f.work(t), "nothing is learnt for that")
 }
 
 func (f *fixture) gridOf(work, slack time.Duration) grid {

@@ -25,12 +25,17 @@ type outlook struct {
 	changesAtLearning, changesSeen int
 }
 
-func (o *outlook) isDue(now time.Time, changes int) bool {
-	return o == nil || o.changesSeen != changes || now.Sub(o.looked) >= lookEvery || o.isOutdated(now, changes)
+// isOld returns whether the market may have changed since the outlook looked at it.
+func (o *outlook) isOld(now time.Time, changes int) bool {
+	return o.changesSeen != changes || now.Sub(o.looked) >= lookEvery
 }
 
-// isOutdated returns whether the outlook learnt a day ago, or the market has changed more since than in all the time before.
+// isOutdated returns whether the outlook learnt a day ago, or the market has changed more since than in all the time before. One that had seen too
+// little to learn from is outdated once there is more.
 func (o *outlook) isOutdated(now time.Time, changes int) bool {
+	if o == nil || o.planner == nil && o.isOld(now, changes) {
+		return true
+	}
 	age := now.Sub(o.learnt)
 	return age >= learnEvery || age >= soonest && changes > 2*o.changesAtLearning
 }

@@ -40,7 +40,7 @@ var (
 	}, []string{"pool"})
 	givenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_given_up_instances_total",
-		Help: "Instances that could not be asked for within two minutes, because the scaling group accepted no purchase.",
+		Help: "Instances that are not asked for any more, because the purchase could not be sent: see the Event SpotPurchaseGivenUp.",
 	}, []string{"pool"})
 	missedNotes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_purchase_notes_missing_total",

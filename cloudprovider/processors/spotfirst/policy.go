@@ -3,7 +3,8 @@
 // the deadline of its job allows. What a job with a deadline waits for is decided by what is expected to cost least until it is over, if enough is
 // known of the market ([Deadlines]).
 //
-// A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once.
+// A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once, unless its
+// deadline has it wait, or it is never to be on-demand.
 //
 // It is a scaleup.Orchestrator around that of package scaleup, which core calls in each loop with the pods that have no place.
 package spotfirst

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -131,6 +132,13 @@ func TestTheEndpointForNoticesIsReachedIfItAnswersAsTheAutoscalerDoes(t *testing
 		})
 	}
 	report := Report{}
-	checkPushURL(t.Context(), &report, "https://127.0.0.1:1", nil)
-	assert.Equal(t, []Code{PushUnreachable}, codesOf(report))
+	report.add(NoReserve, Warning, "asg-1", "it is small", "Make it larger")
+	checkPushURL(t.Context(), &report, "https://127.0.0.1:1/notices?token=secret", nil)
+	assert.Equal(t, []Code{PushUnreachable, NoReserve}, codesOf(report), "errors stand before warnings")
+	assert.Equal(t, "https://127.0.0.1:1/notices", report.Findings[0].Object)
+	for _, malformed := range []string{"https://127.0.0.1:1?token=secret", "https://127.0.0.1:x?token=secret", ":?token=secret", "https://127.0.0.1:1/%zz?token=secret"} {
+		report := Report{}
+		checkPushURL(t.Context(), &report, malformed, nil)
+		assert.NotContains(t, fmt.Sprint(report.Findings), "secret")
+	}
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -97,11 +99,12 @@ func anyEndpoint(list []discoveryv1.EndpointSlice) bool {
 	})
 }
 
-// checkPushURL asks the endpoint for notices for something that it refuses: any answer shows that it can be reached.
-func checkPushURL(ctx context.Context, r *Report, url string, roots *tls.Config) {
+// checkPushURL asks the endpoint for notices for something that it refuses: any answer shows that it can be reached. The query of the URL, which may
+// have the token, is told nobody.
+func checkPushURL(ctx context.Context, r *Report, pushURL string, roots *tls.Config) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, pushURL, nil)
 	if err == nil {
 		var response *http.Response
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -116,6 +119,11 @@ func checkPushURL(ctx context.Context, r *Report, url string, roots *tls.Config)
 			err = errors.New("it answers " + response.Status + ", which is not what the autoscaler answers")
 		}
 	}
-	r.add(PushUnreachable, Error, url, fmt.Sprintf("notices cannot be pushed there, asked from here: %v", err),
+	if ofURL := (*url.Error)(nil); errors.As(err, &ofURL) {
+		err = ofURL.Err
+	}
+	endpoint, _, _ := strings.Cut(pushURL, "?")
+	r.add(PushUnreachable, Error, endpoint, fmt.Sprintf("notices cannot be pushed there, asked from here: %v", err),
 		"See load balancer, DNS name, certificate and access control list of the endpoint")
+	r.sort()
 }

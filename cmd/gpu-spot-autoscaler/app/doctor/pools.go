@@ -9,6 +9,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown/eligibility"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
 	"gpu-spot-autoscaler/cloudprovider/ess/snapshot"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/lint"
@@ -32,8 +33,11 @@ func (e *cloudExam) checkTags(ctx context.Context) {
 		groups[group.ID] = group
 	}
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
-		e.addLint(id, lint.Tags("", id, groups[id].Tags, true))
-		e.addLint(id, lint.Tags("", id, e.overrides[id], false))
+		found := lint.Tags("", id, groups[id].Tags, true)
+		if _, named := e.Nodes[id]; named && groups[id].Tags[api.TagEnabled] == "" { // it is managed without that tag
+			found = slices.DeleteFunc(found, func(f lint.Finding) bool { return f.Key == api.TagEnabled })
+		}
+		e.addLint(id, append(found, lint.Annotations("", id, e.overrides[id])...))
 	}
 }
 

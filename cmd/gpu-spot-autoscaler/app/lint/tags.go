@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	apivalidation "k8s.io/apimachinery/pkg/util/validation"
 
@@ -21,12 +22,12 @@ const (
 
 // Tags checks tags of a scaling group, or of a scaling configuration. File and resource are what the findings say of themselves.
 func Tags(file, resource string, tags map[string]string, ofGroup bool) []Finding {
-	found := parsed(file, resource, tags)
+	found := Annotations(file, resource, tags)
 	add := func(key, format string, args ...any) {
 		found = append(found, Finding{file, resource, key, fmt.Sprintf(format, args...)})
 	}
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
-		if len(key) > maxTagLength || len(tags[key]) > maxTagLength {
+		if utf8.RuneCountInString(key) > maxTagLength || utf8.RuneCountInString(tags[key]) > maxTagLength {
 			add(key, "key and value of a tag have %d characters at most", maxTagLength)
 		}
 	}
@@ -57,9 +58,9 @@ func Tags(file, resource string, tags map[string]string, ofGroup bool) []Finding
 	return found
 }
 
-// parsed returns what the autoscaler's own parser refuses.
-func parsed(file, resource string, tags map[string]string) (found []Finding) {
-	_, err := settings.Parse(tags)
+// Annotations checks those of the ConfigMap of a pool, by the autoscaler's own parser.
+func Annotations(file, resource string, annotations map[string]string) (found []Finding) {
+	_, err := settings.Parse(annotations)
 	if err == nil {
 		return nil
 	}
@@ -121,5 +122,5 @@ func objects(file string, content map[string]any) (found []Finding, err error) {
 			found = append(found, Finding{file, resource, key, "Kubernetes takes no such annotation: " + strings.Join(wrong, "; ")})
 		}
 	}
-	return append(found, parsed(file, resource, own)...), nil
+	return append(found, Annotations(file, resource, own)...), nil
 }

@@ -45,7 +45,7 @@ func mayCreatePods(ctx context.Context, client kubernetes.Interface, namespace s
 }
 
 func (s *Submitted) admit(ctx context.Context, client kubernetes.Interface, job *Job) error {
-	known := map[string]*corev1.Pod{} // by what was asked for
+	known := map[string]*corev1.Pod{} // what was admitted, with the labels and annotations that were added, by what was asked for
 	for _, pod := range job.Pods {
 		key, err := json.Marshal(pod.Spec)
 		if err != nil {
@@ -66,6 +66,7 @@ func (s *Submitted) admit(ctx context.Context, client kubernetes.Interface, job 
 			case err != nil:
 				return err
 			}
+			admitted.Labels, admitted.Annotations = added(admitted.Labels, pod.Labels), added(admitted.Annotations, pod.Annotations)
 			known[string(key)] = admitted
 		}
 		pod.Spec = *admitted.Spec.DeepCopy()
@@ -73,6 +74,13 @@ func (s *Submitted) admit(ctx context.Context, client kubernetes.Interface, job 
 		s.pod(pod)
 	}
 	return nil
+}
+
+// added returns what is in the first map and not in the other.
+func added(after, before map[string]string) map[string]string {
+	after = maps.Clone(after)
+	maps.DeleteFunc(after, func(key, _ string) bool { _, was := before[key]; return was })
+	return after
 }
 
 // with returns both maps in one. What is in both is as in the first.

@@ -183,6 +183,32 @@ func TestAGangIsLostWithAnyOfItsInstances(t *testing.T) {
 	assert.Nil(t, NewPurchase(items, 10, false, terms).PricePerHour)
 }
 
+func TestPodsGetWhatAdmissionAddsToOthersOfTheSameSpecAndNothingElseOfThose(t *testing.T) {
+	const worker = `{metadata: {annotations: {gpu-spot.autoscaling/on-demand-after: never}}, spec: {containers: [{name: pytorch, image: torch}]}}`
+	const master = `{spec: {containers: [{name: pytorch, image: torch}]}}`
+	found, err := read(t, `{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: a}, spec: {pytorchReplicaSpecs: {Worker: {replicas: 1, template: `+worker+`}, Master: {replicas: 1, template: `+master+`}}}}`)
+	require.NoError(t, err)
+	client := fake.NewClientset()
+	client.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
+	})
+	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		pod := action.(clienttesting.CreateActionImpl).Object.(*corev1.Pod).DeepCopy()
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, "added", "yes")
+		return true, pod, nil
+	})
+	require.NoError(t, found.Admit(t.Context(), client))
+	require.Len(t, found.Pods(), 2)
+	var never int
+	for _, pod := range found.Pods() {
+		assert.Equal(t, "yes", pod.Annotations["added"])
+		if pod.Annotations["gpu-spot.autoscaling/on-demand-after"] == "never" {
+			never++
+		}
+	}
+	assert.Equal(t, 1, never, "the worker alone")
+}
+
 func TestPodsAreAsTheAPIServerAdmitsThem(t *testing.T) {
 	job := `{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {parallelism: 3, ` + template + `}}`
 	refused := apierrors.NewForbidden(corev1.Resource("pods"), "planned-x", errors.New("exceeded quota: gpus"))

@@ -45,8 +45,8 @@ type Line struct {
 	GPUHours float64 `json:"gpuHours"`
 	Paid     float64 `json:"paid"`
 	OnDemand float64 `json:"onDemand"`
-	// Lost is what was paid from notices to releases: the most that reclaims have cost. In a line of several offerings it is taken for as
-	// dear as the rest of the line.
+	// Lost is what was paid from notices to releases: the most that reclaims have cost. In a line of a namespace or a job it is taken for
+	// as dear as the rest of the line.
 	Lost float64 `json:"lost"`
 	// Saved is OnDemand without Paid and Lost.
 	Saved float64 `json:"saved"`
