@@ -155,13 +155,17 @@ func (r *Registry) Suspend(ctx context.Context, job Job, reason HoldReason) erro
 // Resume undoes Suspend, with so many workers where the system can choose. A job that Kueue admits runs again when Kueue has
 // quota for it.
 func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
-	return r.act(ctx, job, action{
+	resume := action{
 		name: "resume", event: ReasonResumed, readsAgain: true,
 		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			return r.kueue.undoSuspend(ctx, system, job, workers)
 		},
-	})
+	}
+	if job.StopRequested && !job.Stopped && !job.Suspended { // it was told to stop, and goes on: only the held label is left to remove
+		resume.name, resume.event = "unhold", ""
+	}
+	return r.act(ctx, job, resume)
 }
 
 // Grow brings a job that was shrunk to so many workers, and removes the held label from one that has all that it had. The error is a

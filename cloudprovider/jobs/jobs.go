@@ -97,8 +97,8 @@ type Job struct {
 	Parts []Ref
 	// Object is the job's object and must not be changed. It is nil for pods that belong to no known system.
 	Object *unstructured.Unstructured
-	// Problem is why a held job cannot be read, which has no more than its Ref, UID and Object then and is to be left as it is, or why a
-	// job that is to grow cannot, which has all. It is nil for others.
+	// Problem is why a job that is held, or is to grow, cannot be read. The job has no more than its Ref, UID and Object then, and is to be
+	// left as it is. Of a job that can be read it is why the job does not grow although it is to. It is nil for others.
 	Problem error
 }
 

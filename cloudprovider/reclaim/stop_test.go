@@ -174,16 +174,35 @@ func TestAJobThatStoppedForAFormerLeaderIsSuspendedThoughAWorkerStillRuns(t *tes
 				f.add("train", least, 3)
 				f.listens = true
 				f.jobs["train"].StopRequested, f.jobs["train"].Stopped = true, true
-				w.gang("train", "worker", 3, submittedForSpot)
+				w.gang("train", "worker", 3, submittedForSpot, awaiting)
 				w.gang("train", "launcher", 1, submittedForSpot)
 				w.updatePod("train-launcher-0", failed)
 				w.cloud.reclaim("train-worker-0")
 				f.start()
 				w.pass(time.Minute)
 				assert.Equal(t, []string{"suspend train"}, f.called(), "or it has failed for good")
+				assert.Contains(t, w.seen(), "SpotCheckpointAcknowledged train", "it has ended as it was told to")
 			})
 		})
 	}
+}
+
+func TestAJobThatStopsBeforeItIsToldAgainIsSuspendedAtOnce(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		f.add("train", 3, 3)
+		f.jobs["train"].StopRequested = true
+		w.gang("train", "worker", 3, submittedForSpot)
+		w.cloud.reclaim("train-worker-0")
+		f.takes = map[string]time.Duration{"stop": 5 * time.Second}
+		f.start()
+		w.pass(2 * time.Second)
+		f.mu.Lock()
+		f.jobs["train"].Stopped = true // which Stop finds, and tells nobody
+		f.mu.Unlock()
+		w.pass(30 * time.Second)
+		assert.True(t, f.suspended("train"))
+		assert.Contains(t, w.seen(), "SpotCheckpointAcknowledged train")
+	})
 }
 
 func TestARequestHasOneOutcomeThoughItsJobIsToldToStopAfterTheWait(t *testing.T) {

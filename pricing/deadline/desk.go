@@ -31,10 +31,9 @@ const (
 	Undecided Choice = iota
 	// Spot is that it costs less to wait for spot than to buy on demand, if there is none.
 	Spot
-	// OnDemand is that spot costs more until the job is over.
+	// OnDemand is that spot costs more until the job is over, or that no time is left for it.
 	OnDemand
-	// Any is that on-demand costs less than to wait, and than the spot instances that are known to be there, while there may be others that cost
-	// less. Both may be bought.
+	// Any is the same where spot instances may be there of which nothing is known, and which cost less. Both may be bought.
 	Any
 )
 

@@ -2,6 +2,9 @@
 package jaxjob
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,7 +77,11 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		return jobs.Job{}, jobs.Missing(pathSpecs)
 	}
 	workers := job.Spec.ReplicaSpecs.Total()
-	return jobs.Job{Min: workers, Max: workers, Replicas: workers, Suspended: job.Spec.RunPolicy.Suspend, Finished: job.Status.HasEnded()}, nil
+	read := jobs.Job{Min: workers, Max: workers, Replicas: workers, Suspended: job.Spec.RunPolicy.Suspend, Finished: job.Status.HasEnded()}
+	if job.Spec.ReplicaSpecs.HasRestartPolicy(kubeflow.RestartNever, kubeflow.RestartNever, slices.Collect(maps.Keys(job.Spec.ReplicaSpecs))...) {
+		read.Floor = workers
+	}
+	return read, nil
 }
 
 // StartsWith returns one gang of all pods: the operator makes them at once, and they wait for each other.

@@ -161,7 +161,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		}
 	}
 	return jobs.Job{
-		Min: pods, Max: pods, Replicas: pods, Suspended: set.Spec.Suspend,
+		Min: pods, Max: pods, Replicas: pods, Floor: pods, Suspended: set.Spec.Suspend,
 		Finished: jobs.IsTrue(set.Status.Conditions, "Completed", "Failed"),
 	}, nil
 }

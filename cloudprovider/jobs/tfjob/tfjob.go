@@ -2,6 +2,9 @@
 package tfjob
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -98,6 +101,9 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	read := jobs.Job{Min: replicas, Max: replicas, Replicas: replicas, Suspended: job.Spec.RunPolicy.Suspend, Finished: job.Status.HasEnded()}
 	if workers := specs.Count(typeWorker); job.Spec.EnableDynamicWorker && workers > 0 {
 		read.Min, read.NeedsHosts = replicas-workers+1, true
+	}
+	if specs.HasRestartPolicy(kubeflow.RestartNever, kubeflow.RestartNever, slices.Collect(maps.Keys(specs))...) {
+		read.Floor = read.Min
 	}
 	return read, nil
 }

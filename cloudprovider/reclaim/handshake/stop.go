@@ -36,12 +36,20 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
 	var pods int
+	var stopped bool
 	err := c.systems.call(ctx, l.party, actionStop, began.Add(l.patience()), func(ctx context.Context) (err error) {
-		pods, err = c.config.Jobs.Stop(ctx, *s.job)
+		if pods, err = c.config.Jobs.Stop(ctx, *s.job); err == nil && pods == 0 {
+			job, getErr := c.config.Jobs.Get(ctx, s.job.Ref)
+			stopped = getErr == nil && job.Stopped // because a former leader told it
+		}
 		return err
 	})
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
+	}
+	if stopped {
+		c.noteStopped(l, s)
+		return true
 	}
 	until := l.timeLimit()
 	if pods == 0 {
@@ -53,8 +61,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			c.table.conclude(l.party, s, checkpointAcknowledged)
-			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
+			c.noteStopped(l, s)
 			return true
 		}
 		if pods == 0 && !c.table.has(l.party) {
@@ -70,6 +77,13 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; %s", pods, s.goesOn())
 	}
 	return pods > 0
+}
+
+// noteStopped notes that the job has ended as it was told to.
+func (c *Controller) noteStopped(l loss, s state) {
+	if c.table.conclude(l.party, s, checkpointAcknowledged) {
+		c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
+	}
 }
 
 // listensForStop returns whether one of the pods was submitted so that it can be told.

@@ -93,7 +93,7 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:
 		return "the job's system is being warned", limit
-	case s.job != nil && (s.job.Suspended || s.job.Finished):
+	case s.job != nil && (s.job.Suspended || s.job.Finished || s.job.Stopped):
 		return "", time.Time{}
 	}
 	if until := l.awaitsUntil(s); !s.acknowledged && now.Before(until) {

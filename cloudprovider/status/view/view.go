@@ -146,7 +146,7 @@ func pending(s *status.Status) table {
 }
 
 func reclaims(s *status.Status) table {
-	t := table{Title: "Reclaims", Empty: "No instance is being reclaimed.", Columns: []column{
+	t := table{Title: "Reclaims", Empty: "No Node is being reclaimed.", Columns: []column{
 		{"Node", false, false}, {"Instance", false, true}, {"Phase", false, false}, {"Pods", true, false}, {"Released in", true, false}, {"Notice", false, true},
 	}}
 	for _, r := range s.Reclaims {

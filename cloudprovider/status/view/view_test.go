@@ -85,7 +85,7 @@ func TestAReplicaThatDoesNotLeadNamesTheLeaderAndNothingElse(t *testing.T) {
 func TestALeaderWithNothingToDoSaysSo(t *testing.T) {
 	s := &status.Status{Replica: "a", Leader: "a", Time: now}
 	for _, shown := range []string{text(t, s), page(t, s)} {
-		for _, want := range []string{"No pod waits for an instance.", "No instance is being reclaimed.", "There is nothing to buy from", "not yet"} {
+		for _, want := range []string{"No pod waits for an instance.", "No Node is being reclaimed.", "There is nothing to buy from", "not yet"} {
 			assert.Contains(t, shown, want)
 		}
 		assert.NotContains(t, shown, "saved since")

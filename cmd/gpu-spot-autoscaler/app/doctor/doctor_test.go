@@ -216,7 +216,6 @@ var cloudFaults = map[string]fault{
 	"a stopped one":        {inState("Stopped"), []Code{Stopped}, "Stopped"},
 
 	"nothing allowed":        {firstPool(func(p *alisim.Pool) { p.MaxSize, p.Instances = 0, 0; delete(p.Tags, "gpu-spot.autoscaling/max-size") }), []Code{GroupMaximum}, "its maximum is 0"},
-	"a full pool":            {poolTag("gpu-spot.autoscaling/max-size", "2"), []Code{GroupMaximum}, "the pool has 2 instances of 2"},
 	"a full group":           {firstPool(func(p *alisim.Pool) { p.MaxSize = 2 }), []Code{GroupMaximum}, "2 instances of 2"},
 	"no reserve":             {poolTag("gpu-spot.autoscaling/max-size", "10"), []Code{NoReserve}, "below 10"},
 	"a vSwitch without room": {func(s *setup) { s.world.VSwitches[0].AvailableIPs = 2 }, []Code{FewAddresses}, "no free address"},
@@ -347,7 +346,7 @@ func TestNothingIsFoundInASoundSetUp(t *testing.T) {
 		}, []string{notTried}},
 		"by --nodes, without the tag that has it found": {func(s *setup) {
 			s.clusterName, s.nodes = "", map[string]pool.Bounds{group: {Max: 4}}
-			firstPool(func(p *alisim.Pool) { delete(p.Tags, "k8s.io/cluster-autoscaler/enabled") })(s)
+			poolTag("k8s.io/cluster-autoscaler/enabled", "false")(s)
 		}, []string{notTried}},
 		"settings in a ConfigMap that kubectl applied": {with(configMap("pool", group, map[string]string{
 			"gpu-spot.autoscaling/on-demand-after": "10m", corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 500),

@@ -58,7 +58,7 @@ const (
 	Protected Code = "protected"
 	// NoUserData: instances would not join the cluster.
 	NoUserData Code = "no_user_data"
-	// GroupMaximum: the scaling group or the pool is full, or may hold nothing.
+	// GroupMaximum: the scaling group is full, or it or the pool may hold nothing.
 	GroupMaximum Code = "group_maximum"
 	// NoReserve: a reclaiming instance keeps its replacement from being bought.
 	NoReserve Code = "no_reserve"

@@ -34,7 +34,7 @@ func (e *cloudExam) checkTags(ctx context.Context) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
 		found := lint.Tags("", id, groups[id].Tags, true)
-		if _, named := e.Nodes[id]; named && groups[id].Tags[api.TagEnabled] == "" { // it is managed without that tag
+		if _, named := e.Nodes[id]; named { // it is managed whatever that tag says
 			found = slices.DeleteFunc(found, func(f lint.Finding) bool { return f.Key == api.TagEnabled })
 		}
 		e.addLint(id, append(found, lint.Annotations("", id, e.overrides[id])...))

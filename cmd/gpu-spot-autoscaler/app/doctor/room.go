@@ -26,9 +26,6 @@ func (e *cloudExam) checkRoom() {
 		case group.TotalCapacity >= group.MaxSize:
 			e.report.add(GroupMaximum, Warning, id, fmt.Sprintf("the scaling group has %d instances of %d, so that nothing can be bought", group.TotalCapacity, group.MaxSize),
 				"Raise the maximum of the scaling group")
-		case group.TotalCapacity >= p.MaxSize:
-			e.report.add(GroupMaximum, Warning, id, fmt.Sprintf("the pool has %d instances of %d, so that nothing can be bought", group.TotalCapacity, p.MaxSize),
-				"Raise "+api.TagMaxSize)
 		case p.Spot && p.MaxSize >= group.MaxSize:
 			e.report.add(NoReserve, Warning, id,
 				fmt.Sprintf("the pool may grow to %d, which is all that its scaling group holds, so that at the maximum a reclaiming instance is replaced only after its release", p.MaxSize),
