@@ -58,7 +58,7 @@ func TestBounds(t *testing.T) {
 		"a Volcano job that restarts when a pod is evicted, whose owner says otherwise": {"vcjob", "resnet", change(withPolicies("[{event: PodEvicted, action: RestartJob}]"), "metadata: {name: resnet, ", `metadata: {name: resnet, annotations: {gpu-spot.autoscaling/min-replicas: "1"}, `), bounds{5, 5, 5}},
 		"an AITrainingJob that restarts no pod, whose owner says otherwise": {"aitrainingjob", "horovod", change(change(jobstest.AITrainingJob, "restartPolicy: ExitCode", "restartPolicy: Never"),
 			"metadata: {name: horovod, ", `metadata: {name: horovod, annotations: {gpu-spot.autoscaling/min-replicas: "1"}, `), bounds{3, 5, 3}},
-		"a JAXJob that cannot lose a pod, whose owner says otherwise": {"jaxjob", "gemma", change(jobstest.JAXJob, "uid: uid-gemma", "uid: uid-gemma, annotations: {gpu-spot.autoscaling/min-replicas: \"1\"}"), bounds{3, 3, 3}},
+		"a JAXJob that cannot lose a pod, whose owner says otherwise": {"jaxjob", "gemma", change(change(jobstest.JAXJob, "uid: uid-gemma", "uid: uid-gemma, annotations: {gpu-spot.autoscaling/min-replicas: \"1\"}"), "OnFailure", "Never"), bounds{3, 3, 3}},
 		"a JAXJob needs all": {"jaxjob", "gemma", jobstest.JAXJob, bounds{3, 3, 3}},
 		"an MPIJob under horovodrun, in workers of two slots": {"mpijob", "tf", jobstest.ElasticMPIJob, bounds{2, 8, 4}},
 		"an MPIJob under mpirun needs all":                    {"mpijob", "tf", change(jobstest.ElasticMPIJob, `--min-np, "3", --max-np, "16", `, ""), bounds{4, 4, 4}},

@@ -30,10 +30,7 @@ func (c *Controller) decide(ctx context.Context, l loss, s state) {
 	if !c.table.beginDecision(l.party, s.id, func(s *state) { s.spared = uids(l.doubtful) }) {
 		return
 	}
-	switch {
-	case s.job != nil && s.job.Stopped:
-		c.noteStopped(l, s)
-	case !l.isToBeStopped(s) && !s.acknowledged && !l.awaitsUntil(s).IsZero() && c.table.conclude(l.party, s, checkpointMissed):
+	if !l.isToBeStopped(s) && !s.acknowledged && !l.awaitsUntil(s).IsZero() && c.table.conclude(l.party, s, checkpointMissed) {
 		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"No acknowledgement that the work is saved (request %s) came in time; %s", s.id, s.goesOn())
 	}
 	c.calls.Go(func() {

@@ -23,10 +23,13 @@ const stopWait = 90 * time.Second
 // stopLook is how often it is looked at whether a job that was told to stop has ended, or has acknowledged.
 const stopLook = 500 * time.Millisecond
 
-// isToBeStopped returns whether the job is told to stop before it is suspended: it was submitted so that it can be told on its port,
-// cannot go on, and has not acknowledged yet.
+// isToBeStopped returns whether the job is told to stop before it is suspended, or has stopped because a former leader told it: it was submitted
+// so that it can be told on its port, cannot go on, and has not acknowledged yet.
 func (l *loss) isToBeStopped(s state) bool {
-	return !s.acknowledged && s.job != nil && !s.job.Suspended && !s.job.Finished && !s.job.Stopped && l.listensForStop() && l.isTooSmallFor(*s.job)
+	if s.acknowledged || s.job == nil || s.job.Suspended || s.job.Finished {
+		return false
+	}
+	return s.job.Stopped || l.listensForStop() && l.isTooSmallFor(*s.job)
 }
 
 // stop has a job that is about to be suspended save its work. It returns when the job has ended, or has acknowledged the request, or
@@ -35,6 +38,15 @@ func (l *loss) isToBeStopped(s state) bool {
 func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
+	ended := func() bool {
+		if c.table.conclude(l.party, s, checkpointAcknowledged) {
+			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
+		}
+		return true
+	}
+	if s.job.Stopped {
+		return ended()
+	}
 	var pods int
 	var stopped bool
 	err := c.systems.call(ctx, l.party, actionStop, began.Add(l.patience()), func(ctx context.Context) (err error) {
@@ -48,8 +60,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
 	}
 	if stopped {
-		c.noteStopped(l, s)
-		return true
+		return ended()
 	}
 	until := l.timeLimit()
 	if pods == 0 {
@@ -61,8 +72,7 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			c.noteStopped(l, s)
-			return true
+			return ended()
 		}
 		if pods == 0 && !c.table.has(l.party) {
 			return false
@@ -77,13 +87,6 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 		c.config.Events.Eventf(l.object(s), events.ReasonUnsaved, notice.PrefixOf(s.drill)+"The job was told to save its work (%d pods heard it), and did not end in time; %s", pods, s.goesOn())
 	}
 	return pods > 0
-}
-
-// noteStopped notes that the job has ended as it was told to.
-func (c *Controller) noteStopped(l loss, s state) {
-	if c.table.conclude(l.party, s, checkpointAcknowledged) {
-		c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
-	}
 }
 
 // listensForStop returns whether one of the pods was submitted so that it can be told.
