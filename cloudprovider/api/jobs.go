@@ -7,8 +7,8 @@ const (
 	AnnotationJob = "gpu-spot.autoscaling/job"
 	// AnnotationRole, on pods, is worker, host or launcher. It overrides the role that the job system gives them.
 	AnnotationRole = "gpu-spot.autoscaling/role"
-	// AnnotationMinReplicas and AnnotationMaxReplicas bound the number of workers, in place of the minimum that the job's object states, and
-	// below its maximum. The minimum is no less than the job system can do with.
+	// AnnotationMinReplicas is the least number of workers, in place of that which the job's object states. It has no effect below what the
+	// job system can do with. AnnotationMaxReplicas is the most, and has no effect above that of the job's object.
 	AnnotationMinReplicas = "gpu-spot.autoscaling/min-replicas"
 	AnnotationMaxReplicas = "gpu-spot.autoscaling/max-replicas"
 	// AnnotationAwaitCheckpoint, on pods, is "true" or a duration: no pod of the job is evicted before the acknowledgement that
@@ -71,7 +71,8 @@ const (
 	// have it. The reclaim controller writes and reads it.
 	AnnotationReclaimInstance = "gpu-spot.autoscaling/reclaim-instance"
 	// AnnotationCheckpointRequest is the id of a request for a checkpoint, "<Unix seconds>-<random>", with "-drill" after it if that is
-	// a rehearsal, and "-last" at the end if it is the last request before the pods have to go. The reclaim controller writes it, and the job's processes read it through the downward API.
+	// a rehearsal, and "-last" at the end if it is the last request before the pods have to go. The reclaim controller writes it, and the
+	// job's processes read it through the downward API.
 	AnnotationCheckpointRequest = "gpu-spot.autoscaling/checkpoint-request"
 	// AnnotationCheckpointAcknowledged acknowledges that the checkpoint is saved. The reclaim controller reads it.
 	//

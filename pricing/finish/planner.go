@@ -26,7 +26,8 @@ type Planner struct {
 }
 
 // NewPlanner learns from all of the history until now, which begins at a time and was looked at every poll. The length of a tick is that
-// of the terms. It takes the longer the more work and slack there is, about a second for days of them. A history that is too short to learn from leaves the planner to simple rules.
+// of the terms. The time that it takes grows with the work and the slack: about a second for jobs of days. A history that is too short to learn
+// from leaves the planner to simple rules.
 func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, since, now time.Time) *Planner {
 	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
 	if now.Sub(since) < leastPast {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Core is how fast a core of the machine was during a measurement: the processor time that the same arithmetic took, again and again. It
-// does not grow with what else runs here, since that makes the arithmetic wait and no longer; where it grows, the host gave less.
+// Core is how fast a core of the machine was during a measurement: the processor time that the same arithmetic took, again and again. Other
+// programs on the machine have the arithmetic wait, which takes no processor time. So where it grows, the host gave less, or the cores
+// share their caches or a clock with what runs beside.
 type Core struct {
 	Best float64 `json:"probe_best_ms"`
 	P50  float64 `json:"probe_p50_ms"`
@@ -17,7 +18,7 @@ type Core struct {
 }
 
 const (
-	// probeEvery and probeRounds let the probe take a thousandth of one core.
+	// probeEvery and probeRounds let the probe take about two thousandths of one core.
 	probeEvery  = 5 * time.Second
 	probeRounds = 5_000_000
 )
