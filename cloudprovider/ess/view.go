@@ -45,14 +45,21 @@ func (v *View) Lists(instanceID string) bool {
 	return listed
 }
 
+// Serves returns whether the node's instance is in a pool, and is not reclaimed, removed, on standby or stopped.
+func (v *View) Serves(node *apiv1.Node) bool { return serves(v.store.Last(), node) }
+
+func serves(last *snapshot.Snapshot, node *apiv1.Node) bool {
+	instance, listed := last.Instances[last.InstanceID(node)]
+	_, ours := last.GroupOf(node)
+	return listed && ours && last.StandingOf(instance) == snapshot.Serving
+}
+
 // MayGiveBack returns whether the node's instance is in a pool and may be given back: it serves, nobody has told ESS to keep it,
 // and no other Node claims to be the same instance.
 func (v *View) MayGiveBack(node *apiv1.Node) bool {
 	last := v.store.Last()
 	id := last.InstanceID(node)
-	instance, listed := last.Instances[id]
-	_, ours := last.GroupOf(node)
-	return listed && ours && last.StandingOf(instance) == snapshot.Serving && !snapshot.IsKept(instance) && !last.Loop.Disputed.Has(id)
+	return serves(last, node) && !snapshot.IsKept(last.Instances[id]) && !last.Loop.Disputed.Has(id)
 }
 
 // PoolStatus is a pool as scale-down has to see it.

@@ -73,7 +73,7 @@ func (p *provider) refreshCount() int {
 
 func (p *provider) IsReclaiming(node *apiv1.Node) bool { return p.reclaiming.Has(node.Spec.ProviderID) }
 func (p *provider) OutOfService(node *apiv1.Node) bool { return p.stopped.Has(node.Spec.ProviderID) }
-func (p *provider) MayGiveBack(node *apiv1.Node) bool {
+func (p *provider) Serves(node *apiv1.Node) bool {
 	return !p.stopped.Has(node.Spec.ProviderID)
 }
 func (p *provider) PoolOfGroup(id string) (ess.PoolStatus, bool) {

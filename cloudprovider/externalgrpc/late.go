@@ -92,7 +92,7 @@ func (l *lateRemovals) await(ctx context.Context, nodes []*apiv1.Node, removed <
 	}
 	closed := slices.Clone(nodes)
 	err := wait.PollUntilContextCancel(ctx, untaintRetry, true, func(ctx context.Context) (bool, error) {
-		closed = slices.DeleteFunc(closed, func(node *apiv1.Node) bool { return !l.provider.MayGiveBack(node) || l.untaint(ctx, node.Name) })
+		closed = slices.DeleteFunc(closed, func(node *apiv1.Node) bool { return !l.provider.Serves(node) || l.untaint(ctx, node.Name) })
 		return len(closed) == 0, nil
 	})
 	for _, node := range closed {

@@ -39,7 +39,7 @@ type Provider interface {
 	BeginLoop(nodes []*apiv1.Node)
 	IsReclaiming(node *apiv1.Node) bool
 	OutOfService(node *apiv1.Node) bool
-	MayGiveBack(node *apiv1.Node) bool
+	Serves(node *apiv1.Node) bool
 	PoolOfGroup(groupID string) (ess.PoolStatus, bool)
 }
 

@@ -81,6 +81,7 @@ var faults = map[string][]fault{
 	"GPUSpotPushedNoticesRefused": {{counted(`gpu_spot_reclaim_pushed_events_total{outcome="unauthorized"}`), "10m", `outcome="unauthorized",severity="warning"`}},
 	"GPUSpotPushedNoticesUnsigned": {
 		{counted(`gpu_spot_reclaim_push_signatures_total{outcome="wrong"}`), "10m", `outcome="wrong",severity="warning"`},
+		{begun(`gpu_spot_reclaim_push_signatures_total{outcome="wrong"}`), "10m", `outcome="wrong",severity="warning"`},
 	},
 	"GPUSpotPushedNoticesHeld": {{map[string]string{`gpu_spot_reclaim_notices_held`: "2x60"}, "2m", `severity="critical"`}},
 	"GPUSpotNodeFaultsHeld":    {{map[string]string{`gpu_spot_node_faults_held`: "7x60"}, "3m", `severity="critical"`}},

@@ -38,14 +38,14 @@ func (l *loss) isToBeStopped(s state) bool {
 func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 	began := c.config.Clock.Now()
 	launcher := c.losses.launcherOf(l)
-	ended := func() bool {
+	noteEnd := func() {
 		if c.table.conclude(l.party, s, checkpointAcknowledged) {
 			c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The job has ended after it was told to save its work, %s before the release", s.left(c.config.Clock.Now()))
 		}
-		return true
 	}
 	if s.job.Stopped {
-		return ended()
+		noteEnd()
+		return false // whether it is still to be suspended is known when it is read again
 	}
 	var pods int
 	var stopped bool
@@ -60,7 +60,8 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 		klog.FromContext(ctx).Error(err, "Could not tell the job to stop before it is suspended", "job", l.party)
 	}
 	if stopped {
-		return ended()
+		noteEnd()
+		return false
 	}
 	until := l.timeLimit()
 	if pods == 0 {
@@ -72,7 +73,8 @@ func (c *Controller) stop(ctx context.Context, l loss, s state) (stops bool) {
 			return pods > 0
 		}
 		if launcher != "" && c.losses.hasEnded(l.party, launcher) {
-			return ended()
+			noteEnd()
+			return true
 		}
 		if pods == 0 && !c.table.has(l.party) {
 			return false
