@@ -44,6 +44,9 @@ const (
 	// CodeCreationFailed is the system event of an instance that RunInstances promised and that could not be created for want of stock.
 	// Source: page of RunInstances, "Prerequisites" (help.aliyun.com/en/ecs/developer-reference/api-ecs-2014-05-26-runinstances).
 	CodeCreationFailed = "SystemFailure.Delete"
+	// CodeDryRun is how ECS answers a request that it was only to check, if it would have carried it out.
+	// Source: DryRun of RunInstances and of DescribeInstances, ECS 2014-05-26.
+	CodeDryRun = "DryRunOperation"
 )
 
 // classOfCode has the codes that are documented for the calls and activities in use.

@@ -36,6 +36,8 @@ func TestAutoscalerMayDeleteTheListOfHostsOfATrainingJobAndNoOtherConfigMap(t *t
 	}{
 		"list of hosts":                 {metav1.NamespaceDefault, "et-config", &owner, true},
 		"own status":                    {rig.Namespace, "cluster-autoscaler-status", nil, true},
+		"own ledger":                    {rig.Namespace, "gpu-spot-autoscaler-ledger", nil, false},
+		"own memory of the market":      {rig.Namespace, "gpu-spot-autoscaler-market", nil, false},
 		"status of another":             {metav1.NamespaceDefault, "cluster-autoscaler-status", nil, false},
 		"other one of the TrainingJob":  {metav1.NamespaceDefault, "et-results", &owner, false},
 		"named like that of another":    {metav1.NamespaceDefault, "other-config", &owner, false},

@@ -104,8 +104,8 @@ var faults = map[string][]fault{
 	"GPUSpotPricesStale":    {{map[string]string{`gpu_spot_offerings_without_fresh_price`: "3x60"}, "12m", `severity="warning"`}},
 	"GPUSpotPoolProblem":    {{map[string]string{`gpu_spot_pool_problem{pool="asg-1",reason="bad_tag"}`: "1x60"}, "6m", `pool="asg-1",reason="bad_tag",severity="warning"`}},
 	"GPUSpotCloudErrors": {{map[string]string{
-		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="OK"}`:         "0+1x60",
-		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="Throttling"}`: "0+1x60",
+		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="OK"}`:                           "0+1x60",
+		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="Throttling",class="Throttled"}`: "0+1x60",
 	}, "25m", `action="ScaleWithAdjustment",code="Throttling",service="ess",severity="warning"`}},
 	"GPUSpotBoughtOnDemand": {
 		{counted(`gpu_spot_compensated_instances_total{pool="asg-1"}`), "10m", `pool="asg-1",severity="warning"`},
@@ -144,6 +144,9 @@ var sound = map[string]string{
 	`gpu_spot_reclaim_drained_pods_total{system="jobset",method="evict"}`:                                 "0+1x120",
 	`gpu_spot_job_actions_total{system="mpijob",action="resume",outcome="done"}`:                          "0+1x120",
 	`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="OK"}`: "0+1x120",
+
+	`gpu_spot_cloud_request_duration_seconds_count{service="ecs",action="RunInstances",code="OperationDenied.NoStock",class="Stockout"}`: "0+1x120",
+	`gpu_spot_cloud_request_duration_seconds_count{service="ecs",action="RunInstances",code="Other",class="PriceTooLow"}`:                "0+1x120",
 }
 
 func TestEveryAlertIsRaisedByItsFaultAndNoneWithoutOne(t *testing.T) {

@@ -12,10 +12,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 )
 
-// codeDryRun is how ECS answers a request that it was only to check, if it would have carried it out.
-// Source: DryRun of RunInstances and of DescribeInstances, ECS 2014-05-26.
-const codeDryRun = "DryRunOperation"
-
 // noInstance is the id of no instance, in the form of one.
 const noInstance = "i-doesnotexist00000000"
 
@@ -28,7 +24,7 @@ const (
 
 // allowed returns nil if ECS would have carried out the request that it was to check.
 func allowed(err error) error {
-	if alicloud.CodeOf(err) == codeDryRun {
+	if alicloud.CodeOf(err) == alicloud.CodeDryRun {
 		return nil
 	}
 	return err

@@ -4,10 +4,12 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
+	"gpu-spot-autoscaler/cloudprovider/alicloud/rpc"
 )
 
 func TestADryRunThatPassesMeansThatTheCallIsAllowed(t *testing.T) {
@@ -25,6 +27,19 @@ func TestADryRunThatPassesMeansThatTheCallIsAllowed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestADryRunThatPassesCountsAsARequestThatSucceeded(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	rpc.RegisterMetrics(registry)
+	succeeded := func() uint64 {
+		return observations(t, registry, "gpu_spot_cloud_request_duration_seconds",
+			map[string]string{"service": "ecs", "action": "DescribeInstances", "code": "OK", "class": ""})
+	}
+	before := succeeded() // the metrics are those of the process
+	w := newWire(t, func(url.Values) answer { return refuse(400, "DryRunOperation") })
+	require.NoError(t, w.client().CheckInstances(t.Context()))
+	assert.Equal(t, uint64(1), succeeded()-before)
 }
 
 func TestTheRemovalThatIsTriedRemovesNothing(t *testing.T) {

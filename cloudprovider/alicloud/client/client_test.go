@@ -281,23 +281,23 @@ func TestHTTPSUnlessToldOtherwise(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	rpc.RegisterMetrics(registry)
+	classes := map[string]alicloud.Class{"Throttling.User": alicloud.Throttled, "Other": alicloud.Unavailable, "OK": ""}
 	requests := func(code string) uint64 {
 		return observations(t, registry, "gpu_spot_cloud_request_duration_seconds",
-			map[string]string{"service": "ess", "action": "ScaleWithAdjustment", "code": code})
+			map[string]string{"service": "ess", "action": "ScaleWithAdjustment", "code": code, "class": string(classes[code])})
 	}
 	throttled := func() uint64 {
 		return observations(t, registry, "gpu_spot_cloud_throttle_wait_seconds", map[string]string{"service": "ess", "action": "ScaleWithAdjustment"})
 	}
-	codes := []string{"Throttling.User", "Other", "OK"}
 	before, throttledBefore := map[string]uint64{}, throttled() // the metrics are those of the process
-	for _, code := range codes {
+	for code := range classes {
 		before[code] = requests(code)
 	}
 	w := newWire(t, inTurn(refuse(400, "Throttling.User"), refuse(500, "Surprise"), ok(object{})))
 	_, err := w.client().Scale(t.Context(), buy("t"))
 	require.NoError(t, err)
 
-	for _, code := range codes {
+	for code := range classes {
 		assert.Equal(t, uint64(1), requests(code)-before[code], code)
 	}
 	assert.Equal(t, uint64(3), throttled()-throttledBefore)

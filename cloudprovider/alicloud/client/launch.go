@@ -28,7 +28,7 @@ func (c *ECS) Launch(ctx context.Context, l alicloud.LaunchRequest) ([]string, e
 	return c.launch(ctx, l, false)
 }
 
-// launch sends the request, or has ECS only check it. If ECS would carry out a request that it is to check, the code of the error is codeDryRun.
+// launch sends the request, or has ECS only check it. If ECS would carry out a request that it is to check, the code of the error is CodeDryRun.
 func (c *ECS) launch(ctx context.Context, l alicloud.LaunchRequest, onlyCheck bool) ([]string, error) {
 	const action = "RunInstances"
 	switch {

@@ -113,7 +113,8 @@ func (c *Caller) attempt(ctx context.Context, service, action string, q requests
 	began := c.options.Clock.Now()
 	err = conn.outcome(ctx, service, action, conn.sdk.DoAction(q, response))
 	c.addSkew(err, conn.reply)
-	requestSeconds.WithLabelValues(service, action, codeLabel(err)).Observe(c.options.Clock.Since(began).Seconds())
+	code, class := labelsOf(err)
+	requestSeconds.WithLabelValues(service, action, code, class).Observe(c.options.Clock.Since(began).Seconds())
 	return true, err
 }
 

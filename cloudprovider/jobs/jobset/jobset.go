@@ -4,6 +4,7 @@ package jobset
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,9 +35,9 @@ var resource = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v
 
 // System is the JobSet, whether it is made by its user or by a TrainJob of the Kubeflow Trainer, which has the same name.
 //
-// A JobSet is not elastic: all its pods are one gang. A lost pod fails its Job unless the podFailurePolicy ignores
-// DisruptionTarget, and a failed Job restarts all of them, as often as maxRestarts allows. Nothing is counted when a JobSet is
-// suspended. The pods meet at the coordinator, or else at the first pod of the first Job. A replicated job with the name
+// A JobSet is not elastic: all its pods are one gang, unless its annotations say that it can train with fewer. A lost pod fails its Job
+// unless the podFailurePolicy ignores DisruptionTarget, and a failed Job restarts all of them, as often as maxRestarts allows. Nothing is
+// counted when a JobSet is suspended. The pods meet at the coordinator, or else at the first pod of the first Job. A replicated job with the name
 // "launcher" is the launcher. It is made with the others, and a TrainJob for MPI has it train as one of its nodes (runLauncherAsNode).
 // Source: manifests/base/runtimes/deepspeed_distributed.yaml of the Trainer 2.1.0.
 type System struct{ jobs.SuspendField }
@@ -77,8 +78,9 @@ type replicatedJob struct {
 	DependsOn []struct{} `json:"dependsOn"`
 	Template  struct {
 		Spec *struct {
-			Parallelism *jobs.Count     `json:"parallelism"`
-			Template    json.RawMessage `json:"template"`
+			Parallelism *jobs.Count               `json:"parallelism"`
+			Policy      *batchv1.PodFailurePolicy `json:"podFailurePolicy"`
+			Template    json.RawMessage           `json:"template"`
 		} `json:"spec"`
 	} `json:"template"`
 }
@@ -87,8 +89,10 @@ type replicatedJob struct {
 type remainingJob struct {
 	name             string
 	jobs, podsPerJob int
-	path             string
-	template         json.RawMessage
+	// mayLosePods is true if the eviction of a pod fails no Job.
+	mayLosePods bool
+	path        string
+	template    json.RawMessage
 }
 
 func (r remainingJob) pods() int { return r.jobs * r.podsPerJob }
@@ -115,10 +119,25 @@ func decode(object *unstructured.Unstructured) (*jobSet, []remainingJob, error) 
 			return nil, nil, jobs.Missing(path + ".template")
 		}
 		if left := replicated.Replicas.Or(1) - succeeded[replicated.Name]; left > 0 {
-			remaining = append(remaining, remainingJob{replicated.Name, left, spec.Parallelism.Or(1), path + ".template", spec.Template})
+			remaining = append(remaining, remainingJob{
+				replicated.Name, left, spec.Parallelism.Or(1), ignoresDisruptions(spec.Policy), path + ".template", spec.Template})
 		}
 	}
 	return set, remaining, nil
+}
+
+// ignoresDisruptions returns whether the Job controller replaces a pod that was evicted, and counts no failure. The first rule that matches
+// decides, and which exit codes the containers of an evicted pod have is unknown, so no rule about exit codes may stand before.
+// Source: matchPodFailurePolicy in pkg/controller/job/pod_failure_policy.go of Kubernetes.
+func ignoresDisruptions(policy *batchv1.PodFailurePolicy) bool {
+	if policy == nil || len(policy.Rules) == 0 {
+		return false
+	}
+	first := policy.Rules[0]
+	return first.Action == batchv1.PodFailurePolicyActionIgnore &&
+		slices.ContainsFunc(first.OnPodConditions, func(on batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+			return on.Type == corev1.DisruptionTarget && on.Status != corev1.ConditionFalse
+		})
 }
 
 func (*System) Name() string { return Name }
@@ -154,14 +173,18 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	if err != nil {
 		return jobs.Job{}, err
 	}
-	pods := 0
+	pods, floor := 0, 0
 	for _, r := range remaining {
-		if r.name != nameLauncher {
-			pods += r.pods()
+		if r.name == nameLauncher {
+			continue
+		}
+		pods += r.pods()
+		if !r.mayLosePods {
+			floor += r.pods()
 		}
 	}
 	return jobs.Job{
-		Min: pods, Max: pods, Replicas: pods, Floor: pods, Suspended: set.Spec.Suspend,
+		Min: pods, Max: pods, Replicas: pods, Floor: floor, Suspended: set.Spec.Suspend,
 		Finished: jobs.IsTrue(set.Status.Conditions, "Completed", "Failed"),
 	}, nil
 }

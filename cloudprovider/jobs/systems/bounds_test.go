@@ -28,6 +28,10 @@ func TestBounds(t *testing.T) {
 	withTaskPolicies := func(policies string) string {
 		return change(jobstest.VolcanoJob, "replicas: 5,", "replicas: 5, policies: "+policies+",")
 	}
+	ownersJobSet := func(specOfJobs string) string {
+		return change(change(jobstest.JobSet, "uid: uid-llm", `uid: uid-llm, annotations: {gpu-spot.autoscaling/min-replicas: "2"}`),
+			"          parallelism: 3\n", "          parallelism: 3\n          "+specOfJobs+"\n")
+	}
 	type bounds struct{ Min, Max, Replicas int }
 	covered := sets.New[string]()
 	for name, test := range map[string]struct {
@@ -65,12 +69,18 @@ func TestBounds(t *testing.T) {
 		"an MPIJob whose launcher is a host, too":             {"mpijob", "tf", change(jobstest.ElasticMPIJob, "  runPolicy", "  runLauncherAsWorker: true\n  runPolicy"), bounds{1, 7, 4}},
 		"an MPIJob for which its launcher would be enough": {"mpijob", "tf", change(change(jobstest.ElasticMPIJob, "  runPolicy", "  runLauncherAsWorker: true\n  runPolicy"),
 			`--min-np, "3"`, `--min-np, "2"`), bounds{1, 7, 4}},
-		"an MPIJob of the training operator":               {"mpijob-v1", "tf", change(change(jobstest.ElasticMPIJob, "v2beta1", "v1"), "    Worker:\n", "    Worker:\n      restartPolicy: ExitCode\n"), bounds{2, 8, 4}},
-		"an MPIJob of the training operator, by default":   {"mpijob-v1", "tf", change(jobstest.ElasticMPIJob, "v2beta1", "v1"), bounds{4, 8, 4}},
-		"an MPIJob of Arena needs all":                     {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, bounds{2, 2, 2}},
-		"an MPIJob of Arena that states few GPUs":          {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 4"), bounds{1, 1, 1}},
-		"an MPIJob of Arena that states many GPUs":         {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 24"), bounds{3, 3, 3}},
-		"a JobSet needs all that have not ended":           {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
+		"an MPIJob of the training operator":             {"mpijob-v1", "tf", change(change(jobstest.ElasticMPIJob, "v2beta1", "v1"), "    Worker:\n", "    Worker:\n      restartPolicy: ExitCode\n"), bounds{2, 8, 4}},
+		"an MPIJob of the training operator, by default": {"mpijob-v1", "tf", change(jobstest.ElasticMPIJob, "v2beta1", "v1"), bounds{4, 8, 4}},
+		"an MPIJob of Arena needs all":                   {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob, bounds{2, 2, 2}},
+		"an MPIJob of Arena that states few GPUs":        {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 4"), bounds{1, 1, 1}},
+		"an MPIJob of Arena that states many GPUs":       {"mpijob-v1alpha1", "resnet50", change(jobstest.ArenaMPIJob, "replicas: 2", "gpus: 24"), bounds{3, 3, 3}},
+		"a JobSet needs all that have not ended":         {"jobset", "llm", jobstest.JobSet, bounds{6, 6, 6}},
+		"a JobSet whose owner says otherwise":            {"jobset", "llm", ownersJobSet(""), bounds{6, 6, 6}},
+		"a JobSet that outlives evicted pods, whose owner says otherwise": {"jobset", "llm",
+			ownersJobSet("podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}"), bounds{2, 6, 6}},
+		"a JobSet that may fail with an evicted pod, whose owner says otherwise": {"jobset", "llm",
+			ownersJobSet(`podFailurePolicy: {rules: [{action: FailJob, onExitCodes: {operator: In, values: [143]}},
+				{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}`), bounds{6, 6, 6}},
 		"a JobSet that initializes":                        {"jobset", "llm", change(jobstest.JobSet, "succeeded: 1", "succeeded: 0"), bounds{7, 7, 7}},
 		"a JobSet of which one Job of two has succeeded":   {"jobset", "llm", change(jobstest.JobSet, "ready: 2, succeeded: 0", "ready: 1, succeeded: 1"), bounds{3, 3, 3}},
 		"a JobSet for MPI, without its launcher":           {"jobset", "deepspeed", jobstest.JobSetOfMPITrainJob, bounds{3, 3, 3}},

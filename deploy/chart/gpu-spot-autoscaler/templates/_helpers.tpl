@@ -236,6 +236,11 @@ request.userInfo.username == "{{ $account }}{{ include "serviceAccount" . }}"
 {{- end }}
 {{- end }}
 
+{{/* CEL: whether the request is that of release-all. */}}
+{{- define "isReleaseAll" -}}
+request.userInfo.username == "system:serviceaccount:{{ .Release.Namespace }}:{{ include "releaseAllName" . }}"
+{{- end }}
+
 {{/* The binding of the admission policy with this name, for all namespaces. */}}
 {{- define "policyBinding" -}}
 ---
