@@ -165,6 +165,11 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	if job.StopRequested && !job.Stopped && !job.Suspended { // it was told to stop, and goes on: only the held label is left to remove
 		resume.name, resume.event = "unhold", ""
 	}
+	if !job.Suspended {
+		resume.do = func(ctx context.Context, system System, job Job) (bool, error) {
+			return r.kueue.unhold(ctx, system, job, workers)
+		}
+	}
 	return r.act(ctx, job, resume)
 }
 
@@ -183,6 +188,13 @@ func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	}
 	if job.Replicas >= workers { // only the held label is left to remove
 		grow.name, grow.event = "unhold", ""
+		growIt := grow.do
+		grow.do = func(ctx context.Context, system System, job Job) (bool, error) {
+			if job.Replicas < workers {
+				return false, errChanged
+			}
+			return growIt(ctx, system, job)
+		}
 	}
 	return r.act(ctx, job, grow)
 }
@@ -237,10 +249,8 @@ func (r *Registry) Unhold(ctx context.Context, job Job) error {
 			message: "Runs, although the autoscaler has suspended it and has not resumed it: it is left alone. " +
 				"If nobody resumed it by hand, a tool such as Argo CD may set back what suspends it: have the tool ignore that field (ignoreDifferences)",
 			do: func(ctx context.Context, system System, job Job) (bool, error) {
-				if job.Suspended || job.Finished { // by now
-					return false, nil
-				}
-				return r.kueue.undoSuspend(ctx, system, job, job.FullReplicas())
+				job.Max = job.Replicas // the workers that it has are all that its owner wants
+				return r.kueue.unhold(ctx, system, job, job.Replicas)
 			},
 		})
 	}

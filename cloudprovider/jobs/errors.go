@@ -24,6 +24,9 @@ type BusyError struct {
 
 func (e *BusyError) Error() string { return "busy with " + e.With }
 
+// errChanged is why nothing was done that was decided by what the job's object said before.
+var errChanged error = &BusyError{With: "what has changed since this was decided"}
+
 // ErrNotGrown is why a job does not get more workers than it asks for, though it is to. It wraps ErrUnsupported.
 var ErrNotGrown = fmt.Errorf("it is not grown: %w", ErrUnsupported)
 

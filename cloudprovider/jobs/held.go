@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -95,6 +96,19 @@ func UnholdPatch() Patch {
 	return patch
 }
 
+// Unhold sends a patch of the job's object that removes what HoldPatch has written. A job that was not suspended when it was read may be
+// suspended at this moment, and would lose the label by which it is resumed: the error is a BusyError if its object has changed since.
+func (c Cluster) Unhold(ctx context.Context, resource schema.GroupVersionResource, job Job, patch Patch) error {
+	if !job.Suspended {
+		patch.Set(job.Object.GetResourceVersion(), "metadata", "resourceVersion")
+	}
+	err := c.PatchJob(ctx, resource, job, patch)
+	if apierrors.IsConflict(err) {
+		return errChanged
+	}
+	return err
+}
+
 // formatParts writes Refs of the job's own namespace as "<system>/<name>".
 func formatParts(parts []Ref) string {
 	names := make([]string, 0, len(parts))
@@ -157,8 +171,6 @@ func (s SuspendField) Resume(ctx context.Context, job Job, _ int) (changed bool,
 	if job.HeldAs() != HeldSuspended {
 		return false, nil
 	}
-	if err := s.Cluster.PatchJob(ctx, s.resource, job, UnholdPatch().Set(false, s.path...)); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = s.Cluster.Unhold(ctx, s.resource, job, UnholdPatch().Set(false, s.path...))
+	return err == nil, err
 }

@@ -125,7 +125,24 @@ func (k kueue) resume(
 			return false, err
 		}
 	}
-	return true, k.PatchJob(ctx, resource, job, UnholdPatch())
+	err = k.Unhold(ctx, resource, job, UnholdPatch())
+	return err == nil, err
+}
+
+// unhold has a job that runs although it is held be held no longer. The error is a BusyError if it has been suspended, or has ended, since that
+// was decided.
+func (k kueue) unhold(ctx context.Context, system System, job Job, workers int) (changed bool, err error) {
+	if job.Suspended || job.Stopped || job.Finished {
+		return false, errChanged
+	}
+	workload, err := k.workloadOf(ctx, job)
+	if err != nil {
+		return false, err
+	}
+	if workload != nil && !isActive(workload) {
+		return false, &BusyError{With: "Kueue, which has yet to suspend it"}
+	}
+	return k.undoSuspend(ctx, system, job, workers)
 }
 
 // undoSuspend has the job run again with so many workers, through Kueue where that admits it.

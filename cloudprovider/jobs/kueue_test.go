@@ -102,6 +102,9 @@ func TestAKueueThatIsUpgradedIsAskedInItsNewVersionAtOnce(t *testing.T) {
 	workloadLists(f)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	assert.Equal(t, []string{"v1beta1", "v1beta2"}, workloadLists(f))
+	require.ErrorContains(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4), "Kueue, which has yet to suspend it")
+	f.Set(f.Resource("job"), "train", true, "spec", "suspend")
+	workloadLists(f)
 	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4))
 	assert.Equal(t, []string{"v1beta2"}, workloadLists(f))
 }

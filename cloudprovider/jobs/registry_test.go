@@ -66,8 +66,9 @@ func TestAJobThatSomebodyElseResumedIsNoLongerHeldAndItsOwnerIsTold(t *testing.T
 	f := newFixture(t, jobstest.IndexedJob)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Events()
-	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
-	assert.NotEmpty(t, f.Object(f.Resource("job"), "train").GetLabels(), "it was suspended anew meanwhile")
+	busy := (*jobs.BusyError)(nil)
+	require.ErrorAs(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")), &busy, "it was suspended anew meanwhile")
+	assert.NotEmpty(t, f.Object(f.Resource("job"), "train").GetLabels())
 	assert.Empty(t, f.Events())
 
 	f.Set(f.Resource("job"), "train", false, "spec", "suspend")
@@ -84,7 +85,8 @@ func TestHeldLabelIsRemovedOnlyFromAJobThatHasEnded(t *testing.T) {
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
 	f.Writes()
 	f.Events()
-	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
+	busy := (*jobs.BusyError)(nil)
+	require.ErrorAs(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")), &busy)
 	require.Empty(t, f.Writes(), "it is to be resumed")
 
 	f.Set(f.Resource("job"), "train", []any{map[string]any{"type": "Failed", "status": "True"}}, "status", "conditions")
@@ -273,4 +275,30 @@ func TestHeldJobsAreReadAgainOnlyOnceTheyHaveChanged(t *testing.T) {
 	f.Set(system.Resource(), "train", int64(3), "spec", "parallelism")
 	f.Eventually(func() bool { return f.Registry.Held(t.Context())[0].Replicas == 3 }, "the change is seen")
 	assert.EqualValues(t, 2, system.reads.Load())
+}
+
+// A new leader finds a job that its owner has resumed, and a handshake suspends it before the leader comes to it.
+func TestAJobThatIsSuspendedAnewIsNotResumed(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
+	f.Set(f.Resource("job"), "train", false, "spec", "suspend")
+	job := f.Get("job", "train")
+	f.Set(f.Resource("job"), "train", true, "spec", "suspend")
+	f.Writes()
+	require.ErrorAs(t, f.Registry.Resume(t.Context(), job, 4), new(*jobs.BusyError))
+	assert.Empty(t, f.Writes())
+}
+
+func TestAJobThatIsSuspendedWhileItIsUnheldKeepsItsLabel(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
+	f.Set(f.Resource("job"), "train", false, "spec", "suspend")
+	f.Set(f.Resource("job"), "train", "7", "metadata", "resourceVersion")
+	f.Dynamic.PrependReactor("patch", "jobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		isConditional := strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"resourceVersion":"7"`)
+		return isConditional, nil, apierrors.NewConflict(f.Resource("job").GroupResource(), "train", nil)
+	})
+	require.ErrorAs(t, f.Registry.Resume(t.Context(), f.Get("job", "train"), 4), new(*jobs.BusyError))
+	require.ErrorAs(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")), new(*jobs.BusyError))
+	assert.Equal(t, jobs.HeldSuspended, f.Get("job", "train").HeldAs())
 }

@@ -24,13 +24,22 @@ func readSettings(job *Job, annotations map[string]string) error {
 	read(err)
 	most, err := replicasOr(annotations, api.AnnotationMaxReplicas, job.Max)
 	read(err)
-	least, most = max(least, job.Floor), min(most, job.Max)
-	if least > most {
-		read(annotationError(api.AnnotationMinReplicas, "the minimum of %d workers is above the maximum of %d", least, most))
-	} else {
+	if least, most = max(least, job.Floor), min(most, job.Max); least <= most {
 		job.Min, job.Max = least, most
+	} else {
+		read(contradiction(annotations, least, most))
 	}
 	return errors.Join(errs...)
+}
+
+// contradiction returns the error of an annotation by which the minimum is above the maximum, nil where the job's object says so itself.
+func contradiction(annotations map[string]string, least, most int) error {
+	for _, key := range []string{api.AnnotationMinReplicas, api.AnnotationMaxReplicas} {
+		if _, ok := annotations[key]; ok {
+			return annotationError(key, "the minimum of %d workers is above the maximum of %d", least, most)
+		}
+	}
+	return nil
 }
 
 func recovery(annotations map[string]string) (Recovery, error) {

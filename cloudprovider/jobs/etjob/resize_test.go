@@ -142,3 +142,14 @@ func end(f *jobstest.Fixture, resource schema.GroupVersionResource, name, condit
 	f.Set(resource, name, f.Clock.Now().UTC().Format(time.RFC3339), "metadata", "creationTimestamp")
 	f.Writes()
 }
+
+func TestTrainingJobThatLostAWorkerSinceIsNotGrownWhereOnlyItsLabelWasToGo(t *testing.T) {
+	f := newFixture(t, jobstest.Labelled(t, jobstest.TrainingJob, api.LabelHeld, string(jobs.HeldShrunk)))
+	job := f.Get("trainingjob", "mnist")
+	require.Equal(t, 4, job.Replicas)
+	f.Set(resource, "mnist", []any{"mnist-worker-0", "mnist-worker-1", "mnist-worker-2"}, "status", "currentWorkers")
+	f.Writes()
+	require.ErrorAs(t, f.Registry.Grow(t.Context(), job, 4), new(*jobs.BusyError), "capacity for a fourth is to be found first")
+	assert.Empty(t, f.Writes())
+	assert.Empty(t, f.Events())
+}

@@ -2,6 +2,7 @@ package etjob
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,7 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -186,4 +191,51 @@ func TestOtherJobsAreNotToldToStop(t *testing.T) {
 	assert.Zero(t, heard)
 	assert.Empty(t, f.Writes())
 	assert.Empty(t, f.Events())
+}
+
+// The reclaim suspends the job at the same time as the supervisor finds that it goes on.
+func TestTrainingJobThatIsSuspendedAfterAllKeepsItsLabel(t *testing.T) {
+	goesOn := func(t *testing.T) (*jobstest.Fixture, jobs.Job) {
+		f := newFixture(t, jobstest.TrainingJob)
+		job := f.Get("trainingjob", "mnist")
+		require.NoError(t, f.Registry.Suspend(t.Context(), job, jobs.HeldForReclaim))
+		f.Set(resource, "mnist", map[string]any{
+			api.AnnotationStopRequested: jobstest.EpochText, api.AnnotationHeldRestarts: "0", api.AnnotationHeldReason: string(jobs.HeldForReclaim),
+		}, "metadata", "annotations")
+		f.Set(resource, "mnist", "7", "metadata", "resourceVersion")
+		job = f.Get("trainingjob", "mnist")
+		require.True(t, job.StopRequested && !job.Suspended && job.HeldAs() == jobs.HeldSuspended)
+		f.Writes()
+		return f, job
+	}
+	t.Run("before the supervisor reads it", func(t *testing.T) {
+		f, job := goesOn(t)
+		f.Set(resource, "mnist", "Suspended", "status", "phase")
+		f.Writes()
+		busy := (*jobs.BusyError)(nil)
+		require.ErrorAs(t, f.Registry.Resume(t.Context(), job, 3), &busy)
+		assert.Empty(t, f.Writes())
+	})
+	t.Run("before it is, having ended as it was told", func(t *testing.T) {
+		f, _ := goesOn(t)
+		failAt(f, jobstest.Epoch.Add(time.Minute))
+		job := f.Get("trainingjob", "mnist")
+		require.True(t, job.Stopped)
+		f.Writes()
+		busy := (*jobs.BusyError)(nil)
+		require.ErrorAs(t, f.Registry.Resume(t.Context(), job, 3), &busy, "its end would be for good")
+		require.ErrorAs(t, f.Registry.Unhold(t.Context(), job), &busy)
+		assert.Empty(t, f.Writes())
+	})
+	t.Run("after it", func(t *testing.T) {
+		f, job := goesOn(t)
+		f.Dynamic.PrependReactor("patch", "trainingjobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			var sent metav1.PartialObjectMetadata
+			require.NoError(t, json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &sent))
+			return sent.ResourceVersion == "7", nil, apierrors.NewConflict(resource.GroupResource(), "mnist", nil)
+		})
+		busy := (*jobs.BusyError)(nil)
+		require.ErrorAs(t, f.Registry.Resume(t.Context(), job, 3), &busy)
+		assert.Equal(t, jobs.HeldSuspended, f.Get("trainingjob", "mnist").HeldAs())
+	})
 }

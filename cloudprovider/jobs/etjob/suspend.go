@@ -57,18 +57,18 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 		}
 	case job.Suspended:
 		return false, &jobs.BusyError{With: "et-operator, which has yet to suspend it"}
-	case job.StopRequested:
-		workers = min(workers, job.Replicas) // it went on in spite of the request, with the workers that it had left
+	case job.Stopped:
+		return false, &jobs.BusyError{With: "its end, for which it was asked: it is to be suspended first"}
+	default: // it went on in spite of a request to stop, or a former leader has restarted it
+		workers = min(workers, job.Replicas)
 	}
 	patch := unholdPatch()
 	if workers < job.FullReplicas() { // the rest is left to Grow
 		patch = s.cluster.HoldPatch(job, jobs.HeldShrunk, jobs.HeldForReclaim).
 			SetAnnotation(api.AnnotationStopRequested, nil).SetAnnotation(api.AnnotationHeldRestarts, nil)
 	}
-	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = s.cluster.Unhold(ctx, resource, job, patch)
+	return err == nil, err
 }
 
 // unholdPatch removes the held label and all annotations that belong to it.

@@ -109,18 +109,23 @@ func TestTrainingJobWithoutAMaximumGrowsToWhatItHad(t *testing.T) {
 	assert.Equal(t, []int{3, 4, 4}, []int{job.Replicas, job.Max, job.FullReplicas()})
 }
 
+// takeOffSuspended does what Resume does first.
+func takeOffSuspended(f *jobstest.Fixture) {
+	annotations := f.Object(resource, "mnist").GetAnnotations()
+	delete(annotations, api.AnnotationSupervisorSuspended)
+	rest := map[string]any{}
+	for key, value := range annotations {
+		rest[key] = value
+	}
+	f.Set(resource, "mnist", rest, "metadata", "annotations")
+}
+
 func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 	for _, reached := range []string{"annotation taken off", "status reset"} {
 		f := newFixture(t, jobstest.TrainingJob)
 		ctx := context.Background()
 		require.NoError(t, f.Registry.Suspend(ctx, f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
-		annotations := f.Object(resource, "mnist").GetAnnotations()
-		delete(annotations, api.AnnotationSupervisorSuspended)
-		rest := map[string]any{}
-		for key, value := range annotations {
-			rest[key] = value
-		}
-		f.Set(resource, "mnist", rest, "metadata", "annotations")
+		takeOffSuspended(f)
 		phase := map[string]string{"annotation taken off": "Suspended", "status reset": "Created"}[reached]
 		f.Set(resource, "mnist", phase, "status", "phase")
 
@@ -129,4 +134,17 @@ func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 		assert.False(t, job.Suspended, reached)
 		assert.Empty(t, job.Object.GetLabels(), reached)
 	}
+}
+
+func TestTrainingJobResumedWithFewerWorkersByALeaderThatDiedIsLeftToGrow(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
+	takeOffSuspended(f)
+	f.Set(resource, "mnist", int64(2), "spec", "etReplicaSpecs", "worker", "replicas")
+	f.Set(resource, "mnist", map[string]any{"phase": "Created"}, "status")
+
+	require.NoError(t, f.Registry.Resume(t.Context(), f.Get("trainingjob", "mnist"), 4))
+	job := f.Get("trainingjob", "mnist")
+	assert.Equal(t, jobs.HeldShrunk, job.HeldAs())
+	assert.Equal(t, 4, job.FullReplicas(), "so that Grow brings the others back")
 }

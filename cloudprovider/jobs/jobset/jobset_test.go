@@ -31,7 +31,7 @@ func TestAJobSetIsSuspendedThroughItsTrainJob(t *testing.T) {
 	require.NoError(t, f.Registry.Suspend(ctx, job, jobs.HeldForReclaim))
 	assert.Empty(t, f.Writes())
 
-	require.NoError(t, f.Registry.Resume(ctx, job, 6))
+	require.NoError(t, f.Registry.Resume(ctx, f.Get("jobset", "llm"), 6))
 	writes = f.Writes()
 	require.Len(t, writes, 2)
 	assert.Equal(t, `patch trainjobs {"metadata":{"uid":"uid-trainjob"},"spec":{"suspend":false}}`, writes[0])

@@ -51,7 +51,8 @@ func (s *System) Resume(ctx context.Context, job jobs.Job, workers int) (changed
 	if err := s.setTrainJob(ctx, job, trainJob, false); err != nil {
 		return false, err
 	}
-	return true, s.Cluster.PatchJob(ctx, resource, job, jobs.UnholdPatch())
+	err = s.Cluster.Unhold(ctx, resource, job, jobs.UnholdPatch())
+	return err == nil, err
 }
 
 // checkNotQueued returns jobs.ErrKueue for a TrainJob that is in a queue of Kueue, whose label may be on the TrainJob alone.

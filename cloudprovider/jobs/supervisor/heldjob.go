@@ -89,8 +89,8 @@ type heldJob struct {
 	due       *action
 	// wasSuspended is whether this process has seen the job suspended, and triedToResume whether it has tried to resume it, or may have.
 	wasSuspended, triedToResume bool
-	// isReleased is whether an action has removed what says that the job is held, or may have, as the informers are yet to see.
-	isReleased bool
+	// releasedAt is when an action has removed what says that the job is held, or may have; zero if none has, or the informers show it later.
+	releasedAt time.Time
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
 	// growth is whether a job that is not held is to get more workers than it asks for.
@@ -112,6 +112,9 @@ func (j *heldJob) update(job jobs.Job, now time.Time) (isHeldAnew bool) {
 		if since, err := time.Parse(time.RFC3339, sinceText); err == nil {
 			j.since = since
 		}
+	}
+	if heldAs != "" && now.Sub(j.releasedAt) >= startTime {
+		j.releasedAt = time.Time{}
 	}
 	j.job = job
 	j.wasSuspended = j.wasSuspended || job.Suspended
@@ -318,7 +321,10 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 func (j *heldJob) done(did action, err error, now time.Time) {
 	var busy *jobs.BusyError
 	if did.kind != actionSuspend && !errors.As(err, &busy) { // an error may be that the answer was lost
-		j.triedToResume, j.isReleased = true, true
+		j.triedToResume = true
+		if did.kind != actionGrow || did.workers >= j.job.FullReplicas() {
+			j.releasedAt = now
+		}
 	}
 	switch {
 	case err == nil && did.kind == actionGrowBeyond:

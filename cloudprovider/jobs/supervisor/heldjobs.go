@@ -262,7 +262,7 @@ func (h *heldJobs) do(ctx context.Context, j heldJob, due action) error {
 // lookAtUnheld has the owner of a job told that is not held any more without having been resumed or grown. Its label may be taken off again
 // shortly after it was written, if its system cannot suspend it.
 func (h *heldJobs) lookAtUnheld(j *heldJob, now time.Time) {
-	if j.heldAs != "" && !j.isReleased && j.due == nil && j.isSettled(now) {
+	if j.heldAs != "" && j.releasedAt.IsZero() && j.due == nil && j.isSettled(now) {
 		h.queue.Add(task{Ref: j.job.Ref, unheld: j.job.UID})
 	}
 }

@@ -300,6 +300,28 @@ func TestNobodyIsToldOfALabelThatTheAutoscalerRemoves(t *testing.T) {
 	})
 }
 
+func TestOwnerIsToldOfALabelThatOutlivedWhatWasDone(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		suspended(f)
+		f.systems.err = errors.New("the API server refuses")
+		f.pass(settleTime)
+		f.loop(5, 0)
+		require.Equal(t, []string{"resume train 4"}, f.systems.done())
+		f.pass(startTime + 2*lookEvery)
+		f.job("train", func(j *jobs.Job) { j.Suspended = true })
+		f.pass(time.Minute)
+		assert.Equal(t, []string{"SpotJobUnheldByOther train"}, f.events.recorded)
+	})
+	inBubble(t, func(f *fixture) {
+		shrunk(f, recovering(jobs.RecoverDynamic))
+		f.loop(1, 0)
+		require.Equal(t, []string{"grow train 3"}, f.systems.done(), "a part of the growth leaves the label")
+		f.job("train", elastic(2), at(3))
+		f.pass(time.Minute)
+		assert.Equal(t, []string{"SpotJobUnheldByOther train"}, f.events.recorded)
+	})
+}
+
 func TestSystemThatSuspendsInItsOwnTimeIsNotAnOwnerWhoResumes(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.start()

@@ -87,6 +87,18 @@ func TestTheProductOfTheLargestNumbersIsANumber(t *testing.T) {
 	assert.Equal(t, math.MaxInt32*math.MaxInt32, f.Get("jobset", "llm").Replicas)
 }
 
+func TestABoundIsMalformedOnlyWhereAnAnnotationStatesIt(t *testing.T) {
+	f := newFixture(t, jobstest.ElasticPyTorchJob)
+	f.Set(f.Resource("pytorchjob"), "imagenet", "1", "metadata", "annotations", api.AnnotationMaxReplicas)
+	job := f.Get("pytorchjob", "imagenet")
+	assert.ErrorContains(t, job.Ignored, api.AnnotationMaxReplicas)
+	assert.Equal(t, []int{2, 4}, []int{job.Min, job.Max})
+
+	f = newFixture(t, strings.Replace(jobstest.ElasticPyTorchJob, "minReplicas: 2", "minReplicas: 9", 1))
+	assert.NoError(t, f.Get("pytorchjob", "imagenet").Ignored, "its object contradicts itself")
+	assert.Empty(t, f.Events())
+}
+
 func TestAnnotationThatCannotBeReadIsIgnoredAndItsOwnerToldOnce(t *testing.T) {
 	for key, test := range map[string]struct {
 		value string

@@ -67,7 +67,7 @@ func TestSuspendIsOnePatchAndResumeUndoesIt(t *testing.T) {
 			assert.Contains(t, writes[0], jobstest.EpochText, "it has been held since then")
 			assert.Equal(t, []string{jobs.ReasonTimedOut}, f.Events())
 
-			require.NoError(t, f.Registry.Resume(ctx, job, job.Replicas))
+			require.NoError(t, f.Registry.Resume(ctx, f.Get(test.system, test.job), job.Replicas))
 			assert.Equal(t, []string{fmt.Sprintf(`patch %s {"metadata":{"annotations":{"gpu-spot.autoscaling/held-parts":null,"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,`+
 				`"gpu-spot.autoscaling/held-since":null},"labels":{"gpu-spot.autoscaling/held":null},"uid":%q},%s}`,
 				resource.Resource, job.UID, fmt.Sprintf(test.field, false))}, f.Writes())

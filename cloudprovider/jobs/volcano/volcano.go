@@ -247,10 +247,8 @@ func (s *System) Resume(ctx context.Context, of jobs.Job, _ int) (changed bool, 
 			return false, err
 		}
 	}
-	if err := s.cluster.PatchJob(ctx, resource, of, jobs.UnholdPatch()); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = s.cluster.Unhold(ctx, resource, of, jobs.UnholdPatch())
+	return err == nil, err
 }
 
 // command makes a Command, which Volcano deletes when it obeys. Its name is the same for the same run of the job.

@@ -35,13 +35,13 @@ func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {
 	assert.True(t, f.Get("vcjob", "resnet").Suspended)
 
 	f.Writes()
-	require.NoError(t, f.Registry.Resume(ctx, job, 5))
+	require.NoError(t, f.Registry.Resume(ctx, f.Get("vcjob", "resnet"), 5))
 	writes = f.Writes()
 	require.Len(t, writes, 2)
 	assert.Contains(t, writes[0]+writes[1], "create commands resnet-spot-resumejob-0 null")
 	assert.Empty(t, f.Object(resource, "resnet").GetLabels())
 	assert.Equal(t, "ResumeJob", f.Object(Commands, "resnet-spot-resumejob-0").Object["action"])
 
-	require.NoError(t, f.Registry.Resume(ctx, job, 5))
+	require.NoError(t, f.Registry.Resume(ctx, f.Get("vcjob", "resnet"), 5))
 	assert.Empty(t, f.Writes())
 }
