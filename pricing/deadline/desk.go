@@ -33,7 +33,8 @@ const (
 	Spot
 	// OnDemand is that spot costs more until the job is over, or that no time is left for it.
 	OnDemand
-	// Any is the same where spot instances may be there of which nothing is known, and which cost less. Both may be bought.
+	// Any is the same where an attempt at spot may cost less all the same: there are offerings of which nothing is known, or none of those that
+	// are known is up. Both may be bought.
 	Any
 )
 

@@ -30,8 +30,10 @@ type clusterExam struct {
 	// settings are the annotations of the ConfigMaps of pools, by scaling group; settingsIn are their names.
 	settings   map[string]map[string]string
 	settingsIn map[string]string
-	// hasAgent says that the node-agent is installed, hasPush that the endpoint for notices is.
-	hasAgent, hasPush bool
+	// lacksAgent says that the node-agent is not installed, lacksPush that the endpoint for notices is not. Both are false if it is not known.
+	lacksAgent, lacksPush bool
+	// isDryRun and serves say that the autoscaler that is installed is a dry run, or serves another Cluster Autoscaler.
+	isDryRun, serves bool
 }
 
 // isReachable checks the version of the API server, and returns whether there is one.
@@ -93,7 +95,7 @@ func (e *clusterExam) examine(ctx context.Context, cloud *cloudExam) {
 		e.checkSettings(cloud)
 		e.checkACK(ctx, cloud)
 		e.checkNodes(ctx, cloud)
-		if installed && cloud.pollRefused && !e.hasAgent && !e.hasPush {
+		if installed && cloud.pollRefused && e.lacksAgent && e.lacksPush {
 			e.report.add(NoNotices, Error, "", "ECS cannot be asked for reclaim notices, and neither the node-agent nor the endpoint for pushed notices is installed",
 				"Allow ecs:DescribeInstances, or set nodeAgent.enabled in the chart's values")
 		}
@@ -102,10 +104,21 @@ func (e *clusterExam) examine(ctx context.Context, cloud *cloudExam) {
 	w.examine(ctx)
 }
 
-// isInstalled returns whether the Deployment of the autoscaler exists.
+// isInstalled returns whether the Deployment of the autoscaler exists, and reads from it what it is to do.
 func (e *clusterExam) isInstalled(ctx context.Context) bool {
-	_, err := e.Kube.AppsV1().Deployments(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
-	return !apierrors.IsNotFound(err) && !e.failed("whether the autoscaler is installed", err)
+	deployment, err := e.Kube.AppsV1().Deployments(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		e.lacksAgent, e.lacksPush = true, true
+		return false
+	}
+	if e.failed("whether the autoscaler is installed", err) {
+		return false
+	}
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		e.isDryRun = e.isDryRun || slices.Contains(container.Args, "--dry-run")
+		e.serves = e.serves || slices.Contains(container.Args, "serve")
+	}
+	return true
 }
 
 // checkSettings checks that there is a pool for each ConfigMap.

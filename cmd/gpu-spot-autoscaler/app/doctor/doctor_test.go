@@ -331,6 +331,22 @@ func TestNothingIsFoundInASoundSetUp(t *testing.T) {
 	}{
 		"installed":          {func(*setup) {}, []string{notTried}},
 		"before the install": {func(s *setup) { s.objects = nil }, []string{notTried}},
+		"a dry run": {func(s *setup) {
+			object[appsv1.Deployment](s, "gpu-spot-autoscaler").Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--dry-run"}}}
+			for _, suffix := range otherPolicies {
+				drop[admissionv1.ValidatingAdmissionPolicy](s, "gpu-spot-autoscaler"+suffix)
+				drop[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler"+suffix)
+			}
+		}, []string{notTried}},
+		"Cluster Autoscaler that is served": {func(s *setup) {
+			object[appsv1.Deployment](s, "gpu-spot-autoscaler").Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"serve", "--v=2"}}}
+			with(deployment("kube-system", "x-cluster-autoscaler", "registry/acs/autoscaler:v1"), lease("cluster-autoscaler", time.Second))(s)
+		}, []string{notTried}},
+		"a pod that does not wait": {func(s *setup) {
+			dropAgent(s)
+			object[corev1.Pod](s, "train").Spec.Volumes = nil
+			object[corev1.Pod](s, "train").Annotations["gpu-spot.autoscaling/await-checkpoint"] = "false"
+		}, []string{notTried}},
 		"with push": {pushService(func(service *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			service.Spec.Type = corev1.ServiceTypeLoadBalancer
 			service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.9"}}
@@ -366,6 +382,10 @@ func TestNothingIsFoundInASoundSetUp(t *testing.T) {
 			`other controllers: deployments is forbidden: no RBAC policy matched`,
 			`whether the autoscaler is installed: deployments is forbidden: no RBAC policy matched`,
 		}},
+		"of which the node-agent may not be read": {func(s *setup) {
+			s.refused = []string{"daemonsets"}
+			object[corev1.Pod](s, "train").Spec.Volumes = nil
+		}, []string{notTried, "the node-agent: daemonsets is forbidden: no RBAC policy matched"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

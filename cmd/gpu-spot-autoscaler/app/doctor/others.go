@@ -54,7 +54,7 @@ func (e *clusterExam) checkOther(deployment appsv1.Deployment) {
 	switch {
 	case jobsupervisor.Is(&deployment):
 		e.report.add(JobSupervisor, Error, object, jobsupervisor.Cause, jobsupervisor.Mend(deployment.Namespace, name))
-	case name == ack.GOATScaler, strings.Contains(name, nameClusterAutoscaler) && runsAutoscaler(deployment):
+	case name == ack.GOATScaler, strings.Contains(name, nameClusterAutoscaler) && runsAutoscaler(deployment) && !e.serves: // else it buys here
 		e.report.add(OtherAutoscaler, Warning, object, sayOther, mendOther)
 	}
 }
@@ -69,7 +69,7 @@ func runsAutoscaler(deployment appsv1.Deployment) bool {
 // checkLease finds ACK's autoscalers, which run outside of managed clusters: only their Leases are seen in those.
 func (e *clusterExam) checkLease(lease coordinationv1.Lease) {
 	isOurs := lease.Namespace == e.Namespace && lease.Name == e.Name
-	if isOurs || lease.Name != ack.GOATScaler && lease.Name != nameClusterAutoscaler {
+	if isOurs || lease.Name != ack.GOATScaler && (lease.Name != nameClusterAutoscaler || e.serves) {
 		return
 	}
 	if renewed := lease.Spec.RenewTime; renewed != nil && e.Clock.Since(renewed.Time) < freshLease {

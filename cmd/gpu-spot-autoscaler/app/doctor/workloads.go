@@ -52,7 +52,7 @@ func (w *workloads) examinePod(ctx context.Context, pod *corev1.Pod) {
 	if role == jobs.RoleLauncher {
 		w.checkLauncher(job, pod)
 	}
-	if pod.Annotations[api.AnnotationAwaitCheckpoint] != "" && !w.hasAgent {
+	if awaited := pod.Annotations[api.AnnotationAwaitCheckpoint]; awaited != "" && awaited != "false" && w.lacksAgent {
 		w.checkDownwardAPI(job, pod)
 	}
 	if pod.Spec.NodeName == "" {

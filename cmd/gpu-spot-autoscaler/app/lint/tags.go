@@ -101,10 +101,7 @@ func objects(file string, content map[string]any) (found []Finding, err error) {
 	annotations, _ := metadata["annotations"].(map[string]any)
 	resource := fmt.Sprintf("ConfigMap %v", metadata["name"])
 	pool, labelled := labels[api.LabelPool]
-	own := map[string]string{}
-	for key, value := range strs(annotations) {
-		own[key] = value
-	}
+	own := strs(annotations)
 	if !labelled {
 		for _, key := range slices.Sorted(maps.Keys(own)) {
 			if strings.HasPrefix(key, api.Prefix) {

@@ -164,7 +164,7 @@ func (r *Report) instanceLines(line func(head, format string, args ...any)) {
 	case r.Instances.Count == 0:
 		line("Instances:", "none, as of %s. %s.", r.Instances.AsOf.Format(timeFormat), pending)
 	default:
-		line("Instances:", "%d stay, and cost %s per hour, as of %s. %s. To remove what you do not need:", r.Instances.Count,
+		line("Instances:", "%d stay, and cost %s per hour, as of %s. %s. To remove what you do not need (with --region, if the CLI has another one):", r.Instances.Count,
 			pricing.Amount(r.Instances.PerHour, r.Instances.Currency), r.Instances.AsOf.Format(timeFormat), pending)
 		for _, pool := range slices.Sorted(maps.Keys(r.Instances.Pools)) {
 			for batch := range slices.Chunk(r.Instances.Pools[pool], alicloud.MaxRemoveBatch) {
