@@ -240,6 +240,12 @@ func awaitReturnAfterStop(s *jobSuite, name string, reclaiming reclaimedPods) {
 	s.awaitJobEvent("TrainingJob", name, "SpotJobSuspended", 1)
 	s.awaitGone(reclaiming)
 	s.awaitJobEvent("TrainingJob", name, "SpotJobResumed", 1)
+	defer func() {
+		if s.t.Failed() {
+			job, err := s.getObject(context.Background(), standin.TrainingJobs, name)
+			s.t.Logf("The job: %v %v", job, err)
+		}
+	}()
 	s.requireOtherNodes(reclaiming, s.awaitRunningPods(workersOfET(name), 4))
 	s.awaitNotHeld(standin.TrainingJobs, name)
 	s.awaitField(standin.TrainingJobs, name, "status.phase", "Running")
