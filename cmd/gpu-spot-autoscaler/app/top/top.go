@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +68,10 @@ left, and what all of it costs. In a terminal it asks anew every --interval unti
 					f.output = outputLive
 				}
 			}
-			return run(command.Context(), f, clock.RealClock{}, out)
+			// An interrupted process would leave the terminal without a cursor.
+			ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, f, clock.RealClock{}, out)
 		},
 	}
 	f.AddTo(command.Flags())

@@ -4,13 +4,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -34,20 +42,20 @@ func (a *answers) Get(_ context.Context, path string, _ map[string]string) ([]by
 
 // screen is a terminal that a test may read meanwhile.
 type screen struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu    sync.Mutex
+	drawn bytes.Buffer
 }
 
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Buffer.Write(p)
+	return s.drawn.Write(p)
 }
 
 func (s *screen) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.String()
+	return s.drawn.String()
 }
 
 func TestALiveViewOutlivesAChangeOfTheLeader(t *testing.T) {
@@ -63,6 +71,42 @@ func TestALiveViewOutlivesAChangeOfTheLeader(t *testing.T) {
 	require.NoError(t, <-done)
 	assert.True(t, strings.HasPrefix(shown.text(), hideCursor+clearScreen))
 	assert.True(t, strings.HasSuffix(shown.text(), appearCursor), "the terminal is left as it was")
+}
+
+func TestAnInterruptedLiveViewLeavesTheTerminalAsItWas(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // nor is this a pod
+	for _, sent := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, sent) // so that the test outlives it in any case
+		cluster := httptest.NewServer(http.NotFoundHandler())
+		command, shown, done := NewCommand(), &screen{}, make(chan error, 1)
+		command.SetOut(shown)
+		command.SetArgs([]string{"-o", "live", "--kubeconfig=" + kubeconfigOf(t, cluster.URL)})
+		go func() { done <- command.ExecuteContext(t.Context()) }()
+		require.Eventually(t, func() bool { return strings.Contains(shown.text(), clearScreen) }, 10*time.Second, time.Millisecond)
+		require.NoError(t, syscall.Kill(os.Getpid(), sent))
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("the view does not end")
+		}
+		assert.True(t, strings.HasSuffix(shown.text(), appearCursor))
+		signal.Stop(signals)
+		cluster.Close()
+	}
+}
+
+// kubeconfigOf returns the path of a kubeconfig file for the server.
+func kubeconfigOf(t *testing.T, server string) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test"}
+	config.CurrentContext = "test"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*config, path))
+	return path
 }
 
 func TestTheAnswerOfAnotherVersionIsNamed(t *testing.T) {
