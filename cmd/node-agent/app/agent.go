@@ -67,7 +67,7 @@ type pace struct {
 	usual, protected, protection time.Duration
 }
 
-// agent is safe for concurrent use, except that poll, keepWritten and keepIntervals each run in one goroutine.
+// agent is safe for concurrent use, except that poll, keepWritten, keepIntervals and awaitNetwork each run in one goroutine.
 type agent struct {
 	metadata metadata
 	node     nodeClient
@@ -84,7 +84,7 @@ type agent struct {
 	mu       sync.Mutex
 	polled   bool      // the metadata was read since the start
 	deadline time.Time // zero: no notice
-	self     *node     // as first read; nil until then
+	self     *node     // as read last, until it has a pod network; nil until it was read
 	// intervals are those that pods are advised, by the caller.
 	intervals map[string]time.Duration
 }
@@ -94,6 +94,14 @@ func newAgent(metadata metadata, node nodeClient, clk clock.Clock, pace pace) *a
 		metadata: metadata, node: node, clock: clk, pace: pace,
 		changed: make(chan struct{}, 1), recording: make(chan struct{}, 1), awaited: newAwaitedCache(node, clk),
 	}
+}
+
+// start starts the loops, which run until ctx ends.
+func (a *agent) start(ctx context.Context, loops *sync.WaitGroup) {
+	loops.Go(func() { a.poll(ctx) })
+	loops.Go(func() { a.keepWritten(ctx) })
+	loops.Go(func() { a.keepIntervals(ctx) })
+	loops.Go(func() { a.awaitNetwork(ctx) })
 }
 
 // poll reads the metadata until ctx ends. Metadata that cannot be read change nothing.
@@ -166,13 +174,10 @@ func (a *agent) notice() time.Time {
 func (a *agent) keepWritten(ctx context.Context) {
 	var written string
 	if !a.retry(ctx, func() error {
-		self, err := a.node.get(ctx, wholeNode)
+		self, err := a.readSelf(ctx)
 		if err != nil {
 			return err
 		}
-		a.mu.Lock()
-		a.self = self
-		a.mu.Unlock()
 		written = self.Annotations[api.AnnotationNoticeAgent] // an earlier process may have written it
 		return nil
 	}) {

@@ -64,6 +64,8 @@ type memoryNode struct {
 	err     error
 	// overtaken is how many writes that name a version find it gone.
 	overtaken, writes, reads int
+	// wholeReads are the reads that were not of the metadata only.
+	wholeReads int
 }
 
 func newMemoryNode(age time.Duration, annotations map[string]string) *memoryNode {
@@ -77,6 +79,9 @@ func (n *memoryNode) get(ctx context.Context, what part) (*node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reads++
+	if what == wholeNode {
+		n.wholeReads++
+	}
 	if n.err != nil {
 		return nil, n.err
 	}
@@ -142,8 +147,7 @@ func runAgent(t *testing.T, n *memoryNode, i *instance) *agent {
 	a := newAgent(i, n, clock.RealClock{}, usualPace)
 	ctx, cancel := context.WithCancel(t.Context())
 	var loops sync.WaitGroup
-	loops.Go(func() { a.poll(ctx) })
-	loops.Go(func() { a.keepWritten(ctx) })
+	a.start(ctx, &loops)
 	t.Cleanup(func() {
 		cancel()
 		loops.Wait()

@@ -111,8 +111,6 @@ func run(ctx context.Context, opts options, networks []netip.Prefix, config *res
 	var loops sync.WaitGroup
 	defer loops.Wait()
 	defer cancel()
-	loops.Go(func() { a.poll(ctx) })
-	loops.Go(func() { a.keepWritten(ctx) })
-	loops.Go(func() { a.keepIntervals(ctx) })
+	a.start(ctx, &loops)
 	return serve(ctx, listener, a.handler(allowed))
 }

@@ -164,26 +164,6 @@ func localAddress(r *http.Request) netip.Addr {
 	return netip.Addr{}
 }
 
-// podOfThisNode returns whether the caller is in the pod network of the Node. It returns true for every caller while that
-// network is unknown: until the Node was read, and if pods have addresses of the VPC, as with Terway.
-func (a *agent) podOfThisNode(caller netip.Addr) bool {
-	a.mu.Lock()
-	self := a.self
-	a.mu.Unlock()
-	if self == nil {
-		return true
-	}
-	known := false
-	for _, cidr := range self.Spec.PodCIDRs {
-		if prefix, err := netip.ParsePrefix(cidr); err == nil {
-			if known = true; prefix.Contains(caller) {
-				return true
-			}
-		}
-	}
-	return !known
-}
-
 // among returns a guard that answers callers in one of the networks.
 func among(networks []netip.Prefix) guard {
 	return func(caller netip.Addr) bool {
