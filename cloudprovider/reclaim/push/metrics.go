@@ -9,7 +9,7 @@ var (
 	}, []string{"outcome"})
 	signaturesByOutcome = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_reclaim_push_signatures_total",
-		Help: "Pushed requests that present EventBridge's token, or all if signatures are required, by their signature: valid, wrong, missing, unchecked (its certificate could not be downloaded).",
+		Help: "Pushed requests that present EventBridge's token header or a signature, or all if signatures are required, by their signature: valid, wrong, missing, unchecked (its certificate could not be downloaded).",
 	}, []string{"outcome"})
 )
 

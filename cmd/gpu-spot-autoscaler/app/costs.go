@@ -176,7 +176,8 @@ func (s *stateStore) Load(ctx context.Context) ([]byte, error) {
 // SetAside implements state.Store.
 func (s *stateStore) SetAside() { s.aside = s.loaded }
 
-// Save implements state.Store. A ConfigMap that somebody has made or deleted since is a conflict too.
+// Save implements state.Store. A ConfigMap that somebody has made since is a conflict too. If somebody has deleted it, the error is NotFound,
+// and the next Save makes it anew.
 func (s *stateStore) Save(ctx context.Context, state []byte) error {
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.name, ResourceVersion: s.version},

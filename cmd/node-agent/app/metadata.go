@@ -50,7 +50,7 @@ func newMetadataClient(endpoint string, now func() time.Time) *metadataClient {
 		now:      now,
 		client: &http.Client{
 			Timeout: metadataTimeout,
-			// The address is link-local, so proxies of the environment and redirects are not followed.
+			// Only the instance itself reaches its metadata, so proxies of the environment and redirects are not followed.
 			Transport:     &http.Transport{MaxIdleConns: 1, IdleConnTimeout: time.Minute},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
