@@ -4,6 +4,7 @@ package ask
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
@@ -33,7 +34,8 @@ func (f *Flags) AddTo(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Address, "autoscaler-address", secureAddress, "Where the autoscaler serves over TLS (--secure-address), in its own pod.")
 }
 
-// Leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod.
+// Leader returns how the leader is reached: through the API server if there is a kubeconfig, and otherwise in this pod. A pod into which no token
+// is mounted (automountServiceAccountToken: false) is like no pod.
 func (f Flags) Leader() (Leader, error) {
 	config, err := f.Cluster.Config()
 	if err != nil {
@@ -45,7 +47,7 @@ func (f Flags) Leader() (Leader, error) {
 	}
 	if inPod, err := rest.InClusterConfig(); err == nil && inPod.Host == config.Host && config.BearerTokenFile != "" && config.BearerTokenFile == inPod.BearerTokenFile {
 		return &beside{client, f, inPod.BearerTokenFile}, nil
-	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) {
+	} else if err != nil && !errors.Is(err, rest.ErrNotInCluster) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the ServiceAccount of this pod: %w", err)
 	}
 	return &proxied{client: client, flags: f}, nil
