@@ -20,7 +20,7 @@ const (
 	Path = "/gpu-spot/v1/status"
 )
 
-// Status is the answer of a replica. A replica that does not lead fills in only the fields down to Leader.
+// Status is the answer of a replica. A replica that does not lead fills in only the fields down to Undescribed.
 type Status struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -30,6 +30,9 @@ type Status struct {
 	// identities in the leader election.
 	Replica string `json:"replica"`
 	Leader  string `json:"leader"`
+	// Undescribed says that the replica holds the lease, and yet fills in nothing further: it has not listed the objects of the cluster yet, or is
+	// about to end.
+	Undescribed bool `json:"undescribed,omitempty"`
 	// Refreshed is when the pools were last read; null before the first time.
 	Refreshed *time.Time `json:"refreshed"`
 	// Currency is that of all money, empty while it is not known.
@@ -39,6 +42,8 @@ type Status struct {
 	// has only the first.
 	Pending      []PendingPod `json:"pending"`
 	PendingTotal int          `json:"pendingTotal"`
+	// PendingUnknown says why it is not known which pods wait, so that none are listed; empty if it is known.
+	PendingUnknown string `json:"pendingUnknown,omitempty"`
 	// Spend is null before anything is accounted for.
 	Spend    *Spend       `json:"spend"`
 	Reclaims []Reclaim    `json:"reclaims"`
@@ -180,6 +185,12 @@ const (
 	JobPhaseWaiting  = "waiting"  // for its acknowledgement, its replacement or the end of the wait
 	JobPhaseDeciding = "deciding" // its job system is asked to shrink or suspend it
 	JobPhaseLeaving  = "leaving"  // its pods leave
+)
+
+// Reasons why it is not known which pods wait.
+const (
+	PendingUnknownServed = "served" // the Cluster Autoscaler that is served knows, as it decides for which pods to buy
+	PendingUnknownFailed = "failed" // the pods could not be listed
 )
 
 // PendingPod is a pod that waits for an instance.

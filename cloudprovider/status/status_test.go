@@ -46,7 +46,7 @@ func TestTheManualExplainsEveryFieldAndNoOther(t *testing.T) {
 	}
 	for _, value := range []string{
 		APIVersion, Kind, Path, BlockedOutOfOrder, BlockedRetired, BlockedPrice, BlockedSpend, BlockedStock, BlockedSize,
-		PhaseNoticed, PhaseDraining, PhaseDrained, JobPhaseWarning, JobPhaseWaiting, JobPhaseDeciding, JobPhaseLeaving,
+		PendingUnknownServed, PendingUnknownFailed, PhaseNoticed, PhaseDraining, PhaseDrained, JobPhaseWarning, JobPhaseWaiting, JobPhaseDeciding, JobPhaseLeaving,
 	} {
 		assert.Contains(t, string(text), "`"+value+"`")
 	}

@@ -18,7 +18,6 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("statusz").Funcs(template.FuncMap{
 	"style": func() template.CSS { return template.CSS(Style) },
-	"leads": leads,
 }).Parse(pageText))
 
 // ContentSecurityPolicy is that of the page, which loads nothing and runs nothing.

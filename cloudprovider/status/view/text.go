@@ -13,8 +13,8 @@ import (
 func WriteText(to io.Writer, s *status.Status) error {
 	o := of(s)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	if !o.Leads {
-		fmt.Fprintf(w, "%s does not lead. %s\n", o.Replica, leads(o.Leader))
+	if o.Nothing != "" {
+		fmt.Fprintln(w, o.Nothing)
 		return w.Flush()
 	}
 	fmt.Fprintf(w, "%s leads; %s; pools read %s\n\n", o.Leader, o.Time, o.Read)
@@ -60,14 +60,6 @@ func writeTable(w io.Writer, t table) {
 	if t.Note != "" {
 		fmt.Fprintln(w, t.Note)
 	}
-}
-
-// leads says who leads.
-func leads(leader string) string {
-	if leader == "" {
-		return "No replica leads."
-	}
-	return leader + " leads."
 }
 
 // oneLine keeps the text, which may come from others, from moving the cursor of a terminal or breaking a table.

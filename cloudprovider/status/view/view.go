@@ -16,9 +16,12 @@ const Path = "/statusz"
 
 // overview is a status in the words and figures that are shown.
 type overview struct {
-	Replica, Leader, Time, Read string
-	// Leads is false if the replica does not lead, so that there is nothing else.
-	Leads     bool
+	Leader, Time, Read string
+	// Verdict is the status in a few words, Good if all is well.
+	Verdict string
+	Good    bool
+	// Nothing says why the replica describes nothing, so that there is nothing else: it does not lead, or cannot describe anything at present.
+	Nothing   string
 	Problems  []problem
 	Figures   []figure
 	Offerings table
@@ -53,7 +56,8 @@ type column struct {
 
 // of returns what is shown of the status. Times are told as they are at the time of the status.
 func of(s *status.Status) overview {
-	o := overview{Replica: s.Replica, Leader: s.Leader, Time: s.Time.UTC().Format("2006-01-02 15:04:05 MST"), Leads: s.Leader != "" && s.Leader == s.Replica, Read: "not yet"}
+	o := overview{Leader: s.Leader, Time: s.Time.UTC().Format("2006-01-02 15:04:05 MST"), Nothing: nothing(s), Read: "not yet"}
+	o.Verdict, o.Good = verdict(s)
 	if s.Refreshed != nil {
 		o.Read = short(s.Time.Sub(*s.Refreshed)) + " ago"
 	}
@@ -68,17 +72,54 @@ func of(s *status.Status) overview {
 	return o
 }
 
+// leads returns whether the replica leads.
+func leads(s *status.Status) bool { return s.Leader != "" && s.Leader == s.Replica }
+
+// nothing returns why the replica describes nothing, "" if it does.
+func nothing(s *status.Status) string {
+	switch {
+	case s.Leader == "":
+		return s.Replica + " does not lead. No replica leads."
+	case !leads(s):
+		return s.Replica + " does not lead. " + s.Leader + " leads."
+	case s.Undescribed:
+		return s.Replica + " leads, and has nothing to tell: it has not listed the objects of the cluster yet, or is about to end."
+	}
+	return ""
+}
+
+// verdict returns the status in a few words, and whether all is well.
+func verdict(s *status.Status) (words string, good bool) {
+	switch n := len(s.Problems); {
+	case !leads(s):
+		return "does not lead", false
+	case s.Undescribed:
+		return "nothing to tell", false
+	case n > 0:
+		return fmt.Sprintf("%d %s", n, plural(n, "problem", "problems")), false
+	case s.Refreshed == nil:
+		return "pools not read yet", false
+	}
+	return "no problems", true
+}
+
+// figures returns those that are known.
 func figures(s *status.Status) []figure {
 	var live, bought, reclaiming int
 	for i := range s.Pools {
 		live, bought, reclaiming = live+s.Pools[i].Live, bought+s.Pools[i].Purchased, reclaiming+s.Pools[i].Reclaiming
 	}
 	reclaiming = max(reclaiming, len(s.Reclaims))
-	all := []figure{
-		{fmt.Sprint(live), plural(live, "instance", "instances") + " in service", false, false},
-		{fmt.Sprint(bought), "bought and not delivered yet", false, false},
-		{fmt.Sprint(s.PendingTotal), plural(s.PendingTotal, "pod waits", "pods wait"), false, false},
-		{fmt.Sprint(reclaiming), plural(reclaiming, "instance is", "instances are") + " reclaimed", false, reclaiming > 0},
+	var all []figure
+	if s.Refreshed != nil {
+		all = append(all, figure{fmt.Sprint(live), plural(live, "instance", "instances") + " in service", false, false},
+			figure{fmt.Sprint(bought), "bought and not delivered yet", false, false})
+	}
+	if s.PendingUnknown == "" {
+		all = append(all, figure{fmt.Sprint(s.PendingTotal), plural(s.PendingTotal, "pod waits", "pods wait"), false, false})
+	}
+	if s.Refreshed != nil || reclaiming > 0 {
+		all = append(all, figure{fmt.Sprint(reclaiming), plural(reclaiming, "instance is", "instances are") + " reclaimed", false, reclaiming > 0})
 	}
 	if s.Spend == nil {
 		return all
@@ -100,6 +141,9 @@ func offerings(s *status.Status) table {
 		{"Pool", false, true}, {"Instance type", false, false}, {"Zone", false, false}, {"Bought as", false, true}, {"Live", true, false}, {"Bought", true, true},
 		{"Price", true, false}, {"Cap", true, true}, {"Useful hour", true, true}, {"State", false, false},
 	}}
+	if s.Refreshed == nil {
+		t.Empty = "The pools have not been read yet."
+	}
 	type row struct {
 		pool string
 		status.Offering
@@ -136,6 +180,13 @@ func offerings(s *status.Status) table {
 
 func pending(s *status.Status) table {
 	t := table{Title: "Pods that wait", Empty: "No pod waits for an instance.", Columns: []column{{"Pod", false, false}, {"For", true, false}, {"Why", false, false}}}
+	switch s.PendingUnknown {
+	case "":
+	case status.PendingUnknownServed:
+		t.Empty = "With serve it is not known here which pods wait: ask the Cluster Autoscaler that is served."
+	default:
+		t.Empty = "It is not known which pods wait; the leader's log says why."
+	}
 	for _, pod := range s.Pending {
 		t.Rows = append(t.Rows, []string{pod.Namespace + "/" + pod.Name, short(s.Time.Sub(pod.Since)), pod.Message})
 	}
@@ -149,6 +200,9 @@ func reclaims(s *status.Status) table {
 	t := table{Title: "Reclaims", Empty: "No Node is being reclaimed.", Columns: []column{
 		{"Node", false, false}, {"Instance", false, true}, {"Phase", false, false}, {"Pods", true, false}, {"Released in", true, false}, {"Notice", false, true},
 	}}
+	if s.Refreshed == nil {
+		t.Empty = "No Node is known to be reclaimed yet."
+	}
 	for _, r := range s.Reclaims {
 		t.Rows = append(t.Rows, []string{r.Node, r.Instance, r.Phase, fmt.Sprint(r.Pods), left(s, r.Deadline), r.Source})
 	}

@@ -83,14 +83,54 @@ func TestAReplicaThatDoesNotLeadNamesTheLeaderAndNothingElse(t *testing.T) {
 }
 
 func TestALeaderWithNothingToDoSaysSo(t *testing.T) {
-	s := &status.Status{Replica: "a", Leader: "a", Time: now}
+	s := &status.Status{Replica: "a", Leader: "a", Time: now, Refreshed: &now}
 	for _, shown := range []string{text(t, s), page(t, s)} {
-		for _, want := range []string{"No pod waits for an instance.", "No Node is being reclaimed.", "There is nothing to buy from", "not yet"} {
+		for _, want := range []string{"No pod waits for an instance.", "No Node is being reclaimed.", "There is nothing to buy from", "0 s ago"} {
 			assert.Contains(t, shown, want)
 		}
 		assert.NotContains(t, shown, "saved since")
 	}
 	assert.Contains(t, page(t, s), "no problems")
+}
+
+func TestALeaderThatHasNotReadThePoolsClaimsNothingAboutThem(t *testing.T) {
+	s := &status.Status{Replica: "a", Leader: "a", Time: now}
+	for _, shown := range []string{text(t, s), page(t, s)} {
+		for _, want := range []string{"The pools have not been read yet.", "No Node is known to be reclaimed yet.", "not yet"} {
+			assert.Contains(t, shown, want)
+		}
+		for _, claim := range []string{"no problems", "There is nothing to buy from", "No Node is being reclaimed.", "in service", "are reclaimed"} {
+			assert.NotContains(t, shown, claim)
+		}
+	}
+	assert.Contains(t, page(t, s), "pools not read yet")
+}
+
+func TestALeaderThatDescribesNothingClaimsNothing(t *testing.T) {
+	s := &status.Status{Replica: "a", Leader: "a", Time: now, Undescribed: true}
+	for _, shown := range []string{text(t, s), page(t, s)} {
+		assert.Contains(t, shown, "a leads, and has nothing to tell: it has not listed the objects of the cluster yet")
+		for _, claim := range []string{"no problems", "does not lead", "No pod waits", "pods wait", "No Node", "pools"} {
+			assert.NotContains(t, shown, claim)
+		}
+	}
+	assert.Contains(t, page(t, s), "nothing to tell</span>")
+}
+
+func TestWhereItIsNotKnownWhichPodsWaitNoneAreSaidToWait(t *testing.T) {
+	for why, want := range map[string]string{
+		status.PendingUnknownServed: "With serve it is not known here which pods wait: ask the Cluster Autoscaler that is served.",
+		status.PendingUnknownFailed: "It is not known which pods wait; the leader's log says why.",
+	} {
+		s := busy()
+		s.Pending, s.PendingTotal, s.PendingUnknown = nil, 0, why
+		for _, shown := range []string{text(t, s), html.UnescapeString(page(t, s))} {
+			assert.Contains(t, shown, want)
+			assert.NotContains(t, shown, "No pod waits")
+			assert.NotContains(t, shown, "pods wait<")
+			assert.NotRegexp(t, `\d\s+pods? waits?`, shown)
+		}
+	}
 }
 
 func TestADryRunShowsWhatItWouldHaveDoneTheLatestFirst(t *testing.T) {

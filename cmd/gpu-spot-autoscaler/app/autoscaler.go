@@ -97,10 +97,7 @@ func autoscale(ctx context.Context, r *replica) error {
 		return whileListed(ctx, firstLists, factories, func(ctx context.Context) error {
 			r.status.Lead(ctx, p)
 			r.costs.Lead(ctx, p.ledger)
-			if p.explainer != nil {
-				r.explanations.Lead(ctx, p.explainer)
-				p.explainer.Publish(ctx)
-			}
+			p.explain(ctx, r.explanations)
 			return p.run(ctx, r)
 		})
 	})

@@ -18,6 +18,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cloudprovider/work"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 	"gpu-spot-autoscaler/pricing/ledger"
 )
 
@@ -139,12 +140,7 @@ func (p *parts) Describe(to *status.Status) {
 	}
 	to.Spend = spend(pools, p.ledger.Report())
 	to.Currency = p.prices.Currency()
-	if p.explainer != nil {
-		var err error
-		if to.Pending, to.PendingTotal, err = p.explainer.Pending(); err != nil {
-			klog.ErrorS(err, "Cannot tell which pods wait")
-		}
-	}
+	p.describePending(to)
 	to.Reclaims, to.Jobs = p.reclaimer.Reclaims(), p.reclaimer.JobReclaims()
 	if p.dryRun != nil {
 		to.DryRun = dryRunStatus(p.dryRun.Decisions())
@@ -154,6 +150,31 @@ func (p *parts) Describe(to *status.Status) {
 			Source: string(active.Source), Pool: active.Pool, Reason: active.Reason, Message: active.Text(), Since: active.Since.UTC(),
 		})
 	}
+}
+
+// describePending adds to the status which pods wait, or why that is not known.
+func (p *parts) describePending(to *status.Status) {
+	if p.explainer == nil {
+		to.PendingUnknown = status.PendingUnknownServed
+		return
+	}
+	pending, total, err := p.explainer.Pending()
+	if err != nil {
+		klog.ErrorS(err, "Cannot tell which pods wait")
+		to.PendingUnknown = status.PendingUnknownFailed
+		return
+	}
+	to.Pending, to.PendingTotal = pending, total
+}
+
+// explain has pods explained until ctx ends.
+func (p *parts) explain(ctx context.Context, explanations *serving.Explanations) {
+	if p.explainer == nil {
+		explanations.Lead(ctx, serving.WithoutCore{})
+		return
+	}
+	explanations.Lead(ctx, p.explainer)
+	p.explainer.Publish(ctx)
 }
 
 // dryRunStatus returns what would have been done, as the status has it.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,13 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/problems"
+	"gpu-spot-autoscaler/cloudprovider/processors/explain"
+	"gpu-spot-autoscaler/cloudprovider/status"
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/ack"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/serving"
 )
 
 // discardedEvents discards Events.
@@ -87,6 +95,33 @@ func TestStatusIsBounded(t *testing.T) {
 	text := s.render(time.Now())
 	assert.Less(t, len(text), 200<<10, "an object holds 1 MiB")
 	assert.Contains(t, text, "leftOut: 4950")
+}
+
+// unlisted are pods that cannot be listed.
+type unlisted struct{ corelisters.PodLister }
+
+func (unlisted) List(labels.Selector) ([]*apiv1.Pod, error) { return nil, errors.New("no cache") }
+
+func TestTheStatusSaysWhetherItIsKnownWhichPodsWait(t *testing.T) {
+	none := corelisters.NewPodLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}))
+	for want, p := range map[string]*parts{
+		"":                          {explainer: explain.New(explain.Config{Pods: none})},
+		status.PendingUnknownFailed: {explainer: explain.New(explain.Config{Pods: unlisted{}})},
+		status.PendingUnknownServed: {},
+	} {
+		said := &status.Status{Pending: []status.PendingPod{}}
+		p.describePending(said)
+		assert.Equal(t, want, said.PendingUnknown)
+		assert.NotNil(t, said.Pending, "lists are never null")
+	}
+}
+
+func TestALeaderWithoutACoreSaysWhoExplainsPods(t *testing.T) {
+	explanations, answer := &serving.Explanations{}, httptest.NewRecorder()
+	(&parts{}).explain(t.Context(), explanations)
+	explanations.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, explain.Path+"?namespace=default&name=train-0", nil))
+	assert.Equal(t, http.StatusNotImplemented, answer.Code)
+	assert.Contains(t, answer.Body.String(), "the Events of the Cluster Autoscaler that is served say it")
 }
 
 func TestWhatACKsAutoscalerManages(t *testing.T) {

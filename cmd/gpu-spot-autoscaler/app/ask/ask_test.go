@@ -1,7 +1,10 @@
 package ask
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,4 +33,28 @@ func TestInAPodWithoutATokenTheLeaderIsReachedByTheKubeconfig(t *testing.T) {
 	leader, err := through(t, "https://cluster.example").Leader()
 	require.NoError(t, err)
 	assert.IsType(t, &proxied{}, leader)
+}
+
+func TestWhatTheLeaderDoesNotKnowIsSaidAtOnceInItsWords(t *testing.T) {
+	const said = "the Cluster Autoscaler that is served knows it"
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/token") {
+			w.Header().Set("Content-Type", "application/json")
+			w.Write([]byte(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "status": {"token": "t", "expirationTimestamp": "2999-01-01T00:00:00Z"}}`))
+			return
+		}
+		asked++
+		http.Error(w, said, http.StatusNotImplemented)
+	}))
+	t.Cleanup(server.Close)
+	leader, err := through(t, server.URL).Leader()
+	require.NoError(t, err)
+	_, err = leader.Get(t.Context(), "/explain", nil)
+	require.EqualError(t, err, said)
+	assert.Equal(t, 1, asked)
+
+	ours, _ := inPod(t, http.StatusNotImplemented, said)
+	_, err = ours.Get(t.Context(), "/explain", nil)
+	require.EqualError(t, err, said)
 }

@@ -116,7 +116,9 @@ func (p *proxied) failed(code int, answer string, err error) error {
 	service := p.flags.Namespace + "/" + p.flags.Name
 	switch {
 	case code == http.StatusMisdirectedRequest:
-		return fmt.Errorf("no replica behind Service %s leads; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.Namespace, p.flags.Name)
+		return fmt.Errorf("no replica behind Service %s leads, or the one that does has only begun to; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.Namespace, p.flags.Name)
+	case code == http.StatusNotImplemented:
+		return errors.New(answer) // the leader says who knows it
 	case code == http.StatusForbidden || code == http.StatusUnauthorized:
 		return fmt.Errorf("the leader, or its Service %s, may not be asked: %s. The Role %s-viewer has the rights, and the autoscaler is to be of the same version as its manifests", service, answer, p.flags.Name)
 	case code == http.StatusNotFound:
@@ -167,6 +169,8 @@ func (b *beside) Get(ctx context.Context, path string, query map[string]string) 
 		return nil, fmt.Errorf("read the answer: %w", err)
 	case response.StatusCode == http.StatusMisdirectedRequest:
 		return nil, b.otherLeads(ctx)
+	case response.StatusCode == http.StatusNotImplemented:
+		return nil, errors.New(strings.TrimSpace(string(body)))
 	case response.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the autoscaler of this pod answers %s: %s", response.Status, strings.TrimSpace(string(body)))
 	}

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync/atomic"
 
@@ -17,8 +18,17 @@ type PodExplainer interface {
 	Explain(namespace, name string) (*explain.Explanation, error)
 }
 
-// Explanations answers with the explanation of the pod that the query names (namespace, name) while this process leads, and otherwise
-// with 421 (Misdirected Request). It is safe for concurrent use.
+// errNoCore is for the person who asks, whose command prints it as it is.
+var errNoCore = errors.New("with serve it is not known here why a pod is pending: the Events of the Cluster Autoscaler that is served say it")
+
+// WithoutCore is the PodExplainer of a leader that serves the provider to the core of another process, which decides for which pods to buy.
+type WithoutCore struct{}
+
+// Explain implements PodExplainer.
+func (WithoutCore) Explain(string, string) (*explain.Explanation, error) { return nil, errNoCore }
+
+// Explanations answers with the explanation of the pod that the query names (namespace, name) while this process leads, with 501 (Not
+// Implemented) if it leads without a core, and otherwise with 421 (Misdirected Request). It is safe for concurrent use.
 type Explanations struct {
 	leading atomic.Pointer[PodExplainer]
 }
@@ -42,7 +52,11 @@ func (e *Explanations) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	logger := klog.FromContext(r.Context())
 	found, err := (*leading).Explain(namespace, name)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoCore):
+		http.Error(w, err.Error(), http.StatusNotImplemented)
+		return
+	case err != nil:
 		logger.Error(err, "Cannot explain a pod", "pod", klog.KRef(namespace, name))
 		http.Error(w, "cannot explain the pod: "+err.Error(), http.StatusInternalServerError)
 		return

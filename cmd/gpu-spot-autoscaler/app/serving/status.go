@@ -36,8 +36,8 @@ type StatusConfig struct {
 	Clock    clock.PassiveClock
 }
 
-// Status answers with a status.Status, as JSON or as a page: with 200 while this process leads, and otherwise with 421 (Misdirected Request) and the name
-// of the leader. It is safe for concurrent use.
+// Status answers with a status.Status, as JSON or as a page: with 200 while this process leads and can describe the cluster, and otherwise with 421
+// (Misdirected Request) and the name of the leader. It is safe for concurrent use.
 type Status struct {
 	config StatusConfig
 	// leading is nil while this process does not lead, or has not yet listed the objects of the cluster.
@@ -92,14 +92,15 @@ func (s *Status) answer(ctx context.Context) (*status.Status, int) {
 		return answer, http.StatusOK
 	}
 	answer.Leader = s.leader(ctx)
+	answer.Undescribed = answer.Leader != "" && answer.Leader == answer.Replica
 	return answer, http.StatusMisdirectedRequest
 }
 
-// leader returns the identity of the leader, or "" if there is none or the lease cannot be read.
+// leader returns the identity of the leader, or "" if there is none or the lease cannot be read. Where none is elected, this process leads.
 func (s *Status) leader(ctx context.Context) string {
 	election := s.config.LeaderElection
 	if !election.LeaderElect {
-		return ""
+		return s.config.Identity
 	}
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)

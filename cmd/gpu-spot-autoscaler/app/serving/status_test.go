@@ -32,6 +32,7 @@ func TestAReplicaThatDoesNotLeadSaysWhoDoes(t *testing.T) {
 		"the one that led has gone":     {"replica-b", now.Add(-time.Minute), ""},
 		"the lease was given back":      {"", now, ""},
 		"there has never been a leader": {"none", time.Time{}, ""},
+		"it has only begun to lead":     {"replica-a", now.Add(-5 * time.Second), "replica-a"},
 	} {
 		client := fake.NewClientset()
 		if c.holder != "none" {
@@ -46,11 +47,18 @@ func TestAReplicaThatDoesNotLeadSaysWhoDoes(t *testing.T) {
 		answer := httptest.NewRecorder()
 		NewStatus(StatusConfig{Client: client, LeaderElection: election, Identity: "replica-a", Clock: testingclock.NewFakeClock(now)}).ServeHTTP(answer, httptest.NewRequest("GET", status.Path, nil))
 		assert.Equal(t, http.StatusMisdirectedRequest, answer.Code, name)
-		assert.JSONEq(t, strings.ReplaceAll(`{"apiVersion": "gpu-spot.autoscaling/v1", "kind": "Status", "time": "2026-01-05T09:00:00Z",
+		undescribed := ""
+		if c.want == "replica-a" {
+			undescribed = `"undescribed": true,`
+		}
+		assert.JSONEq(t, strings.ReplaceAll(`{`+undescribed+`"apiVersion": "gpu-spot.autoscaling/v1", "kind": "Status", "time": "2026-01-05T09:00:00Z",
 			"replica": "replica-a", "leader": "LEADER", "refreshed": null, "pools": [], "pending": [], "pendingTotal": 0, "spend": null, "reclaims": [], "jobs": [], "problems": []}`, "LEADER", c.want),
 			answer.Body.String(), name)
 		var said status.Status
 		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &said))
 		assert.Equal(t, c.want, said.Leader)
 	}
+	alone := httptest.NewRecorder()
+	NewStatus(StatusConfig{Identity: "replica-a", Clock: testingclock.NewFakeClock(now)}).ServeHTTP(alone, httptest.NewRequest("GET", status.Path, nil))
+	assert.Contains(t, alone.Body.String(), `"leader": "replica-a"`, "where none is elected")
 }
