@@ -79,9 +79,10 @@ func (c Cluster) HoldPatch(job Job, how HeldAs, reason HoldReason) Patch {
 	return patch
 }
 
-// heldSince returns when the job was first suspended, or now for one that is shrunk.
+// heldSince returns when the job was first suspended, or now for one that is shrunk, or runs again: so that the patch changes the object in any
+// case, and what was decided about the job before has no effect any more.
 func (c Cluster) heldSince(job Job, how HeldAs) string {
-	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how {
+	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how && job.Suspended {
 		return since
 	}
 	return c.Clock.Now().UTC().Format(time.RFC3339)

@@ -153,10 +153,8 @@ func (s *System) unhold(ctx context.Context, job jobs.Job) (changed bool, err er
 	if full := job.FullReplicas(); object.Spec.ReplicaSpecs.Worker.Replicas.Or(0) < full {
 		patch.Set(int64(full), workerReplicas()...) // it was resumed with fewer
 	}
-	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
-		return false, err
-	}
-	return true, nil
+	err = s.cluster.Unhold(ctx, resource, job, patch)
+	return err == nil, err
 }
 
 // CheckGrowth refuses jobs without a minimum, which need all workers that they ask for.

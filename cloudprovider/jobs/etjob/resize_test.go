@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -152,4 +155,15 @@ func TestTrainingJobThatLostAWorkerSinceIsNotGrownWhereOnlyItsLabelWasToGo(t *te
 	require.ErrorAs(t, f.Registry.Grow(t.Context(), job, 4), new(*jobs.BusyError), "capacity for a fourth is to be found first")
 	assert.Empty(t, f.Writes())
 	assert.Empty(t, f.Events())
+}
+
+func TestTrainingJobThatIsSuspendedWhileItsGrowthEndsKeepsItsLabel(t *testing.T) {
+	f := newFixture(t, jobstest.Labelled(t, jobstest.TrainingJob, api.LabelHeld, string(jobs.HeldShrunk)))
+	f.Set(resource, "mnist", "7", "metadata", "resourceVersion")
+	f.Dynamic.PrependReactor("patch", "trainingjobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		isConditional := strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"resourceVersion":"7"`)
+		return isConditional, nil, apierrors.NewConflict(resource.GroupResource(), "mnist", nil)
+	})
+	require.ErrorAs(t, f.Registry.Grow(t.Context(), f.Get("trainingjob", "mnist"), 4), new(*jobs.BusyError))
+	assert.Equal(t, jobs.HeldShrunk, f.Get("trainingjob", "mnist").HeldAs())
 }

@@ -173,15 +173,17 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	if err != nil {
 		return jobs.Job{}, err
 	}
-	pods, floor := 0, 0
+	pods, mayLosePods := 0, true
 	for _, r := range remaining {
 		if r.name == nameLauncher {
 			continue
 		}
 		pods += r.pods()
-		if !r.mayLosePods {
-			floor += r.pods()
-		}
+		mayLosePods = mayLosePods && r.mayLosePods
+	}
+	floor := pods
+	if mayLosePods {
+		floor = 0
 	}
 	return jobs.Job{
 		Min: pods, Max: pods, Replicas: pods, Floor: floor, Suspended: set.Spec.Suspend,

@@ -3,6 +3,7 @@ package volcano
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,4 +45,15 @@ func TestAVolcanoJobIsSuspendedAndResumedByCommands(t *testing.T) {
 
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("vcjob", "resnet"), 5))
 	assert.Empty(t, f.Writes())
+}
+
+// The patch changes the object, so that an unhold that was decided about the run before is refused: the suspension is a Command.
+func TestAVolcanoJobThatItsOwnerResumedIsHeldAnew(t *testing.T) {
+	f := newFixture(t, jobstest.VolcanoJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("vcjob", "resnet"), jobs.HeldForReclaim))
+	require.NoError(t, f.Dynamic.Tracker().Delete(Commands, "ml", "resnet-spot-abortjob-0")) // Volcano obeys, and the owner resumes it
+	f.Writes()
+	f.Clock.Step(time.Hour)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("vcjob", "resnet"), jobs.HeldForReclaim))
+	assert.Contains(t, f.Writes()[0], `"gpu-spot.autoscaling/held-since":"2026-05-01T09:00:00Z"`)
 }

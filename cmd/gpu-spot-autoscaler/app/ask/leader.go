@@ -183,5 +183,8 @@ func (b *beside) otherLeads(ctx context.Context) error {
 	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
 		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get lease %s)", b.flags.Namespace, b.flags.Name)
 	}
+	if *lease.Spec.HolderIdentity == os.Getenv("POD_NAME") {
+		return errors.New("this pod has only begun to lead: run the command again in some seconds")
+	}
 	return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.Namespace, *lease.Spec.HolderIdentity)
 }

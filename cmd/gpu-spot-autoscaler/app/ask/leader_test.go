@@ -57,3 +57,10 @@ func TestWithoutSecureServingTheCommandSaysWhatToSet(t *testing.T) {
 	_, err := leader.Get(t.Context(), "/explain", nil)
 	assert.ErrorContains(t, err, "secureServing.enabled")
 }
+
+func TestInAPodThatHasOnlyBegunToLeadTheCommandNamesNoOther(t *testing.T) {
+	t.Setenv("POD_NAME", "autoscaler-b")
+	leader, _ := inPod(t, http.StatusMisdirectedRequest, "not me")
+	_, err := leader.Get(t.Context(), "/explain", nil)
+	assert.ErrorContains(t, err, "run the command again")
+}
