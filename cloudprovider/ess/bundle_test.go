@@ -61,6 +61,7 @@ func TestPurchasesForOneGangStayIfAllOfThemAreDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBundleFixture(t)
 		f.buyBundle()
+		assert.Len(t, f.events.With("SpotPurchaseRequested"), 2)
 		f.cloud.end(f.activityOf("asg-1"), "", f.cloud.launch(4, "asg-1", f.activityOf("asg-1"), a10, "zone-a")...)
 		f.loop(f.nodes()...)
 		require.Len(t, f.purchases(), 2, "the first may have to be given back")
@@ -314,6 +315,7 @@ func TestABundleThatIsDroppedBuysNothing(t *testing.T) {
 			assert.Equal(t, 4, f.target(a10InA), "what is planned takes room")
 			f.loop()
 			assert.Empty(t, f.cloud.scaleCalls, "a refresh sends nothing of it either")
+			assert.Empty(t, f.events.With("SpotPurchaseRequested"))
 			return false
 		})
 		assert.Zero(t, f.target(a10InA))

@@ -84,7 +84,7 @@ func (f *fakeCloud) Attach(_ context.Context, request alicloud.AttachRequest) (s
 		machine := f.launched[id]
 		f.instances[id] = alicloud.ScalingInstance{ID: id, ScalingGroupID: request.ScalingGroupID, ScalingActivityID: "asa-attach",
 			LifecycleState: alicloud.LifecycleInService, InstanceType: machine.InstanceType, ZoneID: machine.ZoneID,
-			SpotStrategy: machine.SpotStrategy, Created: machine.Created}
+			SpotStrategy: machine.SpotStrategy, Created: time.Now()} // ESS says when it was added to the scaling group
 	}
 	return "asa-attach", nil
 }

@@ -711,6 +711,23 @@ func TestAttachedInstanceThatESSListsIncompletelyKeepsItsOffering(t *testing.T) 
 	})
 }
 
+func TestAttachedInstanceStaysOneOfItsPurchaseWhileLaunchesAreNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := launchingFixture(t, newFakeCloud(launchGroup()))
+		require.NoError(t, f.group(a10InA).IncreaseSize(1))
+		f.cloud.start()
+		f.loop()
+		launched := f.provider.store.Last().Instances["i-0001"]
+		for range 20 {
+			f.until(10 * time.Second)
+			now := f.provider.store.Last().Instances["i-0001"]
+			require.Equal(t, launched.ScalingActivityID, now.ScalingActivityID)
+			require.Equal(t, launched.Created, now.Created)
+		}
+		require.Len(t, f.cloud.attached, 1)
+	})
+}
+
 func TestNothingIsBoughtAfterAStartThoughThePoolThatLaunchesIsOutOfOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		group := launchGroup()

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func (w *world) setPDB(name string, allowed int32) {
 		}
 		pdb := object.(*policyv1.PodDisruptionBudget).DeepCopy()
 		if pdb.Status.DisruptionsAllowed == 0 {
-			return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+			return true, nil, refusedByPDB()
 		}
 		pdb.Status.DisruptionsAllowed--
 		w.store(pdb)
@@ -71,6 +72,30 @@ func (w *world) store(pdb *policyv1.PodDisruptionBudget) {
 	require.NoError(w, err)
 	pdb.ResourceVersion = strconv.Itoa(version + 1)
 	require.NoError(w, w.client.Tracker().Update(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), pdb, "default"))
+}
+
+// refusedByPDB is the API server's answer. Source: createTooManyRequestsError in pkg/registry/core/pod/storage/eviction.go.
+func refusedByPDB() error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause})
+	return err
+}
+
+func TestAnEvictionThatFailsForAnotherReasonThanItsPDBIsRequestedAgainSoon(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.setPDB("train", 1)
+		var evictions atomic.Int32
+		w.client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			isFirst := action.GetSubresource() == "eviction" && evictions.Add(1) == 1
+			return isFirst, nil, apierrors.NewTooManyRequests("too many requests, please try again later", 1)
+		})
+		w.addNode("a")
+		w.addPod("p", "a", guardedBy("train"))
+		w.cloud.reclaim("a")
+		w.start()
+		w.pass(time.Second)
+		assert.Empty(t, w.pods())
+	})
 }
 
 func TestAPDBThatAllowsNothingIsSeldomAsked(t *testing.T) {

@@ -186,7 +186,7 @@ func (w *world) evict(action clienttesting.Action) (handled bool, ret runtime.Ob
 	refused := w.guarded.Has(eviction.Name)
 	w.mu.Unlock()
 	if refused {
-		return true, nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		return true, nil, refusedByPDB()
 	}
 	return true, nil, w.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), eviction.Namespace, eviction.Name)
 }

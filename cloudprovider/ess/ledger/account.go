@@ -18,7 +18,6 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/ess/pool"
 	"gpu-spot-autoscaler/cloudprovider/ess/problem"
-	"gpu-spot-autoscaler/pricing"
 )
 
 const (
@@ -72,7 +71,9 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	if room := a.state.last.Room(groupID, a.state.config.Prices); o.delta > room {
 		return nil, fmt.Errorf("node group %s: cannot grow by %d, there is room for %d", groupID, o.delta, room)
 	}
-	a.reportRequested(known, groupID, offered.Offering, o.delta)
+	if o.bundle == "" { // else Commit does
+		a.reportRequested(known, groupID, offered.Offering, o.delta)
+	}
 	p := &Purchase{
 		poolID: a.poolID, offering: offered.Offering, targeting: known.Targeting, atomic: o.atomic,
 		bundle: o.bundle, uncommitted: o.bundle != "", alone: o.bundle != "",
@@ -96,14 +97,6 @@ func (a *account) enter(groupID string, o order) (*Purchase, error) {
 	a.book.add(p)
 	a.target.startCheck(p)
 	return p, nil
-}
-
-func (a *account) reportRequested(known *pool.Pool, groupID string, offering pricing.Offering, delta int) {
-	price := "an unknown price"
-	if perHour, ok := known.Price(offering, a.state.config.Prices, nil); ok {
-		price = pricing.Amount(perHour, a.state.config.Prices.Currency()) + " an hour"
-	}
-	a.state.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
 }
 
 // instances returns the ids of the pool's instances.

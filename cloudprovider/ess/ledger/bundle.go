@@ -1,5 +1,12 @@
 package ledger
 
+import (
+	apiv1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/ess/pool"
+	"gpu-spot-autoscaler/pricing"
+)
+
 // EnterBundled makes an atomic purchase of delta instances that is one of a bundle. It counts from this call on, and is sent after
 // Commit. The error says why nothing can be bought.
 func (s *Purchases) EnterBundled(groupID string, delta int, bundle string) (*Purchase, error) {
@@ -18,7 +25,19 @@ func (s *Purchases) Commit(bundle []*Purchase) {
 	defer s.state.mu.Unlock()
 	for _, p := range bundle {
 		p.uncommitted = false
+		a := s.state.account(p.poolID)
+		if known := a.pool(); known != nil {
+			a.reportRequested(known, known.GroupID(p.offering), p.offering, p.request.Delta)
+		}
 	}
+}
+
+func (a *account) reportRequested(known *pool.Pool, groupID string, offering pricing.Offering, delta int) {
+	price := "an unknown price"
+	if perHour, ok := known.Price(offering, a.state.config.Prices, nil); ok {
+		price = pricing.Amount(perHour, a.state.config.Prices.Currency()) + " an hour"
+	}
+	a.state.config.Events.Eventf(apiv1.EventTypeNormal, "SpotPurchaseRequested", "Buying %d instances of %s at %s each", delta, groupID, price)
 }
 
 // Drop cancels the purchases of a bundle of which none was sent.

@@ -219,13 +219,18 @@ func (r *Reader) Instances(ctx context.Context, managed sets.Set[string], launch
 	return instances, nil
 }
 
-// complete returns the instance with what ESS leaves out of it: what ECS says if RunInstances created it, else what was known before.
+// complete returns the instance with what ESS leaves out of it: what ECS says if RunInstances created it, else what was known before. ESS says of
+// an instance that was attached by which activity, and when, that was done.
 func complete(instance alicloud.ScalingInstance, launched map[string]alicloud.ScalingInstance, last *snapshot.Snapshot) alicloud.ScalingInstance {
 	known, ok := launched[instance.ID]
-	if ok {
-		instance.ScalingActivityID, instance.Created = known.ScalingActivityID, known.Created
-	} else if known, ok = last.Instances[instance.ID]; !ok {
-		return instance
+	if !ok { // launches are not listed in each refresh
+		if known, ok = last.Instances[instance.ID]; !ok {
+			return instance
+		}
+	}
+	instance.ScalingActivityID = cmp.Or(known.ScalingActivityID, instance.ScalingActivityID)
+	if !known.Created.IsZero() {
+		instance.Created = known.Created
 	}
 	instance.InstanceType = cmp.Or(instance.InstanceType, known.InstanceType)
 	instance.ZoneID = cmp.Or(instance.ZoneID, known.ZoneID)

@@ -23,12 +23,13 @@ type Choices interface {
 	Choices(groups []cloudprovider.NodeGroup) func(*apiv1.Pod) int
 }
 
-// NewDefault returns core's chain of processors (podlistprocessor.NewDefaultPodListProcessor), with one difference: of the pods
-// that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods, the most
+// NewDefault returns core's chain of processors (podlistprocessor.NewDefaultPodListProcessor), with two differences. Nominations for nodes that
+// are not simulated do not count. Of the pods that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods, the most
 // demanding of them before others, and those with more choices before those with fewer. Choices may be nil.
 func NewDefault(places *Places, choices Choices) *pods.CombinedPodListProcessor {
 	return pods.NewCombinedPodListProcessor([]pods.PodListProcessor{
 		podlistprocessor.NewClearTPURequestsPodListProcessor(),
+		nominations{},
 		podlistprocessor.NewFilterOutExpendablePodListProcessor(),
 		podlistprocessor.NewCurrentlyDrainedNodesPodListProcessor(),
 		places,
@@ -36,6 +37,27 @@ func NewDefault(places *Places, choices Choices) *pods.CombinedPodListProcessor 
 		podlistprocessor.NewFilterOutDaemonSetPodListProcessor(),
 	})
 }
+
+// nominations has a place looked for those pods that the scheduler has nominated for a node which is not in the snapshot, because it is
+// reclaiming or out of service. Core adds a nominated pod to any node that exists, and buys nothing for anybody where the snapshot lacks it
+// (addPreemptingPodsToSnapshot in core/podlistprocessor/filter_out_expendable.go).
+type nominations struct{}
+
+func (nominations) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	unschedulable = slices.Clone(unschedulable)
+	for i, pod := range unschedulable {
+		if pod.Status.NominatedNodeName == "" {
+			continue
+		}
+		if _, err := ctx.ClusterSnapshot.GetNodeInfo(pod.Status.NominatedNodeName); err != nil {
+			unschedulable[i] = pod.DeepCopy()
+			unschedulable[i].Status.NominatedNodeName = ""
+		}
+	}
+	return unschedulable, nil
+}
+
+func (nominations) CleanUp() {}
 
 // gpuPodsFirst places GPU pods before all others, whatever their priority. CPU pods that were placed first would fill the node
 // that was bought for a GPU pod. The next loop would buy another one for it, and so on until all CPU pods are on GPU nodes. In the

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/core/podlistprocessor"
 	"k8s.io/autoscaler/cluster-autoscaler/debuggingsnapshot"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -57,4 +59,19 @@ func TestPodsDoNotTakeThePlaceThatWasBoughtForMoreDemandingOnes(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestANominationForANodeThatIsNotSimulatedStopsNoPurchase(t *testing.T) {
+	nominated := func(node string) func(*apiv1.Pod) {
+		return func(pod *apiv1.Pod) { pod.Status.NominatedNodeName = node }
+	}
+	pending := []*apiv1.Pod{testutil.NewPod("for-reclaiming", nominated("reclaiming")), testutil.NewPod("for-healthy", nominated("healthy")), testutil.NewPod("other")}
+	healthy := testutil.NewNode("healthy")
+	ctx, _, _ := testutil.NewContext(nil, []*apiv1.Node{healthy, testutil.NewNode("reclaiming")})
+	require.NoError(t, ctx.ClusterSnapshot.SetClusterState([]*apiv1.Node{healthy}, nil, nil))
+	chain := pods.NewCombinedPodListProcessor([]pods.PodListProcessor{nominations{}, podlistprocessor.NewFilterOutExpendablePodListProcessor()})
+	left, err := chain.Process(ctx, pending)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"for-reclaiming", "other"}, testutil.Names(left), "the scheduler is about to place the other one")
+	assert.Equal(t, "reclaiming", pending[0].Status.NominatedNodeName, "it is the informer's")
 }

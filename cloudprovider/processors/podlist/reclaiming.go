@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	coreutils "k8s.io/autoscaler/cluster-autoscaler/core/utils"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
 	"k8s.io/klog/v2"
@@ -21,7 +22,7 @@ import (
 // no other way: however often such a pod is evicted, it fits the reclaiming node again at once, and is never pending.
 //
 // The snapshot contains neither the reclaiming nodes nor their pods, so no pod counts twice. Pods that no controller will
-// recreate are not added, and neither is a terminating pod whose successor exists: the successor is pending itself, or has
+// recreate are not added, nor are those that core buys nothing for (--expendable-pods-priority-cutoff), and neither is a terminating pod whose successor exists: the successor is pending itself, or has
 // a place. The scheduler places the successor of a pod on the node that was bought for the pod.
 type ReclaimingPods struct {
 	inner        pods.PodListProcessor
@@ -132,6 +133,7 @@ func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, er
 		}
 	}
 	toMove = podutil.FilterRecreatablePods(append(toMove, withoutSuccessor(terminating, all)...))
+	toMove = coreutils.FilterOutExpendablePods(toMove, ctx.ExpendablePodsPriorityCutoff)
 	nodeOf := make(map[types.UID]string, len(toMove))
 	for _, pod := range toMove {
 		nodeOf[pod.UID] = pod.Spec.NodeName

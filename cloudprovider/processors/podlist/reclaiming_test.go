@@ -166,7 +166,11 @@ func (placingOn) CleanUp() {}
 
 func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 	owned := testutil.OwnedBy("Job")
-	pods := []*apiv1.Pod{testutil.NewPod("one", testutil.OnNode("reclaiming"), owned), testutil.NewPod("two", testutil.OnNode("reclaiming"), owned)}
+	expendable := func(pod *apiv1.Pod) { pod.Spec.Priority = ptr.To[int32](-20) }
+	pods := []*apiv1.Pod{
+		testutil.NewPod("one", testutil.OnNode("reclaiming"), owned), testutil.NewPod("two", testutil.OnNode("reclaiming"), owned),
+		testutil.NewPod("filler", testutil.OnNode("reclaiming"), owned, expendable), // for which core buys nothing
+	}
 	ready := func(name string, status apiv1.ConditionStatus) *apiv1.Node {
 		node := testutil.NewNode(name)
 		node.Status.Conditions = []apiv1.NodeCondition{{Type: apiv1.NodeReady, Status: status}}
@@ -186,6 +190,7 @@ func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := testutil.NewContext(pods, []*apiv1.Node{testutil.NewNode("reclaiming")})
+			ctx.ExpendablePodsPriorityCutoff = -10
 			ctx.ClusterSnapshot = testsnapshot.NewTestSnapshotOrDie(t)
 			for _, node := range []*apiv1.Node{ready("ready", apiv1.ConditionTrue), ready("unready", apiv1.ConditionFalse), upcoming} {
 				require.NoError(t, ctx.ClusterSnapshot.AddNodeInfo(framework.NewTestNodeInfo(node.DeepCopy())))

@@ -62,7 +62,8 @@ func (r *TrainingPods) blocks(pod *apiv1.Pod, node *apiv1.Node) bool {
 	return err == nil && (readiness.Ready || readiness.Reason == kubeutil.ResourceUnready)
 }
 
-// isBound returns false for a pod that only the simulation has placed on a node, and not the scheduler.
+// isBound returns false for a pending pod of the cluster that only the simulation has placed on a node. Stand-ins, and copies of running pods, have
+// no condition, and count as bound: the node is kept for them, too.
 func isBound(pod *apiv1.Pod) bool {
 	_, condition := podutil.GetPodCondition(&pod.Status, apiv1.PodScheduled)
 	return condition == nil || condition.Status != apiv1.ConditionFalse

@@ -7,7 +7,7 @@
 //     knows all or nothing for ProvisioningRequests only.
 //   - [PoolMinimums] is an orchestrator around it, for --enforce-node-group-min-size: RunOnce calls ScaleUpToNodeGroupMinSize. Core
 //     knows minimum sizes of node groups, not of pools.
-//   - [Search] is an orchestrator around core's own, which Gangs calls. At the same time it is the NodeGroupListProcessor and
+//   - [Search] is an orchestrator around core's own, which Gangs calls through that of package spotfirst. At the same time it is the NodeGroupListProcessor and
 //     the BinpackingLimiter that core's orchestrator calls, in (*ScaleUpOrchestrator).ScaleUp in
 //     core/scaleup/orchestrator/orchestrator.go. Core would evaluate every node group for every pod, of which there may be a
 //     thousand each.

@@ -86,7 +86,7 @@ type Gangs struct {
 
 var _ scaleup.Orchestrator = (*Gangs)(nil)
 
-// NewGangs returns an orchestrator around the inner one, normally a Search.
+// NewGangs returns an orchestrator around the inner one, normally that of package spotfirst around a Search.
 func NewGangs(inner scaleup.Orchestrator, config GangsConfig) *Gangs {
 	return &Gangs{inner: inner, config: config, lastTurn: map[string]int{}, told: map[string]string{}}
 }

@@ -43,7 +43,8 @@ type SearchConfig struct {
 	// ByPrice evaluates the offerings in the order of their price, and stops when no other can be cheaper. That is right only if
 	// the first expander is least-price: any other chooses by something else, and needs all options.
 	ByPrice bool
-	// MaxBinpackingTime ends the evaluation of one scale-up, all stages together, with the options that there are by then. The
+	// MaxBinpackingTime ends the evaluation of one scale-up, all stages together, with the options that there are by then. If there
+	// is none, the next stage is evaluated until there is one: a dearer offering is better than none for ever. The
 	// limiter of core that Search replaces (TimeLimiter in processors/binpacking/time_limiter.go) only logs that the time is over:
 	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration

@@ -6,7 +6,7 @@
 // A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once, unless its
 // deadline has it wait, or it is never to be on-demand.
 //
-// It is a scaleup.Orchestrator around that of package scaleup, which core calls in each loop with the pods that have no place.
+// It is a scaleup.Orchestrator around the Search of package scaleup, whose Gangs call it in each loop with the pods that have no place.
 package spotfirst
 
 import (

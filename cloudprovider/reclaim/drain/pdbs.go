@@ -64,13 +64,13 @@ func isNotReady(pod *corev1.Pod) bool {
 // take counts an eviction of the pod that is requested now, if its PDB allows that. Otherwise it returns when the eviction is to be
 // requested at the latest, and the pod's Node is among those that changed returns once the PDB allows more.
 func (b *pdbs) take(pod *corev1.Pod) (again time.Time, allowed bool) {
-	pdb := b.only(pod)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pdb := b.only(pod) // under the lock: changed comes after what it shows, and finds the Node that waits
 	if pdb == nil {
 		return time.Time{}, true
 	}
 	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	r := b.requested[pdb.UID]
 	if r.version != pdb.ResourceVersion {
 		r.version, r.evictions = pdb.ResourceVersion, 0
@@ -86,6 +86,20 @@ func (b *pdbs) take(pod *corev1.Pod) (again time.Time, allowed bool) {
 	r.last = now
 	b.requested[pdb.UID] = r
 	return time.Time{}, true
+}
+
+// giveBack takes an eviction out of the count that failed for another reason than the PDB.
+func (b *pdbs) giveBack(pod *corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pdb := b.only(pod)
+	if pdb == nil {
+		return
+	}
+	if r := b.requested[pdb.UID]; r.version == pdb.ResourceVersion && r.evictions > 0 {
+		r.evictions--
+		b.requested[pdb.UID] = r
+	}
 }
 
 // allowedBy returns how many pods may be evicted. A PDB whose status is older than its spec allows none.

@@ -47,7 +47,11 @@ func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	case apierrors.IsNotFound(err):
 		return nil
-	case ctx.Err() != nil || isRefusal(err):
+	}
+	if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+		s.pdbs.giveBack(pod)
+	}
+	if ctx.Err() != nil || isRefusal(err) {
 		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return fmt.Errorf("evict pod %s: %w", klog.KObj(pod), err)
