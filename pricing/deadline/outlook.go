@@ -62,9 +62,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 		Work: p.terms.work, Slack: p.terms.slack, Restart: p.terms.restart, Protected: int(protected / p.terms.tick),
 		OnDemand: onDemand * p.terms.tick.Hours(),
 	}
-	if planner := finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now); planner.HasLearnt() {
-		o.planner = planner
-	}
+	o.planner = finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now)
 	return o
 }
 

@@ -40,9 +40,6 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 	return p
 }
 
-// HasLearnt returns whether there was enough of the past to learn from.
-func (p *Planner) HasLearnt() bool { return len(p.models) > 0 }
-
 // Beside returns a planner that has learnt the same, and takes the present from another history of the same offerings. Nothing may be added to
 // that while the planner is used.
 func (p *Planner) Beside(history *market.History) *Planner {

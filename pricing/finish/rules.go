@@ -1,6 +1,7 @@
 package finish
 
-// Rules for a market of which too little is known.
+// Rules for a market of which too little is known. Package deadline makes a planner only of a past that is long enough, asks it only of
+// a present that is not stale, and leaves all else to the autoscaler's own choice.
 const (
 	// looseDeadline is from which multiple of its work on a job may wait for offers: in most sets of zones of the recorded market,
 	// going on-demand to keep up with a straight line is cheaper below, and waiting above.

@@ -1,8 +1,8 @@
 // Package client has the calls that the autoscaler makes to Alibaba Cloud: ESS, ECS and VPC, a type for each. They page and
 // batch where the API does, and return the types of package alicloud.
 //
-// A call that buys (Scale) or gives back (Remove) carries a ClientToken, and is repeated under that token only: even if a
-// reply is lost, ESS carries it out once.
+// A call that buys (Scale, PlanScale and Launch), attaches (Attach) or gives back (Remove and Delete) carries a ClientToken, and is
+// repeated under that token only: even if a reply is lost, it is carried out once.
 package client
 
 import "gpu-spot-autoscaler/cloudprovider/alicloud/rpc"

@@ -25,7 +25,7 @@ const (
 // Scale asks a group for more instances. ESS does not check stock, price and quota before it answers; for want of them the
 // activity fails.
 //
-// If the error's class is Unavailable the purchase may have been made: repeat it under the same ClientToken.
+// If alicloud.IsUncertain(err) the purchase may have been made: repeat it under the same ClientToken.
 func (c *ESS) Scale(ctx context.Context, s alicloud.ScaleRequest) (alicloud.Scaling, error) {
 	r, err := c.adjust(ctx, s, nil)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *ESS) Scale(ctx context.Context, s alicloud.ScaleRequest) (alicloud.Scal
 
 // PlanScale asks what a purchase would bring, without buying. A service that does not know the mode ignores it and buys. So
 // the purchase has to be one that is wanted anyway, and everything that holds for Scale holds here, including the ClientToken
-// and errors of class Unavailable.
+// and errors that leave it uncertain.
 //
 // Source: ExecutionMode=PlanOnly of ScaleWithAdjustment, and PlanResult in its answer, are documented for ESS 2022-02-22
 // (doc comments of alibabacloud-csharp-sdk). Of the version in use here, 2014-08-28, the API metadata of April 2026

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +51,10 @@ type job struct {
 		Template       json.RawMessage        `json:"template"`
 	} `json:"spec"`
 	Status struct {
-		Succeeded  jobs.Count       `json:"succeeded"`
-		Conditions []jobs.Condition `json:"conditions"`
+		Active        jobs.Count       `json:"active"`
+		Succeeded     jobs.Count       `json:"succeeded"`
+		FailedIndexes string           `json:"failedIndexes"`
+		Conditions    []jobs.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -80,11 +83,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 	if job.Spec == nil {
 		return jobs.Job{}, jobs.Missing("spec")
 	}
-	parallelism := job.Spec.Parallelism.Or(1)
-	remaining := parallelism // pods that have succeeded do not run again
-	if job.Spec.Completions != nil {
-		remaining = min(parallelism, max(job.Spec.Completions.Int()-job.Status.Succeeded.Int(), 0))
-	}
+	parallelism, remaining := job.Spec.Parallelism.Or(1), job.remaining()
 	read := jobs.Job{
 		Max: parallelism, Replicas: remaining, Suspended: job.Spec.Suspend,
 		Finished: jobs.IsTrue(job.Status.Conditions, "Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"),
@@ -93,6 +92,41 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		read.Min = remaining
 	}
 	return read, nil
+}
+
+// remaining returns how many pods the Job controller keeps running: none for an index that has succeeded, or that has failed for
+// good. Once a pod of a Job without completions has succeeded, it replaces none.
+//
+// Source: manageJob in pkg/controller/job/job_controller.go and firstPendingIndexes in indexed_job_utils.go of Kubernetes v1.33.
+func (j *job) remaining() int {
+	parallelism := j.Spec.Parallelism.Or(1)
+	switch {
+	case j.Spec.Completions != nil:
+		done := j.Status.Succeeded.Int() + countIndexes(j.Status.FailedIndexes)
+		return min(parallelism, max(j.Spec.Completions.Int()-done, 0))
+	case j.drainsAway():
+		return min(parallelism, j.Status.Active.Int())
+	}
+	return parallelism
+}
+
+// drainsAway returns whether the Job has no completions and a pod of it has succeeded: it is complete once it has no other pod.
+func (j *job) drainsAway() bool { return j.Spec.Completions == nil && j.Status.Succeeded.Int() > 0 }
+
+// countIndexes returns how many indexes are in a list like 1,3-5, as in the status of an Indexed Job.
+func countIndexes(list string) (count int) {
+	for _, each := range strings.Split(list, ",") {
+		from, to, isRange := strings.Cut(each, "-")
+		if !isRange {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		last, errOfLast := strconv.Atoi(to)
+		if err == nil && errOfLast == nil {
+			count += last - first + 1
+		}
+	}
+	return count
 }
 
 func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
@@ -111,10 +145,18 @@ func (*System) PodSets(of jobs.Job, workers int) ([]jobs.PodSet, error) {
 	}}, nil
 }
 
-// Suspend leaves alone a Job that another controller made, which would undo it, or wait for ever.
-func (s *System) Suspend(ctx context.Context, job jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
-	if owner := metav1.GetControllerOf(job.Object); owner != nil && owner.Kind != "CronJob" {
+// Suspend leaves alone a Job that another controller made, which would undo it, or wait for ever, and a Job that the Job controller
+// would take for complete once its pods are gone (syncJob in pkg/controller/job/job_controller.go of Kubernetes v1.33).
+func (s *System) Suspend(ctx context.Context, of jobs.Job, reason jobs.HoldReason) (changed bool, err error) {
+	if owner := metav1.GetControllerOf(of.Object); owner != nil && owner.Kind != "CronJob" {
 		return false, fmt.Errorf("it belongs to %s %s: %w", owner.Kind, owner.Name, jobs.ErrUnsupported)
 	}
-	return s.SuspendField.Suspend(ctx, job, reason)
+	var job job
+	if err := jobs.Decode(of.Object, &job); err != nil {
+		return false, err
+	}
+	if job.Spec != nil && job.drainsAway() {
+		return false, fmt.Errorf("it has no completions and one of its pods has succeeded, so it would be complete without the others: %w", jobs.ErrUnsupported)
+	}
+	return s.SuspendField.Suspend(ctx, of, reason)
 }

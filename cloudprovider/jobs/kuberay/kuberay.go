@@ -57,12 +57,16 @@ type workerGroup struct {
 	Template    json.RawMessage `json:"template"`
 }
 
-// pods returns how many pods the group has at least, at most, and asks for.
+// pods returns how many pods the group has at least, at most, and asks for. KubeRay makes no more than the maximum, whatever the
+// minimum and the replicas are.
+//
+// Source: GetWorkerGroupDesiredReplicas in ray-operator/controllers/ray/utils/util.go of KubeRay v1.5.0.
 func (g *workerGroup) pods() (least, most, current int) {
 	hosts := max(g.NumOfHosts.Or(1), 1)
 	least = g.MinReplicas.Or(0)
 	current = max(g.Replicas.Or(least), least)
-	most = max(g.MaxReplicas.Or(current), current)
+	most = g.MaxReplicas.Or(current)
+	least, current = min(least, most), min(current, most)
 	return least * hosts, most * hosts, current * hosts
 }
 

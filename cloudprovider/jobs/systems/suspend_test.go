@@ -108,19 +108,21 @@ func TestAnOperatorThatDoesNotKnowSuspensionLeavesNoHeldLabel(t *testing.T) {
 
 func TestWhatCannotBeSuspended(t *testing.T) {
 	owned := strings.Replace(jobstest.IndexedJob, "  uid: uid-train\n", "  uid: uid-train\n  ownerReferences: [{apiVersion: x.io/v1, kind: Workflow, name: w, uid: u, controller: true}]\n", 1)
+	drains := strings.NewReplacer("  completions: 4\n", "", "  completionMode: Indexed\n", "", "status: {active: 4}", "status: {active: 2, succeeded: 1}").Replace(jobstest.IndexedJob)
 	served := strings.Replace(jobstest.RayClusterOfRayJob, "kind: RayJob, name: rj", "kind: RayService, name: rs", 1)
 	covered := sets.New[string]()
 	for name, test := range map[string]struct{ system, job, document string }{
-		"ElasticJob":                         {"dlrover", "nanogpt", jobstest.ElasticJob},
-		"AITrainingJob":                      {"aitrainingjob", "horovod", jobstest.AITrainingJob},
-		"LeaderWorkerSet":                    {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet},
-		"MPIJob of Arena":                    {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob},
-		"Job of another controller":          {"job", "train", owned},
-		"RayCluster of a RayService":         {"raycluster", "rc", served},
-		"RayJob that leaves its cluster":     {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  shutdownAfterJobFinishes: true\n", "", 1)},
-		"RayJob on a cluster of others":      {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  suspend: false\n", "  clusterSelector: {ray.io/cluster: rc}\n", 1)},
-		"Volcano job with one retry left":    {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "running: 6", "running: 6, retryCount: 2", 1)},
-		"Volcano job with no retries at all": {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "maxRetry: 3", "maxRetry: 1", 1)},
+		"ElasticJob":                {"dlrover", "nanogpt", jobstest.ElasticJob},
+		"AITrainingJob":             {"aitrainingjob", "horovod", jobstest.AITrainingJob},
+		"LeaderWorkerSet":           {"leaderworkerset", "vllm", jobstest.LeaderWorkerSet},
+		"MPIJob of Arena":           {"mpijob-v1alpha1", "resnet50", jobstest.ArenaMPIJob},
+		"Job of another controller": {"job", "train", owned},
+		"Job without completions of which a pod has succeeded": {"job", "train", drains},
+		"RayCluster of a RayService":                           {"raycluster", "rc", served},
+		"RayJob that leaves its cluster":                       {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  shutdownAfterJobFinishes: true\n", "", 1)},
+		"RayJob on a cluster of others":                        {"rayjob", "rj", strings.Replace(jobstest.RayJob, "  suspend: false\n", "  clusterSelector: {ray.io/cluster: rc}\n", 1)},
+		"Volcano job with one retry left":                      {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "running: 6", "running: 6, retryCount: 2", 1)},
+		"Volcano job with no retries at all":                   {"vcjob", "resnet", strings.Replace(jobstest.VolcanoJob, "maxRetry: 3", "maxRetry: 1", 1)},
 	} {
 		covered.Insert(test.system)
 		t.Run(name, func(t *testing.T) {

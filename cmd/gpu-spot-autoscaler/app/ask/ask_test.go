@@ -3,28 +3,20 @@ package ask
 import (
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig"
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig/kubeconfigtest"
 )
 
 // through returns the flags that lead to the API server.
 func through(t *testing.T, server string) Flags {
 	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test"}
-	config.CurrentContext = "test"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
-	return Flags{Cluster: kubeconfig.Flags{File: path}, Namespace: "kube-system", Name: "autoscaler"}
+	return Flags{Cluster: kubeconfig.Flags{File: kubeconfigtest.File(t, server)}, Namespace: "kube-system", Name: "autoscaler"}
 }
 
 func TestInAPodWithoutATokenTheLeaderIsReachedByTheKubeconfig(t *testing.T) {

@@ -160,7 +160,7 @@ func (r *Report) instanceLines(line func(head, format string, args ...any)) {
 	const pending = "A purchase that Alibaba Cloud has accepted is still delivered: see the scaling activities of the scaling groups"
 	switch {
 	case r.Instances == nil:
-		line("Instances:", "those that were bought stay, and are paid for. It is not known which, because there is no cost ledger. %s.", pending)
+		line("Instances:", "those that were bought stay, and are paid for. It is not known which, because there is no cost ledger, or it could not be read. %s.", pending)
 	case r.Instances.Count == 0:
 		line("Instances:", "none, as of %s. %s.", r.Instances.AsOf.Format(timeFormat), pending)
 	default:

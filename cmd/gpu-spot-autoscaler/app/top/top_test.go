@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/kubeconfig/kubeconfigtest"
 )
 
 // answers are what the leader says to one request after the other.
@@ -81,7 +80,7 @@ func TestAnInterruptedLiveViewLeavesTheTerminalAsItWas(t *testing.T) {
 		cluster := httptest.NewServer(http.NotFoundHandler())
 		command, shown, done := NewCommand(), &screen{}, make(chan error, 1)
 		command.SetOut(shown)
-		command.SetArgs([]string{"-o", "live", "--kubeconfig=" + kubeconfigOf(t, cluster.URL)})
+		command.SetArgs([]string{"-o", "live", "--kubeconfig=" + kubeconfigtest.File(t, cluster.URL)})
 		go func() { done <- command.ExecuteContext(t.Context()) }()
 		require.Eventually(t, func() bool { return strings.Contains(shown.text(), clearScreen) }, 10*time.Second, time.Millisecond)
 		require.NoError(t, syscall.Kill(os.Getpid(), sent))
@@ -95,18 +94,6 @@ func TestAnInterruptedLiveViewLeavesTheTerminalAsItWas(t *testing.T) {
 		signal.Stop(signals)
 		cluster.Close()
 	}
-}
-
-// kubeconfigOf returns the path of a kubeconfig file for the server.
-func kubeconfigOf(t *testing.T, server string) string {
-	t.Helper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: server}
-	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test"}
-	config.CurrentContext = "test"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*config, path))
-	return path
 }
 
 func TestTheAnswerOfAnotherVersionIsNamed(t *testing.T) {
