@@ -34,7 +34,8 @@ const (
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
 	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
-	// AnnotationReclaimCordoned is "true" if the controller made the Node unschedulable, and may undo that.
+	// AnnotationReclaimCordoned is "true" if the controller made the Node unschedulable, and may undo that. The job supervisor writes it
+	// on a reclaiming Node that it had cordoned to give it back.
 	AnnotationReclaimCordoned = "gpu-spot.autoscaling/reclaim-cordoned"
 	// AnnotationReclaimDrained is when the Node was first without pods.
 	AnnotationReclaimDrained = "gpu-spot.autoscaling/reclaim-drained"

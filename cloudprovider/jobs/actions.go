@@ -153,7 +153,7 @@ func (r *Registry) Suspend(ctx context.Context, job Job, reason HoldReason) erro
 }
 
 // Resume undoes Suspend, with so many workers where the system can choose. A job that Kueue admits runs again when Kueue has
-// quota for it.
+// quota for it. The error is a BusyError where its system has yet to suspend it, or where a job that ran is suspended, or held anew, by now.
 func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	resume := action{
 		name: "resume", event: ReasonResumed, readsAgain: true,
@@ -166,15 +166,15 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 		resume.name, resume.event = "unhold", ""
 	}
 	if !job.Suspended {
-		resume.do = func(ctx context.Context, system System, job Job) (bool, error) {
-			return r.kueue.unhold(ctx, system, job, workers)
+		resume.do = func(ctx context.Context, system System, now Job) (bool, error) {
+			return r.kueue.unhold(ctx, system, job, now, workers)
 		}
 	}
 	return r.act(ctx, job, resume)
 }
 
 // Grow brings a job that was shrunk to so many workers, and removes the held label from one that has all that it had. The error is a
-// BusyError where the job is being scaled.
+// BusyError where the job is being scaled, or has lost workers since that was decided.
 func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	grow := action{
 		name: "grow", event: ReasonGrown, readsAgain: true,
@@ -241,16 +241,17 @@ func checkGrowth(system System, job Job) error {
 }
 
 // Unhold removes the held label and its annotations from a job that has ended, or that runs although it was suspended. Of the latter the
-// owner is told, and it is left alone: who sets back each time what suspends it, such as Argo CD, would win any fight over it.
+// owner is told, and it is left alone: who sets back each time what suspends it, such as Argo CD, would win any fight over it. The error is a
+// BusyError where it has been suspended, or held anew, since that was decided.
 func (r *Registry) Unhold(ctx context.Context, job Job) error {
 	if !job.Finished {
 		return r.act(ctx, job, action{
 			name: "accept-resumed", event: ReasonResumedByOther, readsAgain: true,
 			message: "Runs, although the autoscaler has suspended it and has not resumed it: it is left alone. " +
 				"If nobody resumed it by hand, a tool such as Argo CD may set back what suspends it: have the tool ignore that field (ignoreDifferences)",
-			do: func(ctx context.Context, system System, job Job) (bool, error) {
-				job.Max = job.Replicas // the workers that it has are all that its owner wants
-				return r.kueue.unhold(ctx, system, job, job.Replicas)
+			do: func(ctx context.Context, system System, now Job) (bool, error) {
+				now.Max = now.Replicas // the workers that it has are all that its owner wants
+				return r.kueue.unhold(ctx, system, job, now, now.Replicas)
 			},
 		})
 	}

@@ -18,14 +18,14 @@ var (
 
 // BusyError says that the job cannot be changed at the moment because of something that is under way. Try again later.
 type BusyError struct {
-	// With is the object under way, such as "ScaleIn train-1".
+	// With completes "busy with": the object under way, such as "ScaleIn train-1", or what else has to be waited for.
 	With string
 }
 
 func (e *BusyError) Error() string { return "busy with " + e.With }
 
 // errChanged is why nothing was done that was decided by what the job's object said before.
-var errChanged error = &BusyError{With: "what has changed since this was decided"}
+var errChanged error = &BusyError{With: "a change of the job since this was decided"}
 
 // ErrNotGrown is why a job does not get more workers than it asks for, though it is to. It wraps ErrUnsupported.
 var ErrNotGrown = fmt.Errorf("it is not grown: %w", ErrUnsupported)

@@ -80,12 +80,18 @@ func (c Cluster) HoldPatch(job Job, how HeldAs, reason HoldReason) Patch {
 }
 
 // heldSince returns when the job was first suspended, or now for one that is shrunk, or runs again: so that the patch changes the object in any
-// case, and what was decided about the job before has no effect any more.
+// case, and whoever has decided before that the job is held no longer finds that it is held anew.
 func (c Cluster) heldSince(job Job, how HeldAs) string {
 	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how && job.Suspended {
 		return since
 	}
 	return c.Clock.Now().UTC().Format(time.RFC3339)
+}
+
+// isHeldAnewSince returns whether the job has been held, or held once more, since it was read before.
+func (j Job) isHeldAnewSince(before Job) bool {
+	since := func(job Job) string { return job.Object.GetAnnotations()[api.AnnotationHeldSince] }
+	return before.Object != nil && since(j) != since(before)
 }
 
 // UnholdPatch returns the patch that removes what HoldPatch has written.

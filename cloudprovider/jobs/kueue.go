@@ -129,20 +129,26 @@ func (k kueue) resume(
 	return err == nil, err
 }
 
-// unhold has a job that runs although it is held be held no longer. The error is a BusyError if it has been suspended, or has ended, since that
-// was decided.
-func (k kueue) unhold(ctx context.Context, system System, job Job, workers int) (changed bool, err error) {
-	if job.Suspended || job.Stopped || job.Finished {
+// unhold has a job that runs although it is held be held no longer, as was decided by what it said before. The error is a BusyError if it has been
+// suspended, or held anew, or has ended since. Some systems write the label first, and suspend the job by another object: so a Workload that is
+// inactive is left so.
+func (k kueue) unhold(ctx context.Context, system System, before, job Job, workers int) (changed bool, err error) {
+	if job.Suspended || job.Stopped || job.Finished || job.isHeldAnewSince(before) {
 		return false, errChanged
 	}
 	workload, err := k.workloadOf(ctx, job)
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if workload != nil && !isActive(workload) {
+	case workload == nil:
+		return undoSuspend(ctx, system, job, workers)
+	case !isActive(workload):
 		return false, &BusyError{With: "Kueue, which has yet to suspend it"}
+	case job.HeldAs() != HeldSuspended:
+		return false, nil
 	}
-	return k.undoSuspend(ctx, system, job, workers)
+	err = k.Unhold(ctx, system.Resource(), job, UnholdPatch())
+	return err == nil, err
 }
 
 // undoSuspend has the job run again with so many workers, through Kueue where that admits it.
@@ -152,6 +158,11 @@ func (k kueue) undoSuspend(ctx context.Context, system System, job Job, workers 
 	} else if workload != nil {
 		return k.resume(ctx, system.Resource(), workload, job)
 	}
+	return undoSuspend(ctx, system, job, workers)
+}
+
+// undoSuspend has the job run again with so many workers, by its system.
+func undoSuspend(ctx context.Context, system System, job Job, workers int) (changed bool, err error) {
 	suspender, ok := system.(Suspender)
 	if !ok {
 		return false, ErrUnsupported

@@ -255,3 +255,23 @@ func TestTheRayClusterOfAQueuedRayJobIsSuspendedByTheWorkloadOfTheRayJob(t *test
 	assert.NotContains(t, writes[0], `"suspend":true`)
 	assert.Equal(t, `patch workloads {"metadata":{"uid":"uid-workload"},"spec":{"active":false}}`, writes[1])
 }
+
+// The Workload is read once: one that is deactivated at this moment is not activated again.
+func TestAReclaimThatSuspendsAJobWhileItIsUnheldGoesBeforeKueue(t *testing.T) {
+	f := newKueueFixture(t, "v1beta1", queuedJob, workloadOfTrain)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
+	active := true
+	f.Dynamic.PrependReactor("list", "workloads", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		handled, list, err := clienttesting.ObjectReaction(f.Dynamic.Tracker())(action)
+		for i := range list.(*unstructured.UnstructuredList).Items {
+			require.NoError(t, unstructured.SetNestedField(list.(*unstructured.UnstructuredList).Items[i].Object, active, "spec", "active"))
+		}
+		active = false
+		return handled, list, err
+	})
+	f.Writes()
+	require.NoError(t, f.Registry.Unhold(t.Context(), f.Get("job", "train")))
+	for _, write := range f.Writes() {
+		assert.NotContains(t, write, "patch workloads")
+	}
+}

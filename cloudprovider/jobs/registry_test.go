@@ -289,6 +289,19 @@ func TestAJobThatIsSuspendedAnewIsNotResumed(t *testing.T) {
 	assert.Empty(t, f.Writes())
 }
 
+// A Volcano job, for example, is suspended by a Command after its label was written.
+func TestAJobThatIsHeldAnewSinceItWasFoundRunningKeepsItsLabel(t *testing.T) {
+	f := newFixture(t, jobstest.IndexedJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))
+	f.Set(f.Resource("job"), "train", false, "spec", "suspend")
+	found := f.Get("job", "train")
+	f.Set(f.Resource("job"), "train", "2026-05-01T09:00:00Z", "metadata", "annotations", api.AnnotationHeldSince)
+	f.Writes()
+	require.ErrorAs(t, f.Registry.Unhold(t.Context(), found), new(*jobs.BusyError))
+	require.ErrorAs(t, f.Registry.Resume(t.Context(), found, 4), new(*jobs.BusyError))
+	assert.Empty(t, f.Writes())
+}
+
 func TestAJobThatIsSuspendedWhileItIsUnheldKeepsItsLabel(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
 	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("job", "train"), jobs.HeldForReclaim))

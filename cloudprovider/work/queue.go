@@ -1,5 +1,5 @@
-// Package work has what the parts of a reclaim and those that look after jobs and gangs work with: queues with their workers, and a bound on
-// requests for pods.
+// Package work has what the parts of a reclaim and those that look after jobs and gangs work with: queues with their workers, a bound on
+// requests for pods, and waits on an injected clock.
 package work
 
 import (

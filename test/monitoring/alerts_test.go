@@ -104,6 +104,9 @@ var faults = map[string][]fault{
 	"GPUSpotPricesStale":    {{map[string]string{`gpu_spot_offerings_without_fresh_price`: "3x60"}, "12m", `severity="warning"`}},
 	"GPUSpotPoolProblem":    {{map[string]string{`gpu_spot_pool_problem{pool="asg-1",reason="bad_tag"}`: "1x60"}, "6m", `pool="asg-1",reason="bad_tag",severity="warning"`}},
 	"GPUSpotCloudErrors": {{map[string]string{
+		`gpu_spot_cloud_request_duration_seconds_count{service="ecs",action="RunInstances",code="OK"}`:                                                  "0+1x60",
+		`gpu_spot_cloud_request_duration_seconds_count{service="ecs",action="RunInstances",code="InvalidInstanceType.ZoneNotSupport",class="Stockout"}`: "0+1x60",
+	}, "25m", `action="RunInstances",code="InvalidInstanceType.ZoneNotSupport",service="ecs",severity="warning"`}, {map[string]string{
 		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="OK"}`:                           "0+1x60",
 		`gpu_spot_cloud_request_duration_seconds_count{service="ess",action="ScaleWithAdjustment",code="Throttling",class="Throttled"}`: "0+1x60",
 	}, "25m", `action="ScaleWithAdjustment",code="Throttling",service="ess",severity="warning"`}},

@@ -35,8 +35,9 @@ var resource = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v
 
 // System is the JobSet, whether it is made by its user or by a TrainJob of the Kubeflow Trainer, which has the same name.
 //
-// A JobSet is not elastic: all its pods are one gang, unless its annotations say that it can train with fewer. A lost pod fails its Job
-// unless the podFailurePolicy ignores DisruptionTarget, and a failed Job restarts all of them, as often as maxRestarts allows. Nothing is
+// A JobSet is not elastic: all its pods are one gang. A lost pod fails its Job unless the podFailurePolicy ignores DisruptionTarget, and a
+// failed Job restarts all of them, as often as maxRestarts allows. Where every Job but the launcher ignores it by its first rule, the
+// annotations of the JobSet may say that it can train with fewer pods: it has all of them made all the same. Nothing is
 // counted when a JobSet is suspended. The pods meet at the coordinator, or else at the first pod of the first Job. A replicated job with the name
 // "launcher" is the launcher. It is made with the others, and a TrainJob for MPI has it train as one of its nodes (runLauncherAsNode).
 // Source: manifests/base/runtimes/deepspeed_distributed.yaml of the Trainer 2.1.0.
@@ -85,7 +86,7 @@ type replicatedJob struct {
 	} `json:"template"`
 }
 
-// remainingJob is the Jobs of a replicated job that have yet to succeed: initializers do, and do not run again.
+// remainingJob is the Jobs of a replicated job that have yet to succeed: initializers do, and do not run again unless the JobSet restarts.
 type remainingJob struct {
 	name             string
 	jobs, podsPerJob int
@@ -126,6 +127,16 @@ func decode(object *unstructured.Unstructured) (*jobSet, []remainingJob, error) 
 	return set, remaining, nil
 }
 
+// workers returns how many pods there are but for the launcher's, those of Jobs that have succeeded included.
+func (s *jobSet) workers() (pods int) {
+	for _, replicated := range s.Spec.ReplicatedJobs {
+		if spec := replicated.Template.Spec; spec != nil && replicated.Name != nameLauncher {
+			pods += replicated.Replicas.Or(1) * spec.Parallelism.Or(1)
+		}
+	}
+	return pods
+}
+
 // ignoresDisruptions returns whether the Job controller replaces a pod that was evicted, and counts no failure. The first rule that matches
 // decides, and which exit codes the containers of an evicted pod have is unknown, so no rule about exit codes may stand before.
 // Source: matchPodFailurePolicy in pkg/controller/job/pod_failure_policy.go of Kubernetes.
@@ -136,7 +147,7 @@ func ignoresDisruptions(policy *batchv1.PodFailurePolicy) bool {
 	first := policy.Rules[0]
 	return first.Action == batchv1.PodFailurePolicyActionIgnore &&
 		slices.ContainsFunc(first.OnPodConditions, func(on batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
-			return on.Type == corev1.DisruptionTarget && on.Status != corev1.ConditionFalse
+			return on.Type == corev1.DisruptionTarget && (on.Status == corev1.ConditionTrue || on.Status == "") // by default it is True
 		})
 }
 
@@ -186,7 +197,7 @@ func (*System) Read(object *unstructured.Unstructured) (jobs.Job, error) {
 		floor = 0
 	}
 	return jobs.Job{
-		Min: pods, Max: pods, Replicas: pods, Floor: floor, Suspended: set.Spec.Suspend,
+		Min: pods, Max: set.workers(), Replicas: pods, Floor: floor, Suspended: set.Spec.Suspend,
 		Finished: jobs.IsTrue(set.Status.Conditions, "Completed", "Failed"),
 	}, nil
 }
@@ -203,7 +214,7 @@ func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
 	if err != nil {
 		return jobs.StartGangs{}, err
 	}
-	gangs := jobs.StartGangs{Size: job.Min}
+	gangs := jobs.StartGangs{Size: min(job.Min, job.Replicas)}
 	for _, r := range remaining {
 		if r.name == nameLauncher {
 			gangs.Size += r.pods()
@@ -223,20 +234,23 @@ func (*System) StartsWith(job jobs.Job) (jobs.StartGangs, error) {
 	return gangs, nil
 }
 
-// PodSets returns all pods whatever the number of workers.
-func (*System) PodSets(job jobs.Job, _ int) ([]jobs.PodSet, error) {
+// PodSets returns all pods, or fewer of them where the JobSet can train with fewer.
+func (*System) PodSets(job jobs.Job, workers int) ([]jobs.PodSet, error) {
 	_, remaining, err := decode(job.Object)
 	if err != nil {
 		return nil, err
 	}
+	workers = max(workers, job.Min)
 	var sets []jobs.PodSet
 	for _, r := range remaining {
-		role := jobs.RoleWorker
+		role, count := jobs.RoleWorker, min(r.pods(), workers)
 		if r.name == nameLauncher {
-			role = jobs.RoleLauncher
+			role, count = jobs.RoleLauncher, r.pods()
+		} else {
+			workers -= count
 		}
 		sets = append(sets, jobs.PodSet{
-			Path: r.path, Template: r.template, Count: r.pods(), Role: role,
+			Path: r.path, Template: r.template, Count: count, Role: role,
 			Name: func(i int) string {
 				return fmt.Sprintf("%s-%s-%d-%d", job.Name, r.name, i/r.podsPerJob, i%r.podsPerJob)
 			},

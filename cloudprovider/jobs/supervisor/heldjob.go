@@ -87,9 +87,10 @@ type heldJob struct {
 	// pausedFor is why nothing is tried, until it is logged.
 	pausedFor error
 	due       *action
-	// wasSuspended is whether this process has seen the job suspended, and triedToResume whether it has tried to resume it, or may have.
+	// wasSuspended is whether this process has seen the job suspended, and triedToResume whether it has tried to resume it while it was.
 	wasSuspended, triedToResume bool
-	// releasedAt is when an action has removed what says that the job is held, or may have; zero if none has, or the informers show it later.
+	// releasedAt is when an action has removed what says that the job is held, or may have; zero if none has. If the job is still held startTime
+	// later, the action has not removed it, and whoever does so then is somebody else.
 	releasedAt time.Time
 	// mayHaveStaleShrinks is true from when the job was shrunk until no request to shrink it waits for its system.
 	mayHaveStaleShrinks bool
@@ -321,7 +322,7 @@ func (j *heldJob) place(found podlist.Placement, now time.Time) {
 func (j *heldJob) done(did action, err error, now time.Time) {
 	var busy *jobs.BusyError
 	if did.kind != actionSuspend && !errors.As(err, &busy) { // an error may be that the answer was lost
-		j.triedToResume = true
+		j.triedToResume = j.triedToResume || did.kind == actionResume || did.kind == actionQueue
 		if did.kind != actionGrow || did.workers >= j.job.FullReplicas() {
 			j.releasedAt = now
 		}

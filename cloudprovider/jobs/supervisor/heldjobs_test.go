@@ -254,6 +254,24 @@ func TestOwnerWhoResumesByHandWins(t *testing.T) {
 	}
 }
 
+func TestWhoResumedAJobIsKnownThoughTheFirstTryToUnholdItFails(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		since := heldSince(time.Now())
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), since)
+		f.pass(2 * lookEvery)
+		f.systems.fail(errors.New("the API server is away"))
+		f.job("train", held(jobs.HeldSuspended, jobs.HeldForReclaim), since, resumed)
+		f.pass(time.Second)
+		f.pod("train", "worker-0", "")
+		f.pass(settleTime)
+		assert.Equal(t, []string{"unhold train "}, f.systems.done())
+		f.systems.fail(nil)
+		f.pass(firstPause + lookEvery)
+		assert.Equal(t, []string{"unhold train "}, f.systems.done(), "it is not for us to resume it")
+	})
+}
+
 func TestOwnerIsToldOnceThatSomebodyRemovedTheHeldLabel(t *testing.T) {
 	told := []string{"SpotJobUnheldByOther train"}
 	for name, test := range map[string]struct {

@@ -14,6 +14,11 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/jobstest"
 )
 
+// elasticJobSet can train with two pods.
+var elasticJobSet = strings.NewReplacer("uid: uid-llm", `uid: uid-llm, annotations: {gpu-spot.autoscaling/min-replicas: "2"}`,
+	"          parallelism: 3\n", "          parallelism: 3\n          podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}\n",
+).Replace(jobstest.JobSet)
+
 func TestGangs(t *testing.T) {
 	covered := sets.New[string]()
 	for name, test := range map[string]struct {
@@ -33,6 +38,8 @@ func TestGangs(t *testing.T) {
 			"resnet50-worker-0 worker, resnet50-worker-1 worker, resnet50-launcher-0 launcher", 8},
 		"JobSet, whole at all times": {"jobset", "llm", jobstest.JobSet, 1,
 			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker, llm-node-1-1 worker, llm-node-1-2 worker", 48},
+		"JobSet that can train with fewer": {"jobset", "llm", elasticJobSet, 4,
+			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker", 32},
 		"TrainJob": {"jobset", "llm", jobstest.JobSetOfTrainJob, 6,
 			"llm-node-0-0 worker, llm-node-0-1 worker, llm-node-0-2 worker, llm-node-1-0 worker, llm-node-1-1 worker, llm-node-1-2 worker", 48},
 		"TrainJob for MPI, whose launcher trains": {"jobset", "deepspeed", jobstest.JobSetOfMPITrainJob, 3,

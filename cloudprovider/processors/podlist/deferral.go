@@ -54,9 +54,9 @@ type Deferral struct {
 	gangs    *gangs
 	settling *settling
 	claims   *claims
-	// suspended is nil without a Supervision.
-	suspended *standIns
-	skipped   *reasons.Skipped
+	// standIns is nil without a Supervision.
+	standIns *standIns
+	skipped  *reasons.Skipped
 }
 
 var _ pods.PodListProcessor = (*Deferral)(nil)
@@ -69,7 +69,7 @@ func NewDeferral(config Config) *Deferral {
 		claims: newClaims(config.ClaimsSimulated),
 	}
 	if config.Supervision != nil {
-		d.suspended = &standIns{supervision: config.Supervision, clock: config.Clock}
+		d.standIns = &standIns{supervision: config.Supervision, clock: config.Clock}
 	}
 	return d
 }
@@ -77,8 +77,8 @@ func NewDeferral(config Config) *Deferral {
 // BeginLoop must be called at the start of each loop, before core lists the pods.
 func (d *Deferral) BeginLoop() {
 	d.settling.beginLoop()
-	if d.suspended != nil {
-		d.suspended.beginLoop()
+	if d.standIns != nil {
+		d.standIns.beginLoop()
 	}
 }
 
@@ -88,8 +88,8 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	listed := unschedulable
 	d.claims.tell(ctx, listed)
 	unschedulable = d.claims.readable(unschedulable)
-	if d.suspended != nil {
-		unschedulable = d.suspended.admit(ctx, unschedulable)
+	if d.standIns != nil {
+		unschedulable = d.standIns.admit(ctx, unschedulable)
 	}
 	// The UIDs are taken now, because the chain may reorder and reuse the slice.
 	pending := sets.New[types.UID]()
@@ -110,8 +110,8 @@ func (d *Deferral) Process(ctx *cacontext.AutoscalingContext, unschedulable []*a
 	if err != nil {
 		return nil, err
 	}
-	if d.suspended != nil {
-		left = d.suspended.report(ctx, left)
+	if d.standIns != nil {
+		left = d.standIns.report(ctx, left)
 	}
 	d.gangs.addUnplaced(counts, pending, left)
 	d.gangs.update(counts)
@@ -159,7 +159,7 @@ func (d *Deferral) admit(counts gangCounts, pending sets.Set[types.UID], left []
 // once if a job can return in the next loop. It returns zero if nothing waits. Pods that arrive move the end of a window, so
 // that time may change between two loops. NextWake must not be called during a loop.
 func (d *Deferral) NextWake() time.Time {
-	if d.suspended != nil && d.suspended.moreNextLoop {
+	if d.standIns != nil && d.standIns.moreNextLoop {
 		return d.settling.clock.Now()
 	}
 	return d.settling.next()

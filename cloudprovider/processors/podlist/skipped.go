@@ -31,7 +31,7 @@ func (d *Deferral) reasons(listed []*apiv1.Pod, counts gangCounts, left []*apiv1
 		gang := d.gangs.of(counts, pod)
 		switch {
 		case processors.IsProvisioningRequest(pod):
-		case d.suspended != nil && d.suspended.supervision.Abandoned(pod):
+		case d.standIns != nil && d.standIns.supervision.Abandoned(pod):
 			skipped[pod.UID] = reasons.New(reasons.MaximumWaitOver, "Submit the job again, or with a longer "+api.AnnotationMaxWait+".",
 				"maximum wait over: nothing is bought any more for the job of this pod (%s)", api.AnnotationMaxWait)
 		case d.claims.skipped.Has(pod.UID), claiming.Has(gang) && !gang.complete(): // its gang is complete but for a pod that is left out

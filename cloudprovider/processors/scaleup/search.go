@@ -44,7 +44,7 @@ type SearchConfig struct {
 	// the first expander is least-price: any other chooses by something else, and needs all options.
 	ByPrice bool
 	// MaxBinpackingTime ends the evaluation of one scale-up, all stages together, with the options that there are by then. If there
-	// is none, the next stage is evaluated until there is one: a dearer offering is better than none for ever. The
+	// is none, the evaluation goes on until there is one: a dearer offering is better than none for ever. The
 	// limiter of core that Search replaces (TimeLimiter in processors/binpacking/time_limiter.go) only logs that the time is over:
 	// its StopBinpacking never returns true.
 	MaxBinpackingTime time.Duration
@@ -252,7 +252,7 @@ func (s *Search) MarkProcessed(_ *cacontext.AutoscalingContext, groupID string) 
 
 // StopBinpacking implements BinpackingLimiter. It returns whether core should choose between the options that there are.
 func (s *Search) StopBinpacking(_ *cacontext.AutoscalingContext, options []expander.Option) bool {
-	if spent := s.config.Clock.Since(s.started); spent > s.config.MaxBinpackingTime {
+	if spent := s.config.Clock.Since(s.started); spent > s.config.MaxBinpackingTime && len(options) > 0 {
 		klog.InfoS("Stopping bin packing after --max-binpacking-time, the other offerings are not evaluated", "options", len(options), "spent", spent)
 		return true
 	}

@@ -1,5 +1,5 @@
 // Package handshake prepares training jobs for the loss of nodes. There is one handshake with each job, or with one pod whose job
-// goes on without it (a party), over all Nodes that are reclaiming: its pods are asked for a checkpoint, its system is warned,
+// goes on without it (a party), over all Nodes that are reclaiming: its pods are asked for a checkpoint, its owner is told,
 // the acknowledgement is awaited, and the job is shrunk or suspended. Then its pods may be evicted, in the order that the job
 // needs.
 //

@@ -22,7 +22,7 @@ type Phase string
 const (
 	// Asking: its pods are being asked for a checkpoint.
 	Asking Phase = "Asking"
-	// Warning: the job's system is being warned, too.
+	// Warning: its object is being read, and an Event tells its owner.
 	Warning Phase = "Warning"
 	// Waiting: for the acknowledgement, for a confirmation of the notice, or for a place elsewhere.
 	Waiting Phase = "Waiting"

@@ -77,7 +77,7 @@ func TestAPhaseIsOnlyEnteredFromThoseBeforeIt(t *testing.T) {
 	id := table.open(l, newState(now, false), now).id
 	assert.False(t, table.enter(party, id, Leaving, nil), "not before the decision")
 	assert.True(t, table.enter(party, id, Warning, nil))
-	assert.False(t, table.enter(party, id, Warning, nil), "the system is warned once")
+	assert.False(t, table.enter(party, id, Warning, nil), "the owner is told once")
 	assert.False(t, table.enter(party, "another", Waiting, nil), "another request")
 	assert.True(t, table.beginDecision(party, id, nil))
 	assert.False(t, table.beginDecision(party, id, nil), "one decision at a time")

@@ -41,7 +41,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	if unwarned != nil && c.config.Clock.Since(s.begun) < l.warnPatience() {
 		return unwarned
 	}
-	c.warnSystem(ctx, l, s)
+	c.tellOwner(ctx, l, s)
 	c.noteAcknowledgement(ctx, l, s)
 	c.replacements.checkAll(l)
 	s, _ = c.table.get(party)
@@ -92,7 +92,7 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	case !now.Before(limit):
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:
-		return "the job's system is being warned", limit
+		return "the job is being asked and read", limit
 	case s.job != nil && (s.job.Suspended || s.job.Finished || s.job.Stopped):
 		return "", time.Time{}
 	}

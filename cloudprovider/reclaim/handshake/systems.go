@@ -80,7 +80,7 @@ func isFailure(ctx context.Context, err error) bool {
 	return err != nil && !isFinal(err) && ctx.Err() == nil
 }
 
-// warn warns the job's system. It returns the job as read, nil if it could not be.
+// warn reads the job and tells its owner by an Event. It returns the job as read, nil if it could not be.
 func (y *systems) warn(ctx context.Context, party cluster.Party, warning jobs.Warning, until time.Time) *jobs.Job {
 	var known *jobs.Job
 	err := y.call(ctx, party, actionWarn, until, func(ctx context.Context) error {
@@ -95,7 +95,7 @@ func (y *systems) warn(ctx context.Context, party cluster.Party, warning jobs.Wa
 		return y.jobs.Warn(ctx, job, warning)
 	})
 	if isFailure(ctx, err) {
-		klog.FromContext(ctx).Error(err, "Could not warn the job's system; its pods were warned", "job", party)
+		klog.FromContext(ctx).Error(err, "Could not tell the job's owner that nodes are lost; its pods were warned", "job", party)
 	}
 	return known
 }
@@ -108,8 +108,8 @@ func (y *systems) cancelShrink(ctx context.Context, party cluster.Party, workers
 	}
 }
 
-// warnSystem has the job's system warned, once for each request. It does not wait for that.
-func (c *Controller) warnSystem(ctx context.Context, l loss, s state) {
+// tellOwner has the job read and its owner told, once for each request. It does not wait for that.
+func (c *Controller) tellOwner(ctx context.Context, l loss, s state) {
 	if !c.table.enter(l.party, s.id, Warning, nil) {
 		return
 	}

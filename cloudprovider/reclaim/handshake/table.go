@@ -168,8 +168,8 @@ func (t *table) enter(party cluster.Party, id string, phase Phase, change func(*
 	return entered
 }
 
-// warned notes that the job's system has been warned, or could not be. The job is as it was read then, nil if it could not be. If
-// there was no more time to wait for the system, the decision is in progress or made, and the phase stays.
+// warned notes that the job has been read and its owner told, or that this failed. The job is nil if it could not be read. If
+// there was no more time to wait for that, the decision is in progress or made, and the phase stays.
 func (t *table) warned(party cluster.Party, id string, job *jobs.Job) {
 	t.update(party, id, func(s *state) {
 		s.job = job
@@ -218,11 +218,13 @@ func (t *table) forgetConcluded(party cluster.Party) {
 
 // Status returns the handshakes for the autoscaler's status, those of the earliest deadline first. The ids of their requests are
 // left out: with one of them a job's work can be acknowledged, and only those who may read its pods and Events are to know it.
-func (c *Controller) Status() []status.JobReclaim {
-	c.table.mu.Lock()
-	defer c.table.mu.Unlock()
-	reclaims := make([]status.JobReclaim, 0, len(c.table.states))
-	for party, s := range c.table.states {
+func (c *Controller) Status() []status.JobReclaim { return c.table.status() }
+
+func (t *table) status() []status.JobReclaim {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	reclaims := make([]status.JobReclaim, 0, len(t.states))
+	for party, s := range t.states {
 		reclaims = append(reclaims, status.JobReclaim{
 			System: party.System, Namespace: party.Namespace, Name: party.Name, Phase: s.phase.reported(), Acknowledged: s.acknowledged,
 			Requested: s.requested.UTC(), Deadline: s.deadline.UTC(), Pods: s.leaving.Len(),

@@ -17,7 +17,7 @@ var factors = []struct{ name, meaning string }{
 	{"sources", "[where notices come from](reclaim.md#where-notices-come-from), " + strconv.Itoa(len(notice.Sources)+1)},
 	{"conditions", "those of [`--node-fault-conditions`](reclaim.md#faulty-nodes), 6 by default"},
 	{"actions", "[calls to Alibaba Cloud](operations.md#calls-to-alibaba-cloud), about 15"},
-	{"codes", "error codes that Alibaba Cloud documents for these calls, about 100; any other counts as `Other`"},
+	{"codes", "error codes that Alibaba Cloud documents for these calls, about 100; any other counts as `Other`, once for each class of errors, about 10"},
 }
 
 // bounds say how many time series a metric with labels has at most, as factors × factors. Labels that anybody could fill at will,

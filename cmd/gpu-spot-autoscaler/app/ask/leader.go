@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cmd/gpu-spot-autoscaler/app/options"
 )
 
 const (
@@ -116,7 +118,7 @@ func (p *proxied) failed(code int, answer string, err error) error {
 	service := p.flags.Namespace + "/" + p.flags.Name
 	switch {
 	case code == http.StatusMisdirectedRequest:
-		return fmt.Errorf("no replica behind Service %s leads, or the one that does has only begun to; see `kubectl -n %s get lease %s`, and the log of the pods", service, p.flags.Namespace, p.flags.Name)
+		return fmt.Errorf("no replica behind Service %s leads, or the one that does has only begun to; see `kubectl -n %s get leases`, and the log of the pods", service, p.flags.Namespace)
 	case code == http.StatusNotImplemented:
 		return errors.New(answer) // the leader says who knows it
 	case code == http.StatusForbidden || code == http.StatusUnauthorized:
@@ -179,12 +181,23 @@ func (b *beside) Get(ctx context.Context, path string, query map[string]string) 
 
 // otherLeads says in which pod the command has to run.
 func (b *beside) otherLeads(ctx context.Context) error {
-	lease, err := b.client.CoordinationV1().Leases(b.flags.Namespace).Get(ctx, b.flags.Name, metav1.GetOptions{})
-	if err != nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
-		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get lease %s)", b.flags.Namespace, b.flags.Name)
-	}
-	if *lease.Spec.HolderIdentity == os.Getenv("POD_NAME") {
+	switch leader := b.leader(ctx); leader {
+	case "":
+		return fmt.Errorf("this pod does not lead; run the command in the one that does (kubectl -n %s get leases)", b.flags.Namespace)
+	case os.Getenv("POD_NAME"):
 		return errors.New("this pod has only begun to lead: run the command again in some seconds")
+	default:
+		return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.Namespace, leader)
 	}
-	return fmt.Errorf("this pod does not lead; run the command in the one that does: kubectl -n %s exec %s", b.flags.Namespace, *lease.Spec.HolderIdentity)
+}
+
+// leader returns the pod that leads, "" if it is not known. The lease of a dry run has a name of its own.
+func (b *beside) leader(ctx context.Context) string {
+	for _, name := range []string{b.flags.Name, b.flags.Name + options.DryRunSuffix} {
+		lease, err := b.client.CoordinationV1().Leases(b.flags.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+			return *lease.Spec.HolderIdentity
+		}
+	}
+	return ""
 }

@@ -51,6 +51,18 @@ func TestInAPodThatDoesNotLeadTheCommandNamesTheOneThatDoes(t *testing.T) {
 	assert.NotContains(t, err.Error(), "secret")
 }
 
+func TestTheLeaseOfADryRunIsFoundByTheNameOfItsRelease(t *testing.T) {
+	t.Setenv("POD_NAME", "gpu-spot-dry-run-a")
+	standby, _ := inPod(t, http.StatusMisdirectedRequest, "not me")
+	standby.flags.Name = "gpu-spot-dry-run"
+	_, err := standby.client.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu-spot-dry-run-dry-run"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("gpu-spot-dry-run-a")},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = standby.Get(t.Context(), "/explain", nil)
+	assert.ErrorContains(t, err, "run the command again")
+}
+
 func TestWithoutSecureServingTheCommandSaysWhatToSet(t *testing.T) {
 	leader, _ := inPod(t, http.StatusOK, "")
 	leader.flags.Address = "127.0.0.1:1" // nobody listens there

@@ -96,8 +96,11 @@ func (e *clusterExam) examine(ctx context.Context, cloud *cloudExam) {
 		e.checkACK(ctx, cloud)
 		e.checkNodes(ctx, cloud)
 		if installed && cloud.pollRefused && e.lacksAgent && e.lacksPush {
-			e.report.add(NoNotices, Error, "", "ECS cannot be asked for reclaim notices, and neither the node-agent nor the endpoint for pushed notices is installed",
-				"Allow ecs:DescribeInstances, or set nodeAgent.enabled in the chart's values")
+			mend := "Allow ecs:DescribeInstances"
+			if !e.isDryRun { // which has no node-agent
+				mend += ", or set nodeAgent.enabled in the chart's values"
+			}
+			e.report.add(NoNotices, Error, "", "ECS cannot be asked for reclaim notices, and neither the node-agent nor the endpoint for pushed notices is installed", mend)
 		}
 	}
 	w := &workloads{clusterExam: e, pools: pools, systems: systems.All(jobs.Cluster{})}

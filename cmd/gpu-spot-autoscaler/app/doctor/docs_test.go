@@ -32,11 +32,16 @@ func TestTheTestedVersionsOfKubernetesAreThoseOfTheDocs(t *testing.T) {
 }
 
 func TestThePoliciesAreThoseOfTheManifests(t *testing.T) {
-	text, err := os.ReadFile(repository + "deploy/manifests/policies.yaml")
-	require.NoError(t, err)
-	var shipped []string
-	for _, found := range regexp.MustCompile(`kind: ValidatingAdmissionPolicy\nmetadata:\n  name: gpu-spot-autoscaler(\S*)\n`).FindAllStringSubmatch(string(text), -1) {
-		shipped = append(shipped, found[1])
+	for manifest, want := range map[string][]string{
+		"policies.yaml":         slices.Concat(ownPolicies, otherPolicies),
+		"optional/dry-run.yaml": slices.Concat(ownPolicies, dryRunPolicies),
+	} {
+		text, err := os.ReadFile(repository + "deploy/manifests/" + manifest)
+		require.NoError(t, err)
+		var shipped []string
+		for _, found := range regexp.MustCompile(`kind: ValidatingAdmissionPolicy\nmetadata:\n  name: gpu-spot-(?:autoscaler|dry-run)(\S*)\n`).FindAllStringSubmatch(string(text), -1) {
+			shipped = append(shipped, found[1])
+		}
+		assert.ElementsMatch(t, want, shipped, manifest)
 	}
-	assert.ElementsMatch(t, slices.Concat(ownPolicies, otherPolicies), shipped)
 }

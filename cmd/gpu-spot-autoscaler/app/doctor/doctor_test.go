@@ -147,6 +147,19 @@ func byLaunch(s *setup) {
 
 func dropAgent(s *setup) { drop[appsv1.DaemonSet](s, "gpu-spot-autoscaler-node-agent") }
 
+// dryRun has the release be a dry run, with the policies of one.
+func dryRun(s *setup) {
+	object[appsv1.Deployment](s, "gpu-spot-autoscaler").Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--dry-run"}}}
+	for _, suffix := range otherPolicies {
+		drop[admissionv1.ValidatingAdmissionPolicy](s, "gpu-spot-autoscaler"+suffix)
+		drop[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler"+suffix)
+	}
+	const name = "gpu-spot-autoscaler-dry-run"
+	with(&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})(s)
+}
+
 func all(changes ...func(*setup)) func(*setup) {
 	return func(s *setup) {
 		for _, change := range changes {
@@ -232,7 +245,9 @@ var clusterFaults = map[string]fault{
 	"an old Kubernetes": {func(s *setup) { s.version = "v1.29.4-aliyun.1" }, []Code{KubernetesVersion}, "1.30 or newer"},
 	"a new Kubernetes":  {func(s *setup) { s.version = "v1.37.0" }, []Code{KubernetesVersion}, "nothing newer than 1.36"},
 	"a policy less":     {func(s *setup) { drop[admissionv1.ValidatingAdmissionPolicy](s, "gpu-spot-autoscaler-nodes") }, []Code{PolicyMissing}, "missing"},
-	"a binding less":    {func(s *setup) { drop[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler-pods") }, []Code{PolicyMissing}, "deny anything"},
+	"a dry run that nothing holds to it": {all(dryRun, func(s *setup) { drop[admissionv1.ValidatingAdmissionPolicy](s, "gpu-spot-autoscaler-dry-run") }),
+		[]Code{PolicyMissing}, "optional/dry-run.yaml"},
+	"a binding less": {func(s *setup) { drop[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler-pods") }, []Code{PolicyMissing}, "deny anything"},
 	"a binding that warns": {func(s *setup) {
 		object[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler").Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 	}, []Code{PolicyMissing}, "deny anything"},
@@ -331,12 +346,11 @@ func TestNothingIsFoundInASoundSetUp(t *testing.T) {
 	}{
 		"installed":          {func(*setup) {}, []string{notTried}},
 		"before the install": {func(s *setup) { s.objects = nil }, []string{notTried}},
-		"a dry run": {func(s *setup) {
-			object[appsv1.Deployment](s, "gpu-spot-autoscaler").Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"--dry-run"}}}
-			for _, suffix := range otherPolicies {
-				drop[admissionv1.ValidatingAdmissionPolicy](s, "gpu-spot-autoscaler"+suffix)
-				drop[admissionv1.ValidatingAdmissionPolicyBinding](s, "gpu-spot-autoscaler"+suffix)
-			}
+		"a dry run":          {dryRun, []string{notTried}},
+		"a release that shares the node-agent of another one": {func(s *setup) {
+			agent := object[appsv1.DaemonSet](s, "gpu-spot-autoscaler-node-agent")
+			agent.Namespace, agent.Name = "team-b", "gpu-spot-b-node-agent"
+			object[corev1.Pod](s, "train").Spec.Volumes = nil
 		}, []string{notTried}},
 		"Cluster Autoscaler that is served": {func(s *setup) {
 			object[appsv1.Deployment](s, "gpu-spot-autoscaler").Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"serve", "--v=2"}}}

@@ -91,7 +91,8 @@ func soundSetup(t *testing.T) *setup {
 	s := &setup{t: t, world: w, version: "v1.36.1", region: region, clusterName: clusterName}
 	s.objects = append(shippedPolicies(t),
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "gpu-spot-autoscaler"}},
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "gpu-spot-autoscaler-node-agent"},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "gpu-spot-autoscaler-node-agent",
+			Labels: map[string]string{"app.kubernetes.io/name": "gpu-spot-node-agent"}},
 			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, NumberReady: 2}},
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "essd", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}},
 		// Deployments that are nobody's business.

@@ -22,17 +22,18 @@ import (
 // pushTimeout bounds the request to the endpoint for notices.
 const pushTimeout = 10 * time.Second
 
-// Suffixes of the names of the admission policies of the chart, and of their bindings. A dry run has policies only of what the autoscaler
-// itself writes. A test compares them with the manifests.
+// Suffixes of the names of the admission policies of the chart, and of their bindings: of what the autoscaler itself writes, of what others do,
+// and that which has a dry run write nothing. A test compares them with the manifests.
 var (
-	ownPolicies   = []string{"", "-jobs", "-nodes", "-pods", "-requests", "-trainingjob-status"}
-	otherPolicies = []string{"-drills", "-marks"}
+	ownPolicies    = []string{"", "-jobs", "-nodes", "-pods", "-requests", "-trainingjob-status"}
+	otherPolicies  = []string{"-drills", "-marks"}
+	dryRunPolicies = []string{"-dry-run"}
 )
 
 const (
-	agentSuffix = "-node-agent"
-	pushSuffix  = "-notices"
-	mendPolicy  = "Install the chart, or deploy/manifests/policies.yaml, of the version of the autoscaler"
+	// agentSelector finds the node-agent of any release: one serves all of them.
+	agentSelector = "app.kubernetes.io/name=gpu-spot-node-agent"
+	pushSuffix    = "-notices"
 )
 
 // checkPolicies checks that the admission policies of the chart are there and deny.
@@ -46,10 +47,11 @@ func (e *clusterExam) checkPolicies(ctx context.Context) {
 	if e.failed("the bindings of admission policies", err) {
 		return
 	}
-	expected := ownPolicies
-	if !e.isDryRun {
-		expected = slices.Concat(ownPolicies, otherPolicies)
+	expected, file := slices.Concat(ownPolicies, otherPolicies), "policies.yaml"
+	if e.isDryRun {
+		expected, file = slices.Concat(ownPolicies, dryRunPolicies), "optional/dry-run.yaml"
 	}
+	mendPolicy := "Install the chart, or deploy/manifests/" + file + ", of the version of the autoscaler"
 	for _, suffix := range expected {
 		name := e.Name + suffix
 		at := slices.IndexFunc(found.Items, func(p admissionv1.ValidatingAdmissionPolicy) bool { return p.Name == name })
@@ -68,16 +70,19 @@ func (e *clusterExam) checkPolicies(ctx context.Context) {
 	}
 }
 
-// checkAgent checks that the node-agent, if it is installed, is ready on all its nodes.
+// checkAgent checks that the node-agent, if it is installed, is ready on all its nodes. It may be that of another release.
 func (e *clusterExam) checkAgent(ctx context.Context) {
-	name := e.Name + agentSuffix
-	agent, err := e.Kube.AppsV1().DaemonSets(e.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if e.lacksAgent = apierrors.IsNotFound(err); e.lacksAgent || e.failed("the node-agent", err) {
+	agents, err := e.Kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	if e.failed("the node-agent", err) {
 		return
 	}
-	if status := agent.Status; status.NumberReady < status.DesiredNumberScheduled {
-		e.report.add(NodeAgent, Warning, e.Namespace+"/"+name, fmt.Sprintf("the node-agent is ready on %d of %d nodes", status.NumberReady, status.DesiredNumberScheduled),
-			"See why its pods are not ready: kubectl -n "+e.Namespace+" describe pods -l app.kubernetes.io/name=gpu-spot-node-agent")
+	e.lacksAgent = len(agents.Items) == 0
+	for i := range agents.Items {
+		agent := &agents.Items[i]
+		if status := agent.Status; status.NumberReady < status.DesiredNumberScheduled {
+			e.report.add(NodeAgent, Warning, agent.Namespace+"/"+agent.Name, fmt.Sprintf("the node-agent is ready on %d of %d nodes", status.NumberReady, status.DesiredNumberScheduled),
+				"See why its pods are not ready: kubectl -n "+agent.Namespace+" describe pods -l "+agentSelector)
+		}
 	}
 }
 

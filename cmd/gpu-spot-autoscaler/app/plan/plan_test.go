@@ -169,6 +169,9 @@ func TestTheSettingsAreThoseOfTheDeployment(t *testing.T) {
 	assert.Equal(t, []string{"--namespace=kube-system", "--region=cn-hangzhou", "--v=1", "--cluster-name=c"}, arguments)
 	_, err = ArgumentsOf(t.Context(), client, "kube-system", "other")
 	assert.ErrorContains(t, err, "read the settings of the autoscaler from its Deployment kube-system/other")
+	deployment.Spec.Template.Spec.Containers[1].Args = []string{"serve", "--serve-address=:8087"}
+	_, err = ArgumentsOf(t.Context(), fake.NewClientset(deployment), "kube-system", "gpu")
+	assert.ErrorContains(t, err, "serves another Cluster Autoscaler")
 }
 
 func TestAGangIsLostWithAnyOfItsInstances(t *testing.T) {

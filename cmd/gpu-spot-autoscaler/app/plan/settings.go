@@ -11,10 +11,15 @@ import (
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
-// containerName is that of the chart.
-const containerName = "autoscaler"
+const (
+	// containerName is that of the chart.
+	containerName = "autoscaler"
+	// serveCommand is the name of the command that serves another Cluster Autoscaler.
+	serveCommand = "serve"
+)
 
-// ArgumentsOf returns the command line of the autoscaler's Deployment, with the flags that it has from its environment.
+// ArgumentsOf returns the command line of the autoscaler's Deployment, with the flags that it has from its environment. It fails for one that
+// serves another Cluster Autoscaler, which decides by flags of its own.
 func ArgumentsOf(ctx context.Context, client kubernetes.Interface, namespace, name string) ([]string, error) {
 	deployment, err := client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -40,6 +45,9 @@ func ArgumentsOf(ctx context.Context, client kubernetes.Interface, namespace, na
 	words := containers[at].Args
 	if command := containers[at].Command; len(command) > 0 {
 		words = slices.Concat(command[1:], words)
+	}
+	if slices.Contains(words, serveCommand) {
+		return nil, fmt.Errorf("the autoscaler of Deployment %s/%s serves another Cluster Autoscaler, and it is not known here what that one would buy", namespace, name)
 	}
 	for _, word := range words {
 		arguments = append(arguments, expansion.Expand(word, mapping))

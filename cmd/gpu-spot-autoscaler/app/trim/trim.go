@@ -52,7 +52,10 @@ func trimPod(pod *apiv1.Pod) {
 	if metav1.HasAnnotation(pod.ObjectMeta, apiv1.LastAppliedConfigAnnotation) { // else the map may be shared by now
 		delete(pod.Annotations, apiv1.LastAppliedConfigAnnotation)
 	}
-	resized := only(pod.Status.ContainerStatuses, func(status apiv1.ContainerStatus) bool { return isResized(status, pod.Spec.Containers) })
+	// The acknowledgement of a pod that was asked is recognized by its address, and the pod is told its interval at that. A job whose containers
+	// end after they were asked is waited for no longer (isDoneTraining in cloudprovider/reclaim/handshake).
+	isAsked := pod.Annotations[api.AnnotationCheckpointRequest] != ""
+	containers := containerStatuses(pod, isAsked)
 	trimContainers(pod.Spec.InitContainers)
 	trimContainers(pod.Spec.Containers)
 	pod.Spec.EphemeralContainers = nil
@@ -66,15 +69,35 @@ func trimPod(pod *apiv1.Pod) {
 		Resize: status.Resize, ResourceClaimStatuses: status.ResourceClaimStatuses,
 		Conditions: only(status.Conditions, isRemarkable),
 	}
-	// Its acknowledgement is recognized by its address, and it is told its interval at that.
-	if pod.Annotations[api.AnnotationCheckpointRequest] != "" || pod.Annotations[api.AnnotationCheckpointTime] != "" {
+	if isAsked || pod.Annotations[api.AnnotationCheckpointTime] != "" {
 		pod.Status.PodIPs = status.PodIPs
 	}
-	for _, status := range resized {
-		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, apiv1.ContainerStatus{
-			Name: status.Name, Resources: status.Resources, AllocatedResources: status.AllocatedResources,
-		})
+	pod.Status.ContainerStatuses = containers
+}
+
+// containerStatuses returns the requests of containers that are being resized, and, if asked for, when containers have ended.
+func containerStatuses(pod *apiv1.Pod, withEnds bool) (kept []apiv1.ContainerStatus) {
+	for _, status := range pod.Status.ContainerStatuses {
+		short := apiv1.ContainerStatus{Name: status.Name}
+		if isResized(status, pod.Spec.Containers) {
+			short.Resources, short.AllocatedResources = status.Resources, status.AllocatedResources
+		}
+		if withEnds {
+			short.State, short.LastTerminationState = endOf(status.State), endOf(status.LastTerminationState)
+		}
+		if short.Resources != nil || short.State.Terminated != nil || short.LastTerminationState.Terminated != nil {
+			kept = append(kept, short)
+		}
 	}
+	return kept
+}
+
+// endOf returns when the container ended, if it has.
+func endOf(state apiv1.ContainerState) (end apiv1.ContainerState) {
+	if state.Terminated != nil {
+		end.Terminated = &apiv1.ContainerStateTerminated{FinishedAt: state.Terminated.FinishedAt}
+	}
+	return end
 }
 
 // trimContainers keeps requests, limits and the ports that two pods cannot both have on a node.

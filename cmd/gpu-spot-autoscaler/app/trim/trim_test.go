@@ -37,6 +37,26 @@ func TestTrimmedPodThatWasAskedForACheckpointKeepsItsAddresses(t *testing.T) {
 	assert.Empty(t, pod.Status.PodIPs, "a hundred thousand others have some too")
 }
 
+// isDoneTraining in cloudprovider/reclaim/handshake reads it.
+func TestTrimmedPodThatWasAskedForACheckpointKeepsWhenItsContainersEnded(t *testing.T) {
+	ended := apiv1.ContainerState{Terminated: &apiv1.ContainerStateTerminated{FinishedAt: metav1.Unix(100, 0)}}
+	pod := &apiv1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.AnnotationCheckpointRequest: "1-a"}},
+		Status: apiv1.PodStatus{ContainerStatuses: []apiv1.ContainerStatus{
+			{Name: "runs", ImageID: "i", State: apiv1.ContainerState{Running: &apiv1.ContainerStateRunning{}}},
+			{Name: "restarted", ImageID: "i", LastTerminationState: *ended.DeepCopy()},
+			{Name: "ended", ImageID: "i", State: apiv1.ContainerState{Terminated: &apiv1.ContainerStateTerminated{FinishedAt: metav1.Unix(100, 0), Message: "long"}}},
+		}},
+	}
+	for range 2 {
+		trimPod(pod)
+		assert.Equal(t, []apiv1.ContainerStatus{{Name: "restarted", LastTerminationState: ended}, {Name: "ended", State: ended}}, pod.Status.ContainerStatuses)
+	}
+	delete(pod.Annotations, api.AnnotationCheckpointRequest)
+	trimPod(pod)
+	assert.Empty(t, pod.Status.ContainerStatuses)
+}
+
 func TestTrimmedPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
 	always := apiv1.ContainerRestartPolicyAlways
 	affinity := &apiv1.Affinity{NodeAffinity: &apiv1.NodeAffinity{}}
