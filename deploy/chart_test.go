@@ -207,7 +207,7 @@ func TestTheNotesOfServeSayHowClusterAutoscalerConnects(t *testing.T) {
 	notes := notesOf(t, values...)
 	for _, want := range []string{
 		"serves the scaling groups of cluster my-cluster in cn-hangzhou to a Cluster Autoscaler of another version", "the Secret clients has signed",
-		"\n    address: spot-serve.kube-system.svc:8087\n", "\n    --grpc-expander-url=spot-serve.kube-system.svc:8088\n", "explain and plan do not answer",
+		"\n    address: spot-serve.kube-system.svc:8087\n", "\n    --grpc-expander-url=spot-serve.kube-system.svc:8088\n", "explain and plan do not know it",
 		"get configmap spot-status", "\n    gpu-spot-autoscaler top --autoscaler-name=spot\n", "drill --node=NODE",
 	} {
 		assert.Contains(t, notes, want)
