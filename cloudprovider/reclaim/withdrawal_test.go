@@ -148,9 +148,11 @@ func TestAnInstanceThatOutlivesItsDeadlineIsAFalseAlarmWhoeverSaysOtherwise(t *t
 				insist(30 * time.Second)
 				require.True(t, cluster.IsMarked(w.node("a")))
 				insist(period + notice.ReleaseGrace)
+				require.False(t, cluster.IsMarked(w.node("a")), "the source still announces: see the comment of notice.NodeSource")
 				requireUnmarked(t, w.node("a"))
 				w.seen()
 				insist(10 * time.Minute)
+				require.False(t, cluster.IsMarked(w.node("a")), "the source announces the same again: see the comment of notice.NodeSource")
 				requireUnmarked(t, w.node("a"))
 				assert.Empty(t, w.seen(), "it stays given back")
 

@@ -130,7 +130,7 @@ func TestTheDefinitionsKeepTheExamplesAsTheyAre(t *testing.T) {
 	}
 	for _, system := range systems.All(jobs.Cluster{Clock: clock.RealClock{}}) {
 		if _, defined := all[system.Resource()]; defined {
-			assert.Contains(t, examples, system.Resource(), "add its example")
+			assert.NotEmpty(t, examples[system.Resource()], "add the example of %s", system.Resource().Resource)
 		}
 	}
 	for resource, example := range examples {

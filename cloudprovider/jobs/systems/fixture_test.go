@@ -21,6 +21,6 @@ func requireEverySystem(t *testing.T, covered sets.Set[string], others ...string
 	t.Helper()
 	covered = covered.Union(sets.New(others...))
 	for _, system := range newFixture(t).Config.Systems {
-		assert.True(t, covered.Has(system.Name()), "add a row for the system %s to this test", system.Name())
+		assert.True(t, covered.Has(system.Name()), "add a row for the system %s to this test: step 4 of a job system in CONTRIBUTING.md", system.Name())
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 )
 
 const (
@@ -41,12 +41,6 @@ var DefaultConditions = []string{
 // Error", "XID 43: Reset Channel Verif Error" and "XID 45: OS: Preemptive Channel Removal". Its catalog has the application restarted for
 // each of them.
 var programXids = sets.New(13, 31, 43, 45)
-
-// reserved are the conditions that cannot be faults, with the reason.
-var reserved = map[corev1.NodeConditionType]string{
-	corev1.NodeReady:             "it is True on Nodes that are well",
-	api.ConditionInstanceExpired: "it is a reclaim notice already",
-}
 
 // Conditions are the types of the conditions that are faults when they are True, with how long such a Node is given at most.
 type Conditions map[corev1.NodeConditionType]time.Duration
@@ -76,10 +70,12 @@ func parseCondition(element string) (corev1.NodeConditionType, time.Duration, er
 	if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 		return "", 0, fmt.Errorf("the type of a condition %s", strings.Join(problems, ", "))
 	}
-	if why := reserved[kind]; why != "" {
-		return "", 0, fmt.Errorf("%s cannot be a fault: %s", name, why)
-	}
-	if isOfProgram(name) {
+	switch {
+	case kind == corev1.NodeReady:
+		return "", 0, fmt.Errorf("%s cannot be a fault: it is True on Nodes that are well", name)
+	case notice.IsNotice(kind):
+		return "", 0, fmt.Errorf("%s cannot be a fault: it is a reclaim notice already", name)
+	case isOfProgram(name):
 		return "", 0, fmt.Errorf("%s cannot be a fault: that Xid is an error of a program, not of the GPU", name)
 	}
 	if timed {

@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,12 +44,20 @@ func (s *Store) Announcements(node *corev1.Node) (found []Announcement) {
 // nodeSources are in the order in which they are read. What is only pushed comes after what may confirm it, and drills are last,
 // because all others take their place.
 func nodeSources(clk clock.PassiveClock, period time.Duration) []NodeSource {
-	return []NodeSource{
-		agentSource{clk},
-		conditionSource{clk, period},
-		pushSource{clk},
-		drillSource{clk},
+	sources := []NodeSource{agentSource{clk}}
+	for _, condition := range conditions {
+		condition.clock, condition.period = clk, period
+		sources = append(sources, condition)
 	}
+	return append(sources, pushSource{clk}, drillSource{clk})
+}
+
+// conditions are the sources that set a condition of Nodes.
+var conditions = []conditionSource{{source: SourceCondition, condition: api.ConditionInstanceExpired}}
+
+// IsNotice returns whether a Node of which the condition is True has a notice.
+func IsNotice(condition corev1.NodeConditionType) bool {
+	return slices.ContainsFunc(conditions, func(s conditionSource) bool { return s.condition == condition })
 }
 
 // SourceAnnotations are the annotations by which sources announce on Nodes. They are removed from a Node whose notice was
@@ -89,29 +98,26 @@ func HasExpiredPush(node *corev1.Node, clk clock.PassiveClock) bool {
 	return node.Annotations[api.AnnotationNoticePush] != "" && !stands
 }
 
-// conditionSource is the condition that ACK's node-problem-detector sets.
+// conditionSource is a condition that somebody else sets, such as ACK's node-problem-detector.
 type conditionSource struct {
-	clock  clock.PassiveClock
-	period time.Duration
+	source    Source
+	condition corev1.NodeConditionType
+	clock     clock.PassiveClock
+	period    time.Duration
 }
 
 // Announcement leaves out a condition from before the last notice of the Node was withdrawn.
 func (s conditionSource) Announcement(node *corev1.Node) (Announcement, bool) {
-	at, expired := expiredSince(node)
-	withdrawn := cluster.TimeOf(node, api.AnnotationReclaimCancelled)
-	if !expired || !withdrawn.IsZero() && !at.After(withdrawn) {
+	_, condition := nodeutil.GetNodeCondition(&node.Status, s.condition)
+	if condition == nil || condition.Status != corev1.ConditionTrue {
+		return Announcement{}, false
+	}
+	at, withdrawn := condition.LastTransitionTime.Time, cluster.TimeOf(node, api.AnnotationReclaimCancelled)
+	if !withdrawn.IsZero() && !at.After(withdrawn) {
 		return Announcement{}, false
 	}
 	if s.clock.Since(at) > s.period {
 		at = time.Time{} // the instance has outlived a deadline estimated from there
 	}
-	return Announcement{Source: SourceCondition, At: at}, true
-}
-
-func expiredSince(node *corev1.Node) (at time.Time, expired bool) {
-	_, condition := nodeutil.GetNodeCondition(&node.Status, api.ConditionInstanceExpired)
-	if condition == nil || condition.Status != corev1.ConditionTrue {
-		return time.Time{}, false
-	}
-	return condition.LastTransitionTime.Time, true
+	return Announcement{Source: s.source, At: at}, true
 }
