@@ -8,9 +8,6 @@ import (
 	"gpu-spot-autoscaler/pricing/finish"
 )
 
-// leastSeen is how many ticks must lie between the first and the last that was seen of the market.
-const leastSeen = 300
-
 // outlook is what a plan knows at a time. It does not change.
 type outlook struct {
 	// planner is nil if too little was seen.
@@ -55,7 +52,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 		protected = min(protected, each.Protected)
 	}
 	history, since := d.config.Memory.History(o.spot, o.units)
-	if since.IsZero() || now.Sub(since) < leastSeen*p.terms.tick {
+	if since.IsZero() {
 		return o
 	}
 	terms := finish.Terms{

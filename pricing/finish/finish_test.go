@@ -94,12 +94,11 @@ func TestAProtectedInstanceIsKeptThoughItsOfferingIsGone(t *testing.T) {
 	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now), Gone: map[Place]bool{0: true}}))
 }
 
-func TestWithoutAnyPastTheJobIsStillOverInTime(t *testing.T) {
+func TestThereIsNoPlannerOfTooShortAPast(t *testing.T) {
 	h := market.NewHistory([]string{"a"})
 	h.Observe(0, timeOf(0), true, 1)
-	planner := NewPlanner(h, terms, tick, poll*tick, timeOf(0), timeOf(0))
-	assert.Contains(t, []Place{0, OnDemand}, planner.Choose(State{Work: 200, Slack: 60, On: Nothing}, Situation{Now: timeOf(0)}))
-	assert.Equal(t, OnDemand, planner.Choose(State{Work: 200, Slack: 5, On: Nothing}, Situation{Now: timeOf(0)}))
+	assert.Nil(t, NewPlanner(h, terms, tick, poll*tick, timeOf(0), timeOf(0).Add(leastPast-time.Second)))
+	assert.Nil(t, NewPlanner(h, terms, time.Hour, time.Hour, timeOf(0), timeOf(0).Add(leastTicks*time.Hour-time.Second)))
 }
 
 // TestNoDeadlineIsMissed runs jobs in markets that get worse than they ever were, with every slack that is enough for on-demand. The

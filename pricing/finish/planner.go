@@ -9,8 +9,8 @@ import (
 const (
 	// recent is the part of the past that the second model goes by, in addition to one that goes by all of it.
 	recent = 10 * 24 * time.Hour
-	// leastPast is how much of the past is needed to learn from.
-	leastPast = 2 * 24 * time.Hour
+	// leastPast, and at least so many ticks, is how much of the past is needed to learn from.
+	leastPast, leastTicks = 2 * 24 * time.Hour, 300
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2
 	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in ticks of on-demand: the offering that
@@ -26,13 +26,13 @@ type Planner struct {
 }
 
 // NewPlanner learns from all of the history until now, which begins at a time and was looked at every poll. The length of a tick is that
-// of the terms. The time that it takes grows with the work and the slack: about a second for jobs of days. A history that is too short to learn
-// from leaves the planner to simple rules.
+// of the terms. The time that it takes grows with the work and the slack: about a second for jobs of days. It returns nil if the history is too
+// short to learn from.
 func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, since, now time.Time) *Planner {
-	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
-	if now.Sub(since) < leastPast {
-		return &Planner{view: v}
+	if now.Sub(since) < max(leastPast, leastTicks*tick) {
+		return nil
 	}
+	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
 	if from := now.Add(-recent); from.After(since) {
 		p.models = append(p.models, v.learn(from, now))
@@ -73,14 +73,11 @@ func (s Situation) price(of Place, last float64) float64 {
 	return s.Prices[of]
 }
 
-// Choose returns what the job is to run on in the next tick.
+// Choose returns what the job is to run on in the next tick. The caller sees to it that the present is known.
 func (p *Planner) Choose(s State, now Situation) Place {
 	restart := p.view.terms.Restart
 	if s.On == OnDemand && s.Slack-s.WarmUp < restart || s.On != OnDemand && s.Slack-1 < restart {
 		return OnDemand // another tick, and it may be late
-	}
-	if len(p.models) == 0 || p.view.history.IsStale(now.Now) {
-		return p.withoutPast(s, now)
 	}
 	costs := map[Place]float64{}
 	for _, m := range p.models {

@@ -31,7 +31,9 @@ const (
 type State struct {
 	// Work is the useful work that is left, at least 1. Slack is by how much longer the time is that is left.
 	Work, Slack int
-	On          Place
+	// On is what the job runs on. Package deadline says Nothing: it asks for pods that are pending, and moves no running job. The benchmark says
+	// what the job has.
+	On Place
 	// WarmUp is how long the instance will take before it does useful work, Age for how long the job has had it.
 	WarmUp, Age int
 }

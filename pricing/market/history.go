@@ -136,14 +136,3 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 func (s *series) isStale(last int, at time.Time) bool { return isStale(s.at[last], at.Unix()) }
 
 func isStale(seen, now int64) bool { return now-seen > int64(staleAfter/time.Second) }
-
-// IsStale returns whether nothing is known of the present: no offering was looked at in the hours before the time.
-func (h *History) IsStale(at time.Time) bool {
-	for i := range h.offerings {
-		s := &h.offerings[i]
-		if last := s.last(at.Unix()); last >= 0 && !s.isStale(last, at) {
-			return false
-		}
-	}
-	return true
-}

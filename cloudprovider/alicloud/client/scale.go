@@ -16,7 +16,6 @@ import (
 
 // What ESS accepts in purchases and removals.
 const (
-	maxScaleDelta  = 1000
 	maxClientToken = 64
 	minStopTimeout = 30 * time.Second
 	maxStopTimeout = 240 * time.Second
@@ -89,8 +88,8 @@ func (c *ESS) adjust(ctx context.Context, s alicloud.ScaleRequest, extra map[str
 	switch {
 	case s.ScalingGroupID == "":
 		return nil, alicloud.InvalidRequest(alicloud.ServiceESS, action, "no scaling group given")
-	case s.Delta < 1 || s.Delta > maxScaleDelta:
-		return nil, alicloud.InvalidRequest(alicloud.ServiceESS, action, "%s: cannot add %d instances at once, only 1 to %d", s.ScalingGroupID, s.Delta, maxScaleDelta)
+	case s.Delta < 1 || s.Delta > alicloud.MaxScale:
+		return nil, alicloud.InvalidRequest(alicloud.ServiceESS, action, "%s: cannot add %d instances at once, only 1 to %d", s.ScalingGroupID, s.Delta, alicloud.MaxScale)
 	case !validToken(s.ClientToken):
 		return nil, alicloud.InvalidRequest(alicloud.ServiceESS, action, "%s: the client token must be 1 to %d ASCII characters", s.ScalingGroupID, maxClientToken)
 	}

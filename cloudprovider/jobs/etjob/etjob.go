@@ -56,6 +56,9 @@ var (
 // It is suspended and resumed as Elastic-Job-Supervisor does it: by an annotation, at which the operator deletes all pods
 // without a grace period. The job does not come back by itself when the annotation is removed: phase and conditions have to
 // be reset, and the ConfigMap with the list of hosts deleted.
+//
+// Source: checkSuspended, ReconcileJobs, cleanupAll and doSteps in pkg/controllers/trainingjob_controller.go of et-operator, and JobSuspended and
+// JobSupervisorStaus in pkg/controllers/api/v1/constants.go. Elastic-Job-Supervisor itself has no public source.
 type System struct{ cluster jobs.Cluster }
 
 var (

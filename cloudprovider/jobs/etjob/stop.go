@@ -29,6 +29,9 @@ import (
 const (
 	// stopPort and stopPath are where training code listens that was written for Elastic-Job-Supervisor, with the SDK that
 	// belongs to it (kubeai.elastic). When it is called there, rank 0 saves its checkpoint, and all ranks exit with an error.
+	//
+	// Source: ACK's documentation of elastic training on preemptible instances, for jobs of arena submit etjob --spot-instance. Neither of the two
+	// has a public source. So no other job is called, and one that does not answer is suspended in time.
 	stopPort = "9009"
 	stopPath = "/stop"
 	// stopTimeout bounds one call, stopParallelism how many are under way for one job.

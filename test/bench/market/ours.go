@@ -30,8 +30,13 @@ func (o *ours) decide(p progress, _ sight) int {
 	if o.last >= 0 && p.on == idle {
 		o.gone[finish.Place(o.last)] = true
 	}
+	planner := o.planner(now)
+	if planner == nil || o.market.isBlind(now) {
+		o.last = o.untaught(p, now)
+		return o.last
+	}
 	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}
-	o.last = int(o.planner(now).Choose(state, finish.Situation{
+	o.last = int(planner.Choose(state, finish.Situation{
 		Now: o.market.time(now), Gone: o.gone, Outage: time.Duration(o.outage(now)) * o.market.tick,
 	}))
 	return o.last
@@ -59,4 +64,38 @@ func (o *ours) outage(now int) int {
 		o.dark, o.darkSince = true, now
 	}
 	return now - o.darkSince
+}
+
+// untaught decides where too little is known: the cheapest offering that is up, until it is lost. Without any, a job whose deadline is tight goes
+// on-demand once it is behind a straight line, and back when it is well ahead, as with uniformProgress; others wait, as with greedy.
+func (o *ours) untaught(p progress, now int) int {
+	const (
+		// loose is from which multiple of its work on a deadline is: in most sets of zones of the recording uniformProgress is cheaper below, and
+		// greedy above.
+		loose = 1.25
+		ahead = 2 // restarts
+	)
+	uniform, isTight := uniformProgress{o.job}, float64(o.job.deadline) < loose*float64(o.job.work)
+	switch slack := p.slack(o.job); {
+	case p.on == onDemand && slack-p.warmUp < o.job.restart, p.on != onDemand && p.mustBuyOnDemand(o.job):
+		return onDemand
+	case p.on >= 0, p.on == onDemand && (!isTight || uniform.isBehind(p, p.elapsed+ahead*o.job.restart)):
+		return p.on
+	case slack < 2*o.job.restart: // a spot instance that is lost while it warms up would have the job late
+		return onDemand
+	}
+	otherwise := idle
+	if isTight && p.on == idle && uniform.isBehind(p, p.elapsed) {
+		otherwise = onDemand
+	}
+	return takeCheapest(o.seen(now), otherwise)
+}
+
+// seen returns the zones as they were seen last, and those that were lost or refused since as down.
+func (o *ours) seen(now int) (s sight) {
+	for zone := range o.market.trace.zones {
+		up, price := o.history.At(zone, o.market.time(now))
+		s.up, s.price = append(s.up, up && !o.gone[finish.Place(zone)]), append(s.price, price)
+	}
+	return s
 }
