@@ -9,7 +9,8 @@ import (
 const (
 	// recent is the part of the past that the second model goes by, in addition to one that goes by all of it.
 	recent = 10 * 24 * time.Hour
-	// leastPast, and at least so many ticks, is how much of the past is needed to learn from.
+	// leastPast, and at least so many ticks, is how much of the past is needed to learn from. The ticks of package deadline are so long that
+	// their number decides.
 	leastPast, leastTicks = 2 * 24 * time.Hour, 300
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2

@@ -119,8 +119,8 @@ func (s *series) lossRates(i int) (rates []float64) {
 // Len returns how many offerings there are.
 func (h *History) Len() int { return len(h.offerings) }
 
-// staleAfter is how long what was seen says something about the present.
-const staleAfter = 6 * time.Hour
+// StaleAfter is for how long what was seen says something about the present.
+const StaleAfter = 6 * time.Hour
 
 // At returns what was seen last of the offering at the time. An offering of which nothing was ever seen is not up; one that was not looked
 // at for some hours is taken to be, since only a purchase will tell.
@@ -135,4 +135,4 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 
 func (s *series) isStale(last int, at time.Time) bool { return isStale(s.at[last], at.Unix()) }
 
-func isStale(seen, now int64) bool { return now-seen > int64(staleAfter/time.Second) }
+func isStale(seen, now int64) bool { return now-seen > int64(StaleAfter/time.Second) }

@@ -119,7 +119,7 @@ func (s *stock) fade(factor float64, now int64) {
 		tried.add(tried, factor-1)
 		s.tried[category] = tried
 	}
-	maps.DeleteFunc(s.said, func(_ place, said saying) bool { return now-said.At > int64(staleAfter/time.Second) })
+	maps.DeleteFunc(s.said, func(_ place, said saying) bool { return now-said.At > int64(StaleAfter/time.Second) })
 }
 
 // Said is what ECS says of the stock of a spot offering.

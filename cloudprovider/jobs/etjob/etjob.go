@@ -48,7 +48,7 @@ var (
 
 // System is et-operator's TrainingJob: Horovod Elastic.
 //
-// The operator replaces a lost worker, under a new index, only where the workers' restartPolicy is Always, and Horovod puts a
+// The operator replaces a worker that was deleted, under a new index, only where the workers' restartPolicy is Always, and Horovod puts a
 // host that failed on a blacklist. So workers are taken out of the job by a ScaleIn before they are evicted, and put back by
 // a ScaleOut. The operator works on one of either at a time, and does not look at minReplicas. The loss of the launcher is
 // the loss of the job.
@@ -57,8 +57,9 @@ var (
 // without a grace period. The job does not come back by itself when the annotation is removed: phase and conditions have to
 // be reset, and the ConfigMap with the list of hosts deleted.
 //
-// Source: checkSuspended, ReconcileJobs, cleanupAll and doSteps in pkg/controllers/trainingjob_controller.go of et-operator, and JobSuspended and
-// JobSupervisorStaus in pkg/controllers/api/v1/constants.go. Elastic-Job-Supervisor itself has no public source.
+// Source: et-operator, commit 96806fb, pkg/controllers: handleWorkersFailed, DeleteWorkerPods and createConfigMap in worker.go; checkSuspended,
+// ReconcileJobs, cleanupAll, doSteps and needRestartJob in trainingjob_controller.go; JobSuspended in api/v1/constants.go. Of the blacklist,
+// horovod/runner/elastic/registration.py. Elastic-Job-Supervisor has no public source.
 type System struct{ cluster jobs.Cluster }
 
 var (

@@ -30,8 +30,8 @@ const (
 	// stopPort and stopPath are where training code listens that was written for Elastic-Job-Supervisor, with the SDK that
 	// belongs to it (kubeai.elastic). When it is called there, rank 0 saves its checkpoint, and all ranks exit with an error.
 	//
-	// Source: ACK's documentation of elastic training on preemptible instances, for jobs of arena submit etjob --spot-instance. Neither of the two
-	// has a public source. So no other job is called, and one that does not answer is suspended in time.
+	// Neither Elastic-Job-Supervisor nor the SDK has a public source. Port and path are those of the sample in ACK's documentation of arena submit
+	// etjob --spot-instance. So only jobs that were submitted so are called, and one that does not answer is suspended in time.
 	stopPort = "9009"
 	stopPath = "/stop"
 	// stopTimeout bounds one call, stopParallelism how many are under way for one job.

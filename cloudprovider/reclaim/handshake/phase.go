@@ -40,7 +40,7 @@ const (
 // becomes a notice or the reverse.
 var transitions = map[Phase][]Phase{
 	Asking:  {Warning},
-	Warning: {Waiting, Deciding}, // Deciding when there is no more time to wait for that
+	Warning: {Waiting, Deciding}, // Deciding when there is no more time to read the job
 	Waiting: {Deciding},
 	// Waiting when it turns out that nothing is lost for certain any more.
 	Deciding:  {Waiting, Shrinking, Leaving},

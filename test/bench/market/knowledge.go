@@ -78,12 +78,9 @@ func (s *sighted) look(w window) *market.History {
 
 func (s *sighted) time(tick int) time.Time { return time.Unix(0, 0).Add(time.Duration(tick) * s.tick) }
 
-// blindAfter is how long what was seen says something about the present.
-const blindAfter = 6 * time.Hour
-
-// isBlind returns whether nothing has been seen for hours.
+// isBlind returns whether what was seen says nothing about the present any more.
 func (s *sighted) isBlind(now int) bool {
-	return s.knows == probes && s.time(now).Sub(s.time(s.fit.to)) > blindAfter
+	return s.knows == probes && s.time(now).Sub(s.time(s.fit.to)) > market.StaleAfter
 }
 
 // planner returns that of the day of the tick.

@@ -30,14 +30,14 @@ func (o *ours) decide(p progress, _ sight) int {
 	if o.last >= 0 && p.on == idle {
 		o.gone[finish.Place(o.last)] = true
 	}
-	planner := o.planner(now)
+	planner, outage := o.planner(now), time.Duration(o.outage(now))*o.market.tick
 	if planner == nil || o.market.isBlind(now) {
 		o.last = o.untaught(p, now)
 		return o.last
 	}
 	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}
 	o.last = int(planner.Choose(state, finish.Situation{
-		Now: o.market.time(now), Gone: o.gone, Outage: time.Duration(o.outage(now)) * o.market.tick,
+		Now: o.market.time(now), Gone: o.gone, Outage: outage,
 	}))
 	return o.last
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -195,9 +196,17 @@ func (b *beside) otherLeads(ctx context.Context) error {
 func (b *beside) leader(ctx context.Context) string {
 	for _, name := range []string{b.flags.Name, b.flags.Name + options.DryRunSuffix} {
 		lease, err := b.client.CoordinationV1().Leases(b.flags.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" {
+		if err == nil && isHeld(lease.Spec, time.Now()) {
 			return *lease.Spec.HolderIdentity
 		}
 	}
 	return ""
+}
+
+// isHeld returns whether somebody holds the lease, and has renewed it in time.
+func isHeld(lease coordinationv1.LeaseSpec, now time.Time) bool {
+	if ptr.Deref(lease.HolderIdentity, "") == "" || lease.RenewTime == nil {
+		return false
+	}
+	return now.Sub(lease.RenewTime.Time) < time.Duration(ptr.Deref(lease.LeaseDurationSeconds, 0))*time.Second
 }

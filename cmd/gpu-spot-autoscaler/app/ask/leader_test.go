@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 )
+
+func heldBy(pod string, renewed time.Time) coordinationv1.LeaseSpec {
+	return coordinationv1.LeaseSpec{HolderIdentity: &pod, RenewTime: &metav1.MicroTime{Time: renewed}, LeaseDurationSeconds: ptr.To[int32](15)}
+}
 
 // inPod returns the autoscaler of this pod, which answers every request with the code and the text, and the requests that it got.
 func inPod(t *testing.T, code int, text string) (*beside, *[]*http.Request) {
@@ -28,7 +33,7 @@ func inPod(t *testing.T, code int, text string) (*beside, *[]*http.Request) {
 	require.NoError(t, os.WriteFile(tokenFile, []byte("secret\n"), 0o600))
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "autoscaler"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("autoscaler-b")},
+		Spec:       heldBy("autoscaler-b", time.Now()),
 	}
 	f := Flags{Namespace: "kube-system", Name: "autoscaler", Address: strings.TrimPrefix(server.URL, "https://")}
 	return &beside{fake.NewClientset(lease), f, tokenFile}, &got
@@ -55,11 +60,15 @@ func TestTheLeaseOfADryRunIsFoundByTheNameOfItsRelease(t *testing.T) {
 	t.Setenv("POD_NAME", "gpu-spot-dry-run-a")
 	standby, _ := inPod(t, http.StatusMisdirectedRequest, "not me")
 	standby.flags.Name = "gpu-spot-dry-run"
-	_, err := standby.client.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "gpu-spot-dry-run-dry-run"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("gpu-spot-dry-run-a")},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = standby.Get(t.Context(), "/explain", nil)
+	for name, spec := range map[string]coordinationv1.LeaseSpec{
+		"gpu-spot-dry-run":         heldBy("of-before-it-was-a-dry-run", time.Now().Add(-time.Hour)),
+		"gpu-spot-dry-run-dry-run": heldBy("gpu-spot-dry-run-a", time.Now()),
+	} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		_, err := standby.client.CoordinationV1().Leases("kube-system").Create(t.Context(), lease, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	_, err := standby.Get(t.Context(), "/explain", nil)
 	assert.ErrorContains(t, err, "run the command again")
 }
 

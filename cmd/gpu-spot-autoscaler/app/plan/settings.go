@@ -46,7 +46,7 @@ func ArgumentsOf(ctx context.Context, client kubernetes.Interface, namespace, na
 	if command := containers[at].Command; len(command) > 0 {
 		words = slices.Concat(command[1:], words)
 	}
-	if slices.Contains(words, serveCommand) {
+	if args := containers[at].Args; len(args) > 0 && args[0] == serveCommand {
 		return nil, fmt.Errorf("the autoscaler of Deployment %s/%s serves another Cluster Autoscaler, and it is not known here what that one would buy", namespace, name)
 	}
 	for _, word := range words {
