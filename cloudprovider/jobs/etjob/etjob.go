@@ -58,7 +58,8 @@ var (
 // be reset, and the ConfigMap with the list of hosts deleted.
 //
 // Source: et-operator, commit 96806fb, pkg/controllers: handleWorkersFailed, DeleteWorkerPods and createConfigMap in worker.go; checkSuspended,
-// ReconcileJobs, cleanupAll, doSteps and needRestartJob in trainingjob_controller.go; JobSuspended in api/v1/constants.go. Of the blacklist,
+// ReconcileJobs, cleanupAll, doSteps and needRestartJob in trainingjob_controller.go; setTrainingJobScaler and executeScaling in scaler.go;
+// syncLauncherState in launcher.go; JobSuspended in api/v1/constants.go. Of the blacklist,
 // horovod/runner/elastic/registration.py. Elastic-Job-Supervisor has no public source.
 type System struct{ cluster jobs.Cluster }
 
