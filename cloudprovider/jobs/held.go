@@ -80,7 +80,7 @@ func (c Cluster) HoldPatch(job Job, how HeldAs, reason HoldReason) Patch {
 }
 
 // heldSince returns when the job was first suspended, or now for one that is shrunk, or runs again: so that the patch changes the object in any
-// case, and whoever has decided before that the job is held no longer finds that it is held anew.
+// case, and an Unhold that was decided before it finds the job held anew.
 func (c Cluster) heldSince(job Job, how HeldAs) string {
 	if since := job.Object.GetAnnotations()[api.AnnotationHeldSince]; since != "" && how == HeldSuspended && job.HeldAs() == how && job.Suspended {
 		return since

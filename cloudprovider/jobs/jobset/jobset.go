@@ -240,7 +240,7 @@ func (*System) PodSets(job jobs.Job, workers int) ([]jobs.PodSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers = max(workers, job.Min)
+	workers = max(workers, job.Min) // after a restart it may need more than it had when it was held
 	var sets []jobs.PodSet
 	for _, r := range remaining {
 		role, count := jobs.RoleWorker, min(r.pods(), workers)

@@ -52,8 +52,8 @@ func trimPod(pod *apiv1.Pod) {
 	if metav1.HasAnnotation(pod.ObjectMeta, apiv1.LastAppliedConfigAnnotation) { // else the map may be shared by now
 		delete(pod.Annotations, apiv1.LastAppliedConfigAnnotation)
 	}
-	// The acknowledgement of a pod that was asked is recognized by its address, and the pod is told its interval at that. A job whose containers
-	// end after they were asked is waited for no longer (isDoneTraining in cloudprovider/reclaim/handshake).
+	// A pod that was asked acknowledges from its address, and asks the node-agent for its interval from there. Its job is waited for no longer
+	// once a container of it has ended since (isDoneTraining in cloudprovider/reclaim/handshake).
 	isAsked := pod.Annotations[api.AnnotationCheckpointRequest] != ""
 	containers := containerStatuses(pod, isAsked)
 	trimContainers(pod.Spec.InitContainers)
