@@ -165,8 +165,18 @@ func liveThroughAReclaim(t *testing.T, prometheus *server) *rig.Autoscaler {
 		"job": "gpu-spot-autoscaler", "namespace": rig.Namespace, "service": "gpu-spot-autoscaler", "pod": "gpu-spot-autoscaler-0", "endpoint": "metrics",
 	}})
 
+	// Pods that are bought for wait so shortly that a late scrape may miss them. This one fits nowhere.
+	began, pending := time.Now(), r.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	_, err := pending.Create(t.Context(), rig.GPUPod("too-large", 100), metav1.CreateOptions{})
+	require.NoError(t, err)
+	rig.Eventually(t, soon, "a pod is seen to wait", func(ctx context.Context) (bool, error) {
+		answer, err := prometheus.queryRange(ctx, "gpu_spot_pending_pods", began, time.Now())
+		return !isEmpty(answer), err
+	})
+	require.NoError(t, pending.Delete(t.Context(), "too-large", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+
 	jobs := r.Client.BatchV1().Jobs(metav1.NamespaceDefault)
-	_, err := jobs.Create(t.Context(), gang("train", 2), metav1.CreateOptions{})
+	_, err = jobs.Create(t.Context(), gang("train", 2), metav1.CreateOptions{})
 	require.NoError(t, err)
 	pods := awaitPods(t, r, "train", 2)
 	node, err := r.Client.CoreV1().Nodes().Get(t.Context(), pods[0].Spec.NodeName, metav1.GetOptions{})
