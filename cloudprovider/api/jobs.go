@@ -51,6 +51,8 @@ const (
 	// of the pod on, such as 24h. With both, on-demand instances are bought in time. The owner writes them, and the processors read them.
 	AnnotationDeadline = "gpu-spot.autoscaling/deadline"
 	AnnotationWork     = "gpu-spot.autoscaling/work"
+	// AnnotationMoveToSpot, on a pod, is TagMoveToSpot for its job. The owner writes it, and the processors read it.
+	AnnotationMoveToSpot = "gpu-spot.autoscaling/move-to-spot"
 )
 
 // How often a job is to save a checkpoint.

@@ -29,9 +29,11 @@ const (
 	AnnotationReclaimNoticed = "gpu-spot.autoscaling/reclaim-noticed"
 	// AnnotationReclaimStated is "true" if a source stated the deadline. Without it the deadline is an estimate.
 	AnnotationReclaimStated = "gpu-spot.autoscaling/reclaim-stated"
-	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, fault, drill,
+	// AnnotationReclaimSource is the source that announced the notice first: ecs-poll, node-agent, push, condition, fault, move, drill,
 	// or unknown.
 	AnnotationReclaimSource = "gpu-spot.autoscaling/reclaim-source"
+	// ReclaimSourceMove is the source of a move. The pods of such a Node are to get spot instances, which the processors see to.
+	ReclaimSourceMove = "move"
 	// AnnotationReclaimConfirmed is "true" if another source has confirmed a notice that was pushed first.
 	AnnotationReclaimConfirmed = "gpu-spot.autoscaling/reclaim-confirmed"
 	// AnnotationReclaimCordoned is "true" if the controller made the Node unschedulable, and may undo that. The job supervisor writes it

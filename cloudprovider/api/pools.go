@@ -34,6 +34,8 @@ const (
 	TagSharedGPU = "gpu-spot.autoscaling/shared-gpu"
 	// TagBuyForCPUPods is "true" if nodes with GPUs may be bought for pods that ask for none.
 	TagBuyForCPUPods = "gpu-spot.autoscaling/buy-for-cpu-pods"
+	// TagMoveToSpot is "true" if jobs on on-demand instances of the pool are to move to spot ones where that pays.
+	TagMoveToSpot = "gpu-spot.autoscaling/move-to-spot"
 	// TagOnDemandAfter is how long pods wait for spot capacity before on-demand instances of the pool are bought for them.
 	TagOnDemandAfter = "gpu-spot.autoscaling/on-demand-after"
 )

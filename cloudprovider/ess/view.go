@@ -154,6 +154,17 @@ func (v *View) OnDemandAfter(groupID string) (wait time.Duration, onDemand bool)
 	return known.Settings.OnDemandAfter, true
 }
 
+// MovesToSpot returns whether the node's instance is an on-demand one of a pool, and whether jobs on it are to move to spot unless they say
+// otherwise.
+func (v *View) MovesToSpot(node *apiv1.Node) (byDefault, onDemand bool) {
+	last := v.store.Last()
+	group, ours := last.GroupOf(node)
+	if !ours || last.Groups[group].Offering == nil || last.Groups[group].Offering.Spot {
+		return false, false
+	}
+	return last.PoolOf(group).Settings.MoveToSpot, true
+}
+
 // Sold returns what the node group sells, how many GPUs its machines have, for how long a new spot instance of it is protected, and the node that
 // it promises, nil for a node group that is gone. The caller must not change it.
 func (v *View) Sold(groupID string) (offering pricing.Offering, gpus float64, protected time.Duration, node *apiv1.Node) {

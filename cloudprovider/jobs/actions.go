@@ -47,9 +47,13 @@ func eventType(reason string) string {
 
 // Warn records that the job is about to lose nodes. Its pods have been annotated before, which no system needs to be told.
 func (r *Registry) Warn(ctx context.Context, job Job, warning Warning) error {
+	what := "Nodes of the job are released from %s; checkpoint %s is asked for"
+	if warning.IsMove {
+		what = "Spot instances are ready for the job to move to until %s; checkpoint %s is asked for"
+	}
 	return r.act(ctx, job, action{
 		name: "warn", event: ReasonWarned, isAlwaysRecorded: true,
-		message: fmt.Sprintf("Nodes of the job are released from %s; checkpoint %s is asked for", warning.Deadline.UTC().Format(time.RFC3339), warning.ID),
+		message: fmt.Sprintf(what, warning.Deadline.UTC().Format(time.RFC3339), warning.ID),
 		do:      func(context.Context, System, Job) (bool, error) { return false, nil },
 	})
 }

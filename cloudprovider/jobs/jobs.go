@@ -111,6 +111,8 @@ type Warning struct {
 	ID string
 	// Deadline is when the first of the nodes is released.
 	Deadline time.Time
+	// IsMove is true if the job moves to spot instances until then, or stays where it is.
+	IsMove bool
 }
 
 // HoldReason says why a job is suspended. It is written on the job.

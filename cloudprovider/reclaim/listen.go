@@ -57,7 +57,7 @@ func (l *listener) enter(ctx context.Context, announcements []notice.Announcemen
 	}
 	defer l.backlog.Announcing()()
 	for _, a := range announcements {
-		if a.Source != notice.SourceFault && l.isOnDemand(a.InstanceID) {
+		if a.Source != notice.SourceFault && a.Source != notice.SourceMove && l.isOnDemand(a.InstanceID) {
 			klog.FromContext(ctx).V(2).Info("Ignored a notice for an on-demand instance", "instance", a.InstanceID, "source", a.Source)
 			continue
 		}
@@ -141,7 +141,7 @@ func (l *listener) expose() {
 	marked, next := 0, int64(0)
 	for _, node := range l.cluster.MarkedNodes() {
 		n, reclaiming := l.notices.Of(node)
-		if n.IsDrill() {
+		if n.Yields() {
 			continue
 		}
 		marked++

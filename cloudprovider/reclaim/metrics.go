@@ -8,6 +8,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/move"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/push"
@@ -35,6 +36,7 @@ func RegisterMetrics(r prometheus.Registerer) {
 	poll.RegisterMetrics(r)
 	push.RegisterMetrics(r)
 	fault.RegisterMetrics(r)
+	move.RegisterMetrics(r)
 	drill.RegisterMetrics(r)
 	mark.RegisterMetrics(r)
 	handshake.RegisterMetrics(r)

@@ -4,6 +4,8 @@
 // acknowledgements:
 //
 //	poll, push, fault     sources of notices: ECS is polled, events are pushed, conditions say that Nodes are faulty
+//	move                  the source of notices by which jobs move to spot instances
+//	giveback              gives back the instances of drained Nodes that nobody takes away
 //	notice                the notices, and the sources that write on Nodes; passive, and also read by packages below
 //	drill                 says when a rehearsal is over
 //	mark                  puts the marks on Nodes, takes them off, deletes Nodes
@@ -25,7 +27,7 @@
 //
 // All Nodes of this cluster and region are dealt with whose instance is reclaimed, whether they are in a pool or not: the
 // instance is released in either case, and its pods are better off warned. On-demand instances are never reclaimed, and never
-// touched unless they are faulty. Instances without a Node are only remembered, and dealt with when their Node appears.
+// touched unless they are faulty or their jobs are to move to spot ones. Instances without a Node are only remembered, and dealt with when their Node appears.
 package reclaim
 
 import (
@@ -49,6 +51,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/fault"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/handshake"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/mark"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/move"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/poll"
 	"gpu-spot-autoscaler/cloudprovider/work"
@@ -124,6 +127,7 @@ type Controller struct {
 	poller     *poll.Poller
 	faults     *fault.Watcher
 	drills     *drill.Watcher
+	moves      *move.Watcher
 	marker     *mark.Marker
 	handshakes *handshake.Controller
 	drainer    *drain.Drainer
@@ -145,7 +149,7 @@ func New(config Config) (*Controller, error) {
 	backlog := mark.NewBacklog(config.Clock)
 	marks := work.NewQueue[string]("reclaim_marks", config.Clock, slowestMarkRetry)
 	drains := work.NewRankedQueue("reclaim_drains", config.Clock, slowestDrainRetry, config.rankOfDrain)
-	handshakes, rehearsals := handshake.New(handshake.Config{
+	handshakes, rehearsals, moving := handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: warnings,
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
 		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
@@ -153,8 +157,12 @@ func New(config Config) (*Controller, error) {
 	drills := drill.New(drill.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: rehearsals, Clock: config.Clock, Sync: marks.Add,
 	})
+	moves := move.New(move.Config{
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: moving, Pools: config.Pools, Events: recorder,
+		Clock: config.Clock, Sync: marks.Add,
+	})
 	marker := mark.New(mark.Config{
-		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: drills, Backlog: backlog, Client: config.MarkClient,
+		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Drills: drills, Moves: moves, Backlog: backlog, Client: config.MarkClient,
 		Deleter: config.Client, Deletions: deletions, Events: recorder, Clock: config.Clock,
 	})
 	drainer := drain.New(drain.Config{
@@ -177,8 +185,8 @@ func New(config Config) (*Controller, error) {
 		Clock: config.Clock, Interval: config.PollInterval, Pools: config.Pools, Faults: faults, Problems: config.Problems,
 	})
 	return &Controller{
-		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, poller: poller, faults: faults, drills: drills, marker: marker,
-		handshakes: handshakes, drainer: drainer, listener: listener, marks: marks, drains: drains,
+		cluster: config.Cluster, notices: config.Notices, removals: config.Removals, poller: poller, faults: faults, drills: drills, moves: moves,
+		marker: marker, handshakes: handshakes, drainer: drainer, listener: listener, marks: marks, drains: drains,
 	}, nil
 }
 
@@ -256,6 +264,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.markRemovals(ctx) })
 	running.Go(func() { c.faults.Run(ctx) })
 	running.Go(func() { c.drills.Run(ctx) })
+	running.Go(func() { c.moves.Run(ctx) })
 	c.poller.Run(ctx)
 	return nil
 }
@@ -267,6 +276,17 @@ func (c *Controller) Finish(ctx context.Context) error { return c.marker.NoteRem
 // NodeAdded enters what stands on the Node. It is for a Controller that does not run: Run does so for all Nodes.
 func (c *Controller) NodeAdded(ctx context.Context, node *corev1.Node) {
 	c.listener.NodeAdded(ctx, node)
+}
+
+// Move has the jobs of on-demand Nodes move to spot instances that are ready for them.
+func (c *Controller) Move(ctx context.Context, nodes []*corev1.Node) {
+	var announcements []notice.Announcement
+	for _, node := range nodes {
+		if cluster.IsOnDemand(node) {
+			announcements = append(announcements, notice.Announcement{InstanceID: c.cluster.InstanceID(node), Source: notice.SourceMove, Within: move.Period})
+		}
+	}
+	c.listener.Announce(ctx, announcements...)
 }
 
 // syncMark brings a Node in line with the notices.

@@ -48,11 +48,11 @@ func expired(status corev1.ConditionStatus, since time.Time) func(*corev1.Node) 
 
 func heartbeat(node *corev1.Node) { node.Status.NodeInfo.KernelVersion += "." }
 
-// requireEverySource fails if a table of tests has no row for one of the sources. Faults and drills have tests of their own.
+// requireEverySource fails if a table of tests has no row for one of the sources. Faults, moves and drills have tests of their own.
 func requireEverySource[Row any](t *testing.T, rows map[notice.Source]Row) {
 	t.Helper()
 	for _, source := range notice.Sources {
-		if source == notice.SourceFault || source == notice.SourceDrill {
+		if source == notice.SourceFault || source == notice.SourceMove || source == notice.SourceDrill {
 			continue
 		}
 		_, ok := rows[source]

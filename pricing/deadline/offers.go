@@ -83,6 +83,18 @@ func (d *Desk) onDemand(offers *Offers) float64 {
 	return least
 }
 
+// Least returns the least useful cost of a spot offer, and the least price of an on-demand one, per hour of a pod; false if there are not both, or
+// their prices are not known.
+func (d *Desk) Least(offers *Offers) (spot, onDemand float64, known bool) {
+	spot, onDemand = math.Inf(1), d.onDemand(offers)
+	for _, o := range offers.all {
+		if price, priced := d.config.Price(o.Offering); priced && o.Spot {
+			spot = min(spot, pricing.UsefulCost(price*o.Share, onDemand, d.config.Memory.Of(o.Offering), d.config.Terms))
+		}
+	}
+	return spot, onDemand, !math.IsInf(spot, 1) && !math.IsInf(onDemand, 1)
+}
+
 // best returns the spot offers of which something was seen, those of the least useful cost, and whether others of which nothing was cost less
 // than on-demand.
 func (d *Desk) best(offers *Offers, onDemand float64) (seen []Offer, others bool) {

@@ -73,6 +73,8 @@ type Settings struct {
 
 	// OnDemandAfter is how long pods wait before on-demand instances of the pool are bought for them.
 	OnDemandAfter time.Duration
+	// MoveToSpot says that jobs on on-demand instances of the pool are to move to spot ones where that pays, unless they say otherwise.
+	MoveToSpot bool
 
 	// The following override the flags of the same name for the nodes of this pool. Nil means the value of the flag.
 

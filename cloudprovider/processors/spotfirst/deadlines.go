@@ -30,6 +30,7 @@ type Sellers interface {
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
 type Chooser interface {
 	Choose(offers *deadline.Offers, work, slack time.Duration) deadline.Choice
+	Least(offers *deadline.Offers) (spot, onDemand float64, known bool)
 }
 
 const (
@@ -70,12 +71,8 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.clock.Now()
-	if !now.Before(d.choicesUntil) {
+	if now := d.clock.Now(); !now.Before(d.choicesUntil) {
 		d.choicesUntil, d.choices = now.Add(choiceFor), map[podKey]deadline.Choice{}
-	}
-	if !now.Before(d.offersUntil) {
-		d.offersUntil, d.offers = now.Add(offersFor), map[string]*deadline.Offers{}
 	}
 	key := podKey{types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID}
 	choice, known := d.choices[key]
@@ -86,8 +83,23 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 	return choice
 }
 
-// offersFor returns what the pod may run on, as far as its requests, its node affinity and its tolerations tell.
+// least returns the least useful cost of spot, and the least price on demand, per hour of the pod; false if either is not known.
+func (d *Deadlines) least(pod *apiv1.Pod) (spot, onDemand float64, known bool) {
+	return d.chooser.Least(d.offersOf(pod))
+}
+
+// offersOf is offersFor for callers without the lock.
+func (d *Deadlines) offersOf(pod *apiv1.Pod) *deadline.Offers {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.offersFor(pod)
+}
+
+// offersFor returns what the pod may run on, as far as its requests, its node affinity and its tolerations tell. The lock is held.
 func (d *Deadlines) offersFor(pod *apiv1.Pod) *deadline.Offers {
+	if now := d.clock.Now(); !now.Before(d.offersUntil) {
+		d.offersUntil, d.offers = now.Add(offersFor), map[string]*deadline.Offers{}
+	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	key := requirements(pod, requests)
 	if known, ok := d.offers[key]; ok {

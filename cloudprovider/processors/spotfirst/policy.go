@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,6 +81,8 @@ type settings struct {
 	wait     time.Duration
 	deadline time.Time
 	work     time.Duration
+	// move is whether the pod is to move from an on-demand instance to a spot one, nil if it does not say.
+	move *bool
 }
 
 // settingsOf returns the settings of the pod, without the annotations that cannot be read. The error joins one *MalformedError for each of them.
@@ -119,6 +122,13 @@ func settingsOf(pod *apiv1.Pod) (settings, error) {
 		return err == nil
 	})
 	read(api.AnnotationWork, "a duration such as 24h", duration(&s.work))
+	read(api.AnnotationMoveToSpot, "true or false", func(value string) bool {
+		parsed, err := strconv.ParseBool(value)
+		if err == nil {
+			s.move = &parsed
+		}
+		return err == nil
+	})
 	return s, errors.Join(errs...)
 }
 

@@ -116,7 +116,7 @@ func (d *Drainer) Sync(ctx context.Context, name string) error {
 	switch {
 	case doubtful:
 		s.evictSome(ctx, pods) // none of them, but their jobs are looked at
-	case s.now.Before(n.DeleteFrom()) || n.IsDrill(): // no PodDisruptionBudget is broken for a rehearsal
+	case s.now.Before(n.DeleteFrom()) || n.Yields(): // no PodDisruptionBudget is broken for what need not be
 		next = s.evictSome(ctx, pods)
 	default:
 		next = s.deleteAll(ctx, pods)
@@ -188,7 +188,7 @@ type step struct {
 // evictSome evicts those of the pods that may be evicted, and returns when to look again at the latest.
 func (s *step) evictSome(ctx context.Context, pods []*corev1.Pod) (next time.Time) {
 	next = s.notice.DeleteFrom()
-	if s.notice.IsDrill() {
+	if s.notice.Yields() {
 		next = s.now.Add(checkAfter)
 	}
 	var ready []*corev1.Pod

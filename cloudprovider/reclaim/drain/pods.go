@@ -98,10 +98,11 @@ func (s *step) delete(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// deleteOptions limit the pod's grace period to what is left until the deadline, and to leastGrace after it. In a drill the pod has all of it, because its instance stays.
+// deleteOptions limit the pod's grace period to what is left until the deadline, and to leastGrace after it. In a drill or a move the pod has all of it, because nobody takes
+// its instance.
 func (s *step) deleteOptions(pod *corev1.Pod) metav1.DeleteOptions {
 	preconditions := &metav1.Preconditions{UID: &pod.UID}
-	if s.notice.IsDrill() {
+	if s.notice.Yields() {
 		return metav1.DeleteOptions{Preconditions: preconditions}
 	}
 	grace := int64(s.notice.Deadline.Sub(s.config.Clock.Now()).Seconds())

@@ -23,6 +23,8 @@ const (
 	ReasonFaultHeld = "SpotNodeFaultHeld"
 	// ReasonFaultStays: the instance of the faulty Node could not be given back.
 	ReasonFaultStays = "SpotNodeFaultStays"
+	// ReasonMoveEnded: the jobs of an on-demand Node have not moved to spot instances, and the Node is restored.
+	ReasonMoveEnded = "SpotMoveEnded"
 	// ReasonDrillEnded: a drill is over, and the Node is restored.
 	ReasonDrillEnded = "SpotDrillEnded"
 	// ReasonWarned, on a pod of a job: its Node will be released, and it was asked to save its work.

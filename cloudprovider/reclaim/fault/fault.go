@@ -25,6 +25,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/giveback"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
 	"gpu-spot-autoscaler/cloudprovider/work"
@@ -71,9 +72,7 @@ type Pools interface {
 	FirstRead() <-chan struct{}
 	// PoolID returns the pool of the Node, and false for a Node of no pool.
 	PoolID(node *corev1.Node) (id string, ours bool)
-	// GiveBack gives back the Node's instance. It returns after the cloud has accepted that. ess.IsRefused tells an error that says that the
-	// instance has to stay from one of an attempt that failed.
-	GiveBack(node *corev1.Node) error
+	giveback.Pools
 }
 
 // Watcher looks at all Nodes again and again. Only one goroutine may run it; Stands is safe for concurrent use.
@@ -85,7 +84,7 @@ type Watcher struct {
 	// reportedHeld are the instances whose faults are reported to be held.
 	reportedHeld sets.Set[string]
 
-	attempts attempts
+	giver *giveback.Giver
 }
 
 // New returns a Watcher that has looked at nothing yet. The error says which setting makes no sense.
@@ -97,10 +96,15 @@ func New(config Config) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fault: MaxNodes: %w", err)
 	}
-	return &Watcher{
-		config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, reportedHeld: sets.New[string](),
-		attempts: attempts{byInstance: map[string]attempt{}},
-	}, nil
+	w := &Watcher{config: config, brake: newBrake(maxNodes), since: map[string]time.Time{}, reportedHeld: sets.New[string]()}
+	w.giver = giveback.New(giveback.Config{
+		Source: notice.SourceFault, Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Pools: config.Pools, Clock: config.Clock,
+		IsDue: w.isToBeGivenBack, Given: func(*corev1.Node) {},
+		Stays: func(node *corev1.Node, instance string, err error) {
+			config.Events.Eventf(node, events.ReasonFaultStays, "Instance %s is faulty and could not be given back: %v", instance, err)
+		},
+	})
+	return w, nil
 }
 
 // Run looks at the Nodes until ctx ends, then waits for what is being given back. It begins once the pools have been read: the faults that an
@@ -115,7 +119,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	defer running.Wait()
 	work.Every(ctx, w.config.Clock, interval, func() {
 		w.look(ctx)
-		w.giveBack(ctx, running.Go)
+		w.giver.Look(ctx, running.Go)
 	})
 }
 
@@ -184,7 +188,7 @@ func (w *Watcher) waiting(underWay sets.Set[string]) (waiting []faultyNode) {
 			w.since[instance] = now
 		}
 		n, reclaiming := w.config.Notices.Of(node)
-		if (!reclaiming || n.IsDrill()) && !underWay.Has(instance) && !w.config.Removals.IsUnderWay(node) && now.Sub(w.since[instance]) >= Persistence {
+		if (!reclaiming || n.Yields()) && !underWay.Has(instance) && !w.config.Removals.IsUnderWay(node) && now.Sub(w.since[instance]) >= Persistence {
 			waiting = append(waiting, faultyNode{Node: node, Fault: found, instance: instance, pool: pool})
 		}
 	}
@@ -241,10 +245,16 @@ func (w *Watcher) Stands(node *corev1.Node, n notice.Notice) bool {
 	if _, faulty := w.config.Conditions.Of(node); faulty || w.config.Removals.IsUnderWay(node) {
 		return true
 	}
-	return w.isDue(node, n) && !w.attempts.wasRefused(n.InstanceID)
+	return w.isDue(node, n) && !w.giver.WasRefused(n.InstanceID)
 }
 
-// isDue returns whether the instance of the Node is to be given back.
+// isDue returns whether the Node's reclaim has come so far that its instance goes.
 func (w *Watcher) isDue(node *corev1.Node, n notice.Notice) bool {
 	return n.Source == notice.SourceFault && (cluster.IsDrained(node) || !w.config.Clock.Now().Before(n.Deadline))
+}
+
+// isToBeGivenBack returns whether the instance of the Node is to be given back now. It is not while a pod that came back is evicted again.
+func (w *Watcher) isToBeGivenBack(node *corev1.Node, n notice.Notice) bool {
+	isEvicting := cluster.IsDrained(node) && w.config.Cluster.Occupied(node) && w.config.Clock.Now().Before(n.Deadline)
+	return w.isDue(node, n) && !isEvicting
 }

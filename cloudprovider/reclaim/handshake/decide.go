@@ -5,9 +5,13 @@ import (
 	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/batchjob"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
@@ -50,6 +54,9 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 		p, err = c.prepare(ctx, l, stops)
 		return err
 	})
+	if l.move && err != nil && !errors.Is(err, jobs.ErrNoObject) {
+		return c.failMove(ctx, l, err), time.Time{}
+	}
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)
 		c.config.Events.Eventf(l.object(s), events.ReasonUnprepared, notice.PrefixOf(s.drill)+"The job could not be prepared for the loss of pods, which are evicted all the same: %v", err)
@@ -68,7 +75,7 @@ func (c *Controller) finishDecision(l loss, s state, p preparation, latest time.
 	now := c.config.Clock.Now()
 	switch p.by {
 	case postponing:
-		c.table.enter(l.party, s.id, Waiting, nil)
+		c.table.enter(l.party, s.id, Waiting, func(s *state) { s.failed = p.failed })
 	case shrinking:
 		c.table.enter(l.party, s.id, Shrinking, nil)
 	case suspending:
@@ -120,6 +127,8 @@ type preparation struct {
 	by means
 	// workers are those that the system takes out of the job. With an error, it does not take out all of them.
 	workers []string
+	// failed is true of a move for which the job could not be prepared.
+	failed bool
 }
 
 // prepare shrinks the job if enough of it survives, and suspends it if not. A job that stops, or has stopped, as it was told, is suspended whatever
@@ -177,9 +186,9 @@ func (c *Controller) shrink(ctx context.Context, job jobs.Job, workers []string)
 		return preparation{by: evicting}, err
 	}
 	if busy != nil && len(leaving) < len(workers) {
-		return preparation{shrinking, workers}, err // nobody takes out the others yet, so the system has to be asked again
+		return preparation{by: shrinking, workers: workers}, err // nobody takes out the others yet, so the system has to be asked again
 	}
-	return preparation{shrinking, workers}, nil // if it did not say, it will later
+	return preparation{by: shrinking, workers: workers}, nil // if it did not say, it will later
 }
 
 // awaitShrink leaves the workers to the job's system until it has taken them out of the job, or given up, or there is no more
@@ -216,4 +225,76 @@ func (c *Controller) awaitShrink(ctx context.Context, l loss, id string, workers
 	}
 	c.letGo(l, id, c.config.Clock.Now(), false)
 	c.queue.Add(l.party)
+}
+
+// Answer says whether a pod may be evicted.
+type Answer struct {
+	// Reason is why it must stay for now; empty if it may be evicted.
+	Reason string
+	// From is when it need not stay any longer, if time alone decides that.
+	From time.Time
+	// Unknown is true if there is no handshake with its job, or none that asked the pod.
+	Unknown bool
+	// Begun is when this process began the handshake with its job, zero if there is none.
+	Begun time.Time
+}
+
+// MayEvict returns whether the pod may be evicted from its Node, which has the notice. It changes nothing.
+func (c *Controller) MayEvict(pod *corev1.Pod, node *corev1.Node, n notice.Notice) Answer {
+	s, open := c.table.get(c.config.Cluster.PartyOf(pod))
+	until, doubtful := c.config.Notices.DoubtfulUntil(n)
+	if !doubtful && cameBack(pod, &outlook{reclaiming: true, notice: n, drained: cluster.DrainedAt(node)}, s, open) {
+		return Answer{}
+	}
+	if !open {
+		return Answer{Unknown: true, Reason: "its job is to be looked at"}
+	}
+	answer := Answer{Begun: s.begun}
+	warned := pod.Annotations[api.AnnotationCheckpointRequest] == s.id
+	switch {
+	case !s.leaving.Has(pod.UID):
+		answer.Unknown, answer.Reason = true, "its job is to be looked at"
+	case doubtful:
+		answer.Reason, answer.From = "nothing has confirmed the notice", until
+	case !s.phase.isDecided():
+		answer.Reason = "its job is being asked"
+	case s.phase == Shrinking:
+		answer.Reason = "its job's system is taking it out of the job"
+	case c.config.Clock.Now().Before(s.evictFrom):
+		answer.Reason, answer.From = "its job's system is ending it", s.evictFrom
+	case !s.untrack.IsZero() && batchjob.IsTracked(pod) && c.config.Clock.Now().Before(s.evictFrom.Add(untrackPatience)):
+		answer.Reason, answer.From = "the Job controller would count its end", s.evictFrom.Add(untrackPatience)
+	case !warned && c.config.Clock.Since(s.begun) < warnPatienceOf(n):
+		answer.Reason, answer.From = "it is not warned", s.begun.Add(warnPatienceOf(n))
+	case !c.isNext(pod, s):
+		answer.Reason = "others of its job leave before it"
+	}
+	return answer
+}
+
+// rank is the place in the order in which the pods of a job leave: the loss of the host ends the rendezvous of the workers, the
+// loss of the launcher ends the job.
+func rank(role jobs.Role) int {
+	switch role {
+	case jobs.RoleLauncher:
+		return 2
+	case jobs.RoleHost:
+		return 1
+	}
+	return 0
+}
+
+// isNext returns whether no pod is left that must leave before this one. Pods that were not part of the handshake do not count:
+// they came back, and may do so again and again.
+func (c *Controller) isNext(pod *corev1.Pod, s state) bool {
+	role := c.config.Cluster.RoleOf(pod)
+	if rank(role) == 0 {
+		return true
+	}
+	for _, other := range c.config.Cluster.PodsOf(c.config.Cluster.PartyOf(pod).Job()) {
+		if s.leaving.Has(other.UID) && rank(c.config.Cluster.RoleOf(other)) < rank(role) {
+			return false
+		}
+	}
+	return true
 }

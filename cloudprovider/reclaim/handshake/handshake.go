@@ -98,8 +98,8 @@ type Controller struct {
 	calls sync.WaitGroup
 }
 
-// New returns a Controller that knows of no handshake yet, with the Rehearsals among its handshakes.
-func New(config Config) (*Controller, *Rehearsals) {
+// New returns a Controller that knows of no handshake yet, with the Rehearsals and the Moves among its handshakes.
+func New(config Config) (*Controller, *Rehearsals, *Moves) {
 	table := newTable()
 	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
 	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
@@ -117,7 +117,7 @@ func New(config Config) (*Controller, *Rehearsals) {
 		replacements: newReplacements(config),
 		untracker:    &untracker{config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
-	}, rehearsals
+	}, rehearsals, &Moves{cluster: config.Cluster, table: table, losses: losses}
 }
 
 // Run works until ctx ends, then waits for what it has begun.

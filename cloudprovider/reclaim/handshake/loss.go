@@ -39,6 +39,10 @@ type loss struct {
 	// they are moved to leaving, and drill is true.
 	rehearsing []leavingPod
 	drill      bool
+	// moving are those that are to move from their on-demand Node, while others are leaving in earnest: they count as survivors. If there are no
+	// others they are moved to leaving, and move is true.
+	moving []leavingPod
+	move   bool
 	// workers and hosts are how many survive.
 	workers, hosts int
 	// training is how many workers and hosts are not terminating, whether they survive or not.
@@ -53,6 +57,8 @@ func (l *loss) add(pod *corev1.Pod, role jobs.Role, node *outlook) {
 		if l.doubtfulUntil.IsZero() || node.until.Before(l.doubtfulUntil) {
 			l.doubtfulUntil = node.until
 		}
+	case node.reclaiming && node.notice.IsMove():
+		l.moving = append(l.moving, leavingPod{pod, role, node.notice})
 	case node.reclaiming && node.notice.IsDrill():
 		l.rehearsing = append(l.rehearsing, leavingPod{pod, role, node.notice})
 	case node.reclaiming:
@@ -75,7 +81,7 @@ func (l *loss) addSurvivor(pod *corev1.Pod, role jobs.Role) {
 	}
 }
 
-// classify decides whether the doubtful pods and the rehearsing ones count as leaving or as survivors. It is called once all are added.
+// classify decides whether the doubtful pods, the moving and the rehearsing ones count as leaving or as survivors. It is called once all are added.
 func (l *loss) classify() {
 	switch {
 	case len(l.leaving) > 0:
@@ -83,9 +89,12 @@ func (l *loss) classify() {
 		l.doubtfulUntil = time.Time{}
 	case len(l.doubtful) > 0:
 		l.leaving, l.doubtful = l.doubtful, nil
+	case len(l.moving) > 0:
+		l.leaving, l.moving, l.move = l.moving, nil, true
 	default:
 		l.leaving, l.rehearsing, l.drill = l.rehearsing, nil, len(l.rehearsing) > 0
 	}
+	l.spare(l.moving)
 	l.spare(l.rehearsing)
 }
 

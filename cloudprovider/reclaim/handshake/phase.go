@@ -75,6 +75,8 @@ type state struct {
 	requested time.Time
 	// drill is true if all of it is a rehearsal.
 	drill bool
+	// move is true if the pods are to move to spot instances.
+	move bool
 	// outcome is how the request has ended, checkpointAcknowledged or checkpointMissed. It is empty until that was told.
 	outcome string
 	// begun is when this process began with it.
@@ -97,6 +99,8 @@ type state struct {
 	// the checkpoint of the first took.
 	last   bool
 	saving time.Duration
+	// failed is true once the job could not be prepared for a move, which ends then.
+	failed bool
 	// evictFrom is from when the pods may be evicted, once the phase is Leaving.
 	evictFrom time.Time
 	// suspended is true once the job makes no pods for those that leave.
@@ -151,7 +155,7 @@ func (s *state) take(l loss) {
 			s.firstNode = pod.Spec.NodeName
 		}
 	}
-	s.leaving = leaving
+	s.leaving, s.move = leaving, l.move
 }
 
 func (s *state) limit(deadline time.Time) {

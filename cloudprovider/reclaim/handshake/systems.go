@@ -116,7 +116,7 @@ func (c *Controller) tellOwner(ctx context.Context, l loss, s state) {
 	reportMalformedAwaits(ctx, l.pods)
 	until := c.config.Clock.Now().Add(l.patience())
 	c.calls.Go(func() {
-		job := c.systems.warn(ctx, l.party, jobs.Warning{ID: s.id, Deadline: s.deadline}, until)
+		job := c.systems.warn(ctx, l.party, jobs.Warning{ID: s.id, Deadline: s.deadline, IsMove: l.move}, until)
 		c.table.warned(l.party, s.id, job)
 		c.queue.Add(l.party)
 	})

@@ -135,8 +135,11 @@ func (w *warner) warnPod(ctx context.Context, party cluster.Party, pod *corev1.P
 	}
 	warnedPods.WithLabelValues(party.System).Inc()
 	if instance != "" && areOneJob(party.Ref, pod) {
-		w.events.PodEventf(pod, events.ReasonWarned, notice.PrefixOf(s.drill)+"Instance %s of node %s will be released at %s; asked to save its work (request %s)",
-			instance, pod.Spec.NodeName, events.FormatTime(s.deadline), s.id)
+		what := notice.PrefixOf(s.drill) + "Instance %s of node %s will be released at %s; asked to save its work (request %s)"
+		if s.move {
+			what = "A spot instance is ready in place of %s of node %s, to move to until %s; asked to save its work (request %s)"
+		}
+		w.events.PodEventf(pod, events.ReasonWarned, what, instance, pod.Spec.NodeName, events.FormatTime(s.deadline), s.id)
 	}
 	return nil
 }

@@ -31,16 +31,8 @@ var endings = map[drill.Outcome]string{
 
 // endDrill gives the Node back. Its instance stays.
 func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notice, outcome drill.Outcome) error {
-	changed, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { Remove(node, m.config.Clock.Now()) })
-	if err != nil {
+	if changed, err := m.restore(ctx, node, n); err != nil || !changed {
 		return err
-	}
-	m.config.Backlog.Done(node.Name)
-	if !cluster.IsMarked(node) { // or else it ends when the informer shows that the marks are off
-		m.config.Notices.Unmarked(n.InstanceID)
-	}
-	if !changed {
-		return nil
 	}
 	d, _, _ := notice.DrillOf(node)
 	drill.Count(d.Until, outcome)
@@ -61,6 +53,19 @@ func (m *Marker) endDrill(ctx context.Context, node *corev1.Node, n notice.Notic
 	return nil
 }
 
+// restore takes the marks off the Node of an instance that stays.
+func (m *Marker) restore(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
+	changed, err = nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { Remove(node, m.config.Clock.Now()) })
+	if err != nil {
+		return false, err
+	}
+	m.config.Backlog.Done(node.Name)
+	if !cluster.IsMarked(node) { // or else it ends when the informer shows that the marks are off
+		m.config.Notices.Unmarked(n.InstanceID)
+	}
+	return changed, nil
+}
+
 // refuseDrill takes off a Node without a notice the drill that does not begin.
 func (m *Marker) refuseDrill(ctx context.Context, node *corev1.Node, why error) error {
 	changed, err := nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) { delete(node.Annotations, api.AnnotationDrill) })
@@ -73,17 +78,22 @@ func (m *Marker) refuseDrill(ctx context.Context, node *corev1.Node, why error) 
 	return nil
 }
 
-// replaceDrill takes off the Node what stands there of a drill, if the notice is none.
-func replaceDrill(node *corev1.Node, n notice.Notice) {
-	if n.IsDrill() {
-		return
+// replaceYielded takes off the Node what stands there of a drill or a move, if the notice is neither.
+func replaceYielded(node *corev1.Node, n notice.Notice) {
+	if !n.IsDrill() {
+		delete(node.Annotations, api.AnnotationDrill)
 	}
-	delete(node.Annotations, api.AnnotationDrill)
-	if isOfDrill(node) {
+	if hasYielded(node, n) {
 		for _, key := range []string{api.AnnotationReclaimStated, api.AnnotationReclaimDrained, api.AnnotationReclaimForced} {
 			delete(node.Annotations, key)
 		}
 	}
+}
+
+// hasYielded returns whether the marks on the Node are those of a drill or a move, and the notice is neither.
+func hasYielded(node *corev1.Node, n notice.Notice) bool {
+	marked, isMarked := notice.FromMarks(node, n.InstanceID)
+	return isMarked && marked.Yields() && !n.Yields()
 }
 
 // isOfDrill returns whether the marks on the Node are those of a drill.
@@ -100,6 +110,9 @@ func noticeEvent(n notice.Notice) (format, next string) {
 		next = fmt.Sprintf("until %s", n.Until)
 	case n.Source == notice.SourceFault:
 		format = "Instance %s will be given back by %s (%s); tainted and cordoned, %s"
+		next = "draining"
+	case n.IsMove():
+		format = "On-demand instance %s is given back once its jobs have moved to spot instances, until %s (%s); tainted and cordoned, %s"
 		next = "draining"
 	case !n.Confirmed:
 		next = "draining once ECS or the instance's metadata confirm it"

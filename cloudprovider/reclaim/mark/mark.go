@@ -31,6 +31,7 @@ type Config struct {
 	Notices  *notice.Store
 	Removals *notice.Removals
 	Drills   Drills
+	Moves    Moves
 	Backlog  *Backlog
 	// Client patches Nodes. It should have a rate limit of its own, so that the marks of a mass reclaim do not wait behind evictions.
 	Client kubernetes.Interface
@@ -77,12 +78,17 @@ func (m *Marker) Sync(ctx context.Context, name string) (drain bool, err error) 
 			return false, m.endDrill(ctx, node, n, outcome)
 		}
 	}
+	if n.IsMove() {
+		if outcome, over := m.config.Moves.Over(node, n); over {
+			return false, m.endMove(ctx, node, n, outcome)
+		}
+	}
 	changed, err := m.mark(ctx, node, n)
 	if err != nil {
 		return false, err
 	}
 	m.config.Backlog.Done(name)
-	if m.config.Removals.Has(node) { // its instance was given back, because it is faulty
+	if m.config.Removals.Has(node) { // its instance was given back
 		err = m.noteRemoved(ctx, node)
 	}
 	return !changed, err
@@ -112,7 +118,7 @@ func (m *Marker) syncOther(ctx context.Context, node *corev1.Node) error {
 func (m *Marker) mark(ctx context.Context, node *corev1.Node, n notice.Notice) (changed bool, err error) {
 	var first bool
 	changed, err = nodepatch.Apply(ctx, m.config.Client, node, func(node *corev1.Node) {
-		first = !cluster.IsMarked(node) || isOfDrill(node) && !n.IsDrill()
+		first = !cluster.IsMarked(node) || hasYielded(node, n)
 		apply(node, n)
 	})
 	if err != nil || !changed || !first {

@@ -31,7 +31,7 @@ func IsComplete(node *corev1.Node, n notice.Notice) bool {
 
 // apply puts the marks on the Node that are missing.
 func apply(node *corev1.Node, n notice.Notice) {
-	replaceDrill(node, n)
+	replaceYielded(node, n)
 	node.Annotations[api.AnnotationReclaimDeadline] = n.Deadline.UTC().Format(time.RFC3339)
 	node.Annotations[api.AnnotationReclaimNoticed] = n.FirstSeen.UTC().Format(time.RFC3339Nano)
 	node.Annotations[api.AnnotationReclaimSource] = string(n.Source)

@@ -123,6 +123,16 @@ func (s drillSource) Announcement(node *corev1.Node) (Announcement, bool) {
 // IsDrill returns whether the notice is a rehearsal, and no other source says that the instance goes.
 func (n Notice) IsDrill() bool { return n.Source == SourceDrill }
 
+// IsMove returns whether jobs are to move away from the instance, which nobody takes.
+func (n Notice) IsMove() bool { return n.Source == SourceMove }
+
+// Yields returns whether the instance would stay but for the notice: any other notice takes its place, no pod is deleted for it, and the Node is
+// restored if it comes to nothing.
+func (n Notice) Yields() bool { return n.IsDrill() || n.IsMove() }
+
+// IsGivenBack returns whether the autoscaler gives the instance back itself once the Node is drained.
+func (n Notice) IsGivenBack() bool { return n.Source == SourceFault || n.IsMove() }
+
 // Evicts returns whether pods are to be evicted for the notice at all: not in a drill that ends with the checkpoint, nor in one that
 // is over and whose Node is about to be restored.
 func (n Notice) Evicts() bool { return !n.IsDrill() || n.Until == UntilDrain }

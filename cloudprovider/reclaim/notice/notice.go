@@ -8,6 +8,8 @@ package notice
 import (
 	"cmp"
 	"time"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // Source says where a notice came from.
@@ -25,6 +27,9 @@ const (
 	// SourceFault is a condition of the Node that says that it is faulty: its instance is not released by Alibaba Cloud, but given
 	// back once the Node is drained. See package fault.
 	SourceFault Source = "fault"
+	// SourceMove is the move of jobs from on-demand instances to spot ones. The instance is given back once its Node is drained; if the jobs do
+	// not leave in time the Node is restored. What any other source announces takes its place. See package move.
+	SourceMove Source = api.ReclaimSourceMove
 	// SourceDrill is a rehearsal that an operator has started: the instance lives on, and its Node is restored. What any other source
 	// announces takes its place. See package drill.
 	SourceDrill Source = "drill"
@@ -33,7 +38,7 @@ const (
 )
 
 // Sources are those that a mark may name: all but SourceUnknown.
-var Sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault, SourceDrill}
+var Sources = []Source{SourcePoll, SourcePush, SourceAgent, SourceCondition, SourceFault, SourceMove, SourceDrill}
 
 // NeedsConfirmation returns whether nothing is evicted for a notice of the source before another source announces the same.
 // Whoever has the token of a sender can push events.
@@ -91,14 +96,14 @@ func (n Notice) DeleteFrom() time.Time {
 }
 
 // Merge returns the notice with what another source adds. A stated deadline is preferred to an estimated one, and of two of a
-// kind the earlier is taken. A drill adds nothing to what others announce, and what they announce takes its place.
+// kind the earlier is taken. A drill or a move adds nothing to what others announce, and what they announce takes its place.
 func (n Notice) Merge(other Notice) Notice {
 	switch {
 	case n.Source == SourceUnknown:
 		n.Source, n.FirstSeen, n.Until = other.Source, other.FirstSeen, other.Until
-	case n.IsDrill() && !other.IsDrill():
+	case n.Yields() && !other.Yields():
 		return other
-	case other.IsDrill() && !n.IsDrill():
+	case other.Yields() && !n.Yields():
 		return n
 	}
 	if other.Stated && !n.Stated || other.Stated == n.Stated && other.Deadline.Before(n.Deadline) {

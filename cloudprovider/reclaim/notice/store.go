@@ -63,8 +63,8 @@ type record struct {
 	announced map[Source]time.Time
 }
 
-// isActedUpon returns whether there is a notice that is no rehearsal.
-func (r record) isActedUpon() bool { return len(r.announced) > 0 && !r.notice.IsDrill() }
+// isActedUpon returns whether there is a notice because of which the instance goes.
+func (r record) isActedUpon() bool { return len(r.announced) > 0 && !r.notice.Yields() }
 
 // NewStore returns an empty Store. The error says what is missing or makes no sense.
 func NewStore(config Config) (*Store, error) {
@@ -126,7 +126,7 @@ func (s *Store) Get(instanceID string) (Notice, bool) {
 }
 
 // Of returns the notice of the Node's instance: what its marks state, with what this process was told since. An on-demand Node
-// has none but that of a fault.
+// has none but that of a fault or a move.
 func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	id := s.cluster.InstanceID(node)
 	if id == "" {
@@ -142,7 +142,7 @@ func (s *Store) Of(node *corev1.Node) (Notice, bool) {
 	case !reclaiming && cluster.IsMarked(node):
 		n, reclaiming = newNotice(Announcement{InstanceID: id, Source: SourceUnknown}, s.clock.Now(), s.period), true
 	}
-	if !reclaiming || cluster.IsOnDemand(node) && n.Source != SourceFault {
+	if !reclaiming || cluster.IsOnDemand(node) && !n.IsGivenBack() {
 		return Notice{}, false
 	}
 	if n.IsDrill() && !s.clock.Now().Before(n.Deadline) {
@@ -198,7 +198,7 @@ func (s *Store) Add(a Announcement) (change Change) {
 		known.announced[a.Source] = said.FirstSeen
 	}
 	merged := known.notice.Merge(said)
-	if known.notice.IsDrill() && !merged.IsDrill() { // what the drill has done counts for nothing
+	if known.notice.Yields() && !merged.Yields() { // what the drill or the move has done counts for nothing
 		change.First = true
 		known.announced = map[Source]time.Time{said.Source: said.FirstSeen}
 	}
@@ -250,12 +250,12 @@ func (s *Store) Withdraw(instanceID string) {
 	delete(s.heard, instanceID)
 }
 
-// Unmarked ends a withdrawal, or a drill: the informer shows the Node without marks. What a source announces from now on is another notice.
+// Unmarked ends a withdrawal, a drill or a move: the informer shows the Node without marks. What a source announces from now on is another notice.
 // What was announced in between was read from the Node as it was before.
 func (s *Store) Unmarked(instanceID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Verdicts.On(instanceID) == Withdrawn || s.heard[instanceID].notice.IsDrill() {
+	if s.Verdicts.On(instanceID) == Withdrawn || s.heard[instanceID].notice.Yields() {
 		delete(s.heard, instanceID)
 		s.Verdicts.forget(instanceID)
 	}
@@ -269,12 +269,12 @@ func (s *Store) Forget(instanceID string) {
 	s.Verdicts.forget(instanceID)
 }
 
-// Lost returns those of the reclaiming instances that the market takes away: not those that are faulty or drilled, nor those of which
+// Lost returns those of the reclaiming instances that the market takes away: not those that are faulty or drilled or that jobs move away from, nor those of which
 // there is only a pushed notice that nothing has confirmed. What is bought goes by them, so that neither can steer it.
 func (s *Store) Lost() sets.Set[string] {
 	ids := s.Reclaiming()
 	for id := range ids {
-		if n, reclaiming := s.Get(id); !reclaiming || !n.Confirmed || n.Source == SourceFault || n.IsDrill() {
+		if n, reclaiming := s.Get(id); !reclaiming || !n.Confirmed || n.Yields() || n.Source == SourceFault {
 			ids.Delete(id)
 		}
 	}

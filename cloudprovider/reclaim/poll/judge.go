@@ -116,7 +116,7 @@ func (p *Poller) removedFromESS() sets.Set[string] {
 func (p *Poller) compare(ctx context.Context, instance alicloud.Instance) {
 	switch n, reclaiming := p.config.Notices.Get(instance.ID); {
 	case !reclaiming:
-	case instance.Recycling() && (!n.Confirmed || n.IsDrill()):
+	case instance.Recycling() && (!n.Confirmed || n.Yields()):
 		p.config.Listener.Announce(ctx, notice.Announcement{InstanceID: instance.ID, Source: notice.SourcePoll})
 	case instance.Status == statusRunning && !instance.Recycling():
 		p.config.Notices.Verdicts.Contradict(instance.ID)
@@ -130,8 +130,8 @@ func (p *Poller) verdictOn(id string, instance alicloud.Instance, exists bool) n
 		return notice.Released
 	}
 	n, reclaiming := p.config.Notices.Get(id)
-	if reclaiming && n.IsDrill() {
-		return notice.Pending // ECS knows nothing of it, and package drill says when it is over
+	if reclaiming && n.Yields() {
+		return notice.Pending // ECS knows nothing of it, and packages drill and move say when it is over
 	}
 	if reclaiming && n.Source == notice.SourceFault {
 		return p.verdictOnFault(n, instance)

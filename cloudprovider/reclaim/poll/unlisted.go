@@ -16,13 +16,13 @@ const unlistedPatience = time.Minute
 
 // noteUnlisted counts an instance that ECS does not list as recycling although another source says that it is, and although it was
 // neither released nor kept. It is counted once for each notice that this process was told of: at once if the instance's own lock says
-// so too, because then the filter of the list does not work, or else after ECS has had the time to catch up. Faults and drills are not
-// counted, because ECS knows nothing of them.
+// so too, because then the filter of the list does not work, or else after ECS has had the time to catch up. Faults, moves and drills
+// are not counted, because ECS knows nothing of them.
 func (p *Poller) noteUnlisted(ctx context.Context, instance alicloud.Instance) {
 	n, reclaiming := p.config.Notices.Get(instance.ID)
 	announced := p.config.Notices.Announced(n)
 	_, polled := announced[notice.SourcePoll]
-	if !reclaiming || n.Source == notice.SourceFault || n.IsDrill() || !p.config.Notices.Heard(instance.ID) || polled || p.reportedUnlisted.Has(instance.ID) {
+	if !reclaiming || n.Source == notice.SourceFault || n.Yields() || !p.config.Notices.Heard(instance.ID) || polled || p.reportedUnlisted.Has(instance.ID) {
 		return
 	}
 	if !instance.Recycling() && p.config.Clock.Since(n.FirstSeen) < unlistedPatience {

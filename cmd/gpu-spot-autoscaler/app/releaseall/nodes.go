@@ -58,9 +58,9 @@ func isOf(node *corev1.Node, instances sets.Set[string]) bool {
 }
 
 // isLeaving returns whether the instance of the Node is about to be released: Alibaba Cloud has announced that, or ESS has accepted to remove it.
-// An instance that is drilled stays, and a faulty one that ESS has not accepted to remove does too, since only the autoscaler gives it back.
+// An instance that is drilled stays, and so does one that only the autoscaler gives back, as long as ESS has not accepted to remove it.
 func isLeaving(node *corev1.Node, now time.Time) bool {
-	if n, isMarked := notice.FromMarks(node, ""); isMarked && !n.IsDrill() && n.Source != notice.SourceFault && now.Before(n.Deadline.Add(notice.ReleaseGrace)) {
+	if n, isMarked := notice.FromMarks(node, ""); isMarked && !n.IsDrill() && !n.IsGivenBack() && now.Before(n.Deadline.Add(notice.ReleaseGrace)) {
 		return true
 	}
 	removed := cluster.TimeOf(node, api.AnnotationRemoved)
