@@ -159,7 +159,7 @@ func (v *View) OnDemandAfter(groupID string) (wait time.Duration, onDemand bool)
 func (v *View) MovesToSpot(node *apiv1.Node) (byDefault, onDemand bool) {
 	last := v.store.Last()
 	group, ours := last.GroupOf(node)
-	if !ours || last.Groups[group].Offering == nil || last.Groups[group].Offering.Spot {
+	if !ours || last.Groups[group].Offering.Spot {
 		return false, false
 	}
 	return last.PoolOf(group).Settings.MoveToSpot, true

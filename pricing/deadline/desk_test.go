@@ -143,6 +143,18 @@ func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.
 	assert.Equal(t, Spot, ask(launcher))
 }
 
+func TestTheLeastOfSpotIsWithItsLosses(t *testing.T) {
+	f := newFixture(5)
+	cost, onDemand, known := f.Least(f.offers)
+	assert.True(t, known)
+	assert.Equal(t, 3., onDemand)
+	assert.Greater(t, cost, 1.)
+	assert.Less(t, cost, 1.2)
+	delete(f.prices, spot)
+	_, _, known = f.Least(f.offers)
+	assert.False(t, known)
+}
+
 func TestADeskGoesOnAfterARestart(t *testing.T) {
 	f := newFixture(5)
 	saved, err := f.memory.Encode()

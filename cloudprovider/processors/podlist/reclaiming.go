@@ -1,6 +1,7 @@
 package podlist
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"k8s.io/klog/v2"
 	kubepodutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // ReclaimingPods adds the pods of reclaiming nodes to the unschedulable ones, so that core buys their new nodes at the notice,
@@ -108,10 +111,13 @@ func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, er
 	if err != nil {
 		return podsToMove{}, err
 	}
-	unplaced := map[string]int{}
+	unplaced, moving := map[string]int{}, sets.New[string]()
 	for _, node := range nodes {
 		if r.isReclaiming(node) {
 			unplaced[node.Name] = 0
+			if node.Annotations[api.AnnotationReclaimSource] == api.ReclaimSourceMove {
+				moving.Insert(node.Name)
+			}
 		}
 	}
 	if len(unplaced) == 0 {
@@ -138,7 +144,7 @@ func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, er
 	for _, pod := range toMove {
 		nodeOf[pod.UID] = pod.Spec.NodeName
 	}
-	copies := notTerminating(copied(podutil.ClearPodNodeNames(toMove)))
+	copies := onSpotOnly(notTerminating(copied(podutil.ClearPodNodeNames(toMove))), nodeOf, moving)
 	groupBySpec(ctx, copies)
 	return podsToMove{pods: copies, nodeOf: nodeOf, unplaced: unplaced}, nil
 }
@@ -215,6 +221,18 @@ func deletedAt(pod *apiv1.Pod) time.Time {
 func notTerminating(copies []*apiv1.Pod) []*apiv1.Pod {
 	for _, pod := range copies {
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
+	}
+	return copies
+}
+
+// onSpotOnly has no on-demand instances bought for the copies of pods that are to move to spot. Their spot instances are there, and may be lost
+// again before the pods leave: then they stay where they are.
+func onSpotOnly(copies []*apiv1.Pod, nodeOf map[types.UID]string, moving sets.Set[string]) []*apiv1.Pod {
+	for _, pod := range copies {
+		if moving.Has(nodeOf[pod.UID]) {
+			pod.Annotations = maps.Clone(pod.Annotations)
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)
+		}
 	}
 	return copies
 }

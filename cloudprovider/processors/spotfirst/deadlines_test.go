@@ -251,3 +251,5 @@ func BenchmarkWaitOfAPodWithADeadlineAtAThousandOfferings(b *testing.B) {
 		policy.Wait("group-999", pod)
 	}
 }
+
+func (l *listener) Least(*deadline.Offers) (spot, onDemand float64, known bool) { return 1, 3, true }

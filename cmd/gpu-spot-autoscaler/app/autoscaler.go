@@ -21,6 +21,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
+	"gpu-spot-autoscaler/cloudprovider/jobs/moves"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
@@ -70,6 +71,8 @@ type parts struct {
 	supervisor *supervisor.Supervisor
 	intervals  *intervals.Adviser
 	provider   *ess.Provider
+	// moves is nil in a dry run, and if the provider is served to another core, which cannot be asked to buy for pods that do not exist.
+	moves *moves.Moves
 	// The following are core and what belongs to it. They are nil if the provider is served to another core.
 	core      core.Autoscaler
 	trigger   *trigger.Trigger
@@ -117,6 +120,9 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.supervisor.Run(ctx)) })
 	group.Go(func() error { p.advise(ctx); return nil })
+	if p.moves != nil {
+		group.Go(func() error { p.moves.Run(ctx); return nil })
+	}
 	group.Go(func() error {
 		jobsupervisor.Run(ctx, p.informers.Core().V1().Pods().Lister(), p.problems)
 		return nil
@@ -296,7 +302,10 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, p.supervisor, p.gangs)
+	if config.DryRun == nil {
+		p.moves = newMoves(config, p, s, trigger.NotifyGang)
+	}
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, supervision{p.supervisor, p.moves}, p.gangs)
 	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config)); err != nil {
 		return nil, err
 	}
@@ -320,6 +329,7 @@ type shared struct {
 	marks, drains kubernetes.Interface
 	// wake asks for a loop.
 	wake func()
+	pods *podindex.Index
 }
 
 // newParts constructs what does not depend on whose core it is. wake asks for a loop at once, wakeForGang for one that looks for a gang.
@@ -342,6 +352,7 @@ func newParts(ctx context.Context, config *Config, wake, wakeForGang func()) (p 
 	if err != nil {
 		return nil, nil, err
 	}
+	s.pods = pods
 	if s.reclaims, err = newReclaimState(config, p.informers, pods, p.jobs); err != nil {
 		return nil, nil, err
 	}

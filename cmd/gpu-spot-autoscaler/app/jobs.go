@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -14,7 +15,11 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/gangs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
+	"gpu-spot-autoscaler/cloudprovider/jobs/moves"
+	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/jobs/systems"
+	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
+	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
 )
@@ -63,4 +68,38 @@ func newAdviser(config *Config, p *parts, memory *market.Memory, recorder record
 		Life:   func(node *corev1.Node) time.Duration { return memory.Of(pricing.OfferingOf(node)).Life },
 		Client: config.Kube, Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(), Recorder: recorder, Clock: config.Clock,
 	})
+}
+
+// newMoves returns what has jobs move from on-demand instances to spot ones. It calls wake for a loop that looks for spot.
+func newMoves(config *Config, p *parts, s *shared, wake func()) *moves.Moves {
+	deadlines := spotfirst.NewDeadlines(p.provider, p.deadlines, config.Clock)
+	return moves.New(moves.Config{
+		Member: p.jobs.Member, Pools: p.provider, Market: spotfirst.NewMoves(deadlines, config.Terms, config.Clock), Pods: s.pods,
+		Nodes: p.informers.Core().V1().Nodes().Lister(), Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
+		Move: func(ctx context.Context, nodes []*corev1.Node) { p.reclaimer.Move(ctx, nodes) },
+	})
+}
+
+// supervision has the stand-ins of jobs that are held or grow, and those of jobs that are to move to spot. The moves may be nil.
+type supervision struct {
+	*supervisor.Supervisor
+	moves *moves.Moves
+}
+
+// Returning returns the gangs for which capacity is looked for.
+func (s supervision) Returning() []podlist.StandInGang {
+	gangs := s.Supervisor.Returning()
+	if s.moves != nil {
+		gangs = append(gangs, s.moves.Returning()...)
+	}
+	return gangs
+}
+
+// Fits passes on where the pods of a gang would go.
+func (s supervision) Fits(ref string, found podlist.Placement) {
+	if moves.IsRef(ref) {
+		s.moves.Fits(ref, found)
+		return
+	}
+	s.Supervisor.Fits(ref, found)
 }
