@@ -23,6 +23,14 @@ const (
 // has any of the marks is for cluster.IsMarked to say.
 func IsReclaiming(labels map[string]string) bool { return labels[LabelReclaiming] == "true" }
 
+// IsOnDemand returns whether the labels, ACK's or else ours, say that the Node's instance is pay-as-you-go.
+func IsOnDemand(labels map[string]string) bool {
+	if strategy := labels[LabelSpotStrategy]; strategy != "" {
+		return strategy == spotStrategyNoSpot
+	}
+	return labels[LabelPurchaseOption] == PurchaseOnDemand
+}
+
 // What the reclaim controller stores on a Node for its own use, so that a new leader continues where the last one stopped.
 const (
 	// AnnotationReclaimNoticed is when the notice was first seen.

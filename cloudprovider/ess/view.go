@@ -62,7 +62,7 @@ func (v *View) MayGiveBack(node *apiv1.Node) bool {
 	return serves(last, node) && !snapshot.IsKept(last.Instances[id]) && !last.Loop.Disputed.Has(id)
 }
 
-// PoolStatus is a pool as scale-down has to see it.
+// PoolStatus is a pool as scale-down and moves have to see it.
 type PoolStatus struct {
 	ID string
 	// Size counts the instances that serve. It leaves out those that are being reclaimed or removed, on standby or stopped, and
@@ -73,6 +73,8 @@ type PoolStatus struct {
 	// Cooldown is how long after LastScaleUp the pool is not scaled down; nil where the pool sets none.
 	Cooldown    *time.Duration
 	LastScaleUp time.Time
+	// MoveToSpot is whether jobs on on-demand instances of the pool are to move to spot ones unless they say otherwise.
+	MoveToSpot bool
 }
 
 // CoolsDown returns whether the pool is not to be scaled down yet, because something was bought in it. The pool may set no cooldown of its
@@ -101,7 +103,7 @@ func (v *View) PoolOfGroup(groupID string) (PoolStatus, bool) {
 	size := last.PoolSize(known.ID)
 	return PoolStatus{
 		ID: known.ID, Size: size.Live, MinSize: known.MinSize,
-		Cooldown: known.Settings.Cooldown, LastScaleUp: size.LastScaleUp,
+		Cooldown: known.Settings.Cooldown, LastScaleUp: size.LastScaleUp, MoveToSpot: known.Settings.MoveToSpot,
 	}, true
 }
 
@@ -152,17 +154,6 @@ func (v *View) OnDemandAfter(groupID string) (wait time.Duration, onDemand bool)
 		return 0, false
 	}
 	return known.Settings.OnDemandAfter, true
-}
-
-// MovesToSpot returns whether the node's instance is an on-demand one of a pool, and whether jobs on it are to move to spot unless they say
-// otherwise.
-func (v *View) MovesToSpot(node *apiv1.Node) (byDefault, onDemand bool) {
-	last := v.store.Last()
-	group, ours := last.GroupOf(node)
-	if !ours || last.Groups[group].Offering.Spot {
-		return false, false
-	}
-	return last.PoolOf(group).Settings.MoveToSpot, true
 }
 
 // Sold returns what the node group sells, how many GPUs its machines have, for how long a new spot instance of it is protected, and the node that

@@ -68,7 +68,7 @@ func (m *Moves) onDemandNodes() (found map[string]*corev1.Node, err error) {
 	nodes, err := m.config.Nodes.List(labels.Everything())
 	found = map[string]*corev1.Node{}
 	for _, node := range nodes {
-		if _, onDemand := m.config.Pools.MovesToSpot(node); onDemand {
+		if _, ours := m.config.Pools.PoolOf(node); ours && api.IsOnDemand(node.Labels) {
 			found[node.Name] = node
 		}
 	}
@@ -160,8 +160,8 @@ func (m *Moves) allWant(pods []*corev1.Pod) bool {
 		if err != nil {
 			return true
 		}
-		byPool, _ := m.config.Pools.MovesToSpot(node)
-		return !m.config.Market.Wanted(pod, byPool)
+		pool, _ := m.config.Pools.PoolOf(node)
+		return !m.config.Market.Wanted(pod, pool.MoveToSpot)
 	})
 }
 

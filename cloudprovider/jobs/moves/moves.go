@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
@@ -48,8 +49,8 @@ const ReasonMoves = "SpotJobMoves"
 // Pools are where nodes come from. It is implemented by *ess.Provider.
 type Pools interface {
 	FirstRead() <-chan struct{}
-	// MovesToSpot returns whether the node's instance is an on-demand one of a pool, and whether jobs on it are to move unless they say otherwise.
-	MovesToSpot(node *corev1.Node) (byDefault, onDemand bool)
+	// PoolOf returns the pool of the node; false for a node of no pool.
+	PoolOf(node *corev1.Node) (ess.PoolStatus, bool)
 	// MayGiveBack returns whether the node's instance serves and may be given back.
 	MayGiveBack(node *corev1.Node) bool
 }

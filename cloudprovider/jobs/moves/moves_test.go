@@ -20,13 +20,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 )
 
-// fixture is a cluster, with pools of which the Nodes with the label "on-demand" are, and a market in which a move pays unless it says otherwise.
+// fixture is a cluster, whose Nodes are of pools, and a market in which a move pays unless it says otherwise.
 type fixture struct {
 	*testing.T
 	*Moves
@@ -79,8 +80,8 @@ func (f *fixture) FirstRead() <-chan struct{} {
 	return read
 }
 
-func (f *fixture) MovesToSpot(node *corev1.Node) (byDefault, onDemand bool) {
-	return node.Labels["moves"] == "true", node.Labels["on-demand"] == "true"
+func (f *fixture) PoolOf(node *corev1.Node) (ess.PoolStatus, bool) {
+	return ess.PoolStatus{MoveToSpot: node.Labels["moves"] == "true"}, true
 }
 
 func (f *fixture) MayGiveBack(node *corev1.Node) bool { return node.Labels["protected"] == "" }
@@ -102,7 +103,7 @@ func (f *fixture) pass(d time.Duration) {
 
 func (f *fixture) addNode(name string, change ...func(*corev1.Node)) {
 	f.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"on-demand": "true"}},
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{api.LabelPurchaseOption: api.PurchaseOnDemand}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}}}
 	for _, f := range change {
 		f(node)

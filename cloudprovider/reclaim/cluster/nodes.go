@@ -7,17 +7,13 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/kubernetes/pkg/util/taints"
 
-	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 )
 
 // IsOnDemand returns whether ACK's label or ours says that the Node's instance is pay-as-you-go. Such an instance is never
 // reclaimed, so a notice for it is an error or a lie, and no notice touches its Node.
 func IsOnDemand(node *corev1.Node) bool {
-	if strategy := node.Labels[api.LabelSpotStrategy]; strategy != "" {
-		return strategy == alicloud.NoSpot
-	}
-	return node.Labels[api.LabelPurchaseOption] == api.PurchaseOnDemand
+	return api.IsOnDemand(node.Labels)
 }
 
 // IsMarked returns whether anything on the Node says that it is reclaiming. The marks may be incomplete, because somebody took

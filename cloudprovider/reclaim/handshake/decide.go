@@ -55,7 +55,7 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 		return err
 	})
 	if l.move && err != nil && !errors.Is(err, jobs.ErrNoObject) {
-		return c.failMove(ctx, l, err), time.Time{}
+		return c.moves.fail(ctx, l, err), time.Time{}
 	}
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)

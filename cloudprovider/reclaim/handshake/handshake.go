@@ -85,6 +85,7 @@ type Config struct {
 type Controller struct {
 	config       Config
 	rehearsals   *Rehearsals
+	moves        *Moves
 	queue        work.Queue[cluster.Party]
 	table        *table
 	losses       *losses
@@ -104,20 +105,23 @@ func New(config Config) (*Controller, *Rehearsals, *Moves) {
 	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
 	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
 	systemPace := pace.New(config.Clock)
+	callers, replacements := &systems{jobs: config.Jobs, clock: config.Clock}, newReplacements(config)
+	moves := &Moves{config: config, table: table, losses: losses, systems: callers, replacements: replacements}
 	rehearsals := &Rehearsals{config: config, queue: queue, table: table, losses: losses}
 	return &Controller{
 		config:       config,
 		rehearsals:   rehearsals,
+		moves:        moves,
 		queue:        queue,
 		table:        table,
 		losses:       losses,
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events, sent: &sentWarnings{byParty: map[cluster.Party]map[types.UID]warning{}}},
-		systems:      &systems{jobs: config.Jobs, clock: config.Clock},
+		systems:      callers,
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
-		replacements: newReplacements(config),
+		replacements: replacements,
 		untracker:    &untracker{config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
-	}, rehearsals, &Moves{cluster: config.Cluster, table: table, losses: losses}
+	}, rehearsals, moves
 }
 
 // Run works until ctx ends, then waits for what it has begun.

@@ -54,7 +54,7 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		c.untracker.hurry(l, s)
 		return c.untracker.sync(ctx, l, s)
 	}
-	c.noteMissedMove(l, s)
+	c.moves.noteMissed(l, s)
 	if reason, until := c.waitsFor(l, s); reason != "" {
 		klog.FromContext(ctx).V(2).Info("The job's pods stay for now", "job", party, "reason", reason, "until", until)
 		c.queue.AddAfter(party, until.Sub(c.config.Clock.Now()))
@@ -91,7 +91,7 @@ func (c *Controller) waitsFor(l loss, s state) (reason string, until time.Time) 
 	case !l.doubtfulUntil.IsZero():
 		return "nothing has confirmed the notice", l.doubtfulUntil
 	case l.move:
-		return c.staysOnDemand(l, s), now.Add(replaceCheck)
+		return c.moves.stays(l, s), now.Add(replaceCheck)
 	case !now.Before(limit):
 		return "", time.Time{}
 	case s.phase == Asking || s.phase == Warning:
